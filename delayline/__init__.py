@@ -1,0 +1,1 @@
+"""Schedule messages on Kafka: the client and the wire format of the delayline service."""

@@ -1,0 +1,41 @@
+"""The names of the service's headers (docs/wire-format.md). Every other header is the user's own."""
+
+from __future__ import annotations
+
+from typing import Final, TypeAlias
+
+Header: TypeAlias = tuple[str, bytes | None]
+
+PREFIX: Final = "delay-"
+
+# On a request.
+H_OP: Final = "delay-op"
+H_TARGET_TOPIC: Final = "delay-target-topic"
+H_TARGET_KEY: Final = "delay-target-key"
+H_TARGET_PARTITION: Final = "delay-target-partition"
+H_DELIVER_AT: Final = "delay-deliver-at"
+H_AFTER: Final = "delay-after"
+H_LEVEL: Final = "delay-level"
+H_ID: Final = "delay-id"
+H_EXPIRE_AT: Final = "delay-expire-at"
+
+# On a delivered record, with delay-id.
+H_SOURCE: Final = "delay-source"
+H_SCHEDULED_FOR: Final = "delay-scheduled-for"
+H_ATTEMPT: Final = "delay-attempt"
+H_OCCURRENCE: Final = "delay-occurrence"
+
+# On a request that the service writes back, with delay-attempt and delay-occurrence.
+H_PARENT: Final = "delay-parent"
+H_ROOT: Final = "delay-root"
+
+# On a dead letter, with delay-source.
+H_ERROR: Final = "delay-error"
+H_ERROR_DETAIL: Final = "delay-error-detail"
+
+# Values of delay-op.
+OP_SCHEDULE: Final = b"schedule"
+OP_CANCEL: Final = b"cancel"
+OP_RESCHEDULE: Final = b"reschedule"
+
+ID_MAX_BYTES: Final = 1024

@@ -1,0 +1,310 @@
+"""From a record of the buffer topic to what it asks for.
+
+What a request means depends on the log and the cluster's settings alone: no clock and no node's configuration
+here, or two nodes would disagree. This is the hot path of ingest: one pass over the headers, and each delay-
+header costs something only if it is there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+from functools import lru_cache
+from typing import Final, NoReturn, TypeAlias
+
+from delayline.headers import (
+    H_AFTER,
+    H_ATTEMPT,
+    H_DELIVER_AT,
+    H_EXPIRE_AT,
+    H_ID,
+    H_LEVEL,
+    H_OCCURRENCE,
+    H_OP,
+    H_PARENT,
+    H_ROOT,
+    H_SCHEDULED_FOR,
+    H_SOURCE,
+    H_TARGET_KEY,
+    H_TARGET_PARTITION,
+    H_TARGET_TOPIC,
+    ID_MAX_BYTES,
+    OP_CANCEL,
+    OP_RESCHEDULE,
+    OP_SCHEDULE,
+    PREFIX,
+    Header,
+)
+from delayline.names import MAX_OFFSET, MAX_PARTITION, TOPIC_MAX_LENGTH, ClusterNames, is_legal_topic
+from delayline.partitioner import partition_for
+from delayline.record import BY_KEY, Cancel, Record, Reject, Request, Reschedule, Schedule
+from delayline.settings import ClusterSettings
+from delayline.times import MAX_MS, parse_duration, parse_number, parse_time
+
+_Found: TypeAlias = dict[str, bytes | None]
+
+# A delivered record that is sent again as a request has these: they say nothing about the new request.
+_IGNORED: Final = frozenset((H_SOURCE, H_SCHEDULED_FOR))
+# These count only beside delay-parent, on a request that the service has written back.
+_PROVENANCE: Final = frozenset((H_ROOT, H_ATTEMPT, H_OCCURRENCE))
+_TIMES: Final = frozenset((H_DELIVER_AT, H_AFTER, H_LEVEL))
+_CANCEL: Final = frozenset((H_OP, H_ID)) | _PROVENANCE
+_RESCHEDULE: Final = _CANCEL | _TIMES | {H_EXPIRE_AT}
+_SCHEDULE: Final = _RESCHEDULE | {H_TARGET_TOPIC, H_TARGET_KEY, H_TARGET_PARTITION, H_PARENT}
+
+
+def parse(record: Record, settings: ClusterSettings, names: ClusterNames) -> Request:
+    """What a record of the buffer topic asks for. Never raises: what cannot be done is a `Reject`.
+
+    Of several things wrong, the first one found is named; which one that is does not change within a version.
+    """
+    try:
+        found, user_headers = _split(record.headers or ())
+        op = found.get(H_OP, OP_SCHEDULE)
+        if op == OP_SCHEDULE:
+            return _schedule(record, found, user_headers, settings, names)
+        if op == OP_CANCEL:
+            _only(found, _CANCEL, "a cancel takes delay-id and nothing else")
+            return Cancel(_required_id(found, record, settings))
+        if op == OP_RESCHEDULE:
+            return _reschedule(record, found, settings)
+        _refuse("bad-op", f"{H_OP} is {_shown(op)}: write schedule, cancel or reschedule")
+    except _RefusedError as refused:
+        return Reject(*refused.args)
+
+
+class _RefusedError(Exception):
+    """A reject's code and detail on the way up to `parse`."""
+
+
+def _refuse(code: str, detail: str) -> NoReturn:
+    raise _RefusedError(code, detail)
+
+
+def _split(headers: Sequence[Header]) -> tuple[_Found, list[Header]]:
+    """The delay- headers by their key, and the user's own in order."""
+    found: _Found = {}
+    user_headers: list[Header] = []
+    flaw: tuple[str, str] | None = None
+    for header in headers:
+        key = header[0]
+        if not key.startswith(PREFIX):
+            user_headers.append(header)
+        elif key in _SCHEDULE and key not in found and header[1] is not None:
+            found[key] = header[1]
+        elif key in _PROVENANCE:
+            flaw = flaw or _flaw(key, twice=key in found)
+        elif key not in _IGNORED:
+            if key in found or key != H_TARGET_KEY:
+                _refuse(*_flaw(key, twice=key in found))
+            found[key] = None
+    if flaw is not None and H_PARENT in found:
+        _refuse(*flaw)
+    return found, user_headers
+
+
+def _flaw(key: str, *, twice: bool) -> tuple[str, str]:
+    """Code and detail of a delay- header that is unknown, there twice, or null."""
+    if key not in _SCHEDULE:
+        return (
+            "unknown-header",
+            f"{_shown(key)} is none of the service's, and no other may start with {PREFIX}",
+        )
+    if twice:
+        return "duplicate-header", f"{key} is there twice: send it once"
+    return "null-header", f"{key} has a null value: give it a value, or leave it out"
+
+
+def _schedule(
+    record: Record, found: _Found, user_headers: list[Header], settings: ClusterSettings, names: ClusterNames
+) -> Schedule:
+    raw_target = found.get(H_TARGET_TOPIC)
+    if raw_target is None:
+        _refuse("no-target", f"{H_TARGET_TOPIC} is missing: say where the message is to go")
+    if len(raw_target) > TOPIC_MAX_LENGTH:  # before the cache, which would keep it
+        _refuse_topic(raw_target)
+    target_topic = _target_topic(raw_target, settings.targets, names.cluster)
+    timestamp_ms = record.timestamp_ms
+    scheduled_for_ms = _requested_ms(found, timestamp_ms, settings)
+    schedule = Schedule(
+        _id(found, record, settings) if H_ID in found else None,
+        scheduled_for_ms,
+        max(scheduled_for_ms, timestamp_ms),
+        target_topic,
+        found.get(H_TARGET_KEY, record.key),
+        _target_partition(found) if H_TARGET_PARTITION in found else BY_KEY,
+        _expire_at_ms(found) if H_EXPIRE_AT in found else None,
+        user_headers,
+        None,
+        None,
+        1,
+        None,
+    )
+    if H_PARENT in found:
+        return _written_back(schedule, record, found, names)
+    _require_delay(scheduled_for_ms - timestamp_ms, settings)
+    return schedule
+
+
+def _reschedule(record: Record, found: _Found, settings: ClusterSettings) -> Reschedule:
+    _only(found, _RESCHEDULE, "a reschedule takes delay-id, one time and delay-expire-at; the rest stays")
+    scheduled_for_ms = _requested_ms(found, record.timestamp_ms, settings)
+    _require_delay(scheduled_for_ms - record.timestamp_ms, settings)
+    return Reschedule(
+        _required_id(found, record, settings),
+        scheduled_for_ms,
+        _expire_at_ms(found) if H_EXPIRE_AT in found else None,
+    )
+
+
+def _written_back(schedule: Schedule, record: Record, found: _Found, names: ClusterNames) -> Schedule:
+    """The schedule with what the service says of its origin.
+
+    It was held to max_delay when it was accepted; were it held to it again, a broker's clock that steps back
+    could turn an accepted message into a reject.
+    """
+    try:
+        parent = _number(found, H_PARENT, record.offset - 1)
+        root = _root(_present(found, H_ROOT), record.partition, parent, names)
+        attempt = _number(found, H_ATTEMPT, MAX_PARTITION, least=1) if H_ATTEMPT in found else 1
+        occurrence = _number(found, H_OCCURRENCE, MAX_OFFSET, least=1) if H_OCCURRENCE in found else None
+    except ValueError as error:
+        _refuse("bad-parent", f"{error}; only the service itself sends {H_PARENT}")
+    return schedule._replace(parent=parent, root=root, attempt=attempt, occurrence=occurrence)
+
+
+def _root(raw: bytes, partition: int, parent: int, names: ClusterNames) -> str:
+    """The source of the user's request, which is in this partition, at or before the parent."""
+    prefix = f"{names.buffer}/{partition}/"
+    if not raw.startswith(prefix.encode()):
+        raise ValueError(f"{H_ROOT} is {_shown(raw)}, not a source in this partition")
+    return f"{prefix}{parse_number(raw[len(prefix) :], parent)}"
+
+
+def _number(found: _Found, key: str, most: int, *, least: int = 0) -> int:
+    number = parse_number(_present(found, key), most)
+    if number < least:
+        raise ValueError(f"{key} is {number}: it counts from {least}")
+    return number
+
+
+def _present(found: _Found, key: str) -> bytes:
+    value = found.get(key)
+    if value is None:
+        raise ValueError(f"{key} is missing")
+    return value
+
+
+def _requested_ms(found: _Found, timestamp_ms: int, settings: ClusterSettings) -> int:
+    """The time asked for; the record's timestamp if none is."""
+    at, after, level = found.get(H_DELIVER_AT), found.get(H_AFTER), found.get(H_LEVEL)
+    if (at is not None) + (after is not None) + (level is not None) > 1:
+        _refuse("time-conflict", f"more than one of {H_DELIVER_AT}, {H_AFTER}, {H_LEVEL}: send one of them")
+    try:
+        if at is not None:
+            return parse_time(at)
+        if after is not None:
+            return timestamp_ms + parse_duration(after)
+    except ValueError as error:
+        if at is not None:
+            _refuse("bad-deliver-at", f"{H_DELIVER_AT} is {_shown(at)}: {error}")
+        _refuse("bad-after", f"{H_AFTER} is {_shown(after)}: {error}")
+    return timestamp_ms if level is None else timestamp_ms + _level_ms(level, settings)
+
+
+def _level_ms(raw: bytes, settings: ClusterSettings) -> int:
+    """The delay of a level: 0 or less is none, above the last one is the last one."""
+    negative = raw.startswith(b"-")
+    try:
+        level = parse_number(raw[1:] if negative else raw, MAX_MS)
+    except ValueError:
+        _refuse(
+            "bad-level", f"{H_LEVEL} is {_shown(raw)}: write a whole number, 1 to {len(settings.levels_ms)}"
+        )
+    if negative or level == 0:
+        return 0
+    return settings.levels_ms[min(level, len(settings.levels_ms)) - 1]
+
+
+def _require_delay(delay_ms: int, settings: ClusterSettings) -> None:
+    if delay_ms > settings.max_delay_ms:
+        _refuse(
+            "delay-too-long",
+            f"the time is {delay_ms} ms after the request: the cluster takes {settings.max_delay_ms} at most",
+        )
+
+
+def _expire_at_ms(found: _Found) -> int:
+    raw = found[H_EXPIRE_AT] or b""
+    try:
+        return parse_time(raw)
+    except ValueError as error:
+        _refuse("bad-expire-at", f"{H_EXPIRE_AT} is {_shown(raw)}: {error}")
+
+
+@lru_cache(maxsize=4096)
+def _target_topic(raw: bytes, allowed: tuple[str, ...], cluster: str) -> str:
+    topic = raw.decode("latin-1")  # never fails; what is not ASCII is not legal
+    if not is_legal_topic(topic):
+        _refuse_topic(raw)
+    if ClusterNames(cluster).is_forbidden_target(topic):
+        _refuse(
+            "target-forbidden", f"{topic} is the service's own or internal to Kafka: choose another topic"
+        )
+    if allowed and not any(fnmatchcase(topic, pattern) for pattern in allowed):
+        _refuse(
+            "target-forbidden", f"{topic} is not on this cluster's allow-list: {_shown(', '.join(allowed))}"
+        )
+    return topic
+
+
+def _refuse_topic(raw: bytes) -> NoReturn:
+    _refuse(
+        "bad-target-topic",
+        f"{H_TARGET_TOPIC} is {_shown(raw)}: use 1 to {TOPIC_MAX_LENGTH} of a-z A-Z 0-9 . _ - not . or ..",
+    )
+
+
+def _target_partition(found: _Found) -> int:
+    raw = found[H_TARGET_PARTITION] or b""
+    try:
+        return parse_number(raw, MAX_PARTITION)
+    except ValueError as error:
+        _refuse("bad-target-partition", f"{H_TARGET_PARTITION} is {_shown(raw)}: {error}")
+
+
+def _required_id(found: _Found, record: Record, settings: ClusterSettings) -> str:
+    if H_ID not in found:
+        _refuse("no-id", f"{H_ID} is missing: say which message is meant")
+    return _id(found, record, settings)
+
+
+def _id(found: _Found, record: Record, settings: ClusterSettings) -> str:
+    raw = found[H_ID] or b""
+    if not 0 < len(raw) <= ID_MAX_BYTES:
+        _refuse("bad-id", f"{H_ID} has {len(raw)} bytes: it must have 1 to {ID_MAX_BYTES}")
+    try:
+        text = raw.decode()
+    except UnicodeDecodeError:
+        _refuse("bad-id", f"{H_ID} is {_shown(raw)}: it must be UTF-8")
+    partition = partition_for(raw, settings.partitions)
+    if partition != record.partition:
+        _refuse(
+            "wrong-partition",
+            f"{H_ID} {_shown(text)} belongs in partition {partition}, not {record.partition}: "
+            "use the id as the record's key and the partitioner murmur2",
+        )
+    return text
+
+
+def _only(found: _Found, allowed: frozenset[str], rule: str) -> None:
+    for key in found:
+        if key not in allowed:
+            _refuse("header-not-allowed", f"{key} has no meaning here: {rule}")
+
+
+def _shown(value: object) -> str:
+    """A value for a one-line text: escaped, and cut where it is long."""
+    text = repr(value[:81]) if isinstance(value, (bytes, str)) else repr(value)
+    text = text.removeprefix("b")
+    return text if len(text) <= 80 else text[:77] + "..."

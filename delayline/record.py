@@ -1,0 +1,69 @@
+"""What a record of the buffer topic is, and what it can turn out to ask for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple, Protocol, TypeAlias
+
+from delayline.headers import Header
+
+BY_KEY: Final = -1
+
+
+class Record(Protocol):
+    """What the parser reads of a record of the buffer topic; any NamedTuple with these fields will do."""
+
+    @property
+    def partition(self) -> int: ...
+    @property
+    def offset(self) -> int: ...
+    @property
+    def timestamp_ms(self) -> int: ...
+    @property
+    def key(self) -> bytes | None: ...
+    @property
+    def headers(self) -> Sequence[Header] | None: ...
+
+
+# NamedTuples: one is made for every record ingested, and a frozen dataclass costs several times as much.
+
+
+class Schedule(NamedTuple):
+    """A message to deliver: a request of a user's own, or one that the service has written back."""
+
+    id: str | None
+    scheduled_for_ms: int  # as requested; the record's timestamp if no time was given
+    due_ms: int  # max(scheduled_for_ms, the record's timestamp)
+    target_topic: str
+    target_key: bytes | None
+    target_partition: int  # BY_KEY: murmur2 of the key
+    expire_at_ms: int | None
+    headers: list[Header]  # the user's own, in order
+    parent: int | None  # offset of the request that this one follows from; None for a user's own
+    root: str | None  # source of the user's own request; None if this is it
+    attempt: int  # 1 for a user's own
+    occurrence: int | None
+
+
+class Reschedule(NamedTuple):
+    """A new time for the pending message with this id. Its own row is due at the record's timestamp."""
+
+    id: str
+    scheduled_for_ms: int  # the new time; the record's timestamp if none was given: run now
+    expire_at_ms: int | None  # None: the message's own stays
+
+
+class Cancel(NamedTuple):
+    """The pending message with this id is not to be delivered."""
+
+    id: str
+
+
+class Reject(NamedTuple):
+    """A request that cannot be done as it stands: a message for the dead-letter topic."""
+
+    code: str  # one of REJECT_CODES
+    detail: str  # one line
+
+
+Request: TypeAlias = Schedule | Reschedule | Cancel | Reject

@@ -1,0 +1,130 @@
+"""The settings of a cluster: what a request means depends on them, so no node can have its own.
+
+They are written once, to the settings znode, by `delayline topics create`, and read by every node.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from delayline.names import MAX_PARTITION, ClusterNames
+
+FORMAT_VERSION = 1
+
+_SECOND_MS = 1_000
+_MINUTE_MS = 60 * _SECOND_MS
+_HOUR_MS = 60 * _MINUTE_MS
+_DAY_MS = 24 * _HOUR_MS
+
+# RocketMQ's default table (messageDelayLevel), so that its users keep their numbers.
+ROCKETMQ_LEVELS_MS = (
+    *(seconds * _SECOND_MS for seconds in (1, 5, 10, 30)),
+    *(minutes * _MINUTE_MS for minutes in (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 20, 30)),
+    *(hours * _HOUR_MS for hours in (1, 2)),
+)
+
+# A timestamp plus the longest delay must stay a signed 64-bit number of milliseconds.
+_MAX_DELAY_LIMIT_MS = 1_000 * 366 * _DAY_MS
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterSettings:
+    """The settings of one cluster; ValueError says which one is wrong and what it may be.
+
+    `partitions` of the buffer topic; `lanes` they are split into; `levels_ms`, the delay of level 1, 2, ...;
+    `max_delay_ms`, counted from a request's own timestamp; `targets`, glob patterns of the topics that may be
+    delivered to (empty: every topic).
+    """
+
+    cluster: str = "delay"
+    partitions: int = 4
+    lanes: int = 1
+    levels_ms: tuple[int, ...] = ROCKETMQ_LEVELS_MS
+    max_delay_ms: int = 366 * _DAY_MS
+    targets: tuple[str, ...] = ()
+    format_version: int = FORMAT_VERSION
+
+    def __post_init__(self) -> None:
+        _require(
+            self.format_version == FORMAT_VERSION,
+            f"format_version is {self.format_version}, this version reads {FORMAT_VERSION}: upgrade it",
+        )
+        _require(
+            1 <= self.partitions <= MAX_PARTITION,
+            f"partitions is {self.partitions}: it must be 1 to {MAX_PARTITION}",
+        )
+        ClusterNames(self.cluster)  # says what is wrong with a name that could not name a topic
+        _require(
+            1 <= self.lanes <= self.partitions,
+            f"lanes is {self.lanes}: it must be 1 to the number of partitions, {self.partitions}",
+        )
+        _require(
+            0 < self.max_delay_ms <= _MAX_DELAY_LIMIT_MS,
+            f"max_delay_ms is {self.max_delay_ms}: it must be 1 to {_MAX_DELAY_LIMIT_MS}",
+        )
+        _require(len(self.levels_ms) > 0, "levels_ms is empty: give at least one level")
+        _require(
+            all(0 <= level <= self.max_delay_ms for level in self.levels_ms),
+            f"levels_ms must each be 0 to max_delay_ms, {self.max_delay_ms}",
+        )
+        _require(all(self.targets), "targets has an empty pattern: take it out, or write * for every topic")
+
+    def lane_of(self, partition: int) -> int:
+        """The lane that delivers a partition of the buffer."""
+        return partition % self.lanes
+
+    def partitions_of(self, lane: int) -> list[int]:
+        """The partitions of the buffer that a lane delivers."""
+        return list(range(lane, self.partitions, self.lanes))
+
+    def to_json(self) -> str:
+        """The content of the settings znode."""
+        return json.dumps(asdict(self), sort_keys=True)
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> ClusterSettings:
+        """Read `to_json`'s text; ValueError (one line) if it is not the settings of a cluster."""
+        try:
+            raw = json.loads(text)
+        except ValueError as error:
+            raise ValueError(f"cluster settings are no JSON: {error}") from None
+        _require(isinstance(raw, dict), "cluster settings must be a JSON object")
+        _require_known(raw)
+        return cls(**{name: _typed(name, raw[name]) for name in raw})
+
+
+_KINDS: dict[str, str] = {field.name: str(field.type) for field in fields(ClusterSettings)}
+
+
+def _require(holds: object, otherwise: str) -> None:
+    if not holds:
+        raise ValueError(otherwise)
+
+
+def _require_known(raw: dict[str, Any]) -> None:
+    _require("format_version" in raw, "cluster settings have no format_version")
+    unknown = sorted(set(raw) - set(_KINDS))
+    missing = sorted(set(_KINDS) - set(raw))
+    _require(
+        not unknown, f"cluster settings have an unknown key {', '.join(unknown)}: was a newer version used?"
+    )
+    _require(not missing, f"cluster settings lack {', '.join(missing)}")
+
+
+def _typed(name: str, value: Any) -> Any:
+    kind = _KINDS[name]
+    if kind == "str":
+        return _of(str, name, value)
+    if kind == "int":
+        return _of(int, name, value)
+    element = int if "int" in kind else str
+    _require(isinstance(value, list), f"cluster setting {name} must be a list")
+    return tuple(_of(element, name, item) for item in value)
+
+
+def _of(kind: type, name: str, value: Any) -> Any:
+    # type() and not isinstance(): to Python, true is an int.
+    _require(type(value) is kind, f"cluster setting {name} has {value!r}: it must be of type {kind.__name__}")
+    return value

@@ -1,0 +1,160 @@
+"""The wire format (docs/wire-format.md): plain Kafka headers, so that any client in any language can use it.
+
+`parse` reads a request. The functions here write headers: of a delivered record, of a request that the
+service writes back, of a dead letter. Nothing in it does I/O or looks at a clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from delayline.headers import (
+    H_AFTER,
+    H_ATTEMPT,
+    H_DELIVER_AT,
+    H_ERROR,
+    H_ERROR_DETAIL,
+    H_EXPIRE_AT,
+    H_ID,
+    H_LEVEL,
+    H_OCCURRENCE,
+    H_OP,
+    H_PARENT,
+    H_ROOT,
+    H_SCHEDULED_FOR,
+    H_SOURCE,
+    H_TARGET_KEY,
+    H_TARGET_PARTITION,
+    H_TARGET_TOPIC,
+    OP_CANCEL,
+    OP_RESCHEDULE,
+    OP_SCHEDULE,
+    PREFIX,
+    Header,
+)
+from delayline.parser import parse
+from delayline.record import BY_KEY, Cancel, Record, Reject, Request, Reschedule, Schedule
+from delayline.rejects import REJECT_CODES
+
+# The wire format in one place: what the service's other packages import.
+__all__ = [
+    "BY_KEY",
+    "H_AFTER",
+    "H_ATTEMPT",
+    "H_DELIVER_AT",
+    "H_ERROR",
+    "H_ERROR_DETAIL",
+    "H_EXPIRE_AT",
+    "H_ID",
+    "H_LEVEL",
+    "H_OCCURRENCE",
+    "H_OP",
+    "H_PARENT",
+    "H_ROOT",
+    "H_SCHEDULED_FOR",
+    "H_SOURCE",
+    "H_TARGET_KEY",
+    "H_TARGET_PARTITION",
+    "H_TARGET_TOPIC",
+    "OP_CANCEL",
+    "OP_RESCHEDULE",
+    "OP_SCHEDULE",
+    "PREFIX",
+    "REJECT_CODES",
+    "Cancel",
+    "Header",
+    "HeaderSource",
+    "Record",
+    "Reject",
+    "Request",
+    "Reschedule",
+    "Schedule",
+    "dead_letter_headers",
+    "delivery_headers",
+    "parse",
+    "read_headers",
+    "rewrite_headers",
+]
+
+
+class HeaderSource(Protocol):
+    """The one method of confluent_kafka.Message that `read_headers` calls."""
+
+    def headers(self) -> list[Header] | None: ...
+
+
+def read_headers(message: HeaderSource) -> list[Header] | Reject | None:
+    """The headers of a consumed message, or, if they cannot be read, the reject that it is."""
+    try:
+        return message.headers()
+    except (SystemError, UnicodeDecodeError):
+        # confluent-kafka's answer to a key that is not UTF-8; it gives none of the other headers either.
+        return Reject("header-key", "a header key is not UTF-8: use UTF-8, best ASCII, in every header key")
+
+
+def delivery_headers(
+    user_headers: Sequence[Header],
+    *,
+    id: str | None,  # noqa: A002 - the wire format's own word
+    source: str,
+    scheduled_for_ms: int,
+    attempt: int = 1,
+    occurrence: int | None = None,
+) -> list[Header]:
+    """The headers of a delivered record: the user's own in order, then what the service says of it.
+
+    `source` is the user's own request, `topic/partition/offset`.
+    """
+    headers = list(user_headers)
+    if id is not None:
+        headers.append((H_ID, id.encode()))
+    headers.append((H_SOURCE, source.encode()))
+    headers.append((H_SCHEDULED_FOR, b"%d" % scheduled_for_ms))
+    headers.append((H_ATTEMPT, b"%d" % attempt))
+    if occurrence is not None:
+        headers.append((H_OCCURRENCE, b"%d" % occurrence))
+    return headers
+
+
+def rewrite_headers(schedule: Schedule) -> list[Header]:
+    """The headers of a request that the service writes back; its parent and root must be set.
+
+    Everything is explicit, so that `parse` of a record with these headers, in the parent's partition, gives
+    `schedule` again, with due at max(scheduled_for, the new record's timestamp).
+    """
+    if schedule.parent is None or schedule.root is None:
+        raise ValueError("a request that is written back needs a parent and a root: set both")
+    headers = [
+        *schedule.headers,
+        (H_TARGET_TOPIC, schedule.target_topic.encode()),
+        (H_TARGET_KEY, schedule.target_key),
+        (H_DELIVER_AT, b"%d" % schedule.scheduled_for_ms),
+        (H_PARENT, b"%d" % schedule.parent),
+        (H_ROOT, schedule.root.encode()),
+        (H_ATTEMPT, b"%d" % schedule.attempt),
+    ]
+    if schedule.target_partition != BY_KEY:
+        headers.append((H_TARGET_PARTITION, b"%d" % schedule.target_partition))
+    if schedule.id is not None:
+        headers.append((H_ID, schedule.id.encode()))
+    if schedule.expire_at_ms is not None:
+        headers.append((H_EXPIRE_AT, b"%d" % schedule.expire_at_ms))
+    if schedule.occurrence is not None:
+        headers.append((H_OCCURRENCE, b"%d" % schedule.occurrence))
+    return headers
+
+
+def dead_letter_headers(
+    original_headers: Sequence[Header] | None, *, source: str, code: str, detail: str
+) -> list[Header]:
+    """The headers of a dead letter: the request's own as they were, then its source and what was wrong.
+
+    A request may itself have carried headers of these names: the last of each is the service's.
+    """
+    return [
+        *(original_headers or ()),
+        (H_SOURCE, source.encode()),
+        (H_ERROR, code.encode()),
+        (H_ERROR_DETAIL, detail.encode("utf-8", "backslashreplace")),
+    ]

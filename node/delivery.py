@@ -1,0 +1,371 @@
+"""The delivery core: what a master does from its election until it is master no more.
+
+It is written as a generator against the ports of node/ports.py. Each `yield` is a point between two
+steps: a node waits there (`Wait`) or may die there (`Step`). A thread drives it in a node
+(node/mastership.py); the simulation drives many at once, and kills and delays them between any two
+steps.
+
+Why exactly once (docs/design.md, "Exactly-once: the rule"): the checkpoint is a record of the same Kafka
+transaction as the messages that it covers, so both are visible or neither. A row is done iff the last
+committed checkpoint says so, and `View.select` takes every row that is not done and not in flight. So a
+row could be lost or doubled only by starting from another checkpoint than the last committed one, or by
+committing without having read it. `_recover` excludes both: `Outbox.open` returns only once the fate of
+every earlier transaction of this lane is decided, and no earlier master can commit after it; the
+checkpoint read after it is therefore the last one. In between, this master alone commits, strictly one
+transaction at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from enum import StrEnum
+from typing import Final, TypeVar
+
+import msgspec
+import structlog
+
+from delayline.names import ClusterNames
+from node.plan import Plan, Poison
+from node.ports import (
+    Clock,
+    Commit,
+    Leadership,
+    Log,
+    Outbox,
+    OutboxError,
+    Refused,
+    Targets,
+    Unconfirmed,
+)
+from store.checkpoint import Checkpoint, Vector
+from store.selection import Limits, Selection
+from store.view import View
+
+log = structlog.get_logger("delayline.delivery")
+
+HEARTBEAT_MS: Final = 1_000
+RETRY_MS: Final = 100
+
+
+class Step(StrEnum):
+    """The points between two steps, where the simulation and the chaos tests kill."""
+
+    BEFORE_BEGIN = "before-begin"
+    AFTER_PRODUCE = "after-produce"
+    AFTER_CHECKPOINT_RECORD = "after-checkpoint-record"
+    DURING_COMMIT = "during-commit"
+    AFTER_COMMIT = "after-commit"
+    CONFIRMED = "confirmed"
+    OPENED = "opened"
+    ALIGNED = "aligned"
+    TAKEN_OVER = "taken-over"
+
+
+class Wait(msgspec.Struct, frozen=True):
+    """Nothing to do before `until_ms` by the own clock (None: no such time) unless something wakes the
+    master: the view, a commit, the election.
+    """
+
+    until_ms: int | None
+
+
+T = TypeVar("T")
+Process = Generator[Step | Wait, None, T]
+
+
+class Ended(StrEnum):
+    """Why a mastership ended."""
+
+    RESIGNED = "resigned"
+    DEPOSED = "deposed"
+
+
+class Config(msgspec.Struct, frozen=True):
+    """What does not change while a node runs."""
+
+    node: str
+    lane: int
+    names: ClusterNames
+    limits: Limits
+    max_clock_skew_ms: int
+
+
+class _InFlight(msgspec.Struct, frozen=True):
+    selection: Selection
+    checkpoint: Checkpoint
+    commit: Commit
+
+
+class Delivery:
+    """One mastership of one lane. Used by one thread."""
+
+    def __init__(
+        self,
+        config: Config,
+        view: View,
+        outbox: Outbox,
+        log_: Log,
+        leadership: Leadership,
+        targets: Targets,
+        clock: Clock,
+    ) -> None:
+        self._config = config
+        self._view = view
+        self._outbox = outbox
+        self._log = log_
+        self._leadership = leadership
+        self._targets = targets
+        self._clock = clock
+        self._last: Checkpoint | None = None  # the last one of this mastership, committed
+        self._in_flight: _InFlight | None = None
+        self._poison: Poison = {}
+        self._most = config.limits.messages  # halved while a refused row is looked for
+        self._sending: Selection | None = None
+        self._failures = 0
+        self._awaited: Vector = {}  # written back; nothing is selected before it is ingested
+        self._heartbeat_at_ms = 0
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of this mastership; 0 before its first checkpoint is committed."""
+        return 0 if self._last is None else self._last.epoch
+
+    def run(self) -> Process[Ended]:
+        """Recovers and delivers until this node resigns or is deposed; returns which.
+
+        Raises `CheckpointTopicLost`. However it ends, nothing is in flight and the producers are dropped.
+        """
+        try:
+            while True:
+                try:
+                    return (yield from self._recover()) or (yield from self._deliver())
+                except OutboxError as error:
+                    yield from self._give_up(error)
+        finally:
+            self._outbox.drop()
+            self._view.forget()
+
+    def _give_up(self, error: OutboxError) -> Process[None]:
+        """After any failure the only road is recovery; what was in flight is decided there."""
+        log.warning("transaction-given-up", reason=type(error).__name__.lower(), detail=str(error))
+        if isinstance(error, Refused):
+            self._isolate(error)
+        self._in_flight, self._sending, self._awaited = None, None, {}
+        self._failures += 1
+        if self._failures > 1 and not isinstance(error, Refused):
+            yield Wait(self._clock.now_ms() + min(RETRY_MS * self._failures, HEARTBEAT_MS))
+
+    def _isolate(self, error: Refused) -> None:
+        """Rule 10: what was refused is remembered; if that is not known, a shorter prefix is tried next."""
+        self._poison |= error.codes
+        if error.codes or self._sending is None:
+            return
+        rows = [key for key, _ in (*self._sending.late, *self._sending.due)]
+        if len(rows) == 1 and rows[0] not in self._poison:
+            self._poison[rows[0]] = ("undeliverable", str(error))
+        self._most = max(1, self._sending.size // 2)
+
+    def _recover(self) -> Process[Ended | None]:
+        """Makes this node the one that commits, and its view the one that the last commit left."""
+        self._outbox.drop()
+        if not (yield from self._confirmed()):
+            return Ended.DEPOSED
+        yield Step.CONFIRMED
+        self._outbox.open()
+        yield Step.OPENED
+        last = yield from self._last_checkpoint()
+        if last is not None and self._overruled(last):
+            return Ended.DEPOSED
+        self._view.forget()
+        if last is not None:
+            self._view.align(last)
+        yield Step.ALIGNED
+        if (yield from self._caught_up(last)):
+            yield from self._take_over(last)
+            return None
+        return Ended.RESIGNED
+
+    def _confirmed(self) -> Process[bool]:
+        """No new producer before ZooKeeper has said that this node is master: it would fence the master."""
+        while not self._leadership.resigning():
+            try:
+                return self._leadership.confirm()
+            except Unconfirmed:
+                yield Wait(self._clock.now_ms() + RETRY_MS)
+        return False
+
+    def _overruled(self, last: Checkpoint) -> bool:
+        """Whether another node has been master since this mastership's last checkpoint."""
+        return self._last is not None and last.epoch > self._last.epoch and last.node != self._config.node
+
+    def _last_checkpoint(self) -> Process[Checkpoint | None]:
+        """The topic decides. Only if it is empty, the later of the own and the znode's checkpoint: then
+        what was delivered since that one is delivered again.
+        """
+        last = self._log.last_checkpoint()
+        if last is not None:
+            return last
+        while True:
+            try:
+                mirrored = self._leadership.mirrored()
+                break
+            except Unconfirmed:
+                yield Wait(self._clock.now_ms() + RETRY_MS)
+        known = [checkpoint for checkpoint in (mirrored, self._view.checkpoint) if checkpoint is not None]
+        if not known:
+            return None
+        resumed = max(known, key=lambda checkpoint: checkpoint.order)
+        log.error(
+            "checkpoint-topic-lost",
+            resumed_epoch=resumed.epoch,
+            delivered_up_to_ms=resumed.delivered_up_to_ms,
+            consequence="messages delivered after this checkpoint are delivered again",
+        )
+        return resumed
+
+    def _caught_up(self, last: Checkpoint | None) -> Process[bool]:
+        """Reads the log as far as the last master had, and as far as it is stable now, so that a cancel
+        made during an outage counts. False if this node is asked to resign meanwhile.
+        """
+        ends = self._log.stable_ends()
+        vectors = () if last is None else (last.seen, last.written_back)
+        self._view.wake_always()
+        while not (self._view.has_ingested(*vectors) and self._view.has_read_to(ends)):
+            if self._leadership.resigning():
+                return False
+            yield Wait(None)
+        return True
+
+    def _take_over(self, last: Checkpoint | None) -> Process[None]:
+        """Commits the epoch's first checkpoint: the last one again, nothing passed and nothing answered.
+
+        Without it two masters could give their transactions the same epoch.
+        """
+        transaction = self._outbox.begin()
+        first = self._first_checkpoint(last)
+        transaction.checkpoint(first)
+        yield Step.AFTER_CHECKPOINT_RECORD
+        commit = transaction.commit()
+        yield Step.DURING_COMMIT
+        while not commit.done():
+            yield Wait(None)
+        commit.result()
+        yield Step.AFTER_COMMIT
+        self._view.align(first)
+        self._last = first
+        self._leadership.mirror(first)
+        log.info("mastership-taken", epoch=first.epoch, lane=first.lane, position=first.position)
+        yield Step.TAKEN_OVER
+
+    def _first_checkpoint(self, last: Checkpoint | None) -> Checkpoint:
+        nowhere = dict.fromkeys(self._view.reached().ingested, 0)
+        return Checkpoint(
+            lane=self._config.lane,
+            epoch=1 if last is None else last.epoch + 1,
+            position=None if last is None else last.position,
+            ingested=nowhere if last is None else last.ingested,
+            seen=nowhere if last is None else last.seen,
+            written_back=nowhere if last is None else last.written_back,
+            delivered_up_to_ms=0 if last is None else last.delivered_up_to_ms,
+            node=self._config.node,
+            at_ms=self._clock.now_ms(),
+            first=True,
+        )
+
+    def _deliver(self) -> Process[Ended]:
+        """Transaction after transaction, one commit in flight, until this node is asked to resign."""
+        position = self._view.tip.position
+        while position is not None and self._clock.now_ms() < position[0]:
+            yield Wait(position[0])  # the last master's clock was ahead: never early by this one's
+        while not self._leadership.resigning():
+            if self._awaited and not (yield from self._written_back_ingested()):
+                continue
+            now_ms = self._now_ms()
+            chosen = self._view.select(now_ms, self._config.limits._replace(messages=self._most))
+            if chosen.size or (self._in_flight is None and now_ms >= self._heartbeat_at_ms):
+                yield from self._transact(chosen, now_ms)
+            elif self._in_flight is not None and self._in_flight.commit.done():
+                yield from self._settle()
+            else:
+                yield self._until_due()
+        yield from self._settle()
+        return Ended.RESIGNED
+
+    def _now_ms(self) -> int:
+        """Rule 1's clock: the brokers' may be ahead of the own by as much as the skew allowed, so that an
+        immediate message does not wait for this node's clock to reach its timestamp.
+        """
+        own_ms = self._clock.now_ms()
+        return max(own_ms, min(self._view.newest_timestamp_ms, own_ms + self._config.max_clock_skew_ms))
+
+    def _until_due(self) -> Wait:
+        due_ms = self._view.wake_at()
+        if self._in_flight is not None:
+            return Wait(due_ms)  # the commit wakes the master too
+        return Wait(self._heartbeat_at_ms if due_ms is None else min(due_ms, self._heartbeat_at_ms))
+
+    def _written_back_ingested(self) -> Process[bool]:
+        """Nothing is selected before what was written back has taken the old row's place (rule 3)."""
+        yield from self._settle()
+        self._view.wake_always()
+        if not self._view.has_ingested(self._awaited):
+            yield Wait(None)
+            return False
+        self._awaited = {}
+        return True
+
+    def _transact(self, chosen: Selection, now_ms: int) -> Process[None]:
+        """Sends a selection while the transaction before it commits, then starts its own commit.
+
+        The checkpoint record waits until that commit is known: were it sent before, and the commit
+        aborted, it would say of rows that nobody has that they are delivered (rule 5).
+        """
+        self._sending = chosen
+        plan = Plan(self._config.names, self._config.lane, self.epoch, now_ms, self._targets, self._poison)
+        plan.add(chosen)
+        yield Step.BEFORE_BEGIN
+        transaction = self._outbox.begin()
+        transaction.send(plan.records)
+        written_back = transaction.flush()
+        yield Step.AFTER_PRODUCE
+        yield from self._settle()
+        checkpoint = self._checkpoint(chosen, written_back)
+        transaction.checkpoint(checkpoint)
+        yield Step.AFTER_CHECKPOINT_RECORD
+        self._in_flight = _InFlight(chosen, checkpoint, transaction.commit())
+        self._sending = None
+        if plan.writes_back:
+            self._awaited = written_back
+        self._heartbeat_at_ms = now_ms + HEARTBEAT_MS
+        yield Step.DURING_COMMIT
+
+    def _checkpoint(self, chosen: Selection, written_back: Vector) -> Checkpoint:
+        assert self._last is not None, "a master has committed its first checkpoint"
+        frontier = chosen.frontier
+        return Checkpoint(
+            lane=self._config.lane,
+            epoch=self._last.epoch,
+            position=frontier.position,
+            ingested=frontier.ingested,
+            seen=frontier.seen,
+            written_back=self._last.written_back | written_back,
+            delivered_up_to_ms=frontier.delivered_up_to_ms,
+            node=self._config.node,
+            at_ms=self._clock.now_ms(),
+        )
+
+    def _settle(self) -> Process[None]:
+        """Waits for the commit in flight and records it."""
+        if self._in_flight is None:
+            return
+        flight = self._in_flight
+        while not flight.commit.done():
+            yield Wait(None)
+        flight.commit.result()
+        yield Step.AFTER_COMMIT
+        self._view.committed(flight.selection, flight.checkpoint)
+        self._in_flight, self._last, self._failures = None, flight.checkpoint, 0
+        self._most = min(self._config.limits.messages, self._most * 2)
+        for key, _ in (*flight.selection.late, *flight.selection.due) if self._poison else ():
+            self._poison.pop(key, None)
+        self._leadership.mirror(flight.checkpoint)

@@ -1,0 +1,216 @@
+"""The planner: a selection in, the records of its transaction out. Pure: no I/O, no clock of its own.
+
+Rows go out in the order of the selection (late rows in key order, then due rows in key order), what the
+service writes back to the buffer last (rule 4, docs/design.md).
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from delayline.headers import PREFIX
+from delayline.names import ClusterNames, source
+from delayline.wire import (
+    Header,
+    Schedule,
+    dead_letter_headers,
+    delivery_headers,
+    rewrite_headers,
+)
+from node.ports import ANY_PARTITION, Outgoing, Targets
+from store.keys import Key
+from store.records import IndexEntry, RejectRow, RescheduleRow, ScheduledRow, decode_row
+from store.selection import Answer, Resolution, Selection
+
+RECORD_OVERHEAD_BYTES = 512
+"""More than what delivery adds to a row: the service's headers and Kafka's own framing."""
+
+Poison = dict[Key, tuple[str, str]]
+"""Rows that a broker refused, with the dead-letter code and detail."""
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """A record of the outcomes topic; its key is the request's source."""
+
+    outcome: str
+    op: str
+    id: str | None
+    message: str | None
+    root: str | None
+    code: str | None
+    detail: str | None
+    epoch: int
+    at_ms: int
+
+
+_encode_outcome = msgspec.json.Encoder().encode
+
+
+class Plan:
+    """The records of one transaction."""
+
+    def __init__(
+        self, names: ClusterNames, lane: int, epoch: int, now_ms: int, targets: Targets, poison: Poison
+    ) -> None:
+        self.records: list[Outgoing] = []
+        self.writes_back = False
+        self._written_back: list[Outgoing] = []
+        self._names = names
+        self._buffer = names.buffer
+        self._lane = lane
+        self._epoch = epoch
+        self._now_ms = now_ms
+        self._targets = targets
+        self._poison = poison
+
+    def add(self, selection: Selection) -> None:
+        """Plans the whole selection. Raises what `Targets.learn` raises."""
+        rows = [
+            (key, decode_row(raw), len(raw)) for part in (selection.late, selection.due) for key, raw in part
+        ]
+        self._targets.learn({row.target_topic for _, row, _ in rows if isinstance(row, ScheduledRow)})
+        for key, row, size_bytes in rows:
+            if isinstance(row, ScheduledRow):
+                self._schedule(key, row, size_bytes)
+            elif isinstance(row, RejectRow):
+                self._dead_letter(key, row, "dead-lettered", row.code, row.detail)
+            else:
+                self._reschedule(key, row, selection.resolutions[key])
+        for answer in selection.answers:
+            self._answer(answer)
+        self.records += self._written_back
+
+    def _schedule(self, key: Key, row: ScheduledRow, size_bytes: int) -> None:
+        if row.expire_at_ms is not None and self._now_ms > row.expire_at_ms:
+            detail = (
+                f"delay-expire-at was {row.expire_at_ms}, the message came up for delivery at {self._now_ms}"
+            )
+            self._dead_letter(key, row, "expired", "expired", detail)
+            return
+        refusal = self._poison.get(key) or self._targets.problem(
+            row.target_topic, row.target_partition, size_bytes + RECORD_OVERHEAD_BYTES
+        )
+        if refusal is not None:
+            self._dead_letter(key, row, "dead-lettered", *refusal)
+            return
+        self.records.append(
+            Outgoing(
+                row.target_topic,
+                row.target_partition,
+                row.key if row.target_key is None else row.target_key[0],
+                row.value,
+                delivery_headers(
+                    _user_headers(row.headers),
+                    id=row.id,
+                    source=row.root or source(self._buffer, key[1], key[2]),
+                    scheduled_for_ms=row.scheduled_for_ms,
+                    attempt=row.attempt,
+                    occurrence=row.occurrence,
+                ),
+                self._now_ms,
+                key,
+            )
+        )
+
+    def _dead_letter(
+        self, key: Key, row: ScheduledRow | RejectRow | RescheduleRow, outcome: str, code: str, detail: str
+    ) -> None:
+        own = source(self._buffer, key[1], key[2])
+        root = (row.root if isinstance(row, ScheduledRow) else None) or own
+        headers = dead_letter_headers(row.headers, source=root, code=code, detail=detail)
+        self.records.append(
+            Outgoing(self._names.dead_letter, ANY_PARTITION, row.key, row.value, headers, self._now_ms, key)
+        )
+        id_ = None if isinstance(row, RejectRow) else row.id
+        op = "reschedule" if isinstance(row, RescheduleRow) else "schedule"
+        self._outcome(own, outcome, op=op, id_=id_, message=own, root=root, code=code, detail=detail)
+
+    def _reschedule(self, key: Key, row: RescheduleRow, resolution: Resolution) -> None:
+        refusal = self._poison.get(key)
+        if refusal is not None:
+            self._dead_letter(key, row, "dead-lettered", *refusal)
+            return
+        _, partition, offset = key
+        message, root = self._named(partition, resolution.entry)
+        self._outcome(
+            source(self._buffer, partition, offset),
+            resolution.outcome,
+            op="reschedule",
+            id_=row.id,
+            message=message,
+            root=root,
+        )
+        if resolution.raw is not None:
+            self._write_back(key, row, decode_row(resolution.raw), root)
+
+    def _write_back(
+        self, key: Key, row: RescheduleRow, moved: ScheduledRow | RescheduleRow | RejectRow, root: str | None
+    ) -> None:
+        assert isinstance(moved, ScheduledRow), "the id index points to schedules only"
+        target_key = moved.key if moved.target_key is None else moved.target_key[0]
+        request = Schedule(
+            id=moved.id,
+            scheduled_for_ms=row.scheduled_for_ms,
+            due_ms=row.scheduled_for_ms,
+            target_topic=moved.target_topic,
+            target_key=target_key,
+            target_partition=moved.target_partition,
+            expire_at_ms=moved.expire_at_ms if row.expire_at_ms is None else row.expire_at_ms,
+            headers=_user_headers(moved.headers),
+            parent=key[2],
+            root=root,
+            attempt=moved.attempt,
+            occurrence=moved.occurrence,
+        )
+        self._written_back.append(
+            Outgoing(
+                self._buffer, key[1], moved.key, moved.value, rewrite_headers(request), self._now_ms, key
+            )
+        )
+        self.writes_back = True
+
+    def _answer(self, answer: Answer) -> None:
+        """Writes the answer to a cancel or replace; a replace is answered only if applied (rule 2)."""
+        control = answer.control
+        partition, offset = answer.place
+        if control.op == "schedule":
+            if not answer.applied:
+                return
+            outcome = "replaced"
+        elif answer.applied:
+            outcome = "cancelled"
+        else:
+            outcome = "unknown" if control.removed is None else "too-late"
+        message, root = self._named(partition, control.removed)
+        own = source(self._buffer, partition, offset)
+        self._outcome(own, outcome, op=control.op, id_=control.id, message=message, root=root)
+
+    def _named(self, partition: int, entry: IndexEntry | None) -> tuple[str | None, str | None]:
+        """The sources of an index entry's row and of the user's request behind it."""
+        if entry is None:
+            return None, None
+        message = source(self._buffer, partition, entry.offset)
+        return message, message if entry.root is None else source(self._buffer, partition, entry.root)
+
+    def _outcome(
+        self,
+        request: str,
+        outcome: str,
+        *,
+        op: str,
+        id_: str | None,
+        message: str | None,
+        root: str | None,
+        code: str | None = None,
+        detail: str | None = None,
+    ) -> None:
+        value = _encode_outcome(
+            Outcome(outcome, op, id_, message, root, code, detail, self._epoch, self._now_ms)
+        )
+        self.records.append(
+            Outgoing(self._names.outcomes, self._lane, request.encode(), value, [], self._now_ms, None)
+        )
+
+
+def _user_headers(headers: list[Header]) -> list[Header]:
+    return [header for header in headers if not header[0].startswith(PREFIX)]

@@ -1,0 +1,148 @@
+"""What the delivery core needs of the world: Kafka, ZooKeeper and a clock in a node, a seeded model of
+them in the simulation. The store is the fifth port (store/kv.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+from delayline.wire import Header
+from store.checkpoint import Checkpoint, Vector
+from store.keys import Key
+
+ANY_PARTITION = -1
+
+
+class Outgoing(NamedTuple):
+    """One record to produce. `row` is the key of the row that it comes from (None: of none alone)."""
+
+    topic: str
+    partition: int
+    key: bytes | None
+    value: bytes | None
+    headers: list[Header]
+    timestamp_ms: int
+    row: Key | None
+
+
+class OutboxError(Exception):
+    """The root of what an outbox raises. After any of them the producers are of no use (rule 5)."""
+
+
+class Doubtful(OutboxError):
+    """The transaction's fate is unknown, or it was aborted: recover."""
+
+
+class Fenced(OutboxError):
+    """Another producer has initialised this transactional id: recover, if this node is master at all."""
+
+
+class Refused(OutboxError):
+    """A record was refused for what it is, and will be again: the transaction is aborted.
+
+    `codes` has the rows known to be the cause, each with its dead-letter code and detail; it is empty if
+    the cause is somewhere among the rows that were sent.
+    """
+
+    def __init__(self, message: str, codes: dict[Key, tuple[str, str]]) -> None:
+        super().__init__(message)
+        self.codes = codes
+
+
+class CheckpointTopicLost(Exception):
+    """The checkpoint topic does not exist: `delayline topics create` makes it anew."""
+
+
+class Commit(Protocol):
+    """A commit under way."""
+
+    def done(self) -> bool:
+        """Whether `result` would return or raise at once."""
+
+    def result(self) -> None:
+        """Waits until the commit is known. Raises `Doubtful` (also when slow) or `Fenced`."""
+
+
+class Transaction(Protocol):
+    """A transaction under way on one of the two transactional ids."""
+
+    def send(self, records: Sequence[Outgoing]) -> None:
+        """Hands records over, in order. Raises `Refused`, `Doubtful`, `Fenced`."""
+
+    def flush(self) -> Vector:
+        """Waits until all are acknowledged; per partition of the buffer, last offset written back + 1.
+        Raises `Refused`, `Doubtful`, `Fenced`.
+        """
+
+    def checkpoint(self, checkpoint: Checkpoint) -> None:
+        """Produces the checkpoint record. Raises `Doubtful`, `Fenced`."""
+
+    def commit(self) -> Commit:
+        """Starts the commit."""
+
+
+class Outbox(Protocol):
+    """The lane's two transactional producers."""
+
+    def drop(self) -> None:
+        """Lets go of the producers, whatever they are doing. Never blocks."""
+
+    def open(self) -> None:
+        """Makes new producers and initialises their ids, a then b: whatever another node has open is
+        aborted or known to be committed when it returns. Raises `Doubtful`, `Fenced`.
+        """
+
+    def begin(self) -> Transaction:
+        """Begins a transaction: the first after `open` on id a, then strictly in turn (rule 5).
+        Raises `Doubtful`, `Fenced`.
+        """
+
+
+class Log(Protocol):
+    """The buffer and checkpoint topics, as the core reads them in recovery."""
+
+    def last_checkpoint(self) -> Checkpoint | None:
+        """The last committed checkpoint of the lane, None if there is none. Raises `CheckpointTopicLost`,
+        `Doubtful`.
+        """
+
+    def stable_ends(self) -> Vector:
+        """The last stable offset of the lane's partitions, as it is now. Raises `Doubtful`."""
+
+
+class Leadership(Protocol):
+    """What the core needs of the election."""
+
+    def confirm(self) -> bool:
+        """A ZooKeeper round trip that says whether this node is master. Raises `Unconfirmed`."""
+
+    def resigning(self) -> bool:
+        """Whether this node is asked to hand over after the transaction under way."""
+
+    def mirrored(self) -> Checkpoint | None:
+        """The checkpoint in the lane's znode. Raises `Unconfirmed`."""
+
+    def mirror(self, checkpoint: Checkpoint) -> None:
+        """Hands a committed checkpoint over for the lane's znode. Never blocks."""
+
+
+class Unconfirmed(Exception):
+    """ZooKeeper did not answer: nobody knows who is master."""
+
+
+class Targets(Protocol):
+    """What is known of the target topics before anything is sent to them."""
+
+    def learn(self, topics: set[str]) -> None:
+        """Looks up what is not known of them, at once. Raises `Doubtful`."""
+
+    def problem(self, topic: str, partition: int, size_bytes: int) -> tuple[str, str] | None:
+        """The dead-letter code and detail if a record of that size cannot go there."""
+
+
+class Clock(Protocol):
+    """The time."""
+
+    def now_ms(self) -> int:
+        """The node's own clock, in epoch ms."""

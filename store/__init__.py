@@ -1,0 +1,1 @@
+"""A node's view of the buffer topic, in RocksDB."""

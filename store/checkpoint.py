@@ -1,0 +1,77 @@
+"""The checkpoint: what the lane has delivered, exactly. One record of the checkpoint topic, written
+in the same Kafka transaction as the messages it covers (docs/design.md, "Exactly-once: the rule").
+"""
+
+from __future__ import annotations
+
+from typing import Self
+
+import msgspec
+
+from store.keys import Key
+
+Vector = dict[int, int]
+"""Per partition of the lane, an offset + 1."""
+
+
+class Frontier(msgspec.Struct, frozen=True):
+    """How far a selection reaches: the part of a checkpoint that decides which rows are done."""
+
+    position: Key | None
+    ingested: Vector
+    seen: Vector
+    delivered_up_to_ms: int
+
+    def done(self, key: Key) -> bool:
+        """A row is done iff key <= position and offset < ingested[partition]."""
+        return self.position is not None and key <= self.position and key[2] < self.ingested.get(key[1], 0)
+
+
+NOTHING = Frontier(position=None, ingested={}, seen={}, delivered_up_to_ms=0)
+"""The frontier before the first checkpoint."""
+
+
+class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
+    """One lane's checkpoint. Times in epoch ms; vectors hold the lane's partitions."""
+
+    format: int = 1
+    lane: int
+    epoch: int
+    position: Key | None
+    ingested: Vector
+    seen: Vector
+    written_back: Vector
+    replay: None = None
+    delivered_up_to_ms: int
+    node: str
+    at_ms: int
+    first: bool = False
+
+    @property
+    def frontier(self) -> Frontier:
+        return Frontier(self.position, self.ingested, self.seen, self.delivered_up_to_ms)
+
+    @property
+    def record_key(self) -> bytes:
+        """The lane; the first checkpoint of an epoch has a key of its own and so outlives compaction."""
+        return b"%d/%d" % (self.lane, self.epoch) if self.first else b"%d" % self.lane
+
+    @property
+    def order(self) -> tuple[int, int, Key]:
+        """Later checkpoints of a lane compare greater."""
+        return self.epoch, sum(self.seen.values()), self.position or (-1, -1, -1)
+
+    def encode(self) -> bytes:
+        return _encode(self)
+
+    @classmethod
+    def decode(cls, raw: bytes | str) -> Self:
+        """Raises `ValueError` (msgspec's) if `raw` is no checkpoint of a known format."""
+        checkpoint = _decode(raw)
+        if checkpoint.format != 1:
+            raise ValueError(f"checkpoint has format {checkpoint.format}; this version reads format 1")
+        return checkpoint  # type: ignore[return-value]
+
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(Checkpoint).decode

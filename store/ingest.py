@@ -1,0 +1,168 @@
+"""Taking a batch of the log's records into the view: rules 1, 2 and 4 at ingest (docs/design.md).
+
+What a record does is a function of the log before it and of the aligned checkpoint, so every replica
+comes to the same rows. An `Ingest` lives for one batch: what it reads must show what it has
+written, which RocksDB's write batch does not, so the few keys that are read back are kept beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from store import keys
+from store.arrivals import Arrival, Kind
+from store.checkpoint import Frontier
+from store.keys import Key
+from store.kv import KeyValue
+from store.records import Control, IndexEntry, decode_control, decode_index, decode_offset, encode
+
+NO_KEY: Key = (-1, -1, -1)
+
+
+class Ingest:
+    """One batch under way. The caller holds the view's lock from the first `add` to the write."""
+
+    def __init__(self, kv: KeyValue, aligned: Frontier, position: Key | None, window_start_ms: int) -> None:
+        """`position` is the in-memory one; rows done and due before `window_start_ms` are not kept."""
+        self.batch = kv.batch()
+        self.counts: dict[int, int] = {}
+        self.first_due_ms: int | None = None
+        self.low_expiry: bytes | None = None
+        self.low_row: bytes | None = None
+        self.urgent = False
+        self._kv = kv
+        self._aligned = aligned
+        self._bound = max(aligned.position or NO_KEY, position or NO_KEY)
+        self._window_start_ms = window_start_ms
+        self._indexes: dict[bytes, IndexEntry | None] = {}
+        self._tombstones: dict[bytes, int] = {}
+        self._controls: dict[tuple[int, int], Control] = {}
+
+    def add(self, arrivals: Sequence[Arrival]) -> None:
+        """Takes the arrivals in log order."""
+        for arrival in arrivals:
+            if arrival.kind == Kind.CANCEL:
+                self._cancel(arrival)
+            elif arrival.kind != Kind.SCHEDULE or arrival.id is None or self._claim(arrival, arrival.id):
+                self._store(arrival)
+
+    def _store(self, arrival: Arrival) -> None:
+        partition, offset, due_ms = arrival.partition, arrival.offset, arrival.due_ms
+        if (due_ms, partition, offset) <= self._bound and not self._store_below(arrival):
+            return
+        self.batch.put(keys.row(due_ms, partition, offset), arrival.raw)
+        minute = due_ms // keys.MINUTE_MS
+        self.counts[minute] = self.counts.get(minute, 0) + 1
+        if self.first_due_ms is None or due_ms < self.first_due_ms:
+            self.first_due_ms = due_ms
+
+    def _store_below(self, arrival: Arrival) -> bool:
+        """An arrival at or below the position: late, unless the last checkpoint's ingested had it."""
+        partition, offset, due_ms = arrival.partition, arrival.offset, arrival.due_ms
+        if offset < self._aligned.ingested.get(partition, 0):
+            return due_ms >= self._window_start_ms
+        self.batch.put(keys.late(partition, offset), keys.pack_due(due_ms))
+        self.low_row = _lower(self.low_row, keys.row(due_ms, partition, offset))
+        self.urgent = True
+        return True
+
+    def _claim(self, arrival: Arrival, id_: str) -> bool:
+        """Makes the arrival its id's last request; False if it is a written-back one that came too late."""
+        index_key = keys.index(arrival.partition, id_)
+        entry = self._index(index_key)
+        if arrival.parent is not None and self._overtaken(arrival, id_, entry, arrival.parent):
+            self._apply_first_control(arrival.partition, id_, arrival.parent)
+            return False
+        if entry is not None:
+            self._remove(arrival.partition, entry)
+            if arrival.parent is None:
+                self._leave_control(arrival, Control("schedule", id_, entry, applied=False))
+        origin = arrival.offset if arrival.parent is None else arrival.parent
+        self._set_index(index_key, IndexEntry(arrival.due_ms, arrival.offset, origin, arrival.root))
+        self._expire_later(arrival.due_ms, arrival, id_)
+        return True
+
+    def _overtaken(self, arrival: Arrival, id_: str, entry: IndexEntry | None, parent: int) -> bool:
+        """Rule 4: a later schedule or cancel of the id stands between the parent and its written-back one."""
+        if entry is not None and entry.origin > parent:
+            return True
+        return self._tombstone(keys.tombstone(arrival.partition, id_)) > parent
+
+    def _cancel(self, arrival: Arrival) -> None:
+        assert arrival.id is not None, "the parser refuses a cancel without an id"
+        index_key = keys.index(arrival.partition, arrival.id)
+        entry = self._index(index_key)
+        if entry is not None:
+            self._remove(arrival.partition, entry)
+            self._set_index(index_key, None)
+        tombstone_key = keys.tombstone(arrival.partition, arrival.id)
+        self._tombstones[tombstone_key] = arrival.offset
+        self.batch.put(tombstone_key, encode(arrival.offset))
+        self._expire_later(arrival.timestamp_ms, arrival, arrival.id)
+        self._leave_control(arrival, Control("cancel", arrival.id, entry, applied=False))
+
+    def _remove(self, partition: int, entry: IndexEntry) -> None:
+        """Removes the row at once: in flight or not, delivered or not; only the answer waits (rule 2)."""
+        self.batch.delete(keys.row(entry.due_ms, partition, entry.offset))
+        self.batch.delete(keys.late(partition, entry.offset))
+        minute = entry.due_ms // keys.MINUTE_MS
+        self.counts[minute] = self.counts.get(minute, 0) - 1
+
+    def _leave_control(self, arrival: Arrival, control: Control) -> None:
+        if arrival.offset < self._aligned.seen.get(arrival.partition, 0):
+            return  # answered already
+        self._put_control(arrival.partition, arrival.offset, control)
+        self.urgent = True
+
+    def _apply_first_control(self, partition: int, id_: str, parent: int) -> None:
+        """The first control above the parent of a dropped written-back request has ended it (rule 2)."""
+        stored = {
+            keys.placed(key): decode_control(raw)
+            for key, raw in self._kv.scan(keys.control(partition, parent + 1), keys.control(partition + 1, 0))
+        }
+        controls = stored | self._controls
+        places = [
+            at for at, control in controls.items() if at >= (partition, parent + 1) and control.id == id_
+        ]
+        places = [at for at in places if at[0] == partition]
+        if places:
+            first = min(places)
+            control = controls[first]
+            self._put_control(*first, Control(control.op, control.id, control.removed, applied=True))
+
+    def _put_control(self, partition: int, offset: int, control: Control) -> None:
+        self._controls[partition, offset] = control
+        self.batch.put(keys.control(partition, offset), encode(control))
+
+    def _index(self, key: bytes) -> IndexEntry | None:
+        if key in self._indexes:
+            return self._indexes[key]
+        raw = self._kv.get(key)
+        return None if raw is None else decode_index(raw)
+
+    def _set_index(self, key: bytes, entry: IndexEntry | None) -> None:
+        self._indexes[key] = entry
+        if entry is None:
+            self.batch.delete(key)
+        else:
+            self.batch.put(key, encode(entry))
+
+    def _tombstone(self, key: bytes) -> int:
+        """The offset of the id's last cancel, -1 for none."""
+        if key in self._tombstones:
+            return self._tombstones[key]
+        raw = self._kv.get(key)
+        return -1 if raw is None else decode_offset(raw)
+
+    def _expire_later(self, due_ms: int, arrival: Arrival, id_: str) -> None:
+        key = keys.expiry(due_ms, arrival.partition, arrival.offset)
+        self.batch.put(key, id_.encode())
+        self.low_expiry = _lower(self.low_expiry, key)
+
+
+def _above(place: tuple[int, int], partition: int, parent: int) -> bool:
+    return place[0] == partition and place[1] > parent
+
+
+def _lower(known: bytes | None, key: bytes) -> bytes:
+    return key if known is None else min(known, key)

@@ -1,0 +1,124 @@
+"""The store's key spaces: one byte of prefix, then big-endian integers, so byte order is key order.
+
+====== ============================== ==========================================================
+prefix key                            value
+====== ============================== ==========================================================
+``r``  due, partition, offset         the row: a message or a request that waits for its time
+``l``  partition, offset              due: the row arrived with a key at or below the position
+``c``  partition, offset              a control request that waits for its answer
+``i``  partition, id                  the id's last request
+``t``  partition, id                  offset of the id's last cancel
+``x``  due, partition, offset         the id whose index entry or tombstone may go with that row
+``n``  minute                         rows stored that fall due in that minute
+``m``  name                           counters and metadata
+====== ============================== ==========================================================
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import Final
+
+Key = tuple[int, int, int]
+"""(due_ms, partition, offset): a total order that is a function of the log alone."""
+
+ROW: Final = b"r"
+LATE: Final = b"l"
+CONTROL: Final = b"c"
+INDEX: Final = b"i"
+TOMBSTONE: Final = b"t"
+EXPIRY: Final = b"x"
+COUNT: Final = b"n"
+META: Final = b"m"
+
+INGESTED: Final = META + b"ingested"
+ALIGNED: Final = META + b"aligned"
+LOW_WATER: Final = META + b"low-water"
+IDENTITY: Final = META + b"identity"
+
+MINUTE_MS: Final = 60_000
+
+_timed = Struct(">cQIQ")
+_placed = Struct(">cIQ")
+_named = Struct(">cI")
+_counted = Struct(">cQ")
+_due = Struct(">Q")
+
+TIMED_BYTES: Final = _timed.size
+_pack_timed = _timed.pack
+_unpack_timed = _timed.unpack
+_pack_placed = _placed.pack
+
+
+def row(due_ms: int, partition: int, offset: int) -> bytes:
+    """A row, by due time."""
+    return _pack_timed(ROW, due_ms, partition, offset)
+
+
+def expiry(due_ms: int, partition: int, offset: int) -> bytes:
+    """An entry of the expiry queue, in the order in which rows go."""
+    return _pack_timed(EXPIRY, due_ms, partition, offset)
+
+
+def timed(raw: bytes) -> Key:
+    """The (due, partition, offset) of a row's or an expiry entry's key."""
+    _, due_ms, partition, offset = _unpack_timed(raw)
+    return due_ms, partition, offset
+
+
+def late(partition: int, offset: int) -> bytes:
+    """A late row's entry."""
+    return _pack_placed(LATE, partition, offset)
+
+
+def control(partition: int, offset: int) -> bytes:
+    """A control request's row."""
+    return _pack_placed(CONTROL, partition, offset)
+
+
+def placed(raw: bytes) -> tuple[int, int]:
+    """The (partition, offset) of a late entry's or a control row's key."""
+    _, partition, offset = _placed.unpack(raw)
+    return partition, offset
+
+
+def index(partition: int, id_: str) -> bytes:
+    """An id's index entry."""
+    return _named.pack(INDEX, partition) + id_.encode()
+
+
+def tombstone(partition: int, id_: str) -> bytes:
+    """An id's tombstone."""
+    return _named.pack(TOMBSTONE, partition) + id_.encode()
+
+
+def count(minute: int) -> bytes:
+    """The count of a minute (epoch ms // `MINUTE_MS`)."""
+    return _counted.pack(COUNT, minute)
+
+
+def minute(raw: bytes) -> int:
+    """The minute of a count's key."""
+    number: int = _counted.unpack(raw)[1]
+    return number
+
+
+def pack_due(due_ms: int) -> bytes:
+    """A late entry's value."""
+    return _due.pack(due_ms)
+
+
+def unpack_due(raw: bytes) -> int:
+    """The due time in a late entry's value."""
+    due_ms: int = _due.unpack(raw)[0]
+    return due_ms
+
+
+def after(raw: bytes) -> bytes:
+    """The smallest key above `raw`."""
+    return raw + b"\x00"
+
+
+def end_of(prefix: bytes) -> bytes:
+    """The first key behind a one-byte prefix's space."""
+    return bytes([prefix[0] + 1])

@@ -1,0 +1,91 @@
+"""What the store keeps under its keys, and how it is written: msgpack arrays, a tag first.
+
+A row keeps the request whole (key, value, all headers), since a dead letter must be the request as
+it was; beside it what the parser made of it, so that delivery does not parse again.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+Headers = list[tuple[str, bytes | None]]
+
+
+class ScheduledRow(msgspec.Struct, frozen=True, array_like=True, tag=0, gc=False):
+    """A message that waits for its due time."""
+
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+    id: str | None
+    target_topic: str
+    target_partition: int  # -1: by the key
+    target_key: tuple[bytes | None] | None  # None: the request's own key
+    scheduled_for_ms: int
+    expire_at_ms: int | None
+    parent: int | None  # offset of the request that made the service write this one back
+    root: str | None  # source of the user's own request, where this is not it
+    attempt: int
+    occurrence: int | None
+
+
+class RescheduleRow(msgspec.Struct, frozen=True, array_like=True, tag=1, gc=False):
+    """A reschedule or run-now: due at once; what it means is decided when it is selected."""
+
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+    id: str
+    scheduled_for_ms: int
+    expire_at_ms: int | None
+
+
+class RejectRow(msgspec.Struct, frozen=True, array_like=True, tag=2, gc=False):
+    """A request that could not be accepted: a message for the dead-letter topic, due at once."""
+
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+    code: str
+    detail: str
+
+
+Row = ScheduledRow | RescheduleRow | RejectRow
+
+_RESCHEDULE_TAG: Final = 1
+_row_decoder = msgspec.msgpack.Decoder(Row)
+_encoder = msgspec.msgpack.Encoder()
+
+decode_row = _row_decoder.decode
+encode = _encoder.encode
+
+
+def is_reschedule(raw_row: bytes) -> bool:
+    """Tells without decoding: behind the one-byte array header stands the tag."""
+    return raw_row[1] == _RESCHEDULE_TAG
+
+
+class IndexEntry(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """The last schedule of an id: where its row is, and which request it goes back to."""
+
+    due_ms: int
+    offset: int
+    origin: int  # own offset, or that of the parent of a written-back request
+    root: int | None  # offset of the user's own request, where this is not it
+
+
+class Control(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A cancel or replace that was carried out at ingest and waits for its answer."""
+
+    op: str
+    id: str
+    removed: IndexEntry | None
+    applied: bool  # it kept a written-back request from being stored
+
+
+decode_index = msgspec.msgpack.Decoder(IndexEntry).decode
+decode_control = msgspec.msgpack.Decoder(Control).decode
+decode_offset = msgspec.msgpack.Decoder(int).decode
+decode_vector = msgspec.msgpack.Decoder(dict[int, int]).decode

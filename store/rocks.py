@@ -1,0 +1,100 @@
+"""RocksDB behind the `KeyValue` port: one column family, no WAL (the buffer topic is the log).
+
+Without a WAL a crash loses the memtables; what is left is some earlier state as a whole, since all
+writes of a batch go to one column family and memtables are flushed in order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, cast
+
+import rocksdict
+
+from store.kv import Batch, Damaged, Stalled
+
+MEMTABLE_BYTES = 8 << 20  # bounds what a killed node reads again from the log
+MEMTABLES = 4
+BLOCK_CACHE_BYTES = 32 << 20
+BLOCK_BYTES = 16 << 10
+
+
+def _options() -> rocksdict.Options:
+    options = rocksdict.Options(raw_mode=True)
+    options.create_if_missing(True)
+    options.set_write_buffer_size(MEMTABLE_BYTES)
+    options.set_max_write_buffer_number(MEMTABLES)
+    options.set_compression_type(rocksdict.DBCompressionType.lz4())
+    options.set_bottommost_compression_type(rocksdict.DBCompressionType.zstd())
+    options.set_keep_log_file_num(2)
+    options.set_max_open_files(256)
+    table = rocksdict.BlockBasedOptions()
+    table.set_block_cache(rocksdict.Cache(BLOCK_CACHE_BYTES))
+    table.set_cache_index_and_filter_blocks(True)
+    table.set_block_size(BLOCK_BYTES)
+    table.set_bloom_filter(10, False)
+    options.set_block_based_table_factory(table)
+    return options
+
+
+class RocksStore:
+    """An open RocksDB. Raises `Damaged` if `path` holds one that cannot be opened."""
+
+    def __init__(self, path: Path) -> None:
+        path.mkdir(parents=True, exist_ok=True)
+        try:
+            self._db = rocksdict.Rdict(str(path), _options())
+        except Exception as error:
+            raise Damaged(f"{path} cannot be opened as the node's store: {error}") from error
+        self._write_options = rocksdict.WriteOptions()
+        cast("Any", self._write_options).disable_wal = True
+        # Without it a stalled write holds the GIL, and with it the whole process, for seconds.
+        self._write_options.no_slowdown = True
+
+    def get(self, key: bytes) -> bytes | None:
+        return cast("bytes | None", self._db.get(key))
+
+    def scan(self, begin: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
+        options = rocksdict.ReadOptions()
+        options.set_iterate_upper_bound(end)
+        iterator = self._db.iter(options)  # here and not in the generator: it is the snapshot
+        iterator.seek(begin)
+        return _entries(iterator)
+
+    def batch(self) -> Batch:
+        return rocksdict.WriteBatch(raw_mode=True)
+
+    def write(self, batch: Batch) -> None:
+        try:
+            self._db.write(cast("rocksdict.WriteBatch", batch), self._write_options)
+        except Exception as error:
+            if "stall" in str(error).lower():
+                raise Stalled(str(error)) from error
+            raise Damaged(f"the store cannot be written: {error}") from error
+
+    def flush(self) -> None:
+        self._db.flush()
+
+    def close(self) -> None:
+        self._db.close()
+
+    def memory_bytes(self) -> int:
+        """Memtables, block cache and table readers, as RocksDB counts them."""
+        names = (
+            "rocksdb.cur-size-all-mem-tables",
+            "rocksdb.block-cache-usage",
+            "rocksdb.estimate-table-readers-mem",
+        )
+        return sum(self._db.property_int_value(name) or 0 for name in names)
+
+
+def _entries(iterator: rocksdict.RdictIter) -> Iterator[tuple[bytes, bytes]]:
+    key, value, advance = iterator.key, iterator.value, iterator.next
+    while (at := key()) is not None:
+        yield at, value()
+        advance()
+    try:
+        iterator.status()  # an iterator ends in silence where it cannot read on
+    except Exception as error:
+        raise Damaged(f"the store cannot be read: {error}") from error

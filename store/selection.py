@@ -1,0 +1,232 @@
+"""Selection: which rows and answers the next transaction carries (rules 1 to 3, docs/design.md).
+
+`select` runs under the view's lock and so is atomic with respect to ingest: what it takes and the
+ingested vector it reports belong to one state of the view.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import msgspec
+
+from store import keys
+from store.checkpoint import Frontier, Vector
+from store.keys import Key
+from store.kv import Damaged, KeyValue
+from store.records import (
+    Control,
+    IndexEntry,
+    RescheduleRow,
+    decode_control,
+    decode_index,
+    decode_row,
+    is_reschedule,
+)
+
+Place = tuple[int, int]
+"""(partition, offset) of a request in the buffer topic."""
+
+
+class Limits(NamedTuple):
+    """How much one transaction may carry; at least one row or answer is taken."""
+
+    messages: int
+    bytes: int
+
+
+class Answer(msgspec.Struct, frozen=True, gc=False):
+    """What became of a cancel or replace."""
+
+    place: Place
+    control: Control
+    applied: bool
+
+
+class Resolution(msgspec.Struct, frozen=True, gc=False):
+    """What a selected reschedule means: the index entry it concerns, and the row to move."""
+
+    outcome: str  # rescheduled, too-late or unknown
+    entry: IndexEntry | None
+    raw: bytes | None
+
+
+class Selection(msgspec.Struct, frozen=True):
+    """What one transaction carries, and the frontier it leads to. Rows are in key order."""
+
+    late: list[tuple[Key, bytes]]
+    due: list[tuple[Key, bytes]]
+    answers: list[Answer]
+    resolutions: dict[Key, Resolution]
+    frontier: Frontier
+
+    @property
+    def size(self) -> int:
+        return len(self.late) + len(self.due) + len(self.answers)
+
+
+def select(
+    kv: KeyValue, tip: Frontier, in_flight: set[Place], ingested: Vector, now_ms: int, limits: Limits
+) -> Selection:
+    """The next selection behind `tip`, the frontier of the previous one (committed or in flight).
+
+    `in_flight` are the late rows that an uncommitted transaction carries already. The selection is
+    empty if nothing is due and no answer waits; its frontier then says how far that is true.
+    """
+    answers, seen = _answers(kv, tip, ingested, limits.messages)
+    if seen is not None:
+        return Selection([], [], answers, {}, _moved(tip, seen=seen))
+    taking = _Taking(limits)
+    held_back = _take_late(kv, in_flight, ingested, taking)
+    late = sorted(taking.rows)
+    if held_back is not None:
+        frontier = _moved(tip, ingested=held_back, seen=dict(ingested))
+        due = []
+    else:
+        taking.rows = []
+        up_to_ms = _take_due(kv, tip.position, now_ms, taking)
+        due = taking.rows
+        position = due[-1][0] if due else tip.position
+        # A new master's clock may be behind the last one's: what was true of a time stays true of it.
+        frontier = Frontier(position, dict(ingested), dict(ingested), max(up_to_ms, tip.delivered_up_to_ms))
+    resolutions = {
+        key: _resolve(kv, key, raw, frontier)
+        for rows in (late, due)
+        for key, raw in rows
+        if is_reschedule(raw)
+    }
+    return Selection(late, due, answers, resolutions, frontier)
+
+
+def next_due_ms(kv: KeyValue, tip: Frontier) -> int | None:
+    """When the next row behind the position falls due; None if none waits."""
+    for raw_key, _ in kv.scan(_behind(tip.position), keys.end_of(keys.ROW)):
+        return keys.timed(raw_key)[0]
+    return None
+
+
+def _moved(tip: Frontier, *, ingested: Vector | None = None, seen: Vector) -> Frontier:
+    """Late-only and answers-only transactions leave position and delivered-up-to where they are."""
+    return Frontier(
+        tip.position, tip.ingested if ingested is None else ingested, seen, tip.delivered_up_to_ms
+    )
+
+
+def _behind(position: Key | None) -> bytes:
+    return keys.ROW if position is None else keys.after(keys.row(*position))
+
+
+class _Taking:
+    """What has been taken so far, and whether more fits."""
+
+    def __init__(self, limits: Limits) -> None:
+        self.rows: list[tuple[Key, bytes]] = []
+        self._messages_left = limits.messages
+        self._bytes_left = limits.bytes
+        self._taken_any = False
+        self._rescheduled: set[str] = set()
+
+    def take(self, key: Key, raw: bytes) -> bool:
+        """Takes the row if it fits; a second reschedule of an id never does (rule 3)."""
+        if self._taken_any and (self._messages_left < 1 or self._bytes_left < len(raw)):
+            return False
+        if is_reschedule(raw) and not self._first_of_its_id(raw):
+            return False
+        self._taken_any = True
+        self._messages_left -= 1
+        self._bytes_left -= len(raw)
+        self.rows.append((key, raw))
+        return True
+
+    def _first_of_its_id(self, raw: bytes) -> bool:
+        row = decode_row(raw)
+        assert isinstance(row, RescheduleRow), "its tag said so"
+        if row.id in self._rescheduled:
+            return False
+        self._rescheduled.add(row.id)
+        return True
+
+
+def _take_late(kv: KeyValue, in_flight: set[Place], ingested: Vector, taking: _Taking) -> Vector | None:
+    """Takes late rows in (partition, offset) order. If they do not all fit, the ingested vector, held
+    back to the first one left in each partition; else None.
+    """
+    held_back: Vector = {}
+    for partition in sorted(ingested):
+        for place, due_ms in _late_rows(kv, partition, in_flight):
+            key = (due_ms, *place)
+            if held_back or not taking.take(key, _row(kv, key)):
+                held_back[partition] = place[1]
+                break
+    return {**ingested, **held_back} if held_back else None
+
+
+def _late_rows(kv: KeyValue, partition: int, in_flight: set[Place]) -> Iterator[tuple[Place, int]]:
+    for raw_key, raw_due in kv.scan(keys.late(partition, 0), keys.late(partition + 1, 0)):
+        place = keys.placed(raw_key)
+        if place not in in_flight:
+            yield place, keys.unpack_due(raw_due)
+
+
+def _row(kv: KeyValue, key: Key) -> bytes:
+    raw = kv.get(keys.row(*key))
+    if raw is None:
+        raise Damaged(
+            f"the late row {key} is missing: remove the data folder, the node rebuilds it from the log"
+        )
+    return raw
+
+
+def _take_due(kv: KeyValue, position: Key | None, now_ms: int, taking: _Taking) -> int:
+    """Takes rows due by now in key order; returns the time up to which nothing due is left."""
+    for raw_key, raw in kv.scan(_behind(position), keys.row(now_ms + 1, 0, 0)):
+        key = keys.timed(raw_key)
+        if not taking.take(key, raw):
+            return (taking.rows[-1][0][0] - 1) if taking.rows else 0
+    return now_ms
+
+
+def _resolve(kv: KeyValue, key: Key, raw: bytes, frontier: Frontier) -> Resolution:
+    """What the reschedule at `key` means (rule 3).
+
+    A row that is done under the selection's own frontier was delivered before, is in flight, or is in
+    this selection: in each case the reschedule comes too late. A row that has gone was done, or the
+    index entry would have gone with it.
+    """
+    _, partition, offset = key
+    row = decode_row(raw)
+    assert isinstance(row, RescheduleRow), "the caller looked"
+    raw_entry = kv.get(keys.index(partition, row.id))
+    entry = None if raw_entry is None else decode_index(raw_entry)
+    if entry is None or entry.origin > offset:
+        return Resolution("unknown", None, None)
+    target = (entry.due_ms, partition, entry.offset)
+    raw_row = None if frontier.done(target) else kv.get(keys.row(*target))
+    if raw_row is None:
+        return Resolution("too-late", entry, None)
+    return Resolution("rescheduled", entry, raw_row)
+
+
+def _answers(kv: KeyValue, tip: Frontier, ingested: Vector, most: int) -> tuple[list[Answer], Vector | None]:
+    """The answers that wait. If they are more than `most`, the first of them and the seen vector that
+    they reach; else all, and None.
+    """
+    answers: list[Answer] = []
+    seen: Vector = {}
+    for partition in sorted(ingested):
+        begin = keys.control(partition, tip.seen.get(partition, 0))
+        for raw_key, raw in kv.scan(begin, keys.control(partition, ingested[partition])):
+            place = keys.placed(raw_key)
+            if len(answers) == most:
+                seen[partition] = place[1]
+                break
+            answers.append(_answer(place, decode_control(raw), tip))
+    return answers, {**ingested, **seen} if seen else None
+
+
+def _answer(place: Place, control: Control, tip: Frontier) -> Answer:
+    """Too late if the removed row is done under the previous transaction's checkpoint (rule 2)."""
+    removed = control.removed
+    pending = removed is not None and not tip.done((removed.due_ms, place[0], removed.offset))
+    return Answer(place, control, applied=pending or control.applied)

@@ -1,0 +1,344 @@
+"""The view: a node's rows and indexes, a function of the log and of the aligned checkpoint.
+
+One lock makes ingest, selection, alignment and pruning atomic with respect to one another; rule 1
+(docs/design.md) needs no more than that. The view owns three frontiers:
+
+- *aligned*: the last checkpoint known to be committed, kept in the store;
+- *tip*: where the last selection leads, in memory only. It is ahead of *aligned* while transactions
+  are in flight, and falls back to it when they are given up (`forget`);
+- *ingested*: what was taken from the log, kept in the store with the rows, in the same batch.
+
+After a crash the store is exactly some earlier state, and the log replays the rest.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Concatenate, ParamSpec, TypeVar
+
+import msgspec
+
+from store import keys, selection
+from store.arrivals import Arrival
+from store.checkpoint import NOTHING, Checkpoint, Frontier, Vector
+from store.ingest import Ingest
+from store.keys import Key
+from store.kv import KeyValue, Stalled
+from store.records import decode_index, decode_offset, decode_vector, encode
+from store.selection import Limits, Place, Selection
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+STALL_RETRY_S = 0.005
+
+
+class Reached(msgspec.Struct, frozen=True):
+    """How far the view has read the log: offsets of messages + 1, and the consumer's position, which
+    also passes transaction markers (rule 7).
+    """
+
+    ingested: Vector
+    positions: Vector
+
+
+def _patient(
+    method: Callable[Concatenate[View, P], R],
+) -> Callable[Concatenate[View, P], R]:
+    """Runs the method under the lock, again where RocksDB could not take the write at once."""
+
+    def run(view: View, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        while True:
+            with view.lock:
+                try:
+                    return method(view, *args, **kwargs)
+                except Stalled:
+                    pass
+            time.sleep(STALL_RETRY_S)
+
+    run.__doc__ = method.__doc__
+    run.__name__ = method.__name__
+    return run
+
+
+class View:
+    """Thread-safe. State is changed only after the store has taken the write, so a stalled or failed
+    write leaves the view as it was.
+    """
+
+    def __init__(self, kv: KeyValue, partitions: Sequence[int], replay_window_ms: int) -> None:
+        """`partitions` are the lane's."""
+        self.lock = threading.Lock()
+        self._kv = kv
+        self._window_ms = replay_window_ms
+        raw_ingested, raw_aligned = kv.get(keys.INGESTED), kv.get(keys.ALIGNED)
+        stored = {} if raw_ingested is None else decode_vector(raw_ingested)
+        self._ingested: Vector = {partition: stored.get(partition, 0) for partition in partitions}
+        self._positions: Vector = dict(self._ingested)
+        self._checkpoint = None if raw_aligned is None else Checkpoint.decode(raw_aligned)
+        self._aligned = NOTHING if self._checkpoint is None else self._checkpoint.frontier
+        self._tip = self._aligned
+        self._in_flight: set[Place] = set()
+        self._low_row = kv.get(keys.LOW_WATER) or keys.ROW
+        self._low_expiry = keys.EXPIRY
+        self._lowest_new_expiry: bytes | None = None  # since the last `expired`
+        self._counts: dict[int, int] = {}
+        self._newest_ms = 0
+        self._wake_due_ms: int | None = None
+
+    @property
+    def checkpoint(self) -> Checkpoint | None:
+        """The checkpoint last aligned to."""
+        return self._checkpoint
+
+    @property
+    def tip(self) -> Frontier:
+        return self._tip
+
+    @property
+    def newest_timestamp_ms(self) -> int:
+        """The newest timestamp of a record ingested since the start; 0 before the first one."""
+        return self._newest_ms
+
+    def reached(self) -> Reached:
+        with self.lock:
+            return Reached(dict(self._ingested), dict(self._positions))
+
+    def has_ingested(self, *vectors: Vector) -> bool:
+        """Whether all messages below the vectors' offsets have been taken in."""
+        ingested = self._ingested
+        return all(ingested.get(p, 0) >= offset for vector in vectors for p, offset in vector.items())
+
+    def has_read_to(self, ends: Vector) -> bool:
+        """Whether the consumer has passed the ends: there may be nothing but markers below them."""
+        return all(self._positions.get(partition, 0) >= end for partition, end in ends.items())
+
+    @_patient
+    def apply(self, arrivals: Sequence[Arrival], positions: Vector) -> bool:
+        """Takes arrivals in log order (per partition) and where the consumer stands behind them.
+
+        True if there is now something that a master should look at before the time that the last
+        `select` told it to wait for.
+        """
+        fresh = [a for a in arrivals if a.offset >= self._ingested[a.partition]]
+        ingest = Ingest(self._kv, self._aligned, self._tip.position, self._window_start_ms())
+        if fresh:
+            ingest.add(fresh)
+            ingested = self._ingested | {a.partition: a.offset + 1 for a in fresh}
+            counts = self._write_counts(ingest)
+            ingest.batch.put(keys.INGESTED, encode(ingested))
+            if ingest.low_row is not None and ingest.low_row < self._low_row:
+                ingest.batch.put(keys.LOW_WATER, ingest.low_row)
+            self._kv.write(ingest.batch)
+            self._publish(ingest, ingested, counts)
+            self._newest_ms = max(self._newest_ms, *(a.timestamp_ms for a in fresh))
+        self._positions.update(positions)
+        due_ms = ingest.first_due_ms
+        return (
+            ingest.urgent or self._wake_due_ms is None or (due_ms is not None and due_ms < self._wake_due_ms)
+        )
+
+    def _write_counts(self, ingest: Ingest) -> dict[int, int]:
+        counts = {}
+        for minute, change in ingest.counts.items():
+            counts[minute] = max(0, self._count(minute) + change)
+            ingest.batch.put(keys.count(minute), encode(counts[minute]))
+        return counts
+
+    def _count(self, minute: int) -> int:
+        known = self._counts.get(minute)
+        if known is not None:
+            return known
+        raw = self._kv.get(keys.count(minute))
+        return 0 if raw is None else decode_offset(raw)
+
+    def _publish(self, ingest: Ingest, ingested: Vector, counts: dict[int, int]) -> None:
+        self._ingested = ingested
+        if len(self._counts) > MOST_CACHED_COUNTS:
+            self._counts = {}
+        self._counts.update(counts)
+        if ingest.low_row is not None:
+            self._low_row = min(self._low_row, ingest.low_row)
+        if ingest.low_expiry is not None:
+            self._low_expiry = min(self._low_expiry, ingest.low_expiry)
+            self._lowest_new_expiry = min(self._lowest_new_expiry or ingest.low_expiry, ingest.low_expiry)
+
+    def select(self, now_ms: int, limits: Limits) -> Selection:
+        """Selects behind the tip and moves it (rule 1). An empty selection says how far nothing is due:
+        it makes a heartbeat, or nothing.
+        """
+        with self.lock:
+            chosen = selection.select(self._kv, self._tip, self._in_flight, self._ingested, now_ms, limits)
+            self._tip = chosen.frontier
+            self._in_flight.update((key[1], key[2]) for key, _ in chosen.late)
+            return chosen
+
+    def wake_at(self) -> int | None:
+        """The next due time behind the tip. From now on `apply` reports what comes before it."""
+        with self.lock:
+            due_ms = selection.next_due_ms(self._kv, self._tip)
+            self._wake_due_ms = FOREVER_MS if due_ms is None else due_ms
+            return due_ms
+
+    def wake_always(self) -> None:
+        """From now on `apply` reports every batch: the master waits for the log, not for a time."""
+        with self.lock:
+            self._wake_due_ms = None
+
+    @_patient
+    def committed(self, chosen: Selection, checkpoint: Checkpoint) -> None:
+        """Records the known commit of `chosen`: its late entries go, now and not at selection, and the
+        checkpoint is the aligned one, in one batch (rule 5).
+        """
+        batch = self._kv.batch()
+        for _, partition, offset in (key for key, _ in chosen.late):
+            batch.delete(keys.late(partition, offset))
+        for answer in chosen.answers:
+            batch.delete(keys.control(*answer.place))
+        batch.put(keys.ALIGNED, checkpoint.encode())
+        self._kv.write(batch)
+        self._in_flight.difference_update((key[1], key[2]) for key, _ in chosen.late)
+        self._checkpoint, self._aligned = checkpoint, checkpoint.frontier
+
+    def forget(self) -> None:
+        """Gives up what is in flight: the tip falls back to the aligned checkpoint (rule 6)."""
+        with self.lock:
+            self._tip = self._aligned
+            self._in_flight.clear()
+
+    @_patient
+    def align(self, new: Checkpoint) -> None:
+        """Takes over a checkpoint read from the checkpoint topic (rule 6, `align`).
+
+        Late entries done under it, or above its position, go, always, even if it equals the old one:
+        an entry taken by a transaction whose commit was not seen here must not stay. Then the rows
+        that it passed without having ingested them become late.
+        """
+        assert not self._in_flight, "never align while a transaction is in flight"
+        frontier, old = new.frontier, self._aligned
+        batch = self._kv.batch()
+        for raw_key, raw_due in self._kv.scan(keys.LATE, keys.end_of(keys.LATE)):
+            key = (keys.unpack_due(raw_due), *keys.placed(raw_key))
+            if frontier.done(key) or frontier.position is None or key > frontier.position:
+                batch.delete(raw_key)
+        for _, partition, offset, due_ms in self._passed_unseen(old, frontier):
+            batch.put(keys.late(partition, offset), keys.pack_due(due_ms))
+        for partition, seen in frontier.seen.items():
+            begin = keys.control(partition, 0)
+            for raw_key, _ in self._kv.scan(begin, keys.control(partition, seen)):
+                batch.delete(raw_key)
+        batch.put(keys.ALIGNED, new.encode())
+        self._kv.write(batch)
+        self._checkpoint, self._aligned, self._tip = new, frontier, frontier
+
+    def _passed_unseen(self, old: Frontier, new: Frontier) -> list[tuple[bytes, int, int, int]]:
+        """Rows with old position < key <= new position that the new checkpoint had not ingested."""
+        behind = any(self._ingested[p] > new.ingested.get(p, 0) for p in self._ingested)
+        if new.position is None or not behind:
+            return []
+        begin = keys.ROW if old.position is None else keys.after(keys.row(*old.position))
+        passed = []
+        for raw_key, _ in self._kv.scan(begin, keys.after(keys.row(*new.position))):
+            due_ms, partition, offset = keys.timed(raw_key)
+            if offset >= new.ingested.get(partition, 0):
+                passed.append((raw_key, partition, offset, due_ms))
+        return passed
+
+    def _window_start_ms(self) -> int:
+        return self._aligned.delivered_up_to_ms - self._window_ms
+
+    @_patient
+    def prune(self) -> None:
+        """Removes done rows that have left the replay window (rule 9): one range, ending below the
+        smallest late key and never behind the aligned position.
+        """
+        position = self._aligned.position
+        if position is None:
+            return
+        end = min(keys.row(max(0, self._window_start_ms()), 0, 0), keys.after(keys.row(*position)))
+        for raw_key, raw_due in self._kv.scan(keys.LATE, keys.end_of(keys.LATE)):
+            end = min(end, keys.row(keys.unpack_due(raw_due), *keys.placed(raw_key)))
+        if end <= self._low_row:
+            return
+        batch = self._kv.batch()
+        batch.delete_range(self._low_row, end)
+        minute = keys.timed(end[: keys.TIMED_BYTES])[0] // keys.MINUTE_MS
+        batch.delete_range(keys.count(0), keys.count(minute))
+        batch.put(keys.LOW_WATER, end)
+        self._kv.write(batch)
+        self._low_row = end
+        self._counts = {m: n for m, n in self._counts.items() if m >= minute}
+
+    def expired(self, most: int) -> list[tuple[Key, str]]:
+        """Up to `most` ids whose last row has been pruned or whose last cancel is covered, oldest first.
+
+        What the log's end is *after* this call decides when they may go: see `collect`.
+        """
+        found: list[tuple[Key, str]] = []
+        with self.lock:
+            self._lowest_new_expiry = None
+            end = keys.EXPIRY + self._low_row[1:]
+            for raw_key, raw_id in self._kv.scan(self._low_expiry, end):
+                key = keys.timed(raw_key)
+                if len(found) == most or key[2] >= self._aligned.ingested.get(key[1], 0):
+                    break
+                found.append((key, raw_id.decode()))
+        return found
+
+    @_patient
+    def collect(self, expired: Sequence[tuple[Key, str]], log_ends: Vector) -> bool:
+        """Drops the index entries and tombstones of `expired` that still point to what went.
+
+        Only once the consumer has passed `log_ends`, the high watermarks noted after `expired` was
+        called: until then a written-back request that they must overtake may still be on its way
+        (rule 2). False if it has not.
+        """
+        if not self.has_read_to(log_ends):
+            return False
+        batch = self._kv.batch()
+        for (due_ms, partition, offset), id_ in expired:
+            self._drop_if_current(batch.delete, partition, offset, id_)
+            batch.delete(keys.expiry(due_ms, partition, offset))
+        self._kv.write(batch)
+        if expired:
+            self._low_expiry = keys.after(keys.expiry(*expired[-1][0]))
+        if self._lowest_new_expiry is not None:
+            self._low_expiry = min(self._low_expiry, self._lowest_new_expiry)
+        return True
+
+    def _drop_if_current(
+        self, delete: Callable[[bytes], None], partition: int, offset: int, id_: str
+    ) -> None:
+        index_key, tombstone_key = keys.index(partition, id_), keys.tombstone(partition, id_)
+        raw_entry, raw_tombstone = self._kv.get(index_key), self._kv.get(tombstone_key)
+        if raw_entry is not None and decode_index(raw_entry).offset == offset:
+            delete(index_key)
+        if raw_tombstone is not None and decode_offset(raw_tombstone) == offset:
+            delete(tombstone_key)
+
+    def pending(self) -> int:
+        """How many rows wait: those behind the position and the late ones.
+
+        Whole minutes are counted as they are written; only the position's own minute is walked.
+        """
+        with self.lock:
+            position = self._aligned.position
+            minute = 0 if position is None else position[0] // keys.MINUTE_MS
+            begin = keys.ROW if position is None else keys.after(keys.row(*position))
+            total = sum(1 for _ in self._kv.scan(begin, keys.row((minute + 1) * keys.MINUTE_MS, 0, 0)))
+            for _, raw in self._kv.scan(keys.count(minute + 1), keys.end_of(keys.COUNT)):
+                total += decode_offset(raw)
+            return total + sum(1 for _ in self._kv.scan(keys.LATE, keys.end_of(keys.LATE)))
+
+    def flush(self) -> None:
+        self._kv.flush()
+
+    def close(self) -> None:
+        with self.lock:
+            self._kv.close()
+
+
+FOREVER_MS = 1 << 62
+MOST_CACHED_COUNTS = 4096
