@@ -50,6 +50,9 @@ _PROVENANCE: Final = frozenset((H_ROOT, H_ATTEMPT, H_OCCURRENCE))
 _TIMES: Final = frozenset((H_DELIVER_AT, H_AFTER, H_LEVEL))
 _CANCEL: Final = frozenset((H_OP, H_ID)) | _PROVENANCE
 _RESCHEDULE: Final = _CANCEL | _TIMES | {H_EXPIRE_AT}
+# A request that is written back was held to max_delay when it was accepted. A broker's clock that has stepped
+# back since must not turn it into a reject.
+_WRITTEN_BACK_SLACK_MS: Final = 24 * 60 * 60 * 1000
 _SCHEDULE: Final = _RESCHEDULE | {H_TARGET_TOPIC, H_TARGET_KEY, H_TARGET_PARTITION, H_PARENT}
 
 
@@ -141,15 +144,16 @@ def _schedule(
         None,
     )
     if H_PARENT in found:
+        _require_delay(scheduled_for_ms - timestamp_ms, settings.max_delay_ms + _WRITTEN_BACK_SLACK_MS)
         return _written_back(schedule, record, found, names)
-    _require_delay(scheduled_for_ms - timestamp_ms, settings)
+    _require_delay(scheduled_for_ms - timestamp_ms, settings.max_delay_ms)
     return schedule
 
 
 def _reschedule(record: Record, found: _Found, settings: ClusterSettings) -> Reschedule:
     _only(found, _RESCHEDULE, "a reschedule takes delay-id, one time and delay-expire-at; the rest stays")
     scheduled_for_ms = _requested_ms(found, record.timestamp_ms, settings)
-    _require_delay(scheduled_for_ms - record.timestamp_ms, settings)
+    _require_delay(scheduled_for_ms - record.timestamp_ms, settings.max_delay_ms)
     return Reschedule(
         _required_id(found, record, settings),
         scheduled_for_ms,
@@ -158,11 +162,7 @@ def _reschedule(record: Record, found: _Found, settings: ClusterSettings) -> Res
 
 
 def _written_back(schedule: Schedule, record: Record, found: _Found, names: ClusterNames) -> Schedule:
-    """The schedule with what the service says of its origin.
-
-    It was held to max_delay when it was accepted; were it held to it again, a broker's clock that steps back
-    could turn an accepted message into a reject.
-    """
+    """The schedule with what the service says of its origin."""
     try:
         parent = _number(found, H_PARENT, record.offset - 1)
         root = _root(_present(found, H_ROOT), record.partition, parent, names)
@@ -226,11 +226,11 @@ def _level_ms(raw: bytes, settings: ClusterSettings) -> int:
     return settings.levels_ms[min(level, len(settings.levels_ms)) - 1]
 
 
-def _require_delay(delay_ms: int, settings: ClusterSettings) -> None:
-    if delay_ms > settings.max_delay_ms:
+def _require_delay(delay_ms: int, most_ms: int) -> None:
+    if delay_ms > most_ms:
         _refuse(
             "delay-too-long",
-            f"the time is {delay_ms} ms after the request: the cluster takes {settings.max_delay_ms} at most",
+            f"the time is {delay_ms} ms after the request: the cluster takes {most_ms} ms at most",
         )
 
 

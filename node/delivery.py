@@ -55,6 +55,7 @@ class Step(StrEnum):
     AFTER_CHECKPOINT_RECORD = "after-checkpoint-record"
     DURING_COMMIT = "during-commit"
     AFTER_COMMIT = "after-commit"
+    AFTER_MIRROR = "after-mirror"
     CONFIRMED = "confirmed"
     OPENED = "opened"
     ALIGNED = "aligned"
@@ -162,7 +163,7 @@ class Delivery:
             return
         rows = [key for key, _ in (*self._sending.late, *self._sending.due)]
         if len(rows) == 1 and rows[0] not in self._poison:
-            self._poison[rows[0]] = ("undeliverable", str(error))
+            self._poison[rows[0]] = (error.code, str(error))
         self._most = max(1, self._sending.size // 2)
 
     def _recover(self) -> Process[Ended | None]:

@@ -25,6 +25,10 @@ from store.selection import Answer, Resolution, Selection
 RECORD_OVERHEAD_BYTES = 512
 """More than what delivery adds to a row: the service's headers and Kafka's own framing."""
 
+BATCH_HEADER_BYTES = 61
+RECORD_FRAMING_BYTES = 12
+"""Length, attributes, the two deltas and the number of headers, at their longest for a batch of one."""
+
 Poison = dict[Key, tuple[str, str]]
 """Rows that a broker refused, with the dead-letter code and detail."""
 
@@ -87,29 +91,33 @@ class Plan:
             )
             self._dead_letter(key, row, "expired", "expired", detail)
             return
-        refusal = self._poison.get(key) or self._targets.problem(
-            row.target_topic, row.target_partition, size_bytes + RECORD_OVERHEAD_BYTES
-        )
+        record = self._delivery(key, row)
+        refusal = self._poison.get(key) or self._problem(record, size_bytes)
         if refusal is not None:
             self._dead_letter(key, row, "dead-lettered", *refusal)
             return
-        self.records.append(
-            Outgoing(
-                row.target_topic,
-                row.target_partition,
-                row.key if row.target_key is None else row.target_key[0],
-                row.value,
-                delivery_headers(
-                    _user_headers(row.headers),
-                    id=row.id,
-                    source=row.root or source(self._buffer, key[1], key[2]),
-                    scheduled_for_ms=row.scheduled_for_ms,
-                    attempt=row.attempt,
-                    occurrence=row.occurrence,
-                ),
-                self._now_ms,
-                key,
-            )
+        self.records.append(record)
+
+    def _problem(self, record: Outgoing, size_bytes: int) -> tuple[str, str] | None:
+        """Asks with the row's size, which is more than the record's; only if that is too much, exactly."""
+        topic, partition = record.topic, record.partition
+        problem = self._targets.problem(topic, partition, size_bytes + RECORD_OVERHEAD_BYTES)
+        if problem is None:
+            return None
+        return self._targets.problem(topic, partition, _batch_bytes(record))
+
+    def _delivery(self, key: Key, row: ScheduledRow) -> Outgoing:
+        headers = delivery_headers(
+            _user_headers(row.headers),
+            id=row.id,
+            source=row.root or source(self._buffer, key[1], key[2]),
+            scheduled_for_ms=row.scheduled_for_ms,
+            attempt=row.attempt,
+            occurrence=row.occurrence,
+        )
+        target_key = row.key if row.target_key is None else row.target_key[0]
+        return Outgoing(
+            row.target_topic, row.target_partition, target_key, row.value, headers, self._now_ms, key
         )
 
     def _dead_letter(
@@ -210,6 +218,19 @@ class Plan:
         self.records.append(
             Outgoing(self._names.outcomes, self._lane, request.encode(), value, [], self._now_ms, None)
         )
+
+
+def _batch_bytes(record: Outgoing) -> int:
+    """The size of a batch of this record alone, as the broker counts it uncompressed (record format v2)."""
+    sizes = [len(record.key or b""), len(record.value or b"")]
+    for name, value in record.headers:
+        sizes += [len(name.encode()), len(value or b"")]
+    framing = sum(_varint_bytes(size) for size in sizes)
+    return BATCH_HEADER_BYTES + RECORD_FRAMING_BYTES + framing + sum(sizes)
+
+
+def _varint_bytes(number: int) -> int:
+    return max(1, ((number << 1).bit_length() + 6) // 7)
 
 
 def _user_headers(headers: list[Header]) -> list[Header]:

@@ -42,12 +42,13 @@ class Refused(OutboxError):
     """A record was refused for what it is, and will be again: the transaction is aborted.
 
     `codes` has the rows known to be the cause, each with its dead-letter code and detail; it is empty if
-    the cause is somewhere among the rows that were sent.
+    the cause is somewhere among the rows that were sent. `code` is the one for that unknown row.
     """
 
-    def __init__(self, message: str, codes: dict[Key, tuple[str, str]]) -> None:
+    def __init__(self, message: str, codes: dict[Key, tuple[str, str]], code: str = "undeliverable") -> None:
         super().__init__(message)
         self.codes = codes
+        self.code = code
 
 
 class CheckpointTopicLost(Exception):

@@ -57,9 +57,9 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
         return b"%d/%d" % (self.lane, self.epoch) if self.first else b"%d" % self.lane
 
     @property
-    def order(self) -> tuple[int, int, Key]:
+    def order(self) -> tuple[int, Key, int, int]:
         """Later checkpoints of a lane compare greater."""
-        return self.epoch, sum(self.seen.values()), self.position or (-1, -1, -1)
+        return self.epoch, self.position or (-1, -1, -1), sum(self.seen.values()), self.delivered_up_to_ms
 
     def encode(self) -> bytes:
         return _encode(self)

@@ -60,7 +60,7 @@ class RocksStore:
         options.set_iterate_upper_bound(end)
         iterator = self._db.iter(options)  # here and not in the generator: it is the snapshot
         iterator.seek(begin)
-        return _entries(iterator)
+        return _entries(iterator, options, end)
 
     def batch(self) -> Batch:
         return rocksdict.WriteBatch(raw_mode=True)
@@ -89,7 +89,12 @@ class RocksStore:
         return sum(self._db.property_int_value(name) or 0 for name in names)
 
 
-def _entries(iterator: rocksdict.RdictIter) -> Iterator[tuple[bytes, bytes]]:
+def _entries(
+    iterator: rocksdict.RdictIter, _options: rocksdict.ReadOptions, _end: bytes
+) -> Iterator[tuple[bytes, bytes]]:
+    """The options and the bound are kept with the iterator: it reads the bound's own memory, and ends
+    wherever what stands there later says if both are gone (rocksdict 0.3.29).
+    """
     key, value, advance = iterator.key, iterator.value, iterator.next
     while (at := key()) is not None:
         yield at, value()

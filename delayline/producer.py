@@ -1,0 +1,276 @@
+"""A producer of requests: confluent-kafka's, set up so that nothing is lost, doubled or misplaced."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any, Final, Self
+
+from confluent_kafka import KafkaError, KafkaException, Producer
+
+from delayline import requests
+from delayline.errors import (
+    BufferTopicError,
+    ClosedError,
+    ConfigurationError,
+    InvalidRequestError,
+    QueueFullError,
+    SendError,
+    UnansweredError,
+)
+from delayline.names import ClusterNames
+from delayline.receipt import SLICE_S, OnDelivery, Receipt, advice_on, deadline_after
+from delayline.requests import BufferRecord, Data, Duration, Time, UserHeaders
+
+_log = logging.getLogger(__name__)
+
+# What the wire format and exactly-once depend on. Configuration may repeat these values, not change them.
+_FIXED: Final[dict[str, object]] = {
+    "enable.idempotence": True,  # a retry must not put a request into the buffer twice
+    "acks": "all",  # acknowledged means: on every replica in sync
+    "partitioner": "murmur2_random",  # a key that is the id lands in the partition of the id
+    "allow.auto.create.topics": False,  # a buffer topic made by accident has the wrong settings
+}
+_REFUSED: Final = {
+    "transactional.id": "requests are not transactional: an open transaction holds up the service",
+    "request.required.acks": "use none: acks is all",
+}
+
+# Failures kept for `flush` to raise: bounded, for an application that neither flushes nor looks.
+_FAILURES_KEPT: Final = 1_000
+
+
+class DelayProducer:
+    """Schedules, cancels and reschedules messages of one cluster. Any thread may call any method.
+
+    Requests are sent in the background; each call returns a `Receipt` at once. Callbacks run in whichever
+    thread is inside a method of the producer or of a receipt, and what they raise comes out there. As a
+    context manager it closes, and so flushes, at the end.
+
+    Args:
+        config: bootstrap servers ("host:port,..."), or a librdkafka configuration with `bootstrap.servers`.
+        cluster: the name of the delay service.
+        max_block_s: how long a call may wait: for the first answer of a broker, or for room in the queue.
+
+    Raises:
+        ConfigurationError: a setting that requests depend on is changed, or librdkafka does not take one.
+    """
+
+    def __init__(
+        self, config: str | Mapping[str, object], *, cluster: str = "delay", max_block_s: float = 30.0
+    ) -> None:
+        self._names = _names(cluster)
+        self._topic = self._names.buffer
+        self._max_block_s = max_block_s
+        self._producer: Producer | None = _producer(config)
+        self._buffer_found = False
+        self._failures: deque[Receipt] = deque(maxlen=_FAILURES_KEPT)
+
+    def schedule(  # noqa: PLR0913 - each argument is a header
+        self,
+        topic: str,
+        value: Data,
+        *,
+        key: Data = None,
+        headers: UserHeaders | None = None,
+        deliver_at: Time | None = None,
+        after: Duration | None = None,
+        level: int | None = None,
+        id: str | None = None,  # noqa: A002 - the wire format's own word
+        expire_at: Time | None = None,
+        partition: int | None = None,
+        on_delivery: OnDelivery | None = None,
+    ) -> Receipt:
+        """Deliver `value` to `topic` later; arguments as `delayline.requests.schedule`.
+
+        `on_delivery` is called with the receipt once the request is acknowledged (or has failed).
+
+        Raises:
+            InvalidRequestError: what the service would reject.
+            NotSentError: no broker, no buffer topic, no room in the queue, or closed.
+        """
+        if self._names.is_forbidden_target(topic):
+            raise InvalidRequestError(
+                "target-forbidden", f"{topic} is the service's own or internal to Kafka: choose another topic"
+            )
+        request = requests.schedule(
+            topic,
+            value,
+            key=key,
+            headers=headers,
+            deliver_at=deliver_at,
+            after=after,
+            level=level,
+            id=id,
+            expire_at=expire_at,
+            partition=partition,
+        )
+        return self.send(request, on_delivery=on_delivery)
+
+    def cancel(self, id: str, *, on_delivery: OnDelivery | None = None) -> Receipt:  # noqa: A002
+        """Do not deliver the pending message with this id; the outcomes topic says if it was in time."""
+        return self.send(requests.cancel(id), on_delivery=on_delivery)
+
+    def reschedule(
+        self,
+        id: str,  # noqa: A002
+        *,
+        deliver_at: Time | None = None,
+        after: Duration | None = None,
+        level: int | None = None,
+        expire_at: Time | None = None,
+        on_delivery: OnDelivery | None = None,
+    ) -> Receipt:
+        """Deliver the pending message with this id at another time; errors as `schedule`."""
+        request = requests.reschedule(
+            id, deliver_at=deliver_at, after=after, level=level, expire_at=expire_at
+        )
+        return self.send(request, on_delivery=on_delivery)
+
+    def run_now(self, id: str, *, on_delivery: OnDelivery | None = None) -> Receipt:  # noqa: A002
+        """Deliver the pending message with this id at once; errors as `schedule`."""
+        return self.send(requests.run_now(id), on_delivery=on_delivery)
+
+    def send(self, request: BufferRecord, *, on_delivery: OnDelivery | None = None) -> Receipt:
+        """Send a request made by `delayline.requests`."""
+        producer = self._open()
+        if not self._buffer_found:
+            self._find_buffer(producer)
+        receipt = Receipt(producer.poll, self._failures.append, on_delivery)
+        self._enqueue(producer, request, receipt)
+        producer.poll(0)
+        return receipt
+
+    def poll(self, timeout: float = 0.0) -> None:
+        """Run the callbacks that are ready, waiting up to `timeout` seconds; other calls run them too."""
+        self._open().poll(timeout)
+
+    def flush(self, timeout: float | None = None) -> None:
+        """Wait until every request is answered: `delivery.timeout.ms` (librdkafka's 5 minutes) at most.
+
+        Raises:
+            SendError: requests without a callback, whose receipts nobody has looked at, failed.
+            UnansweredError: `timeout` seconds have passed; the requests are still on their way.
+        """
+        producer, deadline = self._open(), deadline_after(timeout)
+        while left := len(producer):
+            if (remaining := deadline - time.monotonic()) <= 0:
+                raise UnansweredError(
+                    f"{left} requests unanswered after {timeout} s: wait again, or see to the brokers"
+                )
+            producer.flush(min(remaining, SLICE_S))
+        self._raise_failures()
+
+    def close(self, timeout: float | None = None) -> None:
+        """Flush (errors as there), then take no more requests. Closing twice is no error."""
+        if self._producer is None:
+            return
+        try:
+            self.flush(timeout)
+        finally:
+            # Not Producer.close(), which can block for ever: librdkafka ends with the last reference.
+            self._producer = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _open(self) -> Producer:
+        if self._producer is None:
+            raise ClosedError("the producer is closed: make a new one")
+        return self._producer
+
+    def _find_buffer(self, producer: Producer) -> None:
+        """Look the topic up, once: librdkafka would queue requests for a missing one and fail them later."""
+        try:
+            topic = producer.list_topics(self._topic, self._max_block_s).topics[self._topic]
+        except KafkaException as error:
+            raise BufferTopicError(
+                f"no broker answered within {self._max_block_s} s: check bootstrap.servers "
+                f"({error.args[0].str()})"
+            ) from error
+        if topic.error is not None:
+            raise BufferTopicError(
+                f"topic {self._topic}: {topic.error.str()}; check the cluster's name, "
+                "or make it with `delayline topics create`"
+            )
+        self._buffer_found = True
+
+    def _enqueue(self, producer: Producer, request: BufferRecord, receipt: Receipt) -> None:
+        deadline = deadline_after(self._max_block_s)
+        headers: Any = request.headers  # the client's type says str | bytes, invariantly
+        while True:
+            try:
+                producer.produce(
+                    self._topic,
+                    key=request.key,
+                    value=request.value,
+                    headers=headers,
+                    on_delivery=receipt.answered,
+                )
+                return
+            except BufferError:
+                if time.monotonic() > deadline:
+                    raise QueueFullError(
+                        f"the queue stayed full for {self._max_block_s} s: see to the brokers, schedule more "
+                        "slowly, or raise queue.buffering.max.messages and queue.buffering.max.kbytes"
+                    ) from None
+                producer.poll(SLICE_S)
+            except KafkaException as error:
+                raise _local_error(error.args[0]) from error
+
+    def _raise_failures(self) -> None:
+        errors = []
+        while self._failures:
+            receipt = self._failures.popleft()
+            if receipt.error is not None and not receipt.told:
+                errors.append(receipt.error)
+        if errors:
+            raise SendError(
+                f"{len(errors)} of the requests failed; the first: {errors[0]}", errors[0].kafka_error
+            )
+
+
+def _names(cluster: str) -> ClusterNames:
+    try:
+        return ClusterNames(cluster)
+    except ValueError as error:
+        raise ConfigurationError(str(error)) from None
+
+
+def _producer(config: str | Mapping[str, object]) -> Producer:
+    given: dict[str, Any] = {"bootstrap.servers": config} if isinstance(config, str) else dict(config)
+    if not given.get("bootstrap.servers"):
+        raise ConfigurationError("bootstrap.servers is missing: give the brokers as host:port,host:port")
+    for name, value in _FIXED.items():
+        if name in given and str(given[name]).lower() not in _accepted(value):
+            raise ConfigurationError(f"{name} is {given[name]!r}: leave it out, requests need {value!r}")
+    for name, why in _REFUSED.items():
+        if name in given:
+            raise ConfigurationError(f"{name} cannot be set: {why}")
+    given.setdefault("logger", _log)  # librdkafka's own lines, which would go to stderr
+    try:
+        return Producer(given | _FIXED)
+    except (KafkaException, TypeError, ValueError) as error:
+        text = error.args[0].str() if isinstance(error, KafkaException) else str(error)
+        raise ConfigurationError(f"librdkafka does not take this configuration: {text}") from error
+
+
+def _accepted(value: object) -> tuple[str, ...]:
+    return ("all", "-1") if value == "all" else (str(value).lower(),)
+
+
+def _local_error(error: KafkaError) -> InvalidRequestError | SendError:
+    if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
+        return InvalidRequestError(
+            "too-large",
+            "the message is larger than message.max.bytes: make it smaller, or raise that setting",
+        )
+    return SendError(f"the request was not sent: {error.str()}; {advice_on(error)}", error)

@@ -1,0 +1,355 @@
+"""Standing for master of a lane.
+
+One thread compares ZooKeeper with what should be, again and again: is my znode there, is it my session's, who is
+ahead of me? Events (watches, session changes, peers that are gone) only wake it, so that one that is missed, doubled
+or late changes nothing. There are three watches: on the own znode, which anybody may delete, on the one right ahead,
+and on the master's, to know who it is.
+
+What a Standing is worth, since between ZooKeeper's answer and its use anything can happen:
+
+- `leader`: ZooKeeper said so when it was last asked. Without a connection it stays so: a master that loses sight of
+  ZooKeeper goes on delivering. If another one is elected meanwhile, its `init_transactions()` fences this one.
+- `candidate`: ZooKeeper said that another candidacy is lower. A master that reads this has been succeeded.
+- `none`: no candidacy, as far as is known. For a master whose session was lost it means doubt, not succession: it may
+  go on with the producers it has until it is fenced, and makes no new ones before `confirm()`.
+
+When every session was lost at once (ZooKeeper stood still, or lost its data), everybody queues up anew. The old
+master should be first, since every other order costs a failover. So who comes back to an empty queue, and still has
+the old master's process at the other end of a peer connection, lets it go first, for a moment.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import msgspec
+import structlog
+
+from election.candidates import Candidate, Place, guid_of, in_order, new_guid, place_of
+from election.errors import ElectionError, Unavailable, ZnodeMissing
+from election.peer import Peer, Peers
+from election.session import Session, SessionState
+
+log = structlog.stdlib.get_logger("delayline.candidacy")
+
+# After an error that no event will tell the end of.
+_RETRY_S = 0.5
+# A master that lost its session with all the others needs a reconnect and two round trips.
+_YIELD_S = 1.0
+_YIELD_POLL_S = 0.05
+_RESIGN_TIMEOUT_S = 2.0
+
+Role = Literal["none", "candidate", "leader"]
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What this candidate was when ZooKeeper was last asked.
+
+    `znode`: its candidacy's name. `since_ms`: since when it has had this role with this znode, epoch time. `master`:
+    the node id of the lane's master, None if not known.
+    """
+
+    role: Role
+    znode: str | None
+    since_ms: int
+    master: str | None = None
+
+
+class Candidacy:
+    """One node's candidacy for one lane. Starts and stops `peers` with itself; `session` is the node's and outlives it.
+
+    `path`: the znode of the lane's candidacies. `host`: where the others reach `peers`. `on_change` is called with every
+    new standing on the candidacy's thread and must not block. `confirm` and `resign` may be called from any thread.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        path: str,
+        peers: Peers,
+        *,
+        node: str,
+        host: str,
+        on_change: Callable[[Standing], None],
+    ) -> None:
+        self._session = session
+        self.path = path
+        self._peers = peers
+        self._node = node
+        self._host = host
+        self._on_change = on_change
+        self._standing = Standing("none", None, _now_ms())
+        self._claim: _Claim | None = None  # written by the own thread only
+        self._wanted = False
+        self._out = threading.Event()  # set: no znode of ours is left
+        self._out.set()
+        self._wake = threading.Event()
+        self._stopping = False
+        self._gone: deque[str] = deque()  # names of candidacies whose process is gone, from the peers' thread
+        self._guid: str | None = None  # the own thread's, as is all below
+        self._seen: dict[str, Candidate] = {}
+        self._master: str | None = None  # the znode that was last seen to lead
+        self._yield_until_s: float | None = None
+        self._synced: SessionState | None = None
+        self._thread = threading.Thread(target=self._run, name="candidacy", daemon=True)
+
+    # -- any thread
+
+    @property
+    def standing(self) -> Standing:
+        """The standing as it is now."""
+        return self._standing
+
+    def start(self) -> None:
+        """Start the threads; the node stands once it calls `enter`."""
+        self._peers.start(self._on_gone)
+        self._session.subscribe(self._on_session)
+        self._thread.start()
+
+    def enter(self) -> None:
+        """Stand for master, at the end of the queue; does nothing for one who is standing."""
+        self._out.clear()
+        self._wanted = True
+        self._wake.set()
+
+    def resign(self, timeout_s: float = _RESIGN_TIMEOUT_S) -> bool:
+        """Stand no more: delete the candidacy's znode, after which the next one leads. Finish the transaction first.
+
+        Returns False if ZooKeeper did not answer in `timeout_s`: the znode then goes as soon as it does, or with the
+        session.
+        """
+        self._wanted = False
+        self._wake.set()
+        return self._out.wait(timeout_s)
+
+    def stop(self) -> None:
+        """End the threads; call `resign` first to hand over at once rather than when the peers notice."""
+        self._stopping = True
+        self._wake.set()
+        self._peers.stop()
+
+    def join(self, timeout_s: float | None = None) -> None:
+        """Wait for the end of the threads."""
+        if self._thread.ident is not None:
+            self._thread.join(timeout_s)
+        self._peers.join(timeout_s)
+
+    def confirm(self, timeout_s: float) -> bool:
+        """Ask ZooKeeper, now, whether this candidacy is the lowest and belongs to the present session.
+
+        Raises Unavailable if there is no answer in `timeout_s`. True is as old as its answer: another node may be
+        elected right after. It is the permission to make producers, and Kafka fences the older ones.
+        """
+        deadline_s = time.monotonic() + timeout_s
+
+        def left_s() -> float:
+            return deadline_s - time.monotonic()
+
+        session_id = self._session.wait_connected(timeout_s).session_id
+        claim = self._claim
+        if claim is None or claim.session_id != session_id:
+            return False
+        # A server may lag behind its leader; what it says after a sync is not older than the sync.
+        self._session.sync(self.path, timeout_s=left_s())
+        stat = self._session.exists(self._znode(claim.name), timeout_s=left_s())
+        if stat is None or stat.owner != session_id:
+            return False
+        return in_order(self._session.children(self.path, timeout_s=left_s()))[:1] == [claim.name]
+
+    # -- wake-ups: on the session's, kazoo's and the peers' threads
+
+    def _on_session(self, _: SessionState) -> None:
+        self._wake.set()
+
+    def _on_watch(self, _: Any) -> None:
+        self._wake.set()
+
+    def _on_gone(self, name: str) -> None:
+        self._gone.append(name)
+        self._wake.set()
+
+    # -- the candidacy's thread
+
+    def _run(self) -> None:
+        try:
+            retry_s: float | None = 0.0
+            while not self._stopping:
+                self._wake.wait(retry_s)
+                self._wake.clear()
+                retry_s = self._try_step()
+        except BaseException:
+            # Whatever it is: a candidate that does nothing must not stay in the queue ahead of those who would.
+            self._session.stop()
+            raise
+
+    def _try_step(self) -> float | None:
+        """One comparison; the seconds after which to look again (None: when something happens)."""
+        try:
+            return self._step()
+        except Unavailable as error:
+            log.info("election waits for zookeeper", why=str(error))
+        except ElectionError as error:
+            log.error("election cannot go on", why=str(error))
+        return _RETRY_S
+
+    def _step(self) -> float | None:
+        state = self._session.state
+        claim = self._claim
+        if claim is not None and (state.status == "lost" or claim.session_id != state.session_id):
+            self._void("the session was lost")
+        if not state.connected or state.session_id is None:
+            return None
+        if not self._wanted:
+            self._leave()
+            return None
+        if state is not self._synced:
+            self._session.sync(self.path)  # a new connection may be to a server that lags behind
+            self._synced = state
+        self._delete_gone()
+        return self._take_place(state.session_id)
+
+    def _take_place(self, session_id: int) -> float | None:
+        place = place_of(self._guid, self._children())
+        if place.mine is None:
+            if self._claim is not None:
+                self._void("somebody deleted the znode")
+            if self._lets_master_go_first(place):
+                return _YIELD_POLL_S
+            self._join_queue()
+            return 0.0
+        if place.leads and self._claim == _Claim(place.mine, session_id):
+            # A name is never used twice, so what was checked once holds; in a failover this saves a round trip.
+            self._lead(place.mine)
+        stat = self._session.exists(self._znode(place.mine), watch=self._on_watch)
+        if stat is None:
+            return 0.0
+        if stat.owner != session_id:
+            # Made in an earlier session whose answer was lost: it would end with that one.
+            self._void("the znode is an earlier session's")
+            self._delete(place.mine)
+            return 0.0
+        self._claim = _Claim(place.mine, session_id)
+        self._yield_until_s = None
+        return self._take_turn(place, place.mine)
+
+    def _take_turn(self, place: Place, mine: str) -> float | None:
+        for name in place.surplus:
+            self._delete(name)
+        if place.leads:
+            self._lead(mine)
+            self._peers.follow({})
+            return None
+        for name in {place.ahead[0], place.ahead[-1]}:
+            if self._session.exists(self._znode(name), watch=self._on_watch) is None:
+                return 0.0
+        self._follow(place.ahead)
+        self._master = place.ahead[0]
+        master = self._seen.get(self._master)
+        self._become(Standing("candidate", mine, _now_ms(), (master and master.node) or None))
+        return None
+
+    def _lead(self, mine: str) -> None:
+        self._master = mine
+        self._become(Standing("leader", mine, _now_ms(), self._node))
+
+    def _children(self) -> list[str]:
+        try:
+            return self._session.children(self.path)
+        except ZnodeMissing:
+            return []  # made with the first candidacy
+
+    def _join_queue(self) -> None:
+        self._guid = self._guid or new_guid()
+        self._peers.introduce(self._guid)
+        data = Candidate(self._node, self._host, self._peers.port, _now_ms()).encode()
+        # If the answer is lost, the next step finds the znode by its GUID, or makes it.
+        self._session.create(self._znode(f"{self._guid}-"), data, ephemeral=True, sequence=True)
+
+    def _lets_master_go_first(self, place: Place) -> bool:
+        if place.ahead or self._master is None or not self._peers.has_greeted(self._master):
+            return False
+        if self._yield_until_s is None:
+            self._yield_until_s = time.monotonic() + _YIELD_S
+        return time.monotonic() < self._yield_until_s
+
+    def _follow(self, ahead: tuple[str, ...]) -> None:
+        self._seen = {name: self._seen.get(name) or self._read(name) for name in ahead}
+        self._peers.follow(
+            {
+                name: Peer(candidate.node, guid_of(name), candidate.host, candidate.peer_port)
+                for name, candidate in self._seen.items()
+                if candidate.peer_port
+            }
+        )
+
+    def _read(self, name: str) -> Candidate:
+        try:
+            return Candidate.decode(self._session.read(self._znode(name))[0])
+        except ZnodeMissing:
+            return _UNKNOWN
+        except msgspec.DecodeError as error:
+            log.warning("candidacy cannot be read", znode=name, error=str(error))
+            return _UNKNOWN
+
+    def _delete_gone(self) -> None:
+        while self._gone:
+            # The name holds a GUID and a sequence number, so it can never be another candidacy's.
+            self._delete(self._gone[0])
+            self._gone.popleft()
+
+    def _delete(self, name: str) -> None:
+        if self._session.delete(self._znode(name)):
+            log.info("candidacy deleted", znode=name)
+
+    def _leave(self) -> None:
+        own = self._guid
+        self._peers.introduce(None)
+        if own is not None:
+            for name in in_order(self._children()):
+                if guid_of(name) == own:
+                    self._delete(name)
+        self._void("resigned")
+        self._peers.follow({})
+        if not self._wanted:
+            self._out.set()
+
+    def _void(self, why: str) -> None:
+        if self._claim is not None:
+            log.info("candidacy is over", znode=self._claim.name, why=why)
+        self._claim = None
+        self._guid = None
+        self._peers.introduce(None)
+        self._become(Standing("none", None, _now_ms()))
+
+    def _become(self, new: Standing) -> None:
+        old = self._standing
+        if (old.role, old.znode) == (new.role, new.znode):
+            new = Standing(new.role, new.znode, old.since_ms, new.master)
+        if new != old:
+            self._standing = new
+            self._on_change(new)
+            log.info("standing", node=self._node, role=new.role, znode=new.znode, master=new.master)
+
+    def _znode(self, name: str) -> str:
+        return f"{self.path}/{name}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Claim:
+    """A candidacy that ZooKeeper has shown: the znode's name and the session that it ends with."""
+
+    name: str
+    session_id: int
+
+
+_UNKNOWN = Candidate("", "", 0, 0)
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,82 @@
+"""The queue for a lane's mastership: whose turn it is, told from the znodes' names alone.
+
+A candidacy is an ephemeral sequential znode called `<guid>-<sequence>`. ZooKeeper counts the sequence up, the
+lowest is master. The GUID is drawn anew for every candidacy: an answer to `create` can get lost while the znode is
+there, and only by the GUID does the candidate know it again (ZooKeeper's lock recipe, "recoverable errors").
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import msgspec
+
+_NAME = re.compile(r"([0-9a-f]{32})-(-?[0-9]{9,10})", re.ASCII)
+
+
+class Candidate(msgspec.Struct, frozen=True):
+    """What a candidacy's znode says: which node it is and where its peers find it. `at_ms` is its creation time."""
+
+    node: str
+    host: str
+    peer_port: int
+    at_ms: int
+
+    def encode(self) -> bytes:
+        """As JSON."""
+        return msgspec.json.encode(self)
+
+    @staticmethod
+    def decode(data: bytes) -> Candidate:
+        """Read `encode`'s bytes; ValueError (msgspec.DecodeError) if it is something else."""
+        return msgspec.json.decode(data, type=Candidate)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A candidate's place: its own znode (None: not queued), those `ahead` of it, lowest first, and `surplus`
+    znodes of the same candidacy, left by a `create` that was carried out twice."""
+
+    mine: str | None
+    ahead: tuple[str, ...]
+    surplus: tuple[str, ...] = ()
+
+    @property
+    def leads(self) -> bool:
+        """Whether it is this candidate's turn."""
+        return self.mine is not None and not self.ahead
+
+
+def new_guid() -> str:
+    """The name of one candidacy: 32 hexadecimal digits."""
+    return uuid.uuid4().hex
+
+
+def guid_of(name: str) -> str:
+    """The GUID in a znode's name; ValueError if it is no candidacy's."""
+    match = _NAME.fullmatch(name)
+    if match is None:
+        raise ValueError(f"{name!r} is no candidacy: its name must be <guid>-<sequence>")
+    return match[1]
+
+
+def in_order(children: Iterable[str]) -> list[str]:
+    """The candidacies among `children`, lowest first; what has another kind of name is not in the queue."""
+    return sorted(filter(_NAME.fullmatch, children), key=_sequence)
+
+
+def place_of(guid: str | None, children: Iterable[str]) -> Place:
+    """Where the candidacy `guid` stands; without one (None) everybody is ahead."""
+    queue = in_order(children)
+    own = [name for name in queue if guid is not None and guid_of(name) == guid]
+    if not own:
+        return Place(None, tuple(queue))
+    return Place(own[0], tuple(queue[: queue.index(own[0])]), tuple(own[1:]))
+
+
+def _sequence(name: str) -> int:
+    # After 2^31 - 1 ZooKeeper counts on from -2^31. A lane would need 68 years of one candidacy a second for that.
+    return int(_NAME.fullmatch(name)[2])  # type: ignore[index]

@@ -1,0 +1,50 @@
+"""What the election raises.
+
+    ElectionError
+    +-- Unavailable         ZooKeeper did not answer: nothing is known, the call may even have been carried out
+    +-- ZnodeMissing        the znode is not there
+    +-- ZnodeExists         it is there already
+    +-- ZnodeChanged        somebody else wrote it in between
+    +-- Forbidden           ZooKeeper refuses the credentials, or they may not do this
+    +-- SettingsDiffer      the cluster was created with other settings
+    +-- Superseded          a newer master has written its checkpoint
+    +-- PortTaken           the peer port cannot be listened on
+"""
+
+from __future__ import annotations
+
+
+class ElectionError(Exception):
+    """The root: one line that says what is wrong, where, and what to do."""
+
+
+class Unavailable(ElectionError):
+    """ZooKeeper did not answer in time: try again later, and take nothing for granted until then."""
+
+
+class ZnodeMissing(ElectionError):
+    """The znode is not there."""
+
+
+class ZnodeExists(ElectionError):
+    """The znode is there already."""
+
+
+class ZnodeChanged(ElectionError):
+    """The znode has another version than the one that the write was meant for: read it again."""
+
+
+class Forbidden(ElectionError):
+    """ZooKeeper refuses: set `zookeeper_auth` to credentials that may read and write the cluster's znodes."""
+
+
+class SettingsDiffer(ElectionError):
+    """The cluster exists with other settings: they cannot change once messages depend on them."""
+
+
+class Superseded(ElectionError):
+    """The mirror holds a checkpoint of a later epoch, so another node has become master since."""
+
+
+class PortTaken(ElectionError):
+    """The peer port cannot be listened on: choose another with `peer_port`, or end the process that has it."""

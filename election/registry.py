@@ -1,0 +1,183 @@
+"""What the nodes of a cluster share in ZooKeeper besides the queue: settings, members, the checkpoints' mirrors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+import msgspec
+import structlog
+
+from delayline.settings import ClusterSettings
+from election.candidates import Candidate, in_order
+from election.errors import SettingsDiffer, Superseded, ZnodeChanged, ZnodeExists, ZnodeMissing
+from election.session import Session
+from election.znodes import Znodes
+
+log = structlog.stdlib.get_logger("delayline.registry")
+
+
+class Registry:
+    """The cluster's shared znodes. Every method raises Unavailable if ZooKeeper does not answer."""
+
+    def __init__(self, session: Session, znodes: Znodes) -> None:
+        self._session = session
+        self._znodes = znodes
+
+    # -- settings
+
+    def create_settings(self, settings: ClusterSettings) -> bool:
+        """Write the settings, once for ever. False if the very same stand there already; SettingsDiffer if others
+        do: they are never replaced, since what is in the buffer was accepted under them."""
+        try:
+            self._session.create(self._znodes.settings, settings.to_json().encode())
+        except ZnodeExists:
+            self.check_settings(settings)
+            return False
+        return True
+
+    def settings(self) -> ClusterSettings:
+        """The cluster's settings. ZnodeMissing if it was never created; ValueError if they cannot be read."""
+        try:
+            data, _ = self._session.read(self._znodes.settings)
+        except ZnodeMissing:
+            raise ZnodeMissing(
+                f"cluster {self._znodes.cluster!r} has no settings at {self._znodes.settings}: "
+                "create it with `delayline topics create`"
+            ) from None
+        return ClusterSettings.from_json(data)
+
+    def check_settings(self, expected: ClusterSettings) -> None:
+        """Compare with what stands; SettingsDiffer names each setting that differs."""
+        standing = self.settings()
+        differences = [
+            f"{field.name} is {getattr(standing, field.name)!r} there, {getattr(expected, field.name)!r} here"
+            for field in fields(ClusterSettings)
+            if getattr(standing, field.name) != getattr(expected, field.name)
+        ]
+        if differences:
+            raise SettingsDiffer(
+                f"the settings at {self._znodes.settings} are not those given: {'; '.join(differences)}; "
+                "they cannot be changed, use another cluster name"
+            )
+
+    # -- members and candidates
+
+    def publish_member(self, node: str, status: bytes) -> None:
+        """Show the node's status (JSON) in an ephemeral znode; for one thread, at most once a second."""
+        path = self._znodes.member(node)
+        owner = self._session.exists(path)
+        if owner is not None and owner.owner != self._session.state.session_id:
+            # The own one of an earlier session: it would go with that, in the middle of this one.
+            self._session.delete(path)
+            owner = None
+        if owner is None:
+            self._session.create(path, status, ephemeral=True)
+        else:
+            self._session.write(path, status, -1)
+
+    def members(self) -> dict[str, bytes]:
+        """The status (JSON) of each node that is there now."""
+        return self._read_children(self._znodes.members)
+
+    def candidates(self, lane: int) -> dict[str, Candidate]:
+        """The lane's queue by the znodes' names, the master first."""
+        data = self._read_children(self._znodes.candidates(lane))
+        return {name: Candidate.decode(data[name]) for name in in_order(data)}
+
+    def _read_children(self, path: str) -> dict[str, bytes]:
+        try:
+            names = self._session.children(path)
+        except ZnodeMissing:
+            return {}
+        found: dict[str, bytes] = {}
+        for name in sorted(names):
+            try:
+                found[name] = self._session.read(f"{path}/{name}")[0]
+            except ZnodeMissing:
+                continue  # it has gone since
+        return found
+
+    # -- the checkpoint's mirror
+
+    def mirror(self, lane: int) -> CheckpointMirror:
+        """The mirror of a lane's checkpoint."""
+        return CheckpointMirror(self._session, self._znodes.checkpoint(lane))
+
+
+class CheckpointMirror:
+    """The lane's last checkpoint (JSON) in a znode: for operators, and for the day the checkpoint topic is lost.
+
+    It may lag behind the topic and never decides while the topic is there. One thread; it is the caller's business
+    to write at most five times a second. A write never replaces a checkpoint of a later epoch, nor one of the same
+    epoch and a later position: a master that was succeeded without knowing it cannot take the mirror back.
+    """
+
+    def __init__(self, session: Session, path: str) -> None:
+        self._session = session
+        self._path = path
+        self._written: _Written | None = None  # what stands, if it is this object's; None: look first
+
+    def read(self) -> bytes | None:
+        """The checkpoint, None if none was ever written."""
+        try:
+            return self._session.read(self._path)[0]
+        except ZnodeMissing:
+            return None
+
+    def write(self, checkpoint: bytes) -> None:
+        """Replace the mirror. Superseded if what stands there is later; Unavailable if there was no answer (what
+        stands is then not known, and the next write looks first)."""
+        order = _order(checkpoint, "the checkpoint to mirror")
+        standing, self._written = self._written, None
+        if standing is not None:
+            try:
+                self._written = self._replace(checkpoint, order, standing)
+                return
+            except (ZnodeChanged, ZnodeMissing):
+                pass  # somebody else was here: over what stands now, unless it is later
+        self._written = self._replace(checkpoint, order, self._look())
+
+    def _look(self) -> _Written | None:
+        try:
+            data, stat = self._session.read(self._path)
+        except ZnodeMissing:
+            return None
+        return _Written(stat.version, _order(data, self._path))
+
+    def _replace(self, checkpoint: bytes, order: _Order, standing: _Written | None) -> _Written:
+        if standing is None:
+            self._session.create(self._path, checkpoint)
+            return _Written(0, order)
+        if standing.order > order:
+            raise Superseded(
+                f"{self._path} holds epoch and position {standing.order}, which is later than {order}: "
+                "another node has become master"
+            )
+        return _Written(self._session.write(self._path, checkpoint, standing.version).version, order)
+
+
+_Order = tuple[int, tuple[int, ...]]
+"""Epoch, then position; no position is before every position."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """The version of the mirror's znode and what it holds."""
+
+    version: int
+    order: _Order
+
+
+class _Progress(msgspec.Struct):
+    """What orders checkpoints; the rest of their JSON is none of this package's business."""
+
+    epoch: int
+    position: tuple[int, int, int] | None
+
+
+def _order(data: bytes, where: str) -> _Order:
+    try:
+        progress = msgspec.json.decode(data, type=_Progress)
+    except msgspec.MsgspecError as error:
+        raise ValueError(f"{where} is no checkpoint: {error}") from error
+    return progress.epoch, progress.position or ()

@@ -1,0 +1,39 @@
+"""The paths of a cluster's znodes (docs/design.md, "Znodes")."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Znodes:
+    """Where the cluster called `cluster` keeps what its nodes share."""
+
+    cluster: str = "delay"
+
+    @property
+    def root(self) -> str:
+        """Everything of the cluster is below this znode."""
+        return f"/delayline/{self.cluster}"
+
+    @property
+    def settings(self) -> str:
+        """What a request means: written once, when the cluster is created."""
+        return f"{self.root}/settings"
+
+    @property
+    def members(self) -> str:
+        """Its children are the nodes that are there now."""
+        return f"{self.root}/members"
+
+    def member(self, node: str) -> str:
+        """The status of one node; ephemeral."""
+        return f"{self.members}/{node}"
+
+    def candidates(self, lane: int) -> str:
+        """Its children are the queue for the lane's mastership."""
+        return f"{self.root}/lanes/{lane}/candidates"
+
+    def checkpoint(self, lane: int) -> str:
+        """The mirror of the lane's last checkpoint."""
+        return f"{self.root}/lanes/{lane}/checkpoint"

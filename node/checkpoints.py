@@ -1,0 +1,222 @@
+"""The checkpoint topic as a node reads it, and the buffer's stable ends: the `Log` port.
+
+One thread follows the lane's partition for as long as the node lives, so that the last checkpoint is at
+hand when this node is elected. A master reads it to its end once more after it has fenced the others.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+import structlog
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # missing from the stubs' __all__
+    AdminClient,
+    OffsetSpec,
+)
+
+from delayline.names import ClusterNames
+from node.ports import CheckpointTopicLost, Doubtful
+from node.reader import OffsetsGone, TopicReader
+from store.checkpoint import Checkpoint, Vector
+
+log = structlog.get_logger("delayline.checkpoints")
+
+FIRST_STEP: Final = 16
+STEP_GROWTH: Final = 8
+POLL_S: Final = 1.0
+RETRY_S: Final = 0.2
+TIMEOUT_S: Final = 5.0
+
+
+def read_last(client_config: dict[str, Any], topic: str, lane: int) -> Checkpoint | None:
+    """The last committed checkpoint of a lane, None if there is none.
+
+    Found by reading back from the end in growing steps, since compaction and markers leave gaps.
+    Raises `Doubtful` if it cannot be read in time.
+    """
+    reader = TopicReader(client_config, topic)
+    try:
+        raw, _ = _read_back(reader, lane)
+        return None if raw is None else Checkpoint.decode(raw)
+    finally:
+        reader.close()
+
+
+def _read_back(reader: TopicReader, lane: int) -> tuple[bytes | None, int]:
+    """The last checkpoint's bytes, and the offset up to which there is none after it."""
+    low, high = reader.bounds(lane)
+    step = FIRST_STEP
+    while True:
+        begin = max(low, high - step)
+        reader.start({lane: begin})
+        raw = _read_to(reader, lane, high)
+        if raw is not None or begin == low:
+            return raw, reader.reached[lane]
+        step *= STEP_GROWTH
+
+
+def _read_to(reader: TopicReader, lane: int, end: int) -> bytes | None:
+    """The value of the last record below `end`, None if there is none."""
+    deadline_s = time.monotonic() + TIMEOUT_S
+    last: bytes | None = None
+    while reader.reached[lane] < end:
+        if time.monotonic() > deadline_s:
+            raise Doubtful(f"{reader.topic}/{lane} could not be read to offset {end} in {TIMEOUT_S} s")
+        for message in reader.poll(0.1):
+            last = message.value()
+    return last
+
+
+class CheckpointFollower:
+    """Follows the lane's partition of the checkpoint topic on a thread of its own.
+
+    `latest` and `changed` may be used by any thread; `changed` is called when there is a newer one.
+    """
+
+    def __init__(
+        self, client_config: dict[str, Any], names: ClusterNames, lane: int, changed: Callable[[], None]
+    ) -> None:
+        self._client_config = client_config
+        self._topic = names.checkpoint
+        self._lane = lane
+        self._changed = changed
+        self._moved = threading.Condition()
+        self._raw: bytes | None = None
+        self._reached = -1  # -1: has not read to the end once
+        self._topic_id: str | None = None
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="checkpoint-follower", daemon=True)
+
+    def start(self) -> None:
+        """Starts the thread."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Asks the thread to end."""
+        self._stopping.set()
+
+    def join(self) -> None:
+        """Waits for the end of the thread."""
+        self._thread.join()
+
+    def latest(self) -> Checkpoint | None:
+        """The last checkpoint read so far."""
+        with self._moved:
+            raw = self._raw
+        return None if raw is None else Checkpoint.decode(raw)
+
+    def started(self) -> bool:
+        """Whether the topic has been read to its end once."""
+        return self._reached >= 0
+
+    def wait_for(self, topic_id: str, end: int) -> Checkpoint | None:
+        """The last checkpoint below `end` of the topic with this id. Raises `Doubtful` if it is not read in
+        time.
+        """
+        with self._moved:
+            there = self._moved.wait_for(
+                lambda: self._topic_id == topic_id and self._reached >= end, timeout=TIMEOUT_S
+            )
+            if not there:
+                raise Doubtful(f"{self._topic}/{self._lane} was not read to offset {end} in {TIMEOUT_S} s")
+        return self.latest()
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                self._follow()
+            except (OffsetsGone, Doubtful, KafkaException) as error:
+                log.warning("checkpoint-topic-unreadable", topic=self._topic, detail=str(error))
+                self._stopping.wait(RETRY_S)
+
+    def _follow(self) -> None:
+        """Follows the topic until it is gone or recreated."""
+        admin = AdminClient(self._client_config)
+        topic_id = describe(admin, self._topic)
+        reader = TopicReader(self._client_config, self._topic)
+        try:
+            raw, reached = _read_back(reader, self._lane)
+            self._publish(topic_id, raw, reached, keep=False)
+            checked_s = time.monotonic()
+            while not self._stopping.is_set():
+                messages = reader.poll(POLL_S)
+                raw = messages[-1].value() if messages else None
+                self._publish(topic_id, raw, reader.reached[self._lane], keep=True)
+                if time.monotonic() - checked_s > TIMEOUT_S:
+                    checked_s = time.monotonic()
+                    if describe(admin, self._topic) != topic_id:
+                        return
+        except CheckpointTopicLost as error:
+            raise Doubtful(str(error)) from error
+        finally:
+            reader.close()
+
+    def _publish(self, topic_id: str, raw: bytes | None, reached: int, *, keep: bool) -> None:
+        with self._moved:
+            self._topic_id, self._reached = topic_id, reached
+            if raw is not None or not keep:
+                self._raw = raw
+            self._moved.notify_all()
+        if raw is not None:
+            self._changed()
+
+
+class KafkaLog:
+    """Implements `node.ports.Log`. Used by the lane's thread."""
+
+    def __init__(
+        self,
+        client_config: dict[str, Any],
+        names: ClusterNames,
+        lane: int,
+        partitions: list[int],
+        follower: CheckpointFollower,
+    ) -> None:
+        self._admin = AdminClient(client_config)
+        self._names = names
+        self._lane = lane
+        self._partitions = partitions
+        self._follower = follower
+
+    def last_checkpoint(self) -> Checkpoint | None:
+        """See the port."""
+        topic_id = describe(self._admin, self._names.checkpoint)
+        end = self._ends(self._names.checkpoint, [self._lane])[self._lane]
+        return self._follower.wait_for(topic_id, end)
+
+    def stable_ends(self) -> Vector:
+        """See the port."""
+        return self._ends(self._names.buffer, self._partitions)
+
+    def high_watermarks(self) -> Vector:
+        """The ends of the buffer's partitions, open transactions and all."""
+        return self._ends(self._names.buffer, self._partitions, IsolationLevel.READ_UNCOMMITTED)
+
+    def _ends(
+        self, topic: str, partitions: list[int], isolation: IsolationLevel = IsolationLevel.READ_COMMITTED
+    ) -> Vector:
+        latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+        wanted = {TopicPartition(topic, partition): latest for partition in partitions}
+        try:
+            futures = self._admin.list_offsets(wanted, isolation_level=isolation, request_timeout=TIMEOUT_S)
+            return {at.partition: int(future.result().offset) for at, future in futures.items()}
+        except KafkaException as error:
+            raise Doubtful(f"the end of {topic} is not known: {error}") from error
+
+
+def describe(admin: AdminClient, topic: str) -> str:
+    """The topic's id, which tells a recreated topic from the old one.
+
+    Raises `CheckpointTopicLost` if it does not exist, `Doubtful` if nobody answers.
+    """
+    future = admin.describe_topics(TopicCollection([topic]), request_timeout=TIMEOUT_S)[topic]
+    try:
+        return str(future.result().topic_id)
+    except KafkaException as error:
+        if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+            raise CheckpointTopicLost(f"{topic} does not exist") from error
+        raise Doubtful(f"{topic} cannot be described: {error}") from error

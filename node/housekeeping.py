@@ -1,0 +1,83 @@
+"""The housekeeping role: prunes, forgets old ids, publishes the node's status, watches the buffer topic.
+
+Once a second, on a thread of its own; nothing that it does may hold ingest or delivery for long.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Final
+
+import structlog
+
+from node.checkpoints import KafkaLog
+from node.ports import Doubtful
+from store.checkpoint import Vector
+from store.keys import Key
+from store.view import View
+
+log = structlog.get_logger("delayline.housekeeping")
+
+PERIOD_S: Final = 1.0
+MOST_EXPIRED: Final = 2_000
+
+
+class Housekeeping:
+    """Runs until stopped. `publish` and `inspect` are the node's: its status, and what ends its health."""
+
+    def __init__(
+        self,
+        view: View,
+        kafka_log: KafkaLog,
+        publish: Callable[[], None],
+        inspect: Callable[[], None],
+        fail: Callable[[Exception], None],
+    ) -> None:
+        self._view = view
+        self._log = kafka_log
+        self._publish = publish
+        self._inspect = inspect
+        self._fail = fail
+        self._expired: list[tuple[Key, str]] = []
+        self._log_ends: Vector = {}
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="housekeeping", daemon=True)
+
+    def start(self) -> None:
+        """Starts the thread."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Asks the thread to end."""
+        self._stopping.set()
+
+    def join(self) -> None:
+        """Waits for the end of the thread."""
+        self._thread.join()
+
+    def _run(self) -> None:
+        try:
+            while not self._stopping.wait(PERIOD_S):
+                self._view.prune()
+                self._collect()
+                self._inspect()
+                self._publish()
+        except Exception as error:
+            self._fail(error)
+
+    def _collect(self) -> None:
+        """Ids go in two steps: they are chosen, then the log's end is noted; they go once it is read."""
+        if self._expired:
+            if self._view.collect(self._expired, self._log_ends):
+                self._expired = []
+            return
+        expired = self._view.expired(MOST_EXPIRED)
+        if not expired:
+            return
+        try:
+            self._log_ends = self._log.high_watermarks()
+        except Doubtful as error:
+            log.warning("ids-not-collected", detail=str(error))
+            return
+        self._expired = expired

@@ -1,0 +1,122 @@
+"""The ingest role: from the buffer topic into the view, in batches, on a thread of its own."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from confluent_kafka import Message
+
+from delayline.names import ClusterNames
+from delayline.settings import ClusterSettings
+from delayline.wire import Header, Reject, parse, read_headers
+from node.reader import OffsetsGone, TopicReader
+from store.arrivals import Arrival, arrival
+from store.checkpoint import Checkpoint, Vector
+from store.view import View
+
+POLL_S = 1.0
+
+
+class BufferRecord(NamedTuple):
+    """A record of the buffer topic as the parser reads it."""
+
+    partition: int
+    offset: int
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+    headers: Sequence[Header] | None
+
+
+class Ingest:
+    """Reads the lane's partitions from where the view stands."""
+
+    def __init__(
+        self,
+        client_config: dict[str, Any],
+        names: ClusterNames,
+        settings: ClusterSettings,
+        view: View,
+        wake: Callable[[], None],
+        fail: Callable[[Exception], None],
+    ) -> None:
+        """`wake`: a master has something to look at; `fail`: the thread has ended on an error."""
+        self._client_config = client_config
+        self._names = names
+        self._settings = settings
+        self._view = view
+        self._wake = wake
+        self._fail = fail
+        self._stopping = threading.Event()
+        self._reader: TopicReader | None = None
+        self._thread = threading.Thread(target=self._run, name="ingest", daemon=True)
+
+    def open(self, last: Checkpoint | None) -> None:
+        """Assigns the partitions. Raises `OffsetsGone` if retention has passed what the view has not read.
+
+        An empty view may begin at the log's first offset if the last checkpoint had ingested all below it:
+        retention is longer than any delay, so what it removed was due, and the checkpoint has delivered it.
+        """
+        reader = TopicReader(self._client_config, self._names.buffer)
+        offsets = self._view.reached().ingested
+        for partition, offset in offsets.items():
+            low, _ = reader.bounds(partition)
+            covered = last is not None and last.ingested.get(partition, 0) >= low
+            if offset == 0 and covered:
+                offsets[partition] = low
+            elif offset < low:
+                reader.close()
+                raise OffsetsGone(
+                    f"{self._names.buffer}/{partition} begins at offset {low}; the view has read to {offset}"
+                )
+        reader.start(offsets)
+        self._reader = reader
+
+    def start(self) -> None:
+        """Starts the thread; `open` must have been called."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Asks the thread to end."""
+        self._stopping.set()
+
+    def join(self) -> None:
+        """Waits for the end of the thread."""
+        if self._thread.ident is not None:
+            self._thread.join()
+
+    def _run(self) -> None:
+        assert self._reader is not None, "open comes before start"
+        try:
+            self._take(self._reader)
+        except Exception as error:
+            self._fail(error)
+        finally:
+            self._reader.close()
+
+    def _take(self, reader: TopicReader) -> None:
+        reached: Vector = {}
+        while not self._stopping.is_set():
+            messages = reader.poll(POLL_S)
+            if not messages and reader.reached == reached:
+                continue
+            reached = dict(reader.reached)
+            if self._view.apply([self._arrival(message) for message in messages], reached):
+                self._wake()
+
+    def _arrival(self, message: Message) -> Arrival:
+        headers = read_headers(cast("HeaderSource", message))
+        readable = None if isinstance(headers, Reject) else headers
+        record = BufferRecord(
+            message.partition() or 0,
+            message.offset() or 0,
+            message.timestamp()[1],
+            message.key(),
+            message.value(),
+            readable,
+        )
+        if isinstance(headers, Reject):
+            return arrival(record, headers)
+        return arrival(record, parse(record, self._settings, self._names))

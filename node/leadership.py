@@ -1,0 +1,57 @@
+"""The election as the delivery core sees it: the `Leadership` port."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from election.candidacy import Candidacy
+from election.errors import Unavailable
+from election.registry import CheckpointMirror
+from node.mirror import Mirror
+from node.ports import Unconfirmed
+from store.checkpoint import Checkpoint
+
+CONFIRM_TIMEOUT_S: Final = 1.0
+
+
+class ElectedLeadership:
+    """Implements `node.ports.Leadership`. `hand_over` may be called by any thread."""
+
+    def __init__(self, candidacy: Candidacy, znode: CheckpointMirror, mirror: Mirror) -> None:
+        self._candidacy = candidacy
+        self._znode = znode
+        self._mirror = mirror
+        self._handing_over = False
+
+    def elected(self) -> bool:
+        """Whether ZooKeeper's last word is that this node is master, and it does not hand over."""
+        return self._candidacy.standing.role == "leader" and not self._handing_over
+
+    def hand_over(self) -> None:
+        """From now on this node resigns, after the transaction under way."""
+        self._handing_over = True
+
+    def confirm(self) -> bool:
+        """See the port."""
+        try:
+            return self._candidacy.confirm(CONFIRM_TIMEOUT_S)
+        except Unavailable as error:
+            raise Unconfirmed(str(error)) from error
+
+    def resigning(self) -> bool:
+        """See the port. A master that ZooKeeper knows nothing of goes on: it may have lost its session
+        with all others; once another one leads, it is over.
+        """
+        return self._handing_over or self._candidacy.standing.role == "candidate"
+
+    def mirrored(self) -> Checkpoint | None:
+        """See the port."""
+        try:
+            raw = self._znode.read()
+        except Unavailable as error:
+            raise Unconfirmed(str(error)) from error
+        return None if raw is None else Checkpoint.decode(raw)
+
+    def mirror(self, checkpoint: Checkpoint) -> None:
+        """See the port."""
+        self._mirror.put(checkpoint)

@@ -1,0 +1,71 @@
+"""The mirror role: the master's last checkpoint into the lane's znode, at most five times a second.
+
+On a thread of its own, so that a ZooKeeper that is slow or away never holds a delivery back.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Final
+
+import structlog
+
+from election.errors import ElectionError, Superseded
+from election.registry import CheckpointMirror
+from store.checkpoint import Checkpoint
+
+log = structlog.get_logger("delayline.mirror")
+
+PERIOD_S: Final = 0.2
+
+
+class Mirror:
+    """Writes the newest checkpoint handed over; older ones that were not written yet are passed over."""
+
+    def __init__(self, mirror: CheckpointMirror, written: Callable[[], None]) -> None:
+        """`written` is called on the thread after each write."""
+        self._mirror = mirror
+        self._written = written
+        self._newest: Checkpoint | None = None
+        self._changed = threading.Event()
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="mirror", daemon=True)
+
+    def start(self) -> None:
+        """Starts the thread."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Asks the thread to end, after it has written what was handed over."""
+        self._stopping.set()
+        self._changed.set()
+
+    def join(self) -> None:
+        """Waits for the end of the thread."""
+        self._thread.join()
+
+    def put(self, checkpoint: Checkpoint) -> None:
+        """Hands a checkpoint over. Never blocks."""
+        self._newest = checkpoint
+        self._changed.set()
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            self._changed.wait()
+            self._changed.clear()
+            checkpoint, self._newest = self._newest, None
+            if checkpoint is not None:
+                self._write(checkpoint)
+            self._stopping.wait(PERIOD_S)
+
+    def _write(self, checkpoint: Checkpoint) -> None:
+        try:
+            self._mirror.write(checkpoint.encode())
+        except Superseded as error:
+            # The topic decides; a mirror that is ahead of it says that records of the topic are gone.
+            log.error("mirror-ahead", detail=str(error))  # noqa: TRY400 (no stack trace for users)
+        except ElectionError as error:
+            log.warning("mirror-not-written", detail=str(error))
+        else:
+            self._written()

@@ -1,0 +1,306 @@
+"""A delay node: its parts, in the order in which they start and stop."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from enum import StrEnum
+from typing import Any, Final
+
+import msgspec
+import structlog
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
+from delayline.names import ClusterNames
+from delayline.settings import ClusterSettings
+from election.errors import ElectionError, Unavailable
+from election.peer import Peers
+from election.registry import Registry
+from election.session import Session
+from election.znodes import Znodes
+from node import refusal
+from node.checkpoints import describe
+from node.config import NodeConfig
+from node.delivery import Step
+from node.parts import Election, Health, Parts
+from node.ports import CheckpointTopicLost, Doubtful
+from node.reader import OffsetsGone
+from node.refusal import Refusal, Refusing
+from store.identity import FORMAT, Identity, OtherIdentity, claim
+from store.kv import Damaged
+from store.rocks import RocksStore
+
+log = structlog.get_logger("delayline.node")
+
+RETRY_S: Final = 0.5
+INSPECT_EVERY_S: Final = 10.0
+REGISTER_TIMEOUT_S: Final = 5.0
+
+
+class NodeState(StrEnum):
+    """What a node is doing; operators see it in its member znode."""
+
+    STARTING = "starting"
+    CATCHING_UP = "catching-up"
+    FOLLOWER = "follower"
+    MASTER = "master"
+    REFUSING = "refusing"
+    STOPPING = "stopping"
+
+
+class NodeStatus(msgspec.Struct, frozen=True):
+    """The member znode's content (JSON)."""
+
+    node: str
+    lane: int
+    state: NodeState
+    reason: str | None
+    way_out: str | None
+    epoch: int
+    ingested: dict[int, int]
+    delivered_up_to_ms: int
+    pending: int
+    clock_offset_ms: int
+    pid: int
+    at_ms: int
+
+
+def _nothing(_: Step) -> None:
+    """Does nothing at any step."""
+
+
+class Node:
+    """One process of a cluster. `run` blocks until SIGTERM or SIGINT; `start`, `stop` and `join` do the same
+    in parts.
+    """
+
+    def __init__(self, config: NodeConfig, hook: Callable[[Step], None] = _nothing) -> None:
+        """`hook` is called at each step of delivery; no configuration reaches it."""
+        self._config = config
+        self._hook = hook
+        self._names = ClusterNames(config.cluster)
+        self._client_config = config.client_config()
+        self._admin = AdminClient(self._client_config)
+        self._stopping = threading.Event()
+        self._refusal: Refusal | None = None
+        self._failure: Exception | None = None
+        self._candidate = False
+        self._inspected_s = time.monotonic()
+        self._settings: ClusterSettings | None = None
+        self._buffer_id = ""
+        self._parts: Parts | None = None
+        self._peers = Peers(config.node_id, config.peer_host, config.peer_port)
+        self._session = Session(config.kazoo_options(), timeout_s=config.session_timeout_s)
+        self._registry = Registry(self._session, Znodes(config.cluster))
+        self._thread = threading.Thread(target=self._run, name="node", daemon=True)
+
+    @property
+    def state(self) -> NodeState:
+        """What the node is doing now."""
+        if self._stopping.is_set():
+            return NodeState.STOPPING
+        if self._refusal is not None or (self._parts is not None and self._parts.lane.awaiting is not None):
+            return NodeState.REFUSING
+        if self._parts is None:
+            return NodeState.STARTING
+        if self._parts.lane.leading:
+            return NodeState.MASTER
+        return NodeState.FOLLOWER if self._candidate else NodeState.CATCHING_UP
+
+    def run(self) -> int:
+        """Starts, waits for SIGTERM or SIGINT, stops. Returns the exit code: 0, or 1 after a failure."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: self._stopping.set())
+        threading.excepthook = self._on_thread_death
+        self.start()
+        # Signals are handled between two waits.
+        while not self._stopping.wait(0.2):
+            pass
+        self.stop()
+        self.join()
+        return 0 if self._failure is None else 1
+
+    def start(self) -> None:
+        """Starts the node's threads; it becomes a candidate once it has caught up."""
+        self._session.start()
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Asks the node to finish its transaction and to end."""
+        self._stopping.set()
+
+    def join(self) -> None:
+        """Waits for the end of all parts; the store is flushed and closed then."""
+        self._thread.join()
+
+    def _on_thread_death(self, args: threading.ExceptHookArgs) -> None:
+        log.critical("thread-died", thread=args.thread and args.thread.name, exc_info=args.exc_value)
+        self._failure = RuntimeError(str(args.exc_value))
+        self._stopping.set()
+
+    def _run(self) -> None:
+        try:
+            self._work()
+        except Refusing as refusing:
+            self._refuse(refusing.refusal)
+            self._publish_until_stopped()
+        finally:
+            self._end()
+
+    def _work(self) -> None:
+        """Opens the parts, catches up, stands for master, and waits for the end."""
+        log.info("node-starting", node=self._config.node_id, cluster=self._config.cluster)
+        settings = self._wait_for(self._registry.settings)
+        if settings is None:
+            return
+        self._settings = settings
+        buffer_id = self._wait_for(self._describe_buffer)
+        if buffer_id is None:
+            return
+        self._buffer_id = buffer_id
+        self._parts = parts = self._open(settings, buffer_id)
+        parts.start()
+        if self._catch_up(parts):
+            parts.candidacy.enter()
+            self._candidate = True
+            log.info("node-caught-up", node=self._config.node_id)
+            self._stopping.wait()
+
+    def _wait_for(self, ask: Callable[[], Any]) -> Any:
+        """The answer, or None if the node is stopped before there is one."""
+        said: str | None = None
+        while not self._stopping.is_set():
+            try:
+                return ask()
+            except (Unavailable, Doubtful, ElectionError, KafkaException) as error:
+                if str(error) != said:
+                    said = str(error)
+                    log.warning("node-waits", detail=said)
+                self._stopping.wait(RETRY_S)
+        return None
+
+    def _describe_buffer(self) -> str:
+        try:
+            return describe(self._admin, self._names.buffer)
+        except CheckpointTopicLost as error:
+            raise Doubtful(f"{error}: run `delayline topics create`") from error
+
+    def _open(self, settings: ClusterSettings, buffer_id: str) -> Parts:
+        config = self._config
+        if config.lane >= settings.lanes:
+            raise Refusing(
+                Refusal(
+                    "no-such-lane",
+                    f"lane {config.lane} of a cluster with {settings.lanes}",
+                    f"Start the node with --lane 0 to {settings.lanes - 1}.",
+                )
+            )
+        try:
+            store = RocksStore(config.data_dir / "store")
+            claim(store, Identity(FORMAT, config.cluster, config.lane, buffer_id, settings.to_json()))
+        except OtherIdentity as error:
+            raise Refusing(refusal.rebuild("other-data", str(error), config.data_dir)) from error
+        except Damaged as error:
+            raise Refusing(refusal.rebuild("store-damaged", str(error), config.data_dir)) from error
+        health = Health(self._refuse, self._fail, self._inspect, self._publish)
+        return Parts(
+            config, settings, store, Election(self._session, self._registry, self._peers), health, self._hook
+        )
+
+    def _catch_up(self, parts: Parts) -> bool:
+        """Reads the checkpoint topic and the log to their ends, as they are now. False if stopped before."""
+        while not (parts.follower.started() or self._stopping.is_set()):
+            self._stopping.wait(0.02)
+        try:
+            if self._wait_for(parts.open_ingest) is None:
+                return False
+        except OffsetsGone as error:
+            raise Refusing(refusal.rebuild("retention-gap", str(error), self._config.data_dir)) from error
+        parts.ingest.start()
+        ends = self._wait_for(parts.kafka_log.stable_ends)
+        while ends is not None and not self._stopping.is_set():
+            if parts.view.has_read_to(ends):
+                return True
+            self._stopping.wait(0.02)
+        return False
+
+    def _refuse(self, why: Refusal) -> None:
+        """From now on this node is no candidate; it stays up to say so."""
+        if self._refusal is not None:
+            return
+        self._refusal = why
+        log.error("mastership-refused", code=why.code, detail=why.detail, way_out=why.way_out)
+        if self._parts is not None:
+            self._parts.withdraw()
+
+    def _fail(self, error: Exception) -> None:
+        """A part has ended on an error: what an operator can mend is a refusal, all else ends the process."""
+        if isinstance(error, OffsetsGone):
+            self._refuse(refusal.rebuild("retention-gap", str(error), self._config.data_dir))
+        elif isinstance(error, Damaged) and "space" in str(error).lower():
+            self._refuse(refusal.disk_full(str(error), self._config.data_dir))
+        elif isinstance(error, Damaged):
+            self._refuse(refusal.rebuild("store-damaged", str(error), self._config.data_dir))
+        else:
+            raise error
+
+    def _inspect(self) -> None:
+        """Whether the buffer topic and the cluster's settings are still those of the store."""
+        if time.monotonic() - self._inspected_s < INSPECT_EVERY_S or self._refusal is not None:
+            return
+        self._inspected_s = time.monotonic()
+        try:
+            buffer_id, settings = describe(self._admin, self._names.buffer), self._registry.settings()
+        except CheckpointTopicLost as error:
+            self._refuse(refusal.rebuild("buffer-recreated", str(error), self._config.data_dir))
+        except (Doubtful, ElectionError):
+            return
+        else:
+            if buffer_id != self._buffer_id:
+                detail = f"{self._names.buffer} is another topic than the store was made from"
+                self._refuse(refusal.rebuild("buffer-recreated", detail, self._config.data_dir))
+            if settings != self._settings:
+                detail = "the cluster's settings are not those that the store was made with"
+                self._refuse(refusal.rebuild("settings-changed", detail, self._config.data_dir))
+
+    def _publish_until_stopped(self) -> None:
+        while not self._stopping.is_set():
+            self._publish()
+            self._stopping.wait(1.0)
+
+    def _publish(self) -> None:
+        try:
+            self._registry.publish_member(self._config.node_id, msgspec.json.encode(self.status()))
+        except ElectionError as error:
+            log.debug("status-not-published", detail=str(error))
+
+    def status(self) -> NodeStatus:
+        """What the member znode says."""
+        parts, why = self._parts, self._refusal
+        if why is None and parts is not None:
+            why = parts.lane.awaiting
+        checkpoint = None if parts is None else parts.view.checkpoint
+        return NodeStatus(
+            node=self._config.node_id,
+            lane=self._config.lane,
+            state=self.state,
+            reason=None if why is None else f"{why.code}: {why.detail}",
+            way_out=None if why is None else why.way_out,
+            epoch=0 if checkpoint is None else checkpoint.epoch,
+            ingested={} if parts is None else parts.view.reached().ingested,
+            delivered_up_to_ms=0 if checkpoint is None else checkpoint.delivered_up_to_ms,
+            pending=0 if parts is None else parts.view.pending(),
+            clock_offset_ms=0 if parts is None else parts.outbox.clock_offset_ms,
+            pid=os.getpid(),
+            at_ms=time.time_ns() // 1_000_000,
+        )
+
+    def _end(self) -> None:
+        if self._parts is not None:
+            self._parts.stop()
+        self._session.stop()
+        log.info("node-stopped", node=self._config.node_id)

@@ -1,0 +1,322 @@
+"""The lane's two transactional producers (rules 5 and 6, docs/design.md).
+
+Two stable ids, `-a` and `-b`, in turn: after EndTxn the broker writes the transaction's markers while the
+next transaction of the *same* id would be told CONCURRENT_TRANSACTIONS and wait for librdkafka's fixed 20 ms.
+
+Why the first transaction after `open` is always on `-a`, and then strictly in turn: `open` initialises a,
+then b. A master that is being succeeded can lose `-a` and still hold `-b`. Its next transaction may be on
+either; if it is on `-b`, then the one before was on `-a` and must be known to be committed before the
+checkpoint record of this one. With a fixed beginning the successor's first commit, on `-a`, comes after both
+ids were fenced, and no order of steps lets both commit from then on. The simulation searches the whole
+state space of two masters (tests/simulation/fencing.py).
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, Final, cast
+
+import structlog
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+from delayline.names import ClusterNames
+from node.ports import Doubtful, Fenced, Outgoing, Refused
+from node.targets import BATCH_BYTES, KafkaTargets
+from store.checkpoint import Checkpoint, Vector
+from store.keys import Key
+
+log = structlog.get_logger("delayline.outbox")
+
+SLOW_COMMIT_S: Final = 2.0
+OPEN_TIMEOUT_S: Final = 10.0
+FIRST_TRY_S: Final = 0.04
+RETRY_TRY_S: Final = 0.25
+WARM_PRODUCERS: Final = 3
+CONNECT_TIMEOUT_S: Final = 5.0
+
+_CONFIG: dict[str, Any] = {
+    "enable.idempotence": True,
+    "acks": "all",
+    "partitioner": "murmur2_random",  # the Java client's: murmur2 of the key, any partition for a null key
+    "allow.auto.create.topics": False,
+    "batch.size": BATCH_BYTES,
+    "linger.ms": 5,  # flush() does not wait for it; it fills batches of a large selection
+    "message.max.bytes": 1_000_000_000,  # the brokers' limits decide, not the client's
+    "queue.buffering.max.messages": 100_000,
+    "queue.buffering.max.kbytes": 262_144,
+}
+
+_FENCED: Final = frozenset(
+    (
+        KafkaError._FENCED,  # noqa: SLF001
+        KafkaError.PRODUCER_FENCED,
+        KafkaError.INVALID_PRODUCER_EPOCH,
+        KafkaError.INVALID_PRODUCER_ID_MAPPING,
+    )
+)
+# What a record's size or content has to do with: it will be refused again, alone or in another batch.
+_REFUSED: Final = {
+    KafkaError.MSG_SIZE_TOO_LARGE: "too-large",
+    KafkaError.RECORD_LIST_TOO_LARGE: "too-large",
+    KafkaError.INVALID_RECORD: "undeliverable",
+    KafkaError.INVALID_MSG: "undeliverable",
+    KafkaError.INVALID_TIMESTAMP: "undeliverable",
+    KafkaError.POLICY_VIOLATION: "undeliverable",
+}
+# What concerns the topic: every record for it.
+_TOPIC_REFUSED: Final = {
+    KafkaError.TOPIC_AUTHORIZATION_FAILED: "target-forbidden",
+    KafkaError.UNKNOWN_TOPIC_OR_PART: "target-missing",
+    KafkaError._UNKNOWN_TOPIC: "target-missing",  # noqa: SLF001
+    KafkaError._UNKNOWN_PARTITION: "target-partition",  # noqa: SLF001
+    KafkaError.TOPIC_EXCEPTION: "target-missing",
+}
+
+
+class KafkaOutbox:
+    """Implements `node.ports.Outbox`. Used by the lane's thread; commits run on threads of their own."""
+
+    def __init__(
+        self,
+        client_config: dict[str, Any],
+        names: ClusterNames,
+        lane: int,
+        transaction_timeout_ms: int,
+        targets: KafkaTargets,
+        wake: Callable[[], None],
+    ) -> None:
+        """`wake` is called, on another thread, when a commit is known."""
+        self.clock_offset_ms = 0
+        self._config = client_config | _CONFIG | {"transaction.timeout.ms": transaction_timeout_ms}
+        self._names = names
+        self._lane = lane
+        self._timeout_s = transaction_timeout_ms / 1000
+        self._targets = targets
+        self._wake = wake
+        self._warm: dict[str, list[Producer]] = {"a": [], "b": []}
+        self._pair: list[Producer] = []
+        self._turn = 0
+        self._committers = ThreadPoolExecutor(2, thread_name_prefix="commit")
+
+    def warm_up(self) -> None:
+        """Connects producers ahead of the election: their first call costs half a second otherwise.
+
+        They touch no transactional id before `open` initialises them.
+        """
+        for suffix, producers in self._warm.items():
+            while len(producers) < WARM_PRODUCERS:
+                producers.append(self._connected(suffix))
+
+    def drop(self) -> None:
+        """Lets the pair go; closing can take for ever, so it has a thread of its own."""
+        pair, self._pair = self._pair, []
+        for producer in pair:
+            _discard(producer)
+
+    def close(self) -> None:
+        """Lets all producers go."""
+        self.drop()
+        self._discard_warm()
+        self._committers.shutdown(wait=False, cancel_futures=True)
+
+    def open(self) -> None:
+        """See the port. Where a dead master left a transaction open, its abort takes the broker some
+        milliseconds, and librdkafka's next try comes after a fixed 500 ms: another producer, connected
+        already, tries sooner.
+        """
+        self.drop()
+        self._fit_batches()
+        self._pair = [self._initialised("a"), self._initialised("b")]
+        self._turn = 0
+
+    def begin(self) -> KafkaTransaction:
+        """See the port."""
+        producer = self._pair[self._turn]
+        self._turn = 1 - self._turn
+        try:
+            producer.begin_transaction()
+        except KafkaException as error:
+            raise _translated(error, "a transaction cannot begin") from error
+        return KafkaTransaction(self, producer)
+
+    def _fit_batches(self) -> None:
+        """A target that takes smaller messages than the others takes smaller batches, too."""
+        batch_bytes = self._targets.batch_bytes()
+        if batch_bytes != self._config["batch.size"]:
+            self._config["batch.size"] = batch_bytes
+            self._discard_warm()
+
+    def _discard_warm(self) -> None:
+        for producers in self._warm.values():
+            while producers:
+                _discard(producers.pop())
+
+    def _connected(self, suffix: str) -> Producer:
+        producer = Producer(
+            self._config | {"transactional.id": self._names.transactional_id(self._lane, suffix)}
+        )
+        try:
+            producer.list_topics(self._names.checkpoint, timeout=CONNECT_TIMEOUT_S)
+        except KafkaException as error:
+            raise Doubtful(f"Kafka cannot be reached: {error}") from error
+        return producer
+
+    def _initialised(self, suffix: str) -> Producer:
+        deadline_s = time.monotonic() + OPEN_TIMEOUT_S
+        try_s = FIRST_TRY_S
+        while True:
+            producer = self._warm[suffix].pop() if self._warm[suffix] else self._connected(suffix)
+            try:
+                producer.init_transactions(try_s)
+                return producer
+            except KafkaException as error:
+                _discard(producer)  # at once: its own next try would fence the one that comes after it
+                if error.args[0].code() not in _TRY_AGAIN or time.monotonic() > deadline_s:
+                    raise _translated(error, f"id {suffix} cannot be initialised") from error
+            try_s = FIRST_TRY_S if self._warm[suffix] else RETRY_TRY_S
+
+    def _submit(self, commit: Callable[[], None]) -> Future[None]:
+        future = self._committers.submit(commit)
+        future.add_done_callback(lambda _: self._wake())
+        return future
+
+
+_TRY_AGAIN: Final = frozenset(
+    (
+        KafkaError.CONCURRENT_TRANSACTIONS,
+        KafkaError._TIMED_OUT,  # noqa: SLF001
+        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+        KafkaError.COORDINATOR_NOT_AVAILABLE,
+        KafkaError.NOT_COORDINATOR,
+    )
+)
+
+
+class KafkaTransaction:
+    """Implements `node.ports.Transaction`."""
+
+    def __init__(self, outbox: KafkaOutbox, producer: Producer) -> None:
+        self._outbox = outbox
+        self._producer = producer
+        self._written_back: Vector = {}
+        self._failed: tuple[str, KafkaError] | None = None  # the first failure: topic and error
+
+    def send(self, records: Sequence[Outgoing]) -> None:
+        """See the port. A local rejection does not fail the transaction, so each is looked at."""
+        produce = self._producer.produce
+        buffer = self._outbox._names.buffer  # noqa: SLF001 (one module, one owner)
+        for topic, partition, key, value, headers, timestamp_ms, row in records:
+            report = self._on_written_back if topic == buffer else self._on_delivery
+            while True:
+                try:
+                    produce(
+                        topic,
+                        value,
+                        key,
+                        partition,
+                        on_delivery=report,
+                        timestamp=timestamp_ms,
+                        headers=cast("Any", headers),  # the stub's list is invariant
+                    )
+                    break
+                except BufferError:
+                    self._producer.poll(0.01)  # the queue is full: let some of it go out
+                except KafkaException as error:
+                    self._refuse(topic, error.args[0], row)
+
+    def flush(self) -> Vector:
+        """See the port."""
+        left = self._producer.flush(self._outbox._timeout_s)  # noqa: SLF001
+        if self._failed is not None:
+            self._refuse(*self._failed, None)
+        if left:
+            raise Doubtful(f"{left} records were not acknowledged in {self._outbox._timeout_s} s")  # noqa: SLF001
+        return self._written_back
+
+    def checkpoint(self, checkpoint: Checkpoint) -> None:
+        """See the port. Its acknowledgement also shows how far the brokers' clock is off."""
+        topic = self._outbox._names.checkpoint  # noqa: SLF001
+        sent_ms = time.time_ns() // 1_000_000
+        try:
+            self._producer.produce(
+                topic,
+                checkpoint.encode(),
+                checkpoint.record_key,
+                checkpoint.lane,
+                on_delivery=lambda error, message: self._on_checkpoint(error, message, sent_ms),
+            )
+        except (KafkaException, BufferError) as error:
+            raise Doubtful(f"the checkpoint was refused: {error}") from error
+
+    def commit(self) -> KafkaCommit:
+        """See the port."""
+        return KafkaCommit(self._outbox._submit(self._commit))  # noqa: SLF001
+
+    def _commit(self) -> None:
+        try:
+            self._producer.commit_transaction(SLOW_COMMIT_S)
+        except KafkaException as error:
+            raise _translated(error, "the commit is not known") from error
+
+    def _refuse(self, topic: str, error: KafkaError, row: Key | None) -> None:
+        """Raises what the failure of a record means for its transaction."""
+        code = error.code()
+        detail = f"{topic}: {error.str()}"
+        if code in _TOPIC_REFUSED:
+            self._outbox._targets.refuse(topic, _TOPIC_REFUSED[code], detail)  # noqa: SLF001
+            raise Doubtful(detail)
+        if code in _REFUSED:
+            raise Refused(detail, {} if row is None else {row: (_REFUSED[code], detail)}, _REFUSED[code])
+        raise _translated(KafkaException(error), "a record was not acknowledged")
+
+    def _on_delivery(self, error: KafkaError | None, message: Message) -> None:
+        if error is not None and self._failed is None:
+            self._failed = message.topic() or "", error
+
+    def _on_written_back(self, error: KafkaError | None, message: Message) -> None:
+        if error is not None:
+            self._on_delivery(error, message)
+            return
+        partition, offset = message.partition(), message.offset()
+        assert partition is not None, "an acknowledged record has a partition"
+        assert offset is not None, "an acknowledged record has an offset"
+        self._written_back[partition] = max(offset + 1, self._written_back.get(partition, 0))
+
+    def _on_checkpoint(self, error: KafkaError | None, message: Message, sent_ms: int) -> None:
+        if error is not None:
+            return  # the commit fails
+        acknowledged_ms = time.time_ns() // 1_000_000
+        _, broker_ms = message.timestamp()
+        if broker_ms < sent_ms:
+            self._outbox.clock_offset_ms = broker_ms - sent_ms
+        else:
+            self._outbox.clock_offset_ms = max(0, broker_ms - acknowledged_ms)
+
+
+class KafkaCommit:
+    """Implements `node.ports.Commit`."""
+
+    def __init__(self, future: Future[None]) -> None:
+        self._future = future
+
+    def done(self) -> bool:
+        """See the port."""
+        return self._future.done()
+
+    def result(self) -> None:
+        """See the port."""
+        self._future.result()
+
+
+def _translated(error: KafkaException, what: str) -> Doubtful | Fenced:
+    cause = error.args[0]
+    if cause.code() in _FENCED:
+        return Fenced(f"{what}: another producer has taken its id: {cause.str()}")
+    return Doubtful(f"{what}: {cause.str()}")
+
+
+def _discard(producer: Producer) -> None:
+    threading.Thread(target=producer.close, name="discard-producer", daemon=True).start()

@@ -1,0 +1,105 @@
+"""Reading partitions of a topic by hand: explicit offsets, read_committed, and where the reader stands.
+
+A consumer's own `position()` stays below transaction markers; what has been reached is known from the
+messages and from the end-of-partition events together (rule 7).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+from node.ports import Doubtful
+from store.checkpoint import Vector
+
+BATCH_MESSAGES = 500
+LOOKUP_TIMEOUT_S = 5.0
+
+_CONFIG: dict[str, Any] = {
+    "group.id": "delayline",  # the library asks for one; no offset is ever committed to it
+    "enable.auto.commit": False,
+    "enable.auto.offset.store": False,
+    "enable.partition.eof": True,
+    "isolation.level": "read_committed",
+    "auto.offset.reset": "error",  # anything else may skip messages in silence
+    "allow.auto.create.topics": False,
+    "fetch.wait.max.ms": 500,
+    "fetch.min.bytes": 1,
+    "queued.min.messages": 20_000,
+    "queued.max.messages.kbytes": 16_384,  # bounds memory, whatever the log holds
+}
+
+
+class OffsetsGone(Exception):
+    """The log no longer has the offsets to read: retention has passed them, or the topic was recreated."""
+
+
+class TopicReader:
+    """Reads some partitions of one topic. Used by one thread; `reached` may be read by any."""
+
+    def __init__(self, client_config: dict[str, Any], topic: str) -> None:
+        self.topic = topic
+        self.reached: Vector = {}
+        self._consumer = Consumer(client_config | _CONFIG)
+
+    def bounds(self, partition: int) -> tuple[int, int]:
+        """The partition's first offset and its high watermark. Raises `Doubtful`."""
+        try:
+            low, high = self._consumer.get_watermark_offsets(
+                TopicPartition(self.topic, partition), timeout=LOOKUP_TIMEOUT_S
+            )
+        except KafkaException as error:
+            raise Doubtful(f"{self.topic}/{partition}: its bounds are not known: {error}") from error
+        return int(low), int(high)
+
+    def start(self, offsets: Vector) -> None:
+        """Reads on from these offsets, of these partitions alone."""
+        self.reached = dict(offsets)
+        self._consumer.assign([TopicPartition(self.topic, p, offset) for p, offset in offsets.items()])
+
+    def poll(self, timeout_s: float) -> list[Message]:
+        """The messages that are there, or the first ones to come; in order for each partition.
+
+        Raises `OffsetsGone`; other errors are the client's to retry.
+        """
+        first = self._consumer.poll(timeout_s)
+        if first is None:
+            return []
+        # consume() alone would wait its whole timeout for a batch that does not fill.
+        polled = [first, *self._consumer.consume(BATCH_MESSAGES - 1, 0)]
+        return [message for message in polled if self._is_message(message)]
+
+    def _is_message(self, message: Message) -> bool:
+        error = message.error()
+        if error is None:
+            self.reached[_partition(message)] = _offset(message) + 1
+            return True
+        if error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001
+            partition = _partition(message)
+            self.reached[partition] = max(_offset(message), self.reached[partition])
+        elif error.code() in _GONE:
+            raise OffsetsGone(f"{self.topic}/{message.partition()}: {error.str()}")
+        return False
+
+    def close(self) -> None:
+        """Ends the reader."""
+        self._consumer.close()
+
+
+_GONE = (
+    KafkaError.OFFSET_OUT_OF_RANGE,
+    KafkaError._AUTO_OFFSET_RESET,  # noqa: SLF001 (what auto.offset.reset=error turns it into)
+)
+
+
+def _partition(message: Message) -> int:
+    partition = message.partition()
+    assert partition is not None, "messages and end-of-partition events have a partition"
+    return partition
+
+
+def _offset(message: Message) -> int:
+    offset = message.offset()
+    assert offset is not None, "messages and end-of-partition events have an offset"
+    return offset

@@ -1,0 +1,58 @@
+"""Why a node refuses to be master, and the way out: every state that needs an operator."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+
+class Refusal(msgspec.Struct, frozen=True):
+    """A stable code, what is wrong, and what to do about it."""
+
+    code: str
+    detail: str
+    way_out: str
+
+    def __str__(self) -> str:
+        return f"{self.code}: {self.detail}. {self.way_out}"
+
+
+class Refusing(Exception):
+    """The node cannot go on as it is."""
+
+    def __init__(self, refusal: Refusal) -> None:
+        super().__init__(str(refusal))
+        self.refusal = refusal
+
+
+REBUILD: Final = "Stop the node, remove {data_dir}, and start it again: it rebuilds its view from the log."
+
+
+def rebuild(code: str, detail: str, data_dir: object) -> Refusal:
+    """A refusal that only a new view ends."""
+    return Refusal(code, detail, REBUILD.format(data_dir=data_dir))
+
+
+def checkpoint_topic_missing(detail: str) -> Refusal:
+    """Nobody knows what was delivered until the topic is there again."""
+    return Refusal(
+        "checkpoint-topic-missing",
+        detail,
+        "Run `delayline topics create`: delivery then resumes from the last checkpoint known, and what was "
+        "delivered after it is delivered again.",
+    )
+
+
+def clock_skewed(offset_ms: int, allowed_ms: int) -> Refusal:
+    """A master with a wrong clock delivers early or late."""
+    return Refusal(
+        "clock-skew",
+        f"this node's clock is {-offset_ms:+d} ms off the brokers'; {allowed_ms} ms are allowed",
+        "Set the clock (for example with `chronyc makestep`) and start the node again.",
+    )
+
+
+def disk_full(detail: str, data_dir: object) -> Refusal:
+    """Nothing can be taken from the log any more."""
+    return Refusal("disk-full", detail, f"Make room on the disk of {data_dir} and start the node again.")

@@ -1,0 +1,109 @@
+"""The checkpoint topic: what each transaction claims, and whether the claims are in order (I5, I6)."""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F  # noqa: N812  # as Spark's own documentation has it
+
+from ops.audit.flaw import said, violations
+from ops.audit.meaning import source
+
+VECTORS = ("ingested", "seen", "written_back")
+_JSON = (
+    "lane int, epoch long, position array<long>, ingested map<string, long>, seen map<string, long>, "
+    "written_back map<string, long>, node string, at_ms long, first boolean"
+)
+
+
+def checkpoints(topic: DataFrame, compacted_before_ms: int) -> DataFrame:
+    """The checkpoints in the order of their lane's log; `seq` is the offset.
+
+    `whole_from` is the `seq` of the first one after which none has been compacted away (null: no such): of
+    what a later one covers, the one just before it is known.
+    """
+    lane = Window.partitionBy("partition")
+    recent = F.when(F.col("timestamp_ms") >= compacted_before_ms, F.col("offset"))
+    return topic.select(
+        F.col("partition").alias("lane"),
+        F.col("offset").alias("seq"),
+        "timestamp_ms",
+        source("topic", "partition", "offset").alias("source"),
+        F.from_json(F.col("value").cast("string"), _JSON).alias("checkpoint"),
+        F.min(recent).over(lane).alias("whole_from"),
+    ).select(
+        "lane",
+        "seq",
+        "source",
+        "whole_from",
+        *(f"checkpoint.{name}" for name in ("epoch", "position", *VECTORS, "node", "at_ms", "first")),
+    )
+
+
+def checkpoint_violations(found: DataFrame) -> DataFrame:
+    """Steps back, and epochs that are not one after the other: columns `kind`, `source`, `detail`."""
+    fields = F.struct("epoch", "node", "position", *VECTORS)
+    readable = F.col("epoch").isNotNull()
+    order = Window.partitionBy("lane", readable).orderBy("seq")
+    checks = [
+        ("checkpoint_moved_back", F.when(readable, _moved_back())),
+        ("epochs_overlapping", F.when(readable, _overlap())),
+        ("unexplained", F.when(~readable, F.lit("this is no checkpoint"))),
+    ]
+    return violations(found.withColumn("before", F.lag(fields).over(order)), checks)
+
+
+def epochs(found: DataFrame) -> DataFrame:
+    """One row for each epoch of each lane: who was master, from when to when, and the pause before it."""
+    by_epoch = (
+        found.filter(F.col("epoch").isNotNull())
+        .groupBy("lane", "epoch")
+        .agg(
+            F.min_by("node", "seq").alias("node"),
+            F.min_by("at_ms", "seq").alias("from_ms"),
+            F.max_by("at_ms", "seq").alias("to_ms"),
+            F.count("*").alias("checkpoints"),
+        )
+    )
+    order = Window.partitionBy("lane").orderBy("epoch")
+    pause = F.col("from_ms") - F.lag("to_ms").over(order)
+    return by_epoch.withColumn("pause_ms", pause).orderBy("lane", "epoch")
+
+
+def _moved_back() -> Column:
+    """What has moved back against the checkpoint before."""
+    position, before = F.col("position"), F.col("before.position")
+    lower = before.isNotNull() & (position.isNull() | (position < before))
+    moved = [
+        F.when(lower, said("position ", F.array_join(before, "/"), " -> ", F.array_join(position, "/"))),
+        *(_vector_moved_back(name) for name in VECTORS),
+    ]
+    text = F.concat_ws("; ", *moved)
+    return F.when(text != "", text)
+
+
+def _vector_moved_back(name: str) -> Column:
+    now, before = F.col(name), F.col(f"before.{name}")
+
+    def is_lower(partition: Column) -> Column:
+        return F.coalesce(now[partition], F.lit(0)) < before[partition]
+
+    def shown(partition: Column) -> Column:
+        return said(f"{name}[", partition, "] ", before[partition], " -> ", now[partition])
+
+    lower = F.filter(F.map_keys(before), is_lower)
+    return F.when(F.size(lower) > 0, F.array_join(F.transform(lower, shown), "; "))
+
+
+def _overlap() -> Column:
+    """How a checkpoint's epoch does not follow from the one before."""
+    epoch, node, first = F.col("epoch"), F.col("node"), F.coalesce(F.col("first"), F.lit(False))
+    before = F.col("before")
+    same = epoch == before["epoch"]
+    return (
+        F.when(epoch < before["epoch"], said("epoch ", epoch, " after epoch ", before["epoch"]))
+        .when(
+            same & (node != before["node"]), said("epoch ", epoch, " of ", before["node"], " and of ", node)
+        )
+        .when(same & first, said("epoch ", epoch, " begins a second time"))
+        .when((epoch > before["epoch"]) & ~first, said("epoch ", epoch, " has no first checkpoint"))
+    )

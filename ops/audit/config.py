@@ -1,0 +1,45 @@
+"""What an audit is asked to look at."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from delayline.names import ClusterNames
+from delayline.settings import ClusterSettings
+
+GRACE_MS = 5_000
+
+
+@dataclass(frozen=True, slots=True)
+class AuditConfig:
+    """One audit of one cluster.
+
+    Args:
+        bootstrap_servers: Kafka brokers, `host:port,...`.
+        settings: the cluster's settings; what a request means depends on them.
+        targets: topics to look for deliveries in; None: every topic that a request names and that exists.
+        ledger: a file that `LedgerWriter` wrote, to hold the buffer against; None: no ledger.
+        now_ms: epoch ms up to which nothing may be outstanding; None: the time at which the audit starts.
+        grace_ms: how long after its due time a message may still be on its way.
+        max_clock_skew_ms: how far the brokers' clock may be off a master's; the service's own default. Only
+        where a
+            target's broker sets the timestamps.
+        kafka: librdkafka properties for a secured cluster (`security.protocol`, `sasl.*`, `ssl.*`).
+        listed: violations that the report lists; all are counted, and all are in `Audit.violations`.
+    """
+
+    bootstrap_servers: str
+    settings: ClusterSettings
+    targets: tuple[str, ...] | None = None
+    ledger: Path | None = None
+    now_ms: int | None = None
+    grace_ms: int = GRACE_MS
+    max_clock_skew_ms: int = 500
+    kafka: Mapping[str, str] = field(default_factory=dict)
+    listed: int = 1_000
+
+    @property
+    def names(self) -> ClusterNames:
+        return ClusterNames(self.settings.cluster)

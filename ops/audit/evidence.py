@@ -1,0 +1,109 @@
+"""What became of requests, as the targets, the dead-letter topic and the outcomes topic show it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812  # as Spark's own documentation has it
+
+from delayline.names import ClusterNames
+from delayline.wire import H_ERROR, H_ERROR_DETAIL, H_SOURCE
+from ops.audit.content import digest, headers_digest, last_header, own_headers, service_headers
+from ops.audit.meaning import source
+from ops.audit.snapshot import Place
+
+ANSWERS = ("cancelled", "replaced", "rescheduled", "too-late", "unknown")
+ENDINGS = ("expired", "dead-lettered")
+_OUTCOME = (
+    "outcome string, op string, id string, message string, root string, code string, detail string, "
+    "epoch long, at_ms long"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What the evidence topics of one cluster hold, and how far back they go."""
+
+    deliveries: DataFrame  # of the targets: what came from this cluster's buffer
+    dead_letters: DataFrame
+    outcomes: DataFrame
+    # Per topic: what was settled up to this time may have left no trace that is still there.
+    edges_ms: Mapping[str, int]
+
+    @classmethod
+    def of(
+        cls,
+        read: Callable[[Collection[str]], DataFrame],
+        names: ClusterNames,
+        targets: Collection[str],
+        edges_ms: Mapping[str, int],
+    ) -> Evidence:
+        """Read the evidence; `read` gives the records of some topics."""
+        return cls(
+            _deliveries(read(targets), names),
+            _dead_letters(read([names.dead_letter])),
+            _outcomes(read([names.outcomes])),
+            edges_ms,
+        )
+
+
+def _deliveries(targets: DataFrame, names: ClusterNames) -> DataFrame:
+    """Records without `delay-source`, or of another cluster's, are none of this audit's business."""
+    headers = F.col("headers")
+    return targets.select(
+        last_header(headers, H_SOURCE).alias("delivery_of"),
+        "topic",
+        "partition",
+        "offset",
+        "timestamp_ms",
+        "by_broker",
+        digest(F.col("key")).alias("key_sha"),
+        digest(F.col("value")).alias("value_sha"),
+        headers_digest(own_headers(headers)).alias("user_sha"),
+        service_headers(headers).alias("service"),
+    ).filter(F.col("delivery_of").startswith(names.buffer + "/"))
+
+
+def _dead_letters(topic: DataFrame) -> DataFrame:
+    """`raw_sha` is of what stands before the three headers that the service adds at the end."""
+    headers = F.col("headers")
+    last = F.transform(
+        F.slice(headers, F.greatest(F.size(headers) - 2, F.lit(1)), 3), lambda header: header["key"]
+    )
+    added = last == F.array(F.lit(H_SOURCE), F.lit(H_ERROR), F.lit(H_ERROR_DETAIL))
+    original = F.slice(headers, 1, F.greatest(F.size(headers) - 3, F.lit(0)))
+    return topic.select(
+        last_header(headers, H_SOURCE).alias("dead_letter_of"),
+        source("topic", "partition", "offset").alias("letter"),
+        "timestamp_ms",
+        last_header(headers, H_ERROR).alias("code"),
+        digest(F.col("key")).alias("key_sha"),
+        digest(F.col("value")).alias("value_sha"),
+        F.when(added, headers_digest(original)).alias("raw_sha"),
+    )
+
+
+def _outcomes(topic: DataFrame) -> DataFrame:
+    """`outcome_of` is the request that the outcome is keyed by."""
+    return topic.select(
+        F.col("key").cast("string").alias("outcome_of"),
+        source("topic", "partition", "offset").alias("record"),
+        "timestamp_ms",
+        F.from_json(F.col("value").cast("string"), _OUTCOME).alias("told"),
+    ).select("outcome_of", "record", "timestamp_ms", "told.*")
+
+
+def edges_ms(records: DataFrame, cut: Collection[Place], taken_ms: int) -> dict[str, int]:
+    """For each topic that retention has cut, the time before which its records may be gone.
+
+    `cut` are the partitions whose first offset is not 0; one that holds nothing any more has lost all up to
+    now.
+    """
+    oldest = records.groupBy("topic", "partition").agg(F.min("timestamp_ms").alias("oldest_ms")).collect()
+    found = {(row["topic"], row["partition"]): int(row["oldest_ms"]) for row in oldest}
+    edges: dict[str, int] = {}
+    for place in cut:
+        edges[place[0]] = max(edges.get(place[0], 0), found.get(place, taken_ms))
+    return edges

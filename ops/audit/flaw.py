@@ -1,0 +1,27 @@
+"""How a check speaks: a column that holds what is wrong in words, and null where nothing is."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812  # as Spark's own documentation has it
+
+Checks: TypeAlias = list[tuple[str, Column]]
+"""Kinds of violation, each with its check."""
+
+
+def said(*parts: str | Column) -> Column:
+    """The parts as one text; what is null reads `none`."""
+    texts = [F.lit(part) if isinstance(part, str) else part.cast("string") for part in parts]
+    return F.concat(*(F.coalesce(text, F.lit("none")) for text in texts))
+
+
+def violations(frame: DataFrame, checks: Checks) -> DataFrame:
+    """What the checks find in `frame`, which has a column `source`: columns `kind`, `source`, `detail`."""
+    found = [
+        F.when(detail.isNotNull(), F.struct(F.lit(kind).alias("kind"), detail.alias("detail")))
+        for kind, detail in checks
+    ]
+    listed = frame.select("source", F.explode(F.array_compact(F.array(*found))).alias("flaw"))
+    return listed.select("flaw.kind", "source", "flaw.detail")

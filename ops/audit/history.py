@@ -1,0 +1,219 @@
+"""What the log and the checkpoints together say of each request, recomputed from them alone.
+
+*Settled by* is the transaction that took a row: the first checkpoint with key <= position and offset <
+ingested. *Seen by* is the first checkpoint with offset < seen, which answers a cancel or replace. Position
+and vectors never go back, so each is the first checkpoint of a running minimum; a checkpoint is named by
+its offset in its lane's log. A row is late iff the transaction before had passed its key already, which is
+to say: its position was reached by an earlier checkpoint than its offset. One task sorts a lane by key
+(spilling to disk), one sorts each partition.
+
+The id index is replayed in log order (docs/design.md, rules 2 to 4): a schedule sets it, a cancel clears
+it, a written-back request is dropped if a schedule's origin or a cancel above its parent came before it.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame, Window, WindowSpec
+from pyspark.sql import functions as F  # noqa: N812  # as Spark's own documentation has it
+
+from ops.audit.meaning import CANCEL, RESCHEDULE, SCHEDULE
+
+_NARROW = (
+    "lane", "partition", "offset", "timestamp_ms", "source", "kind", "id", "due_ms", "parent", "root",
+)  # fmt: skip
+_ADDED = ("settled_by", "seen_by", "whole_from", "late", "overtaken", "removed", "expected", "judged")
+
+
+def with_history(requests: DataFrame, checkpoints: DataFrame) -> DataFrame:
+    """`requests`, with these columns added.
+
+    `settled_by`, `seen_by`: checkpoints, null if there is none yet. `whole_from`: of what no later
+    checkpoint than this covers, the order in time cannot be told. `late`. `overtaken`: a written-back
+    request that was dropped. `removed`: the cancel or replace that removed this row before it was settled.
+    `expected`: the outcomes that may answer this request, with the sources of the message and its root;
+    null: none is due. `judged`: whether an answer can be held to that.
+    """
+    whole_from = checkpoints.groupBy("lane").agg(F.first("whole_from").alias("whole_from"))
+    narrow = requests.select(*_NARROW).join(F.broadcast(whole_from), "lane", "left")
+    history = _expected(_with_neighbours(_placed(narrow, checkpoints)))
+    return requests.join(history.select("partition", "offset", *_ADDED), ["partition", "offset"])
+
+
+def _placed(requests: DataFrame, checkpoints: DataFrame) -> DataFrame:
+    """Adds `settled_by`, `seen_by` and `late`."""
+    covered = _least(
+        requests.withColumn("at", F.col("offset")), _offsets_covered(checkpoints), ["partition"], ["at"],
+        ["ingested_by", "seen_by"],
+    )  # fmt: skip
+    passed = _least(
+        covered, _keys_passed(checkpoints), ["lane"], ["due_ms", "partition", "offset"], ["passed_by"]
+    )
+    both = F.col("due_ms").isNotNull() & F.col("passed_by").isNotNull() & F.col("ingested_by").isNotNull()
+    return passed.select(
+        *_NARROW,
+        "whole_from",
+        "seen_by",
+        F.when(both, F.greatest("passed_by", "ingested_by")).alias("settled_by"),
+        (both & (F.col("passed_by") < F.col("ingested_by"))).alias("late"),
+    )
+
+
+def _offsets_covered(checkpoints: DataFrame) -> DataFrame:
+    """For each vector's entry, the last offset below it and the checkpoint that has it."""
+
+    def bounds(vector: str, column: str) -> Column:
+        return F.transform(
+            F.map_entries(vector),
+            lambda entry: F.struct(
+                entry["key"].cast("int").alias("partition"),
+                (entry["value"] - 1).alias("at"),
+                *(
+                    (F.col("seq") if name == column else F.lit(None).cast("long")).alias(name)
+                    for name in ("ingested_by", "seen_by")
+                ),
+            ),
+        )
+
+    both = F.concat(bounds("ingested", "ingested_by"), bounds("seen", "seen_by"))
+    return checkpoints.select(F.explode(both).alias("bound")).select("bound.*")
+
+
+def _keys_passed(checkpoints: DataFrame) -> DataFrame:
+    position = F.col("position")
+    return checkpoints.filter(position.isNotNull()).select(
+        "lane",
+        position[0].alias("due_ms"),
+        position[1].cast("int").alias("partition"),
+        position[2].alias("offset"),
+        F.col("seq").alias("passed_by"),
+    )
+
+
+def _least(
+    requests: DataFrame, bounds: DataFrame, within: list[str], order: list[str], values: list[str]
+) -> DataFrame:
+    """Give each request the least of each of `values` among the bounds at or above it in `order`."""
+    above = (
+        Window.partitionBy(*within)
+        .orderBy(*(F.col(name).desc_nulls_last() for name in order), F.col("is_request"))
+        .rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    )
+    marked = requests.withColumn("is_request", F.lit(True))
+    unmarked = bounds.withColumn("is_request", F.lit(False))
+    both = marked.unionByName(unmarked, allowMissingColumns=True)
+    return both.withColumns({name: F.min(name).over(above) for name in values}).filter("is_request")
+
+
+def _with_neighbours(placed: DataFrame) -> DataFrame:
+    """Adds `overtaken`; the id's events `before` and `after` in the log; the `entry` a reschedule met."""
+    # A request without an id is alone with itself.
+    identity = Window.partitionBy("partition", "id", F.when(F.col("id").isNull(), F.col("offset")))
+    earlier = identity.orderBy("offset").rowsBetween(Window.unboundedPreceding, -1)
+    # Backwards: Spark's frames that are open at the end take time quadratic in their length.
+    later = identity.orderBy(F.desc("offset")).rowsBetween(Window.unboundedPreceding, -1)
+    is_event = F.col("kind").isin(SCHEDULE, CANCEL)
+    origin = F.when(is_event, F.coalesce("parent", "offset"))
+    event = F.when(
+        is_event & ~F.col("overtaken"),
+        F.struct(
+            "kind", "offset", "timestamp_ms", "source", "parent", "settled_by", "seen_by",
+            origin.alias("origin"), F.coalesce("root", "source").alias("root"),
+        ),
+    )  # fmt: skip
+    overtaken = F.coalesce(F.max(origin).over(earlier) > F.col("parent"), F.lit(False))
+    return (
+        placed.withColumn("overtaken", overtaken)
+        .withColumn("event", event)
+        .withColumn("before", F.last("event", ignorenulls=True).over(earlier))
+        .withColumn("after", F.last("event", ignorenulls=True).over(later))
+        .withColumn("entry", F.last("event", ignorenulls=True).over(_met(identity)))
+        .drop("event")
+    )
+
+
+def _met(identity: WindowSpec) -> WindowSpec:
+    """What the index held when a reschedule was settled: what that checkpoint or one before it has seen."""
+    is_reschedule = F.col("kind") == RESCHEDULE
+    moment = F.when(is_reschedule, F.col("settled_by")).otherwise(F.col("seen_by"))
+    order = identity.orderBy(moment.asc_nulls_last(), is_reschedule, "offset")
+    return order.rowsBetween(Window.unboundedPreceding, -1)
+
+
+def _expected(history: DataFrame) -> DataFrame:
+    """Adds `judged`, `expected` and `removed`."""
+    kind, seen_by = F.col("kind"), F.col("seen_by")
+    replaces = (kind == SCHEDULE) & F.col("parent").isNull()
+    answered_by = F.when(kind == RESCHEDULE, F.col("settled_by")).otherwise(seen_by)
+    expected = (
+        F.when(kind == CANCEL, _cancel_answer())
+        .when(replaces, _replace_answer())
+        .when(kind == RESCHEDULE, _reschedule_answer())
+    )
+    return history.withColumns(
+        {
+            "judged": F.coalesce(answered_by > F.col("whole_from"), F.lit(False)),
+            "expected": F.when(answered_by.isNotNull(), expected),
+            "removed": _removed(),
+        }
+    )
+
+
+def _removed() -> Column:
+    """The cancel or replace that follows this row in its id's log, if it came before the row was settled."""
+    after = F.col("after")
+    by_user = (after["kind"] == CANCEL) | after["parent"].isNull()
+    in_time = after["seen_by"].isNotNull() & ~_done_before(F.col("settled_by"), after["seen_by"])
+    return F.when(
+        (F.col("kind") == SCHEDULE) & by_user & in_time,
+        F.struct(
+            after["kind"].alias("kind"),
+            after["source"].alias("source"),
+            after["timestamp_ms"].alias("timestamp_ms"),
+            F.coalesce(after["seen_by"] > F.col("whole_from"), F.lit(False)).alias("judged"),
+        ),
+    )
+
+
+def _done_before(settled_by: Column, seen_by: Column) -> Column:
+    """Whether a row was done under the checkpoint before `seen_by`."""
+    return settled_by.isNotNull() & (settled_by < seen_by)
+
+
+def _cancel_answer() -> Column:
+    before, seen_by = F.col("before"), F.col("seen_by")
+    return (
+        F.when(~_is_schedule(before), _answer(None, "unknown"))
+        # The id's entry may have been pruned with its row, so that nothing was known of it any more.
+        .when(_done_before(before["settled_by"], seen_by), _answer(before, "too-late", "unknown"))
+        .otherwise(_answer(before, "cancelled"))
+    )
+
+
+def _replace_answer() -> Column:
+    before = F.col("before")
+    in_time = ~_done_before(before["settled_by"], F.col("seen_by"))
+    return F.when(_is_schedule(before) & in_time, _answer(before, "replaced"))
+
+
+def _reschedule_answer() -> Column:
+    entry, settled_by = F.col("entry"), F.col("settled_by")
+    older = _is_schedule(entry) & (entry["origin"] < F.col("offset"))
+    done = entry["settled_by"].isNotNull() & (entry["settled_by"] <= settled_by)
+    return (
+        F.when(~older, _answer(None, "unknown"))
+        .when(done, _answer(entry, "too-late", "unknown"))
+        .otherwise(_answer(entry, "rescheduled"))
+    )
+
+
+def _is_schedule(event: Column) -> Column:
+    return event.isNotNull() & (event["kind"] == SCHEDULE)
+
+
+def _answer(event: Column | None, *outcomes: str) -> Column:
+    none = F.lit(None).cast("string")
+    return F.struct(
+        F.array(*map(F.lit, outcomes)).alias("outcomes"),
+        (none if event is None else event["source"]).alias("message"),
+        (none if event is None else event["root"]).alias("root"),
+    )

@@ -1,0 +1,108 @@
+"""The ledger: what producers saw acknowledged, kept outside Kafka, to hold the buffer against.
+
+One JSON object a line: `{"source": "topic/partition/offset", "sha256": "..."}`; the hash is of key, value and
+(`ops.audit.content.content_of`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from threading import Lock
+from types import TracebackType
+from typing import Protocol, Self, TypeAlias
+
+from confluent_kafka import KafkaError, Message
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812  # as Spark's own documentation has it
+
+from delayline.names import source
+from delayline.receipt import Receipt
+from delayline.wire import Header
+from ops.audit.content import content_digest, content_of
+from ops.audit.flaw import said, violations
+from ops.audit.messages import Bounds, looked_up
+
+_LINE = "source string, sha256 string"
+
+
+class Content(Protocol):
+    """What is hashed of a request: `delayline.requests.BufferRecord` is one."""
+
+    @property
+    def key(self) -> bytes | None: ...
+    @property
+    def value(self) -> bytes | None: ...
+    @property
+    def headers(self) -> Sequence[Header]: ...
+
+
+Report: TypeAlias = Callable[[KafkaError | None, Message], None]
+
+
+class LedgerWriter:
+    """Writes down what is acknowledged, and nothing else. Any number of producers and threads may share one.
+
+    With `DelayProducer`: `producer.send(request, on_delivery=ledger.on_receipt(request))`; with
+    confluent-kafka's own: `producer.produce(..., on_delivery=ledger.on_report(request))`, whose delivery
+    report has no headers.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.lines = 0
+        self._lock = Lock()
+        self._file = path.open("w", encoding="utf-8")
+
+    def on_receipt(self, request: Content) -> Callable[[Receipt], None]:
+        """The callback for one request to a DelayProducer."""
+
+        def acknowledged(receipt: Receipt) -> None:
+            if receipt.source is not None:
+                self.add(receipt.source, request)
+
+        return acknowledged
+
+    def on_report(self, request: Content) -> Report:
+        """The callback for one request to a producer of confluent-kafka's."""
+
+        def acknowledged(error: KafkaError | None, message: Message) -> None:
+            topic, partition, offset = message.topic(), message.partition(), message.offset()
+            if error is None and topic is not None and partition is not None and offset is not None:
+                self.add(source(topic, partition, offset), request)
+
+        return acknowledged
+
+    def add(self, request_source: str, request: Content) -> None:
+        """Write one line: this request was acknowledged, and is there."""
+        sha256 = content_of(request.key, request.value, request.headers)
+        line = json.dumps({"source": request_source, "sha256": sha256})
+        with self._lock:
+            self._file.write(line + "\n")
+            self.lines += 1
+
+    def close(self) -> None:
+        """The file is complete only now."""
+        self._file.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def ledger_violations(spark: SparkSession, ledger: Path, requests: DataFrame, bounds: Bounds) -> DataFrame:
+    """What was acknowledged and is not in the buffer as it was sent: columns `kind`, `source`, `detail`."""
+    content = content_digest(F.col("key_sha"), F.col("value_sha"), F.col("raw_sha"))
+    lines = spark.read.schema(_LINE).json(str(ledger))
+    joined = lines.join(requests.select("source", content.alias("content")), "source", "left")
+    parts = F.split("source", "/")
+    first = looked_up(bounds.buffer_first, F.get(parts, 1).try_cast("int"), 0)
+    retained = F.coalesce(F.get(parts, 2).try_cast("long") >= first, F.lit(True))
+    text = F.when(
+        retained & F.col("content").isNull(), said("acknowledged, and the buffer does not have it")
+    ).when(F.col("content") != F.col("sha256"), said("acknowledged with other content than the buffer has"))
+    return violations(joined, [("missing_from_buffer", text)])

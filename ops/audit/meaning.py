@@ -1,0 +1,152 @@
+"""What each record of the buffer asks for, as the one parser of the wire format says (delayline.wire.parse).
+
+The parser is Python, so the headers (never the values) go through a Python worker; all else stays in Spark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812  # as Spark's own documentation has it
+
+from delayline import wire
+from delayline.names import ClusterNames
+from delayline.partitioner import partition_for
+from delayline.settings import ClusterSettings
+from ops.audit.content import digest, headers_digest, own_headers
+
+SCHEDULE, CANCEL, RESCHEDULE, REJECT = "schedule", "cancel", "reschedule", "reject"
+
+MEANING = (
+    "kind string, id string, scheduled_for_ms long, due_ms long, target_topic string, target_key binary, "
+    "target_partition int, expire_at_ms long, parent long, root string, attempt int, occurrence int, "
+    "code string"
+)
+# What Kafka's Java client makes of bytes that are not UTF-8.
+_UNDECODABLE = "\ufffd"
+
+
+class Request(NamedTuple):
+    """A record of the buffer as the parser wants it."""
+
+    partition: int
+    offset: int
+    timestamp_ms: int
+    key: bytes | None
+    headers: list[tuple[str, bytes | None]]
+
+
+class Meaning(NamedTuple):
+    """One row of `MEANING`; what a kind of request does not have is None."""
+
+    kind: str
+    id: str | None = None
+    scheduled_for_ms: int | None = None
+    due_ms: int | None = None  # of the row that the request becomes; a cancel becomes none
+    target_topic: str | None = None
+    target_key: bytes | None = None
+    target_partition: int | None = None  # where it belongs; None: any will do
+    expire_at_ms: int | None = None
+    parent: int | None = None
+    root: str | None = None
+    attempt: int | None = None
+    occurrence: int | None = None
+    code: str | None = None
+
+
+def requests(buffer: DataFrame, settings: ClusterSettings, partitions: Mapping[str, int]) -> DataFrame:
+    """The buffer's records and what they ask for: `MEANING`'s columns, content digests, `source`, `lane`.
+
+    `user_sha` is of the user's own headers, `raw_sha` of all of them. `partitions`: of each topic there is.
+    """
+    header_keys = F.transform("headers", lambda header: header["key"])
+    header_values = F.transform("headers", lambda header: header["value"])
+    parse = F.udf(_parser(settings, partitions), MEANING)
+    meaning = parse("partition", "offset", "timestamp_ms", "key", header_keys, header_values)
+    return (
+        buffer.select(
+            "partition",
+            "offset",
+            "timestamp_ms",
+            (F.col("partition") % settings.lanes).alias("lane"),
+            source("topic", "partition", "offset").alias("source"),
+            digest(F.col("key")).alias("key_sha"),
+            digest(F.col("value")).alias("value_sha"),
+            headers_digest(own_headers(F.col("headers"))).alias("user_sha"),
+            headers_digest(F.col("headers")).alias("raw_sha"),
+            F.size("headers").alias("header_count"),
+            meaning.alias("meaning"),
+        )
+        .select("*", "meaning.*", digest(F.col("meaning.target_key")).alias("target_key_sha"))
+        .drop("meaning", "target_key")
+    )
+
+
+def source(topic: str, partition: str, offset: str) -> Column:
+    """`topic/partition/offset`, the name of a record."""
+    return F.concat_ws("/", topic, F.col(partition).cast("string"), F.col(offset).cast("string"))
+
+
+def _parser(settings: ClusterSettings, partitions: Mapping[str, int]) -> Callable[..., tuple[Any, ...]]:
+    names = ClusterNames(settings.cluster)
+
+    def parse(  # the columns of a record
+        partition: int,
+        offset: int,
+        timestamp_ms: int,
+        key: bytearray | None,
+        header_keys: Sequence[str],
+        header_values: Sequence[bytearray | None],
+    ) -> tuple[Any, ...]:
+        if any(_UNDECODABLE in header_key for header_key in header_keys):
+            return Meaning(REJECT, due_ms=timestamp_ms, code="header-key")
+        values = [None if value is None else bytes(value) for value in header_values]
+        headers = list(zip(header_keys, values, strict=True))
+        raw_key = None if key is None else bytes(key)
+        request = Request(partition, offset, timestamp_ms, raw_key, headers)
+        return _meaning(request, wire.parse(request, settings, names), partitions)
+
+    return parse
+
+
+def _meaning(record: Request, request: wire.Request, partitions: Mapping[str, int]) -> Meaning:
+    if isinstance(request, wire.Schedule):
+        return _schedule(request, partitions)
+    if isinstance(request, wire.Cancel):
+        return Meaning(CANCEL, request.id)
+    if isinstance(request, wire.Reject):
+        return Meaning(REJECT, due_ms=record.timestamp_ms, code=request.code)
+    return Meaning(
+        RESCHEDULE,
+        request.id,
+        request.scheduled_for_ms,
+        record.timestamp_ms,
+        expire_at_ms=request.expire_at_ms,
+    )
+
+
+def _schedule(request: wire.Schedule, partitions: Mapping[str, int]) -> Meaning:
+    return Meaning(
+        SCHEDULE,
+        request.id,
+        request.scheduled_for_ms,
+        request.due_ms,
+        request.target_topic,
+        request.target_key,
+        _target_partition(request, partitions.get(request.target_topic)),
+        request.expire_at_ms,
+        request.parent,
+        request.root,
+        request.attempt,
+        request.occurrence,
+    )
+
+
+def _target_partition(request: wire.Schedule, partitions: int | None) -> int | None:
+    if request.target_partition != wire.BY_KEY:
+        return request.target_partition
+    if request.target_key is None or partitions is None:
+        return None
+    return partition_for(request.target_key, partitions)

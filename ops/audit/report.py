@@ -1,0 +1,90 @@
+"""The verdict in a few numbers: what fits on a screen, and in the memory of whoever asked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from pyspark.sql import Row
+
+KINDS: Mapping[str, str] = {
+    "lost": "neither delivered nor ended otherwise by its time; a control request without an answer",
+    "duplicated": "delivered, dead-lettered or answered more than once",
+    "early": "delivered before its due time",
+    "altered": "key, value, headers, topic or partition are not what was asked for",
+    "out_of_order": "delivered behind a message with a greater key that was no late one (I4)",
+    "false_outcome": "the outcomes topic says what the log and the checkpoints do not bear out (I7)",
+    "checkpoint_moved_back": "a checkpoint covers less than the one before it (I5)",
+    "epochs_overlapping": "two masters have committed in turns (I6)",
+    "missing_from_buffer": "acknowledged to its producer, and not in the buffer as it was sent",
+    "unexplained": "a record of the service's for which there is no request",
+}
+
+CLASSES = (
+    "delivered", "cancelled", "replaced", "expired", "dead-lettered",
+    "rescheduled", "too-late", "unknown", "pending", "aged-out", "lost",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """One thing that is wrong: its kind (of `KINDS`), the record to look at, and what is wrong with it."""
+
+    kind: str
+    source: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class Lateness:
+    """How long after their due times messages were delivered, in ms; None if none was."""
+
+    p50: int | None = None
+    p99: int | None = None
+    max: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What an audit has found. `lost` counts what is overdue too; `overdue` is that part of it alone."""
+
+    requests: int  # of users, in the buffer
+    classes: Mapping[str, int]  # of CLASSES, all of them; they sum to `requests`
+    ledger: int | None  # lines in the ledger; None without one
+    lost: int = 0
+    duplicated: int = 0
+    early: int = 0
+    altered: int = 0
+    out_of_order: int = 0
+    false_outcomes: int = 0
+    overdue: int = 0
+    checkpoint_moved_back: int = 0
+    epochs_overlapping: int = 0
+    missing_from_buffer: int = 0
+    unexplained: int = 0
+    lateness_ms: Lateness = field(default_factory=Lateness)
+    violations: tuple[Violation, ...] = ()  # the first ones; the counts are of all
+
+    @property
+    def clean(self) -> bool:
+        """Whether nothing is wrong."""
+        return not any(getattr(self, _FIELDS.get(kind, kind)) for kind in KINDS)
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON: the fields by name, and `clean`."""
+        return {"clean": self.clean, **asdict(self)}
+
+
+# Where the count of a kind has another name than the kind.
+_FIELDS = {"false_outcome": "false_outcomes"}
+
+
+def by_field(counts: Mapping[str, int]) -> dict[str, int]:
+    """Counts of kinds as fields of `Report`."""
+    return {_FIELDS.get(kind, kind): counts.get(kind, 0) for kind in KINDS}
+
+
+def listed(rows: Iterable[Row]) -> tuple[Violation, ...]:
+    """Rows of a violations frame as values."""
+    return tuple(Violation(row["kind"], row["source"], row["detail"]) for row in rows)

@@ -1,0 +1,227 @@
+"""The audit itself, from topics to verdict: joins and aggregates are Spark's, the driver's small tables."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812  # as Spark's own documentation has it
+
+from ops.audit.checkpoints import checkpoint_violations, checkpoints, epochs
+from ops.audit.config import AuditConfig
+from ops.audit.controls import answer_violations, answers, due_by
+from ops.audit.evidence import Evidence, edges_ms
+from ops.audit.flaws import message_violations
+from ops.audit.history import with_history
+from ops.audit.ledger import ledger_violations
+from ops.audit.meaning import requests
+from ops.audit.messages import Bounds, messages
+from ops.audit.order import order_violations
+from ops.audit.report import CLASSES, Lateness, Report, by_field, listed
+from ops.audit.snapshot import FOREVER_MS, Extent, Offsets
+from ops.audit.source import records
+from ops.errors import NotFoundError
+
+
+@dataclass(frozen=True, slots=True)
+class Audit:
+    """What an audit has found, as data frames; `close` it when done with them.
+
+    `requests`: one row for each request of a user's (`source`, `kind`, `id`, `class`, and for messages
+    `due_ms`, `target_topic`, `delivered_as`, `delivered_at_ms`, `lateness_ms`). `violations`: `kind`,
+    `source`, `detail`. `classes`: how many requests of each kind ended in each class. `lateness`: per
+    target, in ms. `epochs`: who was master when, per lane.
+    """
+
+    requests: DataFrame
+    violations: DataFrame
+    classes: DataFrame
+    lateness: DataFrame
+    epochs: DataFrame
+    report: Report
+    cached: tuple[DataFrame, ...]
+
+    def close(self) -> None:
+        """Give back the memory; the data frames would be computed anew from then on."""
+        for frame in self.cached:
+            frame.unpersist()
+
+
+def audit(spark: SparkSession, config: AuditConfig) -> Audit:
+    """Hold every request in the buffer against all that became of it.
+
+    Raises an OperatorError if Kafka does not answer, or one of the cluster's topics is missing.
+    """
+    return _Run(spark, config).verdict()
+
+
+class _Run:
+    """The steps of one audit, in their order."""
+
+    def __init__(self, spark: SparkSession, config: AuditConfig) -> None:
+        self._spark = spark
+        self._config = config
+        self._names = config.names
+        self._offsets = Offsets(config)
+        self._snapshot = self._offsets.snapshot(self._names)
+        self._cached: list[DataFrame] = []
+
+    def verdict(self) -> Audit:
+        try:
+            return self._verdict()
+        except BaseException:
+            for frame in self._cached:
+                frame.unpersist()
+            raise
+
+    def _verdict(self) -> Audit:
+        checkpointed = self._keep(self._checkpoints())
+        asked = self._keep(with_history(self._keep(self._requests()), checkpointed))
+        evidence, bounds = self._evidence(self._targets(asked)), self._bounds()
+        ended = self._keep(messages(asked, evidence, bounds))
+        answered = self._keep(answers(asked, evidence, bounds))
+        found = [
+            message_violations(ended, evidence, bounds),
+            answer_violations(answered, bounds),
+            order_violations(ended),
+            checkpoint_violations(checkpointed),
+        ]
+        if self._config.ledger is not None:
+            found.append(ledger_violations(self._spark, self._config.ledger, asked, bounds))
+        violations = self._keep(_union(found))
+        classified = _classified(ended, answered)
+        classes, lateness = _classes(classified), _lateness(classified)
+        report = self._report(classes, lateness, violations)
+        kept = tuple(self._cached)
+        return Audit(classified, violations, classes, lateness, epochs(checkpointed), report, kept)
+
+    def _keep(self, frame: DataFrame) -> DataFrame:
+        self._cached.append(frame.cache())
+        return frame
+
+    def _requests(self) -> DataFrame:
+        self._offsets.settle(self._snapshot.buffer)
+        found = records(self._spark, self._config, self._snapshot.buffer)
+        return requests(found, self._config.settings, self._snapshot.partitions)
+
+    def _checkpoints(self) -> DataFrame:
+        topic = self._names.checkpoint
+        lag_ms = self._offsets.compaction([topic]).get(topic, FOREVER_MS)
+        found = records(self._spark, self._config, self._snapshot.checkpoint)
+        return checkpoints(found, self._snapshot.taken_ms - lag_ms)
+
+    def _targets(self, asked: DataFrame) -> list[str]:
+        if self._config.targets is not None:
+            missing = sorted(set(self._config.targets) - set(self._snapshot.partitions))
+            if missing:
+                raise NotFoundError(f"target topic {', '.join(missing)} does not exist")
+            return sorted(set(self._config.targets))
+        known = self._spark.createDataFrame(
+            [(topic,) for topic in self._snapshot.partitions], "target_topic string"
+        )
+        named = asked.select("target_topic").distinct().join(F.broadcast(known), "target_topic", "left_semi")
+        return sorted(row["target_topic"] for row in named.collect())
+
+    def _evidence(self, targets: Collection[str]) -> Evidence:
+        own = (self._names.outcomes, self._names.dead_letter)
+        extent = self._snapshot.evidence.of([*targets, *own])
+        self._offsets.settle(extent)
+        evidence = Evidence.of(self._read, self._names, targets, self._edges_ms(extent, targets))
+        self._keep(evidence.outcomes)
+        return evidence
+
+    def _read(self, topics: Collection[str]) -> DataFrame:
+        return records(self._spark, self._config, self._snapshot.evidence.of(topics))
+
+    def _edges_ms(self, extent: Extent, targets: Collection[str]) -> dict[str, int]:
+        """Retention cuts a topic from its start; compaction can take any record of it."""
+        taken_ms = self._snapshot.taken_ms
+        compacted = dict.fromkeys(self._offsets.compaction(targets), taken_ms)
+        cut = [place for place in extent.end if extent.first[place] > 0]
+        if not cut:
+            return compacted
+        return edges_ms(self._read({topic for topic, _ in cut}), cut, taken_ms) | compacted
+
+    def _bounds(self) -> Bounds:
+        now_ms = self._snapshot.taken_ms if self._config.now_ms is None else self._config.now_ms
+        return Bounds(
+            now_ms - self._config.grace_ms,
+            self._config.max_clock_skew_ms,
+            {partition: first for (_, partition), first in self._snapshot.buffer.first.items()},
+            self._names.outcomes,
+            self._names.dead_letter,
+        )
+
+    def _report(self, classes: DataFrame, lateness: DataFrame, violations: DataFrame) -> Report:
+        counted = classes.collect()
+        kinds = {row["kind"]: row["count"] for row in violations.groupBy("kind").count().collect()}
+        shown = violations.orderBy("kind", "source").limit(self._config.listed).collect() if kinds else []
+        totals = {name: sum(row["count"] for row in counted if row["class"] == name) for name in CLASSES}
+        ledger = self._config.ledger
+        return Report(
+            requests=sum(totals.values()),
+            classes=totals,
+            ledger=None if ledger is None else self._spark.read.text(str(ledger)).count(),
+            overdue=sum(row["overdue"] for row in counted),
+            lateness_ms=_overall(lateness),
+            violations=listed(shown),
+            **by_field(kinds),
+        )
+
+
+def _union(frames: list[DataFrame]) -> DataFrame:
+    return functools.reduce(DataFrame.unionByName, frames)
+
+
+def _classified(ended: DataFrame, answered: DataFrame) -> DataFrame:
+    """Messages and control requests in one table."""
+    delivered = F.col("delivered")
+    unsettled = F.col("row.settled_by").isNull() & F.col("row.removed").isNull()
+    of_messages = ended.filter(F.col("kind").isNotNull()).select(
+        "source",
+        "kind",
+        "id",
+        "class",
+        ((F.col("class") == "lost") & unsettled).alias("overdue"),
+        F.col("row.due_ms").alias("due_ms"),
+        "target_topic",
+        F.when(
+            delivered.isNotNull(),
+            F.concat_ws("/", "delivered.topic", "delivered.partition", "delivered.offset"),
+        ).alias("delivered_as"),
+        delivered["timestamp_ms"].alias("delivered_at_ms"),
+        (delivered["timestamp_ms"] - F.col("row.due_ms")).alias("lateness_ms"),
+    )
+    of_controls = answered.filter(F.col("class").isNotNull()).select(
+        "source", "kind", "id", "class", ((F.col("class") == "lost") & due_by().isNull()).alias("overdue")
+    )
+    return of_messages.unionByName(of_controls, allowMissingColumns=True)
+
+
+def _classes(classified: DataFrame) -> DataFrame:
+    return classified.groupBy("kind", "class").agg(
+        F.count("*").alias("count"), F.count_if("overdue").alias("overdue")
+    )
+
+
+def _lateness(classified: DataFrame) -> DataFrame:
+    """Per target; the row without a target is of all of them."""
+    late = F.col("lateness_ms")
+    return (
+        classified.filter(late.isNotNull())
+        .rollup("target_topic")
+        .agg(
+            F.count("*").alias("count"),
+            F.percentile_approx(late, 0.5).alias("p50"),
+            F.percentile_approx(late, 0.99).alias("p99"),
+            F.max(late).alias("max"),
+        )
+    )
+
+
+def _overall(lateness: DataFrame) -> Lateness:
+    for row in lateness.filter(F.col("target_topic").isNull()).collect():
+        return Lateness(row["p50"], row["p99"], row["max"])
+    return Lateness()

@@ -1,0 +1,69 @@
+"""A Spark of one's own, on this machine: enough for a cluster's worth of topics on a laptop.
+
+An audit of a large cluster runs just as well in a session of one's own making: `ops.audit.audit` takes any.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+import delayline
+import ops
+from ops.setup.jars import spark_connector_jars
+from ops.setup.java import java_home
+
+
+def spark_session(cores: int = 2) -> SparkSession:
+    """Start Spark in this process, with the Kafka connector; its log goes to a file in the temporary folder.
+
+    Raises SetupError if there is no Java that it runs on, or the connector's jars cannot be had.
+    """
+    jars = ",".join(map(str, spark_connector_jars()))
+    os.environ["JAVA_HOME"] = str(java_home())
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    builder = SparkSession.builder.master(f"local[{cores}]").appName("delayline audit")
+    for key, value in (
+        _QUIET_AND_SMALL | {"spark.jars": jars, "spark.executorEnv.PYTHONPATH": _paths()}
+    ).items():
+        builder = builder.config(key, value)
+    with _stderr_to_file():
+        return builder.getOrCreate()
+
+
+_QUIET_AND_SMALL = {
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.log.level": "ERROR",
+    "spark.sql.adaptive.coalescePartitions.initialPartitionNum": "16",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.shuffle.partitions": "4",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+}
+
+
+def _paths() -> str:
+    """Where Spark's Python workers find the packages of this project."""
+    found = {str(Path(path).parent) for package in (delayline, ops) for path in package.__path__}
+    return os.pathsep.join(sorted(found))
+
+
+@contextmanager
+def _stderr_to_file() -> Iterator[None]:
+    """Give the JVM, which inherits it, a file for its stderr: what it says there at start helps nobody."""
+    sys.stderr.flush()
+    ours = os.dup(2)
+    with tempfile.NamedTemporaryFile(prefix="delayline-spark-", suffix=".log", delete=False) as log:
+        os.dup2(log.fileno(), 2)
+        try:
+            yield
+        finally:
+            os.dup2(ours, 2)
+            os.close(ours)

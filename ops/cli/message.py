@@ -1,0 +1,175 @@
+"""`delayline message`: requests by hand, with the producer that applications use."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from contextlib import closing
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from ops.cli.options import connect_kafka, connection_options
+from ops.cli.output import Format, emit_one, output_option, say
+
+if TYPE_CHECKING:
+    from delayline import DelayProducer, Receipt
+    from node.config import KafkaConfig
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+_BLOCK_S = 5.0
+
+
+@click.group("message")
+def message_group() -> None:
+    """Schedule, cancel, reschedule, run a message now."""
+
+
+_TIME_OPTIONS: tuple[Callable[[Any], Any], ...] = (
+    click.option(
+        "--at", "deliver_at", metavar="TIME", help="RFC 3339 with an offset, or epoch milliseconds."
+    ),
+    click.option("--after", metavar="DURATION", help="1500ms, 90s, 1h30m, 2d or PT30M from now."),
+    click.option("--level", type=int, help="A delay of the cluster's table: 1, 2, ..."),
+    click.option("--expire-at", metavar="TIME", help="Not worth delivering after this."),
+)
+
+
+def _time_options(command: Command) -> Command:
+    for option in reversed(_TIME_OPTIONS):
+        command = option(command)
+    return command
+
+
+_WAIT = click.option(
+    "--wait",
+    "wait_s",
+    type=click.FloatRange(0),
+    default=10.0,
+    show_default=True,
+    help="Seconds to wait for what became of the request; 0: do not wait.",
+)
+
+
+@message_group.command(
+    epilog="Example: delayline message schedule orders '{\"n\": 1}' --after 90s --id order-1 -H kind=reminder"
+)
+@click.argument("topic")
+@click.argument("value")
+@click.option("--key", help="The message's key.")
+@click.option("-H", "--header", "headers", metavar="NAME=VALUE", multiple=True, help="May be repeated.")
+@click.option("--id", "id_", help="Makes the message known by this id; replaces a pending one with the same.")
+@click.option("--partition", type=int, help="Of the target (default: by key).")
+@_time_options
+@output_option
+@connection_options
+def schedule(
+    output: Format, topic: str, value: str, headers: tuple[str, ...], id_: str | None, **options: Any
+) -> None:
+    """Deliver VALUE to TOPIC later; without a time, at once.
+
+    A VALUE of - is read from standard input. Prints the request's source, which the delivered message carries
+    as `delay-source`.
+    """
+    payload = sys.stdin.buffer.read() if value == "-" else value.encode()
+    pairs = [_header(text) for text in headers]
+    request = {name: options.pop(name) for name in ("key", "partition", *_TIMES)}
+    config = connect_kafka(options)
+    source = _send(config, lambda p: p.schedule(topic, payload, headers=pairs, id=id_, **request))
+    emit_one(output, {"source": source, "id": id_})
+
+
+@message_group.command(epilog="Example: delayline message cancel order-1")
+@click.argument("id_", metavar="ID")
+@_WAIT
+@output_option
+@connection_options
+def cancel(output: Format, id_: str, wait_s: float, **options: Any) -> int:
+    """Do not deliver the pending message with this ID.
+
+    Exit code 3 if there is no such message, 5 if it was too late.
+    """
+    return _control(output, options, id_, wait_s, lambda p: p.cancel(id_))
+
+
+@message_group.command(epilog="Example: delayline message reschedule order-1 --at 2030-01-01T09:00:00+01:00")
+@click.argument("id_", metavar="ID")
+@_time_options
+@_WAIT
+@output_option
+@connection_options
+def reschedule(output: Format, id_: str, wait_s: float, **options: Any) -> int:
+    """Deliver the pending message with this ID at another time.
+
+    Exit code 3 if there is no such message, 5 if it was too late.
+    """
+    request = {name: options.pop(name) for name in _TIMES}
+    if all(request[name] is None for name in ("deliver_at", "after", "level")):
+        raise click.UsageError("give the new time: --at, --after or --level ('run-now' delivers at once)")
+    return _control(output, options, id_, wait_s, lambda p: p.reschedule(id_, **request))
+
+
+@message_group.command("run-now", epilog="Example: delayline message run-now order-1")
+@click.argument("id_", metavar="ID")
+@_WAIT
+@output_option
+@connection_options
+def run_now(output: Format, id_: str, wait_s: float, **options: Any) -> int:
+    """Deliver the pending message with this ID at once.
+
+    Exit code 3 if there is no such message, 5 if it was too late.
+    """
+    return _control(output, options, id_, wait_s, lambda p: p.run_now(id_))
+
+
+_TIMES = ("deliver_at", "after", "level", "expire_at")
+_EXIT_CODES = {"cancelled": 0, "rescheduled": 0, "unknown": 3, "too-late": 5}
+
+
+def _control(
+    output: Format,
+    options: dict[str, Any],
+    id_: str,
+    wait_s: float,
+    send: Callable[[DelayProducer], Receipt],
+) -> int:
+    from ops.outcomes import OutcomeReader  # noqa: PLC0415
+
+    config = connect_kafka(options)
+    if wait_s == 0:
+        emit_one(output, {"source": _send(config, send), "id": id_})
+        return 0
+    with closing(OutcomeReader(config)) as reader:
+        source = _send(config, send)
+        outcome = reader.wait(source, wait_s)
+    if outcome is None:
+        return _unanswered(output, source, id_, wait_s)
+    answer = {"source": source, "id": id_, "outcome": outcome["outcome"]}
+    answer |= {key: outcome.get(key) for key in ("message", "code", "detail") if outcome.get(key) is not None}
+    emit_one(output, answer)
+    return _EXIT_CODES.get(outcome["outcome"], 1)
+
+
+def _unanswered(output: Format, source: str, id_: str, wait_s: float) -> int:
+    emit_one(output, {"source": source, "id": id_, "outcome": None})
+    say(
+        f"no answer in {wait_s:g} s; the request stays in the buffer and will be answered:"
+        " see 'delayline cluster status' for a lane without a master"
+    )
+    return 6
+
+
+def _send(config: KafkaConfig, send: Callable[[DelayProducer], Receipt]) -> str:
+    from delayline import DelayProducer  # noqa: PLC0415
+
+    properties = config.client_config() | {"log_level": 0}
+    with DelayProducer(properties, cluster=config.cluster, max_block_s=_BLOCK_S) as producer:
+        return send(producer).result(_BLOCK_S)
+
+
+def _header(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise click.BadParameter(f"{text!r} is not NAME=VALUE", param_hint="-H")
+    return name, value

@@ -1,0 +1,71 @@
+"""Options that several commands share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from node.config import ConnectionConfig, KafkaConfig
+
+Config = TypeVar("Config", bound="KafkaConfig")
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+_CONNECTION: tuple[Callable[[Any], Any], ...] = (
+    click.option("--bootstrap", "bootstrap_servers", metavar="HOST:PORT,...", help="Kafka brokers."),
+    click.option("--zookeeper", metavar="HOST:PORT,...", help="ZooKeeper servers, with a chroot if any."),
+    click.option("--cluster", help="The delay cluster's name (default: delay)."),
+    click.option(
+        "-X", "kafka", metavar="KEY=VALUE", multiple=True, help="A librdkafka property; may be repeated."
+    ),
+    click.option(
+        "--config",
+        "file",
+        type=click.Path(path_type=Path),
+        help="YAML file with these and other settings (or DELAYLINE_CONFIG). Environment variables"
+        " DELAYLINE_* go before it, options before both.",
+    ),
+)
+
+
+def connection_options(command: Command) -> Command:
+    """Add the options that say where the cluster is; they arrive as `**connection`, for `connect`."""
+    for option in reversed(_CONNECTION):
+        command = option(command)
+    return command
+
+
+def connect(connection: dict[str, Any]) -> ConnectionConfig:
+    """The configuration that a command's connection options, the environment and the file give."""
+    from node.config import ConnectionConfig  # noqa: PLC0415 - pydantic is slow, `--help` needs none
+
+    return _load(ConnectionConfig, connection)
+
+
+def connect_kafka(connection: dict[str, Any]) -> KafkaConfig:
+    """The same for commands that do without ZooKeeper."""
+    from node.config import KafkaConfig  # noqa: PLC0415
+
+    return _load(KafkaConfig, connection)
+
+
+def _load(model: type[Config], connection: dict[str, Any]) -> Config:
+    from ops.config import load  # noqa: PLC0415
+
+    return load(model, file=connection.pop("file"), flags=as_flags(connection))
+
+
+def as_flags(options: dict[str, Any]) -> dict[str, Any]:
+    """Options as `ops.config.load` takes them: `-X` pairs as a mapping, what was not given as None."""
+    pairs = [_pair(text) for text in options.pop("kafka", ())]
+    return {**options, "kafka": dict(pairs) or None}
+
+
+def _pair(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not equals or not key:
+        raise click.BadParameter(f"{text!r} is not KEY=VALUE", param_hint="-X")
+    return key, value

@@ -1,0 +1,148 @@
+"""`delayline topics`: make the cluster, and see that its topics are as they must be."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ops.cli.options import connect, connection_options
+from ops.cli.output import Format, emit, emit_one, output_option, say
+
+if TYPE_CHECKING:
+    from ops.topic_rules import Finding
+    from ops.topics import Created
+
+
+@click.group("topics")
+def topics_group() -> None:
+    """Create and check the cluster's topics and settings."""
+
+
+def _durations(_: click.Context, __: click.Parameter, value: Any) -> Any:
+    """Durations as in the `delay-after` header, in milliseconds."""
+    if isinstance(value, tuple):
+        return tuple(_duration_ms(text) for text in value)
+    return None if value is None else _duration_ms(value)
+
+
+def _duration_ms(text: str) -> int:
+    from delayline.times import parse_duration  # noqa: PLC0415
+
+    try:
+        return parse_duration(text.encode())
+    except ValueError as error:
+        raise click.BadParameter(f"{text!r} is no duration: {error}") from error
+
+
+@topics_group.command(
+    epilog="Example: delayline topics create --partitions 8 --lanes 2 --max-delay 30d --target 'orders.*'"
+)
+@click.option("--partitions", type=int, help="Of the buffer (default: 4).")
+@click.option("--lanes", type=int, help="Units of replication and election they are split into (default: 1).")
+@click.option(
+    "--max-delay",
+    "max_delay_ms",
+    callback=_durations,
+    metavar="DURATION",
+    help="Longest delay accepted (default: 366d).",
+)
+@click.option(
+    "--level",
+    "levels_ms",
+    callback=_durations,
+    metavar="DURATION",
+    multiple=True,
+    help="Delay of level 1, 2, ... (default: RocketMQ's 18).",
+)
+@click.option(
+    "--target", "targets", multiple=True, help="Allow only targets like this glob; may be repeated."
+)
+@click.option("--replication", type=click.IntRange(1), help="Of new topics (default: 3, or one a broker).")
+@click.option("--max-message-bytes", type=click.IntRange(1), help="Of a new buffer topic (default: 1000000).")
+@output_option
+@connection_options
+def create(
+    output: Format, replication: int | None, max_message_bytes: int | None, **options: Any
+) -> int | None:
+    """Make the cluster: its settings and its topics.
+
+    The settings are written once, for ever: what is in the buffer was accepted under them. Running this again
+    makes what is missing, such as a lost checkpoint topic, and changes nothing else.
+    """
+    from ops import topics  # noqa: PLC0415
+
+    keys = ("partitions", "lanes", "max_delay_ms", "levels_ms", "targets")
+    chosen = {key: value for key in keys if (value := options.pop(key)) not in (None, ())}
+    config = connect(options)
+    created = topics.create(config, chosen, replication=replication, max_message_bytes=max_message_bytes)
+    data = _as_data(created)
+    emit_one(output, data if output == "json" else _for_people(data))
+    _comment(created)
+    return 1 if created.findings else None
+
+
+@topics_group.command(epilog="Example: delayline topics check --target orders")
+@click.option("--target", help="Check also that this topic takes every message that the buffer takes.")
+@output_option
+@connection_options
+def check(output: Format, target: str | None, **options: Any) -> int | None:
+    """Say exactly what is wrong with the topics, and the command that mends it.
+
+    Exit code 1 if anything is.
+    """
+    from ops import topics  # noqa: PLC0415
+
+    findings = topics.check(connect(options), target)
+    if findings or output == "json":
+        emit(output, [_finding(found) for found in findings], FINDING_COLUMNS)
+    if not findings:
+        say("All topics are as they must be.")
+    return 1 if findings else None
+
+
+FINDING_COLUMNS = {"topic": "topic", "problem": "problem", "mend": "mend with"}
+
+
+def _finding(found: Finding) -> dict[str, str]:
+    return {"topic": found.topic, "problem": found.problem, "mend": found.mend}
+
+
+def _as_data(created: Created) -> dict[str, Any]:
+    settings = created.settings
+    return {
+        "cluster": settings.cluster,
+        "partitions": settings.partitions,
+        "lanes": settings.lanes,
+        "max_delay_ms": settings.max_delay_ms,
+        "levels_ms": list(settings.levels_ms),
+        "targets": list(settings.targets),
+        "settings_written": created.settings_written,
+        "topics_made": list(created.topics),
+        "findings": [_finding(found) for found in created.findings],
+    }
+
+
+def _for_people(data: dict[str, Any]) -> dict[str, Any]:
+    from delayline.times import render_duration  # noqa: PLC0415
+
+    return {
+        "cluster": data["cluster"],
+        "partitions": data["partitions"],
+        "lanes": data["lanes"],
+        "max delay": render_duration(data["max_delay_ms"]),
+        "levels": " ".join(map(render_duration, data["levels_ms"])),
+        "targets": " ".join(data["targets"]) or "every topic",
+        "settings": "written" if data["settings_written"] else "as they were",
+        "topics made": " ".join(data["topics_made"]) or "none, all were there",
+    }
+
+
+def _comment(created: Created) -> None:
+    if created.buffer_was_lost:
+        say(
+            "warning: the buffer topic was missing, so what was pending in it is lost;"
+            " the nodes refuse to go on until their data folders are emptied"
+        )
+    for found in created.findings:
+        say(f"warning: topic {found.topic}: {found.problem}; mend with: {found.mend}")

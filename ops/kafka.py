@@ -1,0 +1,143 @@
+"""The admin's view of Kafka: the topics that are there, and making new ones."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # it re-exports without an __all__
+    AdminClient,
+    ClusterMetadata,
+    ConfigResource,
+    NewTopic,
+    OffsetSpec,
+    ResourceType,
+)
+
+from node.config import KafkaConfig
+from ops.errors import NotFoundError, OperatorError, UnavailableError, from_kafka
+from ops.topic_rules import Topic, WantedTopic, min_insync_replicas
+
+_FIRST_ANSWER_S = 0.5
+
+
+class KafkaAdmin:
+    """Asks and tells one Kafka cluster; every call raises an OperatorError that says what to do.
+
+    Not for more than one thread: the reason of the last failure to connect is kept here.
+    """
+
+    def __init__(self, config: KafkaConfig, timeout_s: float = 5.0) -> None:
+        self._timeout_s = timeout_s
+        self.bootstrap_servers = config.bootstrap_servers
+        self._last_error: KafkaError | None = None
+        # librdkafka's own lines on stderr would say the same again, over and over.
+        properties = {**config.client_config(), "log_level": 0, "error_cb": self._remember}
+        try:
+            self._client = AdminClient(properties)
+        except KafkaException as error:
+            raise from_kafka(error.args[0], self.bootstrap_servers) from error
+
+    def brokers(self) -> int:
+        """The number of brokers that are up."""
+        return len(self._metadata().brokers)
+
+    def topics(self, names: Iterable[str]) -> dict[str, Topic]:
+        """The topics among `names` that exist, with their settings, defaults included."""
+        metadata = self._metadata().topics
+        there = [name for name in names if name in metadata]
+        settings = self._settings(there)
+        return {
+            name: Topic(
+                name,
+                partitions=len(metadata[name].partitions),
+                replication=min(len(p.replicas) for p in metadata[name].partitions.values()),
+                settings=settings[name],
+            )
+            for name in there
+        }
+
+    def ends(self, topic: str) -> dict[int, int]:
+        """The offset that the next record of each partition gets; NotFoundError if there is no such topic."""
+        there = self._metadata().topics.get(topic)
+        if there is None:
+            raise NotFoundError(f"topic {topic} is missing: run 'delayline topics create'")
+        spec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+        latest = {TopicPartition(topic, partition): spec for partition in there.partitions}
+        futures = self._client.list_offsets(latest, request_timeout=self._timeout_s)
+        try:
+            return {asked.partition: future.result().offset for asked, future in futures.items()}
+        except KafkaException as error:
+            raise self._failure(error) from error
+
+    def create(self, topic: WantedTopic, replication: int) -> bool:
+        """Make a topic and wait until each partition has a leader; False if it was there already."""
+        settings = {setting.key: setting.value for setting in topic.settings}
+        settings["min.insync.replicas"] = str(min_insync_replicas(replication))
+        request = NewTopic(
+            topic.name, num_partitions=topic.partitions, replication_factor=replication, config=settings
+        )
+        try:
+            self._result(self._client.create_topics([request], request_timeout=self._timeout_s))
+        except KafkaException as error:
+            if error.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS:
+                return False
+            raise self._failure(error) from error
+        self._wait_for_leaders(topic)
+        return True
+
+    def _settings(self, names: list[str]) -> dict[str, dict[str, str]]:
+        if not names:
+            return {}
+        resources = [ConfigResource(ResourceType.TOPIC, name) for name in names]
+        futures = self._client.describe_configs(resources, request_timeout=self._timeout_s)
+        try:
+            return {
+                resource.name: {entry.name: entry.value for entry in future.result().values()}
+                for resource, future in futures.items()
+            }
+        except KafkaException as error:
+            raise self._failure(error) from error
+
+    def _wait_for_leaders(self, topic: WantedTopic) -> None:
+        deadline_s = time.monotonic() + self._timeout_s
+        while time.monotonic() < deadline_s:
+            there = self._metadata().topics.get(topic.name)
+            if there and sum(p.leader >= 0 for p in there.partitions.values()) == topic.partitions:
+                return
+            time.sleep(0.02)
+        raise UnavailableError(
+            f"topic {topic.name} was made, but its partitions have no leaders: are brokers down?"
+        )
+
+    def _metadata(self) -> ClusterMetadata:
+        """Wait for an answer, but not when a broker has already refused us."""
+        deadline_s = time.monotonic() + self._timeout_s
+        while True:
+            try:
+                return self._client.list_topics(timeout=_FIRST_ANSWER_S)
+            except KafkaException as error:
+                failure = self._failure(error)
+                if not isinstance(failure, UnavailableError) or time.monotonic() > deadline_s:
+                    raise failure from error
+
+    def _result(self, futures: dict[str, Any]) -> None:
+        for future in futures.values():
+            future.result()
+
+    def _remember(self, error: KafkaError) -> None:
+        # "All brokers are down" says less than the refusal that came before it.
+        if error.name() != "_ALL_BROKERS_DOWN":
+            self._last_error = error
+
+    def _failure(self, error: KafkaException) -> OperatorError:
+        """The reason behind a time-out, if the client has told it."""
+        self._last_error = None
+        self._client.poll(0)
+        told: KafkaError = error.args[0]
+        return from_kafka(self._reason_behind(told) or told, self.bootstrap_servers)
+
+    def _reason_behind(self, told: KafkaError) -> KafkaError | None:
+        return self._last_error if told.name() in ("_TRANSPORT", "_TIMED_OUT") else None

@@ -1,0 +1,8 @@
+"""A real Kafka and ZooKeeper on this machine, for tests, the demo, benchmarks and trying things out."""
+
+from __future__ import annotations
+
+from ops.stack.errors import StackError
+from ops.stack.local import LocalStack
+
+__all__ = ["LocalStack", "StackError"]

@@ -1,0 +1,142 @@
+"""Make a cluster: its settings znode and its four topics; and check that they are as they must be.
+
+The settings come first. A znode is created by one and only one, so of two operators with different ideas one
+is told of the other's, and no topic is made by rules that are not the cluster's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from delayline.names import ClusterNames
+from delayline.settings import ClusterSettings
+from election.errors import ZnodeMissing
+from election.registry import Registry
+from node.config import ConnectionConfig
+from ops import topic_rules
+from ops.errors import ConfigError, ConflictError, NotFoundError
+from ops.kafka import KafkaAdmin
+from ops.topic_rules import BUFFER_MAX_MESSAGE_BYTES, Finding, Topic, WantedTopic, wanted_topics
+from ops.zookeeper import registry
+
+MOST_REPLICAS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Created:
+    """What `create` made, and what it found wrong with the topics that were there already."""
+
+    settings: ClusterSettings
+    settings_written: bool
+    topics: tuple[str, ...]
+    findings: tuple[Finding, ...]
+
+    @property
+    def buffer_was_lost(self) -> bool:
+        """The cluster existed without its buffer: what was pending is gone."""
+        return not self.settings_written and ClusterNames(self.settings.cluster).buffer in self.topics
+
+
+def create(
+    config: ConnectionConfig,
+    chosen: Mapping[str, Any] | None = None,
+    *,
+    replication: int | None = None,
+    max_message_bytes: int | None = None,
+) -> Created:
+    """Make what is missing of the cluster that `config` names; running it again changes nothing.
+
+    Args:
+        config: where the cluster is.
+        chosen: fields of `ClusterSettings` by name. The rest: as the cluster has them, or the defaults.
+        replication: of new topics; default one replica a broker, 3 at most.
+        max_message_bytes: the largest batch that a new buffer topic takes.
+
+    Raises:
+        ConflictError: a topic that is there contradicts the settings.
+        SettingsDiffer: the cluster exists with other settings than the chosen ones.
+        OperatorError: Kafka refuses or does not answer; Unavailable: ZooKeeper does not.
+    """
+    admin = KafkaAdmin(config)
+    names = ClusterNames(config.cluster)
+    there = admin.topics(sorted(names.own_topics))
+    with registry(config) as znodes:
+        settings = _settle(znodes, config.cluster, chosen or {})
+        wanted = wanted_topics(settings, max_message_bytes or _buffer_limit(there.get(names.buffer)))
+        _refuse_other_partitions(wanted, there)
+        written = znodes.create_settings(settings)
+    replication = replication or min(MOST_REPLICAS, admin.brokers())
+    made = [topic.name for topic in wanted if topic.name not in there and admin.create(topic, replication)]
+    return Created(settings, written, tuple(made), tuple(_findings(admin, settings)))
+
+
+def check(config: ConnectionConfig, target: str | None = None) -> list[Finding]:
+    """What is wrong with the cluster's topics, and with a target's size limit if one is named.
+
+    Raises ZnodeMissing if the cluster was never created, OperatorError if Kafka does not answer.
+    """
+    with registry(config) as znodes:
+        settings = znodes.settings()
+    admin = KafkaAdmin(config)
+    findings = _findings(admin, settings)
+    return findings if target is None else findings + _target_findings(admin, settings, target)
+
+
+def read_settings(config: ConnectionConfig) -> ClusterSettings:
+    """The cluster's settings; ZnodeMissing if it was never created."""
+    with registry(config) as znodes:
+        return znodes.settings()
+
+
+def _settle(znodes: Registry, cluster: str, chosen: Mapping[str, Any]) -> ClusterSettings:
+    """The cluster's standing settings with what was chosen; SettingsDiffer if that changes them."""
+    try:
+        standing = znodes.settings()
+    except ZnodeMissing:
+        return _settings(ClusterSettings, cluster=cluster, **chosen)
+    settings = _settings(replace, standing, **chosen)
+    znodes.check_settings(settings)
+    return settings
+
+
+def _settings(make: Any, *args: Any, **fields: Any) -> ClusterSettings:
+    try:
+        settings: ClusterSettings = make(*args, **fields)
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
+    return settings
+
+
+def _buffer_limit(buffer: Topic | None) -> int:
+    return int(buffer.settings["max.message.bytes"]) if buffer else BUFFER_MAX_MESSAGE_BYTES
+
+
+def _refuse_other_partitions(wanted: tuple[WantedTopic, ...], there: Mapping[str, Topic]) -> None:
+    """Before anything is written: settings that a topic contradicts would have to be taken back."""
+    for topic in wanted:
+        actual = there.get(topic.name)
+        if actual and topic.exact_partitions and actual.partitions != topic.partitions:
+            raise ConflictError(
+                f"topic {topic.name} exists with {actual.partitions} partitions, the settings ask for"
+                f" {topic.partitions}: choose as many, delete the topic, or use another cluster name"
+            )
+
+
+def _findings(admin: KafkaAdmin, settings: ClusterSettings) -> list[Finding]:
+    wanted = wanted_topics(settings)
+    return topic_rules.check(
+        wanted,
+        admin.topics([topic.name for topic in wanted]),
+        bootstrap_servers=admin.bootstrap_servers,
+        brokers=admin.brokers(),
+    )
+
+
+def _target_findings(admin: KafkaAdmin, settings: ClusterSettings, target: str) -> list[Finding]:
+    buffer = ClusterNames(settings.cluster).buffer
+    topics = admin.topics([buffer, target])
+    if buffer not in topics:
+        raise NotFoundError(f"topic {buffer} is missing: delayline topics create")
+    return topic_rules.check_target(target, topics[buffer], topics, bootstrap_servers=admin.bootstrap_servers)

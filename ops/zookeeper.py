@@ -1,0 +1,25 @@
+"""An operator's short visit to ZooKeeper."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from election.registry import Registry
+from election.session import Session
+from election.znodes import Znodes
+from node.config import ConnectionConfig
+
+ANSWER_TIMEOUT_S = 5.0
+
+
+@contextmanager
+def registry(config: ConnectionConfig) -> Iterator[Registry]:
+    """The cluster's znodes, for as long as the block lasts; election.errors.Unavailable if nobody answers."""
+    session = Session(config.kazoo_options(), timeout_s=ANSWER_TIMEOUT_S)
+    session.start()
+    try:
+        session.wait_connected(ANSWER_TIMEOUT_S)
+        yield Registry(session, Znodes(config.cluster))
+    finally:
+        session.stop()

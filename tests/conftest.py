@@ -1,0 +1,70 @@
+"""What all tests share: groups and deadlines by folder, a real Kafka and ZooKeeper, names of their own."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from ops.stack import LocalStack
+from tests.stacks import Stack, containers_stack, outside_stack
+
+# Group (the folder's name, and the marker's) -> deadline of one of its tests, seconds.
+DEADLINES_S = {"unit": 60, "simulation": 180, "integration": 120, "chaos": 240}
+_TESTS = Path(__file__).parent
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        group = item.path.relative_to(_TESTS).parts[0]
+        item.add_marker(group)
+        if item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(DEADLINES_S[group]))
+    items.sort(key=lambda item: list(DEADLINES_S).index(item.path.relative_to(_TESTS).parts[0]))
+
+
+@pytest.fixture(scope="session")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    """A real Kafka and ZooKeeper for all tests that do not stop them.
+
+    Started when the first test asks. ``DELAYLINE_TEST_BOOTSTRAP`` with ``DELAYLINE_TEST_ZOOKEEPER`` name a
+    cluster to use instead; ``DELAYLINE_TEST_CONTAINERS=1`` asks for containers.
+    """
+    outside = outside_stack(os.environ)
+    if outside is not None:
+        yield outside
+    elif os.environ.get("DELAYLINE_TEST_CONTAINERS") == "1":
+        with containers_stack() as contained:
+            yield contained
+    else:
+        with LocalStack(tmp_path_factory.mktemp("stack")) as local:
+            yield local
+
+
+@pytest.fixture
+def cluster_name(request: pytest.FixtureRequest) -> str:
+    """A cluster name of this test alone, fit for topics and znodes: tests on one stack never meet."""
+    words = re.sub(r"[^a-z0-9]+", "-", request.node.name.lower()).strip("-")
+    return f"t-{words[:30].strip('-')}-{uuid.uuid4().hex[:8]}"
+
+
+@pytest.fixture
+def private_stack(tmp_path: Path) -> Iterator[Callable[..., LocalStack]]:
+    """Start a local stack of this test's own, to kill and pause; takes the options of `LocalStack`."""
+    started: list[LocalStack] = []
+    numbers = itertools.count()
+
+    def start(**options: int | bool) -> LocalStack:
+        private = LocalStack(tmp_path / f"stack-{next(numbers)}", **options)  # type: ignore[arg-type]
+        started.append(private)
+        private.start()
+        return private
+
+    yield start
+    for private in started:
+        private.stop()

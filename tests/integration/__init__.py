@@ -1,0 +1,1 @@
+"""Parts against a real Kafka and ZooKeeper."""

@@ -1,0 +1,98 @@
+"""A candidate in a process of its own, for the tests to kill and pause.
+
+Takes one argument, JSON: cluster, node, zookeeper, session_timeout_s, peer_port. Says on stdout, one JSON object a
+line, what happens to it (`at_ns` is the machine's monotonic clock, the same for every process), and does what the
+lines on its stdin say: enter, resign, confirm, greeted (by all those ahead of it). SIGTERM and the end of stdin make it resign and end.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import signal
+import sys
+import threading
+import time
+from typing import Any
+
+import structlog
+
+from election.candidacy import Candidacy, Standing
+from election.candidates import guid_of, place_of
+from election.errors import Unavailable
+from election.peer import Peers
+from election.session import Session, SessionState
+from election.znodes import Znodes
+
+HOST = "127.0.0.1"
+
+
+def say(event: str, **what: Any) -> None:
+    at_ns = time.monotonic_ns()
+    sys.stdout.write(json.dumps({"event": event, "at_ns": at_ns, **what}) + "\n")
+    sys.stdout.flush()
+
+
+def say_standing(standing: Standing) -> None:
+    say(
+        "standing",
+        role=standing.role,
+        znode=standing.znode,
+        since_ms=standing.since_ms,
+        master=standing.master,
+    )
+
+
+def say_session(state: SessionState) -> None:
+    say("session", status=state.status, session_id=state.session_id)
+
+
+def obey(command: str, candidacy: Candidacy, session: Session, peers: Peers) -> None:
+    if command == "enter":
+        candidacy.enter()
+    elif command == "greeted":
+        ahead = place_of(guid_of(str(candidacy.standing.znode)), session.children(candidacy.path)).ahead
+        while not all(peers.has_greeted(name) for name in ahead):
+            time.sleep(0.002)  # the test has the deadline
+        say("greeted", by=len(ahead))
+    elif command == "resign":
+        say("resigned", done=candidacy.resign(timeout_s=2.0))
+    elif command == "confirm":
+        try:
+            say("confirmed", answer=candidacy.confirm(timeout_s=1.0))
+        except Unavailable as error:
+            say("confirmed", answer=None, why=str(error))
+
+
+def main() -> None:
+    structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
+    logging.basicConfig(stream=sys.stderr)
+    given = json.loads(sys.argv[1])
+    session = Session({"hosts": given["zookeeper"]}, given["session_timeout_s"])
+    peers = Peers(given["node"], HOST, given["peer_port"])
+    path = Znodes(given["cluster"]).candidates(0)
+    candidacy = Candidacy(session, path, peers, node=given["node"], host=HOST, on_change=say_standing)
+    ended = threading.Event()
+
+    def end_with_stdin() -> None:
+        for line in sys.stdin:
+            obey(line.strip(), candidacy, session, peers)
+        ended.set()
+
+    signal.signal(signal.SIGTERM, lambda *_: ended.set())
+    session.subscribe(say_session)
+    candidacy.start()
+    session.start()
+    threading.Thread(target=end_with_stdin, daemon=True).start()
+    say("started", port=peers.port)
+    candidacy.enter()
+    ended.wait()
+    candidacy.resign()
+    candidacy.stop()
+    candidacy.join()
+    session.stop()
+    say("ended")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,288 @@
+"""A history of a delay service, written by hand: what producers ask for, and what a service does about it.
+
+A history is a list of steps, requests and transactions, written to Kafka in their order. Until then all of it can
+be changed: that is how a test plants a fault.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from confluent_kafka import KafkaError, Message, Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from delayline import wire
+from delayline.names import ClusterNames, source
+from delayline.partitioner import partition_for
+from delayline.requests import BufferRecord
+from delayline.settings import ClusterSettings
+from delayline.wire import Header
+from ops.audit import LedgerWriter
+
+TARGET_PARTITIONS = 2
+
+
+class Written(NamedTuple):
+    """A record of the buffer, as the parser reads it."""
+
+    partition: int
+    offset: int
+    timestamp_ms: int
+    key: bytes | None
+    headers: Sequence[Header]
+
+
+@dataclass
+class Request:
+    """A request, and, once it is written, its place in the buffer and what it means."""
+
+    record: BufferRecord
+    partition: int
+    written: Written | None = None
+    meaning: wire.Request | None = None
+
+    @property
+    def place(self) -> Written:
+        assert self.written is not None, "not written yet: put it before what speaks of it"
+        return self.written
+
+    @property
+    def schedule(self) -> wire.Schedule:
+        assert isinstance(self.meaning, wire.Schedule), self.meaning
+        return self.meaning
+
+    @property
+    def due_ms(self) -> int:
+        return self.meaning.due_ms if isinstance(self.meaning, wire.Schedule) else self.place.timestamp_ms
+
+
+@dataclass
+class WrittenBack:
+    """A request that the service writes back for a reschedule; `request` is made in its transaction."""
+
+    message: Request
+    reschedule: Request
+    request: Request | None = None
+
+
+@dataclass
+class Delivery:
+    """A record of the target topic. What is None, or 0, is as it should be."""
+
+    of: Request | WrittenBack
+    early_ms: int = 0
+    headers: list[Header] | None = None
+    value: bytes | None = None
+    source: str | None = None
+
+
+@dataclass
+class Outcome:
+    """A record of the outcomes topic: what became of `by`, with the row that it speaks of."""
+
+    outcome: str
+    by: Request
+    op: str = "schedule"
+    message: Request | None = None
+    code: str | None = None
+
+
+@dataclass
+class DeadLetter:
+    of: Request
+    code: str
+
+
+@dataclass
+class Transaction:
+    """One commit of a master. It has ingested and seen all that the steps before it have written."""
+
+    delivers: list[Delivery] = field(default_factory=list)
+    tells: list[Outcome] = field(default_factory=list)
+    buries: list[DeadLetter] = field(default_factory=list)
+    writes_back: list[WrittenBack] = field(default_factory=list)
+    passes: list[Request | WrittenBack] = field(default_factory=list)  # the last by key is the position
+    epoch: int = 1
+    node: str = "n1"
+    first: bool = False  # it repeats the checkpoint before it
+
+
+Step = Request | Transaction
+
+
+class Writer:
+    """Makes a cluster's topics and writes steps to them: users' requests, and a master's transactions."""
+
+    def __init__(self, bootstrap: str, settings: ClusterSettings, ledger: LedgerWriter) -> None:
+        self._settings = settings
+        self._names = ClusterNames(settings.cluster)
+        self._target = target_of(settings)
+        self._ledger = ledger
+        self._ends = [0] * settings.partitions
+        self._ingested = list(self._ends)
+        self._position: tuple[int, int, int] | None = None
+        self._make_topics(bootstrap)
+        self._users = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
+        self._master = Producer({"bootstrap.servers": bootstrap, "transactional.id": settings.cluster})
+        self._master.init_transactions(30)
+
+    def write(self, steps: Sequence[Step]) -> None:
+        for step in steps:
+            if isinstance(step, Request):
+                self._append(self._users, step)
+                self._ledger.add(self._source(step), step.record)
+            else:
+                self._commit(step)
+
+    def _make_topics(self, bootstrap: str) -> None:
+        by_broker = {"message.timestamp.type": "LogAppendTime"}
+        topics = [
+            NewTopic(self._names.buffer, self._settings.partitions, 1, config=by_broker),
+            NewTopic(self._names.checkpoint, 1, 1, config={**by_broker, "cleanup.policy": "compact"}),
+            NewTopic(self._names.outcomes, 1, 1),
+            NewTopic(self._names.dead_letter, 1, 1),
+            NewTopic(self._target, TARGET_PARTITIONS, 1),
+        ]
+        admin = AdminClient({"bootstrap.servers": bootstrap})
+        for made in admin.create_topics(topics).values():
+            made.result()
+
+    def _append(self, producer: Producer, request: Request) -> None:
+        """Write a request to the buffer, and wait for its place there."""
+
+        def acknowledged(error: KafkaError | None, message: Message) -> None:
+            assert error is None, error
+            offset, (_, timestamp_ms) = message.offset(), message.timestamp()
+            assert offset is not None
+            request.written = Written(
+                request.partition, offset, timestamp_ms, request.record.key, request.record.headers
+            )
+
+        _produce(producer, self._names.buffer, request.record, request.partition, on_delivery=acknowledged)
+        request.meaning = wire.parse(request.place, self._settings, self._names)
+        self._ends[request.partition] = request.place.offset + 1
+
+    def _commit(self, step: Transaction) -> None:
+        if not step.first:
+            self._ingested = list(self._ends)
+        if step.passes:
+            self._position = max(_key(_row(passed)) for passed in step.passes)
+        self._master.begin_transaction()
+        for delivery in step.delivers:
+            self._deliver(delivery)
+        for letter in step.buries:
+            self._bury(letter)
+        for outcome in step.tells:
+            self._tell(outcome, step.epoch)
+        for back in step.writes_back:
+            back.request = self._write_back(back)
+        self._checkpoint(step)
+        self._master.commit_transaction(30)
+
+    def _deliver(self, delivery: Delivery) -> None:
+        row, root = _row(delivery.of), _root(delivery.of)
+        wanted = row.schedule
+        headers = wire.delivery_headers(
+            wanted.headers if delivery.headers is None else delivery.headers,
+            id=wanted.id,
+            source=delivery.source or self._source(root),
+            scheduled_for_ms=wanted.scheduled_for_ms,
+        )
+        key = wanted.target_key
+        value = root.record.value if delivery.value is None else delivery.value
+        partition = 0 if key is None else partition_for(key, TARGET_PARTITIONS)
+        at_ms = row.due_ms - delivery.early_ms
+        _produce(self._master, self._target, BufferRecord(key, value, headers), partition, timestamp=at_ms)
+
+    def _bury(self, letter: DeadLetter) -> None:
+        record = letter.of.record
+        headers = wire.dead_letter_headers(
+            record.headers, source=self._source(letter.of), code=letter.code, detail="as the test has it"
+        )
+        _produce(self._master, self._names.dead_letter, record._replace(headers=headers), 0)
+
+    def _tell(self, outcome: Outcome, epoch: int) -> None:
+        message = outcome.message and self._source(outcome.message)
+        told = {
+            "outcome": outcome.outcome,
+            "op": outcome.op,
+            "id": None,
+            "message": message,
+            "root": message,
+            "code": outcome.code,
+            "detail": None,
+            "epoch": epoch,
+            "at_ms": outcome.by.due_ms,
+        }
+        record = BufferRecord(self._source(outcome.by).encode(), json.dumps(told).encode(), [])
+        _produce(self._master, self._names.outcomes, record, 0)
+
+    def _write_back(self, back: WrittenBack) -> Request:
+        wanted = back.reschedule.meaning
+        assert isinstance(wanted, wire.Reschedule)
+        schedule = back.message.schedule._replace(
+            scheduled_for_ms=wanted.scheduled_for_ms,
+            parent=back.reschedule.place.offset,
+            root=self._source(back.message),
+        )
+        record = back.message.record._replace(headers=wire.rewrite_headers(schedule))
+        request = Request(record, back.reschedule.partition)
+        self._append(self._master, request)
+        return request
+
+    def _checkpoint(self, step: Transaction) -> None:
+        ingested = {str(partition): end for partition, end in enumerate(self._ingested)}
+        checkpoint = {
+            "format": 1,
+            "lane": 0,
+            "epoch": step.epoch,
+            "position": self._position,
+            "ingested": ingested,
+            "seen": ingested,
+            "written_back": {} if self._position is None else ingested,
+            "replay": None,
+            "delivered_up_to_ms": 0 if self._position is None else self._position[0] - 1,
+            "node": step.node,
+            "at_ms": time.time_ns() // 1_000_000,
+            "first": step.first,
+        }
+        key = f"0/{step.epoch}" if step.first else "0"
+        record = BufferRecord(key.encode(), json.dumps(checkpoint).encode(), [])
+        _produce(self._master, self._names.checkpoint, record, 0)
+
+    def _source(self, request: Request) -> str:
+        return source(self._names.buffer, request.partition, request.place.offset)
+
+
+def target_of(settings: ClusterSettings) -> str:
+    return f"{settings.cluster}.orders"
+
+
+def _row(of: Request | WrittenBack) -> Request:
+    """The request whose key a message is delivered by."""
+    if isinstance(of, Request):
+        return of
+    assert of.request is not None, "not written back yet"
+    return of.request
+
+
+def _root(of: Request | WrittenBack) -> Request:
+    """The user's own request."""
+    return of if isinstance(of, Request) else of.message
+
+
+def _key(request: Request) -> tuple[int, int, int]:
+    return request.due_ms, request.partition, request.place.offset
+
+
+def _produce(producer: Producer, topic: str, record: BufferRecord, partition: int, **more: Any) -> None:
+    """Write one record and wait for it: records stand in the order of these calls."""
+    headers: Any = record.headers
+    producer.produce(
+        topic, key=record.key, value=record.value, headers=headers, partition=partition, **more
+    )
+    assert producer.flush(30) == 0, f"{topic} takes nothing"

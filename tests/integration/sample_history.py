@@ -1,0 +1,146 @@
+"""A short history in which everything happens once, and rightly so."""
+
+from __future__ import annotations
+
+import time
+
+from delayline import requests
+from delayline.partitioner import partition_for
+from delayline.requests import BufferRecord
+from delayline.settings import ClusterSettings
+from tests.integration.histories import (
+    DeadLetter,
+    Delivery,
+    Outcome,
+    Request,
+    Step,
+    Transaction,
+    WrittenBack,
+    target_of,
+)
+
+USER_HEADERS = [("trace", b"\x00\x01"), ("trace", b"\x00\x01"), ("empty", b""), ("null", None)]
+CLASSES = {
+    "delivered": 7,
+    "cancelled": 2,  # the message, and the request that cancelled it
+    "replaced": 1,
+    "expired": 1,
+    "dead-lettered": 1,
+    "rescheduled": 1,
+    "too-late": 1,
+    "unknown": 1,
+    "pending": 1,
+}
+
+
+class SampleHistory:
+    """The steps, and names for those that tests change or speak of. Times are seconds after `base_ms`."""
+
+    def __init__(self, settings: ClusterSettings) -> None:
+        self._settings = settings
+        self._target = target_of(settings)
+        self.base_ms = time.time_ns() // 1_000_000 + 60_000
+        self._make_requests()
+        self._make_transactions()
+
+    @property
+    def end_ms(self) -> int:
+        """All is due by then but the pending one."""
+        return self.base_ms + 600_000
+
+    @property
+    def steps(self) -> list[Step]:
+        return [
+            self.beginning,
+            *(self.one, self.two, self.three, self.doomed, self.cancel, self.moved, self.move),
+            *(self.old, self.new, self.reject, self.stale, self.pending, self.unknown),
+            self.answers,
+            self.in_time,
+            self.late,
+            self.catching_up,
+            self.failover,
+            self.too_late,
+            self.last,
+            self.ending,
+        ]
+
+    def _make_requests(self) -> None:
+        self.one = self._schedule("one", 1.0, key="same", headers=USER_HEADERS)
+        self.two = self._schedule("two", 2.0, key="same", headers=USER_HEADERS)
+        self.three = self._schedule("three", 3.0, partition=1)
+        self.doomed = self._schedule("doomed", 9.0, id="order-1")
+        self.cancel = self._of_id(requests.cancel("order-1"))
+        self.moved = self._schedule("moved", 500.0, id="order-2", key="same")
+        self.move = self._of_id(requests.reschedule("order-2", deliver_at=self._at_ms(4.0)))
+        self.old = self._schedule("old", 9.0, id="order-3")
+        self.new = self._schedule("new", 5.0, id="order-3")
+        self.reject = Request(BufferRecord(b"k", b"no target", list(USER_HEADERS)), 0)
+        self.stale = self._schedule("stale", 6.0, expire_at=5.5)
+        self.pending = self._schedule("pending", 3600.0)
+        self.unknown = self._of_id(requests.cancel("order-9"))
+        self.late = self._schedule("late", 1.5, key="same")
+        self.too_late = self._of_id(requests.cancel("order-3"))
+        self.last = self._schedule("last", 7.0)
+
+    def _make_transactions(self) -> None:
+        self.move_back = WrittenBack(self.moved, self.move)
+        self.beginning = Transaction(first=True)
+        self.answers = Transaction(
+            tells=[
+                Outcome("cancelled", self.cancel, "cancel", self.doomed),
+                Outcome("replaced", self.new, "schedule", self.old),
+                Outcome("unknown", self.unknown, "cancel"),
+                Outcome("rescheduled", self.move, "reschedule", self.moved),
+                Outcome("dead-lettered", self.reject, message=self.reject, code="no-target"),
+            ],
+            buries=[DeadLetter(self.reject, "no-target")],
+            writes_back=[self.move_back],
+            passes=[self.move, self.reject],
+        )
+        self.in_time = Transaction(
+            delivers=[Delivery(self.one), Delivery(self.two), Delivery(self.three)], passes=[self.three]
+        )
+        self.catching_up = Transaction(
+            delivers=[Delivery(self.late), Delivery(self.move_back), Delivery(self.new)],
+            tells=[Outcome("expired", self.stale, message=self.stale, code="expired")],
+            buries=[DeadLetter(self.stale, "expired")],
+            passes=[self.stale],
+        )
+        self.failover = Transaction(first=True, epoch=2, node="n2")
+        self.ending = Transaction(
+            delivers=[Delivery(self.last)],
+            tells=[Outcome("too-late", self.too_late, "cancel", self.new)],
+            passes=[self.last],
+            epoch=2,
+            node="n2",
+        )
+
+    def _schedule(
+        self,
+        value: str,
+        at_s: float,
+        *,
+        partition: int = 0,
+        id: str | None = None,
+        expire_at: float | None = None,
+        key: str | None = None,
+        headers: list[tuple[str, bytes | None]] | None = None,
+    ) -> Request:
+        record = requests.schedule(
+            self._target,
+            value,
+            key=key,
+            headers=headers,
+            deliver_at=self._at_ms(at_s),
+            id=id,
+            expire_at=None if expire_at is None else self._at_ms(expire_at),
+        )
+        return Request(record, partition) if id is None else self._of_id(record)
+
+    def _of_id(self, record: BufferRecord) -> Request:
+        """A request with an id is in the partition of the id, which is its key."""
+        assert record.key is not None
+        return Request(record, partition_for(record.key, self._settings.partitions))
+
+    def _at_ms(self, seconds: float) -> int:
+        return self.base_ms + int(seconds * 1000)

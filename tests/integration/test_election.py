@@ -1,0 +1,329 @@
+"""Real candidates, real ZooKeeper: who leads after which fault, and how soon."""
+
+from __future__ import annotations
+
+import signal
+import statistics
+from collections.abc import Callable, Iterator
+
+import psutil
+import pytest
+
+from ops.stack import LocalStack
+from tests.integration.election_lane import CandidateProcess, Lane, eventually, operator, queue
+from tests.stacks import Stack
+
+# Long enough that whatever happens sooner did not happen by its end.
+LONG_SESSION_S = 15.0
+SHORT_SESSION_S = 1.5
+AT_ONCE_S = 2.0
+
+NewLane = Callable[[str, float], Lane]
+
+
+@pytest.fixture
+def new_lane(cluster_name: str) -> Iterator[NewLane]:
+    lanes: list[Lane] = []
+
+    def new(zookeeper: str, session_timeout_s: float) -> Lane:
+        lanes.append(Lane(zookeeper, cluster_name, session_timeout_s))
+        return lanes[-1]
+
+    yield new
+    for lane in lanes:
+        lane.close()
+
+
+@pytest.fixture
+def lane(stack: Stack, new_lane: NewLane) -> Lane:
+    return new_lane(stack.zookeeper, LONG_SESSION_S)
+
+
+def gap_ms(line: dict[str, int], since_ns: int) -> float:
+    return (line["at_ns"] - since_ns) / 1e6
+
+
+# -- who leads
+
+
+def test_the_first_candidate_leads_and_the_others_know_it(lane: Lane) -> None:
+    first, second, third = lane.join_all("n1", "n2", "n3")
+    assert first.until("leader")["master"] == "n1"
+    assert [second.until("candidate")["master"], third.until("candidate")["master"]] == ["n1", "n1"]
+
+
+def test_a_candidacy_says_where_its_process_is_found(lane: Lane) -> None:
+    only = lane.join("n1")
+    with operator(lane.zookeeper) as client:
+        (candidate,) = queue(client, lane.path)
+    assert (candidate.node, candidate.host, candidate.peer_port) == ("n1", "127.0.0.1", only.port)
+
+
+def test_only_the_leader_is_confirmed(lane: Lane) -> None:
+    first, second = lane.join_all("n1", "n2")
+    assert (first.confirm(), second.confirm()) == (True, False)
+
+
+# -- a process that is gone
+
+
+def test_a_killed_leader_is_succeeded_long_before_its_session_ends(lane: Lane) -> None:
+    first, second, third = lane.join_all("n1", "n2", "n3")
+    killed_ns = first.kill()
+    assert gap_ms(second.until("leader"), killed_ns) < 1000 * AT_ONCE_S
+    assert third.wait(lambda line: line.get("master") == "n2")["role"] == "candidate"
+
+
+def test_a_kill_is_noticed_in_milliseconds(lane: Lane, record_property: Callable[[str, object], None]) -> None:
+    candidates = lane.join_all("n1", "n2", "n3")
+    gaps_ms = []
+    for number in range(4, 11):
+        killed_ns = candidates.pop(0).kill()
+        gaps_ms.append(gap_ms(candidates[0].until("leader"), killed_ns))
+        candidates.append(lane.join(f"n{number}"))
+    record_property("gaps_ms", [round(gap, 1) for gap in gaps_ms])
+    assert statistics.median(gaps_ms) < 60
+
+
+def test_the_leader_and_the_next_killed_together_are_both_noticed_at_once(lane: Lane) -> None:
+    first, second, third = lane.join_all("n1", "n2", "n3")
+    second.kill()
+    killed_ns = first.kill()
+    assert gap_ms(third.until("leader"), killed_ns) < 1000 * AT_ONCE_S
+
+
+def test_one_who_waited_behind_a_killed_candidate_succeeds_the_leader(lane: Lane) -> None:
+    first, second, third = lane.join_all("n1", "n2", "n3")
+    second.kill()
+    with operator(lane.zookeeper) as client:
+        eventually(lambda: [candidate.node for candidate in queue(client, lane.path)] == ["n1", "n3"])
+    assert third.roles() == ["candidate"]
+    first.kill()
+    third.until("leader", timeout_s=AT_ONCE_S)
+
+
+def test_a_restarted_process_is_not_held_up_by_its_former_life(lane: Lane) -> None:
+    former = lane.join("n1")
+    port = former.port
+    former.kill()
+    former.process.wait()
+    lane.begin("n1", port).until("leader", timeout_s=LONG_SESSION_S / 2)
+
+
+def test_another_node_on_a_dead_ones_port_is_not_taken_for_it(lane: Lane) -> None:
+    former = lane.join("n1")
+    port = former.port
+    former.kill()
+    former.process.wait()
+    other = lane.begin("n2", port)
+    other.until("candidate")
+    with pytest.raises(AssertionError, match="did not say it"):
+        other.until("leader", timeout_s=AT_ONCE_S)
+
+
+# -- resigning
+
+
+def test_a_terminated_leader_hands_over_and_ends(lane: Lane) -> None:
+    first, second = lane.join_all("n1", "n2")
+    told_ns = first.signal(signal.SIGTERM)
+    assert gap_ms(second.until("leader"), told_ns) < 1000 * AT_ONCE_S
+    assert first.process.wait(timeout=10) == 0
+    assert first.roles() == ["leader", "none"]
+
+
+def test_one_who_resigned_can_stand_again_at_the_end_of_the_queue(lane: Lane) -> None:
+    first, second = lane.join_all("n1", "n2")
+    first.order("resign")
+    second.until("leader")
+    assert first.wait(lambda line: line["event"] == "resigned")["done"] is True
+    first.order("enter")
+    assert first.until("candidate")["master"] == "n2"
+
+
+# -- a process that is paused
+
+
+def test_a_paused_leader_is_succeeded_only_after_its_session(stack: Stack, new_lane: NewLane) -> None:
+    lane = new_lane(stack.zookeeper, SHORT_SESSION_S)
+    first, second = lane.join_all("n1", "n2")
+    paused_ns = first.pause()
+    # ZooKeeper last heard of it up to a third of the session before.
+    assert 1000 * SHORT_SESSION_S / 2 < gap_ms(second.until("leader"), paused_ns) < 1000 * (SHORT_SESSION_S + 1)
+
+
+def test_a_leader_that_slept_too_long_wakes_up_behind_its_successor(
+    stack: Stack, new_lane: NewLane
+) -> None:
+    lane = new_lane(stack.zookeeper, SHORT_SESSION_S)
+    first, second = lane.join_all("n1", "n2")
+    first.pause()
+    second.until("leader")
+    first.resume()
+    assert first.until("candidate")["master"] == "n2"
+    assert first.roles() == ["leader", "none", "candidate"]
+    assert (first.confirm(), second.confirm()) == (False, True)
+
+
+def test_a_pause_shorter_than_the_session_changes_nothing(lane: Lane) -> None:
+    first, second = lane.join_all("n1", "n2")
+    first.pause()
+    third = lane.begin("n3")
+    third.until("candidate")  # which takes longer than to notice a process that is gone
+    first.resume()
+    assert (first.confirm(), first.roles(), second.roles()) == (True, ["leader"], ["candidate"])
+
+
+# -- somebody else's hand in ZooKeeper
+
+
+def test_a_leader_whose_znode_is_deleted_queues_up_again_behind_the_next(lane: Lane) -> None:
+    first, second = lane.join_all("n1", "n2")
+    _delete_znode_of(lane, first)
+    assert second.until("leader")["master"] == "n2"
+    assert first.until("candidate")["master"] == "n2"
+
+
+def test_a_candidate_whose_znode_is_deleted_queues_up_again(lane: Lane) -> None:
+    first, second = lane.join_all("n1", "n2")
+    before = second.until("candidate")["znode"]
+    _delete_znode_of(lane, second)
+    again = second.wait(lambda line: line.get("role") == "candidate" and line["znode"] != before)
+    assert again["znode"].rpartition("-")[2] > before.rpartition("-")[2]
+    assert first.roles() == ["leader"]
+
+
+def test_what_is_no_candidacy_is_not_in_the_queue(lane: Lane) -> None:
+    with operator(lane.zookeeper) as client:
+        client.create(f"{lane.path}/0000000000", b"", makepath=True)
+        lane.join("n1").until("leader")
+
+
+def test_a_candidacy_that_cannot_be_read_is_waited_for_all_the_same(lane: Lane) -> None:
+    with operator(lane.zookeeper) as client:
+        strange = client.create(f"{lane.path}/{'f' * 32}-", b"?", sequence=True, makepath=True)
+        only = lane.begin("n1")
+        assert only.until("candidate")["master"] is None
+        client.delete(strange)
+        only.until("leader", timeout_s=AT_ONCE_S)
+
+
+def _delete_znode_of(lane: Lane, candidate: CandidateProcess) -> None:
+    with operator(lane.zookeeper) as client:
+        name = candidate.wait(lambda line: line.get("znode") is not None)["znode"]
+        client.delete(f"{lane.path}/{name}")
+
+
+# -- ZooKeeper away
+
+
+def test_an_outage_longer_than_the_session_changes_nothing(
+    private_stack: Callable[..., LocalStack], new_lane: NewLane
+) -> None:
+    zookeeper = private_stack(kafka=False)
+    lane = new_lane(zookeeper.zookeeper, SHORT_SESSION_S)
+    candidates = lane.join_all("n1", "n2", "n3")
+    _away_for_longer_than_a_session(zookeeper, candidates)
+    assert [candidate.roles() for candidate in candidates] == [["leader"], ["candidate"], ["candidate"]]
+    assert [candidate.confirm() for candidate in candidates] == [True, False, False]
+
+
+def test_nobody_is_confirmed_while_zookeeper_is_away(
+    private_stack: Callable[..., LocalStack], new_lane: NewLane
+) -> None:
+    zookeeper = private_stack(kafka=False)
+    lane = new_lane(zookeeper.zookeeper, SHORT_SESSION_S)
+    leader = lane.join("n1")
+    zookeeper.zk.stop()
+    assert (leader.confirm(), leader.roles()) == (None, ["leader"])
+
+
+def test_an_outage_costs_no_processor_time(
+    private_stack: Callable[..., LocalStack], new_lane: NewLane
+) -> None:
+    zookeeper = private_stack(kafka=False)
+    lane = new_lane(zookeeper.zookeeper, SHORT_SESSION_S)
+    candidates = lane.join_all("n1", "n2")
+    zookeeper.zk.stop()
+    for candidate in candidates:
+        candidate.until_session("suspended")
+    before_s = [_processor_time_s(candidate) for candidate in candidates]
+    _away_for_longer_than_a_session(zookeeper, candidates)
+    used_s = [_processor_time_s(candidate) - since for candidate, since in zip(candidates, before_s, strict=True)]
+    assert max(used_s) < SHORT_SESSION_S / 5
+
+
+def test_when_every_session_is_lost_the_old_master_leads_again(
+    private_stack: Callable[..., LocalStack], new_lane: NewLane
+) -> None:
+    zookeeper = private_stack(kafka=False)
+    lane = new_lane(zookeeper.zookeeper, SHORT_SESSION_S)
+    first, second, third = lane.join_all("n1", "n2", "n3")
+    _forget_everything(zookeeper)
+    assert first.until("leader", after=_index_of_loss(first))["master"] == "n1"
+    for other in (second, third):
+        other.until("candidate", after=_index_of_loss(other))
+        assert "leader" not in other.roles()
+
+
+def test_when_every_session_is_lost_a_dead_master_is_not_waited_for(
+    private_stack: Callable[..., LocalStack], new_lane: NewLane
+) -> None:
+    zookeeper = private_stack(kafka=False)
+    lane = new_lane(zookeeper.zookeeper, SHORT_SESSION_S)
+    first, second = lane.join_all("n1", "n2")
+    zookeeper.zk.stop()
+    first.kill()
+    _forget_everything(zookeeper)
+    second.until("leader")
+
+
+def test_a_leader_killed_in_an_outage_is_succeeded_right_after_it(
+    private_stack: Callable[..., LocalStack], new_lane: NewLane
+) -> None:
+    zookeeper = private_stack(kafka=False)
+    lane = new_lane(zookeeper.zookeeper, LONG_SESSION_S)
+    first, second = lane.join_all("n1", "n2")
+    zookeeper.zk.stop()
+    second.until_session("suspended")
+    first.kill()
+    zookeeper.zk.start()
+    second.until("leader", timeout_s=LONG_SESSION_S / 2)
+
+
+def test_a_candidate_started_without_zookeeper_joins_when_it_comes(
+    private_stack: Callable[..., LocalStack], new_lane: NewLane
+) -> None:
+    zookeeper = private_stack(kafka=False)
+    zookeeper.zk.stop()
+    only = new_lane(zookeeper.zookeeper, SHORT_SESSION_S).begin("n1")
+    assert only.confirm() is None
+    zookeeper.zk.start()
+    only.until("leader")
+
+
+def _away_for_longer_than_a_session(zookeeper: LocalStack, candidates: list[CandidateProcess]) -> None:
+    zookeeper.zk.stop()
+    seen = [len(candidate.lines) for candidate in candidates]
+    # Each of these refusals takes a second of the outage.
+    assert [candidates[0].confirm() for _ in range(int(SHORT_SESSION_S) + 2)] == [None] * (int(SHORT_SESSION_S) + 2)
+    zookeeper.zk.start()
+    for candidate, after in zip(candidates, seen, strict=True):
+        candidate.until_session("connected", after=after)
+
+
+def _forget_everything(zookeeper: LocalStack) -> None:
+    """ZooKeeper comes back without its data: it knows no session any more."""
+    zookeeper.zk.stop()
+    for file in (zookeeper.zk.data / "version-2").iterdir():
+        file.unlink()
+    zookeeper.zk.start()
+
+
+def _index_of_loss(candidate: CandidateProcess) -> int:
+    return candidate.lines.index(candidate.until_session("lost"))
+
+
+def _processor_time_s(candidate: CandidateProcess) -> float:
+    used = psutil.Process(candidate.process.pid).cpu_times()
+    return used.user + used.system

@@ -1,0 +1,213 @@
+"""Candidacies in this process, on a real ZooKeeper: lost answers, doubled znodes, and what confirm says."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from election.candidacy import Candidacy, Standing
+from election.candidates import Candidate, in_order
+from election.errors import Unavailable
+from election.peer import Peers
+from election.session import Session
+from election.znodes import Znodes
+from tests.integration.election_lane import PATIENCE_S, eventually, operator
+from tests.stacks import Stack
+
+HOST = "127.0.0.1"
+GUID = "a" * 32
+
+
+class Unreliable(Session):
+    """A session that loses the answers to the next `lost` creations: they are carried out."""
+
+    lost = 0
+
+    def create(self, path: str, data: bytes, **options: Any) -> str:
+        created = super().create(path, data, **options)
+        if self.lost:
+            self.lost -= 1
+            raise Unavailable("the answer was lost")
+        return created
+
+
+class Node:
+    """A candidate with its session, and all its standings."""
+
+    def __init__(self, zookeeper: str, path: str, name: str) -> None:
+        self.standings: queue.SimpleQueue[Standing] = queue.SimpleQueue()
+        self.session = Unreliable({"hosts": zookeeper}, 10)
+        self.peers = Peers(name, HOST, 0)
+        self.candidacy = Candidacy(
+            self.session, path, self.peers, node=name, host=HOST, on_change=self.standings.put
+        )
+        self.session.start()
+        self.candidacy.start()
+        self.session.wait_connected(PATIENCE_S)
+
+    def until(self, role: str) -> Standing:
+        while (standing := self.standings.get(timeout=PATIENCE_S)).role != role:
+            pass
+        return standing
+
+    def close(self) -> None:
+        self.candidacy.resign()
+        self.candidacy.stop()
+        self.candidacy.join()
+        self.session.stop()
+
+
+NewNode = Callable[[str], Node]
+
+
+@pytest.fixture
+def path(cluster_name: str) -> str:
+    return Znodes(cluster_name).candidates(0)
+
+
+@pytest.fixture
+def new_node(stack: Stack, path: str) -> Iterator[NewNode]:
+    nodes: list[Node] = []
+
+    def new(name: str) -> Node:
+        nodes.append(Node(stack.zookeeper, path, name))
+        return nodes[-1]
+
+    yield new
+    for node in nodes:
+        node.close()
+
+
+def fixed_guids(monkeypatch: pytest.MonkeyPatch, *guids: str) -> None:
+    """Let the next candidacies have these GUIDs."""
+    left = list(guids)
+    monkeypatch.setattr("election.candidacy.new_guid", lambda: left.pop(0))
+
+
+def test_one_who_has_not_entered_is_not_in_the_queue(new_node: NewNode, path: str) -> None:
+    node = new_node("n1")
+    assert node.candidacy.confirm(PATIENCE_S) is False
+    assert node.session.exists(path) is None
+    assert node.candidacy.standing.role == "none"
+
+
+def test_a_standing_says_what_and_since_when(new_node: NewNode, path: str) -> None:
+    node = new_node("n1")
+    before_ms = node.candidacy.standing.since_ms
+    node.candidacy.enter()
+    standing = node.until("leader")
+    assert node.session.children(path) == [standing.znode]
+    assert (standing.master, node.candidacy.standing) == ("n1", standing)
+    assert standing.since_ms >= before_ms
+
+
+def test_a_candidacy_whose_creation_was_not_answered_is_found_again(new_node: NewNode, path: str) -> None:
+    node = new_node("n1")
+    node.session.lost = 1
+    node.candidacy.enter()
+    standing = node.until("leader")
+    assert node.session.children(path) == [standing.znode]
+
+
+def test_a_candidacy_made_twice_keeps_its_lower_znode(
+    new_node: NewNode, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fixed_guids(monkeypatch, GUID)
+    node = new_node("n1")
+    twice = [_premade(node.session, path, GUID) for _ in range(2)]
+    node.candidacy.enter()  # and makes a third
+    assert node.until("leader").znode == twice[0]
+    eventually(lambda: node.session.children(path) == [twice[0]])
+
+
+def test_a_znode_that_ends_with_an_earlier_session_is_not_stood_on(
+    stack: Stack, new_node: NewNode, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fixed_guids(monkeypatch, GUID, "b" * 32)
+    earlier = Session({"hosts": stack.zookeeper}, 10)
+    earlier.start()
+    earlier.wait_connected(PATIENCE_S)
+    of_earlier = _premade(earlier, path, GUID)
+    node = new_node("n1")
+    node.candidacy.enter()
+    assert str(node.until("leader").znode).startswith("b" * 32)
+    assert earlier.exists(f"{path}/{of_earlier}") is None
+    earlier.stop()
+
+
+def test_confirm_says_no_as_soon_as_the_znode_is_gone(stack: Stack, new_node: NewNode, path: str) -> None:
+    node, other = new_node("n1"), new_node("n2")
+    node.candidacy.enter()
+    standing = node.until("leader")
+    other.candidacy.enter()
+    other.until("candidate")
+    with operator(stack.zookeeper) as client:
+        client.delete(f"{path}/{standing.znode}")
+        assert node.candidacy.confirm(PATIENCE_S) is False
+
+
+def test_confirm_does_not_wait_longer_than_it_was_told(new_node: NewNode) -> None:
+    node = new_node("n1")
+    node.candidacy.enter()
+    node.until("leader")
+    with pytest.raises(Unavailable):
+        node.candidacy.confirm(0)
+
+
+def test_confirm_is_answered_to_several_threads_at_once(new_node: NewNode) -> None:
+    node = new_node("n1")
+    node.candidacy.enter()
+    node.until("leader")
+    answers: queue.SimpleQueue[bool] = queue.SimpleQueue()
+    threads = [
+        threading.Thread(target=lambda: answers.put(node.candidacy.confirm(PATIENCE_S))) for _ in range(8)
+    ]
+    for thread in threads:
+        thread.start()
+    assert [answers.get(timeout=PATIENCE_S) for _ in threads] == [True] * 8
+
+
+def test_resigning_removes_the_znode_before_it_returns(new_node: NewNode, path: str) -> None:
+    node = new_node("n1")
+    node.candidacy.enter()
+    node.until("leader")
+    assert node.candidacy.resign(PATIENCE_S) is True
+    assert (node.session.children(path), node.candidacy.standing.role) == ([], "none")
+
+
+def test_resigning_right_after_entering_leaves_nothing_behind(new_node: NewNode, path: str) -> None:
+    node = new_node("n1")
+    for _ in range(20):
+        node.candidacy.enter()
+        assert node.candidacy.resign(PATIENCE_S) is True
+    assert (node.session.exists(path) is None or node.session.children(path) == [], node.candidacy.standing.role) == (
+        True,
+        "none",
+    )
+
+
+def test_a_candidacy_that_breaks_down_does_not_stay_in_the_queue(
+    stack: Stack, new_node: NewNode, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    crashes: queue.SimpleQueue[str] = queue.SimpleQueue()
+    monkeypatch.setattr(threading, "excepthook", lambda crash: crashes.put(str(crash.exc_value)))
+
+    def break_down(standing: Standing) -> None:
+        raise RuntimeError(f"as {standing.role}")
+
+    node = new_node("n1")
+    node.candidacy._on_change = break_down
+    node.candidacy.enter()
+    assert crashes.get(timeout=PATIENCE_S) == "as leader"
+    with operator(stack.zookeeper) as client:
+        eventually(lambda: in_order(client.get_children(path)) == [])
+
+
+def _premade(session: Session, path: str, guid: str) -> str:
+    """A znode as a candidacy's creation leaves it; its name."""
+    data = Candidate("n1", HOST, 1, 1).encode()
+    return session.create(f"{path}/{guid}-", data, ephemeral=True, sequence=True).rpartition("/")[2]

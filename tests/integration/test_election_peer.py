@@ -1,0 +1,251 @@
+"""What the end of a connection proves, and what it does not. Real sockets; the peer is a socket of the test's."""
+
+from __future__ import annotations
+
+import queue
+import socket
+from collections.abc import Iterator
+from contextlib import suppress
+
+import pytest
+
+from election.errors import PortTaken
+from election.peer import Peer, Peers
+from tests.integration.election_lane import eventually
+
+HOST = "127.0.0.1"
+GUID, OTHER_GUID = "a" * 32, "b" * 32
+NAME = f"{GUID}-0000000001"
+VERDICT_S = 5.0
+# No verdict comes of what takes a few milliseconds to come to one.
+NO_VERDICT_S = 0.5
+
+
+class ScriptedPeer:
+    """A peer port that does what the test says."""
+
+    def __init__(self, port: int = 0) -> None:
+        self.listener = socket.create_server((HOST, port))
+        self.listener.settimeout(VERDICT_S)
+        self.port: int = self.listener.getsockname()[1]
+        self.visitor: socket.socket | None = None
+
+    def greet(self, node: str = "n1", guid: str = GUID) -> None:
+        self.accept()
+        self.say(f"delayline-peer/1 {node} {guid}\n".encode())
+
+    def accept(self) -> None:
+        self.visitor, _ = self.listener.accept()
+
+    def say(self, data: bytes) -> None:
+        assert self.visitor is not None
+        self.visitor.sendall(data)
+
+    def drop(self) -> None:
+        assert self.visitor is not None
+        self.visitor.close()
+
+    def die(self) -> None:
+        self.listener.close()
+        if self.visitor is not None:
+            self.visitor.close()
+
+
+class Watcher:
+    """Real Peers that follow one candidacy, and their verdicts."""
+
+    def __init__(self) -> None:
+        self.verdicts: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self.peers = Peers("n2", HOST, 0)
+        self.peers.start(self.verdicts.put)
+
+    def follow(self, port: int) -> None:
+        self.peers.follow({NAME: Peer("n1", GUID, HOST, port)})
+
+    def until_greeted(self) -> None:
+        eventually(lambda: self.peers.has_greeted(NAME))
+
+    def finds_it_gone(self) -> bool:
+        with suppress(queue.Empty):
+            return self.verdicts.get(timeout=VERDICT_S) == NAME
+        return False
+
+    def finds_nothing(self) -> bool:
+        with suppress(queue.Empty):
+            self.verdicts.get(timeout=NO_VERDICT_S)
+            return False
+        return True
+
+
+@pytest.fixture
+def watcher() -> Iterator[Watcher]:
+    watching = Watcher()
+    yield watching
+    watching.peers.stop()
+    watching.peers.join()
+
+
+@pytest.fixture
+def peer() -> Iterator[ScriptedPeer]:
+    scripted = ScriptedPeer()
+    yield scripted
+    scripted.die()
+
+
+@pytest.fixture
+def greeted(watcher: Watcher, peer: ScriptedPeer) -> ScriptedPeer:
+    watcher.follow(peer.port)
+    peer.greet()
+    watcher.until_greeted()
+    return peer
+
+
+def test_a_connection_that_ends_with_a_refused_reconnect_proves_the_end(
+    watcher: Watcher, greeted: ScriptedPeer
+) -> None:
+    greeted.die()
+    assert watcher.finds_it_gone()
+
+
+def test_the_same_node_with_another_candidacy_proves_the_end(
+    watcher: Watcher, greeted: ScriptedPeer
+) -> None:
+    greeted.drop()
+    greeted.greet(guid=OTHER_GUID)
+    assert watcher.finds_it_gone()
+
+
+def test_the_same_node_without_a_candidacy_proves_the_end(watcher: Watcher, greeted: ScriptedPeer) -> None:
+    greeted.drop()
+    greeted.greet(guid="-")
+    assert watcher.finds_it_gone()
+
+
+def test_the_same_node_with_another_candidacy_proves_the_end_at_first_sight(
+    watcher: Watcher, peer: ScriptedPeer
+) -> None:
+    watcher.follow(peer.port)
+    peer.greet(guid=OTHER_GUID)
+    assert watcher.finds_it_gone()
+
+
+def test_the_end_is_told_once(watcher: Watcher, greeted: ScriptedPeer) -> None:
+    greeted.die()
+    watcher.finds_it_gone()
+    assert watcher.finds_nothing()
+
+
+def test_a_connection_that_ends_with_an_answered_reconnect_proves_nothing(
+    watcher: Watcher, greeted: ScriptedPeer
+) -> None:
+    greeted.drop()
+    greeted.greet()
+    assert watcher.finds_nothing()
+    watcher.until_greeted()
+
+
+def test_a_reconnect_without_a_greeting_proves_nothing(watcher: Watcher, greeted: ScriptedPeer) -> None:
+    # As a stopped process: the kernel accepts for it.
+    greeted.drop()
+    assert watcher.finds_nothing()
+    assert not watcher.peers.has_greeted(NAME)
+
+
+def test_a_process_killed_while_it_was_stopped_is_found_gone(
+    watcher: Watcher, greeted: ScriptedPeer
+) -> None:
+    greeted.drop()
+    greeted.accept()  # without a greeting
+    greeted.die()
+    assert watcher.finds_it_gone()
+
+
+def test_a_refusal_by_an_address_that_never_greeted_proves_nothing(
+    watcher: Watcher, peer: ScriptedPeer
+) -> None:
+    peer.die()
+    watcher.follow(peer.port)
+    assert watcher.finds_nothing()
+
+
+def test_an_address_that_refused_at_first_is_tried_until_it_answers(watcher: Watcher, peer: ScriptedPeer) -> None:
+    peer.die()
+    watcher.follow(peer.port)
+    assert watcher.finds_nothing()
+    late = ScriptedPeer(peer.port)
+    late.greet()
+    watcher.until_greeted()
+    late.die()
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        f"delayline-peer/1 n9 {OTHER_GUID}\n".encode(),
+        b"HTTP/1.1 400 Bad Request\r\n\r\n",
+        b"\n",
+        b"\xff" * 600,
+        b"x" * 10_000,
+    ],
+)
+def test_an_answer_from_somebody_else_proves_nothing(
+    watcher: Watcher, greeted: ScriptedPeer, answer: bytes
+) -> None:
+    greeted.drop()
+    greeted.accept()
+    greeted.say(answer)
+    assert watcher.finds_nothing()
+
+
+def test_a_greeting_in_pieces_is_understood(watcher: Watcher, peer: ScriptedPeer) -> None:
+    watcher.follow(peer.port)
+    peer.accept()
+    for piece in (b"delayline-", b"peer/1 n1 ", GUID.encode(), b"\n"):
+        peer.say(piece)
+    watcher.until_greeted()
+
+
+def test_one_who_is_no_longer_followed_is_let_go_without_a_verdict(
+    watcher: Watcher, greeted: ScriptedPeer
+) -> None:
+    watcher.peers.follow({})
+    assert greeted.visitor is not None
+    greeted.visitor.settimeout(VERDICT_S)
+    assert greeted.visitor.recv(1) == b""
+    greeted.die()
+    assert watcher.finds_nothing()
+
+
+def test_peers_greet_with_the_candidacy_they_have_now(watcher: Watcher) -> None:
+    greetings = []
+    for guid in (GUID, None):
+        watcher.peers.introduce(guid)
+        with socket.create_connection((HOST, watcher.peers.port), timeout=VERDICT_S) as visitor:
+            greetings.append(visitor.makefile().readline())
+    assert greetings == [f"delayline-peer/1 n2 {GUID}\n", "delayline-peer/1 n2 -\n"]
+
+
+def test_peers_find_each_other(watcher: Watcher) -> None:
+    other = Peers("n1", HOST, 0)
+    other.introduce(GUID)
+    other.start(lambda _: None)
+    watcher.follow(other.port)
+    watcher.until_greeted()
+    other.stop()
+    other.join()
+    assert watcher.finds_it_gone()
+
+
+def test_a_crowd_of_visitors_is_bounded_and_the_newest_are_greeted(watcher: Watcher) -> None:
+    crowd = [socket.create_connection((HOST, watcher.peers.port), timeout=VERDICT_S) for _ in range(300)]
+    try:
+        assert crowd[-1].makefile().readline().startswith("delayline-peer/1 n2")
+        assert len(watcher.peers._visitors) <= 128
+    finally:
+        for visitor in crowd:
+            visitor.close()
+
+
+def test_a_taken_port_is_named(watcher: Watcher) -> None:
+    with pytest.raises(PortTaken, match=f"peer port {watcher.peers.port} at 127.0.0.1"):
+        Peers("n3", HOST, watcher.peers.port)

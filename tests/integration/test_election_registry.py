@@ -1,0 +1,210 @@
+"""The cluster's shared znodes on a real ZooKeeper."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from delayline.settings import ClusterSettings
+from election.candidates import Candidate
+from election.errors import SettingsDiffer, Superseded, Unavailable, ZnodeMissing
+from election.registry import CheckpointMirror, Registry
+from election.session import Session
+from election.znodes import Znodes
+from tests.integration.election_lane import PATIENCE_S
+from tests.stacks import Stack
+
+
+class AnswerLost(Session):
+    """A session that loses the answers to writes while `losing`: they are carried out."""
+
+    losing = False
+
+    def create(self, path: str, data: bytes, **options: Any) -> str:
+        return self._lose(super().create(path, data, **options))
+
+    def write(self, path: str, data: bytes, version: int, **options: Any) -> Any:
+        return self._lose(super().write(path, data, version, **options))
+
+    def _lose(self, answer: Any) -> Any:
+        if self.losing:
+            raise Unavailable("the answer was lost")
+        return answer
+
+
+@pytest.fixture
+def session(stack: Stack) -> Iterator[AnswerLost]:
+    it = AnswerLost({"hosts": stack.zookeeper}, 10)
+    it.start()
+    it.wait_connected(PATIENCE_S)
+    yield it
+    it.stop()
+
+
+@pytest.fixture
+def znodes(cluster_name: str) -> Znodes:
+    return Znodes(cluster_name)
+
+
+@pytest.fixture
+def registry(session: Session, znodes: Znodes) -> Registry:
+    return Registry(session, znodes)
+
+
+# -- settings
+
+
+def test_settings_are_read_as_they_were_written(registry: Registry) -> None:
+    settings = ClusterSettings(cluster="orders", partitions=8, lanes=2, targets=("orders-*",))
+    assert registry.create_settings(settings) is True
+    assert registry.settings() == settings
+
+
+def test_the_same_settings_can_be_created_again(registry: Registry) -> None:
+    registry.create_settings(ClusterSettings())
+    assert registry.create_settings(ClusterSettings()) is False
+
+
+def test_other_settings_are_refused_and_each_difference_is_named(registry: Registry) -> None:
+    registry.create_settings(ClusterSettings())
+    with pytest.raises(SettingsDiffer, match=r"partitions is 4 there, 8 here; lanes is 1 there, 2 here; they"):
+        registry.create_settings(ClusterSettings(partitions=8, lanes=2))
+    assert registry.settings() == ClusterSettings()
+
+
+def test_a_cluster_that_was_never_created_is_told_how(registry: Registry) -> None:
+    with pytest.raises(ZnodeMissing, match="delayline topics create"):
+        registry.settings()
+
+
+# -- members and candidates
+
+
+def test_a_member_shows_its_last_status(registry: Registry) -> None:
+    registry.publish_member("n1", b'{"state":"starting"}')
+    registry.publish_member("n1", b'{"state":"master"}')
+    registry.publish_member("n2", b'{"state":"follower"}')
+    assert registry.members() == {"n1": b'{"state":"master"}', "n2": b'{"state":"follower"}'}
+
+
+def test_a_member_is_gone_with_its_session(stack: Stack, registry: Registry, znodes: Znodes) -> None:
+    other = Session({"hosts": stack.zookeeper}, 10)
+    other.start()
+    other.wait_connected(PATIENCE_S)
+    Registry(other, znodes).publish_member("n1", b"{}")
+    assert list(registry.members()) == ["n1"]
+    other.stop()
+    assert registry.members() == {}
+
+
+def test_a_member_that_came_back_owns_its_znode_itself(
+    stack: Stack, session: Session, registry: Registry, znodes: Znodes
+) -> None:
+    former = Session({"hosts": stack.zookeeper}, 10)
+    former.start()
+    former.wait_connected(PATIENCE_S)
+    Registry(former, znodes).publish_member("n1", b"1")
+    registry.publish_member("n1", b"2")
+    former.stop()
+    assert registry.members() == {"n1": b"2"}
+
+
+def test_a_cluster_without_nodes_has_no_members_and_no_candidates(registry: Registry) -> None:
+    assert (registry.members(), registry.candidates(0)) == ({}, {})
+
+
+def test_the_candidates_of_a_lane_are_told_master_first(
+    session: Session, registry: Registry, znodes: Znodes
+) -> None:
+    for node, guid in (("n1", "f" * 32), ("n2", "a" * 32)):
+        candidate = Candidate(node, "127.0.0.1", 17400, 1)
+        session.create(f"{znodes.candidates(1)}/{guid}-", candidate.encode(), ephemeral=True, sequence=True)
+    assert [candidate.node for candidate in registry.candidates(1).values()] == ["n1", "n2"]
+    assert registry.candidates(0) == {}
+
+
+# -- the checkpoint's mirror
+
+
+def checkpoint(epoch: int, position: tuple[int, int, int] | None, **more: Any) -> bytes:
+    return json.dumps({"format": 1, "epoch": epoch, "position": position, **more}).encode()
+
+
+@pytest.fixture
+def mirror(registry: Registry) -> CheckpointMirror:
+    return registry.mirror(0)
+
+
+def test_a_mirror_that_was_never_written_is_empty(mirror: CheckpointMirror) -> None:
+    assert mirror.read() is None
+
+
+def test_a_mirror_holds_the_last_checkpoint_byte_for_byte(mirror: CheckpointMirror) -> None:
+    for written in (
+        checkpoint(1, None, node="n1"),
+        checkpoint(1, (5, 0, 3), node="n1"),
+        checkpoint(1, (5, 0, 3), at_ms=7),
+        checkpoint(1, (5, 1, 0)),
+        checkpoint(2, (4, 0, 0)),
+    ):
+        mirror.write(written)
+        assert mirror.read() == written
+
+
+@pytest.mark.parametrize(
+    "earlier", [checkpoint(2, (9, 9, 9)), checkpoint(3, (4, 9, 9)), checkpoint(3, None)], ids=["epoch", "position", "none"]
+)
+def test_a_mirror_never_goes_back(registry: Registry, mirror: CheckpointMirror, earlier: bytes) -> None:
+    standing = checkpoint(3, (5, 0, 0))
+    mirror.write(standing)
+    for writer in (mirror, registry.mirror(0)):
+        with pytest.raises(Superseded, match="another node has become master"):
+            writer.write(earlier)
+    assert mirror.read() == standing
+
+
+def test_a_master_that_was_succeeded_cannot_take_the_mirror_back(
+    registry: Registry, mirror: CheckpointMirror
+) -> None:
+    mirror.write(checkpoint(1, (5, 0, 0)))
+    successor = registry.mirror(0)
+    successor.write(checkpoint(2, (5, 0, 0)))
+    with pytest.raises(Superseded):
+        mirror.write(checkpoint(1, (6, 0, 0)))
+    successor.write(checkpoint(2, (6, 0, 0)))
+    assert mirror.read() == checkpoint(2, (6, 0, 0))
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_a_write_whose_answer_was_lost_does_not_stop_the_next(
+    session: AnswerLost, mirror: CheckpointMirror, first: bool
+) -> None:
+    if not first:
+        mirror.write(checkpoint(1, (1, 0, 0)))
+    session.losing = True
+    with pytest.raises(Unavailable):
+        mirror.write(checkpoint(1, (2, 0, 0)))
+    session.losing = False
+    mirror.write(checkpoint(1, (3, 0, 0)))
+    assert mirror.read() == checkpoint(1, (3, 0, 0))
+
+
+def test_a_mirror_deleted_by_somebody_is_made_again(
+    session: Session, mirror: CheckpointMirror, znodes: Znodes
+) -> None:
+    mirror.write(checkpoint(1, (1, 0, 0)))
+    session.delete(znodes.checkpoint(0))
+    mirror.write(checkpoint(1, (2, 0, 0)))
+    assert mirror.read() == checkpoint(1, (2, 0, 0))
+
+
+def test_what_is_no_checkpoint_is_not_written_over(
+    session: Session, mirror: CheckpointMirror, znodes: Znodes
+) -> None:
+    session.create(znodes.checkpoint(0), b"precious")
+    with pytest.raises(ValueError, match=f"{znodes.checkpoint(0)} is no checkpoint"):
+        mirror.write(checkpoint(1, None))
+    assert mirror.read() == b"precious"

@@ -1,0 +1,82 @@
+"""What the simulated ports know of the process that they belong to, and of its world."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Protocol
+
+from delayline.names import ClusterNames
+from tests.simulation.coordinator import TransactionalId
+from tests.simulation.log import Topics
+from tests.simulation.setup import Setup
+
+
+class Killed(BaseException):
+    """The process has died while the call was under way. Not an `Exception`: nothing may handle it."""
+
+
+class Violation(Exception):
+    """An invariant does not hold."""
+
+    def __init__(self, invariant: str, detail: str) -> None:
+        super().__init__(f"{invariant}: {detail}")
+        self.invariant = invariant
+
+
+class World(Protocol):
+    """All that is shared: Kafka, ZooKeeper, time and chance."""
+
+    setup: Setup
+    rng: random.Random
+    now_ms: int  # true time
+    names: ClusterNames
+    topics: Topics
+    target_topics: frozenset[str]
+    coordinator: tuple[TransactionalId, TransactionalId]
+
+    def after(self, delay_ms: int, action: Callable[[], None]) -> None:
+        """Does something later."""
+
+    def network_delay_ms(self) -> int:
+        """How long a request or an answer takes."""
+
+    def broker_ms(self, partition: int) -> int:
+        """The clock of the broker that leads a partition of the buffer."""
+
+    def next_transaction(self) -> int:
+        """A number for a new transaction."""
+
+    def note(self, *what: object) -> None:
+        """Adds to the trace."""
+
+    def interleave(self, host: Host) -> None:
+        """Lets others act, now and then."""
+
+    def struck(self, host: Host, fault: str) -> None:
+        """Counts a fault that has struck, by the step at which it did."""
+
+
+class Host(Protocol):
+    """A process."""
+
+    name: str
+    world: World
+    dead: bool
+    paused: bool
+
+    @property
+    def where(self) -> str:
+        """The step at which its delivery core stands."""
+
+    def wake(self) -> None:
+        """Wakes the delivery core, should it wait."""
+
+    def meanwhile(self) -> None:
+        """A call to Kafka or ZooKeeper takes its time: others act. Raises `Killed` if the process dies."""
+
+    def fails(self, fault: str) -> bool:
+        """Whether a fault of that kind waits for such a call; it strikes once."""
+
+    def commit_fault(self) -> str | None:
+        """The kind of fault that waits for a commit; it strikes once."""

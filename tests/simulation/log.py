@@ -1,0 +1,149 @@
+"""Kafka's log as the simulation has it: partitions, transactions, markers, the last stable offset.
+
+What is kept of Kafka: a record is appended whether its transaction will commit or not; a marker takes an
+offset in every partition of its transaction; a transaction's markers are written one after the other, so
+its records become visible in one partition before they do in another; a read_committed reader sees nothing
+at or above the first offset of a transaction whose marker is not there yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import Enum
+from typing import NamedTuple
+
+from delayline.wire import Header
+from store.arrivals import Arrival
+from tests.simulation.requests import Request
+
+
+class Record(NamedTuple):
+    """A record of a topic, as the parser reads it."""
+
+    partition: int
+    offset: int
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+    headers: list[Header]
+
+
+class Fate(Enum):
+    """What has been decided of a transaction."""
+
+    OPEN = "open"
+    COMMIT = "commit"
+    ABORT = "abort"
+
+
+class Transaction:
+    """One transaction: of the service (`lane`) or of some application."""
+
+    def __init__(self, number: int, *, lane: bool) -> None:
+        self.number = number
+        self.lane = lane
+        self.fate = Fate.OPEN
+        self.unmarked: list[Partition] = []  # partitions of it without its marker, in order of first use
+
+    def decide(self, fate: Fate) -> None:
+        """Decides its fate; nothing can change it from then on."""
+        assert self.fate is Fate.OPEN, "a transaction is decided once"
+        self.fate = fate
+
+    def mark_next(self) -> None:
+        """Writes the marker of one partition."""
+        if self.unmarked:
+            self.unmarked.pop(0).mark(self)
+
+    def mark_all(self) -> None:
+        """Writes the markers that are missing."""
+        while self.unmarked:
+            self.mark_next()
+
+
+class Entry:
+    """What stands at one offset; without a record it is a marker."""
+
+    __slots__ = ("arrival", "record", "request", "transaction")
+
+    def __init__(
+        self, record: Record | None, transaction: Transaction | None, request: Request | None
+    ) -> None:
+        self.record = record
+        self.transaction = transaction
+        self.request = request  # what the user meant; None: not a user's
+        self.arrival: Arrival | None = None  # parsed once, since every node would parse it alike
+
+
+class Partition:
+    """One partition of a topic."""
+
+    def __init__(self, topic: str, number: int) -> None:
+        self.topic = topic
+        self.number = number
+        self.entries: list[Entry] = []
+        self._open: dict[Transaction, int] = {}
+
+    @property
+    def end(self) -> int:
+        """The high watermark."""
+        return len(self.entries)
+
+    @property
+    def stable_end(self) -> int:
+        """The last stable offset."""
+        return min(self._open.values()) if self._open else len(self.entries)
+
+    def append(
+        self,
+        timestamp_ms: int,
+        key: bytes | None,
+        value: bytes | None,
+        headers: list[Header],
+        transaction: Transaction | None = None,
+        request: Request | None = None,
+    ) -> int:
+        """Appends a record; returns its offset."""
+        offset = len(self.entries)
+        record = Record(self.number, offset, timestamp_ms, key, value, headers)
+        self.entries.append(Entry(record, transaction, request))
+        if transaction is not None and transaction not in self._open:
+            self._open[transaction] = offset
+            transaction.unmarked.append(self)
+        return offset
+
+    def mark(self, transaction: Transaction) -> None:
+        """Appends the transaction's marker."""
+        del self._open[transaction]
+        self.entries.append(Entry(None, transaction, None))
+
+    def committed(self, begin: int, end: int) -> Iterator[Entry]:
+        """What a read_committed reader gets of [begin, end); `end` must not be above the stable end."""
+        for entry in self.entries[begin:end]:
+            if entry.record is None:
+                continue
+            if entry.transaction is None or entry.transaction.fate is Fate.COMMIT:
+                yield entry
+
+    def last_committed(self) -> Entry | None:
+        """The last record that a read_committed reader sees."""
+        for offset in range(self.stable_end - 1, -1, -1):
+            for entry in self.committed(offset, offset + 1):
+                return entry
+        return None
+
+
+class Topics:
+    """All topics. Partitions of a topic that does not exist cannot be reached."""
+
+    def __init__(self, partitions: dict[str, int]) -> None:
+        self._topics = {
+            topic: [Partition(topic, number) for number in range(count)]
+            for topic, count in partitions.items()
+        }
+
+    def __contains__(self, topic: str) -> bool:
+        return topic in self._topics
+
+    def __getitem__(self, topic: str) -> list[Partition]:
+        return self._topics[topic]

@@ -1,0 +1,266 @@
+"""One node's process: the real view and delivery core, and what drives them.
+
+In a node these are threads (node/ingest.py, node/lane.py, node/housekeeping.py); here each is a task that
+the scheduler runs one turn of. A process dies as a whole; the next one of its node has the store alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Final
+
+from delayline import wire
+from node.delivery import Config, Delivery, Ended, Step, Wait
+from node.ports import Doubtful
+from store.arrivals import Arrival, arrival
+from store.checkpoint import Checkpoint, Vector
+from store.keys import Key
+from store.view import View
+from tests.simulation.host import Killed, World
+from tests.simulation.log import Entry
+from tests.simulation.outbox import SimulatedOutbox
+from tests.simulation.setup import LANE
+from tests.simulation.stores import CrashableStore
+from tests.simulation.zookeeper import Ensemble, SimulatedLeadership
+
+MOST_EXPIRED: Final = 20
+MOST_UNFLUSHED: Final = 60
+BATCHES: Final = (1, 3, 10, 60)
+
+
+class Process:
+    """Implements `Host` and `Candidate`, and the ports `Log`, `Targets` and `Clock`."""
+
+    def __init__(
+        self, name: str, world: World, ensemble: Ensemble, store: CrashableStore, skew_ms: int
+    ) -> None:
+        self.name = name
+        self.world = world
+        self.store = store
+        self.skew_ms = skew_ms
+        self.dead = False
+        self.paused = False
+        self.cut_off = False
+        self.resign_asked = False
+        self.role = "none"
+        self.ingest_stalled = False
+        self.follower_stalled = False
+        self.armed: list[str] = []
+        self.in_call = False
+        self.last_reading_ms = 0
+        self.newest_ms = 0
+        setup = world.setup
+        self._ensemble = ensemble
+        self._buffer = world.topics[setup.names.buffer]
+        self._checkpoints = world.topics[setup.names.checkpoint][LANE]
+        self.view = View(store, setup.partitions, setup.replay_window_ms)
+        self._fetched: Vector = self.view.reached().ingested
+        self._ends_untold: Vector = {}
+        self._followed = max(0, self._checkpoints.stable_end - world.rng.randint(1, 30))
+        self._leadership = SimulatedLeadership(self, ensemble)
+        self.mastership: Generator[Step | Wait, None, Ended] | None = None
+        self._at: Step | Wait | None = None
+        self._woken = False
+        self._expired: list[tuple[Key, str]] = []
+        self._log_ends: Vector | None = None
+        world.after(world.rng.randint(0, 100), lambda: ensemble.enter(self))
+
+    # ------------------------------------------------------------------ Host
+
+    @property
+    def where(self) -> str:
+        """See the protocol."""
+        if self.mastership is None:
+            return "following"
+        return "waiting" if isinstance(self._at, Wait) else str(self._at or "elected")
+
+    def wake(self) -> None:
+        """See the protocol."""
+        self._woken = True
+
+    def meanwhile(self) -> None:
+        """See the protocol."""
+        self.world.interleave(self)
+        if self.dead:
+            raise Killed
+
+    def fails(self, fault: str) -> bool:
+        """See the protocol."""
+        if fault not in self.armed:
+            return False
+        self.armed.remove(fault)
+        self.world.struck(self, fault)
+        return True
+
+    def commit_fault(self) -> str | None:
+        """See the protocol."""
+        for fault in self.armed:
+            if fault.startswith("commit-"):
+                self.armed.remove(fault)
+                self.world.struck(self, fault)
+                return fault
+        return None
+
+    def kill(self) -> None:
+        """Ends the process, wherever it is."""
+        self.dead = True
+        if self.mastership is not None and not self.in_call:
+            self.mastership.close()
+
+    # ------------------------------------------------------------------ Clock, Targets, Log
+
+    def now_ms(self) -> int:
+        """See the port `Clock`."""
+        self.last_reading_ms = self.world.now_ms + self.skew_ms
+        return self.last_reading_ms
+
+    def learn(self, topics: set[str]) -> None:
+        """See the port `Targets`."""
+        self.meanwhile()
+        if self.fails("learn-fails"):
+            raise Doubtful("the brokers do not answer")
+
+    def problem(self, topic: str, partition: int, size_bytes: int) -> tuple[str, str] | None:
+        """See the port `Targets`."""
+        if topic not in self.world.topics:
+            return "target-missing", f"{topic} does not exist"
+        if partition >= len(self.world.topics[topic]):
+            return "target-partition", f"{topic} has no partition {partition}"
+        return None
+
+    def last_checkpoint(self) -> Checkpoint | None:
+        """See the port `Log`."""
+        self.meanwhile()
+        if self.fails("read-fails"):
+            raise Doubtful("the brokers do not answer")
+        last = self._checkpoints.last_committed()
+        self.meanwhile()
+        return None if last is None else _checkpoint(last)
+
+    def stable_ends(self) -> Vector:
+        """See the port `Log`."""
+        self.meanwhile()
+        if self.fails("read-fails"):
+            raise Doubtful("the brokers do not answer")
+        return {number: self._buffer[number].stable_end for number in self.world.setup.partitions}
+
+    # ------------------------------------------------------------------ tasks
+
+    def ingest(self) -> bool:
+        """Reads some of the buffer into the view. False if there was nothing."""
+        if self.ingest_stalled:
+            return False
+        rng = self.world.rng
+        arrivals: list[Arrival] = []
+        positions, self._ends_untold = self._ends_untold, {}
+        for number in self.world.setup.partitions:
+            partition = self._buffer[number]
+            begin, end = self._fetched[number], partition.stable_end
+            if begin >= end:
+                continue
+            stop = min(end, begin + rng.choice(BATCHES))
+            arrivals += [self._arrival(entry) for entry in partition.committed(begin, stop)]
+            self._fetched[number] = stop
+            if arrivals and arrivals[-1].partition == number:
+                positions[number] = arrivals[-1].offset + 1
+            if stop == end:
+                told = rng.random() < self.world.setup.profile.end_of_partition
+                (positions if told else self._ends_untold)[number] = end
+        if not arrivals and not positions:
+            return bool(self._ends_untold)
+        for one in arrivals:
+            self.newest_ms = max(self.newest_ms, one.timestamp_ms)
+        if self.view.apply(arrivals, positions):
+            self.wake()
+        return True
+
+    def _arrival(self, entry: Entry) -> Arrival:
+        if entry.arrival is None:
+            assert entry.record is not None, "markers are not read"
+            setup = self.world.setup
+            parsed = wire.parse(entry.record, setup.settings, setup.names)
+            entry.arrival = arrival(entry.record, parsed)
+        return entry.arrival
+
+    def follow(self) -> bool:
+        """Reads on in the checkpoint topic, as far as chance will have it, and aligns to the last one."""
+        end = self._checkpoints.stable_end
+        if self.mastership is not None or self.follower_stalled or self._followed >= end:
+            return False
+        begin, self._followed = self._followed, self.world.rng.randint(self._followed + 1, end)
+        latest = None
+        for latest in self._checkpoints.committed(begin, self._followed):
+            pass
+        if latest is not None:
+            checkpoint, aligned = _checkpoint(latest), self.view.checkpoint
+            if aligned is None or checkpoint.order > aligned.order:
+                self.view.align(checkpoint)
+        return True
+
+    def drive(self) -> bool:
+        """One step of the mastership, if there is one and it does not wait. False if nothing happened."""
+        if self.in_call or not (self.mastership is not None or self._begin()):
+            return False
+        assert self.mastership is not None, "it has begun"
+        if isinstance(self._at, Wait):
+            until_ms = self._at.until_ms
+            if not self._woken and (until_ms is None or self.world.now_ms + self.skew_ms < until_ms):
+                return False
+            self._woken = False
+        self.in_call = True
+        try:
+            self._at = next(self.mastership)
+        except StopIteration as ended:
+            self._ended(ended.value)
+        except Killed:
+            return True
+        finally:
+            self.in_call = False
+        return True
+
+    def _begin(self) -> bool:
+        if self.resign_asked:
+            self._step_aside()
+        if self.role != "leader":
+            return False
+        setup = self.world.setup
+        config = Config(self.name, LANE, setup.names, setup.limits, setup.max_clock_skew_ms)
+        delivery = Delivery(config, self.view, SimulatedOutbox(self), self, self._leadership, self, self)
+        self.mastership = delivery.run()
+        self._at = None
+        return True
+
+    def _ended(self, why: Ended) -> None:
+        self.world.note("ended", self.name, why.value)
+        self.mastership, self._at = None, None
+        if self.resign_asked:
+            self._step_aside()
+
+    def _step_aside(self) -> None:
+        self.resign_asked, self.role = False, "none"
+        self._ensemble.remove(self)
+
+    def next_wake_ms(self) -> int | None:
+        """When, in true time, the mastership wakes by itself."""
+        if isinstance(self._at, Wait) and self._at.until_ms is not None:
+            return self._at.until_ms - self.skew_ms
+        return None
+
+    def keep_house(self) -> None:
+        """One turn of housekeeping: prunes, or takes the next step towards forgetting ids."""
+        chance = self.world.rng.random()
+        if chance < 0.4:
+            self.view.prune()
+        elif chance < 0.5 or self.store.unflushed() > MOST_UNFLUSHED:
+            self.view.flush()
+        elif not self._expired:
+            self._expired, self._log_ends = self.view.expired(MOST_EXPIRED), None
+        elif self._log_ends is None:
+            self._log_ends = {number: self._buffer[number].end for number in self.world.setup.partitions}
+        elif self.view.collect(self._expired, self._log_ends):
+            self._expired = []
+
+
+def _checkpoint(entry: Entry) -> Checkpoint:
+    assert entry.record is not None, "markers are not read"
+    return Checkpoint.decode(entry.record.value or b"")

@@ -1,0 +1,81 @@
+"""Profiles: what kinds of requests and faults a seed draws, and how often."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+Range = tuple[int, int]
+
+REQUESTS: Final = {
+    "now": 10,
+    "future": 14,
+    "after": 6,
+    "level": 4,
+    "past": 5,
+    "far": 2,
+    "expiring": 3,
+    "id-now": 4,
+    "id-future": 16,
+    "id-past": 2,
+    "id-far": 1,
+    "cancel": 10,
+    "reschedule": 10,
+    "run-now": 5,
+    "reject": 3,
+    "missing": 2,
+    "no-partition": 1,
+    "bad": 1,
+    "big": 1,
+    "forged": 2,
+}
+
+FAULTS: Final = {
+    "crash": 10,
+    "crash-master": 10,
+    "empty": 1,
+    "expire-session": 6,
+    "zookeeper-outage": 2,
+    "cut-off": 3,
+    "pause": 5,
+    "resign": 3,
+    "clock-step": 4,
+    "broker-clock-step": 3,
+    "commit-lost": 5,
+    "commit-answer-lost": 6,
+    "commit-late": 6,
+    "commit-aborted": 5,
+    "send-fails": 5,
+    "open-fails": 2,
+    "read-fails": 2,
+    "learn-fails": 1,
+    "stall-ingest": 4,
+    "stall-follower": 3,
+    "foreign-stall": 4,
+}
+
+
+@dataclass(frozen=True)
+class Profile:
+    """Weights and ranges; times in ms. The default one is what the bulk of the seeds run."""
+
+    requests: dict[str, int] = field(default_factory=lambda: dict(REQUESTS))
+    faults: dict[str, int] = field(default_factory=lambda: dict(FAULTS))
+    request_count: Range = (200, 240)
+    fault_count: Range = (20, 40)
+    nodes: Range = (2, 4)
+    partitions: Range = (1, 3)
+    ids: Range = (2, 8)
+    delay_ms: Range = (0, 1_500)
+    messages: tuple[int, ...] = (1, 2, 3, 5, 8, 20, 100)  # of one selection
+    replay_window_ms: tuple[int, ...] = (0, 50, 300, 2_000)
+    skew_ms: tuple[int, ...] = (0, 20, 100, 400)
+    transactional_share: float = 0.2  # of the requests: sent in an application's own transactions
+    foreign_abort_share: float = 0.3
+    forged_controls: float = 0.06
+    interleave: float = 0.12  # of the calls to Kafka and ZooKeeper: others act meanwhile
+    end_of_partition: float = 0.7  # of the reads that reach the end: the reader is told so
+    busy: float = 1.0  # how many requests come per unit of time
+
+
+DEFAULT: Final = Profile()

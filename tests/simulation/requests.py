@@ -1,0 +1,251 @@
+"""What users ask for, and what they mean by it: the simulation's own words for a request.
+
+A `Request` is what the plain model judges by, so it does not come from the project's parser: the request is
+drawn first, and its headers are written from it.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Final
+
+from delayline.partitioner import partition_for
+from delayline.wire import Header
+from tests.simulation.profile import Profile
+
+LEVELS_MS: Final = (40, 200, 900)
+MAX_DELAY_MS: Final = 400 * 86_400_000
+FAR_MS: Final = 86_400_000
+GRID_MS: Final = 20
+TARGETS: Final = {"orders": 2, "invoices": 1}
+MISSING_TARGET: Final = "nowhere"
+BAD_VALUE: Final = b"bad"  # brokers refuse the batch, without saying for which record
+BIG_VALUE: Final = b"big"  # the client refuses the record
+
+
+class Kind(Enum):
+    """What is asked for."""
+
+    SCHEDULE = "schedule"
+    CANCEL = "cancel"
+    RESCHEDULE = "reschedule"
+    REJECT = "reject"
+
+
+@dataclass(slots=True)
+class Request:
+    """One request of a user, with what its headers say."""
+
+    kind: Kind
+    partition: int
+    key: bytes | None
+    value: bytes | None
+    headers: list[Header]
+    id: str | None = None
+    target: str = "orders"
+    target_key: bytes | None = None
+    target_partition: int = -1
+    user_headers: list[Header] = field(default_factory=list)
+    deliver_at_ms: int | None = None
+    after_ms: int = 0
+    expire_at_ms: int | None = None
+    error: str | None = None  # the dead-letter code to expect, of a reject or at delivery
+    forged: bool = False  # pretends to be written back by the service
+
+    def scheduled_for_ms(self, timestamp_ms: int) -> int:
+        """The time asked for by a record with that timestamp."""
+        return timestamp_ms + self.after_ms if self.deliver_at_ms is None else self.deliver_at_ms
+
+
+class Users:
+    """Draws requests."""
+
+    def __init__(self, rng: random.Random, profile: Profile, partitions: int, own: list[int]) -> None:
+        """`own`: the partitions of the lane under test, which get all that is asked for."""
+        self._rng = rng
+        self._profile = profile
+        self._partitions = partitions
+        self._own = own
+        self._number = 0
+        self._ids = self._names("id", rng.randint(*profile.ids))
+        self._forged_ids = self._names("forged", 2)
+        self._kinds = list(profile.requests)
+        self._weights = list(profile.requests.values())
+        self._last_due_ms = 0
+
+    def _names(self, prefix: str, count: int) -> list[tuple[str, int]]:
+        """Ids whose partition is the lane's own."""
+        found: list[tuple[str, int]] = []
+        number = 0
+        while len(found) < count:
+            name = f"{prefix}{number}"
+            partition = partition_for(name.encode(), self._partitions)
+            if partition in self._own:
+                found.append((name, partition))
+            number += 1
+        return found
+
+    def draw(self, now_ms: int, ends: dict[int, int]) -> Request:
+        """A request; `ends` are the ends of the buffer's partitions."""
+        self._number += 1
+        kind: str = self._rng.choices(self._kinds, self._weights)[0]
+        if kind in {"cancel", "reschedule", "run-now"}:
+            return self._control(kind, now_ms)
+        if kind == "reject":
+            return self._reject(now_ms, ends)
+        if kind == "forged":
+            return self._forged(now_ms, ends)
+        return self._schedule(kind, now_ms)
+
+    # ------------------------------------------------------------------ the kinds
+
+    def _schedule(self, kind: str, now_ms: int) -> Request:
+        rng = self._rng
+        named = kind.startswith("id-")
+        if named:
+            id_, partition = rng.choice(self._ids)
+        else:
+            id_, partition = None, rng.choice(self._own)
+        request = self._message(partition, id_)
+        self._time(request, kind.removeprefix("id-"), now_ms)
+        if kind == "expiring":
+            request.expire_at_ms = now_ms + rng.randint(-50, 1_500)
+            request.headers.append((H_EXPIRE_AT, b"%d" % request.expire_at_ms))
+        elif kind == "missing":
+            request.target, request.error = MISSING_TARGET, "target-missing"
+        elif kind == "no-partition":
+            request.headers = [header for header in request.headers if header[0] != H_TARGET_PARTITION]
+            request.headers.append((H_TARGET_PARTITION, b"7"))
+            request.target_partition, request.error = 7, "target-partition"
+        elif kind == "bad":
+            request.value, request.error = BAD_VALUE + b"%d" % self._number, "undeliverable"
+        elif kind == "big":
+            request.value, request.error = BIG_VALUE + b"%d" % self._number, "too-large"
+        request.headers.append((H_TARGET_TOPIC, request.target.encode()))
+        return request
+
+    def _message(self, partition: int, id_: str | None) -> Request:
+        """A schedule without its time and target."""
+        rng = self._rng
+        key = id_.encode() if id_ is not None else rng.choice((None, b"k0", b"k1"))
+        user_headers: list[Header] = []
+        if rng.random() < 0.3:
+            user_headers = [("trace", b"%d" % self._number), ("trace", b"again"), ("empty", None)]
+        headers = list(user_headers)
+        request = Request(
+            Kind.SCHEDULE, partition, key, b"v%d" % self._number, headers, id_, rng.choice(list(TARGETS))
+        )
+        request.user_headers = user_headers
+        request.target_key = key
+        if rng.random() < 0.2:
+            request.target_key = rng.choice((None, b"t0"))
+            headers.append((H_TARGET_KEY, request.target_key))
+        if rng.random() < 0.2:
+            request.target_partition = 0
+            headers.append((H_TARGET_PARTITION, b"0"))
+        if id_ is not None:
+            headers.append((H_ID, id_.encode()))
+        return request
+
+    def _time(self, request: Request, kind: str, now_ms: int) -> None:
+        rng = self._rng
+        if kind == "past":
+            self._at(request, now_ms - rng.randint(1, 800))
+        elif kind == "after":
+            request.after_ms = rng.randint(0, 600)
+            request.headers.append((H_AFTER, b"%dms" % request.after_ms))
+        elif kind == "level":
+            level = rng.randint(-1, len(LEVELS_MS) + 1)
+            request.after_ms = LEVELS_MS[min(level, len(LEVELS_MS)) - 1] if level > 0 else 0
+            request.headers.append((H_LEVEL, b"%d" % level))
+        elif kind == "far":
+            self._at(request, now_ms + FAR_MS + rng.randint(0, 1_000))
+        elif kind not in {"now", "forged"}:
+            self._at(request, self._due(now_ms))
+
+    def _due(self, now_ms: int) -> int:
+        """A time to come, often one that another message has, too."""
+        rng = self._rng
+        if rng.random() < 0.3 and self._last_due_ms > now_ms:
+            return self._last_due_ms
+        due_ms = now_ms + rng.randint(*self._profile.delay_ms)
+        self._last_due_ms = due_ms - due_ms % GRID_MS
+        return self._last_due_ms
+
+    @staticmethod
+    def _at(request: Request, deliver_at_ms: int) -> None:
+        request.deliver_at_ms = deliver_at_ms
+        request.headers.append((H_DELIVER_AT, b"%d" % deliver_at_ms))
+
+    def _control(self, kind: str, now_ms: int) -> Request:
+        rng = self._rng
+        pool = self._forged_ids if rng.random() < self._profile.forged_controls else self._ids
+        id_, partition = rng.choice(pool)
+        op = Kind.CANCEL if kind == "cancel" else Kind.RESCHEDULE
+        headers: list[Header] = [(H_OP, op.value.encode()), (H_ID, id_.encode())]
+        request = Request(op, partition, id_.encode(), None, headers, id_, forged=pool is self._forged_ids)
+        if kind == "reschedule":
+            self._time(request, rng.choice(("future", "future", "after", "past")), now_ms)
+            if rng.random() < 0.1:
+                request.expire_at_ms = now_ms + rng.randint(0, 2_000)
+                headers.append((H_EXPIRE_AT, b"%d" % request.expire_at_ms))
+        return request
+
+    def _reject(self, now_ms: int, ends: dict[int, int]) -> Request:
+        request = self._message(self._rng.choice(self._own), None)
+        request.kind = Kind.REJECT
+        request.error, spoil = self._rng.choice(self._flaws(request, now_ms, ends))
+        request.headers += spoil
+        if request.error != "no-target":
+            request.headers.append((H_TARGET_TOPIC, b"orders"))
+        return request
+
+    def _flaws(
+        self, request: Request, now_ms: int, ends: dict[int, int]
+    ) -> list[tuple[str, list[Header]]]:
+        wrong = next(
+            name
+            for name in (b"w%d" % number for number in range(100))
+            if self._partitions == 1 or partition_for(name, self._partitions) != request.partition
+        )
+        end = ends[request.partition]
+        flaws: list[tuple[str, list[Header]]] = [
+            ("no-target", []),
+            ("unknown-header", [("delay-cron", b"* * * * *")]),
+            ("bad-after", [(H_AFTER, b"soon")]),
+            ("bad-op", [(H_OP, b"explode")]),
+            ("bad-parent", [(H_PARENT, b"%d" % (end + 1_000_000)), (H_ROOT, b"delay.buffer/0/0")]),
+            ("delay-too-long", [(H_DELIVER_AT, b"%d" % (now_ms + 2 * MAX_DELAY_MS))]),
+            ("time-conflict", [(H_AFTER, b"1s"), (H_LEVEL, b"1")]),
+        ]
+        if self._partitions > 1:
+            flaws.append(("wrong-partition", [(H_ID, wrong)]))
+        return flaws
+
+    def _forged(self, now_ms: int, ends: dict[int, int]) -> Request:
+        """Looks as if the service had written it back: it may harm its own id and no other."""
+        id_, partition = self._rng.choice(self._forged_ids)
+        request = self._message(partition, id_)
+        self._time(request, self._rng.choice(("now", "future", "past")), now_ms)
+        request.forged = True
+        request.headers.append((H_TARGET_TOPIC, request.target.encode()))
+        if ends[partition] > 0 and self._rng.random() < 0.7:
+            parent = self._rng.randrange(ends[partition])
+            root = b"delay.buffer/%d/%d" % (partition, self._rng.randint(0, parent))
+            request.headers += [(H_PARENT, b"%d" % parent), (H_ROOT, root)]
+        return request
+
+
+H_OP: Final = "delay-op"
+H_ID: Final = "delay-id"
+H_TARGET_TOPIC: Final = "delay-target-topic"
+H_TARGET_KEY: Final = "delay-target-key"
+H_TARGET_PARTITION: Final = "delay-target-partition"
+H_DELIVER_AT: Final = "delay-deliver-at"
+H_AFTER: Final = "delay-after"
+H_LEVEL: Final = "delay-level"
+H_EXPIRE_AT: Final = "delay-expire-at"
+H_PARENT: Final = "delay-parent"
+H_ROOT: Final = "delay-root"

@@ -1,0 +1,54 @@
+"""What a seed draws before it begins: the shape of the cluster under test."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from typing import Final
+
+from delayline.names import ClusterNames
+from delayline.settings import ClusterSettings
+from store.selection import Limits
+from tests.simulation.profile import Profile
+from tests.simulation.requests import LEVELS_MS, MAX_DELAY_MS
+
+LANE: Final = 0
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What does not change while a seed runs. Times in ms."""
+
+    profile: Profile
+    names: ClusterNames
+    settings: ClusterSettings
+    partitions: list[int]  # of the lane under test
+    nodes: int
+    limits: Limits
+    replay_window_ms: int
+    max_clock_skew_ms: int
+    skew_ms: int  # largest difference of a clock from true time
+    request_count: int
+    fault_count: int
+
+
+def draw(rng: random.Random, profile: Profile) -> Setup:
+    """Draws a setup."""
+    partitions = rng.randint(*profile.partitions)
+    lanes = 2 if partitions == 3 and rng.random() < 0.3 else 1
+    settings = ClusterSettings(
+        partitions=partitions, lanes=lanes, levels_ms=LEVELS_MS, max_delay_ms=MAX_DELAY_MS
+    )
+    return Setup(
+        profile=profile,
+        names=ClusterNames(settings.cluster),
+        settings=settings,
+        partitions=settings.partitions_of(LANE),
+        nodes=rng.randint(*profile.nodes),
+        limits=Limits(rng.choice(profile.messages), rng.choice((400, 100_000, 100_000, 100_000))),
+        replay_window_ms=rng.choice(profile.replay_window_ms),
+        max_clock_skew_ms=rng.choice((50, 500)),
+        skew_ms=rng.choice(profile.skew_ms),
+        request_count=rng.randint(*profile.request_count),
+        fault_count=rng.randint(*profile.fault_count),
+    )

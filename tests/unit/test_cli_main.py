@@ -1,0 +1,196 @@
+"""The command line's frame: help, examples, usage errors, exit codes."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+
+from ops.cli import main
+from ops.cli.main import COMMANDS, cli, run
+from ops.errors import ConflictError
+from tests.logging_state import restored_logging
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(autouse=True)
+def _restored_logging() -> Iterator[None]:
+    with restored_logging():
+        yield
+
+
+def leaves(command: click.Command, *path: str) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    if not isinstance(command, click.Group):
+        yield path, command
+        return
+    for name, child in command.commands.items():
+        yield from leaves(child, *path, name)
+
+
+def commands_of(name: str) -> list[tuple[tuple[str, ...], click.Command]]:
+    """The commands below one of the top command's, each with its path."""
+    command = cli.get_command(click.Context(cli), name)
+    assert command is not None
+    return list(leaves(command, name))
+
+
+RAISES = click.Command("raises", callback=lambda: (_ for _ in ()).throw(ConflictError("too late")))
+
+
+def test_help_imports_nothing_slow() -> None:
+    script = (
+        "import json, sys\n"
+        "from ops.cli.main import run\n"
+        "code = run(['--help'])\n"
+        "print(json.dumps([code, sorted(sys.modules)]), file=sys.stderr)"
+    )
+
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+
+    code, modules = json.loads(done.stderr)
+    assert code == 0
+    slow = {
+        "pydantic",
+        "pydantic_settings",
+        "confluent_kafka",
+        "kazoo",
+        "structlog",
+        "rich",
+        "pyspark",
+        "msgspec",
+    }
+    assert not slow & set(modules)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_list_of_commands_shows_each(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    run(["--help"])
+
+    assert f"\n  {name} " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_each_command_shows_an_example_that_it_accepts(name: str) -> None:
+    for path, command in commands_of(name):
+        example = command.epilog or ""
+        assert example.startswith(f"Example: delayline {' '.join(path)}")
+
+        arguments = shlex.split(example)[2 + len(path) :]
+        command.make_context(path[-1], arguments)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_each_option_says_what_it_is_for(name: str) -> None:
+    silent = [
+        (path, param.name)
+        for path, command in commands_of(name)
+        for param in command.params
+        if isinstance(param, click.Option) and not param.help
+    ]
+
+    assert silent == []
+
+
+def test_an_unknown_command_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["clutser"]) == 2
+
+    assert capsys.readouterr().err == "error: No such command 'clutser' (see 'delayline --help')\n"
+
+
+def test_an_unknown_option_names_its_commands_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["topics", "check", "--nope"]) == 2
+
+    assert capsys.readouterr().err.endswith("(see 'delayline topics check --help')\n")
+
+
+def test_no_command_shows_the_help_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([]) == 2
+
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "Commands:" in captured.err
+
+
+def test_a_command_whose_packages_are_missing_does_not_break_the_others(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(COMMANDS, "audit", ("no_such_package.audit:audit_command", "Prove."))
+
+    assert run(["--help"]) == 0
+    assert run(["topics", "--help"]) == 0
+    assert run(["audit"]) == 1
+    assert "'audit' needs the package no_such_package: pip install" in capsys.readouterr().err
+
+
+def test_an_error_is_one_line_on_stderr_and_its_own_exit_code(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(main, "COMMANDS", {"raises": (f"{__name__}:RAISES", "")})
+
+    assert run(["raises"]) == 5
+
+    captured = capsys.readouterr()
+    assert (captured.out, captured.err) == ("", "error: too late\n")
+
+
+def test_a_wrong_setting_is_a_usage_error_that_names_the_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "node.yaml"
+    file.write_text("zookeper: zk:2181\n")
+
+    assert run(["topics", "check", "--config", str(file)]) == 2
+
+    assert capsys.readouterr().err == f"error: {file}: unknown key zookeper, did you mean zookeeper?\n"
+
+
+def test_a_property_that_librdkafka_does_not_know_is_a_usage_error(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    options = ["--bootstrap", "127.0.0.1:1", "--zookeeper", "127.0.0.1:1", "-X", "sasl.usrname=x"]
+
+    assert run(["topics", "create", *options]) == 2
+
+    assert 'error: kafka: No such configuration property: "sasl.usrname"\n' in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (["message", "cancel", "x", "-X", "foo"], "'foo' is not KEY=VALUE"),
+        (["message", "schedule", "t", "v", "-H", "foo"], "'foo' is not NAME=VALUE"),
+        (["message", "reschedule", "x"], "give the new time"),
+        (["topics", "create", "--max-delay", "90"], "'90' is no duration"),
+        (["topics", "create", "--level", "1s", "--level", "x"], "'x' is no duration"),
+    ],
+)
+def test_a_wrong_argument_is_a_usage_error(
+    arguments: list[str], problem: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DELAYLINE_BOOTSTRAP_SERVERS", "127.0.0.1:1")
+    monkeypatch.setenv("DELAYLINE_ZOOKEEPER", "127.0.0.1:1")
+
+    assert run(arguments) == 2
+
+    error = capsys.readouterr().err
+    assert problem in error
+    assert error.count("\n") == 1
+
+
+def test_a_request_that_the_service_would_reject_is_a_usage_error(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DELAYLINE_BOOTSTRAP_SERVERS", "127.0.0.1:1")
+
+    assert run(["message", "schedule", "delay.buffer", "x"]) == 2
+
+    assert "delay.buffer is the service's own" in capsys.readouterr().err

@@ -1,0 +1,111 @@
+"""How data looks: on a terminal, a narrow one, in a pipe, as JSON."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from ops.cli.output import age, emit, emit_one
+
+ROWS = [
+    {"node": "n1", "lag": 5, "reason": None, "up": True},
+    {
+        "node": "n2",
+        "lag": 1200,
+        "reason": "the clock is off by 700 ms, more than max_clock_skew_ms",
+        "up": False,
+    },
+]
+COLUMNS = {"node": "node", "lag": "lag", "up": "up", "reason": "reason"}
+
+
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """Rich takes what is captured for a terminal; its width is COLUMNS."""
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm")
+    return monkeypatch
+
+
+def test_a_table_in_a_pipe_has_one_row_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    emit("table", ROWS, COLUMNS)
+
+    heading, _, first, second = capsys.readouterr().out.splitlines()
+    assert heading.split() == ["node", "lag", "up", "reason"]
+    assert first.split() == ["n1", "5", "yes", "-"]
+    assert second.endswith("more than max_clock_skew_ms")
+
+
+def test_numbers_are_aligned_to_the_right(capsys: pytest.CaptureFixture[str]) -> None:
+    emit("table", ROWS, COLUMNS)
+
+    _, _, first, second = capsys.readouterr().out.splitlines()
+    assert first.index("5") == second.index("1200") + 3
+
+
+def test_a_wide_terminal_shows_a_table(
+    terminal: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    terminal.setenv("COLUMNS", "120")
+
+    emit("table", ROWS, COLUMNS)
+
+    assert len(capsys.readouterr().out.splitlines()) == 4
+
+
+def test_sixty_columns_show_blocks_with_nothing_cut(
+    terminal: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    terminal.setenv("COLUMNS", "60")
+
+    emit("table", ROWS, COLUMNS)
+
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[:5] == ["node    n1", "lag     5", "up      yes", "reason  -", ""]
+    assert lines[-1] == "reason  the clock is off by 700 ms, more than max_clock_skew_ms"
+
+
+def test_no_color_means_no_escape_codes(
+    terminal: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    terminal.setenv("COLUMNS", "120")
+
+    emit("table", ROWS, COLUMNS)
+
+    assert "\x1b" not in capsys.readouterr().out
+
+
+def test_json_holds_the_rows_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
+    emit("json", ROWS, COLUMNS)
+
+    assert json.loads(capsys.readouterr().out) == ROWS
+
+
+def test_json_of_no_rows_is_an_empty_list(capsys: pytest.CaptureFixture[str]) -> None:
+    emit("json", [], COLUMNS)
+
+    assert json.loads(capsys.readouterr().out) == []
+
+
+def test_markup_in_data_is_data(capsys: pytest.CaptureFixture[str]) -> None:
+    emit_one("table", {"id": "[bold]x[/bold]"})
+
+    assert capsys.readouterr().out == "id  [bold]x[/bold]\n"
+
+
+@pytest.mark.parametrize(
+    ("ago_ms", "text"),
+    [(0, "0ms ago"), (999, "999ms ago"), (1000, "1s ago"), (90_000, "1m ago"), (7_200_000, "2h ago")],
+)
+def test_an_age_is_in_its_largest_unit(ago_ms: int, text: str) -> None:
+    assert age(1_767_225_600_000, 1_767_225_600_000 + ago_ms) == f"2026-01-01T00:00:00.000Z ({text})"
+
+
+def test_a_time_to_come_has_no_age() -> None:
+    assert age(1_767_225_600_000, 1_767_225_599_000) == "2026-01-01T00:00:00.000Z"
+
+
+def test_a_time_that_never_was_is_none() -> None:
+    assert age(0, 1_767_225_600_000) == "-"

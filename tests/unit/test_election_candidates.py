@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+import pytest
+
+from election.candidates import Candidate, Place, guid_of, in_order, new_guid, place_of
+from election.peer import listen_address
+from election.znodes import Znodes
+
+A, B, C = "a" * 32, "b" * 32, "c" * 32
+
+
+def name(guid: str, sequence: int) -> str:
+    return f"{guid}-{sequence:010d}"
+
+
+def test_the_lowest_sequence_leads_whatever_the_guid() -> None:
+    queue = [name(A, 3), name(C, 1), name(B, 2)]
+    assert place_of(C, queue) == Place(name(C, 1), ())
+    assert place_of(C, queue).leads
+
+
+def test_those_ahead_are_told_lowest_first() -> None:
+    queue = [name(A, 12), name(B, 9), name(C, 10)]
+    assert place_of(A, queue) == Place(name(A, 12), (name(B, 9), name(C, 10)))
+
+
+def test_one_who_is_not_in_the_queue_has_everybody_ahead_and_does_not_lead() -> None:
+    assert place_of(A, [name(B, 1)]) == Place(None, (name(B, 1),))
+    assert not place_of(A, []).leads
+    assert not place_of(None, []).leads
+
+
+def test_a_candidacy_made_twice_stands_at_its_lower_place() -> None:
+    assert place_of(A, [name(A, 4), name(B, 3), name(A, 2)]) == Place(name(A, 2), (), (name(A, 4),))
+
+
+@pytest.mark.parametrize(
+    "stranger", ["", "lock-0000000001", A, f"{A}-", f"{A}-x000000001", f"{A.upper()}-0000000001"]
+)
+def test_what_has_another_kind_of_name_is_not_in_the_queue(stranger: str) -> None:
+    assert in_order([stranger, name(B, 1)]) == [name(B, 1)]
+    with pytest.raises(ValueError, match="is no candidacy"):
+        guid_of(stranger)
+
+
+def test_a_sequence_counted_over_its_end_goes_on_below_zero() -> None:
+    # Java's %010d of a negative number, as ZooKeeper writes it.
+    assert in_order([name(A, 5), f"{B}--000000007"]) == [f"{B}--000000007", name(A, 5)]
+
+
+def test_a_name_holds_its_guid() -> None:
+    guid = new_guid()
+    assert guid_of(name(guid, 7)) == guid
+    assert guid != new_guid()
+
+
+def test_a_candidate_comes_back_from_its_json() -> None:
+    candidate = Candidate("n1", "host.example", 17400, 1_700_000_000_000)
+    assert Candidate.decode(candidate.encode()) == candidate
+
+
+@pytest.mark.parametrize("data", [b"", b"{}", b'{"node": 1}', b"\xff"])
+def test_what_is_no_candidate_is_refused(data: bytes) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        Candidate.decode(data)
+
+
+def test_the_znodes_of_a_cluster_are_all_below_its_name() -> None:
+    znodes = Znodes("orders")
+    assert [
+        znodes.settings,
+        znodes.member("n1"),
+        znodes.candidates(2),
+        znodes.checkpoint(2),
+    ] == [
+        "/delayline/orders/settings",
+        "/delayline/orders/members/n1",
+        "/delayline/orders/lanes/2/candidates",
+        "/delayline/orders/lanes/2/checkpoint",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("host", "address"),
+    [("127.0.0.1", "127.0.0.1"), ("::1", "::1"), ("node-1.example", ""), ("localhost", "")],
+)
+def test_an_address_is_listened_on_as_it_is_and_for_a_name_all_interfaces(host: str, address: str) -> None:
+    assert listen_address(host) == address

@@ -1,0 +1,57 @@
+"""RocksDB behind the key-value port."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from store import keys
+from store.rocks import RocksStore
+
+
+@pytest.fixture
+def rocks(tmp_path: Path) -> RocksStore:
+    return RocksStore(tmp_path / "store")
+
+
+def _fill(rocks: RocksStore, count: int) -> None:
+    batch = rocks.batch()
+    for offset in range(count):
+        batch.put(keys.row(1000 + offset, 0, offset), b"v" * 300)
+    rocks.write(batch)
+
+
+def test_a_scan_reaches_its_end_when_the_caller_keeps_nothing(rocks: RocksStore) -> None:
+    _fill(rocks, 1000)
+    for _ in range(50):
+        found = 0
+        for _ in rocks.scan(keys.ROW, keys.row(1500, 0, 0)):
+            found += 1
+            keys.row(found, 0, 0)  # memory of the bound's size, allocated and freed
+        assert found == 500
+
+
+def test_a_scan_shows_the_store_as_it_was_at_the_call(rocks: RocksStore) -> None:
+    _fill(rocks, 3)
+    scan = rocks.scan(keys.ROW, keys.end_of(keys.ROW))
+    batch = rocks.batch()
+    batch.delete(keys.row(1001, 0, 1))
+    rocks.write(batch)
+    assert [keys.timed(key)[2] for key, _ in scan] == [0, 1, 2]
+
+
+def test_a_range_delete_ends_before_its_end(rocks: RocksStore) -> None:
+    _fill(rocks, 5)
+    batch = rocks.batch()
+    batch.delete_range(keys.ROW, keys.row(1003, 0, 3))
+    rocks.write(batch)
+    assert [keys.timed(key)[2] for key, _ in rocks.scan(keys.ROW, keys.end_of(keys.ROW))] == [3, 4]
+
+
+def test_what_was_flushed_is_there_after_a_reopen(tmp_path: Path) -> None:
+    rocks = RocksStore(tmp_path)
+    _fill(rocks, 1)
+    rocks.flush()
+    rocks.close()
+    assert RocksStore(tmp_path).get(keys.row(1000, 0, 0)) == b"v" * 300

@@ -1,0 +1,93 @@
+"""The settings of a cluster: written once, read by all, refused in one clear line."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from delayline.settings import ClusterSettings
+
+
+def test_settings_read_back_as_they_were_written() -> None:
+    settings = ClusterSettings(
+        "orders", partitions=12, lanes=3, levels_ms=(1, 2_000), max_delay_ms=2_000, targets=("a", "b.*")
+    )
+    assert ClusterSettings.from_json(settings.to_json()) == settings
+
+
+def test_the_default_levels_are_those_of_rocketmq() -> None:
+    seconds = [level // 1_000 for level in ClusterSettings().levels_ms]
+    assert seconds == [
+        1,
+        5,
+        10,
+        30,
+        60,
+        120,
+        180,
+        240,
+        300,
+        360,
+        420,
+        480,
+        540,
+        600,
+        1_200,
+        1_800,
+        3_600,
+        7_200,
+    ]
+
+
+def test_the_default_longest_delay_is_366_days() -> None:
+    assert ClusterSettings().max_delay_ms == 366 * 24 * 3_600 * 1_000
+
+
+def test_lanes_split_the_partitions() -> None:
+    settings = ClusterSettings(partitions=5, lanes=2)
+    assert [settings.partitions_of(lane) for lane in range(2)] == [[0, 2, 4], [1, 3]]
+    assert all(settings.lane_of(p) == lane for lane in range(2) for p in settings.partitions_of(lane))
+
+
+@pytest.mark.parametrize(
+    ("changed", "complaint"),
+    [
+        ({"cluster": "not a topic"}, "cannot name a topic"),
+        ({"partitions": 0}, "partitions is 0"),
+        ({"partitions": 2**31}, "partitions is 2147483648"),
+        ({"partitions": True}, "partitions has True"),
+        ({"partitions": "4"}, "partitions has '4'"),
+        ({"lanes": 0}, "lanes is 0"),
+        ({"lanes": 5}, "lanes is 5"),
+        ({"levels_ms": []}, "levels_ms is empty"),
+        ({"levels_ms": [-1]}, "levels_ms must each be"),
+        ({"levels_ms": [1.5]}, "levels_ms has 1.5"),
+        ({"levels_ms": "1s"}, "levels_ms must be a list"),
+        ({"max_delay_ms": 0}, "max_delay_ms is 0"),
+        ({"max_delay_ms": 2**63}, "max_delay_ms is 9223372036854775808"),
+        ({"max_delay_ms": 7_199_999}, "levels_ms must each be"),
+        ({"targets": [""]}, "empty pattern"),
+        ({"targets": [1]}, "targets has 1"),
+        ({"format_version": 2}, "upgrade"),
+        ({"colour": "red"}, "unknown key colour"),
+    ],
+)
+def test_wrong_settings_are_named(changed: dict[str, object], complaint: str) -> None:
+    raw = json.loads(ClusterSettings().to_json()) | changed
+    with pytest.raises(ValueError, match=complaint):
+        ClusterSettings.from_json(json.dumps(raw))
+
+
+@pytest.mark.parametrize("missing", json.loads(ClusterSettings().to_json()))
+def test_settings_that_lack_one_are_refused(missing: str) -> None:
+    raw = json.loads(ClusterSettings().to_json())
+    del raw[missing]
+    with pytest.raises(ValueError, match=missing):
+        ClusterSettings.from_json(json.dumps(raw))
+
+
+@pytest.mark.parametrize("text", ["", "[]", "null", "{", b"\xff"])
+def test_what_is_no_settings_is_refused(text: str | bytes) -> None:
+    with pytest.raises(ValueError, match="cluster settings"):
+        ClusterSettings.from_json(text)

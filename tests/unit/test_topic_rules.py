@@ -1,0 +1,245 @@
+"""What is wrong with a topic, and the command that mends it, as a table."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import pytest
+
+from delayline.names import MAX_OFFSET, MAX_PARTITION, ClusterNames, source
+from delayline.settings import ClusterSettings
+from delayline.times import MAX_MS
+from delayline.wire import delivery_headers
+from ops.topic_rules import (
+    OVERHEAD_BYTES,
+    RETENTION_MARGIN_MS,
+    Finding,
+    Topic,
+    check,
+    check_target,
+    min_insync_replicas,
+    wanted_topics,
+)
+
+SETTINGS = ClusterSettings(partitions=6, lanes=2)
+NAMES = ClusterNames()
+DAY_MS = 24 * 60 * 60 * 1000
+RETENTION_MS = SETTINGS.max_delay_ms + RETENTION_MARGIN_MS
+BROKERS = 3
+
+
+def as_wanted() -> dict[str, Topic]:
+    """The topics as `topics create` makes them on three brokers."""
+    return {
+        topic.name: Topic(
+            topic.name,
+            topic.partitions,
+            replication=3,
+            settings={
+                "min.insync.replicas": "2",
+                "max.message.bytes": "1048588",
+                **{setting.key: setting.value for setting in topic.settings},
+            },
+        )
+        for topic in wanted_topics(SETTINGS)
+    }
+
+
+def findings(actual: dict[str, Topic], brokers: int = BROKERS) -> list[Finding]:
+    return check(wanted_topics(SETTINGS), actual, bootstrap_servers="kafka:9092", brokers=brokers)
+
+
+def with_setting(topic: str, key: str, value: str) -> dict[str, Topic]:
+    topics = as_wanted()
+    changed = replace(topics[topic], settings={**topics[topic].settings, key: value})
+    return {**topics, topic: changed}
+
+
+def test_topics_as_they_are_made_have_no_findings() -> None:
+    assert findings(as_wanted()) == []
+
+
+WRONG_SETTINGS = [
+    (NAMES.buffer, "message.timestamp.type", "CreateTime", "LogAppendTime"),
+    (NAMES.buffer, "cleanup.policy", "compact", "delete"),
+    (NAMES.buffer, "cleanup.policy", "compact,delete", "delete"),
+    (NAMES.buffer, "retention.ms", str(SETTINGS.max_delay_ms), str(RETENTION_MS)),
+    (NAMES.buffer, "retention.bytes", "1000000000", "-1"),
+    (NAMES.buffer, "unclean.leader.election.enable", "true", "false"),
+    (NAMES.buffer, "min.insync.replicas", "1", "2"),
+    (NAMES.buffer, "min.insync.replicas", "3", "2"),
+    (NAMES.checkpoint, "cleanup.policy", "delete", "compact"),
+    (NAMES.checkpoint, "cleanup.policy", "compact,delete", "compact"),
+    (NAMES.checkpoint, "message.timestamp.type", "CreateTime", "LogAppendTime"),
+    (NAMES.checkpoint, "min.compaction.lag.ms", "0", str(DAY_MS)),
+    (NAMES.checkpoint, "min.insync.replicas", "1", "2"),
+    (NAMES.outcomes, "cleanup.policy", "compact", "delete"),
+    (NAMES.outcomes, "retention.ms", str(DAY_MS), str(7 * DAY_MS)),
+    (NAMES.outcomes, "retention.bytes", "1000", "-1"),
+    (NAMES.dead_letter, "cleanup.policy", "compact", "delete"),
+    (NAMES.dead_letter, "max.message.bytes", "1000000", str(1_000_000 + OVERHEAD_BYTES)),
+    (NAMES.dead_letter, "unclean.leader.election.enable", "true", "false"),
+]
+
+
+@pytest.mark.parametrize(("topic", "key", "value", "mended"), WRONG_SETTINGS)
+def test_a_wrong_setting_is_found_with_the_command_that_mends_it(
+    topic: str, key: str, value: str, mended: str
+) -> None:
+    (found,) = findings(with_setting(topic, key, value))
+
+    assert found.topic == topic
+    assert found.problem.startswith(f"{key} is {value}, must be ")
+    assert found.mend == (
+        "kafka-configs.sh --bootstrap-server kafka:9092 --alter --entity-type topics"
+        f" --entity-name {topic} --add-config {key}={mended}"
+    )
+
+
+@pytest.mark.parametrize(("topic", "key", "value", "mended"), WRONG_SETTINGS)
+def test_the_command_mends_it(topic: str, key: str, value: str, mended: str) -> None:
+    assert findings(with_setting(topic, key, mended)) == []
+
+
+HARMLESS = [
+    (NAMES.buffer, "retention.ms", "-1"),
+    (NAMES.buffer, "retention.ms", str(2 * RETENTION_MS)),
+    (NAMES.buffer, "max.message.bytes", "500000"),
+    (NAMES.checkpoint, "compression.type", "producer"),
+    (NAMES.checkpoint, "min.compaction.lag.ms", str(2 * DAY_MS)),
+    (NAMES.outcomes, "retention.ms", "-1"),
+    (NAMES.dead_letter, "retention.ms", "-1"),
+    (NAMES.dead_letter, "max.message.bytes", "2000000"),
+]
+
+
+@pytest.mark.parametrize(("topic", "key", "value"), HARMLESS)
+def test_an_operators_own_choice_is_no_finding(topic: str, key: str, value: str) -> None:
+    assert findings(with_setting(topic, key, value)) == []
+
+
+@pytest.mark.parametrize("topic", sorted(NAMES.own_topics))
+def test_a_missing_topic_is_found(topic: str) -> None:
+    actual = as_wanted()
+    del actual[topic]
+
+    assert findings(actual) == [Finding(topic, "is missing", "delayline topics create")]
+
+
+@pytest.mark.parametrize(("topic", "wanted"), [(NAMES.buffer, 6), (NAMES.checkpoint, 2), (NAMES.outcomes, 2)])
+def test_too_few_partitions_are_found(topic: str, wanted: int) -> None:
+    actual = as_wanted()
+    actual[topic] = replace(actual[topic], partitions=1)
+
+    (found,) = findings(actual)
+
+    assert found.problem == f"has 1 partitions, the cluster's settings say {wanted}"
+    assert found.mend.endswith(f"--alter --topic {topic} --partitions {wanted}")
+
+
+def test_too_many_partitions_cannot_be_taken_away() -> None:
+    actual = as_wanted()
+    actual[NAMES.buffer] = replace(actual[NAMES.buffer], partitions=7)
+
+    (found,) = findings(actual)
+
+    assert found.mend == "delete delay.buffer and run delayline topics create: Kafka takes no partitions away"
+
+
+def test_the_dead_letter_topic_may_have_any_number_of_partitions() -> None:
+    actual = as_wanted()
+    actual[NAMES.dead_letter] = replace(actual[NAMES.dead_letter], partitions=1)
+
+    assert findings(actual) == []
+
+
+def test_a_single_replica_is_found_where_there_are_more_brokers() -> None:
+    actual = with_setting(NAMES.buffer, "min.insync.replicas", "1")
+    actual[NAMES.buffer] = replace(actual[NAMES.buffer], replication=1)
+
+    (found,) = findings(actual)
+
+    assert found.problem == "has one replica on 3 brokers: losing that broker loses the topic"
+
+
+def test_a_single_replica_is_all_that_one_broker_can_have() -> None:
+    actual = {
+        name: replace(topic, replication=1, settings={**topic.settings, "min.insync.replicas": "1"})
+        for name, topic in as_wanted().items()
+    }
+
+    assert findings(actual, brokers=1) == []
+
+
+def test_more_in_sync_replicas_than_there_are_is_found() -> None:
+    actual = with_setting(NAMES.buffer, "min.insync.replicas", "2")
+    actual[NAMES.buffer] = replace(actual[NAMES.buffer], replication=1)
+
+    (found,) = findings(actual, brokers=1)
+
+    assert "nothing can be written" in found.problem
+
+
+@pytest.mark.parametrize(("replication", "in_sync"), [(1, 1), (2, 1), (3, 2), (4, 3), (5, 3)])
+def test_in_sync_replicas_outlive_one_broker(replication: int, in_sync: int) -> None:
+    assert min_insync_replicas(replication) == in_sync
+
+
+def target(max_message_bytes: int) -> list[Finding]:
+    topics = as_wanted()
+    topics["orders"] = Topic("orders", 3, 3, {"max.message.bytes": str(max_message_bytes)})
+    return check_target("orders", topics[NAMES.buffer], topics, bootstrap_servers="kafka:9092")
+
+
+def test_a_target_made_with_kafkas_defaults_takes_every_message() -> None:
+    assert target(1_048_588) == []
+
+
+def test_a_target_that_is_a_byte_too_small_is_found() -> None:
+    least = 1_000_000 + OVERHEAD_BYTES
+
+    (found,) = target(least - 1)
+
+    assert found.problem == (
+        f"max.message.bytes is {least - 1}, must be at least {least}: the buffer's 1000000"
+        f" and {OVERHEAD_BYTES} for headers"
+    )
+
+
+def test_a_target_that_is_missing_is_found() -> None:
+    topics = as_wanted()
+
+    (found,) = check_target("orders", topics[NAMES.buffer], topics, bootstrap_servers="kafka:9092")
+
+    assert found.mend == "kafka-topics.sh --bootstrap-server kafka:9092 --create --topic orders"
+
+
+def test_the_headers_of_a_delivery_fit_into_the_overhead() -> None:
+    longest = source("t" * 249, MAX_PARTITION, MAX_OFFSET)
+    headers = delivery_headers(
+        [], id=None, source=longest, scheduled_for_ms=MAX_MS, attempt=MAX_OFFSET, occurrence=MAX_OFFSET
+    )
+
+    assert sum(len(name) + len(value or b"") + 8 for name, value in headers) < OVERHEAD_BYTES
+
+
+def test_retention_covers_the_longest_delay() -> None:
+    buffer = wanted_topics(replace(SETTINGS, levels_ms=(0,), max_delay_ms=1000))[0]
+    (retention_ms,) = (setting.value for setting in buffer.settings if setting.key == "retention.ms")
+
+    assert int(retention_ms) == 1000 + RETENTION_MARGIN_MS
+
+
+def test_partitions_follow_the_settings() -> None:
+    partitions = {topic.name: topic.partitions for topic in wanted_topics(SETTINGS)}
+
+    assert partitions == {NAMES.buffer: 6, NAMES.checkpoint: 2, NAMES.outcomes: 2, NAMES.dead_letter: 6}
+
+
+def test_a_problem_is_one_line() -> None:
+    problems = [
+        findings(with_setting(topic, key, value))[0].problem for topic, key, value, _ in WRONG_SETTINGS
+    ]
+
+    assert not [problem for problem in problems if re.search(r"\n", problem)]

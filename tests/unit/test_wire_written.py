@@ -1,0 +1,104 @@
+"""The headers that the service writes: on deliveries, on requests it writes back, on dead letters."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from delayline.wire import (
+    BY_KEY,
+    Header,
+    Schedule,
+    dead_letter_headers,
+    delivery_headers,
+    parse,
+    rewrite_headers,
+)
+from tests.unit.wire_records import NAMES, SETTINGS, TIMESTAMP_MS, BufferedRecord
+
+OWN: list[Header] = [("ce_id", b"1"), ("ce_id", None)]
+DAY_MS = 86_400_000
+MAX_DELAY_MS = SETTINGS.max_delay_ms
+
+
+def test_a_delivered_record_has_the_users_headers_first() -> None:
+    written = delivery_headers(
+        OWN, id="a", source="delay.buffer/0/7", scheduled_for_ms=5, attempt=2, occurrence=3
+    )
+    assert written == [
+        *OWN,
+        ("delay-id", b"a"),
+        ("delay-source", b"delay.buffer/0/7"),
+        ("delay-scheduled-for", b"5"),
+        ("delay-attempt", b"2"),
+        ("delay-occurrence", b"3"),
+    ]
+
+
+def test_a_delivered_record_has_neither_id_nor_occurrence_where_there_is_none() -> None:
+    written = delivery_headers([], id=None, source="delay.buffer/0/7", scheduled_for_ms=5)
+    assert [key for key, _ in written] == ["delay-source", "delay-scheduled-for", "delay-attempt"]
+
+
+def test_a_dead_letter_is_the_request_as_it_was_and_why() -> None:
+    original = [*OWN, ("delay-level", b"x")]
+    written = dead_letter_headers(original, source="delay.buffer/0/7", code="bad-level", detail="é \ud800")
+    assert written == [
+        *original,
+        ("delay-source", b"delay.buffer/0/7"),
+        ("delay-error", b"bad-level"),
+        ("delay-error-detail", "é \\ud800".encode()),
+    ]
+
+
+def test_a_dead_letter_of_unreadable_headers_has_its_source() -> None:
+    written = dead_letter_headers(None, source="delay.buffer/0/7", code="header-key", detail="d")
+    assert written[0] == ("delay-source", b"delay.buffer/0/7")
+
+
+def test_writing_the_headers_leaves_the_users_list_alone() -> None:
+    own = list(OWN)
+    delivery_headers(own, id="a", source="s/0/1", scheduled_for_ms=1)
+    assert own == OWN
+
+
+_own_headers = st.lists(
+    st.tuples(st.text().filter(lambda key: not key.startswith("delay-")), st.none() | st.binary()), max_size=4
+)
+_written_back = st.builds(
+    Schedule,
+    id=st.none() | st.text(min_size=1, max_size=256),
+    scheduled_for_ms=st.integers(0, TIMESTAMP_MS + MAX_DELAY_MS),
+    due_ms=st.just(0),
+    target_topic=st.from_regex(r"[a-zA-Z0-9-][a-zA-Z0-9._-]{0,240}[a-z]", fullmatch=True),
+    target_key=st.none() | st.binary(),
+    target_partition=st.integers(BY_KEY, 2**31 - 1),
+    expire_at_ms=st.none() | st.integers(0, 2**63 - 1),
+    headers=_own_headers,
+    parent=st.integers(50, 99),
+    root=st.integers(0, 50).map(lambda offset: f"delay.buffer/0/{offset}"),
+    attempt=st.integers(1, 2**31 - 1),
+    occurrence=st.none() | st.integers(1, 2**63 - 1),
+)
+
+
+@given(schedule=_written_back)
+def test_a_request_written_back_parses_to_itself(schedule: Schedule) -> None:
+    record = BufferedRecord(rewrite_headers(schedule), key=b"whatever")
+    due_ms = max(schedule.scheduled_for_ms, TIMESTAMP_MS)
+    assert parse(record, SETTINGS, NAMES) == schedule._replace(due_ms=due_ms)
+
+
+@pytest.mark.parametrize(("parent", "root"), [(None, "delay.buffer/0/7"), (42, None)])
+def test_a_request_without_an_origin_cannot_be_written_back(parent: int | None, root: str | None) -> None:
+    with pytest.raises(ValueError, match="set both"):
+        rewrite_headers(Schedule("a", 0, 0, "t", None, BY_KEY, None, [], parent, root, 1, None))
+
+
+def test_a_clock_that_steps_back_does_not_reject_what_was_accepted() -> None:
+    accepted = Schedule(
+        "a", TIMESTAMP_MS + MAX_DELAY_MS, 0, "t", None, BY_KEY, None, [], 42, "delay.buffer/0/7", 1, None
+    )
+    record = BufferedRecord(rewrite_headers(accepted), timestamp_ms=TIMESTAMP_MS - DAY_MS)
+    assert isinstance(parse(record, SETTINGS, NAMES), Schedule)
