@@ -38,7 +38,8 @@ class Candidate(msgspec.Struct, frozen=True):
 @dataclass(frozen=True, slots=True)
 class Place:
     """A candidate's place: its own znode (None: not queued), those `ahead` of it, lowest first, and `surplus`
-    znodes of the same candidacy, left by a `create` that was carried out twice."""
+    znodes of the same candidacy, left by a `create` that was carried out twice.
+    """
 
     mine: str | None
     ahead: tuple[str, ...]

@@ -75,7 +75,8 @@ class Peers:
 
     def start(self, on_gone: Callable[[str], None]) -> None:
         """Begin to greet. `on_gone` is called with the name of a candidacy whose process is gone, once, on the
-        peers' thread: it must not block."""
+        peers' thread: it must not block.
+        """
         self._on_gone = on_gone
         for sock in (self._listener, self._poke_out):
             sock.setblocking(False)
@@ -94,7 +95,8 @@ class Peers:
 
     def introduce(self, guid: str | None) -> None:
         """Greet as the candidacy `guid` from now on; call it *before* the candidacy's znode is made, since a greeting
-        with another GUID is this process's word that the candidacy is not its own."""
+        with another GUID is this process's word that the candidacy is not its own.
+        """
         self._guid = guid or _NO_CANDIDACY
 
     def follow(self, peers: Mapping[str, Peer]) -> None:
@@ -162,7 +164,9 @@ class Peers:
         try:
             visitor, _ = self._listener.accept()
             visitor.setblocking(False)
-            visitor.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # hosts that die leave no end behind
+            visitor.setsockopt(
+                socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1
+            )  # hosts that die leave no end behind
             visitor.send(f"{_MAGIC} {self._node} {self._guid}\n".encode())
         except OSError as error:
             log.warning("peer not welcomed", error=str(error))
@@ -242,7 +246,9 @@ class Peers:
 
     def _wrong_address(self, link: _Link, line: bytes) -> None:
         link.attempts += 10  # nothing will change soon
-        self._retry(link, f"node {link.peer.node} was expected, the answer is {line[:80]!r}: check its peer_host")
+        self._retry(
+            link, f"node {link.peer.node} was expected, the answer is {line[:80]!r}: check its peer_host"
+        )
 
     def _refused_or_failed(self, link: _Link, code: int) -> None:
         if code == errno.ECONNREFUSED and link.has_greeted:
@@ -264,7 +270,9 @@ class Peers:
         link.attempts += 1
         if why != link.complaint:
             link.complaint = why
-            log.info("peer not reached", node=link.peer.node, host=link.peer.host, port=link.peer.port, why=why)
+            log.info(
+                "peer not reached", node=link.peer.node, host=link.peer.host, port=link.peer.port, why=why
+            )
 
     def _hang_up(self, link: _Link) -> None:
         if link.sock is not None:
@@ -317,7 +325,8 @@ def _resolve(peer: Peer) -> Address:
 
 def listen_address(host: str) -> str:
     """What to listen on so that others reach this process at `host`: an address as it is, for a name all interfaces
-    (""), since what a name resolves to on its own host is often a loopback address."""
+    (""), since what a name resolves to on its own host is often a loopback address.
+    """
     try:
         return str(ipaddress.ip_address(host))
     except ValueError:

@@ -27,7 +27,8 @@ class Registry:
 
     def create_settings(self, settings: ClusterSettings) -> bool:
         """Write the settings, once for ever. False if the very same stand there already; SettingsDiffer if others
-        do: they are never replaced, since what is in the buffer was accepted under them."""
+        do: they are never replaced, since what is in the buffer was accepted under them.
+        """
         try:
             self._session.create(self._znodes.settings, settings.to_json().encode())
         except ZnodeExists:
@@ -126,7 +127,8 @@ class CheckpointMirror:
 
     def write(self, checkpoint: bytes) -> None:
         """Replace the mirror. Superseded if what stands there is later; Unavailable if there was no answer (what
-        stands is then not known, and the next write looks first)."""
+        stands is then not known, and the next write looks first).
+        """
         order = _order(checkpoint, "the checkpoint to mirror")
         standing, self._written = self._written, None
         if standing is not None:

@@ -137,7 +137,8 @@ class Session:
 
     def stop(self, timeout_s: float = _CLOSE_TIMEOUT_S) -> None:
         """End the session, and with it its ephemeral znodes; if ZooKeeper cannot be told in `timeout_s`, they go
-        when the session times out."""
+        when the session times out.
+        """
         self._stopping.set()
         self._events.put(None)
         if self._thread.is_alive():
@@ -203,7 +204,9 @@ class Session:
 
     def write(self, path: str, data: bytes, version: int, *, timeout_s: float | None = None) -> Stat:
         """Replace the data of version `version` (-1: any); ZnodeMissing, ZnodeChanged."""
-        sent = self._call("write", path, lambda client: client.set_async(path, data, version=version), timeout_s)
+        sent = self._call(
+            "write", path, lambda client: client.set_async(path, data, version=version), timeout_s
+        )
         return _stat(sent)
 
     def delete(self, path: str, *, timeout_s: float | None = None) -> bool:
@@ -222,7 +225,9 @@ class Session:
         client = self._client
         if client is None or not self._state.connected:
             status = self._state.status
-            raise Unavailable(f"cannot {verb} {path}: the connection to ZooKeeper at {self._hosts} is {status}")
+            raise Unavailable(
+                f"cannot {verb} {path}: the connection to ZooKeeper at {self._hosts} is {status}"
+            )
         try:
             return send(client).get(timeout=self.timeout_s if timeout_s is None else max(timeout_s, 0.0))
         except (kazoo_errors.KazooException, KazooTimeoutError) as error:
@@ -283,7 +288,8 @@ class Session:
 
 class _Complaints(logging.Filter):
     """Lets each of kazoo's warnings through once an outage, not at every attempt; keeps the `last` one, which tells
-    a refused connection from a certificate that is not trusted."""
+    a refused connection from a certificate that is not trusted.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -316,7 +322,9 @@ class _Complaints(logging.Filter):
 def _kazoo_options(
     connection: Mapping[str, Any], timeout_s: float, complaints: _Complaints
 ) -> dict[str, Any]:
-    retry = KazooRetry(max_tries=-1, delay=_FIRST_RETRY_S, backoff=2, max_jitter=0.2, max_delay=_LONGEST_RETRY_S)
+    retry = KazooRetry(
+        max_tries=-1, delay=_FIRST_RETRY_S, backoff=2, max_jitter=0.2, max_delay=_LONGEST_RETRY_S
+    )
     logger = complaints.logger()
     options = {"timeout": timeout_s, "connection_retry": retry, "logger": logger, **connection}
     if options.get("use_ssl"):

@@ -107,7 +107,7 @@ class Ingest:
                 self._wake()
 
     def _arrival(self, message: Message) -> Arrival:
-        headers = read_headers(cast("HeaderSource", message))
+        headers = read_headers(message)
         readable = None if isinstance(headers, Reject) else headers
         record = BufferRecord(
             message.partition() or 0,

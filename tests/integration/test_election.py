@@ -74,7 +74,9 @@ def test_a_killed_leader_is_succeeded_long_before_its_session_ends(lane: Lane) -
     assert third.wait(lambda line: line.get("master") == "n2")["role"] == "candidate"
 
 
-def test_a_kill_is_noticed_in_milliseconds(lane: Lane, record_property: Callable[[str, object], None]) -> None:
+def test_a_kill_is_noticed_in_milliseconds(
+    lane: Lane, record_property: Callable[[str, object], None]
+) -> None:
     candidates = lane.join_all("n1", "n2", "n3")
     gaps_ms = []
     for number in range(4, 11):
@@ -149,12 +151,12 @@ def test_a_paused_leader_is_succeeded_only_after_its_session(stack: Stack, new_l
     first, second = lane.join_all("n1", "n2")
     paused_ns = first.pause()
     # ZooKeeper last heard of it up to a third of the session before.
-    assert 1000 * SHORT_SESSION_S / 2 < gap_ms(second.until("leader"), paused_ns) < 1000 * (SHORT_SESSION_S + 1)
+    assert (
+        1000 * SHORT_SESSION_S / 2 < gap_ms(second.until("leader"), paused_ns) < 1000 * (SHORT_SESSION_S + 1)
+    )
 
 
-def test_a_leader_that_slept_too_long_wakes_up_behind_its_successor(
-    stack: Stack, new_lane: NewLane
-) -> None:
+def test_a_leader_that_slept_too_long_wakes_up_behind_its_successor(stack: Stack, new_lane: NewLane) -> None:
     lane = new_lane(stack.zookeeper, SHORT_SESSION_S)
     first, second = lane.join_all("n1", "n2")
     first.pause()
@@ -249,7 +251,9 @@ def test_an_outage_costs_no_processor_time(
         candidate.until_session("suspended")
     before_s = [_processor_time_s(candidate) for candidate in candidates]
     _away_for_longer_than_a_session(zookeeper, candidates)
-    used_s = [_processor_time_s(candidate) - since for candidate, since in zip(candidates, before_s, strict=True)]
+    used_s = [
+        _processor_time_s(candidate) - since for candidate, since in zip(candidates, before_s, strict=True)
+    ]
     assert max(used_s) < SHORT_SESSION_S / 5
 
 
@@ -306,7 +310,9 @@ def _away_for_longer_than_a_session(zookeeper: LocalStack, candidates: list[Cand
     zookeeper.zk.stop()
     seen = [len(candidate.lines) for candidate in candidates]
     # Each of these refusals takes a second of the outage.
-    assert [candidates[0].confirm() for _ in range(int(SHORT_SESSION_S) + 2)] == [None] * (int(SHORT_SESSION_S) + 2)
+    assert [candidates[0].confirm() for _ in range(int(SHORT_SESSION_S) + 2)] == [None] * (
+        int(SHORT_SESSION_S) + 2
+    )
     zookeeper.zk.start()
     for candidate, after in zip(candidates, seen, strict=True):
         candidate.until_session("connected", after=after)

@@ -184,7 +184,10 @@ def test_resigning_right_after_entering_leaves_nothing_behind(new_node: NewNode,
     for _ in range(20):
         node.candidacy.enter()
         assert node.candidacy.resign(PATIENCE_S) is True
-    assert (node.session.exists(path) is None or node.session.children(path) == [], node.candidacy.standing.role) == (
+    assert (
+        node.session.exists(path) is None or node.session.children(path) == [],
+        node.candidacy.standing.role,
+    ) == (
         True,
         "none",
     )

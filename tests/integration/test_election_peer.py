@@ -107,9 +107,7 @@ def test_a_connection_that_ends_with_a_refused_reconnect_proves_the_end(
     assert watcher.finds_it_gone()
 
 
-def test_the_same_node_with_another_candidacy_proves_the_end(
-    watcher: Watcher, greeted: ScriptedPeer
-) -> None:
+def test_the_same_node_with_another_candidacy_proves_the_end(watcher: Watcher, greeted: ScriptedPeer) -> None:
     greeted.drop()
     greeted.greet(guid=OTHER_GUID)
     assert watcher.finds_it_gone()
@@ -151,9 +149,7 @@ def test_a_reconnect_without_a_greeting_proves_nothing(watcher: Watcher, greeted
     assert not watcher.peers.has_greeted(NAME)
 
 
-def test_a_process_killed_while_it_was_stopped_is_found_gone(
-    watcher: Watcher, greeted: ScriptedPeer
-) -> None:
+def test_a_process_killed_while_it_was_stopped_is_found_gone(watcher: Watcher, greeted: ScriptedPeer) -> None:
     greeted.drop()
     greeted.accept()  # without a greeting
     greeted.die()
@@ -168,7 +164,9 @@ def test_a_refusal_by_an_address_that_never_greeted_proves_nothing(
     assert watcher.finds_nothing()
 
 
-def test_an_address_that_refused_at_first_is_tried_until_it_answers(watcher: Watcher, peer: ScriptedPeer) -> None:
+def test_an_address_that_refused_at_first_is_tried_until_it_answers(
+    watcher: Watcher, peer: ScriptedPeer
+) -> None:
     peer.die()
     watcher.follow(peer.port)
     assert watcher.finds_nothing()

@@ -70,7 +70,9 @@ def test_the_same_settings_can_be_created_again(registry: Registry) -> None:
 
 def test_other_settings_are_refused_and_each_difference_is_named(registry: Registry) -> None:
     registry.create_settings(ClusterSettings())
-    with pytest.raises(SettingsDiffer, match=r"partitions is 4 there, 8 here; lanes is 1 there, 2 here; they"):
+    with pytest.raises(
+        SettingsDiffer, match=r"partitions is 4 there, 8 here; lanes is 1 there, 2 here; they"
+    ):
         registry.create_settings(ClusterSettings(partitions=8, lanes=2))
     assert registry.settings() == ClusterSettings()
 
@@ -155,7 +157,9 @@ def test_a_mirror_holds_the_last_checkpoint_byte_for_byte(mirror: CheckpointMirr
 
 
 @pytest.mark.parametrize(
-    "earlier", [checkpoint(2, (9, 9, 9)), checkpoint(3, (4, 9, 9)), checkpoint(3, None)], ids=["epoch", "position", "none"]
+    "earlier",
+    [checkpoint(2, (9, 9, 9)), checkpoint(3, (4, 9, 9)), checkpoint(3, None)],
+    ids=["epoch", "position", "none"],
 )
 def test_a_mirror_never_goes_back(registry: Registry, mirror: CheckpointMirror, earlier: bytes) -> None:
     standing = checkpoint(3, (5, 0, 0))

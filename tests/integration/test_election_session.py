@@ -178,7 +178,9 @@ def test_a_lost_session_is_told_and_replaced(private_stack: Callable[..., LocalS
         assert session.children("/") == ["zookeeper"]
 
 
-def test_the_end_of_a_session_is_the_end_of_its_ephemeral_znodes(stack: Stack, session: Session, root: str) -> None:
+def test_the_end_of_a_session_is_the_end_of_its_ephemeral_znodes(
+    stack: Stack, session: Session, root: str
+) -> None:
     with connected(stack.zookeeper, timeout_s=30) as other:
         other.create(root, b"", ephemeral=True)
         assert session.exists(root) is not None
@@ -238,7 +240,10 @@ def test_a_server_whose_certificate_is_for_its_name_is_talked_to(tls_server: tup
 
 @pytest.mark.parametrize(
     ("host", "trusts", "why"),
-    [("localhost", True, "certificate is not valid for 'localhost'"), ("127.0.0.1", False, "self-signed certificate")],
+    [
+        ("localhost", True, "certificate is not valid for 'localhost'"),
+        ("127.0.0.1", False, "self-signed certificate"),
+    ],
     ids=["another name", "not trusted"],
 )
 def test_a_server_that_cannot_prove_who_it_is_is_not_talked_to(
@@ -261,11 +266,19 @@ class _TlsZooKeeper(ZooKeeperServer):
     def _prepare(self) -> None:
         super()._prepare()
         with self._config.open("a") as config:
-            config.write(_TLS_CONFIG.format(port=self.secure_port, store=self._store, trusted=self._store.with_name("trusted.p12")))
+            config.write(
+                _TLS_CONFIG.format(
+                    port=self.secure_port, store=self._store, trusted=self._store.with_name("trusted.p12")
+                )
+            )
 
     def _command(self) -> list[str]:
         java, *rest = super()._command()
-        return [java, "-Dzookeeper.serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory", *rest]
+        return [
+            java,
+            "-Dzookeeper.serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory",
+            *rest,
+        ]
 
 
 def _keytool(store: Path, *command: str) -> None:

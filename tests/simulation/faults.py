@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from tests.simulation.process import Process
-from tests.simulation.world import Node, World
+from tests.simulation.coordinator import TRANSACTION_TIMEOUT_MS
+from tests.simulation.process import Node, Process
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
 
 # These wait for the next call of their kind by the process that they are meant for.
 ARMED: Final = frozenset(
@@ -20,3 +23,98 @@ ARMED: Final = frozenset(
         "learn-fails",
     )
 )
+# These strike what all processes depend on.
+SHARED: Final = frozenset(("zookeeper-outage", "broker-clock-step", "foreign-stall"))
+SESSION_MS: Final = 400
+
+
+def strike(world: World) -> None:
+    """Draws a fault and lets it strike."""
+    rng = world.rng
+    weights = world.setup.profile.faults
+    fault: str = rng.choices(list(weights), list(weights.values()))[0]
+    if fault in SHARED:
+        _strike_shared(world, fault)
+        return
+    node = _victim(world, fault)
+    if node is None or node.process is None:
+        return
+    process = node.process
+    if fault in ARMED:
+        process.armed.append(fault)
+        world.faults_left -= 1
+        return
+    world.struck(process, fault)
+    world.faults_left -= 1
+    if fault in {"crash", "crash-master", "empty"}:
+        crash(world, node, emptied=fault == "empty")
+    elif fault == "clock-step":
+        node.skew_ms = process.skew_ms = world.draw_skew_ms()
+    elif fault == "resign":
+        process.resign_asked = True
+        process.wake()
+    else:
+        _impair(world, process, fault)
+
+
+def _strike_shared(world: World, fault: str) -> None:
+    rng = world.rng
+    world.faults_left -= 1
+    world.struck_shared(fault)
+    if fault == "zookeeper-outage":
+        world.ensemble.up = False
+        world.after(rng.randint(50, 2 * SESSION_MS), world.restore_zookeeper)
+    elif fault == "broker-clock-step":
+        partition = rng.choice(world.setup.partitions)
+        world.broker_skew_ms[partition] = world.draw_skew_ms()
+    else:
+        world.open_foreign()
+        world.foreign_patience_ms = world.now_ms + rng.randint(50, TRANSACTION_TIMEOUT_MS)
+
+
+def _victim(world: World, fault: str) -> Node | None:
+    """Mostly one that is delivering, or believes that it is master."""
+    alive = [node for node in world.nodes if node.process is not None]
+    masters = [node for node in alive if node.process is not None and node.process.mastership is not None]
+    if fault == "crash-master" or fault in ARMED or (masters and world.rng.random() < 0.5):
+        alive = masters
+    if fault in {"stall-ingest", "stall-follower"} and world.rng.random() < 0.7:
+        alive = [node for node in alive if node not in masters]
+    return world.rng.choice(alive) if alive else None
+
+
+def crash(world: World, node: Node, *, emptied: bool) -> None:
+    """The process dies, its store loses a suffix of what was written, or everything; it comes back later."""
+    process = node.process
+    assert process is not None, "only the living die"
+    process.kill()
+    node.process = None
+    if emptied:
+        node.store.empty()
+    else:
+        unflushed = node.store.unflushed()
+        node.store.crash(world.rng.choice((0, unflushed, world.rng.randint(0, unflushed))))
+    # Another candidate that sees its port refuse deletes the dead one's znode at once (election/peer.py).
+    world.after(world.rng.choice((5, 30, SESSION_MS)), lambda: world.ensemble.remove(process))
+    world.after(world.rng.choice((20, 100, 500, 2_000)), lambda: world.start(node))
+
+
+def _impair(world: World, process: Process, fault: str) -> None:
+    """Something that passes: a pause, no way to ZooKeeper, a session lost, a task that stands still."""
+    rng = world.rng
+    lasts_ms = rng.choice((30, 150, 600, 1_500))
+    if fault == "pause":
+        process.paused = True
+        if lasts_ms > SESSION_MS:
+            world.after(SESSION_MS, lambda: world.ensemble.remove(process))
+    elif fault == "cut-off":
+        process.cut_off = True
+        if lasts_ms > SESSION_MS:
+            world.after(SESSION_MS, lambda: world.ensemble.remove(process))
+    elif fault == "expire-session":
+        world.ensemble.remove(process)
+    elif fault == "stall-ingest":
+        process.ingest_stalled = True
+    elif fault == "stall-follower":
+        process.follower_stalled = True
+    world.after(lasts_ms, process.recover)

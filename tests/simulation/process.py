@@ -28,6 +28,16 @@ MOST_UNFLUSHED: Final = 60
 BATCHES: Final = (1, 3, 10, 60)
 
 
+class Node:
+    """A node: its store and its clock outlive its processes."""
+
+    def __init__(self, name: str, store: CrashableStore, skew_ms: int) -> None:
+        self.name = name
+        self.store = store
+        self.skew_ms = skew_ms
+        self.process: Process | None = None
+
+
 class Process:
     """Implements `Host` and `Candidate`, and the ports `Log`, `Targets` and `Clock`."""
 
@@ -106,6 +116,10 @@ class Process:
         self.dead = True
         if self.mastership is not None and not self.in_call:
             self.mastership.close()
+
+    def recover(self) -> None:
+        """Whatever impaired it has passed."""
+        self.paused = self.cut_off = self.ingest_stalled = self.follower_stalled = False
 
     # ------------------------------------------------------------------ Clock, Targets, Log
 

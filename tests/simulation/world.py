@@ -14,9 +14,10 @@ from hashlib import blake2b
 from typing import Final
 
 from tests.simulation.coordinator import TransactionalId
+from tests.simulation import faults
 from tests.simulation.host import Host
 from tests.simulation.log import Fate, Partition, Topics, Transaction
-from tests.simulation.process import Process
+from tests.simulation.process import Node, Process
 from tests.simulation.profile import Profile
 from tests.simulation.requests import TARGETS, Users
 from tests.simulation.setup import draw
@@ -26,16 +27,6 @@ from tests.simulation.zookeeper import Ensemble
 START_MS: Final = 1_700_000_000_000
 DEEPEST: Final = 2
 CALM_LIMIT_MS: Final = 30_000
-
-
-class Node:
-    """A node: its store outlives its processes."""
-
-    def __init__(self, name: str, store: CrashableStore, skew_ms: int) -> None:
-        self.name = name
-        self.store = store
-        self.skew_ms = skew_ms
-        self.process: Process | None = None
 
 
 class World:
@@ -78,7 +69,216 @@ class World:
         self.broker_skew_ms = dict.fromkeys(range(settings.partitions), 0)
         self.users = Users(self.rng, profile, settings.partitions, self.setup.partitions)
         self.foreign: list[Transaction] = []
+        self.foreign_patience_ms = 0  # until then no application ends its transaction
+        self.busy: list[Process] = []
         names = [f"n{number}" for number in range(self.setup.nodes)]
         self.nodes = [Node(name, new_store(name), self.draw_skew_ms()) for name in names]
         for node in self.nodes:
             self.start(node)
+
+    # ------------------------------------------------------------------ what the ports use
+
+    def after(self, delay_ms: int, action: Callable[[], None]) -> None:
+        """See the protocol."""
+        self._sequence += 1
+        heapq.heappush(self._events, (self.now_ms + delay_ms, self._sequence, action))
+
+    def network_delay_ms(self) -> int:
+        """See the protocol."""
+        return int(self.rng.random() ** 3 * 25)
+
+    def marker_delay_ms(self) -> int:
+        """How long the coordinator takes from one partition's marker to the next."""
+        return int(self.rng.random() ** 6 * 120)
+
+    def shuffle(self, items: list[Partition]) -> None:
+        """The order in which a transaction's markers are written."""
+        self.rng.shuffle(items)
+
+    def broker_ms(self, partition: int) -> int:
+        """See the protocol."""
+        return self.now_ms + self.broker_skew_ms[partition]
+
+    def next_transaction(self) -> int:
+        """See the protocol."""
+        self._transactions += 1
+        return self._transactions
+
+    def note(self, *what: object) -> None:
+        """See the protocol."""
+        line = f"{self.now_ms - START_MS} {' '.join(map(str, what))}"
+        self._digest.update(line.encode())
+        if self._trace is not None:
+            self._trace(line)
+
+    def struck(self, host: Host, fault: str) -> None:
+        """See the protocol."""
+        self.coverage[host.where, fault] += 1
+        self.note("fault", fault, host.name, host.where)
+
+    def struck_shared(self, fault: str) -> None:
+        """Counts a fault by the step at which each mastership stood."""
+        self.note("fault", fault)
+        for node in self.nodes:
+            if node.process is not None and node.process.mastership is not None:
+                self.coverage[node.process.where, fault] += 1
+
+    def draw_skew_ms(self) -> int:
+        """A difference from true time."""
+        return self.rng.randint(-self.setup.skew_ms, self.setup.skew_ms)
+
+    def digest(self) -> str:
+        """The hash of the trace so far."""
+        return self._digest.hexdigest()
+
+    # ------------------------------------------------------------------ nodes
+
+    def start(self, node: Node) -> None:
+        """Starts a node's next process."""
+        if node.process is None:
+            node.process = Process(node.name, self, self.ensemble, node.store, node.skew_ms)
+            self.note("start", node.name)
+
+    def restore_zookeeper(self) -> None:
+        """The servers are back."""
+        self.ensemble.up = True
+
+    def _processes(self) -> list[Process]:
+        return [node.process for node in self.nodes if node.process is not None]
+
+    # ------------------------------------------------------------------ users
+
+    def request(self) -> None:
+        """A user makes a request, in an application's transaction or outside."""
+        self.requests_left -= 1
+        transaction = None
+        if self.rng.random() < self.setup.profile.transactional_share:
+            if not self.foreign or self.rng.random() < 0.3:
+                self.open_foreign()
+            transaction = self.rng.choice(self.foreign)
+        self._append(transaction)
+
+    def _append(self, transaction: Transaction | None) -> None:
+        buffer = self.topics[self.names.buffer]
+        ends = {number: buffer[number].end for number in self.setup.partitions}
+        request = self.users.draw(self.now_ms, ends)
+        number = request.partition
+        offset = buffer[number].append(
+            self.broker_ms(number), request.key, request.value, request.headers, transaction, request
+        )
+        self.note("request", request.kind.value, number, offset, request.id)
+
+    def open_foreign(self) -> None:
+        """An application opens a transaction; it stands in the buffer with its first request."""
+        if len(self.foreign) < 3 and self.requests_left > 0:
+            self.foreign.append(Transaction(self.next_transaction(), lane=False))
+            self.requests_left -= 1
+            self._append(self.foreign[-1])
+
+    def end_foreign(self) -> None:
+        """An application commits or aborts."""
+        if self.foreign and (self.calm or self.now_ms >= self.foreign_patience_ms):
+            transaction = self.foreign.pop(self.rng.randrange(len(self.foreign)))
+            aborts = self.rng.random() < self.setup.profile.foreign_abort_share
+            transaction.decide(Fate.ABORT if aborts else Fate.COMMIT)
+            transaction.mark_all()
+            self.note("foreign", transaction.number, transaction.fate.value)
+
+    # ------------------------------------------------------------------ who acts next
+
+    def run(self) -> None:
+        """Requests and faults until both are used up; then calm, until nothing is left to do."""
+        while self.requests_left > 0 or self.faults_left > 0:
+            self._act()
+        self._calm_down()
+
+    def interleave(self, host: Host) -> None:
+        """See the protocol."""
+        if self.calm or self._depth >= DEEPEST or self.rng.random() >= self.setup.profile.interleave:
+            return
+        self._depth += 1
+        try:
+            turns = self.rng.randint(1, 12)
+            while not self.calm and not host.dead and (turns > 0 or host.paused):
+                turns -= 1
+                self._act()
+                if turns < -400:
+                    break
+        finally:
+            self._depth -= 1
+
+    def _act(self) -> None:
+        chance = self.rng.random() * 100
+        if chance < 66:
+            self._turn()
+        elif chance < 90:
+            self.tick(int(self.rng.random() ** 4 * 60))
+        elif chance < 96:
+            if self.requests_left > 0:
+                self.request()
+        elif chance < 97.5:
+            self.end_foreign()
+        elif self.faults_left > 0 and self.rng.random() * self.requests_left < 2.5 * self.faults_left:
+            faults.strike(self)
+
+    def _turn(self) -> None:
+        """One turn of one task of one process."""
+        process = self.rng.choice(self.nodes).process
+        if process is None or process.paused:
+            return
+        chance = self.rng.random()
+        if chance < 0.55:
+            process.drive()
+        elif chance < 0.8:
+            process.ingest()
+        elif chance < 0.92:
+            process.follow()
+        else:
+            process.keep_house()
+
+    def tick(self, elapsed_ms: int) -> None:
+        """Time passes."""
+        until_ms = self.now_ms + elapsed_ms
+        while self._events and self._events[0][0] <= until_ms:
+            at_ms, _, action = heapq.heappop(self._events)
+            self.now_ms = max(self.now_ms, at_ms)
+            action()
+        self.now_ms = max(self.now_ms, until_ms)
+
+    # ------------------------------------------------------------------ the end
+
+    def _calm_down(self) -> None:
+        self.calm = True
+        self.note("calm")
+        self.ensemble.up = True
+        while self.foreign:
+            self.end_foreign()
+        limit_ms = self.now_ms + CALM_LIMIT_MS
+        while self.now_ms < limit_ms and not self._finished():
+            for node in self.nodes:
+                self.start(node)
+            for process in self._processes():
+                process.armed.clear()
+                process.recover()
+                self._exhaust(process)
+            self.tick(self._next_event_ms())
+        for process in self._processes():
+            self._exhaust(process)
+
+    def _exhaust(self, process: Process) -> None:
+        """Runs a process's tasks until each of them waits."""
+        while process.ingest() or process.follow():
+            pass
+        process.keep_house()
+        for _ in range(100):
+            if not process.drive():
+                break
+
+    def _next_event_ms(self) -> int:
+        """How long nothing will happen by itself; 1 at least."""
+        times_ms = [self._events[0][0]] if self._events else []
+        for process in self._processes():
+            wake_ms = process.next_wake_ms()
+            if wake_ms is not None:
+                times_ms.append(wake_ms)
+        return max(1, min(times_ms, default=self.now_ms + 1) - self.now_ms)
