@@ -80,6 +80,7 @@ class CheckpointFollower:
     def __init__(
         self, client_config: dict[str, Any], names: ClusterNames, lane: int, changed: Callable[[], None]
     ) -> None:
+        self.missing: str | None = None  # what is known of the topic's absence
         self._client_config = client_config
         self._topic = names.checkpoint
         self._lane = lane
@@ -129,6 +130,9 @@ class CheckpointFollower:
         while not self._stopping.is_set():
             try:
                 self._follow()
+            except CheckpointTopicLost as error:
+                self.missing = str(error)
+                self._stopping.wait(RETRY_S)
             except (OffsetsGone, Doubtful, KafkaException) as error:
                 log.warning("checkpoint-topic-unreadable", topic=self._topic, detail=str(error))
                 self._stopping.wait(RETRY_S)
@@ -137,6 +141,7 @@ class CheckpointFollower:
         """Follows the topic until it is gone or recreated."""
         admin = AdminClient(self._client_config)
         topic_id = describe(admin, self._topic)
+        self.missing = None
         reader = TopicReader(self._client_config, self._topic)
         try:
             raw, reached = _read_back(reader, self._lane)
@@ -150,8 +155,6 @@ class CheckpointFollower:
                     checked_s = time.monotonic()
                     if describe(admin, self._topic) != topic_id:
                         return
-        except CheckpointTopicLost as error:
-            raise Doubtful(str(error)) from error
         finally:
             reader.close()
 

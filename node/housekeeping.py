@@ -6,12 +6,13 @@ Once a second, on a thread of its own; nothing that it does may hold ingest or d
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+import time
 from typing import Final
 
 import structlog
 
 from node.checkpoints import KafkaLog
+from node.health import Health
 from node.ports import Doubtful
 from store.checkpoint import Vector
 from store.keys import Key
@@ -21,24 +22,23 @@ log = structlog.get_logger("delayline.housekeeping")
 
 PERIOD_S: Final = 1.0
 MOST_EXPIRED: Final = 2_000
+COUNTING_PAUSE: Final = 19
 
 
 class Housekeeping:
-    """Runs until stopped. `publish` and `inspect` are the node's: its status, and what ends its health."""
+    """Runs until stopped."""
 
     def __init__(
         self,
         view: View,
         kafka_log: KafkaLog,
-        publish: Callable[[], None],
-        inspect: Callable[[], None],
-        fail: Callable[[Exception], None],
+        health: Health,
     ) -> None:
+        self.pending = 0
         self._view = view
         self._log = kafka_log
-        self._publish = publish
-        self._inspect = inspect
-        self._fail = fail
+        self._health = health
+        self._count_at_s = 0.0
         self._expired: list[tuple[Key, str]] = []
         self._log_ends: Vector = {}
         self._stopping = threading.Event()
@@ -61,10 +61,20 @@ class Housekeeping:
             while not self._stopping.wait(PERIOD_S):
                 self._view.prune()
                 self._collect()
-                self._inspect()
-                self._publish()
+                self._count()
+                self._health.inspect()
+                self._health.publish()
         except Exception as error:
-            self._fail(error)
+            self._health.fail(error)
+
+    def _count(self) -> None:
+        """Counting walks the rows of one minute: it may take a twentieth of the time."""
+        begin_s = time.monotonic()
+        if begin_s < self._count_at_s:
+            return
+        self.pending = self._view.pending()
+        end_s = time.monotonic()
+        self._count_at_s = end_s + COUNTING_PAUSE * (end_s - begin_s)
 
     def _collect(self) -> None:
         """Ids go in two steps: they are chosen, then the log's end is noted; they go once it is read."""

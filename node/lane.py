@@ -16,10 +16,12 @@ import structlog
 from node import refusal
 from node.checkpoints import CheckpointFollower
 from node.delivery import Delivery, Ended, Step, Wait
+from node.health import Health
 from node.leadership import ElectedLeadership
 from node.outbox import KafkaOutbox
 from node.ports import CheckpointTopicLost, Doubtful
 from node.refusal import Refusal
+from store.kv import StoreError
 from store.view import View
 
 log = structlog.get_logger("delayline.lane")
@@ -36,7 +38,7 @@ class SystemClock:
 
 
 class LaneWorker:
-    """Owns the view's tip and the outbox. `refuse` is called with the reason when mastership is refused."""
+    """Owns the view's tip and the outbox."""
 
     def __init__(
         self,
@@ -46,7 +48,7 @@ class LaneWorker:
         leadership: ElectedLeadership,
         new_delivery: Callable[[], Delivery],
         max_clock_skew_ms: int,
-        refuse: Callable[[Refusal], None],
+        health: Health,
         hook: Callable[[Step], None],
     ) -> None:
         self.leading = False
@@ -58,7 +60,7 @@ class LaneWorker:
         self._leadership = leadership
         self._new_delivery = new_delivery
         self._max_clock_skew_ms = max_clock_skew_ms
-        self._refuse = refuse
+        self._health = health
         self._hook = hook
         self._wake = threading.Event()
         self._stopping = False
@@ -88,6 +90,8 @@ class LaneWorker:
                     self._lead()
                 else:
                     self._follow()
+        except StoreError as error:
+            self._health.fail(error)
         finally:
             self._outbox.close()
 
@@ -133,7 +137,7 @@ class LaneWorker:
     def _check_clock(self) -> None:
         offset_ms = self._outbox.clock_offset_ms
         if abs(offset_ms) > self._max_clock_skew_ms:
-            self._refuse(refusal.clock_skewed(offset_ms, self._max_clock_skew_ms))
+            self._health.refuse(refusal.clock_skewed(offset_ms, self._max_clock_skew_ms))
 
     def _ended(self, why: Ended) -> None:
         log.info("mastership-ended", why=str(why), epoch=self.epoch)

@@ -26,7 +26,8 @@ from node import refusal
 from node.checkpoints import describe
 from node.config import NodeConfig
 from node.delivery import Step
-from node.parts import Election, Health, Parts
+from node.health import Health
+from node.parts import Election, Parts
 from node.ports import CheckpointTopicLost, Doubtful
 from node.reader import OffsetsGone
 from node.refusal import Refusal, Refusing
@@ -103,7 +104,7 @@ class Node:
         """What the node is doing now."""
         if self._stopping.is_set():
             return NodeState.STOPPING
-        if self._refusal is not None or (self._parts is not None and self._parts.lane.awaiting is not None):
+        if self._refusal is not None or (self._parts is not None and self._parts.awaiting() is not None):
             return NodeState.REFUSING
         if self._parts is None:
             return NodeState.STARTING
@@ -117,9 +118,7 @@ class Node:
             signal.signal(number, lambda *_: self._stopping.set())
         threading.excepthook = self._on_thread_death
         self.start()
-        # Signals are handled between two waits.
-        while not self._stopping.wait(0.2):
-            pass
+        self._stopping.wait()
         self.stop()
         self.join()
         return 0 if self._failure is None else 1
@@ -282,7 +281,7 @@ class Node:
         """What the member znode says."""
         parts, why = self._parts, self._refusal
         if why is None and parts is not None:
-            why = parts.lane.awaiting
+            why = parts.awaiting()
         checkpoint = None if parts is None else parts.view.checkpoint
         return NodeStatus(
             node=self._config.node_id,
@@ -293,7 +292,7 @@ class Node:
             epoch=0 if checkpoint is None else checkpoint.epoch,
             ingested={} if parts is None else parts.view.reached().ingested,
             delivered_up_to_ms=0 if checkpoint is None else checkpoint.delivered_up_to_ms,
-            pending=0 if parts is None else parts.view.pending(),
+            pending=0 if parts is None else parts.housekeeping.pending,
             clock_offset_ms=0 if parts is None else parts.outbox.clock_offset_ms,
             pid=os.getpid(),
             at_ms=time.time_ns() // 1_000_000,

@@ -174,6 +174,7 @@ class KafkaOutbox:
                 return producer
             except KafkaException as error:
                 _discard(producer)  # at once: its own next try would fence the one that comes after it
+                del producer
                 if error.args[0].code() not in _TRY_AGAIN or time.monotonic() > deadline_s:
                     raise _translated(error, f"id {suffix} cannot be initialised") from error
             try_s = FIRST_TRY_S if self._warm[suffix] else RETRY_TRY_S
@@ -319,4 +320,11 @@ def _translated(error: KafkaException, what: str) -> Doubtful | Fenced:
 
 
 def _discard(producer: Producer) -> None:
-    threading.Thread(target=producer.close, name="discard-producer", daemon=True).start()
+    """Ends a producer without waiting for it: on a thread of its own, by letting go of the last reference.
+    `close()` would abort and flush first, without a limit in time; the next `open` aborts for it.
+    """
+    threading.Thread(target=_let_go, args=(producer,), name="discard-producer", daemon=True).start()
+
+
+def _let_go(producer: Producer) -> None:
+    del producer

@@ -16,13 +16,14 @@ from election.znodes import Znodes
 from node.checkpoints import CheckpointFollower, KafkaLog
 from node.config import NodeConfig
 from node.delivery import Config, Delivery, Step
+from node.health import Health
 from node.housekeeping import Housekeeping
 from node.ingest import Ingest
 from node.lane import LaneWorker, SystemClock
 from node.leadership import ElectedLeadership
 from node.mirror import Mirror
 from node.outbox import KafkaOutbox
-from node.refusal import Refusal
+from node.refusal import Refusal, checkpoint_topic_missing
 from node.targets import KafkaTargets
 from store.kv import KeyValue
 from store.selection import Limits
@@ -35,17 +36,6 @@ class Election(NamedTuple):
     session: Session
     registry: Registry
     peers: Peers
-
-
-class Health(NamedTuple):
-    """What the parts tell the node: a reason to refuse mastership, the error that ended a part; and what
-    housekeeping does for it once a second.
-    """
-
-    refuse: Callable[[Refusal], None]
-    fail: Callable[[Exception], None]
-    inspect: Callable[[], None]
-    publish: Callable[[], None]
 
 
 class Parts:
@@ -81,9 +71,7 @@ class Parts:
         self.mirror = Mirror(mirror, lambda: hook(Step.AFTER_MIRROR))
         self.leadership = ElectedLeadership(self.candidacy, mirror, self.mirror)
         self.ingest = Ingest(client, names, settings, self.view, self._wake, health.fail)
-        self.housekeeping = Housekeeping(
-            self.view, self.kafka_log, health.publish, health.inspect, health.fail
-        )
+        self.housekeeping = Housekeeping(self.view, self.kafka_log, health)
         self.lane = LaneWorker(
             self.view,
             self.outbox,
@@ -91,7 +79,7 @@ class Parts:
             self.leadership,
             self._new_delivery,
             config.max_clock_skew_ms,
-            health.refuse,
+            health,
             hook,
         )
         self._delivery_config = Config(
@@ -106,6 +94,12 @@ class Parts:
         """Starts what runs from the beginning; ingest starts once it is opened."""
         for part in (self.follower, self.mirror, self.candidacy, self.lane, self.housekeeping):
             part.start()
+
+    def awaiting(self) -> Refusal | None:
+        """Why this node cannot be master for now, if it ends by itself once the cause is gone."""
+        if self.follower.missing is not None:
+            return checkpoint_topic_missing(self.follower.missing)
+        return self.lane.awaiting
 
     def open_ingest(self) -> bool:
         """Assigns the buffer's partitions. Raises `OffsetsGone`, `Doubtful`."""

@@ -323,14 +323,15 @@ class View:
 
         Whole minutes are counted as they are written; only the position's own minute is walked.
         """
-        with self.lock:
+        with self.lock:  # the scans are snapshots; they are walked without it
             position = self._aligned.position
             minute = 0 if position is None else position[0] // keys.MINUTE_MS
             begin = keys.ROW if position is None else keys.after(keys.row(*position))
-            total = sum(1 for _ in self._kv.scan(begin, keys.row((minute + 1) * keys.MINUTE_MS, 0, 0)))
-            for _, raw in self._kv.scan(keys.count(minute + 1), keys.end_of(keys.COUNT)):
-                total += decode_offset(raw)
-            return total + sum(1 for _ in self._kv.scan(keys.LATE, keys.end_of(keys.LATE)))
+            of_this_minute = self._kv.scan(begin, keys.row((minute + 1) * keys.MINUTE_MS, 0, 0))
+            later = self._kv.scan(keys.count(minute + 1), keys.end_of(keys.COUNT))
+            late = self._kv.scan(keys.LATE, keys.end_of(keys.LATE))
+        counted = sum(decode_offset(raw) for _, raw in later)
+        return counted + sum(1 for _ in of_this_minute) + sum(1 for _ in late)
 
     def flush(self) -> None:
         self._kv.flush()
