@@ -1,0 +1,308 @@
+"""The view and its selections (rules 1 to 4 and 9), on a real RocksDB."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from store.selection import Limits
+from store.view import View
+from tests.unit.view_records import (
+    MANY,
+    at,
+    cancel,
+    checkpoint_of,
+    deliver,
+    new_view,
+    offsets,
+    reject,
+    reschedule,
+    schedule,
+    take,
+)
+
+
+@pytest.fixture
+def view(tmp_path: Path) -> View:
+    return new_view(tmp_path / "store")
+
+
+def outcomes(view: View, now_ms: int = 5_000) -> list[tuple[int, bool]]:
+    """Offset of each control answered by the next selection, and whether it was applied."""
+    return [(answer.place[1], answer.applied) for answer in deliver(view, now_ms).answers]
+
+
+class TestSelection:
+    def test_rows_come_in_order_of_due_time_then_partition_then_offset(self, view: View) -> None:
+        take(view, at(1, 0, schedule(2_000)), at(0, 0, schedule(2_000)), at(0, 1, schedule(1_500)))
+        assert [key for key, _ in view.select(3_000, MANY).due] == [
+            (1_500, 0, 1),
+            (2_000, 0, 0),
+            (2_000, 1, 0),
+        ]
+
+    def test_a_row_is_not_selected_before_its_time(self, view: View) -> None:
+        take(view, at(0, 0, schedule(2_000)))
+        assert (view.select(1_999, MANY).size, view.select(2_000, MANY).size) == (0, 1)
+
+    def test_a_selected_row_is_not_selected_again_while_it_is_in_flight(self, view: View) -> None:
+        take(view, at(0, 0, schedule(2_000)))
+        view.select(3_000, MANY)
+        assert view.select(3_000, MANY).size == 0
+
+    def test_what_was_in_flight_is_selected_again_once_it_is_given_up(self, view: View) -> None:
+        take(view, at(0, 0, schedule(2_000)))
+        view.select(3_000, MANY)
+        view.forget()
+        assert offsets(view.select(3_000, MANY)) == [0]
+
+    def test_a_selection_takes_no_more_than_its_limit(self, view: View) -> None:
+        take(view, *(at(0, offset, schedule(2_000)) for offset in range(5)))
+        assert offsets(view.select(3_000, Limits(2, 1 << 20))) == [0, 1]
+
+    def test_a_selection_takes_one_row_however_large(self, view: View) -> None:
+        take(view, at(0, 0, schedule(2_000)), at(0, 1, schedule(2_000)))
+        assert offsets(view.select(3_000, Limits(10, 1))) == [0]
+
+    def test_delivered_up_to_is_the_time_of_the_selection_if_it_took_all(self, view: View) -> None:
+        take(view, at(0, 0, schedule(2_000)))
+        assert view.select(3_000, MANY).frontier.delivered_up_to_ms == 3_000
+
+    def test_delivered_up_to_is_just_below_the_position_if_more_is_due(self, view: View) -> None:
+        take(view, at(0, 0, schedule(2_000)), at(0, 1, schedule(2_000)))
+        assert view.select(3_000, Limits(1, 1)).frontier.delivered_up_to_ms == 1_999
+
+
+class TestLateRows:
+    def test_a_row_that_arrives_at_or_below_the_position_is_late(self, view: View) -> None:
+        take(view, at(0, 0, schedule(2_000)))
+        deliver(view, 3_000)
+        take(view, at(0, 1, schedule(1_900)))
+        selection = view.select(3_000, MANY)
+        assert ([key[2] for key, _ in selection.late], selection.due) == ([1], [])
+
+    def test_a_row_behind_a_selection_in_flight_is_late(self, view: View) -> None:
+        take(view, at(0, 0, schedule(2_000)))
+        view.select(3_000, MANY)
+        take(view, at(0, 1, schedule(1_900)))
+        assert [key[2] for key, _ in view.select(3_000, MANY).late] == [1]
+
+    def test_late_rows_that_do_not_all_fit_hold_ingested_back_and_leave_the_position(
+        self, view: View
+    ) -> None:
+        take(view, at(0, 0, schedule(2_000)))
+        position = deliver(view, 3_000).frontier.position
+        take(view, *(at(0, offset, schedule(1_500)) for offset in (1, 2, 3)), at(0, 4, schedule(2_500)))
+        selection = view.select(3_000, Limits(2, 1 << 20))
+        assert offsets(selection) == [1, 2]
+        assert selection.frontier.position == position
+        assert (selection.frontier.ingested[0], selection.frontier.seen[0]) == (3, 5)
+
+    def test_late_rows_go_out_in_key_order(self, view: View) -> None:
+        take(view, at(0, 0, schedule(2_000)))
+        deliver(view, 3_000)
+        take(view, at(0, 1, schedule(1_900)), at(0, 2, schedule(1_100)))
+        assert offsets(view.select(3_000, MANY)) == [2, 1]
+
+    def test_a_late_row_in_flight_is_not_taken_twice(self, view: View) -> None:
+        take(view, at(0, 0, schedule(2_000)))
+        deliver(view, 3_000)
+        take(view, at(0, 1, schedule(1_500)))
+        view.select(3_000, MANY)
+        assert view.select(3_000, MANY).size == 0
+
+
+class TestControls:
+    def test_a_cancel_before_the_selection_removes_the_row(self, view: View) -> None:
+        take(view, at(0, 0, schedule(2_000, "x")), at(0, 1, cancel("x")))
+        selection = view.select(3_000, MANY)
+        assert (offsets(selection), [a.applied for a in selection.answers]) == ([], [True])
+
+    def test_a_cancel_of_a_delivered_row_is_too_late(self, view: View) -> None:
+        take(view, at(0, 0, schedule(2_000, "x")))
+        deliver(view, 3_000)
+        take(view, at(0, 1, cancel("x")))
+        assert outcomes(view) == [(1, False)]
+
+    def test_a_cancel_of_a_row_in_flight_is_too_late(self, view: View) -> None:
+        take(view, at(0, 0, schedule(2_000, "x")))
+        view.select(3_000, MANY)
+        take(view, at(0, 1, cancel("x")))
+        assert [a.applied for a in view.select(3_000, MANY).answers] == [False]
+
+    def test_a_cancel_of_a_row_whose_transaction_was_given_up_applies(self, view: View) -> None:
+        take(view, at(0, 0, schedule(2_000, "x")))
+        view.select(3_000, MANY)
+        take(view, at(0, 1, cancel("x")))
+        view.forget()
+        assert outcomes(view) == [(1, True)]
+
+    def test_a_cancel_of_nothing_says_so(self, view: View) -> None:
+        take(view, at(0, 0, cancel("x")))
+        (answer,) = view.select(3_000, MANY).answers
+        assert answer.control.removed is None
+
+    def test_a_schedule_replaces_a_pending_one_of_its_id(self, view: View) -> None:
+        take(view, at(0, 0, schedule(2_000, "x")), at(0, 1, schedule(2_500, "x")))
+        selection = view.select(3_000, MANY)
+        assert (offsets(selection), [a.applied for a in selection.answers]) == ([1], [True])
+
+    def test_answers_beyond_the_limit_make_a_transaction_of_their_own(self, view: View) -> None:
+        take(view, at(0, 0, schedule(2_000)), *(at(0, o, cancel(f"x{o}")) for o in range(1, 5)))
+        selection = view.select(3_000, Limits(3, 1 << 20))
+        assert (offsets(selection), len(selection.answers)) == ([], 3)
+        assert (selection.frontier.seen[0], selection.frontier.ingested) == (4, {})
+        assert offsets(view.select(3_000, Limits(3, 1 << 20))) == [0]
+
+    def test_ids_in_other_partitions_are_other_ids(self, view: View) -> None:
+        take(view, at(0, 0, schedule(2_000, "x")), at(1, 0, cancel("x")))
+        assert offsets(view.select(3_000, MANY)) == [0]
+
+    def test_a_reject_leaves_the_row_of_its_id_alone(self, view: View) -> None:
+        take(view, at(0, 0, schedule(2_000, "x")), at(0, 1, reject()))
+        assert offsets(view.select(3_000, MANY)) == [1, 0]
+
+
+class TestReschedules:
+    def test_a_reschedule_of_a_pending_row_moves_it(self, view: View) -> None:
+        take(view, at(0, 0, schedule(9_000, "x")), at(0, 1, reschedule("x", 8_000)))
+        (resolution,) = view.select(3_000, MANY).resolutions.values()
+        assert resolution.outcome == "rescheduled"
+
+    def test_a_reschedule_in_the_selection_of_its_message_is_too_late(self, view: View) -> None:
+        take(view, at(0, 0, schedule(2_000, "x")), at(0, 1, reschedule("x", 8_000)))
+        (resolution,) = view.select(3_000, MANY).resolutions.values()
+        assert resolution.outcome == "too-late"
+
+    def test_a_reschedule_of_a_replaced_id_concerns_only_older_requests(self, view: View) -> None:
+        take(view, at(0, 0, reschedule("x", 8_000)), at(0, 1, schedule(9_000, "x")))
+        (resolution,) = view.select(3_000, MANY).resolutions.values()
+        assert resolution.outcome == "unknown"
+
+    def test_a_selection_ends_before_the_second_reschedule_of_an_id(self, view: View) -> None:
+        take(
+            view,
+            at(0, 0, schedule(9_000, "x")),
+            at(0, 1, reschedule("x", 8_000)),
+            at(0, 2, reschedule("x", 7_000)),
+        )
+        assert offsets(view.select(3_000, MANY)) == [1]
+
+    def test_the_written_back_request_takes_the_old_row_s_place_and_needs_no_answer(self, view: View) -> None:
+        take(view, at(0, 0, schedule(9_000, "x")), at(0, 1, reschedule("x", 2_500)))
+        deliver(view, 2_000)
+        take(view, at(0, 2, schedule(2_500, "x", parent=1)))
+        selection = view.select(10_000, MANY)
+        assert (offsets(selection), selection.answers) == ([2], [])
+
+    @pytest.mark.parametrize("newer", [schedule(9_500, "x"), cancel("x")], ids=["schedule", "cancel"])
+    def test_a_written_back_request_gives_way_to_what_came_after_its_parent(
+        self, view: View, newer: object
+    ) -> None:
+        take(view, at(0, 0, schedule(9_000, "x")), at(0, 1, reschedule("x", 2_500)), at(0, 2, newer))  # type: ignore[arg-type]
+        take(view, at(0, 3, schedule(2_500, "x", parent=1)))
+        assert 3 not in offsets(view.select(10_000, MANY))
+
+
+class TestAlignment:
+    def test_a_follower_counts_what_the_master_delivered_as_done(self, view: View, tmp_path: Path) -> None:
+        follower = new_view(tmp_path / "follower")
+        for each in (view, follower):
+            take(each, at(0, 0, schedule(2_000)))
+        follower.align(checkpoint_of(deliver(view, 3_000)))
+        assert follower.select(3_000, MANY).size == 0
+
+    def test_what_the_master_had_not_ingested_is_late_for_the_follower(
+        self, view: View, tmp_path: Path
+    ) -> None:
+        follower = new_view(tmp_path / "follower")
+        take(view, at(0, 0, schedule(2_000)))
+        take(follower, at(0, 0, schedule(2_000)), at(0, 1, schedule(1_500)))
+        follower.align(checkpoint_of(deliver(view, 3_000)))
+        assert offsets(follower.select(3_000, MANY)) == [1]
+
+    def test_a_late_entry_taken_by_the_master_goes_from_the_follower(
+        self, view: View, tmp_path: Path
+    ) -> None:
+        follower = new_view(tmp_path / "follower")
+        for each in (view, follower):
+            take(each, at(0, 0, schedule(2_000)))
+        follower.align(checkpoint_of(deliver(view, 3_000)))
+        for each in (view, follower):
+            take(each, at(0, 1, schedule(1_500)))
+        follower.align(checkpoint_of(deliver(view, 3_100)))
+        assert follower.select(3_200, MANY).size == 0
+
+    def test_records_read_again_that_the_checkpoint_covers_are_done(self, view: View, tmp_path: Path) -> None:
+        rebuilt = new_view(tmp_path / "rebuilt")
+        take(view, at(0, 0, schedule(2_000)))
+        rebuilt.align(checkpoint_of(deliver(view, 3_000)))
+        take(rebuilt, at(0, 0, schedule(2_000)))
+        assert rebuilt.select(3_000, MANY).size == 0
+
+    def test_records_below_ingested_are_not_taken_again(self, view: View) -> None:
+        take(view, at(0, 0, schedule(2_000)))
+        take(view, at(0, 0, schedule(2_000)))
+        assert view.pending() == 1
+
+
+class TestPruning:
+    def test_a_delivered_row_goes_when_it_has_left_the_replay_window(self, view: View) -> None:
+        take(view, at(0, 0, schedule(2_000, "x")))
+        deliver(view, 2_500)
+        view.prune()
+        assert view.expired(10) == []
+        deliver(view, 3_500)
+        view.prune()
+        assert view.expired(10) == [((2_000, 0, 0), "x")]
+
+    def test_an_id_outlives_its_row_until_the_log_s_end_is_read(self, view: View) -> None:
+        take(view, at(0, 0, schedule(2_000, "x")))
+        deliver(view, 9_000)
+        view.prune()
+        expired = view.expired(10)
+        assert not view.collect(expired, {0: 5})
+        view.apply([], {0: 5})
+        assert view.collect(expired, {0: 5})
+        take(view, at(0, 5, cancel("x")))
+        (answer,) = view.select(9_000, MANY).answers
+        assert answer.control.removed is None
+
+    def test_an_id_that_was_scheduled_again_stays(self, view: View) -> None:
+        take(view, at(0, 0, schedule(2_000, "x")))
+        deliver(view, 9_000)
+        take(view, at(0, 1, schedule(99_000, "x"), timestamp_ms=9_000))
+        deliver(view, 9_100)
+        view.prune()
+        assert view.collect(view.expired(10), {0: 2})
+        take(view, at(0, 2, cancel("x")))
+        assert outcomes(view) == [(2, True)]
+
+    def test_pruning_ends_below_the_smallest_late_row(self, view: View) -> None:
+        take(view, at(0, 0, schedule(5_000)))
+        deliver(view, 9_000)
+        take(view, at(0, 1, schedule(1_500)))
+        view.prune()
+        assert offsets(view.select(9_000, MANY)) == [1]
+
+
+class TestPending:
+    def test_pending_counts_what_waits_in_this_minute_later_and_late(self, view: View) -> None:
+        take(view, at(0, 0, schedule(2_000)), at(0, 1, schedule(3_000)), at(0, 2, schedule(200_000)))
+        deliver(view, 2_500)
+        take(view, at(0, 3, schedule(1_500)))
+        assert view.pending() == 3
+
+    def test_a_cancelled_row_is_not_pending(self, view: View) -> None:
+        take(view, at(0, 0, schedule(200_000, "x")), at(0, 1, cancel("x")))
+        assert view.pending() == 0
+
+
+def test_a_reopened_store_is_where_it_was(tmp_path: Path) -> None:
+    view = new_view(tmp_path)
+    take(view, at(0, 0, schedule(2_000)), at(0, 1, schedule(4_000)))
+    deliver(view, 3_000)
+    view.flush()
+    view.close()
+    assert offsets(new_view(tmp_path).select(5_000, MANY)) == [1]

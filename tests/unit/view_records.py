@@ -1,0 +1,76 @@
+"""A view on a real RocksDB, and arrivals to put into it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from delayline.wire import Cancel, Reject, Request, Reschedule, Schedule
+from store.arrivals import Arrival, arrival
+from store.checkpoint import Checkpoint
+from store.rocks import RocksStore
+from store.selection import Limits, Selection
+from store.view import View
+from tests.unit.wire_records import BufferedRecord
+
+MANY = Limits(1000, 1 << 20)
+WINDOW_MS = 1_000
+
+
+def new_view(folder: Path) -> View:
+    return View(RocksStore(folder), [0, 1], WINDOW_MS)
+
+
+def at(partition: int, offset: int, request: Request, timestamp_ms: int = 1_000) -> Arrival:
+    record = BufferedRecord(None, partition=partition, offset=offset, timestamp_ms=timestamp_ms)
+    return arrival(record, request)
+
+
+def schedule(
+    due_ms: int, id_: str | None = None, parent: int | None = None, expire_at_ms: int | None = None
+) -> Schedule:
+    root = None if parent is None else "delay.buffer/0/0"
+    return Schedule(id_, due_ms, due_ms, "orders", None, -1, expire_at_ms, [], parent, root, 1, None)
+
+
+def cancel(id_: str) -> Cancel:
+    return Cancel(id_)
+
+
+def reschedule(id_: str, new_ms: int) -> Reschedule:
+    return Reschedule(id_, new_ms, None)
+
+
+def reject() -> Reject:
+    return Reject("no-target", "delay-target-topic is missing")
+
+
+def take(view: View, *arrivals: Arrival) -> bool:
+    """Ingests in log order; the consumer stands right behind."""
+    return view.apply(list(arrivals), {a.partition: a.offset + 1 for a in arrivals})
+
+
+def offsets(selection: Selection) -> list[int]:
+    """The offsets of the rows that a selection carries, in the order in which they are produced."""
+    return [key[2] for key, _ in (*selection.late, *selection.due)]
+
+
+def checkpoint_of(selection: Selection, epoch: int = 1) -> Checkpoint:
+    frontier = selection.frontier
+    return Checkpoint(
+        lane=0,
+        epoch=epoch,
+        position=frontier.position,
+        ingested=frontier.ingested,
+        seen=frontier.seen,
+        written_back={},
+        delivered_up_to_ms=frontier.delivered_up_to_ms,
+        node="n1",
+        at_ms=0,
+    )
+
+
+def deliver(view: View, now_ms: int, limits: Limits = MANY) -> Selection:
+    """Selects and commits."""
+    selection = view.select(now_ms, limits)
+    view.committed(selection, checkpoint_of(selection))
+    return selection
