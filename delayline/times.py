@@ -8,7 +8,7 @@ millisecond rounds up, so that nothing is early.
 from __future__ import annotations
 
 import re
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Final
 
@@ -17,8 +17,8 @@ MAX_MS: Final = 2**63 - 1
 _MAX_LENGTH = 64
 _MAX_DIGITS = len(str(MAX_MS))
 
-_EPOCH_ORDINAL = date(1970, 1, 1).toordinal()
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_SECOND = timedelta(seconds=1)
 _MILLISECOND = timedelta(milliseconds=1)
 
 _SECOND_MS = 1_000
@@ -27,7 +27,10 @@ _HOUR_MS = 60 * _MINUTE_MS
 _DAY_MS = 24 * _HOUR_MS
 _WEEK_MS = 7 * _DAY_MS
 
-_RFC3339 = re.compile(rb"(\d{4}-\d{2}-\d{2})[Tt](\d{2}:\d{2}:\d{2})(?:\.(\d+))?(?:[Zz]|([+-])(\d{2}:\d{2}))")
+_RFC3339 = re.compile(
+    rb"(\d{4}-\d\d-\d\d[Tt](?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d)(?:\.(\d+))?"
+    rb"(?:[Zz]|([+-])([01]\d|2[0-3]):([0-5]\d))"
+)
 _NUMBER = rb"(\d+(?:\.\d+)?)"
 _SHORT = re.compile(rb"(?:%(n)sd)?(?:%(n)sh)?(?:%(n)sm)?(?:%(n)ss)?(?:%(n)sms)?" % {b"n": _NUMBER})
 _SHORT_UNITS = (_DAY_MS, _HOUR_MS, _MINUTE_MS, _SECOND_MS, 1)
@@ -125,23 +128,18 @@ def duration_ms(duration: timedelta) -> int:
 
 
 def _rfc3339_ms(match: re.Match[bytes]) -> int:
-    day, time, fraction, sign, offset = match.groups()
-    hour, minute, second = (int(part) for part in time.split(b":"))
-    offset_hour, offset_minute = (int(part) for part in (offset or b"00:00").split(b":"))
-    if hour > 23 or minute > 59 or second > 59 or offset_hour > 23 or offset_minute > 59:
-        raise ValueError(f"no such time of day or offset: {_TIME_HELP}")
-    ms = _days(day) * _DAY_MS + hour * _HOUR_MS + minute * _MINUTE_MS + second * _SECOND_MS
-    ms += _scaled(b"0." + (fraction or b"0"), _SECOND_MS)
-    offset_ms = offset_hour * _HOUR_MS + offset_minute * _MINUTE_MS
-    return _not_negative(ms + offset_ms if sign == b"-" else ms - offset_ms, "before 1970")
-
-
-def _days(day: bytes) -> int:
-    """Days from 1970-01-01 to a day of the calendar."""
+    moment, fraction, sign, hours, minutes = match.groups()
     try:
-        return date(*(int(part) for part in day.split(b"-"))).toordinal() - _EPOCH_ORDINAL
+        elapsed = datetime.fromisoformat(moment.decode() + "+00:00") - _EPOCH
     except ValueError:
         raise ValueError(f"no such day: {_TIME_HELP}") from None
+    ms = elapsed // _SECOND * _SECOND_MS
+    if fraction is not None:
+        ms += _scaled(b"0." + fraction, _SECOND_MS)
+    if sign is not None:
+        offset_ms = int(hours) * _HOUR_MS + int(minutes) * _MINUTE_MS
+        ms += offset_ms if sign == b"-" else -offset_ms
+    return _not_negative(ms, "before 1970")
 
 
 def _scaled(number: bytes, unit_ms: int) -> int:

@@ -12,7 +12,8 @@ from pathlib import Path
 import psutil
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 from kazoo.client import KazooClient
 
 from ops.stack import LocalStack, StackError
@@ -72,7 +73,7 @@ def test_a_second_stack_on_the_same_folder_is_refused_and_a_later_one_gets_the_s
     tmp_path: Path,
 ) -> None:
     first = LocalStack(tmp_path, kafka=False)
-    with first, pytest.raises(StackError, match="a stack is running on"):
+    with first, pytest.raises(StackError, match="a stack runs on"):
         LocalStack(tmp_path, kafka=False).start()
     assert LocalStack(tmp_path, kafka=False).zookeeper == first.zookeeper
 

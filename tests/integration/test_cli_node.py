@@ -1,0 +1,163 @@
+"""`delayline node run` as a process, and the commands that talk to the node's lane."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from node.config import ConnectionConfig
+from ops import cluster, topics
+from ops.stack.ports import HOST, free_port
+from tests.stacks import Stack
+
+ROOT = Path(__file__).parents[2]
+DEADLINE_S = 60.0
+
+
+@dataclass
+class Service:
+    """A cluster with one node, run by the command line."""
+
+    config: ConnectionConfig
+    environment: dict[str, str]
+    process: subprocess.Popen[bytes]
+    log: Path
+
+    def command(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        line = [sys.executable, "-m", "ops.cli.main", *arguments, "-o", "json"]
+        return subprocess.run(
+            line, cwd=ROOT, env=self.environment, capture_output=True, text=True, timeout=60, check=False
+        )
+
+    def data(self, *arguments: str) -> Any:
+        done = self.command(*arguments)
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    def stop(self) -> int:
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(DEADLINE_S)
+
+
+@contextmanager
+def running_service(stack: Stack, folder: Path) -> Iterator[Service]:
+    config = ConnectionConfig(
+        cluster=f"t-cli-node-{uuid.uuid4().hex[:8]}",
+        bootstrap_servers=stack.bootstrap,
+        zookeeper=stack.zookeeper,
+    )
+    topics.create(config, {"partitions": 2})
+    environment = {
+        **os.environ,
+        "DELAYLINE_BOOTSTRAP_SERVERS": stack.bootstrap,
+        "DELAYLINE_ZOOKEEPER": stack.zookeeper,
+        "DELAYLINE_CLUSTER": config.cluster,
+    }
+    log = folder / "node.log"
+    options = ["--node-id", "n1", "--data-dir", str(folder / "data")]
+    options += ["--peer-host", HOST, "--peer-port", str(free_port())]
+    line = [sys.executable, "-m", "ops.cli.main", "node", "run", "--lane", "0", *options]
+    with log.open("wb") as stream:
+        process = subprocess.Popen(line, cwd=ROOT, env=environment, stderr=stream)
+        try:
+            service = Service(config, environment, process, log)
+            _wait_for_master(service)
+            yield service
+        finally:
+            process.kill()
+            process.wait()
+
+
+@pytest.fixture(scope="module")
+def service(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """One node for all tests that leave it running."""
+    with running_service(stack, tmp_path_factory.mktemp("node")) as service:
+        yield service
+
+
+def _wait_for_master(service: Service) -> None:
+    deadline_s = time.monotonic() + DEADLINE_S
+    while not _leads(service.config):
+        assert service.process.poll() is None, service.log.read_text()
+        assert time.monotonic() < deadline_s, service.log.read_text()
+
+
+def _leads(config: ConnectionConfig) -> bool:
+    status = cluster.status(config)
+    return status.members.get("n1", {}).get("state") == "master" and status.lanes[0].checkpoint is not None
+
+
+def test_a_node_leads_its_lane(service: Service) -> None:
+    status = service.data("cluster", "status")
+
+    assert (status["lanes"][0]["master"], status["lanes"][0]["epoch"]) == ("n1", 1)
+    assert (status["members"][0]["node"], status["members"][0]["state"]) == ("n1", "master")
+
+
+def test_a_node_that_is_told_to_stop_hands_over_and_has_logged_json_that_names_it(
+    stack: Stack, tmp_path: Path
+) -> None:
+    with running_service(stack, tmp_path) as service:
+        assert service.stop() == 0
+        assert cluster.status(service.config).lanes[0].master is None
+
+    lines = [json.loads(line) for line in service.log.read_text().splitlines()]
+    assert {(line["node"], line["lane"]) for line in lines} == {("n1", 0)}
+    assert {line["logger"].partition(".")[0] for line in lines} == {"delayline"}
+
+
+def test_a_pending_message_is_cancelled_once(service: Service) -> None:
+    scheduled = service.data("message", "schedule", "orders", "hello", "--after", "1h", "--id", "order-1")
+
+    cancelled = service.command("message", "cancel", "order-1", "--wait", "30")
+    again = service.command("message", "cancel", "order-1", "--wait", "30")
+
+    assert cancelled.returncode == 0
+    answer = json.loads(cancelled.stdout)
+    assert (answer["outcome"], answer["message"]) == ("cancelled", scheduled["source"])
+    assert (again.returncode, json.loads(again.stdout)["outcome"]) == (3, "unknown")
+
+
+def test_a_pending_message_is_rescheduled(service: Service) -> None:
+    service.data("message", "schedule", "orders", "hello", "--after", "1h", "--id", "order-2")
+
+    answer = service.data("message", "reschedule", "order-2", "--after", "2h", "--wait", "30")
+
+    assert answer["outcome"] == "rescheduled"
+
+
+def test_checkpoint_show_has_what_the_master_wrote(service: Service) -> None:
+    (lane,) = service.data("checkpoint", "show")
+
+    assert (lane["topic"]["node"], lane["topic"]["epoch"], lane["alarming"]) == ("n1", 1, False)
+
+
+def test_a_node_without_a_data_folder_is_a_usage_error(stack: Stack) -> None:
+    options = ["--bootstrap", stack.bootstrap, "--zookeeper", stack.zookeeper]
+
+    done = subprocess.run(
+        [sys.executable, "-m", "ops.cli.main", "node", "run", *options],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+    assert done.returncode == 2
+    assert done.stderr == (
+        "error: data_dir is not set:"
+        " give data_dir in the configuration file, DELAYLINE_DATA_DIR or --data-dir\n"
+    )

@@ -1,0 +1,21 @@
+"""The page on the wire format names what the code knows, and nothing else."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from delayline import headers
+from delayline.wire import REJECT_CODES
+
+PAGE = (Path(__file__).parents[2] / "docs" / "wire-format.md").read_text()
+
+
+def test_the_page_lists_every_reject_code() -> None:
+    table = PAGE.split("| code | meaning | what to do |")[1].split("\n## ")[0]
+    assert re.findall(r"^\| `([a-z-]+)` \|", table, re.MULTILINE) == list(REJECT_CODES)
+
+
+def test_the_page_names_every_header() -> None:
+    known = {value for name, value in vars(headers).items() if name.startswith("H_")}
+    assert set(re.findall(r"`(delay-[a-z-]+)`", PAGE)) - set(REJECT_CODES) == known
