@@ -1,21 +1,23 @@
 """Standing for master of a lane.
 
-One thread compares ZooKeeper with what should be, again and again: is my znode there, is it my session's, who is
-ahead of me? Events (watches, session changes, peers that are gone) only wake it, so that one that is missed, doubled
-or late changes nothing. There are three watches: on the own znode, which anybody may delete, on the one right ahead,
-and on the master's, to know who it is.
+One thread compares ZooKeeper with what should be, again and again: is my znode there, is it my session's, who
+is ahead of me? Events (watches, session changes, peers that are gone) only wake it, so that one that is
+missed, doubled or late changes nothing. There are three watches: on the own znode, which anybody may delete,
+on the one right ahead, and on the master's, to know who it is.
 
-What a Standing is worth, since between ZooKeeper's answer and its use anything can happen:
+What a Standing is worth, since anything can happen between ZooKeeper's answer and its use:
 
-- `leader`: ZooKeeper said so when it was last asked. Without a connection it stays so: a master that loses sight of
-  ZooKeeper goes on delivering. If another one is elected meanwhile, its `init_transactions()` fences this one.
+- `leader`: ZooKeeper said so when it was last asked. Without a connection it stays so: a master that loses
+  sight of ZooKeeper goes on delivering. If another one is elected meanwhile, its `init_transactions()` fences
+  this one.
 - `candidate`: ZooKeeper said that another candidacy is lower. A master that reads this has been succeeded.
-- `none`: no candidacy, as far as is known. For a master whose session was lost it means doubt, not succession: it may
-  go on with the producers it has until it is fenced, and makes no new ones before `confirm()`.
+- `none`: no candidacy, as far as is known. For a master whose session was lost it means doubt, not
+  succession: it may go on with the producers it has until it is fenced, and makes no new ones before
+  `confirm()`.
 
-When every session was lost at once (ZooKeeper stood still, or lost its data), everybody queues up anew. The old
-master should be first, since every other order costs a failover. So who comes back to an empty queue, and still has
-the old master's process at the other end of a peer connection, lets it go first, for a moment.
+When every session is lost at once (ZooKeeper stood still, or lost its data), everybody queues up anew. The
+old master should be first, since every other order costs a failover. So who comes back to an empty queue,
+and still has the old master's process at the other end of a peer connection, lets it go first, for a moment.
 """
 
 from __future__ import annotations
@@ -27,19 +29,19 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-import msgspec
 import structlog
 
-from election.candidates import Candidate, Place, guid_of, in_order, new_guid, place_of
+from election.candidates import UNREADABLE, Candidate, Place, guid_of, in_order, new_guid, place_of
 from election.errors import ElectionError, Unavailable, ZnodeMissing
-from election.peer import Peer, Peers
+from election.link import Peer
+from election.peer import Peers
 from election.session import Session, SessionState
 
 log = structlog.stdlib.get_logger("delayline.candidacy")
 
 # After an error that no event will tell the end of.
 _RETRY_S = 0.5
-# A master that lost its session with all the others needs a reconnect and two round trips.
+# A master that lost its session with all the others needs a reconnect and a few round trips.
 _YIELD_S = 1.0
 _YIELD_POLL_S = 0.05
 _RESIGN_TIMEOUT_S = 2.0
@@ -51,8 +53,8 @@ Role = Literal["none", "candidate", "leader"]
 class Standing:
     """What this candidate was when ZooKeeper was last asked.
 
-    `znode`: its candidacy's name. `since_ms`: since when it has had this role with this znode, epoch time. `master`:
-    the node id of the lane's master, None if not known.
+    `znode`: its candidacy's name. `since_ms`: since when it has had this role with this znode, epoch time.
+    `master`: the node id of the lane's master, None if not known.
     """
 
     role: Role
@@ -62,10 +64,11 @@ class Standing:
 
 
 class Candidacy:
-    """One node's candidacy for one lane. Starts and stops `peers` with itself; `session` is the node's and outlives it.
+    """One node's candidacy for one lane.
 
-    `path`: the znode of the lane's candidacies. `host`: where the others reach `peers`. `on_change` is called with every
-    new standing on the candidacy's thread and must not block. `confirm` and `resign` may be called from any thread.
+    `path`: the znode of the lane's candidacies. `peers` start and stop with the candidacy, `host` is where
+    the others reach them; `session` is the node's and outlives it. `on_change` is called with every new
+    standing on the candidacy's thread and must not block.
     """
 
     def __init__(
@@ -78,8 +81,8 @@ class Candidacy:
         host: str,
         on_change: Callable[[Standing], None],
     ) -> None:
-        self._session = session
         self.path = path
+        self._session = session
         self._peers = peers
         self._node = node
         self._host = host
@@ -91,7 +94,7 @@ class Candidacy:
         self._out.set()
         self._wake = threading.Event()
         self._stopping = False
-        self._gone: deque[str] = deque()  # names of candidacies whose process is gone, from the peers' thread
+        self._gone: deque[str] = deque()  # candidacies whose process is gone, from the peers' thread
         self._guid: str | None = None  # the own thread's, as is all below
         self._seen: dict[str, Candidate] = {}
         self._master: str | None = None  # the znode that was last seen to lead
@@ -113,23 +116,23 @@ class Candidacy:
         self._thread.start()
 
     def enter(self) -> None:
-        """Stand for master, at the end of the queue; does nothing for one who is standing."""
+        """Stand for master, at the end of the queue; does nothing for one who stands already."""
         self._out.clear()
         self._wanted = True
         self._wake.set()
 
     def resign(self, timeout_s: float = _RESIGN_TIMEOUT_S) -> bool:
-        """Stand no more: delete the candidacy's znode, after which the next one leads. Finish the transaction first.
+        """Stand no more: delete the candidacy's znode, after which the next one leads.
 
-        Returns False if ZooKeeper did not answer in `timeout_s`: the znode then goes as soon as it does, or with the
-        session.
+        A master finishes its transaction first. Returns False if ZooKeeper did not answer in `timeout_s`: the
+        znode then goes as soon as it does, or with the session.
         """
         self._wanted = False
         self._wake.set()
         return self._out.wait(timeout_s)
 
     def stop(self) -> None:
-        """End the threads; call `resign` first to hand over at once rather than when the peers notice."""
+        """End the threads; call `resign` first, to hand over before the peers find out."""
         self._stopping = True
         self._wake.set()
         self._peers.stop()
@@ -143,24 +146,19 @@ class Candidacy:
     def confirm(self, timeout_s: float) -> bool:
         """Ask ZooKeeper, now, whether this candidacy is the lowest and belongs to the present session.
 
-        Raises Unavailable if there is no answer in `timeout_s`. True is as old as its answer: another node may be
-        elected right after. It is the permission to make producers, and Kafka fences the older ones.
+        Raises Unavailable if there is no answer in `timeout_s`. True is as old as its answer: another node
+        may be elected right after. It is the permission to make producers, and Kafka fences the older ones.
         """
         deadline_s = time.monotonic() + timeout_s
-
-        def left_s() -> float:
-            return deadline_s - time.monotonic()
-
         session_id = self._session.wait_connected(timeout_s).session_id
         claim = self._claim
         if claim is None or claim.session_id != session_id:
             return False
-        # A server may lag behind its leader; what it says after a sync is not older than the sync.
-        self._session.sync(self.path, timeout_s=left_s())
-        stat = self._session.exists(self._znode(claim.name), timeout_s=left_s())
-        if stat is None or stat.owner != session_id:
+        try:
+            children, own = self._session.look(self.path, claim.name, timeout_s=deadline_s - time.monotonic())
+        except ZnodeMissing:
             return False
-        return in_order(self._session.children(self.path, timeout_s=left_s()))[:1] == [claim.name]
+        return own is not None and own.owner == session_id and in_order(children)[:1] == [claim.name]
 
     # -- wake-ups: on the session's, kazoo's and the peers' threads
 
@@ -184,7 +182,7 @@ class Candidacy:
                 self._wake.clear()
                 retry_s = self._try_step()
         except BaseException:
-            # Whatever it is: a candidate that does nothing must not stay in the queue ahead of those who would.
+            # Whatever it is: a candidate that does nothing must not stay in the queue ahead of others.
             self._session.stop()
             raise
 
@@ -195,7 +193,7 @@ class Candidacy:
         except Unavailable as error:
             log.info("election waits for zookeeper", why=str(error))
         except ElectionError as error:
-            log.error("election cannot go on", why=str(error))
+            log.warning("election cannot go on", why=str(error))
         return _RETRY_S
 
     def _step(self) -> float | None:
@@ -217,25 +215,22 @@ class Candidacy:
     def _take_place(self, session_id: int) -> float | None:
         place = place_of(self._guid, self._children())
         if place.mine is None:
-            if self._claim is not None:
-                self._void("somebody deleted the znode")
-            if self._lets_master_go_first(place):
-                return _YIELD_POLL_S
-            self._join_queue()
-            return 0.0
-        if place.leads and self._claim == _Claim(place.mine, session_id):
-            # A name is never used twice, so what was checked once holds; in a failover this saves a round trip.
+            return self._queue_up(place)
+        claim = _Claim(place.mine, session_id)
+        if place.leads and self._claim == claim:
+            # A name is never used twice, so what was checked once holds; a failover saves a round trip.
             self._lead(place.mine)
         stat = self._session.exists(self._znode(place.mine), watch=self._on_watch)
         if stat is None:
             return 0.0
         if stat.owner != session_id:
-            # Made in an earlier session whose answer was lost: it would end with that one.
+            # Made in an earlier session, and its answer was lost: it would end with that session.
             self._void("the znode is an earlier session's")
             self._delete(place.mine)
             return 0.0
-        self._claim = _Claim(place.mine, session_id)
+        self._claim = claim
         self._yield_until_s = None
+        self._peers.introduce(self._guid)  # one who resigned and entered again before ZooKeeper knew of it
         return self._take_turn(place, place.mine)
 
     def _take_turn(self, place: Place, mine: str) -> float | None:
@@ -250,8 +245,9 @@ class Candidacy:
                 return 0.0
         self._follow(place.ahead)
         self._master = place.ahead[0]
-        master = self._seen.get(self._master)
-        self._become(Standing("candidate", mine, _now_ms(), (master and master.node) or None))
+        master = self._seen[self._master]
+        known = None if master is UNREADABLE else master.node
+        self._become(Standing("candidate", mine, _now_ms(), known))
         return None
 
     def _lead(self, mine: str) -> None:
@@ -264,12 +260,17 @@ class Candidacy:
         except ZnodeMissing:
             return []  # made with the first candidacy
 
-    def _join_queue(self) -> None:
+    def _queue_up(self, place: Place) -> float:
+        if self._claim is not None:
+            self._void("somebody deleted the znode")
+        if self._lets_master_go_first(place):
+            return _YIELD_POLL_S
         self._guid = self._guid or new_guid()
         self._peers.introduce(self._guid)
         data = Candidate(self._node, self._host, self._peers.port, _now_ms()).encode()
         # If the answer is lost, the next step finds the znode by its GUID, or makes it.
         self._session.create(self._znode(f"{self._guid}-"), data, ephemeral=True, sequence=True)
+        return 0.0
 
     def _lets_master_go_first(self, place: Place) -> bool:
         if place.ahead or self._master is None or not self._peers.has_greeted(self._master):
@@ -284,7 +285,7 @@ class Candidacy:
             {
                 name: Peer(candidate.node, guid_of(name), candidate.host, candidate.peer_port)
                 for name, candidate in self._seen.items()
-                if candidate.peer_port
+                if candidate is not UNREADABLE
             }
         )
 
@@ -292,10 +293,7 @@ class Candidacy:
         try:
             return Candidate.decode(self._session.read(self._znode(name))[0])
         except ZnodeMissing:
-            return _UNKNOWN
-        except msgspec.DecodeError as error:
-            log.warning("candidacy cannot be read", znode=name, error=str(error))
-            return _UNKNOWN
+            return UNREADABLE
 
     def _delete_gone(self) -> None:
         while self._gone:
@@ -308,13 +306,14 @@ class Candidacy:
             log.info("candidacy deleted", znode=name)
 
     def _leave(self) -> None:
-        own = self._guid
-        self._peers.introduce(None)
-        if own is not None:
-            for name in in_order(self._children()):
-                if guid_of(name) == own:
-                    self._delete(name)
+        guid = self._guid
         self._void("resigned")
+        if guid is not None:
+            self._guid = guid  # until its znodes are known to be gone
+            for name in in_order(self._children()):
+                if guid_of(name) == guid:
+                    self._delete(name)
+            self._guid = None
         self._peers.follow({})
         if not self._wanted:
             self._out.set()
@@ -346,9 +345,6 @@ class _Claim:
 
     name: str
     session_id: int
-
-
-_UNKNOWN = Candidate("", "", 0, 0)
 
 
 def _now_ms() -> int:

@@ -1,8 +1,8 @@
 """The queue for a lane's mastership: whose turn it is, told from the znodes' names alone.
 
 A candidacy is an ephemeral sequential znode called `<guid>-<sequence>`. ZooKeeper counts the sequence up, the
-lowest is master. The GUID is drawn anew for every candidacy: an answer to `create` can get lost while the znode is
-there, and only by the GUID does the candidate know it again (ZooKeeper's lock recipe, "recoverable errors").
+lowest is master. The GUID is drawn anew for every candidacy: the answer to `create` can get lost while the
+znode is there, and only by the GUID does the candidate know it again (as ZooKeeper's lock recipe advises).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _NAME = re.compile(r"([0-9a-f]{32})-(-?[0-9]{9,10})", re.ASCII)
 
 
 class Candidate(msgspec.Struct, frozen=True):
-    """What a candidacy's znode says: which node it is and where its peers find it. `at_ms` is its creation time."""
+    """What a candidacy's znode says: its node, where its peer port is, and when it was made (epoch time)."""
 
     node: str
     host: str
@@ -31,13 +31,21 @@ class Candidate(msgspec.Struct, frozen=True):
 
     @staticmethod
     def decode(data: bytes) -> Candidate:
-        """Read `encode`'s bytes; ValueError (msgspec.DecodeError) if it is something else."""
-        return msgspec.json.decode(data, type=Candidate)
+        """Read `encode`'s bytes; UNREADABLE if they are something else: it is in the queue all the same."""
+        try:
+            return msgspec.json.decode(data, type=Candidate)
+        except msgspec.MsgspecError:
+            return UNREADABLE
+
+
+UNREADABLE = Candidate("?", "", 0, 0)
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A candidate's place: its own znode (None: not queued), those `ahead` of it, lowest first, and `surplus`
+    """The place of one candidate in the queue.
+
+    `mine` is its znode (None: not queued), `ahead` are those before it, lowest first, `surplus` are further
     znodes of the same candidacy, left by a `create` that was carried out twice.
     """
 
@@ -79,5 +87,6 @@ def place_of(guid: str | None, children: Iterable[str]) -> Place:
 
 
 def _sequence(name: str) -> int:
-    # After 2^31 - 1 ZooKeeper counts on from -2^31. A lane would need 68 years of one candidacy a second for that.
-    return int(_NAME.fullmatch(name)[2])  # type: ignore[index]
+    # After 2^31 - 1 ZooKeeper counts on from -2^31; for that a lane would need a candidacy a second for 68
+    # years.
+    return int(name[33:])

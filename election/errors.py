@@ -1,14 +1,14 @@
 """What the election raises.
 
-ElectionError
-+-- Unavailable         ZooKeeper did not answer: nothing is known, the call may even have been carried out
-+-- ZnodeMissing        the znode is not there
-+-- ZnodeExists         it is there already
-+-- ZnodeChanged        somebody else wrote it in between
-+-- Forbidden           ZooKeeper refuses the credentials, or they may not do this
-+-- SettingsDiffer      the cluster was created with other settings
-+-- Superseded          a newer master has written its checkpoint
-+-- PortTaken           the peer port cannot be listened on
+- ElectionError
+    - Unavailable: ZooKeeper did not answer; nothing is known, the call may even have been carried out
+    - ZnodeMissing: the znode is not there
+    - ZnodeExists: it is there already
+    - ZnodeChanged: somebody else wrote it in between
+    - Forbidden: ZooKeeper refuses the credentials, or they may not do this
+    - SettingsDiffer: the cluster was created with other settings
+    - Superseded: a newer master has written its checkpoint
+    - PortTaken: the peer port cannot be listened on
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ class SettingsDiffer(ElectionError):
 
 
 class Superseded(ElectionError):
-    """The mirror holds a checkpoint of a later epoch, so another node has become master since."""
+    """The mirror holds a later checkpoint than the one to be written, so another node has become master."""
 
 
 class PortTaken(ElectionError):
-    """The peer port cannot be listened on: choose another with `peer_port`, or end the process that has it."""
+    """The peer port cannot be listened on: set another `peer_port`, or end the process that has it."""

@@ -1,4 +1,4 @@
-"""What the nodes of a cluster share in ZooKeeper besides the queue: settings, members, the checkpoints' mirrors."""
+"""What the nodes of a cluster share in ZooKeeper: settings, members, the checkpoints' mirrors."""
 
 from __future__ import annotations
 
@@ -26,8 +26,10 @@ class Registry:
     # -- settings
 
     def create_settings(self, settings: ClusterSettings) -> bool:
-        """Write the settings, once for ever. False if the very same stand there already; SettingsDiffer if others
-        do: they are never replaced, since what is in the buffer was accepted under them.
+        """Write the settings, once for ever; False if the very same stand there already.
+
+        SettingsDiffer if others do: they are never replaced, since what is in the buffer was accepted under
+        them.
         """
         try:
             self._session.create(self._znodes.settings, settings.to_json().encode())
@@ -106,11 +108,13 @@ class Registry:
 
 
 class CheckpointMirror:
-    """The lane's last checkpoint (JSON) in a znode: for operators, and for the day the checkpoint topic is lost.
+    """The lane's last checkpoint (JSON) in a znode: for operators, and for the day the checkpoint topic is
+    lost.
 
-    It may lag behind the topic and never decides while the topic is there. One thread; it is the caller's business
-    to write at most five times a second. A write never replaces a checkpoint of a later epoch, nor one of the same
-    epoch and a later position: a master that was succeeded without knowing it cannot take the mirror back.
+    It may lag behind the topic and never decides while the topic is there. For one thread, which sees to it
+    that there are at most five writes a second. A write never replaces a checkpoint of a later epoch, nor
+    one of the same epoch and a later position: a master that was succeeded unawares cannot take the mirror
+    back.
     """
 
     def __init__(self, session: Session, path: str) -> None:
@@ -126,8 +130,9 @@ class CheckpointMirror:
             return None
 
     def write(self, checkpoint: bytes) -> None:
-        """Replace the mirror. Superseded if what stands there is later; Unavailable if there was no answer (what
-        stands is then not known, and the next write looks first).
+        """Replace the mirror; Superseded if what stands there is later.
+
+        After Unavailable nobody knows what stands there: the next write looks first.
         """
         order = _order(checkpoint, "the checkpoint to mirror")
         standing, self._written = self._written, None

@@ -117,7 +117,7 @@ class KafkaConfig(BaseSettings):
     )
 
     cluster: ClusterName = Field(
-        "delay", description="the delay cluster's name: prefix of its topics and znodes"
+        default="delay", description="the delay cluster's name: prefix of its topics and znodes"
     )
     bootstrap_servers: Text = Field(description="Kafka brokers, host:port,...")
     kafka: dict[KafkaProperty, str] = Field(
@@ -160,9 +160,9 @@ class ConnectionConfig(KafkaConfig):
     """How to reach one delay cluster, topics and znodes: all that an operator's command needs."""
 
     zookeeper: Text = Field(description="ZooKeeper servers, host:port,..., with a chroot if there is one")
-    zookeeper_auth: ZookeeperAuth | None = Field(None, description="scheme and credential")
+    zookeeper_auth: ZookeeperAuth | None = Field(default=None, description="scheme and credential")
     zookeeper_tls: ZookeeperTls | None = Field(
-        None, description="ca_file, cert_file, key_file, key_password, check_hostname"
+        default=None, description="ca_file, cert_file, key_file, key_password, check_hostname"
     )
 
     def kazoo_options(self) -> dict[str, Any]:
@@ -179,7 +179,9 @@ class ConnectionConfig(KafkaConfig):
 class NodeConfig(ConnectionConfig):
     """All that one node is told. Its id is stable across restarts: the store and the znodes carry it."""
 
-    lane: int = Field(0, ge=0, description="the lane that this node replicates and may become master of")
+    lane: int = Field(
+        default=0, ge=0, description="the lane that this node replicates and may become master of"
+    )
     node_id: NodeName = Field(
         default_factory=lambda data: f"{socket.gethostname()}-{data['lane']}",
         description="the node's name, the same after a restart",
@@ -196,17 +198,19 @@ class NodeConfig(ConnectionConfig):
         le=65535,
         description="its port for them",
     )
-    session_timeout_s: float = Field(6.0, gt=0, description="ZooKeeper session timeout")
+    session_timeout_s: float = Field(default=6.0, gt=0, description="ZooKeeper session timeout")
     max_clock_skew_ms: int = Field(
-        500, ge=0, description="largest difference from the brokers' clock that a master may have"
+        default=500, ge=0, description="largest difference from the brokers' clock that a master may have"
     )
-    replay_window_s: float = Field(3600.0, ge=0, description="how long delivered messages stay in the store")
-    selection_max_messages: int = Field(2000, ge=1, description="most messages in one transaction")
+    replay_window_s: float = Field(
+        default=3600.0, ge=0, description="how long delivered messages stay in the store"
+    )
+    selection_max_messages: int = Field(default=2000, ge=1, description="most messages in one transaction")
     selection_max_bytes: int = Field(
-        8 * 1024 * 1024, ge=1, description="most bytes in one transaction (one message always fits)"
+        default=8 * 1024 * 1024, ge=1, description="most bytes in one transaction (one message always fits)"
     )
     transaction_timeout_ms: int = Field(
-        10_000,
+        default=10_000,
         ge=1000,
         description="the broker aborts a transaction left open so long; readers of its targets wait for it",
     )

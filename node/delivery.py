@@ -164,7 +164,7 @@ class Delivery:
         rows = [key for key, _ in (*self._sending.late, *self._sending.due)]
         if len(rows) == 1 and rows[0] not in self._poison:
             self._poison[rows[0]] = (error.code, str(error))
-        self._most = max(1, self._sending.size // 2)
+        self._most = max(1, len(rows) // 2)
 
     def _recover(self) -> Process[Ended | None]:
         """Makes this node the one that commits, and its view the one that the last commit left."""

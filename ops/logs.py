@@ -26,6 +26,7 @@ def configure(level: int = logging.INFO, *, stream: TextIO | None = None, **alwa
     stream = stream or sys.stderr
     shared = _shared_processors(always)
     handler = logging.StreamHandler(stream)
+    handler.setLevel(level)  # for loggers that have a level of their own, too
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *_renderers(stream)],

@@ -57,9 +57,11 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
         return b"%d/%d" % (self.lane, self.epoch) if self.first else b"%d" % self.lane
 
     @property
-    def order(self) -> tuple[int, Key, int, int]:
-        """Later checkpoints of a lane compare greater."""
-        return self.epoch, self.position or (-1, -1, -1), sum(self.seen.values()), self.delivered_up_to_ms
+    def order(self) -> tuple[int, Key, int, int, int]:
+        """Later checkpoints of a lane compare greater: within an epoch no part of it ever moves back."""
+        position = self.position or (-1, -1, -1)
+        seen, ingested = sum(self.seen.values()), sum(self.ingested.values())
+        return self.epoch, position, seen, ingested, self.delivered_up_to_ms
 
     def encode(self) -> bytes:
         return _encode(self)

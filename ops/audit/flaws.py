@@ -34,7 +34,7 @@ def _is_message() -> Column:
 def _lost() -> Column:
     row = F.col("row")
     settled = said("due ", row["due_ms"], ", passed by checkpoint ", row["settled_by"], ", and it is nowhere")
-    removed = said("removed by ", row["removed.source"], ", and no outcome says so")
+    removed = said("removed by ", row["removed"]["source"], ", and no outcome says so")
     overdue = said("overdue since ", row["due_ms"])
     reason = F.when(row["removed"].isNotNull(), removed).when(row["settled_by"].isNotNull(), settled)
     return F.when(F.col("class") == "lost", reason.otherwise(overdue))

@@ -81,7 +81,7 @@ def _members(snapshot: ClusterStatus) -> list[dict[str, Any]]:
 
 def _member_row(said: dict[str, Any], masters: dict[int, str | None], now_ms: int) -> dict[str, Any]:
     state = str(said.get("state"))
-    if state == "master" and masters.get(said["lane"]) != said["node"]:
+    if state == "master" and masters.get(said.get("lane", -1)) != said.get("node"):
         state = "was master"  # its words outlive it by a session timeout
     at_ms = said.get("at_ms")
     return {

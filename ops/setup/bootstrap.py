@@ -31,6 +31,7 @@ _SOURCES = (LOCK, ROOT / "pyproject.toml", ROOT / "delayline" / "pyproject.toml"
 
 
 def main() -> None:
+    """Set up what is missing; exits with one line on stderr if the machine lacks something."""
     try:
         if not OLDEST <= sys.version_info[:2] <= NEWEST:
             _run_again_with(_fitting_python())
@@ -85,7 +86,7 @@ def _make() -> None:
     _say(f"setting up {VENV} (once)")
     _make_venv(VENV)
     wheels = _wheels()
-    _pip(_python(), "install", "--no-index", "--no-deps", *sorted(str(wheel) for wheel in wheels.glob("*.whl")))
+    _pip(_python(), "install", "--no-index", "--no-deps", *map(str, sorted(wheels.glob("*.whl"))))
     _pip(
         _python(), "install", "--no-index", "--no-deps", "--no-build-isolation",
         "-e", str(ROOT / "delayline"), "-e", str(ROOT),
@@ -127,7 +128,7 @@ def _fetch_wheels(scratch: Path) -> None:
     _make_venv(scratch / "builder")
     python = scratch / "builder" / "bin" / "python"
     backend = scratch / "backend.txt"
-    backend.write_text(_locked("setuptools"))
+    backend.write_text(locked("setuptools"))
     _pip(python, "install", "--require-hashes", "--no-deps", "-r", str(backend))
     _pip(
         python, "wheel", "--require-hashes", "--no-deps", "--no-build-isolation",
@@ -135,7 +136,7 @@ def _fetch_wheels(scratch: Path) -> None:
     )  # fmt: skip
 
 
-def _locked(package: str) -> str:
+def locked(package: str) -> str:
     """The lock's entry of one package, with its hashes."""
     entries = LOCK.read_text().replace("\\\n", "").splitlines()
     return next(entry for entry in entries if entry.startswith(f"{package}=="))

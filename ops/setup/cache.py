@@ -25,6 +25,6 @@ def cache_folder() -> Path:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise SetupError(
-            f"the cache folder {folder} cannot be made ({error.strerror}): set DELAYLINE_CACHE to a folder of yours"
+            f"the cache folder {folder} cannot be made ({error.strerror}): set DELAYLINE_CACHE to another"
         ) from error
     return folder

@@ -29,8 +29,19 @@ _IVY_SETTINGS = """<ivysettings>
   <resolvers><ibiblio name="central" m2compatible="true"/></resolvers>
 </ivysettings>
 """
-_ZOOKEEPER_PARTS = ("zookeeper-", "slf4j-api-", "log4j-api-", "log4j-core-", "log4j-slf4j2-impl-",
-                    "netty-all-", "netty-", "metrics-core-", "snappy-java-", "commons-io-", "commons-cli-")
+_ZOOKEEPER_PARTS = (
+    "zookeeper-",
+    "slf4j-api-",
+    "log4j-api-",
+    "log4j-core-",
+    "log4j-slf4j2-impl-",
+    "netty-all-",
+    "netty-",
+    "metrics-core-",
+    "snappy-java-",
+    "commons-io-",
+    "commons-cli-",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +115,7 @@ def _fetch(wanted: JarSet) -> None:
             task = progress.add_task(f"fetching {wanted.name}", total=2 * len(wanted.jars))
             _ivy(wanted, Path(scratch), arrived, lambda: progress.advance(task))
             progress.update(task, completed=2 * len(wanted.jars))
-        _check(wanted, arrived)
+        check(wanted, arrived)
         arrived.rename(wanted.folder)
     shutil.rmtree(cache_folder() / "ivy", ignore_errors=True)
 
@@ -147,17 +158,23 @@ def _ivy_module(wanted: JarSet) -> str:
     )
     return (
         f'<ivy-module version="2.0"><info organisation="delayline" module="{wanted.name}"/>'
-        f'<configurations><conf name="default"/></configurations><dependencies>{wants}</dependencies></ivy-module>'
+        '<configurations><conf name="default"/></configurations>'
+        f"<dependencies>{wants}</dependencies></ivy-module>"
     )
 
 
-def _check(wanted: JarSet, arrived: Path) -> None:
+def check(wanted: JarSet, arrived: Path) -> None:
+    """Compare the files in the folder `arrived` with their hashes.
+
+    Raises:
+        SetupError: one is missing or another.
+    """
     for jar in wanted.jars:
         path = arrived / jar.file
         if not path.is_file():
             raise SetupError(f"{jar.file} of {wanted.name} did not arrive: try again")
         if hashlib.sha256(path.read_bytes()).hexdigest() != jar.sha256:
-            raise SetupError(f"{jar.file} of {wanted.name} is not the file that its hash in {wanted.name}.jars names")
+            raise SetupError(f"{jar.file} does not have the SHA-256 that {wanted.name}.jars names: try again")
 
 
 def main() -> None:

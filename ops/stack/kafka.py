@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import subprocess
 import uuid
 from base64 import urlsafe_b64encode
@@ -20,7 +19,7 @@ from ops.stack.server import Server
 
 # One broker, so every internal topic has one replica; one partition, so that a start loads quickly.
 # Timed-out transactions are looked for every second (default 10 s): an open one holds back its readers.
-# A killed broker may register again when its old session has ended (default 9 s): a short one, short restarts.
+# A killed broker may register again when its old session has ended (default 9 s): so a short one.
 _CONFIG = """\
 process.roles=broker,controller
 node.id=1
@@ -41,14 +40,11 @@ share.coordinator.state.topic.min.isr=1
 group.initial.rebalance.delay.ms=0
 transaction.abort.timed.out.transaction.cleanup.interval.ms=1000
 broker.heartbeat.interval.ms=250
-broker.session.timeout.ms=2000
+broker.session.timeout.ms=3000
 """
 _HEAP = "-Xmx1g"
 _COLLECTOR = "-XX:+UseZGC"
 _WARM_UP_LIMIT_S = 60
-_silent = logging.getLogger("delayline.stack.silent")
-_silent.addHandler(logging.NullHandler())
-_silent.propagate = False
 
 
 class KafkaServer(Server):
@@ -77,18 +73,18 @@ class KafkaServer(Server):
     def wait_ready(self, timeout_s: float = 90.0) -> None:
         """Wait until it serves and so does its transaction coordinator.
 
-        The first transactional call on a fresh broker waits 1 to 5 s for 'coordinator load in progress': it is
-        made here, so that nobody's measurement or time-out meets it.
+        The first transactional call on a fresh broker waits 1 to 5 s for 'coordinator load in progress': it
+        is made here, so that nobody's measurement or time-out meets it.
         """
         super().wait_ready(timeout_s)
         producer = Producer({**self._client(), "transactional.id": "stack-warm-up"})
         producer.list_topics(timeout=_WARM_UP_LIMIT_S)  # connects first: otherwise init takes 500 ms
         producer.init_transactions(_WARM_UP_LIMIT_S)
 
-    def _client(self) -> dict[str, object]:
+    def _client(self) -> dict[str, str | int | float | bool]:
         # Refused connections are what waiting for a server looks like: no log line for each.
         return {
-            "bootstrap.servers": self.address, "log_level": 0, "logger": _silent,
+            "bootstrap.servers": self.address, "log_level": 0,
             "reconnect.backoff.ms": 20, "reconnect.backoff.max.ms": 100,
         }  # fmt: skip
 

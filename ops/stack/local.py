@@ -66,12 +66,14 @@ class LocalStack:
         """Start the servers side by side and wait until they serve.
 
         Raises:
-            StackError: another stack runs on this folder, or a server did not start; then none is left running.
+            StackError: another stack runs on this folder, or a server did not start: then none is left.
         """
         try:
             self._lock.acquire(timeout=0)
         except Timeout:
-            raise StackError(f"a stack is running on {self.data_dir} already: stop it or use another folder") from None
+            raise StackError(
+                f"a stack runs on {self.data_dir} already: stop it or use another folder"
+            ) from None
         try:
             for server in self.servers:
                 server.launch()

@@ -19,7 +19,7 @@ def free_port() -> int:
     for port in random.sample(_RANGE, 200):
         if is_free(port):
             return port
-    raise StackError(f"no free port found on {HOST} between {_RANGE.start} and {_RANGE.stop}: end some servers")
+    raise StackError(f"no free port on {HOST} between {_RANGE.start} and {_RANGE.stop}: end some servers")
 
 
 def is_free(port: int) -> bool:
@@ -51,5 +51,7 @@ def wait_free(port: int, timeout_s: float) -> None:
     deadline = time.monotonic() + timeout_s
     while not is_free(port):
         if time.monotonic() > deadline:
-            raise StackError(f"port {port} on {HOST} is taken by another process: end it or choose another port")
+            raise StackError(
+                f"port {port} on {HOST} is taken by another process: end that or use another port"
+            )
         time.sleep(0.02)

@@ -82,7 +82,7 @@ class Server(ABC):
                 raise StackError(f"{self.name} ended while starting: {self._last_words()}; log: {self.log}")
             if time.monotonic() > deadline:
                 self.kill()
-                raise StackError(f"{self.name} did not serve on {self.address} within {timeout_s} s; log: {self.log}")
+                raise StackError(f"{self.name} did not serve within {timeout_s} s; log: {self.log}")
             time.sleep(0.02)
 
     def terminate(self) -> None:

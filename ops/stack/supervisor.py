@@ -23,6 +23,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 def main() -> int:
+    """Run the command until it ends or must end; its exit status is this process's."""
     log, command = sys.argv[1], sys.argv[2:]
     wake_read, wake_write = os.pipe()
     for end in (wake_read, wake_write):
@@ -33,7 +34,11 @@ def main() -> int:
     signal.signal(signal.SIGTERM, lambda number, _: ending.append(number))
     with open(log, "ab", buffering=0) as out:  # noqa: PTH123 - pathlib costs start-up time
         server = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, preexec_fn=_die_with_parent  # noqa: PLW1509
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=out,
+            preexec_fn=_die_with_parent,  # noqa: PLW1509
         )
     print(server.pid, flush=True)  # noqa: T201 - the owner reads it
     _serve(server, wake_read, ending)
@@ -49,7 +54,7 @@ def _serve(server: subprocess.Popen[bytes], wake: int, ending: list[int]) -> Non
         if wake in readable:
             os.read(wake, 4096)
         orders = os.read(0, 4096) if 0 in readable else None
-        # A fork of the owner may hold the pipe open after the owner's death: so look at the parent's id as well.
+        # A fork of the owner may hold the pipe open after the owner's death: so the parent's id counts too.
         if orders == b"" or ending or os.getppid() != owner:
             _end(server)
             return

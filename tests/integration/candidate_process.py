@@ -1,8 +1,9 @@
 """A candidate in a process of its own, for the tests to kill and pause.
 
-Takes one argument, JSON: cluster, node, zookeeper, session_timeout_s, peer_port. Says on stdout, one JSON object a
-line, what happens to it (`at_ns` is the machine's monotonic clock, the same for every process), and does what the
-lines on its stdin say: enter, resign, confirm, greeted (by all those ahead of it). SIGTERM and the end of stdin make it resign and end.
+Takes one argument, JSON: cluster, node, zookeeper, session_timeout_s, peer_port. Says on stdout, one JSON
+object a line, what happens to it (`at_ns` is the machine's monotonic clock, the same for every process), and
+does what the lines on its stdin say: enter, resign, confirm, greeted (by all those ahead of it). SIGTERM and
+the end of stdin make it resign and end.
 """
 
 from __future__ import annotations

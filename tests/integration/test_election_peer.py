@@ -1,4 +1,4 @@
-"""What the end of a connection proves, and what it does not. Real sockets; the peer is a socket of the test's."""
+"""What the end of a connection proves, and what not: real sockets, the peer's is the test's own."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from contextlib import suppress
 import pytest
 
 from election.errors import PortTaken
-from election.peer import Peer, Peers
+from election.link import Peer
+from election.peer import Peers
 from tests.integration.election_lane import eventually
 
 HOST = "127.0.0.1"

@@ -71,6 +71,11 @@ class TransactionalId:
             self._decide(self.current, Fate.COMMIT)
         return Answer.DONE
 
+    def complete(self) -> None:
+        """Writes the markers of what has been decided."""
+        if self.current is not None and self.current.fate is not Fate.OPEN:
+            self.current.mark_all()
+
     def abort(self) -> None:
         """The coordinator gives the open transaction up and fences its producer, as after a timeout."""
         if self.current is not None and self.current.fate is Fate.OPEN:

@@ -72,6 +72,9 @@ class Host(Protocol):
     def wake(self) -> None:
         """Wakes the delivery core, should it wait."""
 
+    def vouch(self, timestamp_ms: int) -> None:
+        """Raises `Violation` if a delivery at that time is early by the clock of I2."""
+
     def meanwhile(self) -> None:
         """A call to Kafka or ZooKeeper takes its time: others act. Raises `Killed` if the process dies."""
 

@@ -93,6 +93,7 @@ class SimulatedTransaction:
             self._refused = True  # the broker says so, of the whole batch
             return
         partition = self._host.world.topics[record.topic][self._partition(record)]
+        self._host.vouch(record.timestamp_ms)
         offset = self._append(partition, record.timestamp_ms, record)
         if partition.topic == self._host.world.names.buffer:
             self._written_back[partition.number] = offset + 1

@@ -16,7 +16,7 @@ from store.arrivals import Arrival, arrival
 from store.checkpoint import Checkpoint, Vector
 from store.keys import Key
 from store.view import View
-from tests.simulation.host import Killed, World
+from tests.simulation.host import Killed, Violation, World
 from tests.simulation.log import Entry
 from tests.simulation.outbox import SimulatedOutbox
 from tests.simulation.setup import LANE
@@ -93,6 +93,13 @@ class Process:
         self.world.interleave(self)
         if self.dead:
             raise Killed
+
+    def vouch(self, timestamp_ms: int) -> None:
+        """See the protocol: rule 1's clock, from the last reading of the own one."""
+        reading_ms = self.last_reading_ms
+        latest_ms = max(reading_ms, min(self.newest_ms, reading_ms + self.world.setup.max_clock_skew_ms))
+        if timestamp_ms > latest_ms:
+            raise Violation("I2", f"{self.name} delivers as of {timestamp_ms}, its clock says {latest_ms}")
 
     def fails(self, fault: str) -> bool:
         """See the protocol."""

@@ -14,13 +14,14 @@ from hashlib import blake2b
 from typing import Final
 
 from tests.simulation.coordinator import TransactionalId
+from store.checkpoint import Checkpoint
 from tests.simulation import faults
 from tests.simulation.host import Host
 from tests.simulation.log import Fate, Partition, Topics, Transaction
 from tests.simulation.process import Node, Process
 from tests.simulation.profile import Profile
-from tests.simulation.requests import TARGETS, Users
-from tests.simulation.setup import draw
+from tests.simulation.requests import FAR_MS, TARGETS, Users
+from tests.simulation.setup import LANE, draw
 from tests.simulation.stores import CrashableStore
 from tests.simulation.zookeeper import Ensemble
 
@@ -155,7 +156,7 @@ class World:
         if self.rng.random() < self.setup.profile.transactional_share:
             if not self.foreign or self.rng.random() < 0.3:
                 self.open_foreign()
-            transaction = self.rng.choice(self.foreign)
+            transaction = self.rng.choice(self.foreign) if self.foreign else None
         self._append(transaction)
 
     def _append(self, transaction: Transaction | None) -> None:
@@ -262,6 +263,8 @@ class World:
                 process.recover()
                 self._exhaust(process)
             self.tick(self._next_event_ms())
+        for producer in self.coordinator:
+            producer.complete()
         for process in self._processes():
             self._exhaust(process)
 
@@ -273,6 +276,25 @@ class World:
         for _ in range(100):
             if not process.drive():
                 break
+
+    def _finished(self) -> bool:
+        """Whether the last checkpoint covers all that falls due soon."""
+        last = self.topics[self.names.checkpoint][LANE].last_committed()
+        if last is None or last.record is None:
+            return False
+        checkpoint = Checkpoint.decode(last.record.value or b"")
+        up_to_ms = 0
+        for number in self.setup.partitions:
+            partition = self.topics[self.names.buffer][number]
+            for entry in partition.committed(0, partition.stable_end):
+                assert entry.record is not None, "markers are not read"
+                if entry.record.offset >= min(checkpoint.ingested[number], checkpoint.seen[number]):
+                    return False
+                timestamp_ms = entry.record.timestamp_ms
+                wanted_ms = entry.request.scheduled_for_ms(timestamp_ms) if entry.request else timestamp_ms
+                if wanted_ms < self.now_ms + FAR_MS // 2:
+                    up_to_ms = max(up_to_ms, wanted_ms, timestamp_ms)
+        return checkpoint.delivered_up_to_ms >= up_to_ms
 
     def _next_event_ms(self) -> int:
         """How long nothing will happen by itself; 1 at least."""
