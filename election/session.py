@@ -23,7 +23,7 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
@@ -49,7 +49,7 @@ _STATUS: dict[str, Status] = {
 }
 
 Watch = Callable[[Any], None]
-"""Called once, on kazoo's thread; must not block. kazoo keeps every function it is given: pass the same one."""
+"""Called once, on kazoo's thread; must not block. Pass the same function again: kazoo keeps each new one."""
 
 
 @dataclass(frozen=True, slots=True)

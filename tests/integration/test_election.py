@@ -15,7 +15,7 @@ from tests.stacks import Stack
 
 # Long enough that whatever happens sooner did not happen by its end.
 LONG_SESSION_S = 15.0
-SHORT_SESSION_S = 1.5
+SHORT_SESSION_S = 2.0
 AT_ONCE_S = 2.0
 
 NewLane = Callable[[str, float], Lane]
@@ -32,6 +32,20 @@ def new_lane(cluster_name: str) -> Iterator[NewLane]:
     yield new
     for lane in lanes:
         lane.close()
+
+
+@pytest.fixture(scope="module")
+def own_zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalStack]:
+    with LocalStack(tmp_path_factory.mktemp("zookeeper"), kafka=False) as own:
+        yield own
+
+
+@pytest.fixture
+def zookeeper(own_zookeeper: LocalStack) -> LocalStack:
+    """A ZooKeeper that the test may stop."""
+    if not own_zookeeper.zk.running:
+        own_zookeeper.zk.start()
+    return own_zookeeper
 
 
 @pytest.fixture
@@ -219,10 +233,7 @@ def _delete_znode_of(lane: Lane, candidate: CandidateProcess) -> None:
 # -- ZooKeeper away
 
 
-def test_an_outage_longer_than_the_session_changes_nothing(
-    private_stack: Callable[..., LocalStack], new_lane: NewLane
-) -> None:
-    zookeeper = private_stack(kafka=False)
+def test_an_outage_longer_than_the_session_changes_nothing(zookeeper: LocalStack, new_lane: NewLane) -> None:
     lane = new_lane(zookeeper.zookeeper, SHORT_SESSION_S)
     candidates = lane.join_all("n1", "n2", "n3")
     _away_for_longer_than_a_session(zookeeper, candidates)
@@ -230,20 +241,14 @@ def test_an_outage_longer_than_the_session_changes_nothing(
     assert [candidate.confirm() for candidate in candidates] == [True, False, False]
 
 
-def test_nobody_is_confirmed_while_zookeeper_is_away(
-    private_stack: Callable[..., LocalStack], new_lane: NewLane
-) -> None:
-    zookeeper = private_stack(kafka=False)
+def test_nobody_is_confirmed_while_zookeeper_is_away(zookeeper: LocalStack, new_lane: NewLane) -> None:
     lane = new_lane(zookeeper.zookeeper, SHORT_SESSION_S)
     leader = lane.join("n1")
     zookeeper.zk.stop()
     assert (leader.confirm(), leader.roles()) == (None, ["leader"])
 
 
-def test_an_outage_costs_no_processor_time(
-    private_stack: Callable[..., LocalStack], new_lane: NewLane
-) -> None:
-    zookeeper = private_stack(kafka=False)
+def test_an_outage_costs_no_processor_time(zookeeper: LocalStack, new_lane: NewLane) -> None:
     lane = new_lane(zookeeper.zookeeper, SHORT_SESSION_S)
     candidates = lane.join_all("n1", "n2")
     zookeeper.zk.stop()
@@ -258,9 +263,8 @@ def test_an_outage_costs_no_processor_time(
 
 
 def test_when_every_session_is_lost_the_old_master_leads_again(
-    private_stack: Callable[..., LocalStack], new_lane: NewLane
+    zookeeper: LocalStack, new_lane: NewLane
 ) -> None:
-    zookeeper = private_stack(kafka=False)
     lane = new_lane(zookeeper.zookeeper, SHORT_SESSION_S)
     first, second, third = lane.join_all("n1", "n2", "n3")
     _forget_everything(zookeeper)
@@ -271,9 +275,8 @@ def test_when_every_session_is_lost_the_old_master_leads_again(
 
 
 def test_when_every_session_is_lost_a_dead_master_is_not_waited_for(
-    private_stack: Callable[..., LocalStack], new_lane: NewLane
+    zookeeper: LocalStack, new_lane: NewLane
 ) -> None:
-    zookeeper = private_stack(kafka=False)
     lane = new_lane(zookeeper.zookeeper, SHORT_SESSION_S)
     first, second = lane.join_all("n1", "n2")
     zookeeper.zk.stop()
@@ -283,9 +286,8 @@ def test_when_every_session_is_lost_a_dead_master_is_not_waited_for(
 
 
 def test_a_leader_killed_in_an_outage_is_succeeded_right_after_it(
-    private_stack: Callable[..., LocalStack], new_lane: NewLane
+    zookeeper: LocalStack, new_lane: NewLane
 ) -> None:
-    zookeeper = private_stack(kafka=False)
     lane = new_lane(zookeeper.zookeeper, LONG_SESSION_S)
     first, second = lane.join_all("n1", "n2")
     zookeeper.zk.stop()
@@ -296,9 +298,8 @@ def test_a_leader_killed_in_an_outage_is_succeeded_right_after_it(
 
 
 def test_a_candidate_started_without_zookeeper_joins_when_it_comes(
-    private_stack: Callable[..., LocalStack], new_lane: NewLane
+    zookeeper: LocalStack, new_lane: NewLane
 ) -> None:
-    zookeeper = private_stack(kafka=False)
     zookeeper.zk.stop()
     only = new_lane(zookeeper.zookeeper, SHORT_SESSION_S).begin("n1")
     assert only.confirm() is None

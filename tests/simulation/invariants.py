@@ -1,0 +1,99 @@
+"""I1 to I7 (docs/design.md) on a finished history, against the plain model. Raises `Violation`."""
+
+from __future__ import annotations
+
+import json
+
+from store.checkpoint import Checkpoint
+from tests.simulation.host import Violation
+from tests.simulation.judge import Found, Judge, Sent
+from tests.simulation.log import Transaction
+from tests.simulation.model import Model
+from tests.simulation.requests import TARGETS
+from tests.simulation.world import World
+
+
+def check(world: World) -> Model:
+    """Checks everything; returns the model."""
+    checkpoints, numbers = _checkpoints(world)
+    found = _found(world, checkpoints, numbers)
+    check_checkpoints(checkpoints)
+    model = Model(checkpoints)
+    model.read(world.topics[world.names.buffer], world.setup.partitions)
+    Judge(world, model, found, numbers).judge()
+    return model
+
+
+def _checkpoints(world: World) -> tuple[list[Checkpoint], dict[Transaction, int]]:
+    """The committed checkpoints in order, and the transactions that they number."""
+    partition = world.topics[world.names.checkpoint][0]
+    checkpoints: list[Checkpoint] = []
+    numbers: dict[Transaction, int] = {}
+    for entry in partition.committed(0, partition.stable_end):
+        assert entry.record is not None, "markers are not read"
+        assert entry.transaction is not None, "a checkpoint is written in a transaction"
+        if entry.transaction in numbers:
+            raise Violation("I5", "two checkpoints in one transaction")
+        numbers[entry.transaction] = len(checkpoints)
+        checkpoints.append(Checkpoint.decode(entry.record.value or b""))
+    return checkpoints, numbers
+
+
+def _found(world: World, checkpoints: list[Checkpoint], numbers: dict[Transaction, int]) -> Found:
+    found = Found(checkpoints, {}, {}, {}, {})
+    for topic in (*TARGETS, world.names.dead_letter, world.names.outcomes, world.names.buffer):
+        for partition in world.topics[topic]:
+            for entry in partition.committed(0, partition.stable_end):
+                if entry.transaction is None or not entry.transaction.lane:
+                    continue
+                if entry.transaction not in numbers:
+                    raise Violation("I1", "a transaction without a checkpoint was committed")
+                assert entry.record is not None, "markers are not read"
+                _sort_in(world, found, Sent(numbers[entry.transaction], entry.record, topic))
+    return found
+
+
+def _sort_in(world: World, found: Found, sent: Sent) -> None:
+    record = sent.record
+    headers = dict(record.headers)
+    if sent.topic == world.names.outcomes:
+        outcome = json.loads(record.value or b"")
+        found.outcomes.setdefault((record.key or b"").decode(), []).append((sent.number, outcome))
+    elif sent.topic == world.names.buffer:
+        parent = (record.partition, int(headers["delay-parent"] or b""))
+        if parent in found.written_back:
+            raise Violation("I7", f"two requests were written back for {parent}")
+        found.written_back[parent] = sent
+    else:
+        kind = found.dead_letters if sent.topic == world.names.dead_letter else found.deliveries
+        kind.setdefault((headers["delay-source"] or b"").decode(), []).append(sent)
+
+
+def check_checkpoints(checkpoints: list[Checkpoint]) -> None:
+    """I5 and I6: checkpoints never move back, epochs never interleave, each epoch has one node."""
+    last: Checkpoint | None = None
+    for one in checkpoints:
+        if last is not None:
+            for name in ("ingested", "seen", "written_back"):
+                before, after = getattr(last, name), getattr(one, name)
+                if any(after.get(number, 0) < offset for number, offset in before.items()):
+                    raise Violation("I5", f"{name} moved back from {before} to {after}")
+            if (one.position or (-1, -1, -1)) < (last.position or (-1, -1, -1)):
+                raise Violation("I5", f"position moved back from {last.position} to {one.position}")
+            if one.delivered_up_to_ms < last.delivered_up_to_ms:
+                raise Violation("I5", "delivered-up-to moved back")
+        _check_epoch(last, one)
+        if any(one.seen[number] < offset for number, offset in one.ingested.items()):
+            raise Violation("I5", f"seen {one.seen} is below ingested {one.ingested}")
+        last = one
+
+
+def _check_epoch(last: Checkpoint | None, one: Checkpoint) -> None:
+    if not one.first:
+        if last is None or (one.epoch, one.node) != (last.epoch, last.node):
+            raise Violation("I6", f"epoch {one.epoch} of {one.node} has no first checkpoint of its own")
+        return
+    if one.epoch != (1 if last is None else last.epoch + 1):
+        raise Violation("I6", f"epoch {one.epoch} follows {last and last.epoch}")
+    if last is not None and (one.frontier, one.written_back) != (last.frontier, last.written_back):
+        raise Violation("I6", f"the first checkpoint of epoch {one.epoch} does not repeat the last one")

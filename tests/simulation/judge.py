@@ -1,0 +1,269 @@
+"""What was found in the topics against what the plain model says: I1 to I4 and I7 (docs/design.md)."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from typing import Any, NamedTuple
+
+from store.checkpoint import Checkpoint
+from tests.simulation.host import Violation
+from tests.simulation.log import Record, Transaction
+from tests.simulation.model import NEVER, Control, Model, Place, Row
+from tests.simulation.requests import TARGETS, Kind
+from tests.simulation.world import World
+
+
+class Sent(NamedTuple):
+    """A committed record of the service, with the number of its transaction."""
+
+    number: int
+    record: Record
+    topic: str
+
+
+class Found(NamedTuple):
+    """All that the service has committed."""
+
+    checkpoints: list[Checkpoint]
+    deliveries: dict[str, list[Sent]]  # by source
+    dead_letters: dict[str, list[Sent]]  # by source
+    outcomes: dict[str, list[tuple[int, dict[str, Any]]]]  # by the request's source
+    written_back: dict[Place, Sent]  # by the parent's place
+
+
+class Judge:
+    """Compares what was found with what the model says."""
+
+    def __init__(
+        self, world: World, model: Model, found: Found, numbers: dict[Transaction, int]
+    ) -> None:
+        self._world = world
+        self._model = model
+        self._found = found
+        self._buffer = world.names.buffer
+        self._numbers = numbers
+
+    def judge(self) -> None:
+        for row in self._model.rows.values():
+            if not row.request.forged:
+                self._row(row)
+        for control in self._model.controls:
+            if not control.request.forged:
+                self._control(control)
+        self._nothing_else()
+        self._orders()
+        self._delivered_up_to()
+
+    def _source(self, place: Place) -> str:
+        return f"{self._buffer}/{place[0]}/{place[1]}"
+
+    # ------------------------------------------------------------------ I1, I2, I3
+
+    def _row(self, row: Row) -> None:
+        """Takes from what was found what this row has to have caused."""
+        if row.removed_by is None and not row.dropped and row.done_in == NEVER:
+            if row.due_ms <= self._world.now_ms - 2_000:
+                raise Violation("I1", f"lost: {row.place}, due {row.due_ms}, is overdue")
+            return
+        if not self._model.delivered(row):
+            return
+        if row.request.kind is Kind.RESCHEDULE:
+            self._reschedule(row)
+        elif row.request.kind is Kind.REJECT:
+            self._dead_letter(row, "dead-lettered", row.request.error or "")
+        else:
+            self._message(row)
+
+    def _message(self, row: Row) -> None:
+        source = self._source(row.root)
+        outcome = self._outcome_of(row.place)
+        if outcome is not None and outcome["outcome"] == "expired":
+            if row.expire_at_ms is None or outcome["at_ms"] <= row.expire_at_ms:
+                raise Violation("I1", f"{row.place} has not expired")
+            self._dead_letter(row, "expired", "expired")
+        elif row.request.error is not None:
+            self._dead_letter(row, "dead-lettered", row.request.error)
+        else:
+            sent = self._take(self._found.deliveries, source, row)
+            self._compare(row, sent)
+            self._timely(row, sent)
+
+    def _take(self, kind: dict[str, list[Sent]], source: str, row: Row) -> Sent:
+        """The one record with this source; it must be in the transaction that made the row done."""
+        for sent in kind.get(source, []):
+            if sent.number == row.done_in:
+                kind[source].remove(sent)
+                return sent
+        raise Violation("I1", f"lost: {row.place} (source {source}) is not in transaction {row.done_in}")
+
+    def _timely(self, row: Row, sent: Sent) -> None:
+        if sent.record.timestamp_ms < row.due_ms:
+            raise Violation("I2", f"{row.place} was early by {row.due_ms - sent.record.timestamp_ms} ms")
+        if row.expire_at_ms is not None and sent.record.timestamp_ms > row.expire_at_ms:
+            raise Violation("I1", f"{row.place} was delivered after it had expired")
+
+    def _compare(self, row: Row, sent: Sent) -> None:
+        """I3, and the service's own headers."""
+        request, record = row.request, sent.record
+        own = {
+            "delay-id": None if request.id is None else request.id.encode(),
+            "delay-source": self._source(row.root).encode(),
+            "delay-scheduled-for": b"%d" % row.scheduled_for_ms,
+            "delay-attempt": b"1",
+        }
+        wanted = [*request.user_headers, *((name, value) for name, value in own.items() if value is not None)]
+        if (record.key, record.value, record.headers) != (request.target_key, request.value, wanted):
+            raise Violation("I3", f"{row.place} was altered: {record} instead of {request}")
+        if sent.topic != request.target or request.target_partition not in {-1, record.partition}:
+            raise Violation("I3", f"{row.place} went to {sent.topic}/{record.partition}")
+
+    def _dead_letter(self, row: Row, outcome: str, code: str) -> None:
+        sent = self._take(self._found.dead_letters, self._source(row.root), row)
+        if dict(sent.record.headers)["delay-error"] != code.encode():
+            raise Violation("I1", f"dead letter of {row.place}: {sent.record.headers} instead of {code}")
+        if row.parent is None and sent.record.headers[: len(row.request.headers)] != row.request.headers:
+            raise Violation("I3", f"dead letter of {row.place} was altered")
+        if (sent.record.key, sent.record.value) != (row.request.key, row.request.value):
+            raise Violation("I3", f"dead letter of {row.place} was altered")
+        self._expect(row.place, row.done_in, {outcome}, row, code)
+
+    # ------------------------------------------------------------------ I7
+
+    def _outcome_of(self, place: Place) -> dict[str, Any] | None:
+        found = [
+            outcome
+            for _, outcome in self._found.outcomes.get(self._source(place), [])
+            if outcome["outcome"] != "replaced"  # that of the row which this one replaced
+        ]
+        return found[0] if found else None
+
+    def _expect(
+        self, place: Place, number: int, wanted: set[str], concerned: Row | None, code: str | None = None
+    ) -> str:
+        """Takes the outcome of a request: one of `wanted`, in that transaction, about that row."""
+        source = self._source(place)
+        outcomes = self._found.outcomes.get(source, [])
+        for found in outcomes:
+            if found[0] == number and found[1]["outcome"] in wanted:
+                outcomes.remove(found)
+                self._about(source, found[1], concerned, code)
+                return str(found[1]["outcome"])
+        raise Violation("I7", f"{source}: {outcomes} instead of {sorted(wanted)} in transaction {number}")
+
+    def _about(self, source: str, outcome: dict[str, Any], concerned: Row | None, code: str | None) -> None:
+        message = root = None
+        if concerned is not None and outcome["outcome"] != "unknown":
+            message, root = self._source(concerned.place), self._source(concerned.root)
+        if (outcome["message"], outcome["root"], outcome["code"]) != (message, root, code):
+            raise Violation("I7", f"{source}: {outcome} should be about {message}, {root}, {code}")
+
+    def _reschedule(self, row: Row) -> None:
+        outcome, target = self._model.decided(row)
+        wanted = {outcome}
+        if outcome == "too-late" and self._forgotten(target, row.done_in):
+            wanted.add("unknown")
+        self._expect(row.place, row.done_in, wanted, target)
+        if outcome == "rescheduled" and target is not None and self._model.delivered(target):
+            raise Violation("I7", f"{row.place} is rescheduled, but {target.place} was delivered, too")
+        sent = self._found.written_back.pop(row.place, None)
+        if (outcome == "rescheduled") != (sent is not None):
+            raise Violation("I7", f"{row.place} is {outcome}, but written back: {sent}")
+        if sent is not None and sent.number != row.done_in:
+            raise Violation("I7", f"{row.place} was written back in transaction {sent.number}")
+
+    def _control(self, control: Control) -> None:
+        number = self._model.seen_in(control.place)
+        removed = control.removed
+        if number == NEVER:
+            raise Violation("I7", f"{control.place} was never answered")
+        if control.request.kind is Kind.CANCEL and removed is None:
+            self._expect(control.place, number, {"unknown"}, None)
+            return
+        assert removed is not None, "a replace has replaced something"
+        if removed.done_in >= number:
+            applied = "cancelled" if control.request.kind is Kind.CANCEL else "replaced"
+            self._expect(control.place, number, {applied}, removed)
+        elif control.request.kind is Kind.CANCEL:
+            wanted = {"too-late"} | ({"unknown"} if self._forgotten(removed, number) else set())
+            self._expect(control.place, number, wanted, removed)
+
+    def _forgotten(self, row: Row | None, number: int) -> bool:
+        """Whether the id of a row that is done may have been forgotten before a transaction."""
+        if row is None or number == 0:
+            return False
+        up_to_ms = self._found.checkpoints[number - 1].delivered_up_to_ms
+        return row.due_ms < up_to_ms - self._world.setup.replay_window_ms
+
+    # ------------------------------------------------------------------ the rest
+
+    def _nothing_else(self) -> None:
+        """What is left was not called for. What forged requests cause is their own affair."""
+        forged = {self._source(row.place) for row in self._model.rows.values() if row.request.forged}
+        forged |= {self._source(one.place) for one in self._model.controls if one.request.forged}
+        for invariant, kind in (
+            ("I1 doubled", self._found.deliveries),
+            ("I1 doubled", self._found.dead_letters),
+            ("I7", self._found.outcomes),
+        ):
+            for source, left in kind.items():
+                if left and source not in forged and not self._of_forged(left[0]):
+                    raise Violation(invariant, f"{source}: {left[0]} was not called for")
+        for place, sent in self._found.written_back.items():
+            if not self._model.rows[place].request.forged:
+                raise Violation("I7", f"{place}: {sent} was not called for")
+
+    @staticmethod
+    def _of_forged(left: Sent | tuple[int, dict[str, Any]]) -> bool:
+        if isinstance(left, Sent):
+            return (dict(left.record.headers).get("delay-id") or b"").startswith(b"forged")
+        return str(left[1]["id"]).startswith("forged")
+
+    def _orders(self) -> None:
+        """I4. A row that was not late when it was selected comes after all such rows with smaller keys;
+        late rows of one transaction are in key order.
+        """
+        by_source: dict[tuple[str, int], Row] = {
+            (self._source(row.root), row.done_in): row for row in self._model.rows.values()
+        }
+        for topic in TARGETS:
+            for partition in self._world.topics[topic]:
+                last: dict[int, tuple[int, int, int]] = {}
+                for entry in partition.committed(0, partition.stable_end):
+                    assert entry.record is not None, "markers are not read"
+                    assert entry.transaction is not None, "a delivery is in a transaction"
+                    self._order(entry.record, self._numbers[entry.transaction], by_source, last)
+
+    def _order(
+        self,
+        record: Record,
+        number: int,
+        by_source: dict[tuple[str, int], Row],
+        last: dict[int, tuple[int, int, int]],
+    ) -> None:
+        headers = dict(record.headers)
+        row = by_source.get(((headers["delay-source"] or b"").decode(), number))
+        if row is None or (headers.get("delay-id") or b"").startswith(b"forged"):
+            return
+        order = number if self._model.late(row) else -1
+        if last.get(order, row.key) > row.key:
+            raise Violation("I4", f"{row.place} came after {last[order]}")
+        last[order] = row.key
+
+    def _delivered_up_to(self) -> None:
+        """Delivered-up-to is true: nothing that was due by then, and ingested before the transaction that
+        says so was selected, was delivered after it.
+        """
+        raised: list[tuple[int, int]] = []
+        up_to_ms = 0
+        for number, one in enumerate(self._found.checkpoints):
+            if one.delivered_up_to_ms > up_to_ms:
+                up_to_ms = one.delivered_up_to_ms
+                raised.append((number, up_to_ms))
+        for row in self._model.rows.values():
+            before = bisect_left(raised, (row.done_in, 0))
+            if before == 0 or row.request.forged or not self._model.delivered(row):
+                continue
+            number, up_to_ms = raised[before - 1]
+            ingested = self._found.checkpoints[max(0, number - 1)].ingested[row.place[0]]
+            if row.due_ms <= up_to_ms and row.place[1] < ingested:
+                raise Violation("I5", f"delivered-up-to was {up_to_ms} when {row.place} was outstanding")

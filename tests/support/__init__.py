@@ -1,0 +1,1 @@
+"""What tests of the node share: clusters, node processes, traffic, and what became of it."""

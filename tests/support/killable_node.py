@@ -1,0 +1,72 @@
+"""A node in a process of its own that kills or stops itself at a step of delivery, for the tests.
+
+Takes one argument, JSON: `config`, the fields of a NodeConfig, and what no configuration of a node can say:
+`step`, at which to die once SIGUSR1 has armed it; `signal`, SIGKILL or SIGSTOP; `delay_s`, how long after
+the step; `clock_offset_ms`, by which the process's clock is wrong.
+
+It ends with the test that started it, whose end closes its stdin.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from typing import Any
+
+from node.config import NodeConfig
+from node.delivery import Step
+from node.node import Node
+from ops import logs
+
+
+class Trap:
+    """Called at every step; once armed, sends this process the signal at the next one that is its own."""
+
+    def __init__(self, step: str | None, signal_name: str, delay_s: float) -> None:
+        self._step = step
+        self._signal = signal.Signals[signal_name]
+        self._delay_s = delay_s
+        self._armed = False
+
+    def arm(self, *_: Any) -> None:
+        self._armed = True
+
+    def __call__(self, step: Step) -> None:
+        if not self._armed or step != self._step:
+            return
+        self._armed = False
+        if self._delay_s:
+            time.sleep(self._delay_s)  # the commit runs on meanwhile, on its own thread
+        os.kill(os.getpid(), self._signal)
+
+
+def set_clock_wrong(offset_ms: int) -> None:
+    """Every clock that tells the time of day, in this process, from now on."""
+    true_ns, offset_ns = time.time_ns, offset_ms * 1_000_000
+    time.time_ns = lambda: true_ns() + offset_ns
+    time.time = lambda: (true_ns() + offset_ns) / 1e9
+
+
+def end_with_parent() -> None:
+    sys.stdin.read()
+    os._exit(3)
+
+
+def main() -> int:
+    given = json.loads(sys.argv[1])
+    threading.Thread(target=end_with_parent, daemon=True).start()
+    if given["clock_offset_ms"]:
+        set_clock_wrong(given["clock_offset_ms"])
+    config = NodeConfig(**given["config"])
+    trap = Trap(given["step"], given["signal"], given["delay_s"])
+    signal.signal(signal.SIGUSR1, trap.arm)
+    logs.configure(node=config.node_id, lane=config.lane)
+    return Node(config, trap).run()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,122 @@
+"""A node process that tests start, signal and listen to."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from node.config import NodeConfig
+from tests.support.waiting import PATIENCE_S, eventually
+
+_ROOT = Path(__file__).parents[2]
+
+
+class NodeProcess:
+    """A running tests/support/killable_node.py; its log is JSON lines in a file."""
+
+    def __init__(
+        self,
+        config: NodeConfig,
+        log_file: Path,
+        *,
+        step: str | None = None,
+        signal_name: str = "SIGKILL",
+        delay_s: float = 0.0,
+        clock_offset_ms: int = 0,
+    ) -> None:
+        self.node_id = config.node_id
+        self.config = config
+        self._log_file = log_file
+        given = {
+            "config": config.model_dump(mode="json", exclude_none=True),
+            "step": step,
+            "signal": signal_name,
+            "delay_s": delay_s,
+            "clock_offset_ms": clock_offset_ms,
+        }
+        with log_file.open("ab") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "tests.support.killable_node", json.dumps(given)],
+                cwd=_ROOT,
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+            )
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def running(self) -> bool:
+        return self._process.poll() is None
+
+    def arm(self) -> None:
+        """From now on it dies at its step."""
+        self._signal(signal.SIGUSR1)
+
+    def kill(self) -> None:
+        """SIGKILL; returns when it is gone."""
+        self._signal(signal.SIGKILL)
+        self._process.wait()
+
+    def pause(self) -> None:
+        """SIGSTOP; returns when it has stopped."""
+        self._signal(signal.SIGSTOP)
+        self.wait_paused()
+
+    def wait_paused(self) -> None:
+        """Until SIGSTOP has stopped it, whoever sent it."""
+        eventually(self._is_paused, f"{self.node_id} is stopped")
+
+    def resume(self) -> None:
+        """SIGCONT."""
+        self._signal(signal.SIGCONT)
+
+    def terminate(self) -> None:
+        """SIGTERM."""
+        self._signal(signal.SIGTERM)
+
+    def wait_exit(self, timeout_s: float = PATIENCE_S) -> int:
+        """The exit code; minus the signal's number if a signal ended it."""
+        return self._process.wait(timeout_s)
+
+    def events(self, name: str) -> list[dict[str, Any]]:
+        """What it has logged under this name so far."""
+        return [line for line in self._lines() if line.get("event") == name]
+
+    def wait_event(self, name: str) -> dict[str, Any]:
+        """The last log line of this name, once there is one."""
+        return eventually(lambda: self.events(name), f"{self.node_id} logs {name}")[-1]
+
+    def log_text(self) -> str:
+        """The log as it is."""
+        return self._log_file.read_text()
+
+    def close(self) -> None:
+        """End it, in whatever state it is."""
+        self._process.kill()
+        self._process.wait()
+        if self._process.stdin is not None:
+            self._process.stdin.close()
+
+    def _signal(self, number: signal.Signals) -> None:
+        os.kill(self._process.pid, number)
+
+    def _is_paused(self) -> bool:
+        with open(f"/proc/{self._process.pid}/stat") as stat:  # noqa: PTH123 - no path of ours
+            return stat.read().rpartition(")")[2].split()[0] == "T"
+
+    def _lines(self) -> list[dict[str, Any]]:
+        lines = []
+        for line in self._log_file.read_text().splitlines():
+            try:
+                lines.append(json.loads(line))
+            except ValueError:
+                continue  # a half-written line, or the interpreter's own words
+        return lines

@@ -1,0 +1,126 @@
+"""What read_committed consumers see of some topics."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+from delayline.wire import Header, Reject, read_headers
+from tests.support.waiting import PATIENCE_S
+
+LOOKUP_TIMEOUT_S = 10.0
+_CONFIG = {
+    "group.id": "tests",
+    "enable.auto.commit": False,
+    "isolation.level": "read_committed",
+    "auto.offset.reset": "error",
+    "allow.auto.create.topics": False,
+    "fetch.wait.max.ms": 20,
+    "log_level": 0,
+}
+
+
+class Got(NamedTuple):
+    """One record that was read."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+    headers: list[Header]
+
+    def text(self, header: str) -> str | None:
+        """The last header of this name."""
+        values = [value for name, value in self.headers if name == header]
+        return values[-1].decode() if values and values[-1] is not None else None
+
+    def number(self, header: str) -> int:
+        text = self.text(header)
+        assert text is not None, f"{self} has no {header}"
+        return int(text)
+
+
+class Tail:
+    """Reads some topics from their beginning on. For one thread."""
+
+    def __init__(self, bootstrap: str, topics: Iterable[str]) -> None:
+        self._consumer = Consumer(_CONFIG | {"bootstrap.servers": bootstrap})
+        self.records: dict[str, list[Got]] = {topic: [] for topic in topics}
+        metadata = self._consumer.list_topics(timeout=LOOKUP_TIMEOUT_S).topics
+        self._partitions = [
+            TopicPartition(topic, partition, 0)
+            for topic in self.records
+            for partition in metadata[topic].partitions
+        ]
+        self._next = {(at.topic, at.partition): 0 for at in self._partitions}
+        self._consumer.assign(self._partitions)
+
+    def poll(self, timeout_s: float = 0.0) -> None:
+        """Takes what has come, waiting for the first record."""
+        first = self._consumer.poll(timeout_s)
+        for message in [] if first is None else [first, *self._consumer.consume(1000, 0)]:
+            self._take(message)
+
+    def wait(self, holds: Callable[[], object], what: str, timeout_s: float = PATIENCE_S) -> None:
+        """Reads on until it holds."""
+        deadline_s = time.monotonic() + timeout_s
+        while not holds():
+            assert time.monotonic() < deadline_s, f"not within {timeout_s} s: {what}"
+            self.poll(0.05)
+
+    def catch_up(self) -> None:
+        """Reads all that is there now."""
+        for at in self._partitions:
+            _, end = self._consumer.get_watermark_offsets(at, timeout=LOOKUP_TIMEOUT_S)
+            self.wait(lambda at=at, end=end: self._position(at) >= end, f"{at} is read to {end}")  # type: ignore[misc]
+
+    def close(self) -> None:
+        self._consumer.close()
+
+    def _position(self, at: TopicPartition) -> int:
+        position = self._consumer.position([at])[0].offset
+        return max(int(position), self._next[at.topic, at.partition])
+
+    def _take(self, message: Message) -> None:
+        error = message.error()
+        if error is not None:
+            if error.code() in _PASSING:
+                return
+            raise KafkaException(error)
+        got = read(message)
+        self.records[got.topic].append(got)
+        self._next[got.topic, got.partition] = got.offset + 1
+
+
+_PASSING = (
+    KafkaError._ALL_BROKERS_DOWN,  # noqa: SLF001
+    KafkaError._TRANSPORT,  # noqa: SLF001
+    KafkaError._RESOLVE,  # noqa: SLF001
+)
+
+
+def read(message: Message) -> Got:
+    """A message without an error, as a value."""
+    headers = read_headers(message)
+    assert not isinstance(headers, Reject), "what the service writes has readable headers"
+    topic, partition, offset = message.topic(), message.partition(), message.offset()
+    assert topic is not None, "a message has a topic"
+    assert partition is not None, "a message has a partition"
+    assert offset is not None, "a message has an offset"
+    timestamp_ms = message.timestamp()[1]
+    return Got(topic, partition, offset, timestamp_ms, message.key(), message.value(), headers or [])
+
+
+def read_all(bootstrap: str, topic: str) -> list[Got]:
+    """The whole topic, as it is now."""
+    tail = Tail(bootstrap, [topic])
+    try:
+        tail.catch_up()
+        return tail.records[topic]
+    finally:
+        tail.close()
