@@ -4,11 +4,11 @@ Two stable ids, `-a` and `-b`, in turn: after EndTxn the broker writes the trans
 next transaction of the *same* id would be told CONCURRENT_TRANSACTIONS and wait for librdkafka's fixed 20 ms.
 
 Why `open` initialises a, then b, and the first transaction after it is always on `-a`, then strictly in
-turn: two nodes that both believe to be master can open at the same time, and the calls may interleave so that
-one ends with the valid `-a` and the other with the valid `-b`. If the second could begin on `-b`, both
-would commit, each having read the same last checkpoint. As it is, the second's first transaction is on an `-a`
-that is fenced, so it never commits; and the first's next one is on a `-b` that is fenced, so it recovers.
-The exhaustive search over two masters and both ids is in tests/simulation/fencing.py.
+turn: two nodes that both believe to be master can open at the same time, and the calls may interleave so
+that one ends with the valid `-a` and the other with the valid `-b`. If the second could begin on `-b`, both
+would commit, each having read the same last checkpoint. As it is, the second's first transaction is on an
+`-a` that is fenced, so it never commits; and the first's next one is on a `-b` that is fenced, so it
+recovers. The exhaustive search over two masters and both ids is in tests/simulation/fencing.py.
 """
 
 from __future__ import annotations
