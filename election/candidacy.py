@@ -42,7 +42,7 @@ log = structlog.stdlib.get_logger("delayline.candidacy")
 # After an error that no event will tell the end of.
 _RETRY_S = 0.5
 # A master that lost its session with all the others needs a reconnect and a few round trips.
-_YIELD_S = 1.0
+_YIELD_S = 2.0
 _YIELD_POLL_S = 0.05
 _RESIGN_TIMEOUT_S = 2.0
 

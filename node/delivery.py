@@ -282,6 +282,11 @@ class Delivery:
             if self._awaited and not (yield from self._written_back_ingested()):
                 continue
             now_ms = self._now_ms()
+            position = self._view.tip.position
+            if position is not None and now_ms < position[0]:
+                yield from self._settle()
+                yield Wait(position[0])  # the clock was set back: never early by what it says now
+                continue
             chosen = self._view.select(now_ms, self._config.limits._replace(messages=self._most))
             if chosen.size or (self._in_flight is None and now_ms >= self._heartbeat_at_ms):
                 yield from self._transact(chosen, now_ms)

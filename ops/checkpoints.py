@@ -74,7 +74,7 @@ def show(config: ConnectionConfig, lane: int | None = None) -> list[CheckpointPa
         wanted = range(lanes) if lane is None else [lane]
         # The mirror first: a commit between the two reads then never makes it look ahead of the topic.
         mirrors = {number: mirrored_checkpoint(znodes, number) for number in wanted}
-    exists = bool(KafkaAdmin(config).topics([topic]))
+    exists = KafkaAdmin(config).exists(topic)
     return [
         CheckpointPair(number, exists, _in_topic(config, topic, number) if exists else None, mirror)
         for number, mirror in mirrors.items()

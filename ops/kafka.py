@@ -14,6 +14,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # it re-expor
     NewTopic,
     OffsetSpec,
     ResourceType,
+    TopicMetadata,
 )
 
 from node.config import KafkaConfig
@@ -59,11 +60,22 @@ class KafkaAdmin:
             for name in there
         }
 
-    def ends(self, topic: str) -> dict[int, int]:
-        """The offset that the next record of each partition gets; NotFoundError if there is no such topic."""
+    def exists(self, topic: str) -> bool:
+        """Whether there is such a topic."""
+        return topic in self._metadata().topics
+
+    def require(self, topic: str) -> TopicMetadata:
+        """The topic's partitions; NotFoundError if one of the cluster's own topics is not there."""
         there = self._metadata().topics.get(topic)
         if there is None:
-            raise NotFoundError(f"topic {topic} is missing: run 'delayline topics create'")
+            raise NotFoundError(
+                f"topic {topic} is missing: check the cluster's name, or run 'delayline topics create'"
+            )
+        return there
+
+    def ends(self, topic: str) -> dict[int, int]:
+        """The offset that the next record of each partition gets; NotFoundError if there is no such topic."""
+        there = self.require(topic)
         spec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
         latest = {TopicPartition(topic, partition): spec for partition in there.partitions}
         futures = self._client.list_offsets(latest, request_timeout=self._timeout_s)

@@ -55,6 +55,7 @@ def create(
         max_message_bytes: the largest batch that a new buffer topic takes.
 
     Raises:
+        ConfigError: the settings contradict themselves, or there are fewer brokers than replicas.
         ConflictError: a topic that is there contradicts the settings.
         SettingsDiffer: the cluster exists with other settings than the chosen ones.
         OperatorError: Kafka refuses or does not answer; Unavailable: ZooKeeper does not.
@@ -62,12 +63,12 @@ def create(
     admin = KafkaAdmin(config)
     names = ClusterNames(config.cluster)
     there = admin.topics(sorted(names.own_topics))
+    replication = _replication(replication, admin.brokers())
     with registry(config) as znodes:
         settings = _settle(znodes, config.cluster, chosen or {})
         wanted = wanted_topics(settings, max_message_bytes or _buffer_limit(there.get(names.buffer)))
         _refuse_other_partitions(wanted, there)
         written = znodes.create_settings(settings)
-    replication = replication or min(MOST_REPLICAS, admin.brokers())
     made = [topic.name for topic in wanted if topic.name not in there and admin.create(topic, replication)]
     return Created(settings, written, tuple(made), tuple(_findings(admin, settings)))
 
@@ -88,6 +89,12 @@ def read_settings(config: ConnectionConfig) -> ClusterSettings:
     """The cluster's settings; ZnodeMissing if it was never created."""
     with registry(config) as znodes:
         return znodes.settings()
+
+
+def _replication(chosen: int | None, brokers: int) -> int:
+    if chosen is not None and chosen > brokers:
+        raise ConfigError(f"{chosen} replicas need as many brokers: {brokers} up")
+    return chosen or min(MOST_REPLICAS, brokers)
 
 
 def _settle(znodes: Registry, cluster: str, chosen: Mapping[str, Any]) -> ClusterSettings:

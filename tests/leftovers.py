@@ -1,6 +1,7 @@
 """Ends the processes that a run left behind, and fails if there were any.
 
-Run as ``python -m tests.leftovers NAME VALUE``: a process belongs to the run if its environment has NAME=VALUE.
+Run as ``python -m tests.leftovers NAME VALUE``: a process with NAME=VALUE in its environment is
+of the run.
 """
 
 from __future__ import annotations

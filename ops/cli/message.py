@@ -75,7 +75,7 @@ def schedule(
     payload = sys.stdin.buffer.read() if value == "-" else value.encode()
     pairs = [_header(text) for text in headers]
     request = {name: options.pop(name) for name in ("key", "partition", *_TIMES)}
-    config = connect_kafka(options)
+    config = _reached(options)
     source = _send(config, lambda p: p.schedule(topic, payload, headers=pairs, id=id_, **request))
     emit_one(output, {"source": source, "id": id_})
 
@@ -136,7 +136,7 @@ def _control(
 ) -> int:
     from ops.outcomes import OutcomeReader  # noqa: PLC0415
 
-    config = connect_kafka(options)
+    config = _reached(options)
     if wait_s == 0:
         emit_one(output, {"source": _send(config, send), "id": id_})
         return 0
@@ -158,6 +158,16 @@ def _unanswered(output: Format, source: str, id_: str, wait_s: float) -> int:
         " see 'delayline cluster status' for a lane without a master"
     )
     return 6
+
+
+def _reached(options: dict[str, Any]) -> KafkaConfig:
+    """The configuration, once a broker has answered: the admin's client tells why, if none does."""
+    from delayline.names import ClusterNames  # noqa: PLC0415
+    from ops.kafka import KafkaAdmin  # noqa: PLC0415
+
+    config = connect_kafka(options)
+    KafkaAdmin(config).require(ClusterNames(config.cluster).buffer)
+    return config
 
 
 def _send(config: KafkaConfig, send: Callable[[DelayProducer], Receipt]) -> str:

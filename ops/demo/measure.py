@@ -45,14 +45,17 @@ def lateness_of(late_ms: Iterable[float]) -> Lateness:
     return Lateness(len(ranked), round(p50, 1), round(p99, 1), round(ranked[-1], 1))
 
 
-def lateness_within(arrivals: Iterable[Arrival], stretches: Sequence[Stretch], kinds: frozenset[str]) -> Lateness:
+def lateness_within(
+    arrivals: Iterable[Arrival], stretches: Sequence[Stretch], kinds: frozenset[str]
+) -> Lateness:
     """Lateness of the messages of `kinds` that were due, and came, within one of the stretches."""
     return lateness_of(
         arrival.at_ms - arrival.scheduled_for_ms
         for arrival in arrivals
         if arrival.kind in kinds
         and any(
-            stretch.begin_ms <= arrival.scheduled_for_ms and arrival.at_ms <= stretch.end_ms for stretch in stretches
+            stretch.begin_ms <= arrival.scheduled_for_ms and arrival.at_ms <= stretch.end_ms
+            for stretch in stretches
         )
     )
 

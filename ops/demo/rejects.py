@@ -34,7 +34,9 @@ def _for(*target: Header) -> _Maker:
 def _wrong_partition(topic: str, partitions: int, value: bytes | None) -> BufferRecord:
     """The key, and with it the partition, is not the id's."""
     key = next(
-        key for key in (b"k%d" % number for number in count()) if partition_for(key, partitions) != partition_for(b"id", partitions)
+        key
+        for key in (b"k%d" % number for number in count())
+        if partition_for(key, partitions) != partition_for(b"id", partitions)
     )
     return BufferRecord(key, value, [(H_TARGET_TOPIC, topic.encode()), (H_ID, b"id")])
 

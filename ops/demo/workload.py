@@ -27,12 +27,12 @@ TIMED: Final = frozenset({"deliver-at", "after", "level"})
 WINDOW_MS: Final = 60_000
 ROUND_MS: Final = 5_000
 LIVE_SHARE: Final = 0.4
-_LEVELS_MS: Final = {1: 1_000, 2: 5_000, 3: 10_000}
+_LEVELS_MS: Final = {1: 1_000, 2: 5_000}
 _HOUR_MS: Final = 3_600_000
 
 _WEIGHTS: Final = {
-    "deliver-at": 24, "after": 24, "level": 16, "at-once": 12, "past-due": 5, "cancelled": 4, "rescheduled": 4,
-    "replaced": 4, "run-now": 3, "expired": 1, "rejected": 1.5, "no-target": 1, "unknown-id": 0.5, "far": 0.5,
+    "deliver-at": 26, "after": 26, "level": 18, "at-once": 13, "past-due": 5, "cancelled": 4, "rescheduled": 1,
+    "replaced": 2, "run-now": 1, "expired": 1, "rejected": 1.5, "no-target": 1, "unknown-id": 0.5, "far": 0.5,
 }  # fmt: skip
 
 
@@ -93,7 +93,7 @@ class _Maker:
         self._partitions = partitions
         self._made = 0
         self._kinds: dict[str, Callable[[int, int], list[Planned]]] = {
-            "deliver-at": lambda now, _: [self.deliver_at(now, now + self._ms(1_000, 6_000))],
+            "deliver-at": lambda now, _: [self.deliver_at(now, now + self._ms(1_000, 5_000))],
             "after": self._after,
             "level": self._level,
             "at-once": lambda now, _: [self._schedule("at-once", now, now)],
@@ -119,12 +119,12 @@ class _Maker:
         return self._schedule("deliver-at", now_ms, due_ms, deliver_at=due_ms)
 
     def _after(self, now_ms: int, _: int) -> list[Planned]:
-        delay_ms = self._ms(500, 6_000)
+        delay_ms = self._ms(500, 5_000)
         after = delay_ms if self.random.random() < 0.5 else f"{delay_ms}ms"
         return [self._schedule("after", now_ms, now_ms + delay_ms, after=after)]
 
     def _level(self, now_ms: int, _: int) -> list[Planned]:
-        level = self.random.choice((1, 1, 2, 2, 3))
+        level = self.random.choice(list(_LEVELS_MS))
         return [self._schedule("level", now_ms, now_ms + _LEVELS_MS[level], level=level)]
 
     def _past_due(self, now_ms: int, _: int) -> list[Planned]:
@@ -225,4 +225,8 @@ class _Maker:
         """The user's own, with duplicates, empty and null values among them."""
         own: list[Header] = [("tag", b"a"), ("tag", b"b"), ("tag", b"a"), ("flag", None), ("empty", b"")]
         first = self._ms(0, len(own))
-        return [*own[first : first + self._ms(0, 4)], (KIND_HEADER, kind.encode()), ("trace", self.random.randbytes(8))]
+        return [
+            *own[first : first + self._ms(0, 4)],
+            (KIND_HEADER, kind.encode()),
+            ("trace", self.random.randbytes(8)),
+        ]

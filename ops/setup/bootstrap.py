@@ -39,7 +39,7 @@ def main() -> None:
         with _alone("setup"):
             if not _is_made():
                 _make()
-        _run(_python(), "-m", "ops.setup.jars")
+        _run(_python(), "-m", "ops.stack.prepare")
     except SetupError as error:
         sys.exit(f"delayline: {error}")
     except KeyboardInterrupt:

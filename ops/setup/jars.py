@@ -6,12 +6,10 @@ Ivy comes with PySpark and fetches them with nothing but Java; every jar is chec
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import importlib.util
 import shutil
 import subprocess
-import sys
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -24,6 +22,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from ops.setup.cache import SetupError, cache_folder
 from ops.setup.java import find_java
 
+KAFKA_BROKER, SPARK_CONNECTOR = "kafka-broker", "spark-connector"
 _IVY_SETTINGS = """<ivysettings>
   <settings defaultResolver="central"/>
   <resolvers><ibiblio name="central" m2compatible="true"/></resolvers>
@@ -79,12 +78,12 @@ class JarSet:
 
 def kafka_jars() -> list[Path]:
     """The classpath of the Kafka broker; fetched at the first call."""
-    return _ensure(JarSet.load("kafka-broker"))
+    return _ensure(JarSet.load(KAFKA_BROKER))
 
 
 def spark_connector_jars() -> list[Path]:
     """What Spark needs beside its own jars to read Kafka (for ``spark.jars``); fetched at the first call."""
-    return _ensure(JarSet.load("spark-connector"))
+    return _ensure(JarSet.load(SPARK_CONNECTOR))
 
 
 def zookeeper_jars() -> list[Path]:
@@ -175,17 +174,3 @@ def check(wanted: JarSet, arrived: Path) -> None:
             raise SetupError(f"{jar.file} of {wanted.name} did not arrive: try again")
         if hashlib.sha256(path.read_bytes()).hexdigest() != jar.sha256:
             raise SetupError(f"{jar.file} does not have the SHA-256 that {wanted.name}.jars names: try again")
-
-
-def main() -> None:
-    """Fetch whatever is not in the cache yet; say on stderr what is missing."""
-    argparse.ArgumentParser(description="Fetch the jars of the local stack and of the audit.").parse_args()
-    try:
-        kafka_jars()
-        spark_connector_jars()
-    except SetupError as error:
-        sys.exit(f"delayline: {error}")
-
-
-if __name__ == "__main__":
-    main()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import uuid
 from base64 import urlsafe_b64encode
+from collections.abc import Sequence
 from pathlib import Path
 
 from confluent_kafka import KafkaException, Producer
@@ -12,6 +13,7 @@ from confluent_kafka.admin import AdminClient
 
 from ops.setup.jars import kafka_jars
 from ops.setup.java import find_java
+from ops.stack.classes import reading_options
 from ops.stack.errors import StackError
 from ops.stack.jvm import classpath, log4j2_option
 from ops.stack.ports import HOST, accepts, wait_free
@@ -54,11 +56,15 @@ class KafkaServer(Server):
         folder: the stack's data folder.
         port: for clients.
         controller_port: for the controller, which only the broker itself talks to.
+        jvm_options: further options of the broker's JVM.
     """
 
-    def __init__(self, folder: Path, port: int, controller_port: int) -> None:
+    def __init__(
+        self, folder: Path, port: int, controller_port: int, *, jvm_options: Sequence[str] = ()
+    ) -> None:
         super().__init__("kafka", folder, port)
         self._controller_port = controller_port
+        self._jvm_options = [_HEAP, _COLLECTOR, *(jvm_options or reading_options())]
 
     def serves(self) -> bool:
         """Ask it for its metadata: an active broker lists itself."""
@@ -101,7 +107,7 @@ class KafkaServer(Server):
         """Make the empty log folder a KRaft one."""
         cluster_id = urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
         command = [
-            *self._java("-Xmx64m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"),
+            *self._java("-Xmx64m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", *reading_options()),
             "kafka.tools.StorageTool", "format", "-t", f"d{cluster_id[1:]}", "-c", str(self._config),
         ]  # fmt: skip
         done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
@@ -110,7 +116,7 @@ class KafkaServer(Server):
             raise StackError(f"kafka's folder {self.data} could not be formatted: {said[-1]}")
 
     def _command(self) -> list[str]:
-        return [*self._java(_HEAP, _COLLECTOR), "kafka.Kafka", str(self._config)]
+        return [*self._java(*self._jvm_options), "kafka.Kafka", str(self._config)]
 
     def _java(self, *options: str) -> list[str]:
         logging_option = log4j2_option(self.log, self.data)

@@ -14,6 +14,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from delayline.headers import Header
 from delayline.names import ClusterNames, parse_source
+from delayline.partitioner import partition_for
 from delayline.record import Schedule
 from delayline.settings import ClusterSettings
 from delayline.times import render_time
@@ -162,9 +163,10 @@ def test_a_value_can_come_from_standard_input(
 
 
 def answer(config: ConnectionConfig, outcome: str) -> None:
-    """Answer the first request of the buffer's second partition, as the master of lane 1 does."""
+    """Answer the first request for order-1, as the master of its lane does."""
     names = ClusterNames(config.cluster)
-    request = read_request(config, f"{names.buffer}/1/0")
+    partition = partition_for(b"order-1", 2)
+    request = read_request(config, f"{names.buffer}/{partition}/0")
     record = {
         "outcome": outcome,
         "op": "cancel",
@@ -175,7 +177,7 @@ def answer(config: ConnectionConfig, outcome: str) -> None:
     }
     producer = Producer({"bootstrap.servers": config.bootstrap_servers})
     source = f"{names.buffer}/{request.partition}/{request.offset}"
-    producer.produce(names.outcomes, json.dumps(record), source, partition=1)
+    producer.produce(names.outcomes, json.dumps(record), source, partition=partition)
     assert producer.flush(20) == 0
 
 

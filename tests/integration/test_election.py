@@ -285,6 +285,32 @@ def test_when_every_session_is_lost_a_dead_master_is_not_waited_for(
     second.until("leader")
 
 
+def test_when_every_session_is_lost_a_late_master_is_let_go_first(
+    zookeeper: LocalStack, new_lane: NewLane
+) -> None:
+    lane = new_lane(zookeeper.zookeeper, SHORT_SESSION_S)
+    first, second = lane.join_all("n1", "n2")
+    _stop_for_a_session(zookeeper, first)
+    first.pause()
+    _forget_everything(zookeeper)
+    second.until_session("connected", after=_index_of_loss(second))
+    first.resume()
+    first.until("leader", after=_index_of_loss(first))
+    second.until("candidate", after=_index_of_loss(second))
+    assert "leader" not in second.roles()
+
+
+def test_when_every_session_is_lost_a_silent_master_is_not_waited_for_long(
+    zookeeper: LocalStack, new_lane: NewLane
+) -> None:
+    lane = new_lane(zookeeper.zookeeper, SHORT_SESSION_S)
+    first, second = lane.join_all("n1", "n2")
+    zookeeper.zk.stop()
+    first.pause()
+    _forget_everything(zookeeper)
+    second.until("leader")
+
+
 def test_a_leader_killed_in_an_outage_is_succeeded_right_after_it(
     zookeeper: LocalStack, new_lane: NewLane
 ) -> None:
@@ -308,15 +334,17 @@ def test_a_candidate_started_without_zookeeper_joins_when_it_comes(
 
 
 def _away_for_longer_than_a_session(zookeeper: LocalStack, candidates: list[CandidateProcess]) -> None:
-    zookeeper.zk.stop()
     seen = [len(candidate.lines) for candidate in candidates]
-    # Each of these refusals takes a second of the outage.
-    assert [candidates[0].confirm() for _ in range(int(SHORT_SESSION_S) + 2)] == [None] * (
-        int(SHORT_SESSION_S) + 2
-    )
+    _stop_for_a_session(zookeeper, candidates[0])
     zookeeper.zk.start()
     for candidate, after in zip(candidates, seen, strict=True):
         candidate.until_session("connected", after=after)
+
+
+def _stop_for_a_session(zookeeper: LocalStack, candidate: CandidateProcess) -> None:
+    zookeeper.zk.stop()
+    refusals = int(SHORT_SESSION_S) + 2  # each takes a second
+    assert [candidate.confirm() for _ in range(refusals)] == [None] * refusals
 
 
 def _forget_everything(zookeeper: LocalStack) -> None:

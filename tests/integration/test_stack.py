@@ -19,15 +19,15 @@ from kazoo.client import KazooClient
 from ops.stack import LocalStack, StackError
 from tests.stacks import Stack
 
-# Starts the servers named by its arguments, tells their process ids and waits.
+# Starts a ZooKeeper, tells its process id and waits.
 OWNER = """
 import sys, threading
 from pathlib import Path
 from ops.stack import LocalStack
 
-stack = LocalStack(Path(sys.argv[1]), kafka="kafka" in sys.argv)
+stack = LocalStack(Path(sys.argv[1]), kafka=False)
 stack.start()
-print(*(server.pid for server in stack.servers), flush=True)
+print(stack.zk.pid, flush=True)
 threading.Event().wait()
 """
 
@@ -101,11 +101,14 @@ def test_zookeeper_ends_sessions_on_short_ticks(private_stack: Callable[..., Loc
 
 @pytest.mark.parametrize("sign", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_no_server_outlives_its_owner(tmp_path: Path, sign: signal.Signals) -> None:
-    assert _left_after(tmp_path, sign, "zookeeper") == []
-
-
-def test_kafka_does_not_outlive_its_owner(tmp_path: Path) -> None:
-    assert _left_after(tmp_path, signal.SIGKILL, "kafka") == []
+    command = [sys.executable, "-c", OWNER, str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as owner:
+        assert owner.stdout is not None
+        server = psutil.Process(int(owner.stdout.readline()))
+        supervisors = psutil.Process(owner.pid).children()
+        os.kill(owner.pid, sign)
+    assert len(supervisors) == 1
+    assert psutil.wait_procs([server, *supervisors], timeout=15)[1] == []
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends a process with its parent")
@@ -117,18 +120,6 @@ def test_no_server_outlives_its_supervisor(tmp_path: Path) -> None:
         server.parent().kill()  # type: ignore[union-attr]
         server.wait(timeout=10)
         assert not stack.zk.running
-
-
-def _left_after(folder: Path, sign: signal.Signals, *servers: str) -> list[psutil.Process]:
-    """The processes of a stack that are still there 15 s after its owner was sent `sign`."""
-    command = [sys.executable, "-c", OWNER, str(folder), *servers]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as owner:
-        assert owner.stdout is not None
-        pids = owner.stdout.readline().split()
-        supervisors = psutil.Process(owner.pid).children()
-        assert len(pids) == len(supervisors) > 0
-        os.kill(owner.pid, sign)
-    return psutil.wait_procs([*(psutil.Process(int(pid)) for pid in pids), *supervisors], timeout=15)[1]
 
 
 def _topic(bootstrap: str) -> str:

@@ -37,19 +37,15 @@ def test_a_detached_stack_serves_until_it_is_taken_down(stack_command: Run) -> N
     assert stack_command("status").returncode == 1
 
 
-def test_a_killed_keeper_takes_its_servers_with_it(stack_command: Run, tmp_path: Path) -> None:
+def test_a_stack_that_is_up_is_not_started_twice_and_ends_with_its_keeper(
+    stack_command: Run, tmp_path: Path
+) -> None:
     stack_command("up", "--detach")
+    assert "up already, kept by process" in stack_command("up").stderr
     kept = json.loads((tmp_path / "keeper.json").read_text())
     servers = [psutil.Process(kept[name]) for name in ("kafka_pid", "zookeeper_pid")]
     psutil.Process(kept["pid"]).kill()
     assert psutil.wait_procs(servers, timeout=15)[1] == []
-
-
-def test_a_stack_that_is_up_is_not_started_twice(stack_command: Run) -> None:
-    stack_command("up", "--detach")
-    second = stack_command("up")
-    assert second.returncode == 1
-    assert "up already, kept by process" in second.stderr
 
 
 def test_down_leaves_a_process_alone_that_took_over_the_keepers_id(

@@ -130,6 +130,14 @@ def test_settings_that_contradict_themselves_are_refused(config: ConnectionConfi
         topics.create(config, {"lanes": 5})
 
 
+def test_more_replicas_than_brokers_are_refused_before_anything_is_written(config: ConnectionConfig) -> None:
+    with pytest.raises(ConfigError, match="1000 replicas need as many brokers"):
+        topics.create(config, replication=1000)
+
+    with pytest.raises(ZnodeMissing):
+        topics.read_settings(config)
+
+
 def test_of_two_operators_at_once_one_is_told_of_the_others_settings(config: ConnectionConfig) -> None:
     def create(partitions: int) -> int | None:
         try:

@@ -206,17 +206,11 @@ class Judge:
             ("I7", self._found.outcomes),
         ):
             for source, left in kind.items():
-                if left and source not in forged and not self._of_forged(left[0]):
+                if left and source not in forged:
                     raise Violation(invariant, f"{source}: {left[0]} was not called for")
         for place, sent in self._found.written_back.items():
             if not self._model.rows[place].request.forged:
                 raise Violation("I7", f"{place}: {sent} was not called for")
-
-    @staticmethod
-    def _of_forged(left: Sent | tuple[int, dict[str, Any]]) -> bool:
-        if isinstance(left, Sent):
-            return (dict(left.record.headers).get("delay-id") or b"").startswith(b"forged")
-        return str(left[1]["id"]).startswith("forged")
 
     def _orders(self) -> None:
         """I4. A row that was not late when it was selected comes after all such rows with smaller keys;

@@ -15,6 +15,7 @@ LOOKUP_TIMEOUT_S = 10.0
 _CONFIG = {
     "group.id": "tests",
     "enable.auto.commit": False,
+    "enable.partition.eof": True,  # the end may be transaction markers, which no message shows
     "isolation.level": "read_committed",
     "auto.offset.reset": "error",
     "allow.auto.create.topics": False,
@@ -57,7 +58,7 @@ class Tail:
             for topic in self.records
             for partition in metadata[topic].partitions
         ]
-        self._next = {(at.topic, at.partition): 0 for at in self._partitions}
+        self._reached = {(at.topic, at.partition): 0 for at in self._partitions}
         self._consumer.assign(self._partitions)
 
     def poll(self, timeout_s: float = 0.0) -> None:
@@ -77,24 +78,27 @@ class Tail:
         """Reads all that is there now."""
         for at in self._partitions:
             _, end = self._consumer.get_watermark_offsets(at, timeout=LOOKUP_TIMEOUT_S)
-            self.wait(lambda at=at, end=end: self._position(at) >= end, f"{at} is read to {end}")  # type: ignore[misc]
+            self._read_to(at, end)
 
     def close(self) -> None:
         self._consumer.close()
 
-    def _position(self, at: TopicPartition) -> int:
-        position = self._consumer.position([at])[0].offset
-        return max(int(position), self._next[at.topic, at.partition])
+    def _read_to(self, at: TopicPartition, end: int) -> None:
+        place = at.topic, at.partition
+        self.wait(lambda: self._reached[place] >= end, f"{at.topic}/{at.partition} is read to {end}")
 
     def _take(self, message: Message) -> None:
         error = message.error()
-        if error is not None:
-            if error.code() in _PASSING:
-                return
+        if error is None:
+            got = read(message)
+            self.records[got.topic].append(got)
+            self._reached[got.topic, got.partition] = got.offset + 1
+        elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001
+            topic, partition, offset = message.topic(), message.partition(), message.offset()
+            assert topic is not None and partition is not None and offset is not None  # noqa: PT018
+            self._reached[topic, partition] = offset
+        elif error.code() not in _PASSING:
             raise KafkaException(error)
-        got = read(message)
-        self.records[got.topic].append(got)
-        self._next[got.topic, got.partition] = got.offset + 1
 
 
 _PASSING = (

@@ -1,0 +1,91 @@
+"""`delayline demo`: watch a cluster deliver through failures, then have Spark audit it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+from rich.console import Console
+
+from ops.cli.output import say
+
+if TYPE_CHECKING:
+    from ops.demo.verdict import Verdict
+
+
+@click.command("demo", epilog="Example: delayline demo --messages 50000 --json verdict.json")
+@click.option(
+    "--messages",
+    type=click.IntRange(1_000),
+    default=36_000,
+    show_default=True,
+    help="Messages to schedule at least, due over about a minute.",
+)
+@click.option("--nodes", type=click.IntRange(2, 9), default=3, show_default=True, help="Delay nodes.")
+@click.option(
+    "--keep", is_flag=True, help="Leave everything up for a look around, until Ctrl-C; keep the data."
+)
+@click.option(
+    "--json",
+    "json_file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Write the verdict there, too.",
+)
+def demo_command(messages: int, nodes: int, json_file: Path | None, *, keep: bool) -> int:
+    """Watch a cluster deliver through failures, then have Spark audit it.
+
+    Brings up Kafka, ZooKeeper and the nodes on this machine, schedules messages of every kind, kills the
+    master twice, switches over once, pauses it once, takes ZooKeeper away once, and lets Spark prove that
+    nothing was lost, doubled, early or altered. Exit code 0 only if that is so. Nothing is left running.
+    """
+    from ops.demo.run import Demo, Options  # noqa: PLC0415 - Spark and the clients are slow to import
+
+    _own_settings_only()
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.default_int_handler)  # as Ctrl-C: everything is stopped in order
+    folder = Path(tempfile.mkdtemp(prefix="delayline-demo-"))
+    ok = False
+    try:
+        with Demo(Options(messages, nodes, folder), Console(stderr=True)).play() as verdict:
+            ok = verdict.holds
+            _report(verdict, json_file)
+            if keep:
+                _stay(folder, verdict)
+    finally:
+        if ok and not keep:
+            shutil.rmtree(folder, ignore_errors=True)
+        else:
+            say(f"data and logs are kept in {folder}: logs/, stack/logs/; delete it when done")
+    return 0 if ok else 1
+
+
+def _own_settings_only() -> None:
+    """The nodes must not hear of another cluster that this shell's variables speak of."""
+    for name in [name for name in os.environ if name.startswith("DELAYLINE_")]:
+        if not name.startswith("DELAYLINE_CACHE"):
+            del os.environ[name]
+
+
+def _report(verdict: Verdict, json_file: Path | None) -> None:
+    verdict.show(Console(file=sys.stdout, highlight=False))
+    if json_file is not None:
+        json_file.write_text(json.dumps(verdict.as_dict(), indent=2) + "\n")
+
+
+def _stay(folder: Path, verdict: Verdict) -> None:
+    say("")
+    for name, value in verdict.addresses.items():
+        click.echo(f"{name}={value}")
+    say("everything is up until Ctrl-C; afterwards, the same Kafka and ZooKeeper again with")
+    say(f"  delayline stack up --data-dir {folder / 'stack'}")
+    with contextlib.suppress(KeyboardInterrupt):
+        threading.Event().wait()

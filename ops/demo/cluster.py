@@ -1,0 +1,83 @@
+"""The demo's own cluster: a local stack, the topics, and the nodes as processes, all in one folder."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # missing from its __all__
+
+from delayline.settings import ClusterSettings
+from node.config import ConnectionConfig
+from ops import topics
+from ops.demo.processes import NodeOptions, NodeProcess
+from ops.stack import LocalStack
+from ops.stack.ports import free_port
+
+SESSION_TIMEOUT_S: Final = 2.0
+_NODE_END_S: Final = 6.0  # a clean end takes less than a second; a paused node never gets there
+
+
+class DemoCluster:
+    """Kafka, ZooKeeper, topics and nodes; as a context manager it starts and stops all of it.
+
+    Args:
+        folder: where all data and logs go.
+        nodes: how many; they are called n1, n2, ...
+        targets: target topics to make, with their partitions.
+    """
+
+    def __init__(self, folder: Path, nodes: int, targets: Mapping[str, int]) -> None:
+        self.stack = LocalStack(folder / "stack")
+        self.config = ConnectionConfig(bootstrap_servers=self.stack.bootstrap, zookeeper=self.stack.zookeeper)
+        self.nodes = {
+            f"n{number}": NodeProcess(f"n{number}", folder, port, self._options())
+            for number, port in enumerate(_free_ports(nodes), start=1)
+        }
+        self.logs = [folder / "logs", folder / "stack" / "logs"]
+        self.settings: ClusterSettings | None = None  # once it is up
+        self._targets = targets
+
+    def __enter__(self) -> Self:
+        try:
+            self._start()
+        except BaseException:
+            self._stop()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stop()
+
+    def _start(self) -> None:
+        self.stack.start()
+        self.settings = topics.create(self.config).settings
+        admin = AdminClient(self.config.client_config())
+        wanted = [NewTopic(name, partitions, 1) for name, partitions in self._targets.items()]
+        for made in admin.create_topics(wanted).values():
+            made.result()
+        for node in self.nodes.values():
+            node.launch()
+        for node in self.nodes.values():
+            node.wait_ready()
+
+    def _stop(self) -> None:
+        for node in self.nodes.values():
+            node.terminate()
+        for node in self.nodes.values():
+            node.stop(_NODE_END_S)
+        self.stack.stop()
+
+    def _options(self) -> NodeOptions:
+        return NodeOptions(self.stack.bootstrap, self.stack.zookeeper, SESSION_TIMEOUT_S)
+
+
+def _free_ports(count: int) -> list[int]:
+    ports: set[int] = set()
+    while len(ports) < count:
+        ports.add(free_port())
+    return sorted(ports)

@@ -1,0 +1,55 @@
+"""One fault and what it did, as the demo reports it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ops.demo.measure import Arrival, Stretch, due_near, gap_ms, longest_pause_ms
+
+
+@dataclass(frozen=True, slots=True)
+class Episode:
+    """From the blow until everything was as before. Nodes are named; `master` and `epoch` are those after it."""
+
+    kind: str
+    struck_ms: float
+    healthy_ms: float
+    master_before: str
+    master: str
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Failover:
+    """An episode, measured by the receipts round it."""
+
+    kind: str
+    gap_ms: float  # the longest pause in receipts
+    due_within_1s: int  # messages due within a second of the blow, either way
+    healthy_after_ms: float
+    at_ms: int
+    master_before: str
+    master: str
+    epoch: int
+
+
+def measured(episode: Episode, arrivals: Sequence[Arrival]) -> Failover:
+    """What the receipts say of an episode."""
+    at_ms = [arrival.at_ms for arrival in arrivals]
+    return Failover(
+        kind=episode.kind,
+        gap_ms=round(gap_ms(at_ms, episode.struck_ms, episode.healthy_ms), 1),
+        due_within_1s=due_near([arrival.scheduled_for_ms for arrival in arrivals], episode.struck_ms),
+        healthy_after_ms=round(episode.healthy_ms - episode.struck_ms),
+        at_ms=round(episode.struck_ms),
+        master_before=episode.master_before,
+        master=episode.master,
+        epoch=episode.epoch,
+    )
+
+
+def longest_undisturbed_pause_ms(stretches: Sequence[Stretch], arrivals: Sequence[Arrival]) -> float:
+    """The longest time without a receipt where nothing was disturbed."""
+    at_ms = [arrival.at_ms for arrival in arrivals]
+    return round(max((longest_pause_ms(at_ms, stretch) for stretch in stretches), default=0.0), 1)

@@ -1,0 +1,146 @@
+"""What is done to the cluster under load, one small class each: strike, then mend."""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Final
+
+from ops.demo.errors import DemoError
+from ops.demo.measure import Arrival
+from ops.demo.processes import NodeProcess
+from ops.demo.watch import Watch, now_ms
+from ops.stack import LocalStack
+
+POLL_S: Final = 0.02
+CARRY_ON_S: Final = 30.0
+HEALTHY_S: Final = 60.0
+AFTERMATH_MS: Final = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """What a fault can lay hands on, and what it can see."""
+
+    stack: LocalStack
+    nodes: Mapping[str, NodeProcess]
+    watch: Watch
+    arrivals: Sequence[Arrival]
+    session_timeout_s: float
+
+    def master(self) -> NodeProcess:
+        """The elected master's process."""
+        name = self.watch.master()
+        if name is None:
+            raise DemoError("no node is master")
+        return self.nodes[name]
+
+    def pids(self) -> dict[str, int]:
+        """The nodes that run."""
+        return {name: node.pid for name, node in self.nodes.items() if node.pid is not None}
+
+    def wait(self, what: str, condition: Callable[[], bool], timeout_s: float) -> None:
+        """Wait until the condition holds. Raises DemoError if it does not in time."""
+        deadline = time.monotonic() + timeout_s
+        while not condition():
+            if time.monotonic() > deadline:
+                raise DemoError(f"{what}: waited {timeout_s:.0f} s for it in vain")
+            time.sleep(POLL_S)
+
+    def wait_healthy(self) -> None:
+        """Wait until every node is there, one delivers, nothing is overdue, and the others follow it."""
+        since_ms = now_ms()
+        pids = {name: node.pid for name, node in self.nodes.items()}
+        down = sorted(name for name, pid in pids.items() if pid is None)
+        if down:
+            raise DemoError(f"{', '.join(down)} ended by itself")
+        self.wait(
+            "every node up, one master, nothing overdue",
+            lambda: self.watch.view.healthy(self.pids(), since_ms),
+            HEALTHY_S,
+        )
+
+    def wait_carried_on(self, since_ms: float) -> None:
+        """Wait until messages come that fell due a moment after `since_ms`."""
+        self.wait(
+            "somebody delivers again",
+            lambda: bool(self.arrivals) and self.arrivals[-1].scheduled_for_ms > since_ms + AFTERMATH_MS,
+            CARRY_ON_S,
+        )
+
+
+class Fault(ABC):
+    """One way to trouble the cluster."""
+
+    kind: ClassVar[str]
+
+    @abstractmethod
+    def strike(self, scene: Scene) -> None:
+        """Do it, and return at once."""
+
+    @abstractmethod
+    def mend(self, scene: Scene, struck_ms: float) -> None:
+        """Let the others carry on, then bring back what is missing."""
+
+
+class Kill(Fault):
+    """The master's process is gone from one moment to the next (SIGKILL)."""
+
+    kind = "kill"
+
+    def strike(self, scene: Scene) -> None:
+        self._victim = scene.master()
+        self._victim.kill()
+
+    def mend(self, scene: Scene, struck_ms: float) -> None:
+        scene.wait_carried_on(struck_ms)
+        self._victim.start()
+
+
+class Terminate(Fault):
+    """A switchover: the master is asked to end (SIGTERM)."""
+
+    kind = "term"
+
+    def strike(self, scene: Scene) -> None:
+        self._victim = scene.master()
+        self._victim.terminate()
+
+    def mend(self, scene: Scene, struck_ms: float) -> None:
+        scene.wait_carried_on(struck_ms)
+        self._victim.stop()  # it is ending: this waits for it
+        self._victim.start()
+
+
+class Pause(Fault):
+    """The master stands still for longer than its session, and then goes on as if nothing had happened."""
+
+    kind = "pause"
+
+    def strike(self, scene: Scene) -> None:
+        self._victim = scene.master()
+        self._victim.pause()
+
+    def mend(self, scene: Scene, struck_ms: float) -> None:
+        scene.wait_carried_on(struck_ms + scene.session_timeout_s * 1000)
+        self._victim.resume()
+
+
+class ZooKeeperAway(Fault):
+    """All of ZooKeeper is gone for longer than a session, then back on the same data."""
+
+    kind = "zookeeper"
+
+    def strike(self, scene: Scene) -> None:
+        scene.stack.zk.terminate()
+
+    def mend(self, scene: Scene, struck_ms: float) -> None:
+        scene.stack.zk.stop()  # it is ending: this waits for it
+        away_ms = 2 * scene.session_timeout_s * 1000
+        scene.wait("time passes", lambda: now_ms() > struck_ms + away_ms, CARRY_ON_S)
+        scene.stack.zk.start()
+
+
+FAULTS: Final[tuple[type[Fault], ...]] = (Kill, ZooKeeperAway, Terminate, Pause, Kill)

@@ -1,0 +1,190 @@
+"""The demo from its first process to its verdict."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Final
+
+from rich.console import Console
+
+from delayline import DelayProducer
+from ops.audit import AuditConfig, LedgerWriter, Report, audit, spark_session
+from ops.demo.cluster import SESSION_TIMEOUT_S, DemoCluster
+from ops.demo.episode import Episode, Failover, longest_undisturbed_pause_ms, measured
+from ops.demo.errors import DemoError
+from ops.demo.faults import FAULTS, Fault, Scene
+from ops.demo.measure import Stretch, lateness_of, lateness_within
+from ops.demo.receipts import Receipts
+from ops.demo.sender import Sender
+from ops.demo.verdict import Verdict
+from ops.demo.view import FAULT_NAMES, LiveView, Picture
+from ops.demo.watch import Watch, now_ms
+from ops.demo.workload import TARGETS, TIMED, WINDOW_MS, Workload
+from ops.setup.jars import kafka_jars, spark_connector_jars
+
+SEED: Final = 1
+LEAD_MS: Final = 4_000
+WARM_UP_MS: Final = 3_000
+CALM_MS: Final = 4_000
+SETTLE_MS: Final = 500
+QUIET_S: Final = 60.0
+TICK_S: Final = 0.05
+NEWEST: Final = 500
+"""Arrivals that the live view's lateness is of."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What can be chosen."""
+
+    messages: int
+    nodes: int
+    folder: Path
+
+
+class Demo:
+    """One run; `play` once."""
+
+    def __init__(self, options: Options, console: Console) -> None:
+        self._options = options
+        self._console = console
+        self._begin_s = time.monotonic()
+        self._stage = "starting Kafka and ZooKeeper, then the nodes"
+        self._failovers: list[Failover] = []
+        self._stretches: list[Stretch] = []
+        self._cluster = DemoCluster(options.folder, options.nodes, TARGETS)
+        self._watch = Watch(self._cluster.config)
+        self._receipts = Receipts(self._cluster.stack.bootstrap, list(TARGETS))
+        self._ledger = LedgerWriter(options.folder / "ledger.jsonl")
+
+    @contextmanager
+    def play(self) -> Iterator[Verdict]:
+        """Run it. The cluster stays up while the block lasts, with all that happened in it."""
+        kafka_jars()  # fetched now, with a progress display of its own
+        spark_connector_jars()
+        with ExitStack() as stack:
+            with LiveView(self._picture, self._console):
+                stack.enter_context(self._cluster)
+                with self._watch, self._receipts, self._ledger:
+                    self._trouble()
+            self._console.print("auditing with Spark")
+            yield self._verdict(self._audit())
+
+    def _trouble(self) -> None:
+        """Load, faults, and the end of the load."""
+        scene = Scene(
+            self._cluster.stack, self._cluster.nodes, self._watch, self._receipts.arrivals, SESSION_TIMEOUT_S
+        )
+        scene.wait_healthy()
+        with self._producer() as producer:
+            sender = self._start_load(producer)
+            for fault in FAULTS:
+                self._stay_calm(sender)
+                self._strike(scene, fault())
+            self._stay_calm(sender)
+            self._stage = "waiting until nothing is outstanding"
+            sender.finish()
+        settled_ms = max(now_ms(), sender.last_due_ms) + SETTLE_MS
+        scene.wait("everything due delivered", lambda: self._delivered_up_to_ms() > settled_ms, QUIET_S)
+
+    def _producer(self) -> DelayProducer:
+        return DelayProducer(self._cluster.stack.bootstrap)
+
+    def _start_load(self, producer: DelayProducer) -> Sender:
+        """Schedule the bulk, begin with the rest, and let everybody's first seconds pass."""
+        assert self._cluster.settings is not None
+        self._stage = "scheduling ahead"
+        messages = self._options.messages
+        workload = Workload(SEED, int(now_ms()) + LEAD_MS, messages, self._cluster.settings.partitions)
+        sender = Sender(workload, messages, producer, self._ledger)
+        sender.send_bulk()
+        sender.start()
+        self._watch_until(workload.start_ms + WARM_UP_MS, sender)
+        return sender
+
+    def _stay_calm(self, sender: Sender) -> None:
+        """A stretch in which nothing is disturbed."""
+        self._stage = "undisturbed"
+        begin_ms = now_ms()
+        self._watch_until(begin_ms + CALM_MS, sender)
+        self._stretches.append(Stretch(begin_ms, now_ms()))
+
+    def _watch_until(self, until_ms: float, sender: Sender) -> None:
+        while now_ms() < until_ms:
+            if sender.failure is not None:
+                raise sender.failure
+            if not self._receipts.running:
+                raise DemoError("the latency consumer's process has ended")
+            time.sleep(TICK_S)
+
+    def _strike(self, scene: Scene, fault: Fault) -> None:
+        """One fault, until everything is whole again."""
+        before = scene.master().name
+        self._stage = f"{FAULT_NAMES[fault.kind]}: {before}"
+        struck_ms = now_ms()
+        fault.strike(scene)
+        fault.mend(scene, struck_ms)
+        scene.wait_healthy()
+        leader = self._watch.view.leader
+        assert leader is not None, "healthy: one node leads"
+        episode = Episode(fault.kind, struck_ms, now_ms(), before, leader.node, leader.epoch)
+        self._failovers.append(measured(episode, self._receipts.arrivals))
+
+    def _delivered_up_to_ms(self) -> int:
+        leader = self._watch.view.leader
+        return 0 if leader is None else leader.delivered_up_to_ms
+
+    def _picture(self) -> Picture:
+        view, arrivals = self._watch.view, self._receipts.arrivals
+        leader = view.leader
+        newest = [arrival for arrival in arrivals[-NEWEST:] if arrival.kind in TIMED]
+        return Picture(
+            stage=self._stage,
+            master=view.master,
+            epoch=0 if leader is None else leader.epoch,
+            states={node: str(status.state) for node, status in view.members.items()},
+            acknowledged=self._ledger.lines,
+            pending=0 if leader is None else leader.pending,
+            delivered=len(arrivals),
+            lateness=lateness_of(arrival.at_ms - arrival.scheduled_for_ms for arrival in newest),
+            failovers=tuple(self._failovers),
+        )
+
+    def _audit(self) -> Report:
+        assert self._cluster.settings is not None
+        config = AuditConfig(
+            self._cluster.stack.bootstrap,
+            self._cluster.settings,
+            ledger=self._options.folder / "ledger.jsonl",
+        )
+        spark = spark_session()
+        try:
+            found = audit(spark, config)
+            found.close()
+            return found.report
+        finally:
+            spark.stop()
+
+    def _verdict(self, audited: Report) -> Verdict:
+        arrivals = self._receipts.arrivals
+        return Verdict(
+            audited=audited,
+            failovers=tuple(self._failovers),
+            lateness=lateness_within(arrivals, self._stretches, TIMED),
+            longest_undisturbed_pause_ms=longest_undisturbed_pause_ms(self._stretches, arrivals),
+            undisturbed_s=sum(stretch.end_ms - stretch.begin_ms for stretch in self._stretches) / 1000,
+            peak_memory_mb={node: used // 2**20 for node, used in sorted(self._watch.peak_bytes.items())},
+            duration_s=time.monotonic() - self._begin_s,
+            settings={
+                "messages": self._options.messages,
+                "nodes": self._options.nodes,
+                "session_timeout_s": SESSION_TIMEOUT_S,
+                "seed": SEED,
+                "window_s": WINDOW_MS // 1000,
+                "cluster": asdict(self._cluster.settings) if self._cluster.settings else None,
+            },
+        )

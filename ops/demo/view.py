@@ -1,0 +1,136 @@
+"""The live view, on stderr: a table that changes in place, or a line every few seconds without a terminal."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Final, Self
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from ops.demo.episode import Failover
+from ops.demo.measure import Lateness
+
+LINE_EVERY_S: Final = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """What there is to see at one moment."""
+
+    stage: str
+    master: str | None = None
+    epoch: int = 0
+    states: dict[str, str] = field(default_factory=dict)
+    acknowledged: int = 0
+    pending: int = 0
+    delivered: int = 0
+    lateness: Lateness = field(default_factory=Lateness)  # of what came last
+    failovers: tuple[Failover, ...] = ()
+
+
+class LiveView:
+    """Shows `picture()` again and again, on a thread of its own, while the block lasts."""
+
+    def __init__(self, picture: Callable[[], Picture], console: Console) -> None:
+        self._picture = picture
+        self._console = console
+        self._begin_s = time.monotonic()
+        self._live = Live(console=console, get_renderable=self._table, refresh_per_second=4, transient=True)
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._speak, name="view", daemon=True)
+
+    def __enter__(self) -> Self:
+        if self._console.is_terminal:
+            self._live.start()
+        else:
+            self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._ended.set()
+        if self._console.is_terminal:
+            self._live.stop()
+        else:
+            self._thread.join()
+
+    def _speak(self) -> None:
+        while not self._ended.wait(LINE_EVERY_S):
+            self._console.print(self._clock(), *_words(self._picture()), soft_wrap=True, highlight=False)
+
+    def _table(self) -> RenderableType:
+        picture = self._picture()
+        table = Table.grid(padding=(0, 2))
+        table.add_row(Text(self._clock(), style="bold"), Text(picture.stage, style="bold cyan"))
+        table.add_row("master", _leader(picture))
+        table.add_row("nodes", "  ".join(f"{node} {state}" for node, state in sorted(picture.states.items())))
+        table.add_row("messages", _counts(picture))
+        table.add_row("lateness", _late(picture.lateness))
+        parts: list[RenderableType] = [table]
+        if picture.failovers:
+            parts.append(failover_table(picture.failovers))
+        return Group(*parts)
+
+    def _clock(self) -> str:
+        minutes, seconds = divmod(int(time.monotonic() - self._begin_s), 60)
+        return f"{minutes:02}:{seconds:02}"
+
+
+def failover_table(failovers: tuple[Failover, ...]) -> Table:
+    """The faults so far."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2))
+    for heading in ("fault", "master", "longest pause", "due within 1 s", "whole again after"):
+        table.add_column(heading, justify="left" if heading in ("fault", "master") else "right")
+    for failover in failovers:
+        stayed = failover.master == failover.master_before
+        table.add_row(
+            FAULT_NAMES[failover.kind],
+            f"{failover.master} stays" if stayed else f"{failover.master_before} -> {failover.master}",
+            f"{failover.gap_ms:.0f} ms",
+            str(failover.due_within_1s),
+            f"{failover.healthy_after_ms / 1000:.1f} s",
+        )
+    return table
+
+
+FAULT_NAMES: Final = {
+    "kill": "master killed",
+    "term": "switchover",
+    "pause": "master paused",
+    "zookeeper": "ZooKeeper away",
+}
+
+
+def _words(picture: Picture) -> list[str]:
+    done = [f"{failover.kind} {failover.gap_ms:.0f} ms" for failover in picture.failovers]
+    words = [
+        picture.stage,
+        f"master {_leader(picture)}",
+        _counts(picture),
+        f"lateness {_late(picture.lateness)}",
+    ]
+    return [" | ".join([*words, f"pauses: {', '.join(done)}"] if done else words)]
+
+
+def _leader(picture: Picture) -> str:
+    return f"{picture.master}, epoch {picture.epoch}" if picture.master else "none"
+
+
+def _counts(picture: Picture) -> str:
+    return (
+        f"{picture.acknowledged:,} acknowledged, {picture.pending:,} pending, {picture.delivered:,} delivered"
+    )
+
+
+def _late(lateness: Lateness) -> str:
+    if lateness.p50 is None:
+        return "-"
+    return f"p50 {lateness.p50:.0f} ms, p99 {lateness.p99:.0f} ms, max {lateness.max:.0f} ms"

@@ -1,0 +1,43 @@
+"""The master kills itself between two steps, with requests of every kind in flight; another one carries on."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+
+from node.delivery import Step
+from tests.support.cluster import Cluster
+from tests.support.fates import check_exactly_once
+from tests.support.traffic import Traffic
+
+# During the commit: before it has left the process, on its way, and answered or nearly so.
+POINTS = [
+    (Step.BEFORE_BEGIN, 0.0),
+    (Step.AFTER_PRODUCE, 0.0),
+    (Step.AFTER_CHECKPOINT_RECORD, 0.0),
+    (Step.DURING_COMMIT, 0.0),
+    (Step.DURING_COMMIT, 0.001),
+    (Step.DURING_COMMIT, 0.003),
+    (Step.AFTER_COMMIT, 0.0),
+    (Step.AFTER_MIRROR, 0.0),
+]
+
+
+@pytest.mark.parametrize(("step", "delay_s"), POINTS, ids=lambda value: str(value))
+def test_a_master_killed_at_any_step_is_succeeded_exactly_once(
+    cluster: Cluster, step: Step, delay_s: float
+) -> None:
+    for node_id in ("a", "b"):
+        cluster.start(node_id, step=step, delay_s=delay_s)
+    cluster.wait_candidates(2)
+    master = cluster.master()
+    with Traffic(cluster) as traffic:
+        cluster.wait_delivered(60)
+        master.arm()
+        assert master.wait_exit() == -signal.SIGKILL, "it killed itself at the step"
+        taken_over = cluster.wait_epoch(2)
+        cluster.wait_delivered(len(cluster.delivered) + 60)
+        ledger = traffic.stop()
+    assert taken_over.node != master.node_id
+    check_exactly_once(cluster, ledger)

@@ -1,0 +1,286 @@
+"""A delay cluster of one test's own: topics, nodes, and what its znodes and topics say."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # missing from the stubs' __all__
+    AdminClient,
+    NewTopic,
+)
+from kazoo.client import KazooClient
+from kazoo.exceptions import NoNodeError
+
+from delayline.names import ClusterNames
+from election.candidates import Candidate, in_order
+from election.znodes import Znodes
+from node.config import ConnectionConfig, NodeConfig
+from node.node import Node
+from ops import topics
+from ops.stack.ports import HOST, free_port
+from store.checkpoint import Checkpoint
+from tests.stacks import Stack
+from tests.support.process import NodeProcess
+from tests.support.tail import Got, Tail
+from tests.support.waiting import PATIENCE_S, eventually
+
+SESSION_TIMEOUT_S = 2.0
+TARGET = "target"
+
+TopicConfig = Mapping[str, str]
+
+
+class Cluster:
+    """Makes the cluster's topics, and its targets (by their short names, see `target`).
+
+    The targets have LogAppendTime: the brokers' word on when a message arrived. What was started is ended by
+    `close`; as a context manager it closes at the end.
+    """
+
+    def __init__(
+        self,
+        stack: Stack,
+        name: str,
+        folder: Path,
+        *,
+        targets: Mapping[str, TopicConfig] | Iterable[str] = (TARGET,),
+        **settings: Any,
+    ) -> None:
+        self.name = name
+        self.names = ClusterNames(name)
+        self.bootstrap = stack.bootstrap
+        self.zookeeper = stack.zookeeper
+        self.folder = folder
+        self.connection = ConnectionConfig(
+            cluster=name, bootstrap_servers=stack.bootstrap, zookeeper=stack.zookeeper
+        )
+        self.admin = AdminClient({"bootstrap.servers": stack.bootstrap, "log_level": 0})
+        self._processes: list[NodeProcess] = []
+        self._nodes: list[Node] = []
+        self._kazoo: KazooClient | None = None
+        self._checkpoint_tail: Tail | None = None
+        self._ports: dict[str, int] = {}
+        self.settings = topics.create(self.connection, {"partitions": 2, **settings}).settings
+        configs = targets if isinstance(targets, Mapping) else dict.fromkeys(targets, {})
+        self.targets = [self.target(short) for short in configs]
+        self.make_topics({self.target(short): config for short, config in configs.items()})
+        own = [self.names.outcomes, self.names.dead_letter]
+        self.tail = Tail(stack.bootstrap, [*self.targets, *own])
+
+    def target(self, short: str = TARGET) -> str:
+        """The name of a target topic of this cluster's own."""
+        return f"{self.name}.{short}"
+
+    # -- topics
+
+    def make_topics(self, configs: Mapping[str, TopicConfig], partitions: int = 2) -> None:
+        """Makes topics, with LogAppendTime."""
+        new = [
+            NewTopic(topic, partitions, 1, config={"message.timestamp.type": "LogAppendTime", **config})
+            for topic, config in configs.items()
+        ]
+        for made in (self.admin.create_topics(new) if new else {}).values():
+            made.result(PATIENCE_S)
+
+    def delete_topic(self, topic: str) -> None:
+        """Deletes it; returns when the brokers no longer show it."""
+        if topic == self.names.checkpoint:
+            self._forget_checkpoint_topic()
+        self.admin.delete_topics([topic])[topic].result(PATIENCE_S)
+        eventually(
+            lambda: topic not in self.admin.list_topics(timeout=PATIENCE_S).topics, f"{topic} is gone"
+        )
+
+    def create_again(self) -> None:
+        """What `delayline topics create` does in a cluster that exists."""
+        topics.create(self.connection)
+
+    @property
+    def delivered(self) -> list[Got]:
+        """What the tail has read from all targets."""
+        return [got for target in self.targets for got in self.tail.records[target]]
+
+    def delivered_to(self, short: str) -> list[Got]:
+        return self.tail.records[self.target(short)]
+
+    @property
+    def dead_letters(self) -> list[Got]:
+        return self.tail.records[self.names.dead_letter]
+
+    @property
+    def outcomes(self) -> list[dict[str, Any]]:
+        """The outcomes read so far, each with the request that it is keyed by."""
+        return [
+            {"request": (got.key or b"").decode(), **json.loads(got.value or b"")}
+            for got in self.tail.records[self.names.outcomes]
+        ]
+
+    def wait_delivered(self, count: int, timeout_s: float = PATIENCE_S) -> list[Got]:
+        """Reads on until so many messages have reached the targets."""
+        self.tail.wait(lambda: len(self.delivered) >= count, f"{count} messages are delivered", timeout_s)
+        return self.delivered
+
+    def checkpoints(self, lane: int = 0) -> list[Checkpoint]:
+        """The lane's committed checkpoints, in order."""
+        topic = self.names.checkpoint
+        if self._checkpoint_tail is None:
+            self._checkpoint_tail = Tail(self.bootstrap, [topic])
+        self._checkpoint_tail.catch_up()
+        found = self._checkpoint_tail.records[topic]
+        return [Checkpoint.decode(got.value or b"") for got in found if got.partition == lane]
+
+    def _forget_checkpoint_topic(self) -> None:
+        tail, self._checkpoint_tail = self._checkpoint_tail, None
+        if tail is not None:
+            tail.close()
+
+    def wait_epoch(self, epoch: int, lane: int = 0) -> Checkpoint:
+        """Waits for the first checkpoint of an epoch (or of a later one)."""
+
+        def first() -> Checkpoint | None:
+            found = [checkpoint for checkpoint in self.checkpoints(lane) if checkpoint.epoch >= epoch]
+            return found[0] if found else None
+
+        found = eventually(first, f"lane {lane} has an epoch {epoch}")
+        assert found is not None, "eventually returns what is true"
+        return found
+
+    # -- znodes
+
+    @property
+    def kazoo(self) -> KazooClient:
+        """An operator's ZooKeeper client."""
+        if self._kazoo is None:
+            self._kazoo = KazooClient(hosts=self.zookeeper)
+            self._kazoo.start(timeout=PATIENCE_S)
+        return self._kazoo
+
+    @property
+    def znodes(self) -> Znodes:
+        return Znodes(self.name)
+
+    def candidates(self, lane: int = 0) -> list[str]:
+        """The lane's candidates by node id, the master first."""
+        path = self.znodes.candidates(lane)
+        try:
+            names = in_order(self.kazoo.get_children(path))
+            return [Candidate.decode(self.kazoo.get(f"{path}/{name}")[0]).node for name in names]
+        except NoNodeError:
+            return []  # none yet, or one has gone since
+
+    def wait_candidates(self, count: int, lane: int = 0) -> list[str]:
+        """Waits until so many nodes have caught up and stand."""
+        return eventually(
+            lambda: len(found := self.candidates(lane)) == count and found, f"{count} candidates stand"
+        ) or []
+
+    def member(self, node_id: str) -> dict[str, Any]:
+        """What a node says of itself; empty if it says nothing."""
+        try:
+            said: dict[str, Any] = json.loads(self.kazoo.get(self.znodes.member(node_id))[0])
+        except NoNodeError:
+            return {}
+        return said
+
+    def wait_state(self, node_id: str, state: str) -> dict[str, Any]:
+        """Waits until a node says that it is in this state; all that it says then."""
+        said: dict[str, Any] = {}
+
+        def is_there() -> bool:
+            nonlocal said
+            said = self.member(node_id)
+            return said.get("state") == state
+
+        eventually(is_there, f"{node_id} is {state}")
+        return said
+
+    # -- nodes
+
+    def node_config(self, node_id: str, lane: int = 0, **fields: Any) -> NodeConfig:
+        """A node's configuration; its folder and its port are the same after a restart."""
+        return NodeConfig(
+            **{
+                "cluster": self.name,
+                "bootstrap_servers": self.bootstrap,
+                "zookeeper": self.zookeeper,
+                "node_id": node_id,
+                "lane": lane,
+                "data_dir": self.data_dir(node_id),
+                "peer_host": HOST,
+                "peer_port": self._ports.setdefault(node_id, free_port()),
+                "session_timeout_s": SESSION_TIMEOUT_S,
+                **fields,
+            }
+        )
+
+    def data_dir(self, node_id: str) -> Path:
+        return self.folder / node_id
+
+    def start(
+        self,
+        node_id: str,
+        *,
+        lane: int = 0,
+        step: str | None = None,
+        signal_name: str = "SIGKILL",
+        delay_s: float = 0.0,
+        clock_offset_ms: int = 0,
+        **fields: Any,
+    ) -> NodeProcess:
+        """Starts a node as a process, without waiting for anything. See tests/support/killable_node.py."""
+        process = NodeProcess(
+            self.node_config(node_id, lane, **fields),
+            self.folder / f"{node_id}.log",
+            step=step,
+            signal_name=signal_name,
+            delay_s=delay_s,
+            clock_offset_ms=clock_offset_ms,
+        )
+        self._processes.append(process)
+        return process
+
+    def start_here(self, node_id: str, *, lane: int = 0, **fields: Any) -> Node:
+        """Starts a node on threads of this process."""
+        node = Node(self.node_config(node_id, lane, **fields))
+        self._nodes.append(node)
+        node.start()
+        return node
+
+    def process(self, node_id: str) -> NodeProcess:
+        """The last process started for a node."""
+        return next(process for process in reversed(self._processes) if process.node_id == node_id)
+
+    def master(self, lane: int = 0) -> NodeProcess:
+        """The process of the lane's first candidate."""
+        return self.process(self.candidates(lane)[0])
+
+    # -- end
+
+    def stop_here(self, node: Node) -> None:
+        """Ends a node of this process."""
+        self._nodes.remove(node)
+        node.stop()
+        node.join()
+
+    def close(self) -> None:
+        for process in self._processes:
+            process.close()
+        for node in list(self._nodes):
+            self.stop_here(node)
+        self.tail.close()
+        self._forget_checkpoint_topic()
+        if self._kazoo is not None:
+            self._kazoo.stop()
+            self._kazoo.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

@@ -1,0 +1,147 @@
+"""What became of every request, from the topics alone; and the checks that hold whatever happened."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from typing import Any, NamedTuple
+
+from delayline.names import parse_source
+from delayline.wire import H_ERROR, H_SCHEDULED_FOR, H_SOURCE, PREFIX
+from tests.support.cluster import Cluster
+from tests.support.requests import Ledger, Sent
+from tests.support.tail import Got
+from tests.support.waiting import eventually
+
+_REMOVED = ("cancelled", "replaced")
+
+
+class Fates(NamedTuple):
+    """`of`: a schedule's or reject's source -> all that happened to it, such as `delivered`, `cancelled` or
+    the code of a dead letter. `answers`: a cancel's or reschedule's source -> its outcomes.
+    """
+
+    of: dict[str, list[str]]
+    answers: dict[str, list[str]]
+    deliveries: dict[str, list[Got]]
+
+    def count(self, fate: str) -> int:
+        """How many requests had this fate and no other."""
+        return sum(fates == [fate] for fates in self.of.values())
+
+
+def read_fates(cluster: Cluster) -> Fates:
+    """What the topics say now."""
+    cluster.tail.catch_up()
+    return known_fates(cluster)
+
+
+def known_fates(cluster: Cluster) -> Fates:
+    """What the tail has read so far."""
+    of: dict[str, list[str]] = defaultdict(list)
+    answers: dict[str, list[str]] = defaultdict(list)
+    deliveries: dict[str, list[Got]] = defaultdict(list)
+    for got in cluster.delivered:
+        source = _source(got)
+        of[source].append("delivered")
+        deliveries[source].append(got)
+    for got in cluster.dead_letters:
+        of[_source(got)].append(got.text(H_ERROR) or "")
+    for outcome in cluster.outcomes:
+        if outcome["outcome"] in _REMOVED:
+            of[outcome["root"]].append(outcome["outcome"])
+        if outcome["op"] in ("cancel", "reschedule"):
+            answers[outcome["request"]].append(outcome["outcome"])
+    return Fates(of, answers, deliveries)
+
+
+def settle(cluster: Cluster, ledger: Ledger, lanes: int = 1) -> Fates:
+    """Waits until every request has a fate and the masters have said that there is nothing left to do, then
+    reads everything once more: whatever was done twice is there by then.
+    """
+    cluster.tail.wait(lambda: not _unanswered(known_fates(cluster), ledger), "every request has a fate")
+    for lane in range(lanes):
+        _wait_idle(cluster, ledger, lane)
+    return read_fates(cluster)
+
+
+def _unanswered(fates: Fates, ledger: Ledger) -> set[str]:
+    controls = ledger.cancels.keys() | ledger.reschedules.keys()
+    return (ledger.schedules.keys() | ledger.rejects) - fates.of.keys() | controls - fates.answers.keys()
+
+
+def _wait_idle(cluster: Cluster, ledger: Ledger, lane: int) -> None:
+    """Until two checkpoints more: what was in flight when the last fate was seen is committed or given up."""
+    before = len(cluster.checkpoints(lane))
+    eventually(lambda: len(cluster.checkpoints(lane)) >= before + 2, f"lane {lane} goes on")
+
+
+def check_exactly_once(cluster: Cluster, ledger: Ledger, lanes: int = 1) -> Fates:
+    """Settles, and asserts what must hold whatever happened; returns the fates for what else a test knows."""
+    fates = settle(cluster, ledger, lanes)
+    known = ledger.schedules.keys() | ledger.rejects
+    assert not (surplus := fates.of.keys() - known), f"nobody sent what was dealt with: {surplus}"
+    doubled = {source: fates.of[source] for source in known if len(fates.of[source]) != 1}
+    assert not doubled, f"each request has one fate: {doubled}"
+    controls = ledger.cancels.keys() | ledger.reschedules.keys()
+    unclear = {source: fates.answers[source] for source in controls if len(fates.answers[source]) != 1}
+    assert not unclear, f"each cancel and reschedule has one answer: {unclear}"
+    check_outcomes(cluster, fates)
+    check_deliveries(fates, ledger)
+    check_checkpoints(cluster, lanes)
+    return fates
+
+
+def check_outcomes(cluster: Cluster, fates: Fates) -> None:
+    """No answer is false: too late only for what was delivered, and a dead letter has its outcome."""
+    for outcome in cluster.outcomes:
+        if outcome["outcome"] == "too-late":
+            assert fates.of[outcome["root"]] == ["delivered"], f"{outcome} of {fates.of[outcome['root']]}"
+    answered = Counter(
+        outcome["root"] for outcome in cluster.outcomes if outcome["outcome"] in ("dead-lettered", "expired")
+    )
+    assert answered == Counter(_source(got) for got in cluster.dead_letters), "one outcome per dead letter"
+
+
+def check_deliveries(fates: Fates, ledger: Ledger) -> None:
+    """Nothing early, by the brokers' clock, and nothing altered."""
+    for source, deliveries in fates.deliveries.items():
+        for got in deliveries:
+            check_delivery(got, ledger.schedules[source])
+
+
+def check_delivery(got: Got, sent: Sent) -> None:
+    assert got.timestamp_ms >= got.number(H_SCHEDULED_FOR), f"early: {got}"
+    own = [header for header in got.headers if not header[0].startswith(PREFIX)]
+    assert (got.topic, got.key, got.value, own) == sent[:4], f"altered: {got}, sent {sent}"
+
+
+def check_checkpoints(cluster: Cluster, lanes: int = 1) -> None:
+    """Checkpoints never move back, epochs follow one another, each with its first record, and each is one
+    node's own.
+    """
+    for lane in range(lanes):
+        checkpoints = cluster.checkpoints(lane)
+        orders = [checkpoint.order for checkpoint in checkpoints]
+        assert orders == sorted(orders), f"a checkpoint moved back: {orders}"
+        firsts = [checkpoint.epoch for checkpoint in checkpoints if checkpoint.first]
+        assert firsts == sorted({checkpoint.epoch for checkpoint in checkpoints}), f"epochs: {firsts}"
+        masters = {(checkpoint.epoch, checkpoint.node) for checkpoint in checkpoints}
+        assert len(masters) == len(firsts), f"two masters in one epoch: {masters}"
+
+
+def outcome_of(cluster: Cluster, source: str) -> dict[str, Any]:
+    """The outcome of one request, once there is one."""
+    cluster.tail.wait(lambda: _outcomes_of(cluster, source), f"{source} has an outcome")
+    (outcome,) = _outcomes_of(cluster, source)
+    return outcome
+
+
+def _outcomes_of(cluster: Cluster, source: str) -> list[dict[str, Any]]:
+    return [outcome for outcome in cluster.outcomes if outcome["request"] == source]
+
+
+def _source(got: Got) -> str:
+    source = got.text(H_SOURCE)
+    assert source is not None, f"{got} does not say where it is from"
+    parse_source(source)
+    return source
