@@ -275,9 +275,6 @@ class Delivery:
 
     def _deliver(self) -> Process[Ended]:
         """Transaction after transaction, one commit in flight, until this node is asked to resign."""
-        position = self._view.tip.position
-        while position is not None and self._clock.now_ms() < position[0]:
-            yield Wait(position[0])  # the last master's clock was ahead: never early by this one's
         while not self._leadership.resigning():
             if self._awaited and not (yield from self._written_back_ingested()):
                 continue
@@ -285,7 +282,7 @@ class Delivery:
             position = self._view.tip.position
             if position is not None and now_ms < position[0]:
                 yield from self._settle()
-                yield Wait(position[0])  # the clock was set back: never early by what it says now
+                yield Wait(position[0])  # the last master's clock was ahead, or this one was set back
                 continue
             chosen = self._view.select(now_ms, self._config.limits._replace(messages=self._most))
             if chosen.size or (self._in_flight is None and now_ms >= self._heartbeat_at_ms):

@@ -224,13 +224,13 @@ class KafkaTransaction:
                     )
                     break
                 except BufferError:
-                    self._producer.poll(0.01)  # the queue is full: let some of it go out
+                    self._serve(lambda: self._producer.poll(0.01))  # the queue is full: let some go out
                 except KafkaException as error:
                     self._refuse(topic, error.args[0], row)
 
     def flush(self) -> Vector:
         """See the port."""
-        left = self._producer.flush(self._outbox._timeout_s)  # noqa: SLF001
+        left = self._serve(lambda: self._producer.flush(self._outbox._timeout_s))  # noqa: SLF001
         if self._failed is not None:
             self._refuse(*self._failed, None)
         if left:
@@ -259,8 +259,17 @@ class KafkaTransaction:
     def _commit(self) -> None:
         try:
             self._producer.commit_transaction(SLOW_COMMIT_S)
-        except KafkaException as error:
+        except (KafkaException, SystemError) as error:  # it serves events, too: see _serve
             raise _translated(error, "the commit is not known") from error
+
+    def _serve(self, call: Callable[[], int]) -> int:
+        """A call that serves the client's events. A fatal error, fencing above all, comes out of it as an
+        exception, and as a SystemError if a delivery report met that exception first.
+        """
+        try:
+            return call()
+        except (KafkaException, SystemError) as error:
+            raise _translated(error, "records were not acknowledged") from error
 
     def _refuse(self, topic: str, error: KafkaError, row: Key | None) -> None:
         """Raises what the failure of a record means for its transaction."""
@@ -312,8 +321,11 @@ class KafkaCommit:
         self._future.result()
 
 
-def _translated(error: KafkaException, what: str) -> Doubtful | Fenced:
-    cause = error.args[0]
+def _translated(error: KafkaException | SystemError, what: str) -> Doubtful | Fenced:
+    source = error.__cause__ if isinstance(error, SystemError) else error
+    if not isinstance(source, KafkaException):
+        return Doubtful(f"{what}: {error}")
+    cause = source.args[0]
     if cause.code() in _FENCED:
         return Fenced(f"{what}: another producer has taken its id: {cause.str()}")
     return Doubtful(f"{what}: {cause.str()}")

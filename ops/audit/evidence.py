@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from pyspark.sql import DataFrame
@@ -24,28 +24,21 @@ _OUTCOME = (
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What the evidence topics of one cluster hold, and how far back they go."""
+    """What the evidence topics of one cluster hold; `source` is the request that a record is of."""
 
     deliveries: DataFrame  # of the targets: what came from this cluster's buffer
     dead_letters: DataFrame
     outcomes: DataFrame
-    # Per topic: what was settled up to this time may have left no trace that is still there.
-    edges_ms: Mapping[str, int]
 
     @classmethod
     def of(
-        cls,
-        read: Callable[[Collection[str]], DataFrame],
-        names: ClusterNames,
-        targets: Collection[str],
-        edges_ms: Mapping[str, int],
+        cls, read: Callable[[Collection[str]], DataFrame], names: ClusterNames, targets: Collection[str]
     ) -> Evidence:
         """Read the evidence; `read` gives the records of some topics."""
         return cls(
             _deliveries(read(targets), names),
             _dead_letters(read([names.dead_letter])),
             _outcomes(read([names.outcomes])),
-            edges_ms,
         )
 
 
@@ -53,7 +46,7 @@ def _deliveries(targets: DataFrame, names: ClusterNames) -> DataFrame:
     """Records without `delay-source`, or of another cluster's, are none of this audit's business."""
     headers = F.col("headers")
     return targets.select(
-        last_header(headers, H_SOURCE).alias("delivery_of"),
+        last_header(headers, H_SOURCE).alias("source"),
         "topic",
         "partition",
         "offset",
@@ -63,7 +56,7 @@ def _deliveries(targets: DataFrame, names: ClusterNames) -> DataFrame:
         digest(F.col("value")).alias("value_sha"),
         headers_digest(own_headers(headers)).alias("user_sha"),
         service_headers(headers).alias("service"),
-    ).filter(F.col("delivery_of").startswith(names.buffer + "/"))
+    ).filter(F.col("source").startswith(names.buffer + "/"))
 
 
 def _dead_letters(topic: DataFrame) -> DataFrame:
@@ -73,10 +66,11 @@ def _dead_letters(topic: DataFrame) -> DataFrame:
         F.slice(headers, F.greatest(F.size(headers) - 2, F.lit(1)), 3), lambda header: header["key"]
     )
     added = last == F.array(F.lit(H_SOURCE), F.lit(H_ERROR), F.lit(H_ERROR_DETAIL))
+    record = source("topic", "partition", "offset")
     original = F.slice(headers, 1, F.greatest(F.size(headers) - 3, F.lit(0)))
     return topic.select(
-        last_header(headers, H_SOURCE).alias("dead_letter_of"),
-        source("topic", "partition", "offset").alias("letter"),
+        F.coalesce(last_header(headers, H_SOURCE), record).alias("source"),
+        record.alias("record"),
         "timestamp_ms",
         last_header(headers, H_ERROR).alias("code"),
         digest(F.col("key")).alias("key_sha"),
@@ -86,13 +80,14 @@ def _dead_letters(topic: DataFrame) -> DataFrame:
 
 
 def _outcomes(topic: DataFrame) -> DataFrame:
-    """`outcome_of` is the request that the outcome is keyed by."""
+    """`keyed_by` is the request that an outcome is of; its fields are null if it cannot be read."""
+    record = source("topic", "partition", "offset")
     return topic.select(
-        F.col("key").cast("string").alias("outcome_of"),
-        source("topic", "partition", "offset").alias("record"),
+        F.coalesce(F.col("key").cast("string"), record).alias("keyed_by"),
+        record.alias("record"),
         "timestamp_ms",
         F.from_json(F.col("value").cast("string"), _OUTCOME).alias("told"),
-    ).select("outcome_of", "record", "timestamp_ms", "told.*")
+    ).select("keyed_by", "record", "timestamp_ms", "told.*")
 
 
 def edges_ms(records: DataFrame, cut: Collection[Place], taken_ms: int) -> dict[str, int]:

@@ -18,11 +18,6 @@ from pyspark.sql import functions as F  # noqa: N812  # as Spark's own documenta
 
 from ops.audit.meaning import CANCEL, RESCHEDULE, SCHEDULE
 
-_NARROW = (
-    "lane", "partition", "offset", "timestamp_ms", "source", "kind", "id", "due_ms", "parent", "root",
-)  # fmt: skip
-_ADDED = ("settled_by", "seen_by", "whole_from", "late", "overtaken", "removed", "expected", "judged")
-
 
 def with_history(requests: DataFrame, checkpoints: DataFrame) -> DataFrame:
     """`requests`, with these columns added.
@@ -31,31 +26,30 @@ def with_history(requests: DataFrame, checkpoints: DataFrame) -> DataFrame:
     checkpoint than this covers, the order in time cannot be told. `late`. `overtaken`: a written-back
     request that was dropped. `removed`: the cancel or replace that removed this row before it was settled.
     `expected`: the outcomes that may answer this request, with the sources of the message and its root;
-    null: none is due. `judged`: whether an answer can be held to that.
+    null: none is due. `answered_by`: the checkpoint that answers it. `judged`: whether an answer can be
+    held to what is expected.
     """
     whole_from = checkpoints.groupBy("lane").agg(F.first("whole_from").alias("whole_from"))
-    narrow = requests.select(*_NARROW).join(F.broadcast(whole_from), "lane", "left")
-    history = _expected(_with_neighbours(_placed(narrow, checkpoints)))
-    return requests.join(history.select("partition", "offset", *_ADDED), ["partition", "offset"])
+    known = requests.join(F.broadcast(whole_from), "lane", "left")
+    return _expected(_with_neighbours(_placed(known, checkpoints))).drop("before", "after", "entry")
 
 
 def _placed(requests: DataFrame, checkpoints: DataFrame) -> DataFrame:
-    """Adds `settled_by`, `seen_by` and `late`."""
-    covered = _least(
-        requests.withColumn("at", F.col("offset")), _offsets_covered(checkpoints), ["partition"], ["at"],
-        ["ingested_by", "seen_by"],
-    )  # fmt: skip
-    passed = _least(
-        covered, _keys_passed(checkpoints), ["lane"], ["due_ms", "partition", "offset"], ["passed_by"]
-    )
+    """Adds `settled_by`, `seen_by` and `late`.
+
+    By key first, then by offset: the id's windows then find each partition's records together already.
+    """
+    by_key = ["due_ms", "partition", "offset"]
+    passed = _least(requests, _keys_passed(checkpoints), ["lane"], by_key, ["passed_by"])
+    bounds = _offsets_covered(checkpoints)
+    placed = _least(passed, bounds, ["partition"], ["offset"], ["ingested_by", "seen_by"])
     both = F.col("due_ms").isNotNull() & F.col("passed_by").isNotNull() & F.col("ingested_by").isNotNull()
-    return passed.select(
-        *_NARROW,
-        "whole_from",
-        "seen_by",
-        F.when(both, F.greatest("passed_by", "ingested_by")).alias("settled_by"),
-        (both & (F.col("passed_by") < F.col("ingested_by"))).alias("late"),
-    )
+    return placed.withColumns(
+        {
+            "settled_by": F.when(both, F.greatest("passed_by", "ingested_by")),
+            "late": both & (F.col("passed_by") < F.col("ingested_by")),
+        }
+    ).drop("passed_by", "ingested_by")
 
 
 def _offsets_covered(checkpoints: DataFrame) -> DataFrame:
@@ -66,7 +60,7 @@ def _offsets_covered(checkpoints: DataFrame) -> DataFrame:
             F.map_entries(vector),
             lambda entry: F.struct(
                 entry["key"].cast("int").alias("partition"),
-                (entry["value"] - 1).alias("at"),
+                (entry["value"] - 1).alias("offset"),
                 *(
                     (F.col("seq") if name == column else F.lit(None).cast("long")).alias(name)
                     for name in ("ingested_by", "seen_by")
@@ -101,7 +95,11 @@ def _least(
     marked = requests.withColumn("is_request", F.lit(True))
     unmarked = bounds.withColumn("is_request", F.lit(False))
     both = marked.unionByName(unmarked, allowMissingColumns=True)
-    return both.withColumns({name: F.min(name).over(above) for name in values}).filter("is_request")
+    return (
+        both.withColumns({name: F.min(name).over(above) for name in values})
+        .filter("is_request")
+        .drop("is_request")
+    )
 
 
 def _with_neighbours(placed: DataFrame) -> DataFrame:
@@ -121,12 +119,12 @@ def _with_neighbours(placed: DataFrame) -> DataFrame:
         ),
     )  # fmt: skip
     overtaken = F.coalesce(F.max(origin).over(earlier) > F.col("parent"), F.lit(False))
+    last = F.last("event", ignorenulls=True)
+    neighbours = {"before": last.over(earlier), "after": last.over(later), "entry": last.over(_met(identity))}
     return (
         placed.withColumn("overtaken", overtaken)
         .withColumn("event", event)
-        .withColumn("before", F.last("event", ignorenulls=True).over(earlier))
-        .withColumn("after", F.last("event", ignorenulls=True).over(later))
-        .withColumn("entry", F.last("event", ignorenulls=True).over(_met(identity)))
+        .withColumns(neighbours)
         .drop("event")
     )
 
@@ -151,6 +149,7 @@ def _expected(history: DataFrame) -> DataFrame:
     )
     return history.withColumns(
         {
+            "answered_by": answered_by,
             "judged": F.coalesce(answered_by > F.col("whole_from"), F.lit(False)),
             "expected": F.when(answered_by.isNotNull(), expected),
             "removed": _removed(),

@@ -15,14 +15,11 @@ from typing import Protocol, Self, TypeAlias
 
 from confluent_kafka import KafkaError, Message
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812  # as Spark's own documentation has it
 
 from delayline.names import source
 from delayline.receipt import Receipt
 from delayline.wire import Header
-from ops.audit.content import content_digest, content_of
-from ops.audit.flaw import said, violations
-from ops.audit.messages import Bounds, looked_up
+from ops.audit.content import content_of
 
 _LINE = "source string, sha256 string"
 
@@ -94,15 +91,6 @@ class LedgerWriter:
         self.close()
 
 
-def ledger_violations(spark: SparkSession, ledger: Path, requests: DataFrame, bounds: Bounds) -> DataFrame:
-    """What was acknowledged and is not in the buffer as it was sent: columns `kind`, `source`, `detail`."""
-    content = content_digest(F.col("key_sha"), F.col("value_sha"), F.col("raw_sha"))
-    lines = spark.read.schema(_LINE).json(str(ledger))
-    joined = lines.join(requests.select("source", content.alias("content")), "source", "left")
-    parts = F.split("source", "/")
-    first = looked_up(bounds.buffer_first, F.get(parts, 1).try_cast("int"), 0)
-    retained = F.coalesce(F.get(parts, 2).try_cast("long") >= first, F.lit(True))
-    text = F.when(
-        retained & F.col("content").isNull(), said("acknowledged, and the buffer does not have it")
-    ).when(F.col("content") != F.col("sha256"), said("acknowledged with other content than the buffer has"))
-    return violations(joined, [("missing_from_buffer", text)])
+def read_ledger(spark: SparkSession, path: Path) -> DataFrame:
+    """A ledger's lines, as columns `source` and `sha256`; null where a line is none."""
+    return spark.read.schema(_LINE).json(str(path))

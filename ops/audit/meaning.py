@@ -15,7 +15,7 @@ from delayline import wire
 from delayline.names import ClusterNames
 from delayline.partitioner import partition_for
 from delayline.settings import ClusterSettings
-from ops.audit.content import digest, headers_digest, own_headers
+from ops.audit.content import content_digest, digest, headers_digest, own_headers
 
 SCHEDULE, CANCEL, RESCHEDULE, REJECT = "schedule", "cancel", "reschedule", "reject"
 
@@ -65,23 +65,21 @@ def requests(buffer: DataFrame, settings: ClusterSettings, partitions: Mapping[s
     header_values = F.transform("headers", lambda header: header["value"])
     parse = F.udf(_parser(settings, partitions), MEANING)
     meaning = parse("partition", "offset", "timestamp_ms", "key", header_keys, header_values)
-    return (
-        buffer.select(
-            "partition",
-            "offset",
-            "timestamp_ms",
-            (F.col("partition") % settings.lanes).alias("lane"),
-            source("topic", "partition", "offset").alias("source"),
-            digest(F.col("key")).alias("key_sha"),
-            digest(F.col("value")).alias("value_sha"),
-            headers_digest(own_headers(F.col("headers"))).alias("user_sha"),
-            headers_digest(F.col("headers")).alias("raw_sha"),
-            F.size("headers").alias("header_count"),
-            meaning.alias("meaning"),
-        )
-        .select("*", "meaning.*", digest(F.col("meaning.target_key")).alias("target_key_sha"))
-        .drop("meaning", "target_key")
+    parsed = buffer.select(
+        "partition",
+        "offset",
+        "timestamp_ms",
+        (F.col("partition") % settings.lanes).alias("lane"),
+        source("topic", "partition", "offset").alias("source"),
+        digest(F.col("key")).alias("key_sha"),
+        digest(F.col("value")).alias("value_sha"),
+        headers_digest(own_headers(F.col("headers"))).alias("user_sha"),
+        headers_digest(F.col("headers")).alias("raw_sha"),
+        meaning.alias("meaning"),
     )
+    target_key_sha = digest(F.col("meaning.target_key")).alias("target_key_sha")
+    content = content_digest(F.col("key_sha"), F.col("value_sha"), F.col("raw_sha")).alias("content")
+    return parsed.select("*", "meaning.*", target_key_sha, content).drop("meaning", "target_key")
 
 
 def source(topic: str, partition: str, offset: str) -> Column:

@@ -21,11 +21,6 @@ KINDS: Mapping[str, str] = {
     "unexplained": "a record of the service's for which there is no request",
 }
 
-CLASSES = (
-    "delivered", "cancelled", "replaced", "expired", "dead-lettered",
-    "rescheduled", "too-late", "unknown", "pending", "aged-out", "lost",
-)  # fmt: skip
-
 
 @dataclass(frozen=True, slots=True)
 class Violation:

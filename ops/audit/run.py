@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Collection
 from dataclasses import dataclass
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  # as Spark's own documentation has it
 
+from ops.audit.answer_checks import answer_checks
+from ops.audit.bounds import Bounds
+from ops.audit.cases import cases
 from ops.audit.checkpoints import checkpoint_violations, checkpoints, epochs
+from ops.audit.classes import CLASSES, with_class
 from ops.audit.config import AuditConfig
-from ops.audit.controls import answer_violations, answers, due_by
 from ops.audit.evidence import Evidence, edges_ms
-from ops.audit.flaws import message_violations
+from ops.audit.flaw import violations
 from ops.audit.history import with_history
-from ops.audit.ledger import ledger_violations
+from ops.audit.ledger import read_ledger
 from ops.audit.meaning import requests
-from ops.audit.messages import Bounds, messages
+from ops.audit.message_checks import message_checks
 from ops.audit.order import order_violations
-from ops.audit.report import CLASSES, Lateness, Report, by_field, listed
+from ops.audit.report import Lateness, Report, by_field, listed
 from ops.audit.snapshot import FOREVER_MS, Extent, Offsets
 from ops.audit.source import records
 from ops.errors import NotFoundError
@@ -78,24 +80,18 @@ class _Run:
 
     def _verdict(self) -> Audit:
         checkpointed = self._keep(self._checkpoints())
-        asked = self._keep(with_history(self._keep(self._requests()), checkpointed))
-        evidence, bounds = self._evidence(self._targets(asked)), self._bounds()
-        ended = self._keep(messages(asked, evidence, bounds))
-        answered = self._keep(answers(asked, evidence, bounds))
-        found = [
-            message_violations(ended, evidence, bounds),
-            answer_violations(answered, bounds),
-            order_violations(ended),
-            checkpoint_violations(checkpointed),
-        ]
-        if self._config.ledger is not None:
-            found.append(ledger_violations(self._spark, self._config.ledger, asked, bounds))
-        violations = self._keep(_union(found))
-        classified = _classified(ended, answered)
+        asked = self._keep(with_history(self._requests(), checkpointed))
+        targets = self._targets(asked)
+        evidence = self._evidence(targets)
+        bounds = self._bounds(targets)
+        found = self._keep(with_class(cases(asked, evidence, self._ledger()), bounds))
+        checks = [*message_checks(bounds), *answer_checks(bounds)]
+        wrong = violations(found, checks).unionByName(order_violations(found))
+        wrong = self._keep(wrong.unionByName(checkpoint_violations(checkpointed)))
+        classified = _classified(found)
         classes, lateness = _classes(classified), _lateness(classified)
-        report = self._report(classes, lateness, violations)
-        kept = tuple(self._cached)
-        return Audit(classified, violations, classes, lateness, epochs(checkpointed), report, kept)
+        report = self._report(classes, lateness, wrong)
+        return Audit(classified, wrong, classes, lateness, epochs(checkpointed), report, tuple(self._cached))
 
     def _keep(self, frame: DataFrame) -> DataFrame:
         self._cached.append(frame.cache())
@@ -118,40 +114,42 @@ class _Run:
             if missing:
                 raise NotFoundError(f"target topic {', '.join(missing)} does not exist")
             return sorted(set(self._config.targets))
-        known = self._spark.createDataFrame(
-            [(topic,) for topic in self._snapshot.partitions], "target_topic string"
-        )
-        named = asked.select("target_topic").distinct().join(F.broadcast(known), "target_topic", "left_semi")
-        return sorted(row["target_topic"] for row in named.collect())
+        there = F.col("target_topic").isin(*self._snapshot.partitions)
+        named = asked.filter(there).select("target_topic").distinct().collect()
+        return sorted(row["target_topic"] for row in named)
 
     def _evidence(self, targets: Collection[str]) -> Evidence:
-        own = (self._names.outcomes, self._names.dead_letter)
-        extent = self._snapshot.evidence.of([*targets, *own])
-        self._offsets.settle(extent)
-        evidence = Evidence.of(self._read, self._names, targets, self._edges_ms(extent, targets))
-        self._keep(evidence.outcomes)
-        return evidence
+        self._offsets.settle(self._extent(targets))
+        return Evidence.of(self._read, self._names, targets)
+
+    def _extent(self, targets: Collection[str]) -> Extent:
+        return self._snapshot.evidence.of([*targets, self._names.outcomes, self._names.dead_letter])
+
+    def _ledger(self) -> DataFrame | None:
+        return None if self._config.ledger is None else read_ledger(self._spark, self._config.ledger)
 
     def _read(self, topics: Collection[str]) -> DataFrame:
         return records(self._spark, self._config, self._snapshot.evidence.of(topics))
 
-    def _edges_ms(self, extent: Extent, targets: Collection[str]) -> dict[str, int]:
+    def _edges_ms(self, targets: Collection[str]) -> dict[str, int]:
         """Retention cuts a topic from its start; compaction can take any record of it."""
-        taken_ms = self._snapshot.taken_ms
+        extent, taken_ms = self._extent(targets), self._snapshot.taken_ms
         compacted = dict.fromkeys(self._offsets.compaction(targets), taken_ms)
         cut = [place for place in extent.end if extent.first[place] > 0]
         if not cut:
             return compacted
         return edges_ms(self._read({topic for topic, _ in cut}), cut, taken_ms) | compacted
 
-    def _bounds(self) -> Bounds:
+    def _bounds(self, targets: Collection[str]) -> Bounds:
         now_ms = self._snapshot.taken_ms if self._config.now_ms is None else self._config.now_ms
+        edges = self._edges_ms(targets)
         return Bounds(
-            now_ms - self._config.grace_ms,
-            self._config.max_clock_skew_ms,
-            {partition: first for (_, partition), first in self._snapshot.buffer.first.items()},
-            self._names.outcomes,
-            self._names.dead_letter,
+            due_before_ms=now_ms - self._config.grace_ms,
+            clock_skew_ms=self._config.max_clock_skew_ms,
+            buffer_first={partition: first for (_, partition), first in self._snapshot.buffer.first.items()},
+            outcomes_edge_ms=edges.pop(self._names.outcomes, 0),
+            letters_edge_ms=edges.pop(self._names.dead_letter, 0),
+            target_edges_ms=edges,
         )
 
     def _report(self, classes: DataFrame, lateness: DataFrame, violations: DataFrame) -> Report:
@@ -171,33 +169,21 @@ class _Run:
         )
 
 
-def _union(frames: list[DataFrame]) -> DataFrame:
-    return functools.reduce(DataFrame.unionByName, frames)
-
-
-def _classified(ended: DataFrame, answered: DataFrame) -> DataFrame:
-    """Messages and control requests in one table."""
+def _classified(found: DataFrame) -> DataFrame:
     delivered = F.col("delivered")
-    unsettled = F.col("row.settled_by").isNull() & F.col("row.removed").isNull()
-    of_messages = ended.filter(F.col("kind").isNotNull()).select(
+    place = F.concat_ws("/", "delivered.topic", "delivered.partition", "delivered.offset")
+    return found.filter(F.col("class").isNotNull()).select(
         "source",
         "kind",
         "id",
         "class",
-        ((F.col("class") == "lost") & unsettled).alias("overdue"),
+        "overdue",
         F.col("row.due_ms").alias("due_ms"),
         "target_topic",
-        F.when(
-            delivered.isNotNull(),
-            F.concat_ws("/", "delivered.topic", "delivered.partition", "delivered.offset"),
-        ).alias("delivered_as"),
+        F.when(delivered.isNotNull(), place).alias("delivered_as"),
         delivered["timestamp_ms"].alias("delivered_at_ms"),
         (delivered["timestamp_ms"] - F.col("row.due_ms")).alias("lateness_ms"),
     )
-    of_controls = answered.filter(F.col("class").isNotNull()).select(
-        "source", "kind", "id", "class", ((F.col("class") == "lost") & due_by().isNull()).alias("overdue")
-    )
-    return of_messages.unionByName(of_controls, allowMissingColumns=True)
 
 
 def _classes(classified: DataFrame) -> DataFrame:

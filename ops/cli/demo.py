@@ -19,6 +19,7 @@ from rich.console import Console
 from ops.cli.output import say
 
 if TYPE_CHECKING:
+    from node.config import ConnectionConfig
     from ops.demo.verdict import Verdict
 
 
@@ -55,11 +56,12 @@ def demo_command(messages: int, nodes: int, json_file: Path | None, *, keep: boo
     folder = Path(tempfile.mkdtemp(prefix="delayline-demo-"))
     ok = False
     try:
-        with Demo(Options(messages, nodes, folder), Console(stderr=True)).play() as verdict:
+        demo = Demo(Options(messages, nodes, folder), Console(stderr=True))
+        with demo.play() as verdict:
             ok = verdict.holds
             _report(verdict, json_file)
             if keep:
-                _stay(folder, verdict)
+                _stay(folder, demo.connection)
     finally:
         if ok and not keep:
             shutil.rmtree(folder, ignore_errors=True)
@@ -81,10 +83,9 @@ def _report(verdict: Verdict, json_file: Path | None) -> None:
         json_file.write_text(json.dumps(verdict.as_dict(), indent=2) + "\n")
 
 
-def _stay(folder: Path, verdict: Verdict) -> None:
-    say("")
-    for name, value in verdict.addresses.items():
-        click.echo(f"{name}={value}")
+def _stay(folder: Path, connection: ConnectionConfig) -> None:
+    click.echo(f"\nDELAYLINE_BOOTSTRAP_SERVERS={connection.bootstrap_servers}")
+    click.echo(f"DELAYLINE_ZOOKEEPER={connection.zookeeper}")
     say("everything is up until Ctrl-C; afterwards, the same Kafka and ZooKeeper again with")
     say(f"  delayline stack up --data-dir {folder / 'stack'}")
     with contextlib.suppress(KeyboardInterrupt):

@@ -10,7 +10,7 @@ from ops.demo.measure import Arrival, Stretch, due_near, gap_ms, longest_pause_m
 
 @dataclass(frozen=True, slots=True)
 class Episode:
-    """From the blow until everything was as before. Nodes are named; `master` and `epoch` are those after it."""
+    """From the blow until all was as before. `master` (a node's name) and `epoch` are those after it."""
 
     kind: str
     struck_ms: float

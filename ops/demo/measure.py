@@ -8,6 +8,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import NamedTuple
 
 
@@ -84,4 +85,4 @@ def due_near(scheduled_for_ms: Sequence[int], moment_ms: float, reach_ms: float 
 
 
 def _longest_step(moments: Sequence[float]) -> float:
-    return max((later - earlier for earlier, later in zip(moments, moments[1:], strict=False)), default=0.0)
+    return max((later - earlier for earlier, later in pairwise(moments)), default=0.0)

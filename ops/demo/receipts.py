@@ -1,8 +1,8 @@
 """The latency consumer: reads the targets as an application would (read_committed), and notes when.
 
-It runs in a process of its own, `python -m ops.demo.receipts BOOTSTRAP TOPIC...`, so that what the demo itself
-does beside it does not count as lateness. One line a message on stdout; it ends when its stdin does, so with
-the demo, however that ends. `Receipts` is the demo's side of it.
+It runs in a process of its own, `python -m ops.demo.receipts BOOTSTRAP TOPIC...`, so that what the demo
+itself does beside it does not count as lateness. One line a message on stdout; it ends when its stdin does,
+so with the demo, however that ends. `Receipts` is the demo's side of it.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def main() -> None:
     """Read the topics from their first offsets until stdin ends."""
     bootstrap, *topics = sys.argv[1:]
     ending = threading.Event()
-    threading.Thread(target=lambda: (sys.stdin.read(), ending.set()), daemon=True).start()
+    threading.Thread(target=_wait_for_end, args=[ending], daemon=True).start()
     gc.disable()  # a collection would be measured
     consumer = Consumer({"bootstrap.servers": bootstrap, **_CONSUMER})
     consumer.assign(_places(consumer, topics))
@@ -92,15 +92,20 @@ def main() -> None:
             sys.stdout.flush()
 
 
+def _wait_for_end(ending: threading.Event) -> None:
+    sys.stdin.read()
+    ending.set()
+
+
 def _places(consumer: Consumer, topics: Sequence[str]) -> list[TopicPartition]:
     known = {topic: consumer.list_topics(topic, timeout=10).topics[topic] for topic in topics}
     return [TopicPartition(topic, partition, 0) for topic in topics for partition in known[topic].partitions]
 
 
 def _line(at_ms: float, message: Message) -> str:
-    headers = dict(message.headers() or [])
-    scheduled_for_ms = (headers.get(H_SCHEDULED_FOR) or b"0").decode()
-    return f"{at_ms:.3f} {scheduled_for_ms} {(headers.get(KIND_HEADER) or b'-').decode()}\n"
+    found = {key: value for key, value in message.headers() or [] if isinstance(value, bytes)}
+    scheduled_for_ms, kind = found.get(H_SCHEDULED_FOR, b"0"), found.get(KIND_HEADER, b"-")
+    return f"{at_ms:.3f} {scheduled_for_ms.decode()} {kind.decode()}\n"
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from typing import Final
 from rich.console import Console
 
 from delayline import DelayProducer
+from node.config import ConnectionConfig
 from ops.audit import AuditConfig, LedgerWriter, Report, audit, spark_session
 from ops.demo.cluster import SESSION_TIMEOUT_S, DemoCluster
 from ops.demo.episode import Episode, Failover, longest_undisturbed_pause_ms, measured
@@ -60,6 +61,11 @@ class Demo:
         self._watch = Watch(self._cluster.config)
         self._receipts = Receipts(self._cluster.stack.bootstrap, list(TARGETS))
         self._ledger = LedgerWriter(options.folder / "ledger.jsonl")
+
+    @property
+    def connection(self) -> ConnectionConfig:
+        """Where the demo's cluster is."""
+        return self._cluster.config
 
     @contextmanager
     def play(self) -> Iterator[Verdict]:

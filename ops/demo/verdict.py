@@ -12,7 +12,6 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from delayline.settings import ClusterSettings
 from ops.audit import Report
 from ops.demo.episode import Failover
 from ops.demo.measure import Lateness
@@ -21,7 +20,7 @@ from ops.setup.jars import kafka_jars, zookeeper_jars
 from ops.setup.java import find_java, java_version
 
 MEMORY_LIMIT_MB: Final = 512
-"""What a node may take at most, whatever is pending: caches, memtables and the clients' queues are bounded."""
+"""What a node may take at most, whatever is pending: caches, memtables, clients' queues are bounded."""
 
 _CHECKS: Final = (
     ("I1", "lost", "lost"),

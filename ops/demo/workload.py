@@ -22,7 +22,7 @@ TARGETS: Final = {"demo.orders": 3, "demo.reminders": 4, "demo.mails": 2}
 """Target topics and their partitions."""
 MISSING_TARGET: Final = "demo.nowhere"
 TIMED: Final = frozenset({"deliver-at", "after", "level"})
-"""Kinds that are due later than they are asked for, and that nothing is done to: those that can be on time."""
+"""Kinds that are due later than they are asked for, and that nothing is done to: they can be on time."""
 
 WINDOW_MS: Final = 60_000
 ROUND_MS: Final = 5_000
@@ -31,8 +31,8 @@ _LEVELS_MS: Final = {1: 1_000, 2: 5_000}
 _HOUR_MS: Final = 3_600_000
 
 _WEIGHTS: Final = {
-    "deliver-at": 26, "after": 26, "level": 18, "at-once": 13, "past-due": 5, "cancelled": 4, "rescheduled": 1,
-    "replaced": 2, "run-now": 1, "expired": 1, "rejected": 1.5, "no-target": 1, "unknown-id": 0.5, "far": 0.5,
+    "deliver-at": 26, "after": 26, "level": 18, "at-once": 13, "past-due": 5, "cancelled": 4,
+    "rescheduled": 1, "replaced": 2, "run-now": 1, "expired": 1, "rejected": 1.5, "no-target": 1, "unknown-id": 0.5, "far": 0.5,
 }  # fmt: skip
 
 

@@ -152,6 +152,17 @@ def test_a_scheduled_message_is_in_the_buffer_as_it_was_typed(
     assert record.value == b"hello"
 
 
+def test_a_request_that_the_service_would_reject_is_a_usage_error(
+    cluster: Operator, config: ConnectionConfig
+) -> None:
+    buffer = ClusterNames(config.cluster).buffer
+
+    done = cluster("message", "schedule", buffer, "hello")
+
+    assert (done.code, done.out) == (2, "")
+    assert f"{buffer} is the service's own" in done.err
+
+
 def test_a_value_can_come_from_standard_input(
     cluster: Operator, config: ConnectionConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:

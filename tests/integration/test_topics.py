@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -47,17 +48,23 @@ def admin(stack: Stack) -> AdminClient:
     return AdminClient({"bootstrap.servers": stack.bootstrap})
 
 
+def wait_until(holds: Callable[[], bool]) -> None:
+    """A broker learns of a change a moment after the controller has made it."""
+    deadline_s = time.monotonic() + DEADLINE_S
+    while not holds():
+        assert time.monotonic() < deadline_s
+
+
 def delete(admin: AdminClient, topic: str) -> None:
     admin.delete_topics([topic])[topic].result()
-    deadline_s = time.monotonic() + DEADLINE_S
-    while topic in admin.list_topics(timeout=5).topics:
-        assert time.monotonic() < deadline_s, f"{topic} is still there"
+    wait_until(lambda: topic not in admin.list_topics(timeout=5).topics)
 
 
 def make(admin: AdminClient, topic: str, partitions: int = 1, **settings: str) -> None:
     named = {key.replace("_", "."): value for key, value in settings.items()}
     request = NewTopic(topic, num_partitions=partitions, replication_factor=1, config=named)
     admin.create_topics([request])[topic].result()
+    wait_until(lambda: topic in admin.list_topics(timeout=5).topics)
 
 
 def alter(admin: AdminClient, topic: str, key: str, value: str) -> None:

@@ -26,6 +26,7 @@ ARMED: Final = frozenset(
 # These strike what all processes depend on.
 SHARED: Final = frozenset(("zookeeper-outage", "broker-clock-step", "foreign-stall"))
 SESSION_MS: Final = 400
+MOST_ARMED: Final = 2
 
 
 def strike(world: World) -> None:
@@ -41,11 +42,10 @@ def strike(world: World) -> None:
         return
     process = node.process
     if fault in ARMED:
-        process.armed.append(fault)
-        world.faults_left -= 1
+        if len(process.armed) < MOST_ARMED:
+            process.armed.append(fault)
         return
     world.struck(process, fault)
-    world.faults_left -= 1
     if fault in {"crash", "crash-master", "empty"}:
         crash(world, node, emptied=fault == "empty")
     elif fault == "clock-step":
@@ -59,7 +59,6 @@ def strike(world: World) -> None:
 
 def _strike_shared(world: World, fault: str) -> None:
     rng = world.rng
-    world.faults_left -= 1
     world.struck_shared(fault)
     if fault == "zookeeper-outage":
         world.ensemble.up = False

@@ -71,7 +71,8 @@ class World:
         self.users = Users(self.rng, profile, settings.partitions, self.setup.partitions)
         self.foreign: list[Transaction] = []
         self.foreign_patience_ms = 0  # until then no application ends its transaction
-        self.busy: list[Process] = []
+        self._wanted_version: list[tuple[int, int]] = []
+        self._wanted_known: tuple[dict[int, int], int] = ({}, 0)
         names = [f"n{number}" for number in range(self.setup.nodes)]
         self.nodes = [Node(name, new_store(name), self.draw_skew_ms()) for name in names]
         for node in self.nodes:
@@ -114,11 +115,13 @@ class World:
 
     def struck(self, host: Host, fault: str) -> None:
         """See the protocol."""
+        self.faults_left -= 1
         self.coverage[host.where, fault] += 1
         self.note("fault", fault, host.name, host.where)
 
     def struck_shared(self, fault: str) -> None:
         """Counts a fault by the step at which each mastership stood."""
+        self.faults_left -= 1
         self.note("fault", fault)
         for node in self.nodes:
             if node.process is not None and node.process.mastership is not None:
@@ -219,7 +222,7 @@ class World:
                 self.request()
         elif chance < 97.5:
             self.end_foreign()
-        elif self.faults_left > 0 and self.rng.random() * self.requests_left < 2.5 * self.faults_left:
+        elif self.rng.random() * self.requests_left < 3 * self.faults_left:
             faults.strike(self)
 
     def _turn(self) -> None:
@@ -283,18 +286,31 @@ class World:
         if last is None or last.record is None:
             return False
         checkpoint = Checkpoint.decode(last.record.value or b"")
-        up_to_ms = 0
-        for number in self.setup.partitions:
-            partition = self.topics[self.names.buffer][number]
-            for entry in partition.committed(0, partition.stable_end):
-                assert entry.record is not None, "markers are not read"
-                if entry.record.offset >= min(checkpoint.ingested[number], checkpoint.seen[number]):
-                    return False
-                timestamp_ms = entry.record.timestamp_ms
-                wanted_ms = entry.request.scheduled_for_ms(timestamp_ms) if entry.request else timestamp_ms
-                if wanted_ms < self.now_ms + FAR_MS // 2:
-                    up_to_ms = max(up_to_ms, wanted_ms, timestamp_ms)
-        return checkpoint.delivered_up_to_ms >= up_to_ms
+        ends, up_to_ms = self._wanted()
+        covered = all(
+            min(checkpoint.ingested[number], checkpoint.seen[number]) >= end for number, end in ends.items()
+        )
+        return covered and checkpoint.delivered_up_to_ms >= up_to_ms
+
+    def _wanted(self) -> tuple[dict[int, int], int]:
+        """The end of the committed requests, and the last time soon that one of them asks for."""
+        buffer = [self.topics[self.names.buffer][number] for number in self.setup.partitions]
+        version = [(partition.end, partition.stable_end) for partition in buffer]
+        if version != self._wanted_version:
+            self._wanted_version = version
+            ends: dict[int, int] = {}
+            times_ms = [0]
+            for partition in buffer:
+                for entry in partition.committed(0, partition.stable_end):
+                    assert entry.record is not None, "markers are not read"
+                    ends[partition.number] = entry.record.offset + 1
+                    timestamp_ms = entry.record.timestamp_ms
+                    times_ms.append(timestamp_ms)
+                    if entry.request is not None:
+                        times_ms.append(entry.request.scheduled_for_ms(timestamp_ms))
+            soon_ms = self.now_ms + FAR_MS // 2
+            self._wanted_known = ends, max(at_ms for at_ms in times_ms if at_ms < soon_ms)
+        return self._wanted_known
 
     def _next_event_ms(self) -> int:
         """How long nothing will happen by itself; 1 at least."""

@@ -184,13 +184,3 @@ def test_a_wrong_argument_is_a_usage_error(
     error = capsys.readouterr().err
     assert problem in error
     assert error.count("\n") == 1
-
-
-def test_a_request_that_the_service_would_reject_is_a_usage_error(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("DELAYLINE_BOOTSTRAP_SERVERS", "127.0.0.1:1")
-
-    assert run(["message", "schedule", "delay.buffer", "x"]) == 2
-
-    assert "delay.buffer is the service's own" in capsys.readouterr().err

@@ -1,0 +1,43 @@
+"""What a verdict depends on beside the records: times, and how far back the topics still go."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F  # noqa: N812  # as Spark's own documentation has it
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Times in epoch ms.
+
+    An *edge* is a time up to which what was settled may have left no trace that is still there, because
+    retention or compaction has taken it; 0 where a topic is whole.
+    """
+
+    due_before_ms: int  # nothing due before this may be outstanding
+    clock_skew_ms: int
+    buffer_first: Mapping[int, int]  # the buffer's first offset in each partition
+    outcomes_edge_ms: int
+    letters_edge_ms: int
+    target_edges_ms: Mapping[str, int]
+
+    def edge_ms(self, target: Column) -> Column:
+        """The edge for a message to `target`, whichever way it has ended."""
+        own = max(self.outcomes_edge_ms, self.letters_edge_ms)
+        return F.greatest(F.lit(own), _looked_up(self.target_edges_ms, target, 0))
+
+    def before_buffer(self, source: Column) -> Column:
+        """Whether `source` was in the buffer once: it lies before the first offset there is."""
+        parts = F.split(source, "/")
+        first = _looked_up(self.buffer_first, F.get(parts, 1).try_cast("int"), 0)
+        return F.coalesce(F.get(parts, 2).try_cast("long") < first, F.lit(False))
+
+
+def _looked_up(mapping: Mapping[str, int] | Mapping[int, int], key: Column, default: int) -> Column:
+    if not mapping:
+        return F.lit(default)
+    pairs = [F.lit(item) for pair in mapping.items() for item in pair]
+    return F.coalesce(F.create_map(*pairs)[key], F.lit(default))

@@ -1,0 +1,159 @@
+"""What can be wrong with a message: one check for each way, null where nothing is."""
+
+from __future__ import annotations
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F  # noqa: N812  # as Spark's own documentation has it
+
+from delayline.wire import H_ATTEMPT, H_ID, H_OCCURRENCE, H_SCHEDULED_FOR, H_SOURCE, REJECT_CODES
+from ops.audit.bounds import Bounds
+from ops.audit.classes import is_message
+from ops.audit.flaw import Checks, said
+from ops.audit.meaning import REJECT, SCHEDULE
+
+
+def message_checks(bounds: Bounds) -> Checks:
+    """The checks, for the columns of `ops.audit.cases` with their class."""
+    return [
+        ("lost", _lost()),
+        ("duplicated", _duplicated()),
+        ("early", _early(bounds)),
+        ("altered", _altered()),
+        ("altered", _letter_altered()),
+        ("false_outcome", _removed_and_yet_there()),
+        ("false_outcome", _false_death(bounds)),
+        ("unexplained", _unexplained(bounds)),
+        ("missing_from_buffer", _missing(bounds)),
+    ]
+
+
+def _lost() -> Column:
+    row = F.col("row")
+    settled = said("due ", row["due_ms"], ", passed by checkpoint ", row["settled_by"], ", and it is nowhere")
+    removed = said("removed by ", row["removed"]["source"], ", and no outcome says so")
+    reason = F.when(row["removed"].isNotNull(), removed).when(row["settled_by"].isNotNull(), settled)
+    return F.when(
+        is_message() & (F.col("class") == "lost"), reason.otherwise(said("overdue since ", row["due_ms"]))
+    )
+
+
+def _duplicated() -> Column:
+    counts = [F.col(f"{name}_count") for name in ("delivered", "letter", "ending", "applied")]
+    delivered, letters, endings, applied = counts
+    twice = (delivered + letters > 1) | (endings > 1) | (applied > 1)
+    ends = said(
+        "delivered ", delivered, " times, dead-lettered ", letters, " times; outcomes of its end: ", endings
+    )
+    return F.when(is_message() & twice, said(ends, ", of its cancel or replace: ", applied))
+
+
+def _early(bounds: Bounds) -> Column:
+    """By the master's clock, or by the broker's where that has set the timestamp."""
+    allowed_ms = F.when(F.col("delivered.by_broker"), bounds.clock_skew_ms).otherwise(0)
+    early_ms = F.col("row.due_ms") - F.col("delivered.timestamp_ms")
+    return F.when(is_message() & (early_ms > allowed_ms), said(_place(), " is ", early_ms, " ms early"))
+
+
+def _place() -> Column:
+    return F.concat_ws("/", "delivered.topic", "delivered.partition", "delivered.offset")
+
+
+def _altered() -> Column:
+    got = F.col("delivered")
+    parts = F.concat_ws(
+        ", ",
+        F.when(~got["key_sha"].eqNullSafe(F.col("target_key_sha")), "key"),
+        F.when(~got["value_sha"].eqNullSafe(F.col("value_sha")), "value"),
+        F.when(~got["user_sha"].eqNullSafe(F.col("user_sha")), "headers"),
+        F.when(got["topic"] != F.col("target_topic"), "topic"),
+        F.when(got["partition"] != F.col("target_partition"), "partition"),
+        F.when(
+            got["service"] != _service_headers(), said("service headers, ", F.array_join(got["service"], " "))
+        ),
+    )
+    is_delivery = is_message() & (F.col("kind") == SCHEDULE) & got.isNotNull()
+    return F.when(is_delivery & (parts != ""), said(_place(), " differs in ", parts))
+
+
+def _service_headers() -> Column:
+    row = F.col("row")
+    wanted = (
+        (H_ID, F.col("id")),
+        (H_SOURCE, F.col("source")),
+        (H_SCHEDULED_FOR, row["scheduled_for_ms"]),
+        (H_ATTEMPT, row["attempt"]),
+        (H_OCCURRENCE, row["occurrence"]),
+    )
+    texts = [F.concat(F.lit(f"{key}="), value.cast("string")) for key, value in wanted]
+    return F.array_sort(F.array_compact(F.array(*texts)))
+
+
+def _letter_altered() -> Column:
+    """A dead letter holds the request whole: the user's, or the one written back for it."""
+    got, row = F.col("letter"), F.col("row")
+    readable = F.coalesce(F.col("code") != "header-key", F.lit(True))
+    parts = F.concat_ws(
+        ", ",
+        F.when(~got["key_sha"].eqNullSafe(row["key_sha"]), "key"),
+        F.when(~got["value_sha"].eqNullSafe(row["value_sha"]), "value"),
+        F.when(readable & ~got["raw_sha"].eqNullSafe(row["raw_sha"]), "headers"),
+    )
+    return F.when(is_message() & got.isNotNull() & (parts != ""), said(got["record"], " differs in ", parts))
+
+
+def _there() -> Column:
+    """Where the message has ended up, null if nowhere."""
+    return F.coalesce(F.when(F.col("delivered_count") > 0, _place()), F.col("letter.record"))
+
+
+def _removed_and_yet_there() -> Column:
+    """I7. Where the answer itself is false, that is the answer's flaw, not the message's."""
+    removed, settled_by, applied = F.col("row.removed"), F.col("row.settled_by"), F.col("applied")
+    rightly = removed.isNotNull() | settled_by.isNull() | (settled_by <= F.col("whole_from"))
+    claimed = F.when(applied.isNotNull() & rightly, said(applied["outcome"], " by ", applied["keyed_by"]))
+    unclaimed = (removed["kind"] == SCHEDULE) & removed["judged"] & applied.isNull()
+    how = F.coalesce(claimed, F.when(unclaimed, said("replaced by ", removed["source"])))
+    return F.when(
+        is_message() & _there().isNotNull() & how.isNotNull(), said(how, ", and yet it is at ", _there())
+    )
+
+
+def _false_death(bounds: Bounds) -> Column:
+    """Dead letter and outcome must both be there, and name the same, true reason."""
+    letter, ending, expire_at_ms = F.col("letter"), F.col("ending"), F.col("row.expire_at_ms")
+    code = letter["code"]
+    expired = code == "expired"
+    early_ms = expire_at_ms - ending["at_ms"]
+    alone = ending["at_ms"] > bounds.letters_edge_ms
+    untold = ending.isNull() & (letter["timestamp_ms"] > bounds.outcomes_edge_ms)
+    told_otherwise = ending.isNotNull() & (expired != (ending["outcome"] == "expired"))
+    text = (
+        F.when(letter.isNull() & alone, said(ending["outcome"], " without a dead letter"))
+        .when(letter.isNull(), None)
+        .when(untold, said(letter["record"], " has no outcome"))
+        .when(~F.coalesce(code, F.lit("")).isin(*REJECT_CODES), said(code, " is no code of a dead letter"))
+        .when((F.col("kind") == REJECT) & (code != F.col("code")), said(code, " instead of ", F.col("code")))
+        .when(ending["code"] != code, said("the outcome says ", ending["code"], ", the dead letter ", code))
+        .when(told_otherwise, said("the outcome is ", ending["outcome"], ", the dead letter's code ", code))
+        .when(expired & expire_at_ms.isNull(), F.lit("expired, and it has no time of expiry"))
+        .when(expired & (early_ms > 0), said("expired ", early_ms, " ms early"))
+    )
+    return F.when(is_message() & (letter.isNotNull() | ending.isNotNull()), text)
+
+
+def _unexplained(bounds: Bounds) -> Column:
+    """A record of no message, or of one that cannot be delivered."""
+    of_nothing = ~F.coalesce(is_message(), F.lit(False)) & ~bounds.before_buffer(F.col("source"))
+    of_reject = (F.col("kind") == REJECT) & (F.col("delivered_count") > 0)
+    return F.when(of_nothing & _there().isNotNull(), said(_there(), " is of no message in the buffer")).when(
+        of_reject, said(_place(), " is of a request that is a reject: ", F.col("code"))
+    )
+
+
+def _missing(bounds: Bounds) -> Column:
+    """What the ledger says was acknowledged must be there, and be the same."""
+    told, content = F.col("acknowledged"), F.col("content")
+    gone = F.col("kind").isNull() & ~bounds.before_buffer(F.col("source"))
+    return F.when(told.isNotNull() & gone, F.lit("acknowledged, and it is not there")).when(
+        told != content, F.lit("acknowledged with other key, value or headers")
+    )

@@ -1,0 +1,115 @@
+"""The checkpoint topic is deleted: nodes refuse until it is there again, then go on from what is known."""
+
+from __future__ import annotations
+
+import shutil
+
+from tests.support.cluster import Cluster
+from tests.support.fates import check_checkpoints, check_exactly_once, settle
+from tests.support.requests import Sender, now_ms
+from tests.support.waiting import eventually
+
+
+def test_nodes_refuse_without_the_checkpoint_topic_and_say_what_to_do(cluster: Cluster) -> None:
+    cluster.start("a")
+    cluster.wait_candidates(1)
+    cluster.start("b")
+    cluster.wait_candidates(2)
+    cluster.wait_epoch(1)
+    cluster.delete_topic(cluster.names.checkpoint)
+    for node_id in ("a", "b"):
+        said = cluster.wait_state(node_id, "refusing")
+        assert said["reason"].startswith("checkpoint-topic-missing: ")
+        assert "delayline topics create" in said["way_out"]
+
+
+def test_a_node_started_without_the_checkpoint_topic_refuses(cluster: Cluster) -> None:
+    cluster.delete_topic(cluster.names.checkpoint)
+    cluster.start("a")
+    assert cluster.wait_state("a", "refusing")["reason"].startswith("checkpoint-topic-missing: ")
+    cluster.create_again()
+    cluster.wait_state("a", "master")
+
+
+def test_delivery_resumes_from_the_own_checkpoint_when_the_topic_is_made_anew(cluster: Cluster) -> None:
+    cluster.start("a")
+    cluster.wait_candidates(1)
+    cluster.start("b")
+    cluster.wait_candidates(2)
+    with Sender(cluster) as sender:
+        for number in range(100):
+            sender.schedule()
+            sender.schedule(at_ms=now_ms() + 5_000, id=f"id-{number}")
+        sender.flush()
+        cluster.wait_delivered(100)
+        eventually(lambda: cluster.checkpoints()[-1].seen, "the last delivery is committed")
+        cluster.delete_topic(cluster.names.checkpoint)
+        cluster.wait_state("a", "refusing")
+        for number in range(50):
+            sender.cancel(f"id-{number}")
+        ledger = sender.flush()
+        cluster.create_again()
+        cluster.wait_state("a", "master")
+        fates = settle(cluster, ledger)
+    assert fates.count("delivered") == 150, "once each: the own checkpoint was the last one"
+    assert fates.count("cancelled") == 50
+    check_checkpoints(cluster)
+    assert cluster.process("a").wait_event("checkpoint-topic-lost")["level"] == "error"
+    cluster.wait_state("b", "follower")
+
+
+def test_without_topic_and_folders_the_znode_decides_and_only_the_gap_is_delivered_again(
+    cluster: Cluster,
+) -> None:
+    node = cluster.start("a")
+    with Sender(cluster) as sender:
+        before = [sender.schedule() for _ in range(20)]
+        sender.flush()
+        cluster.wait_delivered(20)
+        znode = cluster.znodes.checkpoint(0)
+        ends = cluster.checkpoints()[-1].ingested
+        eventually(lambda: _mirrored_up_to(cluster, ends), "the mirror has what was delivered")
+        mirrored, _ = cluster.kazoo.get(znode)
+        gap = [sender.schedule() for _ in range(20)]
+        later = [sender.schedule(at_ms=now_ms() + 4_000) for _ in range(20)]
+        ledger = sender.flush()
+    cluster.wait_delivered(40)
+    node.kill()
+    shutil.rmtree(cluster.data_dir("a"))
+    cluster.delete_topic(cluster.names.checkpoint)
+    cluster.kazoo.set(znode, mirrored)  # a mirror may lag behind by what was committed in a moment
+    cluster.create_again()
+    node = cluster.start("a")
+    fates = settle(cluster, ledger)
+    assert {tuple(fates.of[receipt.result()]) for receipt in before} == {("delivered",)}
+    assert {tuple(fates.of[receipt.result()]) for receipt in gap} == {("delivered", "delivered")}
+    assert {tuple(fates.of[receipt.result()]) for receipt in later} == {("delivered",)}
+    said = node.wait_event("checkpoint-topic-lost")
+    assert (said["level"], said["resumed_epoch"]) == ("error", 1)
+
+
+def test_a_checkpoint_topic_made_anew_decides_again(cluster: Cluster) -> None:
+    """Once there is a checkpoint in the new topic, a failover is like any other."""
+    cluster.start("a")
+    cluster.wait_epoch(1)
+    cluster.delete_topic(cluster.names.checkpoint)
+    cluster.wait_state("a", "refusing")
+    cluster.create_again()
+    cluster.wait_epoch(2)
+    with Sender(cluster) as sender:
+        for _ in range(50):
+            sender.schedule()
+        ledger = sender.flush()
+        cluster.wait_delivered(50)
+    cluster.process("a").kill()
+    cluster.start("b")
+    cluster.wait_epoch(3)
+    check_exactly_once(cluster, ledger)
+
+
+def _mirrored_up_to(cluster: Cluster, ends: dict[int, int]) -> bool:
+    from store.checkpoint import Checkpoint
+
+    raw, _ = cluster.kazoo.get(cluster.znodes.checkpoint(0))
+    ingested = Checkpoint.decode(raw).ingested
+    return all(ingested[partition] >= end for partition, end in ends.items())

@@ -1,0 +1,167 @@
+"""Mastership passes from node to node: ordered, by a pause, to one far behind, to one that begins anew."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+
+from node.delivery import Step
+from tests.support.cluster import Cluster
+from tests.support.fates import check_exactly_once
+from tests.support.fixtures import MakeCluster
+from tests.support.process import NodeProcess
+from tests.support.requests import Sender, key_in, now_ms
+from tests.support.traffic import Traffic
+from tests.support.waiting import eventually
+
+
+def _started(cluster: Cluster, *node_ids: str) -> list[NodeProcess]:
+    """Nodes that stand, in this order; the first is master."""
+    processes = []
+    for count, node_id in enumerate(node_ids, start=1):
+        processes.append(cluster.start(node_id))
+        cluster.wait_candidates(count)
+    return processes
+
+
+def test_sigterm_hands_over_exactly_once_and_ends_with_code_0(cluster: Cluster) -> None:
+    master, standby = _started(cluster, "a", "b")
+    with Traffic(cluster) as traffic:
+        cluster.wait_delivered(60)
+        master.terminate()
+        assert master.wait_exit() == 0
+        assert cluster.wait_epoch(2).node == standby.node_id
+        cluster.wait_delivered(len(cluster.delivered) + 60)
+        ledger = traffic.stop()
+    check_exactly_once(cluster, ledger)
+
+
+@pytest.mark.parametrize("step", [Step.BEFORE_BEGIN, Step.AFTER_PRODUCE, Step.AFTER_CHECKPOINT_RECORD])
+def test_a_master_paused_past_its_session_commits_nothing_more(cluster: Cluster, step: Step) -> None:
+    for node_id in ("a", "b"):
+        cluster.start(node_id, step=step, signal_name="SIGSTOP")
+    cluster.wait_candidates(2)
+    paused = cluster.master()
+    with Traffic(cluster) as traffic:
+        cluster.wait_delivered(60)
+        paused.arm()
+        paused.wait_paused()
+        taken_over = cluster.wait_epoch(2)
+        cluster.wait_delivered(len(cluster.delivered) + 60)
+        paused.resume()
+        cluster.wait_state(paused.node_id, "follower")
+        ledger = traffic.stop()
+    check_exactly_once(cluster, ledger)
+    epochs = [checkpoint.epoch for checkpoint in cluster.checkpoints()]
+    assert epochs == sorted(epochs), "nothing of the first epoch after the second has begun"
+    assert {checkpoint.node for checkpoint in cluster.checkpoints() if checkpoint.epoch > 1} == {
+        taken_over.node
+    }
+
+
+def test_a_follower_far_behind_becomes_master(cluster: Cluster) -> None:
+    master, behind = _started(cluster, "a", "b")
+    behind.pause()
+    due_ms = now_ms() + 3_000
+    with Sender(cluster) as sender:
+        for number in range(4_000):
+            sender.schedule(at_ms=due_ms + number % 1_000, id=f"id-{number}" if number % 2 else None)
+        for number in range(1, 4_000, 4):
+            sender.cancel(f"id-{number}")
+        for number in range(2_000):
+            sender.schedule(at_ms=due_ms - 3_000 + number)
+        ledger = sender.flush()
+    cluster.wait_delivered(1_000)
+    master.kill()
+    behind.resume()
+    assert cluster.wait_epoch(2).node == behind.node_id
+    fates = check_exactly_once(cluster, ledger)
+    assert (fates.count("delivered"), fates.count("cancelled")) == (5_000, 1_000)
+
+
+def test_a_node_with_an_emptied_folder_rebuilds_and_becomes_master(cluster: Cluster) -> None:
+    master, emptied = _started(cluster, "a", "b")
+    with Sender(cluster) as sender:
+        for number in range(300):
+            sender.schedule(id=f"now-{number}")
+            sender.schedule(at_ms=now_ms() + 6_000, id=f"later-{number}")
+        for number in range(100):
+            sender.cancel(f"later-{number}")
+            sender.cancel(f"now-{number}")
+            sender.schedule(at_ms=now_ms() + 6_000, id=f"later-{number + 100}")
+        sender.flush()
+        cluster.wait_delivered(200)
+        emptied.kill()
+        shutil.rmtree(cluster.data_dir("b"))
+        cluster.start("b")
+        eventually(lambda: cluster.candidates() == ["a", "b"], "b stands again")
+        master.kill()
+        assert cluster.wait_epoch(2).node == "b"
+        sender.schedule()
+        ledger = sender.flush()
+    check_exactly_once(cluster, ledger)
+
+
+def test_a_node_killed_again_and_again_delivers_exactly_once_alone(cluster: Cluster) -> None:
+    with Traffic(cluster) as traffic:
+        for life in range(1, 4):
+            node = cluster.start("a")
+            cluster.wait_epoch(life)
+            cluster.wait_delivered(len(cluster.delivered) + 50)
+            node.kill()
+        cluster.start("a")
+        cluster.wait_epoch(4)
+        ledger = traffic.stop()
+    check_exactly_once(cluster, ledger)
+
+
+def test_a_cancel_made_while_the_whole_service_is_down_counts(cluster: Cluster) -> None:
+    (only,) = _started(cluster, "a")
+    with Sender(cluster) as sender:
+        due_ms = now_ms() + 1_000
+        cancelled = sender.schedule(b"cancelled", at_ms=due_ms, id="cancelled")
+        moved = sender.schedule(b"moved", at_ms=due_ms, id="moved")
+        kept = sender.schedule(b"kept", at_ms=due_ms, id="kept")
+        at_once = sender.schedule(b"at once")
+        sender.flush()
+        cluster.wait_delivered(1)
+        only.kill()
+        sender.cancel("cancelled")
+        sender.reschedule("moved", at_ms=due_ms + 100)
+        ledger = sender.flush()
+    eventually(lambda: now_ms() > due_ms, "all of them are overdue")
+    cluster.start("a")
+    fates = check_exactly_once(cluster, ledger)
+    assert {receipt.result(): fates.of[receipt.result()] for receipt in (cancelled, moved, kept, at_once)} == {
+        cancelled.result(): ["cancelled"],
+        moved.result(): ["delivered"],
+        kept.result(): ["delivered"],
+        at_once.result(): ["delivered"],
+    }
+
+
+def test_a_lane_goes_on_while_another_has_no_master(make_cluster: MakeCluster) -> None:
+    cluster = make_cluster(partitions=2, lanes=2)
+    first, second = cluster.start("a", lane=0), cluster.start("b", lane=1)
+    cluster.wait_epoch(1, lane=0)
+    cluster.wait_epoch(1, lane=1)
+    with Sender(cluster) as sender:
+        for number in range(100):
+            sender.schedule(key=key_in(number % 2, prefix=f"k{number}"))
+        sender.flush()
+        cluster.wait_delivered(100)
+        first.kill()
+        waiting = [sender.schedule(key=key_in(0, prefix=f"w{number}")) for number in range(50)]
+        for number in range(50):
+            sender.schedule(at_ms=now_ms() + 10 * number, key=key_in(1, prefix=f"g{number}"))
+        sender.flush()
+        cluster.wait_delivered(150)
+        assert not {receipt.result() for receipt in waiting} & {
+            got.text("delay-source") for got in cluster.delivered
+        }, "the dead lane's messages wait"
+        cluster.start("c", lane=0)
+        ledger = sender.flush()
+    check_exactly_once(cluster, ledger, lanes=2)
+    assert second.running
+    assert {checkpoint.epoch for checkpoint in cluster.checkpoints(1)} == {1}, "the other lane never stopped"
