@@ -146,7 +146,7 @@ class KafkaAdmin:
 
     def _failure(self, error: KafkaException) -> OperatorError:
         """The reason behind a time-out, if the client has told it."""
-        self._last_error = None
+        # Not forgotten between two attempts: the client tells of the same error only once in a while.
         self._client.poll(0)
         told: KafkaError = error.args[0]
         return from_kafka(self._reason_behind(told) or told, self.bootstrap_servers)

@@ -14,11 +14,11 @@ import threading
 import time
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, Self, cast
 
 from confluent_kafka import Consumer, Message, TopicPartition
 
-from delayline.headers import H_SCHEDULED_FOR
+from delayline.headers import H_SCHEDULED_FOR, Header
 from ops.demo.measure import Arrival
 from ops.demo.workload import KIND_HEADER
 
@@ -103,7 +103,8 @@ def _places(consumer: Consumer, topics: Sequence[str]) -> list[TopicPartition]:
 
 
 def _line(at_ms: float, message: Message) -> str:
-    found = {key: value for key, value in message.headers() or [] if isinstance(value, bytes)}
+    headers = cast("list[Header]", message.headers() or [])  # the stub has more than a consumer ever gives
+    found = {key: value for key, value in headers if value is not None}
     scheduled_for_ms, kind = found.get(H_SCHEDULED_FOR, b"0"), found.get(KIND_HEADER, b"-")
     return f"{at_ms:.3f} {scheduled_for_ms.decode()} {kind.decode()}\n"
 

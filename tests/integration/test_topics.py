@@ -71,6 +71,13 @@ def alter(admin: AdminClient, topic: str, key: str, value: str) -> None:
     entry = ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
     admin.incremental_alter_configs([resource])[resource].result()
+    wait_until(lambda: setting(admin, topic, key) == value)
+
+
+def setting(admin: AdminClient, topic: str, key: str) -> str:
+    resource = ConfigResource(ResourceType.TOPIC, topic)
+    entry: ConfigEntry = admin.describe_configs([resource])[resource].result()[key]
+    return str(entry.value)
 
 
 def test_a_new_cluster_has_its_topics_and_settings_as_they_must_be(config: ConnectionConfig) -> None:
@@ -251,4 +258,4 @@ def test_a_kafka_that_refuses_the_connection_is_unavailable_and_says_why() -> No
     config = ConnectionConfig(bootstrap_servers="127.0.0.1:1", zookeeper="127.0.0.1:1")
 
     with pytest.raises(UnavailableError, match=r"Kafka at 127.0.0.1:1 does not answer: .*Connection refused"):
-        KafkaAdmin(config, timeout_s=0.1).brokers()
+        KafkaAdmin(config, timeout_s=2.0).brokers()

@@ -1,0 +1,124 @@
+"""`make mutants`: leaves one clause of the rules out at a time, and reports the first seed that finds it.
+
+Each mutant is patched into a copy of the packages in a temporary folder and hunted there by a process of its
+own; the seed that finds it must be clean on the code as it is. The clause "the first transaction on -a, then
+strictly in turn" is left out in tests/simulation/fencing.py, which searches all orders of steps.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Final
+
+from rich.console import Console
+from rich.table import Table
+
+from tests.simulation.patches import MUTANTS, Mutant
+from tests.simulation.runner import ROOT, run_seed
+
+COPIED: Final = ("delayline", "store", "node", "tests/simulation")
+
+
+class StalePatch(Exception):
+    """The source that a mutant changes has changed."""
+
+
+def apply(mutant: Mutant, root: Path) -> None:
+    """Changes the copy under `root`. Raises `StalePatch` if it cannot."""
+    for patch in mutant.patches:
+        path = root / patch.file
+        source = path.read_text()
+        if source.count(patch.old) != 1:
+            raise StalePatch(
+                f"mutant {mutant.name}: its snippet stands {source.count(patch.old)} times in {patch.file}, "
+                "not once: bring tests/simulation/patches.py up to date with the source"
+            )
+        path.write_text(source.replace(patch.old, patch.new))
+
+
+def copy(root: Path) -> None:
+    """Copies the packages that the simulation needs to `root`."""
+    for package in COPIED:
+        shutil.copytree(ROOT / package, root / package, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
+    shutil.copy(ROOT / "tests" / "__init__.py", root / "tests" / "__init__.py")
+
+
+def hunt(mutant: Mutant) -> dict[str, Any]:
+    """Finds the first seed that fails on the mutant, in a copy and a process of its own."""
+    began_s = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix=f"mutant-{mutant.name}-") as folder:
+        root = Path(folder)
+        copy(root)
+        apply(mutant, root)
+        done = subprocess.run(
+            [sys.executable, "-m", "tests.simulation.mutants", "--hunt", mutant.name],
+            cwd=root,
+            env=os.environ | {"PYTHONPATH": str(root), "PYTHONDONTWRITEBYTECODE": "1"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    if done.returncode != 0:
+        raise RuntimeError(f"mutant {mutant.name} could not be run: {done.stderr[-2000:]}")
+    found: dict[str, Any] = json.loads(done.stdout)
+    if found["seed"] is not None:
+        found["clean"] = run_seed(found["seed"], mutant.profile).failure is None
+    return found | {"seconds": time.monotonic() - began_s}
+
+
+def _hunt_here(name: str) -> None:
+    """In the copy: prints the first seed that fails, as JSON."""
+    mutant = next(one for one in MUTANTS if one.name == name)
+    for seed in range(mutant.seeds):
+        result = run_seed(seed, mutant.profile)
+        if result.failure is not None:
+            print(json.dumps({"seed": seed, "invariant": result.invariant, "failure": result.failure}))
+            return
+    print(json.dumps({"seed": None, "invariant": None, "failure": None}))
+
+
+def main() -> int:
+    """Returns the exit code: 0 if all mutants are found."""
+    parser = argparse.ArgumentParser(prog="python -m tests.simulation.mutants", description=__doc__)
+    parser.add_argument("--hunt", help=argparse.SUPPRESS)
+    parser.add_argument("--only", help="the name of one mutant")
+    parser.add_argument("--jobs", type=int, default=2, help="how many at a time (default: 2)")
+    arguments = parser.parse_args()
+    if arguments.hunt is not None:
+        _hunt_here(arguments.hunt)
+        return 0
+    mutants = [one for one in MUTANTS if arguments.only in {None, one.name}]
+    with ThreadPoolExecutor(arguments.jobs) as pool:
+        results = list(pool.map(hunt, mutants))
+    return _show(mutants, results)
+
+
+def _show(mutants: list[Mutant], results: list[dict[str, Any]]) -> int:
+    table = Table("mutant", "clause", "seed", "invariant", "s", "violation", title="mutants", show_lines=False)
+    missed = 0
+    for mutant, found in zip(mutants, results, strict=True):
+        survived = found["seed"] is None or not found["clean"]
+        missed += survived
+        table.add_row(
+            mutant.name,
+            mutant.clause.replace("[", "\\["),
+            "not found" if found["seed"] is None else str(found["seed"]) + ("" if found["clean"] else " UNCLEAN"),
+            str(found["invariant"]),
+            f"{found['seconds']:.0f}",
+            str(found["failure"])[:90].replace("[", "\\["),
+        )
+    Console(width=190).print(table)
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
