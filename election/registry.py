@@ -5,15 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 
 import msgspec
-import structlog
 
 from delayline.settings import ClusterSettings
 from election.candidates import Candidate, in_order
 from election.errors import SettingsDiffer, Superseded, ZnodeChanged, ZnodeExists, ZnodeMissing
 from election.session import Session
 from election.znodes import Znodes
-
-log = structlog.stdlib.get_logger("delayline.registry")
 
 
 class Registry:

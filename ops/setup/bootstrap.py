@@ -84,6 +84,8 @@ def _make() -> None:
     """Make or mend the environment; the stamp comes last, so that an interrupted run is taken up again."""
     (VENV / "made-from").unlink(missing_ok=True)
     _say(f"setting up {VENV} (once)")
+    if VENV.exists() and not _is_of_this_python(VENV):
+        shutil.rmtree(VENV)
     _make_venv(VENV)
     wheels = _wheels()
     _pip(_python(), "install", "--no-index", "--no-deps", *map(str, sorted(wheels.glob("*.whl"))))
@@ -92,6 +94,11 @@ def _make() -> None:
         "-e", str(ROOT / "delayline"), "-e", str(ROOT),
     )  # fmt: skip
     (VENV / "made-from").write_text(_digest())
+
+
+def _is_of_this_python(venv: Path) -> bool:
+    told = venv / "pyvenv.cfg"
+    return told.exists() and f"version = {sys.version_info[0]}.{sys.version_info[1]}." in told.read_text()
 
 
 def _make_venv(folder: Path) -> None:

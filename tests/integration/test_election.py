@@ -98,7 +98,7 @@ def test_a_kill_is_noticed_in_milliseconds(
         gaps_ms.append(gap_ms(candidates[0].until("leader"), killed_ns))
         candidates.append(lane.join(f"n{number}"))
     record_property("gaps_ms", [round(gap, 1) for gap in gaps_ms])
-    assert statistics.median(gaps_ms) < 60
+    assert statistics.median(gaps_ms) < 100
 
 
 def test_the_leader_and_the_next_killed_together_are_both_noticed_at_once(lane: Lane) -> None:

@@ -177,16 +177,7 @@ def test_an_address_that_refused_at_first_is_tried_until_it_answers(
     late.die()
 
 
-@pytest.mark.parametrize(
-    "answer",
-    [
-        f"delayline-peer/1 n9 {OTHER_GUID}\n".encode(),
-        b"HTTP/1.1 400 Bad Request\r\n\r\n",
-        b"\n",
-        b"\xff" * 600,
-        b"x" * 10_000,
-    ],
-)
+@pytest.mark.parametrize("answer", [f"delayline-peer/1 n9 {OTHER_GUID}\n".encode(), b"x" * 10_000])
 def test_an_answer_from_somebody_else_proves_nothing(
     watcher: Watcher, greeted: ScriptedPeer, answer: bytes
 ) -> None:

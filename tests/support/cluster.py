@@ -85,6 +85,14 @@ class Cluster:
         ]
         for made in (self.admin.create_topics(new) if new else {}).values():
             made.result(PATIENCE_S)
+        eventually(lambda: self._all_led(configs, partitions), f"{list(configs)} have their leaders")
+
+    def _all_led(self, names: Iterable[str], partitions: int) -> bool:
+        there = self.admin.list_topics(timeout=PATIENCE_S).topics
+        return all(
+            name in there and sum(p.leader >= 0 for p in there[name].partitions.values()) == partitions
+            for name in names
+        )
 
     def delete_topic(self, topic: str) -> None:
         """Deletes it; returns when the brokers no longer show it."""
