@@ -179,6 +179,7 @@ class KafkaLog:
         partitions: list[int],
         follower: CheckpointFollower,
     ) -> None:
+        self._client_config = client_config
         self._admin = AdminClient(client_config)
         self._names = names
         self._lane = lane
@@ -208,6 +209,9 @@ class KafkaLog:
             futures = self._admin.list_offsets(wanted, isolation_level=isolation, request_timeout=TIMEOUT_S)
             return {at.partition: int(future.result().offset) for at, future in futures.items()}
         except KafkaException as error:
+            # After a restart of its broker a client asks with the leader epoch that it knew, and is refused, for
+            # ever (librdkafka 2.16): a new one learns the epoch anew.
+            self._admin = AdminClient(self._client_config)
             raise Doubtful(f"the end of {topic} is not known: {error}") from error
 
 

@@ -9,6 +9,7 @@ The classes only hold and validate values; `ops.config.load` reads them from fil
 
 from __future__ import annotations
 
+import logging
 import re
 import socket
 from pathlib import Path
@@ -44,6 +45,9 @@ def _node_name(name: str) -> str:
 ClusterName = Annotated[str, AfterValidator(_cluster_name)]
 NodeName = Annotated[str, AfterValidator(_node_name)]
 Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
+
+_CRITICAL = 2  # syslog's number
+_client_log = logging.getLogger("delayline.kafka")
 
 _TRANSACTION = "the exactly-once rule fixes it"
 _POSITION = "a node reads from the offsets in its own store"
@@ -216,9 +220,15 @@ class NodeConfig(ConnectionConfig):
     )
 
     def client_config(self) -> dict[str, Any]:
-        """As `KafkaConfig.client_config`, with the node's own name in the client id."""
-        named = {"client.id": f"delayline-{self.cluster}-{self.node_id}"}
-        return super().client_config() | named | self.kafka
+        """As `KafkaConfig.client_config`, with the node's own name in the client id, and no lines of the
+        library's own on stderr for every attempt to connect: the node logs what its failures mean.
+        """
+        own = {
+            "client.id": f"delayline-{self.cluster}-{self.node_id}",
+            "log_level": _CRITICAL,
+            "logger": _client_log,
+        }
+        return super().client_config() | own | self.kafka
 
 
 def _property_text(value: Any) -> Any:

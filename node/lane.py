@@ -102,7 +102,7 @@ class LaneWorker:
         try:
             self._outbox.warm_up()
         except Doubtful:
-            self._wake.wait(RETRY_S)
+            self._pause()
             return
         self._wake.wait()
         self._wake.clear()
@@ -126,7 +126,7 @@ class LaneWorker:
         except CheckpointTopicLost as error:
             self.awaiting = refusal.checkpoint_topic_missing(str(error))
             log.error("mastership-refused", reason=str(self.awaiting))  # noqa: TRY400 (no stack trace for users)
-            self._wake.wait(RETRY_S)
+            self._pause()
         finally:
             self.leading = False
 
@@ -142,7 +142,13 @@ class LaneWorker:
     def _ended(self, why: Ended) -> None:
         log.info("mastership-ended", why=str(why), epoch=self.epoch)
         if why == Ended.DEPOSED:
-            self._wake.wait(RETRY_S)  # ZooKeeper's next word on who is master is on its way
+            self._pause()  # ZooKeeper's next word on who is master is on its way
+
+    def _pause(self) -> None:
+        """A moment before the next try, or until something changes; not what has changed already."""
+        self._wake.clear()
+        if not self._stopping:
+            self._wake.wait(RETRY_S)
 
     def _wait(self, wait: Wait) -> None:
         timeout_s = None if wait.until_ms is None else max(0.0, wait.until_ms / 1000 - time.time())

@@ -24,7 +24,9 @@ _CONFIG: dict[str, Any] = {
     "isolation.level": "read_committed",
     "auto.offset.reset": "error",  # anything else may skip messages in silence
     "allow.auto.create.topics": False,
-    "fetch.wait.max.ms": 500,
+    # The end of a partition is told at the end of a fetch that found nothing: a new master waits that long to
+    # know that it has read all, where the last record is a transaction's marker.
+    "fetch.wait.max.ms": 20,
     "fetch.min.bytes": 1,
     "queued.min.messages": 20_000,
     "queued.max.messages.kbytes": 16_384,  # bounds memory, whatever the log holds

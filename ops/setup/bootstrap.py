@@ -66,7 +66,11 @@ def _run_again_with(python: str) -> None:
 def _alone(name: str) -> Iterator[None]:
     """Hold the lock `name` in the cache; another process that wants it waits."""
     with (cache_folder() / f"{name}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            _say("waiting for another setup to end")
+            fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
 

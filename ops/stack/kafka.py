@@ -17,7 +17,7 @@ from ops.stack.classes import reading_options
 from ops.stack.errors import StackError
 from ops.stack.jvm import classpath, log4j2_option
 from ops.stack.ports import HOST, accepts, wait_free
-from ops.stack.server import Server
+from ops.stack.server import START_LIMIT_S, Server
 
 # One broker, so every internal topic has one replica; one partition, so that a start loads quickly.
 # Timed-out transactions are looked for every second (default 10 s): an open one holds back its readers.
@@ -76,7 +76,7 @@ class KafkaServer(Server):
             return False
         return len(metadata.brokers) > 0
 
-    def wait_ready(self, timeout_s: float = 90.0) -> None:
+    def wait_ready(self, timeout_s: float = START_LIMIT_S) -> None:
         """Wait until it serves and so does its transaction coordinator.
 
         The first transactional call on a fresh broker waits 1 to 5 s for 'coordinator load in progress': it

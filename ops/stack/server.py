@@ -13,7 +13,7 @@ from ops.stack import supervisor
 from ops.stack.errors import StackError
 from ops.stack.ports import HOST, wait_free
 
-START_LIMIT_S = 90.0
+START_LIMIT_S = 120.0
 STOP_LIMIT_S = 15.0
 
 
@@ -54,7 +54,7 @@ class Server(ABC):
         """Start it and wait until it serves.
 
         Raises:
-            StackError: it ended, or did not serve within 90 s; names the log.
+            StackError: it ended, or did not serve within 2 minutes; names the log.
         """
         self.launch()
         self.wait_ready()
@@ -63,6 +63,7 @@ class Server(ABC):
         """Start it without waiting, so that several can start side by side."""
         if self.running:
             raise StackError(f"{self.name} is running already (process {self._pid}): stop it first")
+        self._ended(0)  # lets go of one that ended by itself
         self.data.mkdir(parents=True, exist_ok=True)
         self.log.parent.mkdir(parents=True, exist_ok=True)
         wait_free(self.port, timeout_s=2 * supervisor.GRACE_S)

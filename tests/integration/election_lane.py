@@ -10,11 +10,12 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from kazoo.client import KazooClient
+from kazoo.exceptions import NoNodeError
 
 from election.candidates import Candidate, in_order
 from election.znodes import Znodes
@@ -167,7 +168,11 @@ def operator(hosts: str) -> Iterator[KazooClient]:
 
 def queue(client: KazooClient, path: str) -> list[Candidate]:
     """The candidates by their znodes, the master first."""
-    return [Candidate.decode(client.get(f"{path}/{name}")[0]) for name in in_order(client.get_children(path))]
+    found = []
+    for name in in_order(client.get_children(path)):
+        with suppress(NoNodeError):  # it has gone since
+            found.append(Candidate.decode(client.get(f"{path}/{name}")[0]))
+    return found
 
 
 def eventually(holds: Callable[[], bool], timeout_s: float = PATIENCE_S) -> None:

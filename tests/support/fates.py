@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from delayline.names import parse_source
@@ -81,7 +82,7 @@ def check_exactly_once(cluster: Cluster, ledger: Ledger, lanes: int = 1) -> Fate
     known = ledger.schedules.keys() | ledger.rejects
     assert not (surplus := fates.of.keys() - known), f"nobody sent what was dealt with: {surplus}"
     doubled = {source: fates.of[source] for source in known if len(fates.of[source]) != 1}
-    assert not doubled, f"each request has one fate: {doubled}"
+    assert not doubled, f"each request has one fate: {doubled}, {_places(fates, doubled)}"
     controls = ledger.cancels.keys() | ledger.reschedules.keys()
     unclear = {source: fates.answers[source] for source in controls if len(fates.answers[source]) != 1}
     assert not unclear, f"each cancel and reschedule has one answer: {unclear}"
@@ -89,6 +90,15 @@ def check_exactly_once(cluster: Cluster, ledger: Ledger, lanes: int = 1) -> Fate
     check_deliveries(fates, ledger)
     check_checkpoints(cluster, lanes)
     return fates
+
+
+def _places(fates: Fates, sources: Iterable[str]) -> dict[str, list[str]]:
+    """Where these were delivered, and when: what one looks at first."""
+    return {
+        source: [f"{got.topic}/{got.partition}/{got.offset} at {got.timestamp_ms}" for got in deliveries]
+        for source in sources
+        if (deliveries := fates.deliveries.get(source))
+    }
 
 
 def check_outcomes(cluster: Cluster, fates: Fates) -> None:
