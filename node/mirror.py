@@ -28,6 +28,7 @@ class Mirror:
         self._mirror = mirror
         self._written = written
         self._newest: Checkpoint | None = None
+        self._writes = True  # the last write went well: an outage is said once
         self._changed = threading.Event()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="mirror", daemon=True)
@@ -66,6 +67,9 @@ class Mirror:
             # The topic decides; a mirror that is ahead of it says that records of the topic are gone.
             log.error("mirror-ahead", detail=str(error))  # noqa: TRY400 (no stack trace for users)
         except ElectionError as error:
-            log.warning("mirror-not-written", detail=str(error))
+            if self._writes:
+                log.warning("mirror-not-written", detail=str(error))
+            self._writes = False
         else:
+            self._writes = True
             self._written()

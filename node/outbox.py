@@ -33,9 +33,11 @@ log = structlog.get_logger("delayline.outbox")
 
 SLOW_COMMIT_S: Final = 2.0
 OPEN_TIMEOUT_S: Final = 10.0
-FIRST_TRY_S: Final = 0.04
+FIRST_TRY_S: Final = (
+    0.02  # several times what an answer takes; it is waited out where there is to be no answer
+)
 RETRY_TRY_S: Final = 0.25
-WARM_PRODUCERS: Final = 3
+WARM_PRODUCERS: Final = 5
 CONNECT_TIMEOUT_S: Final = 5.0
 
 _CONFIG: dict[str, Any] = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
@@ -173,7 +173,8 @@ class Demo:
             found.close()
             return found.report
         finally:
-            spark.stop()
+            with suppress(Exception):  # after Ctrl-C there may be nothing left of it to stop
+                spark.stop()
 
     def _verdict(self, audited: Report) -> Verdict:
         arrivals = self._receipts.arrivals

@@ -32,7 +32,8 @@ _HOUR_MS: Final = 3_600_000
 
 _WEIGHTS: Final = {
     "deliver-at": 26, "after": 26, "level": 18, "at-once": 13, "past-due": 5, "cancelled": 4, "replaced": 2,
-    "rescheduled": 1, "run-now": 1, "expired": 1, "rejected": 1.5, "no-target": 1, "unknown-id": 0.5, "far": 0.5,
+    "rescheduled": 1, "run-now": 1, "expired": 1, "rejected": 1.5, "no-target": 1, "unknown-id": 0.5,
+    "far": 0.5,
 }  # fmt: skip
 
 
