@@ -2,6 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 ARGS ?=
+SEEDS ?= 0:20000
 
 .PHONY: help setup demo test check format simulate mutants lock clean
 
@@ -10,7 +11,7 @@ help:
 	@echo "make test      all tests (ARGS='-k name' for some)"
 	@echo "make check     lint, format, types, layers"
 	@echo "make format    put the code into shape"
-	@echo "make simulate  the delivery core under seeded faults (ARGS='--help' tells the ranges)"
+	@echo "make simulate  the delivery core under seeded faults, taken up where it stopped (SEEDS=0:20000)"
 	@echo "make mutants   show that the simulation finds each clause of the rules that is left out"
 	@echo "make lock      resolve requirements.lock anew"
 
@@ -35,7 +36,7 @@ format: setup
 	$(BIN)/ruff format .
 
 simulate: setup
-	$(BIN)/python -m tests.simulation.run $(ARGS)
+	$(BIN)/python -m tests.simulation --seeds $(SEEDS) $(ARGS)
 
 mutants: setup
 	$(BIN)/python -m tests.simulation.mutants $(ARGS)

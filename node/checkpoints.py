@@ -209,8 +209,8 @@ class KafkaLog:
             futures = self._admin.list_offsets(wanted, isolation_level=isolation, request_timeout=TIMEOUT_S)
             return {at.partition: int(future.result().offset) for at, future in futures.items()}
         except KafkaException as error:
-            # After a restart of its broker a client asks with the leader epoch that it knew, and is refused, for
-            # ever (librdkafka 2.16): a new one learns the epoch anew.
+            # After a restart of its broker a client asks with the leader epoch that it knew, and is
+            # refused, for ever (librdkafka 2.16): a new one learns the epoch anew.
             self._admin = AdminClient(self._client_config)
             raise Doubtful(f"the end of {topic} is not known: {error}") from error
 

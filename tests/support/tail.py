@@ -91,6 +91,7 @@ class Tail:
         error = message.error()
         if error is None:
             got = read(message)
+            assert got.offset >= self._reached[got.topic, got.partition], f"the client gave {got} twice"
             self.records[got.topic].append(got)
             self._reached[got.topic, got.partition] = got.offset + 1
         elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001

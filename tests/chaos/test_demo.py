@@ -1,0 +1,80 @@
+"""The demo, small: the same faults, fewer messages."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+KINDS = ["kill", "zookeeper", "term", "pause", "kill"]
+SUMS = (
+    "delivered",
+    "cancelled",
+    "replaced",
+    "rescheduled",
+    "expired",
+    "dead-lettered",
+    "too-late",
+    "unknown",
+)
+
+
+def start_demo(folder: Path, *options: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "ops.cli.main", "demo", *options]
+    environment = os.environ | {"TMPDIR": str(folder)}
+    return subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+
+
+def wait_for(what: str, condition: Callable[[], bool], timeout_s: float) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, f"{what}: waited {timeout_s} s"
+        time.sleep(0.02)
+
+
+def logs_of(folder: Path) -> str:
+    return "".join(file.read_text(errors="replace") for file in folder.glob("delayline-demo-*/logs/*"))
+
+
+@pytest.mark.timeout(480)
+def test_through_every_fault_each_promise_is_kept(tmp_path: Path) -> None:
+    file = tmp_path / "verdict.json"
+    demo = start_demo(tmp_path, "--messages", "3000", "--json", str(file))
+    said, _ = demo.communicate()
+
+    assert demo.returncode == 0, said + logs_of(tmp_path)
+    verdict: dict[str, Any] = json.loads(file.read_text())
+    assert verdict["violations"] == []
+    assert [failover["kind"] for failover in verdict["failovers"]] == KINDS
+    assert all(verdict["classes"][name] > 0 for name in SUMS)
+    assert sum(verdict["classes"].values()) == verdict["ledger"] > 3_000
+    assert list(tmp_path.glob("delayline-demo-*")) == []
+
+
+def test_nothing_outlives_a_demo_that_is_killed(tmp_path: Path) -> None:
+    demo = start_demo(tmp_path)
+    wait_for("nodes start", lambda: logs_of(tmp_path).count("node-caught-up") == 3, 60)
+    children = psutil.Process(demo.pid).children(recursive=True)
+    assert len(children) >= 8  # Kafka, ZooKeeper, three nodes with their supervisors
+
+    demo.send_signal(signal.SIGKILL)
+    demo.wait()
+    wait_for("all gone", lambda: not any(_lives(child) for child in children), 30)
+
+
+def _lives(process: psutil.Process) -> bool:
+    try:
+        return process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False

@@ -1,0 +1,128 @@
+"""The demo's verdict and what it is made of."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+import pytest
+from rich.console import Console
+
+from node.node import NodeState, NodeStatus
+from ops.audit import Report
+from ops.demo.episode import Episode, longest_undisturbed_pause_ms, measured
+from ops.demo.measure import Arrival, Lateness, Stretch
+from ops.demo.verdict import MEMORY_LIMIT_MB, Verdict
+from ops.demo.view import LiveView, Picture
+from ops.demo.watch import ClusterView
+
+NOW_MS = 1_700_000_000_000
+EPISODE = Episode("kill", NOW_MS, NOW_MS + 3_000, "n1", "n2", 2)
+CLEAN = Report(requests=10, classes={"delivered": 9, "cancelled": 1}, ledger=10)
+
+
+def arrivals(*at_ms: int) -> list[Arrival]:
+    return [Arrival(NOW_MS + ms, NOW_MS + ms - 5, "after") for ms in at_ms]
+
+
+def verdict(audited: Report = CLEAN, peak_mb: int = 100) -> Verdict:
+    failover = measured(EPISODE, arrivals(-500, 80, 500, 3_050))
+    return Verdict(
+        audited, (failover,), Lateness(3, 5, 9, 9), 20.0, 24.0, {"n1": peak_mb}, 90.0, {"nodes": 3}
+    )
+
+
+def status(node: str, state: NodeState, **changes: Any) -> NodeStatus:
+    said = NodeStatus(node, 0, state, None, None, 2, {}, NOW_MS - 20, 5, 0, ord(node[1]), NOW_MS)
+    return msgspec.structs.replace(said, **changes)
+
+
+def view(*members: NodeStatus, master: str = "n1") -> ClusterView:
+    return ClusterView(master, {member.node: member for member in members})
+
+
+LEADER, FOLLOWER = status("n1", NodeState.MASTER), status("n2", NodeState.FOLLOWER)
+PIDS = {"n1": ord("1"), "n2": ord("2")}
+
+
+def test_an_episode_is_measured_by_the_receipts_round_it() -> None:
+    failover = measured(EPISODE, arrivals(-500, 80, 500, 3_100))
+    assert (failover.gap_ms, failover.due_within_1s, failover.healthy_after_ms) == (2_600, 3, 3_000)
+
+
+def test_the_longest_undisturbed_pause_is_that_of_the_worst_stretch() -> None:
+    stretches = [Stretch(NOW_MS, NOW_MS + 100), Stretch(NOW_MS + 500, NOW_MS + 600)]
+    assert longest_undisturbed_pause_ms(stretches, arrivals(50, 580)) == 80
+
+
+def test_a_clean_audit_and_bounded_memory_hold() -> None:
+    assert verdict().holds
+
+
+@pytest.mark.parametrize("name", ["lost", "early", "overdue", "epochs_overlapping", "false_outcomes"])
+def test_one_violation_is_enough(name: str) -> None:
+    found: dict[str, Any] = {name: 1}
+    assert not verdict(replace(CLEAN, **found)).holds
+
+
+def test_a_node_that_took_too_much_memory_breaks_a_promise() -> None:
+    assert not verdict(peak_mb=MEMORY_LIMIT_MB + 1).holds
+
+
+def test_the_json_has_counts_classes_failovers_lateness_settings_and_versions() -> None:
+    told = verdict().as_dict()
+    assert told["lost"] == told["overdue"] == 0
+    assert told["classes"] == {"delivered": 9, "cancelled": 1}
+    assert (told["failovers"][0]["kind"], told["failovers"][0]["gap_ms"]) == ("kill", 2_550)
+    assert told["lateness_ms"]["p99"] == 9
+    assert told["settings"] == {"nodes": 3}
+    assert {"kafka", "zookeeper", "pyspark"} <= set(told["versions"])
+
+
+def test_a_broken_promise_is_said_loudly() -> None:
+    out = io.StringIO()
+    verdict(replace(CLEAN, lost=1)).show(Console(file=out))
+    assert "A PROMISE WAS BROKEN." in out.getvalue()
+
+
+def test_a_cluster_with_a_master_and_followers_of_its_epoch_is_healthy() -> None:
+    assert view(LEADER, FOLLOWER).healthy(PIDS, NOW_MS - 10)
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        [LEADER],
+        [LEADER, status("n2", NodeState.CATCHING_UP)],
+        [LEADER, status("n2", NodeState.FOLLOWER, epoch=1)],
+        [LEADER, status("n2", NodeState.FOLLOWER, at_ms=NOW_MS - 100)],
+        [LEADER, status("n2", NodeState.FOLLOWER, pid=1)],
+        [LEADER, status("n2", NodeState.MASTER)],
+        [status("n1", NodeState.MASTER, delivered_up_to_ms=NOW_MS - 5_000), FOLLOWER],
+        [status("n1", NodeState.FOLLOWER), FOLLOWER],
+    ],
+    ids=[
+        "missing",
+        "catching-up",
+        "older-epoch",
+        "silent",
+        "other-process",
+        "two-masters",
+        "backlog",
+        "no-master",
+    ],
+)
+def test_it_is_not_healthy_with(members: list[NodeStatus]) -> None:
+    assert not view(*members).healthy(PIDS, NOW_MS - 10)
+
+
+def test_without_a_terminal_the_view_speaks_in_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ops.demo.view.LINE_EVERY_S", 0.01)
+    out = io.StringIO()
+    asked = iter([Picture("undisturbed", master="n1", epoch=3, pending=7)] * 1_000_000)
+    with LiveView(lambda: next(asked), Console(file=out)):
+        while "n1, epoch 3" not in out.getvalue():
+            pass
+    assert "7 pending" in out.getvalue()
