@@ -50,20 +50,26 @@ def demo_command(messages: int, nodes: int, json_file: Path | None, *, keep: boo
     """
     from ops.demo.run import Demo, Options  # noqa: PLC0415 - Spark and the clients are slow to import
 
+    if json_file is not None and not json_file.absolute().parent.is_dir():
+        raise click.BadParameter(f"{json_file}: no such folder", param_hint="--json")  # not two minutes later
     _own_settings_only()
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.default_int_handler)  # as Ctrl-C: everything is stopped in order
     folder = Path(tempfile.mkdtemp(prefix="delayline-demo-"))
-    ok = False
+    ok, needed = False, True
     try:
         demo = Demo(Options(messages, nodes, folder), Console(stderr=True))
         with demo.play() as verdict:
             ok = verdict.holds
+            needed = keep or not ok
             _report(verdict, json_file)
             if keep:
                 _stay(folder, demo.connection)
+    except KeyboardInterrupt:
+        needed = keep
+        raise
     finally:
-        if ok and not keep:
+        if not needed:
             shutil.rmtree(folder, ignore_errors=True)
         else:
             say(f"data and logs are kept in {folder}: logs/, stack/logs/; delete it when done")

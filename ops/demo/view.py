@@ -87,7 +87,7 @@ class LiveView:
 def failover_table(failovers: tuple[Failover, ...]) -> Table:
     """The faults so far."""
     table = Table(box=None, pad_edge=False, padding=(0, 2))
-    for heading in ("fault", "master", "longest pause", "due within 1 s", "whole again after"):
+    for heading in ("fault", "master", "longest pause", "due within 1 s", "whole after"):
         table.add_column(heading, justify="left" if heading in ("fault", "master") else "right")
     for failover in failovers:
         stayed = failover.master == failover.master_before

@@ -31,11 +31,12 @@ from store.records import ScheduledRow, encode
 from store.selection import Limits
 from store.view import View
 from tests.simulation.host import Violation
-from tests.simulation.invariants import check_checkpoints
+from tests.simulation.invariants import check_checkpoint
 from tests.simulation.stores import MemoryStore
 
 NAMES: Final = ClusterNames("delay")
 ROWS: Final = 6
+NOW_MS: Final = 1_000
 MOST_OPENED: Final = 2  # masterships of each master
 MOST_COMMITS: Final = 3  # transactions of each mastership
 FENCED: Final = KafkaError._FENCED
@@ -71,6 +72,10 @@ class Commits:
         self.waiting: dict[int, tuple[Callable[[], None], Future[None]]] = {}
         self.number = 0
 
+    def begin(self) -> None:
+        """A new mastership waits for none of the commits before it."""
+        self.waiting, self.number = {}, 0
+
     def submit(self, commit: Callable[[], None]) -> Future[None]:
         future: Future[None] = Future()
         try:
@@ -98,6 +103,7 @@ class Run:
 
     def __init__(self, name: str, script: Script) -> None:
         self.name = name
+        self._script = script
         self._answers = deque(script)
         self.committing: str | None = None  # the answer of the commit that is being told
         self._commits = Commits()
@@ -105,21 +111,28 @@ class Run:
         self._view.apply([_row(offset) for offset in range(ROWS)], {0: ROWS})
         self._opened = 0
         self._issued = 0
-        self._now_ms = 1_000
+        self._taken = 0
+        self.mark: Script = ()
 
     def ask(self, *op: Any) -> Any:
         """The answer to a step, if it has been given; `Pause` if not."""
         if not self._answers:
             raise Pause(*op)
+        self._taken += 1
         return self._answers.popleft()
 
-    def next_step(self) -> Op:
-        """Runs to the first step that has no answer."""
-        box = outbox.KafkaOutbox({}, NAMES, 0, 10_000, cast("Any", self), lambda: None)
+    def next_step(self) -> tuple[Op, Script]:
+        """Runs to the first step that has no answer; returns it, and what the future depends on."""
+        step = self._next_step()
+        return step, (*self.mark[1:], self._script[self.mark[0] :] if self.mark else self._script)
+
+    def _next_step(self) -> Op:
+        box = self._box = outbox.KafkaOutbox({}, NAMES, 0, 10_000, cast("Any", self), lambda: None)
         box._committers = cast("Any", self._commits)
         config = Config(self.name, 0, NAMES, Limits(1, 1_000), 0)
         here = cast("Any", self)
-        mastership = Delivery(config, self._view, box, here, here, here, here).run()
+        self._delivery = Delivery(config, self._view, box, here, here, here, here)
+        mastership = self._delivery.run()
         try:
             while True:
                 step = next(mastership)
@@ -136,7 +149,6 @@ class Run:
     def _wait(self, wait: Wait) -> None:
         if not self._commits.waiting:
             assert wait.until_ms is not None, "nothing to wait for"
-            self._now_ms = max(self._now_ms, wait.until_ms)
             return
         number, self.committing = self.ask("wait", *self._commits.waiting)
         self._commits.answer(number)
@@ -145,7 +157,7 @@ class Run:
     # ------------------------------------------------------------------ the ports
 
     def now_ms(self) -> int:
-        return self._now_ms
+        return NOW_MS
 
     def batch_bytes(self) -> int:
         return outbox.BATCH_BYTES
@@ -157,8 +169,12 @@ class Run:
         """Every record is welcome."""
 
     def confirm(self) -> bool:
+        """A mastership begins. Its future depends on what follows, and on this much of the past."""
         self._opened += 1
         self._issued = 0
+        self._commits.begin()
+        last = self._delivery._last
+        self.mark = (self._taken, self._opened, last and last.encode(), self._box._turn)
         if self._opened > MOST_OPENED:
             raise Pause("end")
         return True
@@ -191,7 +207,7 @@ class Run:
         self._issued += 1
         if self._issued > MOST_COMMITS:
             raise Pause("end")
-        self.ask("commit", which, epoch, checkpoint)
+        self.ask("commit", self._commits.number, which, epoch, checkpoint)
         raise _Issued
 
 
@@ -246,8 +262,8 @@ _run: Run
 
 
 @lru_cache(maxsize=None)
-def next_step(name: str, script: Script) -> Op:
-    """A master's next step after these answers."""
+def next_step(name: str, script: Script) -> tuple[Op, Script]:
+    """A master's next step after these answers, and what its future depends on."""
     global _run  # noqa: PLW0603 (the client's calls have no other way to it)
     _run = Run(name, script)
     return _run.next_step()
@@ -265,12 +281,22 @@ class State(NamedTuple):
     """What the brokers hold, and what each master has been told."""
 
     epochs: tuple[int, int]  # of the ids a and b
-    committed: tuple[bytes, ...]
+    last: bytes | None  # the checkpoint last committed
+    committed: frozenset[str]  # the masters that have
     requests: tuple[EndTxn, ...]
     scripts: tuple[Script, Script]
 
+    @property
+    def identity(self) -> tuple[Any, ...]:
+        """What the future depends on."""
+        pasts = tuple(next_step(name, script)[1] for name, script in zip(MASTERS, self.scripts, strict=True))
+        return (*self[:4], pasts)
+
 
 MASTERS: Final = ("A", "B")
+
+
+History = tuple[str, Any] | None
 
 
 class Searched(NamedTuple):
@@ -287,31 +313,35 @@ def search() -> Searched:
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50))
     outbox.Producer = ModelProducer  # type: ignore[misc,assignment]
     outbox._discard = lambda _: None
-    begin = State((0, 0), (), (), ((), ()))
-    histories: dict[State, tuple[State | None, str]] = {begin: (None, "begin")}
-    ahead = deque([begin])
+    begin = State((0, 0), None, frozenset(), (), ((), ()))
+    known = {begin.identity}
+    ahead: deque[tuple[State, History]] = deque([(begin, None)])
     both = 0
     while ahead:
-        state = ahead.popleft()
-        both += len({Checkpoint.decode(raw).node for raw in state.committed}) == len(MASTERS)
+        state, history = ahead.popleft()
+        both += len(state.committed) == len(MASTERS)
         for label, after in _steps(state):
-            if after in histories:
+            if (identity := after.identity) in known:
                 continue
-            histories[after] = state, label
-            ahead.append(after)
-            if len(after.committed) > len(state.committed):
-                try:
-                    check_checkpoints([Checkpoint.decode(raw) for raw in after.committed])
-                except Violation as violation:
-                    return Searched(len(histories), both, str(violation), _history(histories, after))
-    return Searched(len(histories), both, None, ())
+            known.add(identity)
+            ahead.append((after, (label, history)))
+            try:
+                _check(state.last, after.last)
+            except Violation as violation:
+                return Searched(len(known), both, str(violation), _labels((label, history)))
+    return Searched(len(known), both, None, ())
 
 
-def _history(histories: dict[State, tuple[State | None, str]], state: State) -> tuple[str, ...]:
+def _check(before: bytes | None, after: bytes | None) -> None:
+    if after is not None and after is not before:
+        last = None if before is None else Checkpoint.decode(before)
+        check_checkpoint(last, Checkpoint.decode(after))
+
+
+def _labels(history: History) -> tuple[str, ...]:
     labels: list[str] = []
-    at: State | None = state
-    while at is not None:
-        at, label = histories[at]
+    while history is not None:
+        label, history = history
         labels.append(label)
     return tuple(reversed(labels))
 
@@ -324,7 +354,7 @@ def _steps(state: State) -> list[tuple[str, State]]:
         if request.answer is None
     ]
     for number, name in enumerate(MASTERS):
-        op = next_step(name, state.scripts[number])
+        op, _ = next_step(name, state.scripts[number])
         for what, answer, after in _answers(state, name, op):
             scripts = tuple(
                 (*script, answer) if index == number else script for index, script in enumerate(state.scripts)
@@ -342,29 +372,41 @@ def _arrived(state: State, request: EndTxn) -> State:
         for one in state.requests
         if one is not request or one.number != ABANDONED
     )
-    committed = state.committed if fenced else (*state.committed, request.checkpoint)
-    return state._replace(requests=requests, committed=committed)
+    if fenced:
+        return state._replace(requests=requests)
+    committed = state.committed | {Checkpoint.decode(request.checkpoint).node}
+    return state._replace(requests=requests, last=request.checkpoint, committed=committed)
 
 
 def _answers(state: State, name: str, op: Op) -> list[tuple[str, Any, State]]:
     """What a master can be answered, and the state after that."""
     if op[0] == "init":
-        epochs = list(state.epochs)
-        epochs[op[1]] += 1
-        return [("ok", epochs[op[1]], state._replace(epochs=(epochs[0], epochs[1])))]
+        return [_initialised(state, name, op[1])]
     if op[0] == "read":
-        last = state.committed[-1] if state.committed else None
-        return [(f"epoch {Checkpoint.decode(last).epoch}" if last else "none", last, state)]
+        epoch = Checkpoint.decode(state.last).epoch if state.last else None
+        return [(f"epoch {epoch}", state.last, state)]
     if op[0] == "flush":
         answer = "ok" if state.epochs[op[1]] == op[2] else "fenced"
         return [(answer, answer, state)]
     if op[0] == "commit":
-        number = sum(part == "issued" for part in state.scripts[MASTERS.index(name)])
-        request = EndTxn(name, number, *op[1:])
+        request = EndTxn(name, *op[1:])
         return [("issued", "issued", state._replace(requests=(*state.requests, request)))]
     if op[0] == "wait":
         return _commit_answers(state, name, op[1:])
     return []
+
+
+def _initialised(state: State, name: str, which: int) -> tuple[str, int, State]:
+    """A new epoch. Requests that nobody waits for, and that are now fenced, can be forgotten."""
+    epochs = list(state.epochs)
+    epochs[which] += 1
+    requests = [
+        one._replace(number=ABANDONED) if one.master == name else one
+        for one in state.requests
+        if one.master != name or one.answer is None
+    ]
+    kept = tuple(one for one in requests if one.number != ABANDONED or one.epoch == epochs[one.which])
+    return "ok", epochs[which], state._replace(epochs=(epochs[0], epochs[1]), requests=kept)
 
 
 def _commit_answers(state: State, name: str, waiting: tuple[int, ...]) -> list[tuple[str, Any, State]]:

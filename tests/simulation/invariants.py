@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 
 from store.checkpoint import Checkpoint
 from tests.simulation.host import Violation
@@ -17,7 +18,10 @@ def check(world: World) -> Model:
     """Checks everything; returns the model."""
     checkpoints, numbers = _checkpoints(world)
     found = _found(world, checkpoints, numbers)
-    check_checkpoints(checkpoints)
+    before = [None, *checkpoints]
+    for last, one in pairwise(before):
+        assert one is not None, "only the first one has none before it"
+        check_checkpoint(last, one)
     model = Model(checkpoints)
     model.read(world.topics[world.names.buffer], world.setup.partitions)
     Judge(world, model, found, numbers).judge()
@@ -70,26 +74,26 @@ def _sort_in(world: World, found: Found, sent: Sent) -> None:
         kind.setdefault((headers["delay-source"] or b"").decode(), []).append(sent)
 
 
-def check_checkpoints(checkpoints: list[Checkpoint]) -> None:
-    """I5 and I6: checkpoints never move back, epochs never interleave, each epoch has one node."""
-    last: Checkpoint | None = None
-    for one in checkpoints:
-        if last is not None:
-            for name in ("ingested", "seen", "written_back"):
-                before, after = getattr(last, name), getattr(one, name)
-                if any(after.get(number, 0) < offset for number, offset in before.items()):
-                    raise Violation("I5", f"{name} moved back from {before} to {after}")
-            if (one.position or (-1, -1, -1)) < (last.position or (-1, -1, -1)):
-                raise Violation("I5", f"position moved back from {last.position} to {one.position}")
-            if one.delivered_up_to_ms < last.delivered_up_to_ms:
-                raise Violation("I5", "delivered-up-to moved back")
-        _check_epoch(last, one)
-        if any(one.seen[number] < offset for number, offset in one.ingested.items()):
-            raise Violation("I5", f"seen {one.seen} is below ingested {one.ingested}")
-        last = one
+def check_checkpoint(last: Checkpoint | None, one: Checkpoint) -> None:
+    """I5 and I6 of a checkpoint and the one before it: nothing moves back, epochs never interleave, and each
+    has one node.
+    """
+    if last is not None:
+        for name in ("ingested", "seen", "written_back"):
+            before, after = getattr(last, name), getattr(one, name)
+            if any(after.get(number, 0) < offset for number, offset in before.items()):
+                raise Violation("I5", f"{name} moved back from {before} to {after}")
+        if (one.position or (-1, -1, -1)) < (last.position or (-1, -1, -1)):
+            raise Violation("I5", f"position moved back from {last.position} to {one.position}")
+        if one.delivered_up_to_ms < last.delivered_up_to_ms:
+            raise Violation("I5", "delivered-up-to moved back")
+    if any(one.seen[number] < offset for number, offset in one.ingested.items()):
+        raise Violation("I5", f"seen {one.seen} is below ingested {one.ingested}")
+    check_epoch(last, one)
 
 
-def _check_epoch(last: Checkpoint | None, one: Checkpoint) -> None:
+def check_epoch(last: Checkpoint | None, one: Checkpoint) -> None:
+    """I6: an epoch begins with a first checkpoint, which repeats the last one of the epoch before."""
     if not one.first:
         if last is None or (one.epoch, one.node) != (last.epoch, last.node):
             raise Violation("I6", f"epoch {one.epoch} of {one.node} has no first checkpoint of its own")
