@@ -31,6 +31,7 @@ from store.keys import Key
 log = structlog.get_logger("delayline.outbox")
 
 SLOW_COMMIT_S: Final = 2.0
+SLOW_FLUSH_S: Final = 0.5
 OPEN_TIMEOUT_S: Final = 10.0
 FIRST_TRY_S: Final = (
     0.02  # several times what an answer takes; it is waited out where there is to be no answer
@@ -131,6 +132,7 @@ class KafkaOutbox:
         """
         self.drop()
         self._fit_batches()
+        self._targets.doubt()
         self._pair = [self._initialised("a"), self._initialised("b")]
         self._turn = 0
 
@@ -204,11 +206,13 @@ class KafkaTransaction:
     def __init__(self, outbox: KafkaOutbox, producer: Producer) -> None:
         self._outbox = outbox
         self._producer = producer
+        self._topics: set[str] = set()
         self._written_back: Vector = {}
         self._failed: tuple[str, KafkaError] | None = None  # the first failure: topic and error
 
     def send(self, records: Sequence[Outgoing]) -> None:
         """See the port. A local rejection does not fail the transaction, so each is looked at."""
+        self._topics = {record.topic for record in records}
         produce = self._producer.produce
         buffer = self._outbox._names.buffer  # noqa: SLF001 (one module, one owner)
         for topic, partition, key, value, headers, timestamp_ms, row in records:
@@ -232,12 +236,20 @@ class KafkaTransaction:
 
     def flush(self) -> Vector:
         """See the port."""
-        left = self._serve(lambda: self._producer.flush(self._outbox._timeout_s))  # noqa: SLF001
+        left = self._serve(lambda: self._producer.flush(SLOW_FLUSH_S))
+        if left and self._failed is None:
+            self._expect_targets()
+            left = self._serve(lambda: self._producer.flush(self._outbox._timeout_s))  # noqa: SLF001
         if self._failed is not None:
             self._refuse(*self._failed, None)
         if left:
             raise Doubtful(f"{left} records were not acknowledged in {self._outbox._timeout_s} s")  # noqa: SLF001
         return self._written_back
+
+    def _expect_targets(self) -> None:
+        """The client waits for a topic that was deleted a moment ago, and everything else would wait with it."""
+        if not self._outbox._targets.are_there(self._topics):  # noqa: SLF001
+            raise Doubtful("a topic was deleted while its messages were sent")
 
     def checkpoint(self, checkpoint: Checkpoint) -> None:
         """See the port. Its acknowledgement also shows how far the brokers' clock is off."""

@@ -16,6 +16,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # missing fro
     AdminClient,
     ConfigResource,
     ResourceType,
+    TopicMetadata,
 )
 
 from node.ports import Doubtful
@@ -51,10 +52,7 @@ class KafkaTargets:
         ]
         if not unknown:
             return
-        try:
-            metadata = self._admin.list_topics(timeout=LOOKUP_TIMEOUT_S).topics
-        except KafkaException as error:
-            raise Doubtful(f"the target topics cannot be looked up: {error}") from error
+        metadata = self._metadata()
         there = [topic for topic in unknown if topic in metadata and metadata[topic].error is None]
         limits = self._limits(there)
         for topic in unknown:
@@ -80,10 +78,29 @@ class KafkaTargets:
         """A broker has refused the topic: its messages go to the dead-letter topic for a while."""
         self._known[topic] = _Target(0, 0, (code, detail), time.monotonic() + REFUSED_FOR_S)
 
+    def doubt(self) -> None:
+        """A transaction has failed, and what was known of its targets may be the reason: a topic that was deleted,
+        a limit that was lowered. Whatever is needed next is looked up anew.
+        """
+        self._known = {
+            topic: msgspec.structs.replace(target, until_s=0.0) if target.refusal is None else target
+            for topic, target in self._known.items()
+        }
+
+    def are_there(self, topics: set[str]) -> bool:
+        """Whether the brokers know all of them, as of now. Raises `Doubtful`."""
+        return topics <= self._metadata().keys()
+
     def batch_bytes(self) -> int:
         """The largest batch that every known target takes: a broker's limit is on the whole batch."""
         limits = (target.limit_bytes for target in self._known.values() if target.refusal is None)
         return max(SMALLEST_BATCH_BYTES, min(BATCH_BYTES, *limits, BATCH_BYTES))
+
+    def _metadata(self) -> dict[str, TopicMetadata]:
+        try:
+            return self._admin.list_topics(timeout=LOOKUP_TIMEOUT_S).topics
+        except KafkaException as error:
+            raise Doubtful(f"the target topics cannot be looked up: {error}") from error
 
     def _limits(self, topics: list[str]) -> dict[str, int]:
         if not topics:

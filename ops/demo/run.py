@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
+from pyspark.sql import SparkSession
 from rich.console import Console
 
 from delayline import DelayProducer
@@ -28,11 +30,14 @@ from ops.demo.workload import TARGETS, TIMED, WINDOW_MS, Workload
 from ops.setup.jars import kafka_jars, spark_connector_jars
 
 SEED: Final = 1
-LEAD_MS: Final = 4_000
+LEAD_MS: Final = 2_000
+SENT_IN_A_MS: Final = 15
+"""Messages that are made, sent and taken in by every node in a millisecond, at the least."""
 WARM_UP_MS: Final = 3_000
 CALM_MS: Final = 4_000
 SETTLE_MS: Final = 500
 QUIET_S: Final = 60.0
+ANSWER_MS: Final = 30_000
 TICK_S: Final = 0.05
 NEWEST: Final = 500
 """Arrivals that the live view's lateness is of."""
@@ -61,6 +66,9 @@ class Demo:
         self._watch = Watch(self._cluster.config)
         self._receipts = Receipts(self._cluster.stack.bootstrap, list(TARGETS))
         self._ledger = LedgerWriter(options.folder / "ledger.jsonl")
+        self._scene = Scene(
+            self._cluster.stack, self._cluster.nodes, self._watch, self._receipts.arrivals, SESSION_TIMEOUT_S
+        )
 
     @property
     def connection(self) -> ConnectionConfig:
@@ -72,44 +80,51 @@ class Demo:
         """Run it. The cluster stays up while the block lasts, with all that happened in it."""
         kafka_jars()  # fetched now, with a progress display of its own
         spark_connector_jars()
-        with ExitStack() as stack:
-            with LiveView(self._picture, self._console):
-                stack.enter_context(self._cluster)
-                with self._watch, self._receipts, self._ledger:
-                    self._trouble()
-            self._console.print("auditing with Spark")
-            yield self._verdict(self._audit())
+        with ExitStack() as stack, ThreadPoolExecutor(1) as starter:
+            with ExitStack() as observers:
+                with LiveView(self._picture, self._console):
+                    stack.enter_context(self._cluster)
+                    observers.enter_context(self._watch)
+                    observers.enter_context(self._receipts)
+                    due_ms = self._trouble()
+                self._console.print("waiting until nothing is outstanding, then auditing with Spark")
+                spark = starter.submit(spark_session)
+                self._scene.wait(
+                    "everything due delivered",
+                    lambda: self._delivered_up_to_ms() > due_ms + SETTLE_MS,
+                    QUIET_S,
+                )
+            yield self._verdict(self._audit(spark.result()))
 
-    def _trouble(self) -> None:
-        """Load, faults, and the end of the load."""
-        scene = Scene(
-            self._cluster.stack, self._cluster.nodes, self._watch, self._receipts.arrivals, SESSION_TIMEOUT_S
-        )
-        scene.wait_healthy()
-        with self._producer() as producer:
+    def _trouble(self) -> int:
+        """Load, faults, and the end of the load; returns when the last message is due, epoch ms."""
+        self._scene.wait_healthy()
+        with self._ledger, self._producer() as producer:
             sender = self._start_load(producer)
             for fault in FAULTS:
                 self._stay_calm(sender)
-                self._strike(scene, fault())
+                self._strike(fault())
             self._stay_calm(sender)
-            self._stage = "waiting until nothing is outstanding"
             sender.finish()
-        settled_ms = max(now_ms(), sender.last_due_ms) + SETTLE_MS
-        scene.wait("everything due delivered", lambda: self._delivered_up_to_ms() > settled_ms, QUIET_S)
+        return max(int(now_ms()), sender.last_due_ms)
 
     def _producer(self) -> DelayProducer:
-        return DelayProducer(self._cluster.stack.bootstrap)
+        # If the broker dies, so does the demo; not after librdkafka's five minutes.
+        return DelayProducer(
+            {"bootstrap.servers": self._cluster.stack.bootstrap, "delivery.timeout.ms": ANSWER_MS}
+        )
 
     def _start_load(self, producer: DelayProducer) -> Sender:
         """Schedule the bulk, begin with the rest, and let everybody's first seconds pass."""
         assert self._cluster.settings is not None
         self._stage = "scheduling ahead"
         messages = self._options.messages
-        workload = Workload(SEED, int(now_ms()) + LEAD_MS, messages, self._cluster.settings.partitions)
+        start_ms = int(now_ms()) + LEAD_MS + messages // SENT_IN_A_MS
+        workload = Workload(SEED, start_ms, messages, self._cluster.settings.partitions)
         sender = Sender(workload, messages, producer, self._ledger)
         sender.send_bulk()
         sender.start()
-        self._watch_until(workload.start_ms + WARM_UP_MS, sender)
+        self._watch_until(start_ms + WARM_UP_MS, sender)
         return sender
 
     def _stay_calm(self, sender: Sender) -> None:
@@ -127,8 +142,9 @@ class Demo:
                 raise DemoError("the latency consumer's process has ended")
             time.sleep(TICK_S)
 
-    def _strike(self, scene: Scene, fault: Fault) -> None:
+    def _strike(self, fault: Fault) -> None:
         """One fault, until everything is whole again."""
+        scene = self._scene
         before = scene.master().name
         self._stage = f"{FAULT_NAMES[fault.kind]}: {before}"
         struck_ms = now_ms()
@@ -160,14 +176,13 @@ class Demo:
             failovers=tuple(self._failovers),
         )
 
-    def _audit(self) -> Report:
+    def _audit(self, spark: SparkSession) -> Report:
         assert self._cluster.settings is not None
         config = AuditConfig(
             self._cluster.stack.bootstrap,
             self._cluster.settings,
             ledger=self._options.folder / "ledger.jsonl",
         )
-        spark = spark_session()
         try:
             found = audit(spark, config)
             found.close()

@@ -82,16 +82,16 @@ class Verdict:
     def show(self, console: Console) -> None:
         """Print it."""
         classes = ", ".join(f"{count:,} {name}" for name, count in self.audited.classes.items() if count)
-        console.print(
-            f"\n{self.audited.requests:,} requests, {self.audited.ledger:,} acknowledged: {classes}\n"
-        )
+        counts = f"{self.audited.requests:,} requests, {self.audited.ledger:,} acknowledged"
+        console.print(f"\n{counts}: {classes}\n", soft_wrap=True)
         console.print(self._table())
         console.print()
         console.print(failover_table(self.failovers))
         console.print(
             f"\nundisturbed, {self.undisturbed_s:.0f} s: lateness p50 {self.lateness.p50} ms, "
             f"p99 {self.lateness.p99} ms, max {self.lateness.max} ms; "
-            f"longest pause {self.longest_undisturbed_pause_ms:.0f} ms"
+            f"longest pause {self.longest_undisturbed_pause_ms:.0f} ms",
+            soft_wrap=True,
         )
         for violation in self.audited.violations[:10]:
             console.print(Text(f"{violation.kind} {violation.source}: {violation.detail}", style="red"))

@@ -133,7 +133,9 @@ def test_a_cancel_made_while_the_whole_service_is_down_counts(cluster: Cluster) 
     eventually(lambda: now_ms() > due_ms, "all of them are overdue")
     cluster.start("a")
     fates = check_exactly_once(cluster, ledger)
-    assert {receipt.result(): fates.of[receipt.result()] for receipt in (cancelled, moved, kept, at_once)} == {
+    assert {
+        receipt.result(): fates.of[receipt.result()] for receipt in (cancelled, moved, kept, at_once)
+    } == {
         cancelled.result(): ["cancelled"],
         moved.result(): ["delivered"],
         kept.result(): ["delivered"],

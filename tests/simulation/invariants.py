@@ -18,13 +18,16 @@ def check(world: World) -> Model:
     """Checks everything; returns the model."""
     checkpoints, numbers = _checkpoints(world)
     found = _found(world, checkpoints, numbers)
-    before = [None, *checkpoints]
-    for last, one in pairwise(before):
+    pairs = list(pairwise([None, *checkpoints]))
+    for last, one in pairs:
         assert one is not None, "only the first one has none before it"
-        check_checkpoint(last, one)
+        check_progress(last, one)
     model = Model(checkpoints)
     model.read(world.topics[world.names.buffer], world.setup.partitions)
     Judge(world, model, found, numbers).judge()
+    for last, one in pairs:
+        assert one is not None, "only the first one has none before it"
+        check_epoch(last, one)
     return model
 
 
@@ -74,10 +77,8 @@ def _sort_in(world: World, found: Found, sent: Sent) -> None:
         kind.setdefault((headers["delay-source"] or b"").decode(), []).append(sent)
 
 
-def check_checkpoint(last: Checkpoint | None, one: Checkpoint) -> None:
-    """I5 and I6 of a checkpoint and the one before it: nothing moves back, epochs never interleave, and each
-    has one node.
-    """
+def check_progress(last: Checkpoint | None, one: Checkpoint) -> None:
+    """I5: nothing in a checkpoint moves back from the one before it."""
     if last is not None:
         for name in ("ingested", "seen", "written_back"):
             before, after = getattr(last, name), getattr(one, name)
@@ -89,11 +90,12 @@ def check_checkpoint(last: Checkpoint | None, one: Checkpoint) -> None:
             raise Violation("I5", "delivered-up-to moved back")
     if any(one.seen[number] < offset for number, offset in one.ingested.items()):
         raise Violation("I5", f"seen {one.seen} is below ingested {one.ingested}")
-    check_epoch(last, one)
 
 
 def check_epoch(last: Checkpoint | None, one: Checkpoint) -> None:
-    """I6: an epoch begins with a first checkpoint, which repeats the last one of the epoch before."""
+    """I6: epochs never interleave, and each has one node; an epoch begins with a first checkpoint, which
+    repeats the last one of the epoch before.
+    """
     if not one.first:
         if last is None or (one.epoch, one.node) != (last.epoch, last.node):
             raise Violation("I6", f"epoch {one.epoch} of {one.node} has no first checkpoint of its own")

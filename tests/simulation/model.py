@@ -12,6 +12,7 @@ from bisect import bisect_left
 from dataclasses import dataclass, field
 
 from store.checkpoint import Checkpoint
+from tests.simulation.host import Violation
 from tests.simulation.log import Entry, Partition
 from tests.simulation.requests import Kind, Request
 
@@ -164,7 +165,8 @@ class Model:
         if reschedule.request.forged:
             return  # what forged requests cause is their own affair
         _, moved = self.decided(reschedule)
-        assert moved is not None, f"{place}: written back by a reschedule that moves nothing"
+        if moved is None:
+            raise Violation("I7", f"{place}: written back by a reschedule that moves nothing")
         assert moved.request.id is not None, "only what has an id is moved"
         scheduled_for_ms = reschedule.scheduled_for_ms
         expire_at_ms = reschedule.expire_at_ms

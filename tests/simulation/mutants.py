@@ -59,20 +59,38 @@ def hunt(mutant: Mutant) -> dict[str, Any]:
         root = Path(folder)
         copy(root)
         apply(mutant, root)
-        done = subprocess.run(
-            [sys.executable, "-m", "tests.simulation.mutants", "--hunt", mutant.name],
-            cwd=root,
-            env=os.environ | {"PYTHONPATH": str(root), "PYTHONDONTWRITEBYTECODE": "1"},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        found = _search(root) if mutant.exhaustive else _hunt(mutant, root)
+    return found | {"seconds": time.monotonic() - began_s}
+
+
+def _hunt(mutant: Mutant, root: Path) -> dict[str, Any]:
+    done = _python(root, "-m", "tests.simulation.mutants", "--hunt", mutant.name)
     if done.returncode != 0:
         raise RuntimeError(f"mutant {mutant.name} could not be run: {done.stderr[-2000:]}")
     found: dict[str, Any] = json.loads(done.stdout)
     if found["seed"] is not None:
         found["clean"] = run_seed(found["seed"], mutant.profile).failure is None
-    return found | {"seconds": time.monotonic() - began_s}
+    return found
+
+
+def _search(root: Path) -> dict[str, Any]:
+    """The exhaustive search finds the mutant, and nothing in the code as it is."""
+    done = _python(root, "-m", "tests.simulation.fencing")
+    verdict = done.stdout.rstrip().rpartition("\n")[2]
+    if verdict.startswith("CLEAN "):
+        return {"seed": None, "invariant": None, "failure": None}
+    if not verdict.startswith("VIOLATION "):
+        raise RuntimeError(f"the search could not be run: {done.stderr[-2000:]}")
+    failure = verdict.removeprefix("VIOLATION ")
+    clean = _python(ROOT, "-m", "tests.simulation.fencing").returncode == 0
+    return {"seed": "search", "invariant": failure[:2], "failure": failure, "clean": clean}
+
+
+def _python(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    environment = os.environ | {"PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
+    return subprocess.run(
+        [sys.executable, *arguments], cwd=folder, env=environment, capture_output=True, text=True, check=False
+    )
 
 
 def _hunt_here(name: str) -> None:

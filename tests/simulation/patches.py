@@ -6,7 +6,7 @@ requests and faults that provokes what the clause is there for.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 from tests.simulation.profile import DEFAULT, FAULTS, REQUESTS, Profile
@@ -31,7 +31,7 @@ class Mutant:
     patches: tuple[Patch, ...]
     profile: Profile = DEFAULT
     seeds: int = 400  # give up after so many
-    tags: tuple[str, ...] = field(default=())
+    exhaustive: bool = False  # found by tests/simulation/fencing.py instead of by seeds
 
 
 def _profile(
@@ -67,13 +67,36 @@ MUTANTS: Final = (
     Mutant(
         "all-below-is-late",
         "rule 1 [132/3000]",
-        "at ingest a key at or below the position is late even if the last checkpoint had ingested it",
+        "at ingest a key at or below the position is late even if the last checkpoint had ingested it (and "
+        "taking over records the first checkpoint without aligning once more, which would sweep such entries)",
         (
+            Patch(
+                "node/delivery.py",
+                "        self._view.align(first)\n",
+                "        self._view.record(first)\n",
+            ),
+            Patch(
+                "store/view.py",
+                "    def forget(self)",
+                "    def record(self, checkpoint):\n"
+                "        batch = self._kv.batch()\n"
+                "        batch.put(keys.ALIGNED, checkpoint.encode())\n"
+                "        self._kv.write(batch)\n"
+                "        self._checkpoint, self._aligned = checkpoint, checkpoint.frontier\n"
+                "        self._tip = checkpoint.frontier\n"
+                "\n"
+                "    def forget(self)",
+            ),
             Patch(
                 "store/ingest.py",
                 "if offset < self._aligned.ingested.get(partition, 0):\n            return due_ms",
                 "if offset < 0:\n            return due_ms",
             ),
+        ),
+        _profile(
+            faults={"empty": 60, "crash": 30, "crash-master": 40, "stall-ingest": 30},
+            messages=(1, 2, 3, 5),
+            replay_window_ms=(300, 2_000),
         ),
     ),
     Mutant(
@@ -123,8 +146,9 @@ MUTANTS: Final = (
             Patch(
                 "store/selection.py",
                 "        frontier = _moved(tip, ingested=held_back, seen=dict(ingested))\n",
-                "        answers = [one for one in answers if one.place[1] < held_back[one.place[0]]]\n"
-                "        frontier = _moved(tip, ingested=held_back, seen=held_back)\n",
+                "        passed = {p: max(offset, tip.seen.get(p, 0)) for p, offset in held_back.items()}\n"
+                "        answers = [one for one in answers if one.place[1] < passed[one.place[0]]]\n"
+                "        frontier = _moved(tip, ingested=held_back, seen=passed)\n",
             ),
         ),
         _profile(
@@ -341,5 +365,18 @@ MUTANTS: Final = (
             replay_window_ms=(0, 20),
             ids=(4, 12),
         ),
+    ),
+    Mutant(
+        "turn-goes-on",
+        "rule 5, first on -a",
+        "the first transaction of a mastership is on the id whose turn it was in the one before",
+        (
+            Patch(
+                "node/outbox.py",
+                'self._initialised("b")]\n        self._turn = 0\n',
+                'self._initialised("b")]\n',
+            ),
+        ),
+        exhaustive=True,
     ),
 )

@@ -99,9 +99,7 @@ class Cluster:
         if topic == self.names.checkpoint:
             self._forget_checkpoint_topic()
         self.admin.delete_topics([topic])[topic].result(PATIENCE_S)
-        eventually(
-            lambda: topic not in self.admin.list_topics(timeout=PATIENCE_S).topics, f"{topic} is gone"
-        )
+        eventually(lambda: topic not in self.admin.list_topics(timeout=PATIENCE_S).topics, f"{topic} is gone")
 
     def create_again(self) -> None:
         """What `delayline topics create` does in a cluster that exists."""
@@ -182,9 +180,12 @@ class Cluster:
 
     def wait_candidates(self, count: int, lane: int = 0) -> list[str]:
         """Waits until so many nodes have caught up and stand."""
-        return eventually(
-            lambda: len(found := self.candidates(lane)) == count and found, f"{count} candidates stand"
-        ) or []
+        return (
+            eventually(
+                lambda: len(found := self.candidates(lane)) == count and found, f"{count} candidates stand"
+            )
+            or []
+        )
 
     def member(self, node_id: str) -> dict[str, Any]:
         """What a node says of itself; empty if it says nothing."""

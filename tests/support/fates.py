@@ -59,7 +59,14 @@ def settle(cluster: Cluster, ledger: Ledger, lanes: int = 1) -> Fates:
     """Waits until every request has a fate and the masters have said that there is nothing left to do, then
     reads everything once more: whatever was done twice is there by then.
     """
-    cluster.tail.wait(lambda: not _unanswered(known_fates(cluster), ledger), "every request has a fate")
+
+    def unanswered() -> set[str]:
+        return _unanswered(known_fates(cluster), ledger)
+
+    cluster.tail.wait(
+        lambda: not unanswered(),
+        lambda: f"every request has a fate: {len(unanswered())} have none: {unanswered()}",
+    )
     for lane in range(lanes):
         _wait_idle(cluster, ledger, lane)
     return read_fates(cluster)

@@ -15,9 +15,7 @@ MakeCluster = Callable[..., Cluster]
 
 
 @pytest.fixture
-def make_cluster(
-    request: pytest.FixtureRequest, cluster_name: str, tmp_path: Path
-) -> Iterator[MakeCluster]:
+def make_cluster(request: pytest.FixtureRequest, cluster_name: str, tmp_path: Path) -> Iterator[MakeCluster]:
     """Makes a cluster on the shared stack, or on the `stack` it is given; takes what `Cluster` takes."""
     made: list[Cluster] = []
 

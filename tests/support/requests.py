@@ -18,7 +18,12 @@ from delayline.wire import Header
 from tests.support.cluster import Cluster
 from tests.support.waiting import PATIENCE_S
 
-DEFAULT_HEADERS: tuple[Header, ...] = (("trace", b"1"), ("ce_type", b"\xff\x00"), ("trace", b"2"), ("none", None))
+DEFAULT_HEADERS: tuple[Header, ...] = (
+    ("trace", b"1"),
+    ("ce_type", b"\xff\x00"),
+    ("trace", b"2"),
+    ("none", None),
+)
 """What must arrive as it was sent: doubled, binary and null headers."""
 
 

@@ -67,11 +67,14 @@ class Tail:
         for message in [] if first is None else [first, *self._consumer.consume(1000, 0)]:
             self._take(message)
 
-    def wait(self, holds: Callable[[], object], what: str, timeout_s: float = PATIENCE_S) -> None:
-        """Reads on until it holds."""
+    def wait(
+        self, holds: Callable[[], object], what: str | Callable[[], str], timeout_s: float = PATIENCE_S
+    ) -> None:
+        """Reads on until it holds; AssertionError with `what` should have come true if it does not in time."""
         deadline_s = time.monotonic() + timeout_s
         while not holds():
-            assert time.monotonic() < deadline_s, f"not within {timeout_s} s: {what}"
+            if time.monotonic() > deadline_s:
+                raise AssertionError(f"not within {timeout_s} s: {what if isinstance(what, str) else what()}")
             self.poll(0.05)
 
     def catch_up(self) -> None:
@@ -94,7 +97,7 @@ class Tail:
             assert got.offset >= self._reached[got.topic, got.partition], f"the client gave {got} twice"
             self.records[got.topic].append(got)
             self._reached[got.topic, got.partition] = got.offset + 1
-        elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001
+        elif error.code() == KafkaError._PARTITION_EOF:
             topic, partition, offset = message.topic(), message.partition(), message.offset()
             assert topic is not None and partition is not None and offset is not None  # noqa: PT018
             self._reached[topic, partition] = offset
@@ -103,9 +106,9 @@ class Tail:
 
 
 _PASSING = (
-    KafkaError._ALL_BROKERS_DOWN,  # noqa: SLF001
-    KafkaError._TRANSPORT,  # noqa: SLF001
-    KafkaError._RESOLVE,  # noqa: SLF001
+    KafkaError._ALL_BROKERS_DOWN,
+    KafkaError._TRANSPORT,
+    KafkaError._RESOLVE,
 )
 
 

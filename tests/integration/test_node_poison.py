@@ -1,0 +1,215 @@
+"""What cannot be delivered goes to the dead-letter topic alone, at once, with its code; nothing else waits."""
+
+from __future__ import annotations
+
+import pytest
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # missing from the stubs' __all__
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ResourceType,
+)
+
+from delayline.wire import H_ERROR, H_ERROR_DETAIL
+from tests.integration.raw_produce import produce_raw
+from tests.support.cluster import Cluster
+from tests.support.fates import check_exactly_once, settle
+from tests.support.fixtures import MakeCluster
+from tests.support.requests import Sender, now_ms
+from tests.support.tail import Got
+from tests.support.waiting import eventually
+
+LATEST_MS = 5_000
+"""How late a sound message may be beside a poisoned one: several recoveries, on a busy machine."""
+
+
+@pytest.fixture
+def cluster(make_cluster: MakeCluster) -> Cluster:
+    """A cluster with a master, and a target that takes 2,000 bytes at most."""
+    cluster = make_cluster(targets={"target": {}, "small": {"max.message.bytes": "2000"}})
+    cluster.start_here("a")
+    cluster.wait_epoch(1)
+    return cluster
+
+
+def test_a_missing_target_costs_only_its_own_messages(cluster: Cluster) -> None:
+    fates = _with_neighbours(cluster, lambda sender, at_ms: sender.schedule(at_ms=at_ms, target="missing"))
+    assert fates == ["target-missing"]
+
+
+def test_a_partition_that_the_target_does_not_have_costs_only_that_message(cluster: Cluster) -> None:
+    fates = _with_neighbours(cluster, lambda sender, at_ms: sender.schedule(at_ms=at_ms, partition=2))
+    assert fates == ["target-partition"]
+
+
+def test_a_message_too_large_for_its_target_goes_alone(cluster: Cluster) -> None:
+    fates = _with_neighbours(
+        cluster, lambda sender, at_ms: sender.schedule(b"x" * 3_000, at_ms=at_ms, target="small")
+    )
+    assert fates == ["too-large"]
+
+
+def test_a_dead_letter_is_the_whole_request_with_a_code_and_a_reason(cluster: Cluster) -> None:
+    with Sender(cluster) as sender:
+        receipt = sender.schedule(b"v", key=b"k", target="missing", headers=[("own", b"\xff")])
+        ledger = sender.flush()
+    settle(cluster, ledger)
+    (letter,) = cluster.dead_letters
+    assert (letter.key, letter.value, letter.headers[:2]) == (
+        b"k",
+        b"v",
+        [("own", b"\xff"), ("delay-target-topic", cluster.target("missing").encode())],
+    )
+    assert letter.text("delay-source") == receipt.result()
+    assert letter.text(H_ERROR) == "target-missing"
+    assert cluster.target("missing") in (letter.text(H_ERROR_DETAIL) or "")
+
+
+def test_small_messages_that_fill_a_batch_reach_a_target_with_a_small_limit(cluster: Cluster) -> None:
+    """The broker's limit is on the batch: messages that fit one by one must not be refused together."""
+    at_ms = now_ms() + 500
+    with Sender(cluster) as sender:
+        for number in range(100):
+            sender.schedule(b"%0500d" % number, at_ms=at_ms, target="small", key=b"the same")
+        for _ in range(20):
+            sender.schedule(at_ms=at_ms)
+        ledger = sender.flush()
+    fates = check_exactly_once(cluster, ledger)
+    assert fates.count("delivered") == 120
+    assert _latest(cluster.delivered, at_ms) < LATEST_MS
+
+
+def test_a_limit_lowered_after_it_was_looked_up_costs_only_what_is_too_large(cluster: Cluster) -> None:
+    with Sender(cluster) as sender:
+        sender.schedule(b"x" * 3_000)
+        sender.flush()
+        cluster.wait_delivered(1)
+        _limit(cluster, cluster.target(), 2_000)
+        at_ms = now_ms() + 1_000
+        for number in range(100):
+            sender.schedule(b"%0500d" % number, at_ms=at_ms)
+        large = [sender.schedule(b"x" * 3_000, at_ms=at_ms) for _ in range(2)]
+        ledger = sender.flush()
+    fates = check_exactly_once(cluster, ledger)
+    assert {tuple(fates.of[receipt.result()]) for receipt in large} == {("too-large",)}
+    assert fates.count("delivered") == 101
+    assert _latest(cluster.delivered[1:], at_ms) < LATEST_MS
+
+
+def test_a_target_deleted_after_it_was_looked_up_costs_only_its_own_messages(cluster: Cluster) -> None:
+    cluster.make_topics({cluster.target("going"): {}})
+    with Sender(cluster) as sender:
+        sender.schedule(target="going")
+        sender.schedule()
+        sender.flush()
+        cluster.wait_delivered(1)
+        cluster.delete_topic(cluster.target("going"))
+        at_ms = now_ms() + 500
+        gone = [sender.schedule(at_ms=at_ms, target="going") for _ in range(3)]
+        for _ in range(50):
+            sender.schedule(at_ms=at_ms)
+        sender.flush()
+        cluster.tail.wait(lambda: len(cluster.dead_letters) == 3, "they are dead letters")
+        cluster.wait_delivered(51)
+    assert {letter.text(H_ERROR) for letter in cluster.dead_letters} == {"target-missing"}
+    assert {letter.text("delay-source") for letter in cluster.dead_letters} == {r.result() for r in gone}
+    assert _latest(cluster.delivered[1:], at_ms) < LATEST_MS
+
+
+def test_a_target_made_after_it_was_missing_is_seen(cluster: Cluster) -> None:
+    with Sender(cluster) as sender:
+        sender.schedule(target="late")
+        sender.flush()
+        cluster.tail.wait(lambda: cluster.dead_letters, "the first one is a dead letter")
+        cluster.make_topics({cluster.target("late"): {}})
+        eventually(lambda: _is_delivered_now(cluster, sender), "messages reach the new topic")
+
+
+def test_an_expired_message_is_a_dead_letter_and_a_timely_one_is_not(cluster: Cluster) -> None:
+    at_ms = now_ms() + 300
+    with Sender(cluster) as sender:
+        expired = sender.schedule(at_ms=at_ms, expire_at_ms=at_ms - 200, id="expired")
+        timely = sender.schedule(at_ms=at_ms, expire_at_ms=at_ms + 60_000)
+        ledger = sender.flush()
+    fates = check_exactly_once(cluster, ledger)
+    assert fates.of[expired.result()] == ["expired"]
+    assert fates.of[timely.result()] == ["delivered"]
+    (outcome,) = cluster.outcomes
+    assert (outcome["outcome"], outcome["code"], outcome["id"]) == ("expired", "expired", "expired")
+
+
+def test_records_that_are_no_requests_are_dead_letters_and_nothing_else_suffers(cluster: Cluster) -> None:
+    buffer = cluster.names.buffer
+    produce_raw(cluster.bootstrap, buffer, b"bad key", [(b"\xff\xfe", b"1")])
+    produce_raw(cluster.bootstrap, buffer, b"", [])
+    produce_raw(cluster.bootstrap, buffer, bytes(range(256)), [(b"delay-op", b"\x00")])
+    produce_raw(cluster.bootstrap, buffer, b"half", [(b"delay-op", b"cancel")])
+    produce_raw(cluster.bootstrap, buffer, b"own", [(b"delay-target-topic", buffer.encode())])
+    with Sender(cluster) as sender:
+        for _ in range(5):
+            sender.schedule()
+        sender.flush()
+    cluster.wait_delivered(5)
+    cluster.tail.wait(lambda: len(cluster.dead_letters) >= 5, "each is a dead letter")
+    codes = {letter.value: letter.text(H_ERROR) for letter in cluster.dead_letters}
+    assert codes == {
+        b"bad key": "header-key",
+        b"": "no-target",
+        bytes(range(256)): "bad-op",
+        b"half": "no-id",
+        b"own": "target-forbidden",
+    }
+    answered = {outcome["request"]: outcome["code"] for outcome in cluster.outcomes}
+    assert answered == {letter.text("delay-source"): letter.text(H_ERROR) for letter in cluster.dead_letters}
+
+
+def _with_neighbours(cluster: Cluster, poison: object) -> list[str]:
+    """The fate of a poisoned message due among 40 sound ones, which arrive once and in time."""
+    at_ms = now_ms() + 500
+    with Sender(cluster) as sender:
+        for number in range(40):
+            sender.schedule(at_ms=at_ms)
+            if number == 20:
+                receipt = poison(sender, at_ms)  # type: ignore[operator]
+        ledger = sender.flush()
+    fates = check_exactly_once(cluster, ledger)
+    assert fates.count("delivered") == 40
+    assert _latest(cluster.delivered, at_ms) < LATEST_MS
+    return fates.of[receipt.result()]
+
+
+def _latest(delivered: list[Got], at_ms: int) -> int:
+    return max(got.timestamp_ms for got in delivered) - at_ms
+
+
+def _limit(cluster: Cluster, topic: str, limit_bytes: int) -> None:
+    entry = ConfigEntry("max.message.bytes", str(limit_bytes), incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
+    for future in cluster.admin.incremental_alter_configs([resource]).values():
+        future.result()
+    shown = ConfigResource(ResourceType.TOPIC, topic)
+    eventually(
+        lambda: (
+            cluster.admin.describe_configs([shown])[shown].result()["max.message.bytes"].value
+            == str(limit_bytes)
+        ),
+        "the broker has the limit",
+    )
+
+
+def _is_delivered_now(cluster: Cluster, sender: Sender) -> bool:
+    """Whether a message to the topic `late` goes there; those before it are dead letters."""
+    letters = len(cluster.dead_letters)
+    sender.schedule(target="late")
+    sender.flush()
+    cluster.tail.wait(
+        lambda: len(cluster.dead_letters) > letters or _end(cluster, cluster.target("late")) > 0,
+        "it is dealt with",
+    )
+    return _end(cluster, cluster.target("late")) > 0
+
+
+def _end(cluster: Cluster, topic: str) -> int:
+    from tests.support.tail import read_all
+
+    return len(read_all(cluster.bootstrap, topic))
