@@ -19,7 +19,7 @@ from ops.audit.meaning import SCHEDULE
 # What a message is delivered by: its own row, or that of the last request that was written back for it.
 _ROW = (
     "offset", "due_ms", "scheduled_for_ms", "expire_at_ms", "attempt", "occurrence", "settled_by", "late",
-    "removed", "key_sha", "value_sha", "raw_sha",
+    "removed", "key_sha", "value_sha", "headers",
 )  # fmt: skip
 
 
@@ -33,47 +33,36 @@ def cases(requests: DataFrame, evidence: Evidence, ledger: DataFrame | None) -> 
     back for this one; `acknowledged`, the ledger's hash.
     """
     votes = [
-        _of_requests(requests),
+        *_of_requests(requests),
         evidence.deliveries.select("source", _all_but_source(evidence.deliveries).alias("delivery")),
         evidence.dead_letters.select("source", _all_but_source(evidence.dead_letters).alias("dead_letter")),
         _of_outcomes(evidence.outcomes),
     ]
-    votes += [] if ledger is None else [ledger.select("source", F.col("sha256").alias("acknowledged"))]
+    if ledger is not None:
+        votes.append(ledger.select("source", F.col("sha256").alias("acknowledged")))
     union = functools.reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), votes)
     if ledger is None:
         union = union.withColumn("acknowledged", F.lit(None).cast("string"))
-    grouped = union.groupBy("source").agg(*_brought_together())
-    row = F.coalesce(
-        "rewritten", F.when(F.col("request").isNotNull(), F.struct(*(f"request.{name}" for name in _ROW)))
-    )
+    # Brought together before they are sorted for the aggregation, not after it too.
+    grouped = union.repartition("source").groupBy("source").agg(*_brought_together())
+    own_row = F.when(F.col("request").isNotNull(), F.struct(*(f"request.{name}" for name in _ROW)))
+    row = F.coalesce("rewritten", own_row)
     return grouped.withColumn("row", row).select("*", "request.*").drop("request", "rewritten")
 
 
-def _of_requests(requests: DataFrame) -> DataFrame:
+def _of_requests(requests: DataFrame) -> list[DataFrame]:
     """A request's own case; for a written-back one its root's, unless it was dropped, and its parent's."""
-    request = F.struct(*(name for name in requests.columns if name != "source"))
-    row, child = F.struct(*_ROW), F.col("parent")
-    written_back = (F.col("kind") == SCHEDULE) & child.isNotNull()
+    written_back = requests.filter((F.col("kind") == SCHEDULE) & F.col("parent").isNotNull())
     buffer = F.substring_index("source", "/", 2)
-    slots = F.array_compact(
-        F.array(
-            _vote(F.col("source"), request=request, rewrite=_none_like(row), parent=_none_like(child)),
-            F.when(
-                written_back & ~F.col("overtaken"),
-                _vote(F.col("root"), request=_none_like(request), rewrite=row, parent=_none_like(child)),
-            ),
-            F.when(
-                written_back,
-                _vote(
-                    F.concat_ws("/", buffer, child.cast("string")),
-                    request=_none_like(request),
-                    rewrite=_none_like(row),
-                    parent=child,
-                ),
-            ),
-        )
-    )
-    return requests.select(F.explode(slots).alias("vote")).select("vote.*")
+    return [
+        requests.select("source", _all_but_source(requests).alias("request")),
+        written_back.filter(~F.col("overtaken")).select(
+            F.col("root").alias("source"), F.struct(*_ROW).alias("rewrite")
+        ),
+        written_back.select(
+            F.concat_ws("/", buffer, F.col("parent").cast("string")).alias("source"), "parent"
+        ),
+    ]
 
 
 def _of_outcomes(outcomes: DataFrame) -> DataFrame:

@@ -9,8 +9,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812  # as Spark's own documentation has it
 
 from delayline.names import ClusterNames
-from delayline.wire import H_ERROR, H_ERROR_DETAIL, H_SOURCE
-from ops.audit.content import digest, headers_digest, last_header, own_headers, service_headers
+from delayline.wire import H_ERROR, H_SOURCE
+from ops.audit.content import digest, last_header
 from ops.audit.meaning import source
 from ops.audit.snapshot import Place
 
@@ -44,9 +44,8 @@ class Evidence:
 
 def _deliveries(targets: DataFrame, names: ClusterNames) -> DataFrame:
     """Records without `delay-source`, or of another cluster's, are none of this audit's business."""
-    headers = F.col("headers")
     return targets.select(
-        last_header(headers, H_SOURCE).alias("source"),
+        last_header(F.col("headers"), H_SOURCE).alias("source"),
         "topic",
         "partition",
         "offset",
@@ -54,20 +53,12 @@ def _deliveries(targets: DataFrame, names: ClusterNames) -> DataFrame:
         "by_broker",
         digest(F.col("key")).alias("key_sha"),
         digest(F.col("value")).alias("value_sha"),
-        headers_digest(own_headers(headers)).alias("user_sha"),
-        service_headers(headers).alias("service"),
+        "headers",
     ).filter(F.col("source").startswith(names.buffer + "/"))
 
 
 def _dead_letters(topic: DataFrame) -> DataFrame:
-    """`raw_sha` is of what stands before the three headers that the service adds at the end."""
-    headers = F.col("headers")
-    last = F.transform(
-        F.slice(headers, F.greatest(F.size(headers) - 2, F.lit(1)), 3), lambda header: header["key"]
-    )
-    added = last == F.array(F.lit(H_SOURCE), F.lit(H_ERROR), F.lit(H_ERROR_DETAIL))
-    record = source("topic", "partition", "offset")
-    original = F.slice(headers, 1, F.greatest(F.size(headers) - 3, F.lit(0)))
+    headers, record = F.col("headers"), source("topic", "partition", "offset")
     return topic.select(
         F.coalesce(last_header(headers, H_SOURCE), record).alias("source"),
         record.alias("record"),
@@ -75,7 +66,7 @@ def _dead_letters(topic: DataFrame) -> DataFrame:
         last_header(headers, H_ERROR).alias("code"),
         digest(F.col("key")).alias("key_sha"),
         digest(F.col("value")).alias("value_sha"),
-        F.when(added, headers_digest(original)).alias("raw_sha"),
+        "headers",
     )
 
 

@@ -107,8 +107,6 @@ def _with_neighbours(placed: DataFrame) -> DataFrame:
     # A request without an id is alone with itself.
     identity = Window.partitionBy("partition", "id", F.when(F.col("id").isNull(), F.col("offset")))
     earlier = identity.orderBy("offset").rowsBetween(Window.unboundedPreceding, -1)
-    # Backwards: Spark's frames that are open at the end take time quadratic in their length.
-    later = identity.orderBy(F.desc("offset")).rowsBetween(Window.unboundedPreceding, -1)
     is_event = F.col("kind").isin(SCHEDULE, CANCEL)
     origin = F.when(is_event, F.coalesce("parent", "offset"))
     event = F.when(
@@ -120,7 +118,9 @@ def _with_neighbours(placed: DataFrame) -> DataFrame:
     )  # fmt: skip
     overtaken = F.coalesce(F.max(origin).over(earlier) > F.col("parent"), F.lit(False))
     last = F.last("event", ignorenulls=True)
-    neighbours = {"before": last.over(earlier), "after": last.over(later), "entry": last.over(_met(identity))}
+    # Not a frame that is open at the end: Spark takes time quadratic in its length for those.
+    following = F.expr("lead(event) ignore nulls").over(identity.orderBy("offset"))
+    neighbours = {"before": last.over(earlier), "after": following, "entry": last.over(_met(identity))}
     return (
         placed.withColumn("overtaken", overtaken)
         .withColumn("event", event)

@@ -15,14 +15,14 @@ from delayline import wire
 from delayline.names import ClusterNames
 from delayline.partitioner import partition_for
 from delayline.settings import ClusterSettings
-from ops.audit.content import content_digest, digest, headers_digest, own_headers
+from ops.audit.content import content_digest, digest, headers_digest_of
 
 SCHEDULE, CANCEL, RESCHEDULE, REJECT = "schedule", "cancel", "reschedule", "reject"
 
 MEANING = (
     "kind string, id string, scheduled_for_ms long, due_ms long, target_topic string, target_key binary, "
     "target_partition int, expire_at_ms long, parent long, root string, attempt int, occurrence int, "
-    "code string"
+    "code string, headers_sha binary"
 )
 # What Kafka's Java client makes of bytes that are not UTF-8.
 _UNDECODABLE = "\ufffd"
@@ -54,12 +54,13 @@ class Meaning(NamedTuple):
     attempt: int | None = None
     occurrence: int | None = None
     code: str | None = None
+    headers_sha: bytes | None = None
 
 
 def requests(buffer: DataFrame, settings: ClusterSettings, partitions: Mapping[str, int]) -> DataFrame:
     """The buffer's records and what they ask for: `MEANING`'s columns, content digests, `source`, `lane`.
 
-    `user_sha` is of the user's own headers, `raw_sha` of all of them. `partitions`: of each topic there is.
+    `partitions`: how many each topic has.
     """
     header_keys = F.transform("headers", lambda header: header["key"])
     header_values = F.transform("headers", lambda header: header["value"])
@@ -73,13 +74,16 @@ def requests(buffer: DataFrame, settings: ClusterSettings, partitions: Mapping[s
         source("topic", "partition", "offset").alias("source"),
         digest(F.col("key")).alias("key_sha"),
         digest(F.col("value")).alias("value_sha"),
-        headers_digest(own_headers(F.col("headers"))).alias("user_sha"),
-        headers_digest(F.col("headers")).alias("raw_sha"),
+        "headers",
         meaning.alias("meaning"),
     )
     target_key_sha = digest(F.col("meaning.target_key")).alias("target_key_sha")
-    content = content_digest(F.col("key_sha"), F.col("value_sha"), F.col("raw_sha")).alias("content")
-    return parsed.select("*", "meaning.*", target_key_sha, content).drop("meaning", "target_key")
+    content = content_digest(F.col("key_sha"), F.col("value_sha"), F.col("meaning.headers_sha")).alias(
+        "content"
+    )
+    return parsed.select("*", "meaning.*", target_key_sha, content).drop(
+        "meaning", "target_key", "headers_sha"
+    )
 
 
 def source(topic: str, partition: str, offset: str) -> Column:
@@ -98,13 +102,15 @@ def _parser(settings: ClusterSettings, partitions: Mapping[str, int]) -> Callabl
         header_keys: Sequence[str],
         header_values: Sequence[bytearray | None],
     ) -> tuple[Any, ...]:
-        if any(_UNDECODABLE in header_key for header_key in header_keys):
-            return Meaning(REJECT, due_ms=timestamp_ms, code="header-key")
         values = [None if value is None else bytes(value) for value in header_values]
         headers = list(zip(header_keys, values, strict=True))
         raw_key = None if key is None else bytes(key)
-        request = Request(partition, offset, timestamp_ms, raw_key, headers)
-        return _meaning(request, wire.parse(request, settings, names), partitions)
+        record = Request(partition, offset, timestamp_ms, raw_key, headers)
+        if any(_UNDECODABLE in header_key for header_key in header_keys):
+            meaning = Meaning(REJECT, due_ms=timestamp_ms, code="header-key")
+        else:
+            meaning = _meaning(record, wire.parse(record, settings, names), partitions)
+        return meaning._replace(headers_sha=headers_digest_of(headers))
 
     return parse
 

@@ -5,11 +5,22 @@ from __future__ import annotations
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812  # as Spark's own documentation has it
 
-from delayline.wire import H_ATTEMPT, H_ID, H_OCCURRENCE, H_SCHEDULED_FOR, H_SOURCE, REJECT_CODES
+from delayline.wire import (
+    H_ATTEMPT,
+    H_ID,
+    H_OCCURRENCE,
+    H_SCHEDULED_FOR,
+    H_SOURCE,
+    PREFIX,
+    REJECT_CODES,
+)
 from ops.audit.bounds import Bounds
 from ops.audit.classes import is_message
 from ops.audit.flaw import Checks, said
 from ops.audit.meaning import REJECT, SCHEDULE
+
+# delay-source, delay-error, delay-error-detail.
+_ADDED_TO_LETTER = 3
 
 
 def message_checks(bounds: Bounds) -> Checks:
@@ -59,23 +70,28 @@ def _place() -> Column:
 
 
 def _altered() -> Column:
-    got = F.col("delivered")
+    """The user's own headers come first, in their order; then the service's, each once."""
+    got, wanted_headers = F.col("delivered"), _service_headers()
+    own = F.filter("headers", lambda header: ~header["key"].startswith(PREFIX))
     parts = F.concat_ws(
         ", ",
         F.when(~got["key_sha"].eqNullSafe(F.col("target_key_sha")), "key"),
         F.when(~got["value_sha"].eqNullSafe(F.col("value_sha")), "value"),
-        F.when(~got["user_sha"].eqNullSafe(F.col("user_sha")), "headers"),
+        F.when(got["headers"] != F.concat(own, wanted_headers), _headers_differ(got["headers"], own)),
         F.when(got["topic"] != F.col("target_topic"), "topic"),
         F.when(got["partition"] != F.col("target_partition"), "partition"),
-        F.when(
-            got["service"] != _service_headers(), said("service headers, ", F.array_join(got["service"], " "))
-        ),
     )
     is_delivery = is_message() & (F.col("kind") == SCHEDULE) & got.isNotNull()
     return F.when(is_delivery & (parts != ""), said(_place(), " differs in ", parts))
 
 
+def _headers_differ(got: Column, own: Column) -> Column:
+    own_of_got = F.filter(got, lambda header: ~header["key"].startswith(PREFIX))
+    return F.when(own_of_got != own, "headers").otherwise("the service's headers")
+
+
 def _service_headers() -> Column:
+    """What the service adds, in the order of `delayline.wire.delivery_headers`."""
     row = F.col("row")
     wanted = (
         (H_ID, F.col("id")),
@@ -84,21 +100,27 @@ def _service_headers() -> Column:
         (H_ATTEMPT, row["attempt"]),
         (H_OCCURRENCE, row["occurrence"]),
     )
-    texts = [F.concat(F.lit(f"{key}="), value.cast("string")) for key, value in wanted]
-    return F.array_sort(F.array_compact(F.array(*texts)))
+    headers = [F.when(value.isNotNull(), _header(key, value)) for key, value in wanted]
+    return F.array_compact(F.array(*headers))
+
+
+def _header(key: str, value: Column) -> Column:
+    return F.struct(F.lit(key).alias("key"), value.cast("string").cast("binary").alias("value"))
 
 
 def _letter_altered() -> Column:
-    """A dead letter holds the request whole: the user's, or the one written back for it."""
+    """A dead letter holds the request whole, the user's or the one written back for it, and three more."""
     got, row = F.col("letter"), F.col("row")
     readable = F.coalesce(F.col("code") != "header-key", F.lit(True))
+    had = F.slice(got["headers"], 1, F.greatest(F.size(got["headers"]) - _ADDED_TO_LETTER, F.lit(0)))
     parts = F.concat_ws(
         ", ",
         F.when(~got["key_sha"].eqNullSafe(row["key_sha"]), "key"),
         F.when(~got["value_sha"].eqNullSafe(row["value_sha"]), "value"),
-        F.when(readable & ~got["raw_sha"].eqNullSafe(row["raw_sha"]), "headers"),
+        F.when(readable & (had != row["headers"]), "headers"),
     )
-    return F.when(is_message() & got.isNotNull() & (parts != ""), said(got["record"], " differs in ", parts))
+    differs = is_message() & got.isNotNull() & (parts != "")
+    return F.when(differs, said(got["record"], " differs in ", parts))
 
 
 def _there() -> Column:

@@ -39,7 +39,6 @@ def spark_session(cores: int = 2) -> SparkSession:
 
 _QUIET_AND_SMALL = {
     "spark.sql.adaptive.enabled": "false",
-
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",

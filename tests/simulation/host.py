@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from delayline.names import ClusterNames
+from store.checkpoint import Checkpoint
 from tests.simulation.coordinator import TransactionalId
 from tests.simulation.log import Topics
 from tests.simulation.setup import Setup
@@ -74,6 +75,9 @@ class Host(Protocol):
 
     def vouch(self, timestamp_ms: int) -> None:
         """Raises `Violation` if a delivery at that time is early by the clock of I2."""
+
+    def inspect(self, checkpoint: Checkpoint) -> None:
+        """Raises `Violation` if a transaction was selected before what was stable at the recovery was seen."""
 
     def meanwhile(self) -> None:
         """A call to Kafka or ZooKeeper takes its time: others act. Raises `Killed` if the process dies."""

@@ -125,6 +125,7 @@ class SimulatedTransaction:
     def checkpoint(self, checkpoint: Checkpoint) -> None:
         """See the port."""
         world = self._host.world
+        self._host.inspect(checkpoint)
         if self._host.fails("send-fails"):
             raise Doubtful("the brokers do not answer")
         record = Outgoing(

@@ -73,6 +73,8 @@ class Process:
         self._woken = False
         self._expired: list[tuple[Key, str]] = []
         self._log_ends: Vector | None = None
+        self._to_see: Vector = {}
+        self._produced: Checkpoint | None = None
         world.after(world.rng.randint(0, 100), lambda: ensemble.enter(self))
 
     # ------------------------------------------------------------------ Host
@@ -100,6 +102,17 @@ class Process:
         latest_ms = max(reading_ms, min(self.newest_ms, reading_ms + self.world.setup.max_clock_skew_ms))
         if timestamp_ms > latest_ms:
             raise Violation("I2", f"{self.name} delivers as of {timestamp_ms}, its clock says {latest_ms}")
+
+    def inspect(self, checkpoint: Checkpoint) -> None:
+        """See the protocol: a cancel made during an outage counts (rule 6)."""
+        last, self._produced = self._produced, checkpoint
+        if checkpoint.first or last is None or (last.position, last.ingested) == (
+            checkpoint.position,
+            checkpoint.ingested,
+        ):
+            return
+        if any(checkpoint.seen[number] < offset for number, offset in self._to_see.items()):
+            raise Violation("I7", f"{self.name} selected before it had seen {self._to_see}: {checkpoint}")
 
     def fails(self, fault: str) -> bool:
         """See the protocol."""
@@ -163,7 +176,12 @@ class Process:
         self.meanwhile()
         if self.fails("read-fails"):
             raise Doubtful("the brokers do not answer")
-        return {number: self._buffer[number].stable_end for number in self.world.setup.partitions}
+        ends = {number: self._buffer[number].stable_end for number in self.world.setup.partitions}
+        for number, end in ends.items():
+            for entry in self._buffer[number].committed(max(0, end - 20), end):
+                assert entry.record is not None, "markers are not read"
+                self._to_see[number] = entry.record.offset + 1
+        return ends
 
     # ------------------------------------------------------------------ tasks
 

@@ -156,6 +156,8 @@ class RocksCrashStore:
         self._store.write(batch)
 
     def flush(self) -> None:
+        if self._flushed is not None and not self._since:
+            return
         self._store.flush()
         flushed = self._new_folder()
         Checkpoint(self._store._db).create_checkpoint(str(flushed))

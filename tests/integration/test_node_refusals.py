@@ -1,0 +1,241 @@
+"""States in which a node refuses to be master: the member znode names each, with the way out."""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import NewPartitions  # type: ignore[attr-defined]  # missing from the stubs' __all__
+
+import node.node
+from tests.support.cluster import Cluster
+from tests.support.fates import check_exactly_once
+from tests.support.fixtures import MakeCluster
+from tests.support.requests import Sender, key_in, now_ms
+from tests.support.waiting import eventually
+
+
+@pytest.fixture(autouse=True)
+def _look_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(node.node, "INSPECT_EVERY_S", 0.2)
+
+
+def refused(cluster: Cluster, node_id: str, code: str) -> dict[str, Any]:
+    """Waits until the node refuses; asserts why, and that it does not stand for master."""
+    said = cluster.wait_state(node_id, "refusing")
+    assert said["reason"].startswith(f"{code}: "), said["reason"]
+    assert said["way_out"], "it says what to do"
+    eventually(lambda: node_id not in cluster.candidates(said["lane"]), f"{node_id} stands no more")
+    return said
+
+
+def run_once(cluster: Cluster, messages: int = 50, **fields: Any) -> None:
+    """A node that has delivered something and kept something, and was stopped."""
+    running = cluster.start_here("a", **fields)
+    with Sender(cluster) as sender:
+        for number in range(messages):
+            sender.schedule(id=f"now-{number}")
+            sender.schedule(at_ms=now_ms() + 3_600_000, id=f"later-{number}")
+    cluster.wait_delivered(messages)
+    cluster.stop_here(running)
+
+
+def test_a_lane_that_the_cluster_does_not_have_is_refused(cluster: Cluster) -> None:
+    cluster.start_here("a", lane=1)
+    assert "--lane 0" in refused(cluster, "a", "no-such-lane")["way_out"]
+
+
+def test_a_recreated_buffer_is_refused_at_the_start(cluster: Cluster) -> None:
+    run_once(cluster)
+    cluster.delete_topic(cluster.names.buffer)
+    cluster.create_again()
+    cluster.start_here("a")
+    refused(cluster, "a", "buffer-recreated")
+
+
+def test_a_running_node_refuses_when_its_buffer_is_recreated(cluster: Cluster) -> None:
+    cluster.start_here("a")
+    cluster.wait_epoch(1)
+    cluster.delete_topic(cluster.names.buffer)
+    cluster.create_again()
+    refused(cluster, "a", "buffer-recreated")
+
+
+def test_a_rebuilt_node_refuses_a_checkpoint_that_is_ahead_of_the_buffer(cluster: Cluster) -> None:
+    """It has no memory of the old buffer; the checkpoint has."""
+    run_once(cluster)
+    shutil.rmtree(cluster.data_dir("a"))
+    cluster.delete_topic(cluster.names.buffer)
+    cluster.create_again()
+    cluster.start_here("a")
+    refused(cluster, "a", "buffer-recreated")
+
+
+def test_after_a_recreated_buffer_the_way_out_leads_to_a_new_beginning(cluster: Cluster) -> None:
+    run_once(cluster)
+    cluster.delete_topic(cluster.names.buffer)
+    cluster.create_again()
+    refusing = cluster.start_here("a")
+    way_out = refused(cluster, "a", "buffer-recreated")["way_out"]
+    cluster.stop_here(refusing)
+    for named in (cluster.names.checkpoint, cluster.znodes.checkpoint(0), str(cluster.data_dir("a"))):
+        assert named in way_out
+    cluster.delete_topic(cluster.names.checkpoint)
+    cluster.kazoo.delete(cluster.znodes.checkpoint(0))
+    shutil.rmtree(cluster.data_dir("a"))
+    cluster.create_again()
+    cluster.start_here("a")
+    with Sender(cluster) as sender:
+        sender.schedule(b"the first of the new")
+    cluster.wait_delivered(51)
+    assert cluster.delivered[-1].value == b"the first of the new"
+
+
+def test_a_gap_left_by_retention_is_refused_and_a_rebuilt_node_goes_on(cluster: Cluster) -> None:
+    run_once(cluster)
+    ends = _ends(cluster)
+    cluster.start_here("b")
+    cluster.wait_state("b", "master")
+    with Sender(cluster) as sender:
+        for number in range(20):
+            sender.schedule(key=key_in(number % 2))
+    cluster.wait_delivered(70)
+    _delete_records(cluster, {partition: end + 5 for partition, end in ends.items()})
+    refusing = cluster.start_here("a")
+    refused(cluster, "a", "retention-gap")
+    cluster.stop_here(refusing)
+    shutil.rmtree(cluster.data_dir("a"))
+    cluster.start_here("a")
+    cluster.wait_state("a", "follower")
+
+
+def test_changed_settings_are_refused_by_a_running_node(cluster: Cluster) -> None:
+    cluster.start_here("a")
+    cluster.wait_epoch(1)
+    _change_settings(cluster)
+    refused(cluster, "a", "settings-changed")
+
+
+def test_changed_settings_are_refused_at_the_start(cluster: Cluster) -> None:
+    run_once(cluster)
+    _change_settings(cluster)
+    cluster.start_here("a")
+    refused(cluster, "a", "settings-changed")
+
+
+def test_partitions_added_to_the_buffer_are_refused_by_a_running_node(cluster: Cluster) -> None:
+    cluster.start_here("a")
+    cluster.wait_epoch(1)
+    _add_partition(cluster)
+    refused(cluster, "a", "partitions-changed")
+
+
+def test_partitions_added_to_the_buffer_are_refused_at_the_start(cluster: Cluster) -> None:
+    _add_partition(cluster)
+    cluster.start_here("a")
+    refused(cluster, "a", "partitions-changed")
+
+
+def test_a_store_that_does_not_open_is_refused_and_a_rebuilt_one_goes_on(cluster: Cluster) -> None:
+    run_once(cluster)
+    store = cluster.data_dir("a") / "store"
+    (store / "CURRENT").write_text("MANIFEST-999999\n")
+    refusing = cluster.start_here("a")
+    refused(cluster, "a", "store-damaged")
+    cluster.stop_here(refusing)
+    shutil.rmtree(cluster.data_dir("a"))
+    cluster.start_here("a")
+    with Sender(cluster) as sender:
+        sender.schedule(b"after the damage")
+    cluster.wait_delivered(51)
+
+
+def test_damage_found_while_delivering_is_refused_and_another_node_takes_over(
+    make_cluster: MakeCluster,
+) -> None:
+    cluster = make_cluster()
+    with Sender(cluster) as sender:
+        running = cluster.start_here("a")
+        due_ms = now_ms() + 6_000
+        for _ in range(200):
+            sender.schedule(b"x" * 2_000, at_ms=due_ms)
+        ledger = sender.flush()
+        eventually(lambda: sum(cluster.member("a").get("ingested", {}).values()) >= 200, "they are stored")
+        cluster.stop_here(running)
+        _damage_tables(cluster.data_dir("a") / "store")
+        cluster.start_here("a")
+        eventually(lambda: cluster.candidates() == ["a"], "a stands: the damage is not found yet")
+        cluster.start_here("b")
+        cluster.wait_state("a", "refusing")
+        refused(cluster, "a", "store-damaged")
+    check_exactly_once(cluster, ledger)
+
+
+def test_a_store_in_use_by_another_process_is_not_called_damaged(cluster: Cluster) -> None:
+    cluster.start_here("a")
+    cluster.wait_epoch(1)
+    cluster.start_here("b", data_dir=cluster.data_dir("a"))
+    said = refused(cluster, "b", "store-in-use")
+    assert "remove" not in said["way_out"].lower(), "it is another node's"
+    cluster.wait_state("a", "master")
+
+
+def test_another_nodes_folder_is_refused(make_cluster: MakeCluster) -> None:
+    first, second = make_cluster(), make_cluster()
+    run_once(first)
+    second.start_here("a", data_dir=first.data_dir("a"))
+    refused(second, "a", "other-data")
+
+
+@pytest.mark.parametrize("offset_ms", [-3_600_000, 5_000])
+def test_a_wrong_clock_is_refused_and_a_right_one_takes_over(cluster: Cluster, offset_ms: int) -> None:
+    run_once(cluster)
+    wrong = cluster.start("a", clock_offset_ms=offset_ms)
+    said = refused(cluster, "a", "clock-skew")
+    assert abs(said["clock_offset_ms"] + offset_ms) < 500, "the brokers' clock, less the node's"
+    cluster.start_here("b")
+    with Sender(cluster) as sender:
+        for _ in range(10):
+            sender.schedule()
+            sender.schedule(at_ms=now_ms() + 1_000)
+        sender.flush()
+    cluster.wait_delivered(70)
+    assert wrong.running, "it stays, to say so"
+    assert {checkpoint.node for checkpoint in cluster.checkpoints() if checkpoint.epoch == 3} == {"b"}
+
+
+def _change_settings(cluster: Cluster) -> None:
+    other = dataclasses.replace(cluster.settings, max_delay_ms=7_200_000)
+    cluster.kazoo.set(cluster.znodes.settings, other.to_json().encode())
+
+
+def _add_partition(cluster: Cluster) -> None:
+    buffer = cluster.names.buffer
+    for future in cluster.admin.create_partitions([NewPartitions(buffer, 3)]).values():
+        future.result()
+    eventually(
+        lambda: len(cluster.admin.list_topics(buffer).topics[buffer].partitions) == 3, "there are three"
+    )
+
+
+def _delete_records(cluster: Cluster, ends: dict[int, int]) -> None:
+    wanted = [TopicPartition(cluster.names.buffer, partition, end) for partition, end in ends.items()]
+    for future in cluster.admin.delete_records(wanted).values():
+        future.result()
+
+
+def _ends(cluster: Cluster) -> dict[int, int]:
+    return dict(cluster.checkpoints()[-1].ingested)
+
+
+def _damage_tables(store: Path) -> None:
+    """Overwrites the beginning of every table: its first data blocks."""
+    tables = sorted(store.glob("*.sst"))
+    assert tables, "a stopped node has flushed its store"
+    for table in tables:
+        with table.open("r+b") as file:
+            file.write(b"\xde\xad" * 2_000)
