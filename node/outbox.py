@@ -102,7 +102,9 @@ class KafkaOutbox:
         self._warm: dict[str, list[Producer]] = {"a": [], "b": []}
         self._pair: list[Producer] = []
         self._turn = 0
-        self._committers = ThreadPoolExecutor(2, thread_name_prefix="commit")
+        self._committers = ThreadPoolExecutor(
+            4, thread_name_prefix="commit"
+        )  # two in turn; a doubtful one may hang for a while
 
     def warm_up(self) -> None:
         """Connects producers ahead of the election: their first call costs half a second otherwise.

@@ -10,6 +10,7 @@ from tests.simulation.host import Violation
 from tests.simulation.judge import Found, Judge, Sent
 from tests.simulation.log import Transaction
 from tests.simulation.model import Model
+from tests.simulation.replicas import check_replica
 from tests.simulation.requests import TARGETS
 from tests.simulation.world import World
 
@@ -28,6 +29,9 @@ def check(world: World) -> Model:
     for last, one in pairs:
         assert one is not None, "only the first one has none before it"
         check_epoch(last, one)
+    for node in world.nodes:
+        if node.process is not None:
+            check_replica(node.process, model)
     return model
 
 

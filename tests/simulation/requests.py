@@ -187,7 +187,7 @@ class Users:
         headers: list[Header] = [(H_OP, op.value.encode()), (H_ID, id_.encode())]
         request = Request(op, partition, id_.encode(), None, headers, id_, forged=pool is self._forged_ids)
         if kind == "reschedule":
-            self._time(request, rng.choice(("future", "future", "after", "past")), now_ms)
+            self._time(request, rng.choice(("future", "future", "after", "past", "far")), now_ms)
             if rng.random() < 0.1:
                 request.expire_at_ms = now_ms + rng.randint(0, 2_000)
                 headers.append((H_EXPIRE_AT, b"%d" % request.expire_at_ms))
