@@ -69,7 +69,10 @@ class Peers:
     def stop(self) -> None:
         """Close everything; the others see this process as gone."""
         self._stopping = True
-        self._poke()
+        if self._thread.ident is None:
+            self._close()
+        else:
+            self._poke()
 
     def join(self, timeout_s: float | None = None) -> None:
         """Wait for the end of the thread."""

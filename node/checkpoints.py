@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import structlog
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
@@ -140,7 +140,7 @@ class CheckpointFollower:
     def _follow(self) -> None:
         """Follows the topic until it is gone or recreated."""
         admin = AdminClient(self._client_config)
-        topic_id = describe(admin, self._topic)
+        topic_id = describe(admin, self._topic).id
         self.missing = None
         reader = TopicReader(self._client_config, self._topic)
         try:
@@ -153,7 +153,7 @@ class CheckpointFollower:
                 self._publish(topic_id, raw, reader.reached[self._lane], keep=True)
                 if time.monotonic() - checked_s > TIMEOUT_S:
                     checked_s = time.monotonic()
-                    if describe(admin, self._topic) != topic_id:
+                    if describe(admin, self._topic).id != topic_id:
                         return
         finally:
             reader.close()
@@ -188,7 +188,7 @@ class KafkaLog:
 
     def last_checkpoint(self) -> Checkpoint | None:
         """See the port."""
-        topic_id = describe(self._admin, self._names.checkpoint)
+        topic_id = describe(self._admin, self._names.checkpoint).id
         end = self._ends(self._names.checkpoint, [self._lane])[self._lane]
         return self._follower.wait_for(topic_id, end)
 
@@ -215,14 +215,22 @@ class KafkaLog:
             raise Doubtful(f"the end of {topic} is not known: {error}") from error
 
 
-def describe(admin: AdminClient, topic: str) -> str:
-    """The topic's id, which tells a recreated topic from the old one.
+class Described(NamedTuple):
+    """What tells a topic from another one of the same name: its id; and its number of partitions."""
+
+    id: str
+    partitions: int
+
+
+def describe(admin: AdminClient, topic: str) -> Described:
+    """What the brokers say of a topic.
 
     Raises `CheckpointTopicLost` if it does not exist, `Doubtful` if nobody answers.
     """
     future = admin.describe_topics(TopicCollection([topic]), request_timeout=TIMEOUT_S)[topic]
     try:
-        return str(future.result().topic_id)
+        found = future.result()
+        return Described(str(found.topic_id), len(found.partitions))
     except KafkaException as error:
         if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
             raise CheckpointTopicLost(f"{topic} does not exist") from error

@@ -66,6 +66,12 @@ class Housekeeping:
                 self._health.publish()
         except Exception as error:
             self._health.fail(error)
+            self._publish_until_stopped()
+
+    def _publish_until_stopped(self) -> None:
+        """The node refuses mastership, and stays up to say so."""
+        while not self._stopping.wait(PERIOD_S):
+            self._health.publish()
 
     def _count(self) -> None:
         """Counting walks the rows of one minute: it may take a twentieth of the time."""

@@ -30,6 +30,10 @@ class BufferRecord(NamedTuple):
     headers: Sequence[Header] | None
 
 
+class LogTooShort(Exception):
+    """The log ends before what was read of it: it is another one, or has lost its end."""
+
+
 class Ingest:
     """Reads the lane's partitions from where the view stands."""
 
@@ -54,7 +58,8 @@ class Ingest:
         self._thread = threading.Thread(target=self._run, name="ingest", daemon=True)
 
     def open(self, last: Checkpoint | None) -> None:
-        """Assigns the partitions. Raises `OffsetsGone` if retention has passed what the view has not read.
+        """Assigns the partitions. Raises `OffsetsGone` if retention has passed what the view has not read,
+        `LogTooShort` if the view or the last checkpoint has read what the log does not have.
 
         An empty view may begin at the log's first offset if the last checkpoint had ingested all below it:
         retention is longer than any delay, so what it removed was due, and the checkpoint has delivered it.
@@ -62,7 +67,13 @@ class Ingest:
         reader = TopicReader(self._client_config, self._names.buffer)
         offsets = self._view.reached().ingested
         for partition, offset in offsets.items():
-            low, _ = reader.bounds(partition)
+            low, high = reader.bounds(partition)
+            read = max(offset, 0 if last is None else last.seen.get(partition, 0))
+            if read > high:
+                reader.close()
+                raise LogTooShort(
+                    f"{self._names.buffer}/{partition} ends at offset {high}; it has been read to {read}"
+                )
             covered = last is not None and last.ingested.get(partition, 0) >= low
             if offset == 0 and covered:
                 offsets[partition] = low

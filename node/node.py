@@ -23,16 +23,17 @@ from election.registry import Registry
 from election.session import Session
 from election.znodes import Znodes
 from node import refusal
-from node.checkpoints import describe
+from node.checkpoints import Described, describe
 from node.config import NodeConfig
 from node.delivery import Step
 from node.health import Health
+from node.ingest import LogTooShort
 from node.parts import Election, Parts
 from node.ports import CheckpointTopicLost, Doubtful
 from node.reader import OffsetsGone
 from node.refusal import Refusal, Refusing
 from store.identity import FORMAT, Identity, OtherIdentity, claim
-from store.kv import Damaged
+from store.kv import Damaged, InUse
 from store.rocks import RocksStore
 
 log = structlog.get_logger("delayline.node")
@@ -92,7 +93,7 @@ class Node:
         self._candidate = False
         self._inspected_s = time.monotonic()
         self._settings: ClusterSettings | None = None
-        self._buffer_id = ""
+        self._buffer: Described | None = None
         self._parts: Parts | None = None
         self._peers = Peers(config.node_id, config.peer_host, config.peer_port)
         self._session = Session(config.kazoo_options(), timeout_s=config.session_timeout_s)
@@ -157,11 +158,11 @@ class Node:
         if settings is None:
             return
         self._settings = settings
-        buffer_id = self._wait_for(self._describe_buffer)
-        if buffer_id is None:
+        buffer = self._wait_for(self._describe_buffer)
+        if buffer is None:
             return
-        self._buffer_id = buffer_id
-        self._parts = parts = self._open(settings, buffer_id)
+        self._buffer = buffer
+        self._parts = parts = self._open(settings, buffer)
         parts.start()
         if self._catch_up(parts):
             parts.candidacy.enter()
@@ -182,14 +183,16 @@ class Node:
                 self._stopping.wait(RETRY_S)
         return None
 
-    def _describe_buffer(self) -> str:
+    def _describe_buffer(self) -> Described:
         try:
             return describe(self._admin, self._names.buffer)
         except CheckpointTopicLost as error:
             raise Doubtful(f"{error}: run `delayline topics create`") from error
 
-    def _open(self, settings: ClusterSettings, buffer_id: str) -> Parts:
+    def _open(self, settings: ClusterSettings, buffer: Described) -> Parts:
         config = self._config
+        if buffer.partitions != settings.partitions:
+            raise Refusing(refusal.partitions_changed(buffer.partitions, self._names, settings))
         if config.lane >= settings.lanes:
             raise Refusing(
                 Refusal(
@@ -198,17 +201,31 @@ class Node:
                     f"Start the node with --lane 0 to {settings.lanes - 1}.",
                 )
             )
+        health = Health(self._refuse, self._fail, self._inspect, self._publish)
+        election = Election(self._session, self._registry, self._peers)
         try:
             store = RocksStore(config.data_dir / "store")
-            claim(store, Identity(FORMAT, config.cluster, config.lane, buffer_id, settings.to_json()))
-        except OtherIdentity as error:
-            raise Refusing(refusal.rebuild("other-data", str(error), config.data_dir)) from error
+            self._claim(store, settings, buffer)
+            return Parts(config, settings, store, election, health, self._hook)
+        except InUse as error:
+            raise Refusing(refusal.store_in_use(str(error))) from error
         except Damaged as error:
             raise Refusing(refusal.rebuild("store-damaged", str(error), config.data_dir)) from error
-        health = Health(self._refuse, self._fail, self._inspect, self._publish)
-        return Parts(
-            config, settings, store, Election(self._session, self._registry, self._peers), health, self._hook
-        )
+
+    def _claim(self, store: RocksStore, settings: ClusterSettings, buffer: Described) -> None:
+        config = self._config
+        try:
+            claim(store, Identity(FORMAT, config.cluster, config.lane, buffer.id, settings.to_json()))
+        except OtherIdentity as error:
+            store.close()
+            if error.field == "buffer_id":
+                raise Refusing(self._buffer_recreated(str(error))) from error
+            code = "settings-changed" if error.field == "settings" else "other-data"
+            raise Refusing(refusal.rebuild(code, str(error), config.data_dir)) from error
+
+    def _buffer_recreated(self, detail: str) -> Refusal:
+        znode = Znodes(self._config.cluster).checkpoint(self._config.lane)
+        return refusal.buffer_recreated(detail, self._names, znode, self._config.data_dir)
 
     def _catch_up(self, parts: Parts) -> bool:
         """Reads the checkpoint topic and the log to their ends, as they are now. False if stopped before."""
@@ -218,7 +235,9 @@ class Node:
             if self._wait_for(parts.open_ingest) is None:
                 return False
         except OffsetsGone as error:
-            raise Refusing(refusal.rebuild("retention-gap", str(error), self._config.data_dir)) from error
+            raise Refusing(self._offsets_gone(error)) from error
+        except LogTooShort as error:
+            raise Refusing(self._buffer_recreated(str(error))) from error
         parts.ingest.start()
         ends = self._wait_for(parts.kafka_log.stable_ends)
         while ends is not None and not self._stopping.is_set():
@@ -239,7 +258,7 @@ class Node:
     def _fail(self, error: Exception) -> None:
         """A part has ended on an error: what an operator can mend is a refusal, all else ends the process."""
         if isinstance(error, OffsetsGone):
-            self._refuse(refusal.rebuild("retention-gap", str(error), self._config.data_dir))
+            self._refuse(self._offsets_gone(error))
         elif isinstance(error, Damaged) and "space" in str(error).lower():
             self._refuse(refusal.disk_full(str(error), self._config.data_dir))
         elif isinstance(error, Damaged):
@@ -247,21 +266,36 @@ class Node:
         else:
             raise error
 
+    def _offsets_gone(self, error: OffsetsGone) -> Refusal:
+        """Either retention has passed what was not read, or the topic was recreated."""
+        try:
+            found = describe(self._admin, self._names.buffer)
+            recreated = self._buffer is not None and found.id != self._buffer.id
+        except CheckpointTopicLost:
+            recreated = True
+        except Doubtful:
+            recreated = False
+        if recreated:
+            return self._buffer_recreated(str(error))
+        return refusal.rebuild("retention-gap", str(error), self._config.data_dir)
+
     def _inspect(self) -> None:
         """Whether the buffer topic and the cluster's settings are still those of the store."""
         if time.monotonic() - self._inspected_s < INSPECT_EVERY_S or self._refusal is not None:
             return
         self._inspected_s = time.monotonic()
         try:
-            buffer_id, settings = describe(self._admin, self._names.buffer), self._registry.settings()
+            buffer, settings = describe(self._admin, self._names.buffer), self._registry.settings()
         except CheckpointTopicLost as error:
-            self._refuse(refusal.rebuild("buffer-recreated", str(error), self._config.data_dir))
+            self._refuse(self._buffer_recreated(str(error)))
         except (Doubtful, ElectionError):
             return
         else:
-            if buffer_id != self._buffer_id:
+            if self._buffer is not None and buffer.id != self._buffer.id:
                 detail = f"{self._names.buffer} is another topic than the store was made from"
-                self._refuse(refusal.rebuild("buffer-recreated", detail, self._config.data_dir))
+                self._refuse(self._buffer_recreated(detail))
+            if buffer.partitions != settings.partitions:
+                self._refuse(refusal.partitions_changed(buffer.partitions, self._names, settings))
             if settings != self._settings:
                 detail = "the cluster's settings are not those that the store was made with"
                 self._refuse(refusal.rebuild("settings-changed", detail, self._config.data_dir))
@@ -301,5 +335,7 @@ class Node:
     def _end(self) -> None:
         if self._parts is not None:
             self._parts.stop()
+        else:
+            self._peers.stop()
         self._session.stop()
         log.info("node-stopped", node=self._config.node_id)

@@ -102,9 +102,8 @@ class KafkaOutbox:
         self._warm: dict[str, list[Producer]] = {"a": [], "b": []}
         self._pair: list[Producer] = []
         self._turn = 0
-        self._committers = ThreadPoolExecutor(
-            4, thread_name_prefix="commit"
-        )  # two in turn; a doubtful one may hang for a while
+        # Two commit in turn; one in doubt may hang for a while and must not hold up those after it.
+        self._committers = ThreadPoolExecutor(4, thread_name_prefix="commit")
 
     def warm_up(self) -> None:
         """Connects producers ahead of the election: their first call costs half a second otherwise.
@@ -249,7 +248,7 @@ class KafkaTransaction:
         return self._written_back
 
     def _expect_targets(self) -> None:
-        """The client waits for a topic that was deleted a moment ago, and everything else would wait with it."""
+        """The client waits for a topic that was deleted a moment ago; all else would wait with it."""
         if not self._outbox._targets.are_there(self._topics):  # noqa: SLF001
             raise Doubtful("a topic was deleted while its messages were sent")
 

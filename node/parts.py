@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import NamedTuple
 
 from delayline.names import ClusterNames
@@ -25,7 +26,7 @@ from node.mirror import Mirror
 from node.outbox import KafkaOutbox
 from node.refusal import Refusal, checkpoint_topic_missing
 from node.targets import KafkaTargets
-from store.kv import KeyValue
+from store.kv import Damaged, KeyValue
 from store.selection import Limits
 from store.view import View
 
@@ -122,7 +123,8 @@ class Parts:
         for part in others:
             part.join()
         self.candidacy.join()
-        self.view.flush()
+        with suppress(Damaged):  # the refusal has said so; what is not flushed is read from the log again
+            self.view.flush()
         self.view.close()
 
     def _leave_election(self) -> None:

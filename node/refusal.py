@@ -6,6 +6,9 @@ from typing import Final
 
 import msgspec
 
+from delayline.names import ClusterNames
+from delayline.settings import ClusterSettings
+
 
 class Refusal(msgspec.Struct, frozen=True):
     """A stable code, what is wrong, and what to do about it."""
@@ -32,6 +35,36 @@ REBUILD: Final = "Stop the node, remove {data_dir}, and start it again: it rebui
 def rebuild(code: str, detail: str, data_dir: object) -> Refusal:
     """A refusal that only a new view ends."""
     return Refusal(code, detail, REBUILD.format(data_dir=data_dir))
+
+
+def buffer_recreated(detail: str, names: ClusterNames, znode: str, data_dir: object) -> Refusal:
+    """The log of record is another one. Offsets begin anew, so the old checkpoint means nothing, or worse."""
+    return Refusal(
+        "buffer-recreated",
+        detail,
+        "What was pending in the old topic is lost. Begin anew under another cluster name; or stop the nodes, "
+        f"delete the topic {names.checkpoint} and the znode {znode}, remove {data_dir} on every node, run "
+        "`delayline topics create`, and start them.",
+    )
+
+
+def partitions_changed(actual: int, names: ClusterNames, settings: ClusterSettings) -> Refusal:
+    """Nobody reads the new partitions, and ids are looked for in others than where they are."""
+    return Refusal(
+        "partitions-changed",
+        f"{names.buffer} has {actual} partitions; the cluster's settings say {settings.partitions}",
+        "Kafka takes no partitions away: make a cluster of another name with as many as you need "
+        "(`delayline topics create`) and schedule there.",
+    )
+
+
+def store_in_use(detail: str) -> Refusal:
+    """Two processes on one folder."""
+    return Refusal(
+        "store-in-use",
+        detail,
+        "Stop that process, or give this node a data_dir of its own; then start it again.",
+    )
 
 
 def checkpoint_topic_missing(detail: str) -> Refusal:

@@ -41,5 +41,9 @@ class Damaged(StoreError):
     """The files cannot be read: remove the data folder, and the node rebuilds it from the log."""
 
 
+class InUse(StoreError):
+    """Another process has the files open."""
+
+
 class Stalled(StoreError):
     """RocksDB is behind with flushes or compactions: nothing was written; write again in a moment."""

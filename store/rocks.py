@@ -12,7 +12,7 @@ from typing import Any, cast
 
 import rocksdict
 
-from store.kv import Batch, Damaged, Stalled
+from store.kv import Batch, Damaged, InUse, Stalled
 
 MEMTABLE_BYTES = 8 << 20  # bounds what a killed node reads again from the log
 MEMTABLES = 4
@@ -39,13 +39,15 @@ def _options() -> rocksdict.Options:
 
 
 class RocksStore:
-    """An open RocksDB. Raises `Damaged` if `path` holds one that cannot be opened."""
+    """An open RocksDB. Raises `InUse` if another process has it open, `Damaged` if it cannot be opened."""
 
     def __init__(self, path: Path) -> None:
         path.mkdir(parents=True, exist_ok=True)
         try:
             self._db = rocksdict.Rdict(str(path), _options())
         except Exception as error:
+            if "/LOCK:" in str(error):
+                raise InUse(f"{path} is open in another process: {error}") from error
             raise Damaged(f"{path} cannot be opened as the node's store: {error}") from error
         self._write_options = rocksdict.WriteOptions()
         cast("Any", self._write_options).disable_wal = True
@@ -53,7 +55,10 @@ class RocksStore:
         self._write_options.no_slowdown = True
 
     def get(self, key: bytes) -> bytes | None:
-        return cast("bytes | None", self._db.get(key))
+        try:
+            return cast("bytes | None", self._db.get(key))
+        except Exception as error:
+            raise Damaged(f"the store cannot be read: {error}") from error
 
     def scan(self, begin: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
         options = rocksdict.ReadOptions()
@@ -74,7 +79,10 @@ class RocksStore:
             raise Damaged(f"the store cannot be written: {error}") from error
 
     def flush(self) -> None:
-        self._db.flush()
+        try:
+            self._db.flush()
+        except Exception as error:
+            raise Damaged(f"the store cannot be written: {error}") from error
 
     def close(self) -> None:
         self._db.close()

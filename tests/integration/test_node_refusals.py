@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import random
 import shutil
 from pathlib import Path
 from typing import Any
@@ -161,8 +162,8 @@ def test_damage_found_while_delivering_is_refused_and_another_node_takes_over(
     with Sender(cluster) as sender:
         running = cluster.start_here("a")
         due_ms = now_ms() + 6_000
-        for _ in range(200):
-            sender.schedule(b"x" * 2_000, at_ms=due_ms)
+        for number in range(200):
+            sender.schedule(random.Random(number).randbytes(2_000), at_ms=due_ms)
         ledger = sender.flush()
         eventually(lambda: sum(cluster.member("a").get("ingested", {}).values()) >= 200, "they are stored")
         cluster.stop_here(running)
@@ -233,9 +234,9 @@ def _ends(cluster: Cluster) -> dict[int, int]:
 
 
 def _damage_tables(store: Path) -> None:
-    """Overwrites the beginning of every table: its first data blocks."""
-    tables = sorted(store.glob("*.sst"))
-    assert tables, "a stopped node has flushed its store"
-    for table in tables:
-        with table.open("r+b") as file:
-            file.write(b"\xde\xad" * 2_000)
+    """Overwrites the middle of the largest table: rows, and not what is read when the store is opened."""
+    table = max(store.glob("*.sst"), key=lambda path: path.stat().st_size)
+    assert table.stat().st_size > 200 * 1_000, "the rows are in it"
+    with table.open("r+b") as file:
+        file.seek(table.stat().st_size // 2)
+        file.write(b"\xde\xad" * 10_000)

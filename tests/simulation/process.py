@@ -25,7 +25,6 @@ from tests.simulation.zookeeper import Ensemble, SimulatedLeadership
 
 MOST_EXPIRED: Final = 20
 MOST_UNFLUSHED: Final = 60
-BATCHES: Final = (1, 3, 10, 60)
 
 
 class Node:
@@ -197,7 +196,7 @@ class Process:
             begin, end = self._fetched[number], partition.stable_end
             if begin >= end:
                 continue
-            stop = min(end, begin + rng.choice(BATCHES))
+            stop = min(end, begin + rng.choice(self.world.setup.profile.batches))
             arrivals += [self._arrival(entry) for entry in partition.committed(begin, stop)]
             self._fetched[number] = stop
             if arrivals and arrivals[-1].partition == number:

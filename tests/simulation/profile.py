@@ -75,7 +75,8 @@ class Profile:
     forged_controls: float = 0.06
     interleave: float = 0.12  # of the calls to Kafka and ZooKeeper: others act meanwhile
     end_of_partition: float = 0.7  # of the reads that reach the end: the reader is told so
-    busy: float = 1.0  # how many requests come per unit of time
+    turns: tuple[int, int, int, int] = (55, 25, 12, 8)  # of delivery, ingest, follower, housekeeping
+    batches: tuple[int, ...] = (1, 3, 10, 60)  # records read from a partition at a time
 
 
 DEFAULT: Final = Profile()

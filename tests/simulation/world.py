@@ -11,6 +11,7 @@ import random
 from collections import Counter
 from collections.abc import Callable
 from hashlib import blake2b
+from itertools import accumulate
 from typing import Final
 
 from tests.simulation.coordinator import TransactionalId
@@ -61,6 +62,7 @@ class World:
         self.calm = False
         self.faults_left = self.setup.fault_count
         self.requests_left = self.setup.request_count
+        self._turns = list(accumulate(profile.turns))
         self._trace = trace
         self._digest = blake2b(digest_size=8)
         self._events: list[tuple[int, int, Callable[[], None]]] = []
@@ -230,12 +232,12 @@ class World:
         process = self.rng.choice(self.nodes).process
         if process is None or process.paused:
             return
-        chance = self.rng.random()
-        if chance < 0.55:
+        chance = self.rng.random() * self._turns[3]
+        if chance < self._turns[0]:
             process.drive()
-        elif chance < 0.8:
+        elif chance < self._turns[1]:
             process.ingest()
-        elif chance < 0.92:
+        elif chance < self._turns[2]:
             process.follow()
         else:
             process.keep_house()

@@ -1,0 +1,49 @@
+"""What every node's store must hold once all is quiet: the same as every other's, and as the plain model."""
+
+from __future__ import annotations
+
+from store import keys
+from store.kv import KeyValue
+from store.records import RejectRow, decode_index, decode_row
+from tests.simulation.host import Violation
+from tests.simulation.model import NEVER, Key, Model
+from tests.simulation.process import Process
+
+
+def check_replica(process: Process, model: Model) -> None:
+    """Raises `Violation` if the store of a process that has read everything is not what it should be."""
+    store = process.store
+    position = process.view.tip.position
+    begin = keys.ROW if position is None else keys.after(keys.row(*position))
+    found = [
+        keys.timed(raw_key) for raw_key, raw in store.scan(begin, keys.end_of(keys.ROW)) if not _forged(raw)
+    ]
+    wanted = sorted(
+        row.key
+        for row in model.rows.values()
+        if row.done_in == NEVER and row.removed_by is None and not row.dropped and not row.request.forged
+    )
+    if found != wanted:
+        odd = sorted(set(found) ^ set(wanted))
+        raise Violation("replica", f"{process.name} and the log differ in what is pending: {odd}")
+    for name, prefix in (("late entries", keys.LATE), ("controls", keys.CONTROL)):
+        left = [keys.placed(raw_key) for raw_key, _ in store.scan(prefix, keys.end_of(prefix))]
+        if left:
+            raise Violation("replica", f"{process.name} has {name} left: {left}")
+    for key in wanted:
+        _check_index(process.name, store, key, model)
+
+
+def _check_index(name: str, store: KeyValue, key: Key, model: Model) -> None:
+    """A pending row with an id is what its index entry points to."""
+    id_ = model.rows[key[1:]].request.id
+    if id_ is None or model.rows[key[1:]].request.kind.value != "schedule":
+        return
+    raw = store.get(keys.index(key[1], id_))
+    if raw is None or decode_index(raw).offset != key[2]:
+        raise Violation("replica", f"{name}: the index entry of {id_} is not that of {key}")
+
+
+def _forged(raw: bytes) -> bool:
+    row = decode_row(raw)
+    return not isinstance(row, RejectRow) and (row.id or "").startswith("forged")
