@@ -23,7 +23,7 @@ def test_a_broker_killed_in_a_transaction_costs_no_message(
         cluster.start(node_id, step=step, signal_name="SIGSTOP")
     cluster.wait_candidates(2)
     master = cluster.master()
-    with Traffic(cluster) as traffic:
+    with Traffic(cluster, transactions=False) as traffic:
         cluster.wait_delivered(60)
         master.arm()
         master.wait_paused()  # its transaction is open

@@ -14,11 +14,14 @@ _HELD_FOR = 15  # requests for which a foreign transaction is held open
 
 
 class Traffic:
-    """Sends some 200 requests a second on a thread of its own: which ones is a function of their number."""
+    """Sends some 200 requests a second on a thread of its own: which ones is a function of their number.
 
-    def __init__(self, cluster: Cluster) -> None:
+    `transactions`: another producer's, too, held open for a moment. They fail where the broker does.
+    """
+
+    def __init__(self, cluster: Cluster, *, transactions: bool = True) -> None:
         self._sender = Sender(cluster)
-        self._foreign = OpenTransaction(cluster)
+        self._foreign = OpenTransaction(cluster) if transactions else None
         self._ledger = Ledger()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="traffic", daemon=True)
@@ -49,7 +52,7 @@ class Traffic:
             while not self._stopping.wait(PERIOD_S):
                 self._send(number)
                 number += 1
-            if number % 100 >= 100 - _HELD_FOR:
+            if self._foreign is not None and number % 100 >= 100 - _HELD_FOR:
                 self._ledger.add(self._foreign.commit())
             self._ledger.add(self._sender.flush())
         except BaseException as error:
@@ -90,6 +93,8 @@ class Traffic:
 
     def _foreign_transaction(self, number: int) -> None:
         """Every 100 requests another producer's transaction, late when it is committed at last."""
+        if self._foreign is None:
+            return
         if number % 100 == 100 - _HELD_FOR - 1:
             self._foreign.begin([b"late %d-%d" % (number, i) for i in range(4)])
         elif number % 100 == 99:
