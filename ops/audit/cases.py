@@ -21,47 +21,86 @@ _ROW = (
     "offset", "due_ms", "scheduled_for_ms", "expire_at_ms", "attempt", "occurrence", "settled_by", "late",
     "removed", "key_sha", "value_sha", "headers",
 )  # fmt: skip
+_FIRSTS = ("letter", "applied", "ending", "answer", "own_ending", "strange")
+_COUNTS = ("rewrites", *(f"{name}_count" for name in _FIRSTS))
 
 
 def cases(requests: DataFrame, evidence: Evidence, ledger: DataFrame | None) -> DataFrame:
     """One row for each source that any record speaks of.
 
-    The columns of its request (all null if there is none); `row`, what the message is delivered by; then
-    the first record of each sort, as a struct, with how many there are: `delivered`, `letter`; by root
-    `applied` (cancelled, replaced) and `ending` (expired, dead-lettered); by key `answer` (to a control
-    request or replace) and `own_ending`; `strange_outcomes`; `rewrites`, how many requests were written
-    back for this one; `acknowledged`, the ledger's hash.
+    The columns of its request (all null if there is none), and `row`, what the message is delivered by. Then,
+    each with how many there are and the first of them as a struct: `delivered`; `letter`; by root `applied`
+    (cancelled, replaced) and `ending` (expired, dead-lettered); by key `answer` (to a control request or
+    replace), `own_ending`, and `strange`, what is no outcome. `rewrites`: how many requests were written back
+    for this one. `acknowledged`: the ledger's hash.
     """
     votes = [
-        *_of_requests(requests),
-        evidence.deliveries.select("source", _all_but_source(evidence.deliveries).alias("delivery")),
-        evidence.dead_letters.select("source", _all_but_source(evidence.dead_letters).alias("dead_letter")),
-        _of_outcomes(evidence.outcomes),
-    ]
-    if ledger is not None:
-        votes.append(ledger.select("source", F.col("sha256").alias("acknowledged")))
-    union = functools.reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), votes)
-    if ledger is None:
-        union = union.withColumn("acknowledged", F.lit(None).cast("string"))
-    # Brought together before they are sorted for the aggregation, not after it too.
-    grouped = union.repartition("source").groupBy("source").agg(*_brought_together())
-    own_row = F.when(F.col("request").isNotNull(), F.struct(*(f"request.{name}" for name in _ROW)))
-    row = F.coalesce("rewritten", own_row)
-    return grouped.withColumn("row", row).select("*", "request.*").drop("request", "rewritten")
-
-
-def _of_requests(requests: DataFrame) -> list[DataFrame]:
-    """A request's own case; for a written-back one its root's, unless it was dropped, and its parent's."""
-    written_back = requests.filter((F.col("kind") == SCHEDULE) & F.col("parent").isNotNull())
-    buffer = F.substring_index("source", "/", 2)
-    return [
         requests.select("source", _all_but_source(requests).alias("request")),
-        written_back.filter(~F.col("overtaken")).select(
-            F.col("root").alias("source"), F.struct(*_ROW).alias("rewrite")
-        ),
-        written_back.select(
-            F.concat_ws("/", buffer, F.col("parent").cast("string")).alias("source"), "parent"
-        ),
+        evidence.deliveries.select("source", _all_but_source(evidence.deliveries).alias("delivery")),
+        _rare(requests, evidence),
+        _acknowledged(requests, ledger),
+    ]
+    delivery = F.col("delivery")
+    counted = _earliest(
+        "delivered", delivery, delivery.isNotNull(), delivery["timestamp_ms"], delivery["offset"]
+    )
+    first = [F.first(name, ignorenulls=True).alias(name) for name in ("request", "rare", "acknowledged")]
+    grouped = _by_source(votes, [*first, *counted])
+    own_row = F.when(F.col("request").isNotNull(), F.struct(*(f"request.{name}" for name in _ROW)))
+    row = F.coalesce("rare.rewritten", own_row).alias("row")
+    # Null where nothing rare is: no letter, no outcome.
+    counts = [F.coalesce(f"rare.{name}", F.lit(0)).alias(name) for name in _COUNTS]
+    return grouped.select(
+        "source", "request.*", row, "delivered", "delivered_count", "acknowledged", *counts,
+        *(f"rare.{name}" for name in _FIRSTS),
+    )  # fmt: skip
+
+
+def _by_source(votes: list[DataFrame], columns: list[Column]) -> DataFrame:
+    """Bring the votes together by source.
+
+    Reversed: a sort looks at the first eight bytes, and those tell offsets apart, not one buffer's name from
+    itself. Moved before they are sorted for the aggregation, they need not be sorted a second time.
+    """
+    union = functools.reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), votes)
+    moved = union.withColumn("ecruos", F.reverse("source")).drop("source").repartition("ecruos")
+    return moved.groupBy("ecruos").agg(F.reverse("ecruos").alias("source"), *columns).drop("ecruos")
+
+
+def _rare(requests: DataFrame, evidence: Evidence) -> DataFrame:
+    """What few sources have, as one struct: so the many are not sorted and counted with it."""
+    letters = evidence.dead_letters
+    told, fate, letter = F.col("told"), F.col("fate"), F.col("dead_letter")
+    answer, own_ending = told["outcome"].isin(*ANSWERS), told["outcome"].isin(*ENDINGS)
+    strange = told.isNotNull() & ~F.coalesce(answer | own_ending, F.lit(False))
+    applied, ending = fate["outcome"].isin("cancelled", "replaced"), fate["outcome"].isin(*ENDINGS)
+    columns = [
+        F.max_by("rewrite", "rewrite.offset").alias("rewritten"),
+        F.count("parent").alias("rewrites"),
+        *_earliest("letter", letter, letter.isNotNull(), letter["timestamp_ms"]),
+        *_earliest("applied", fate, applied, fate["timestamp_ms"]),
+        *_earliest("ending", fate, ending, fate["timestamp_ms"]),
+        *_earliest("answer", told, answer, told["timestamp_ms"]),
+        *_earliest("own_ending", told, own_ending, told["timestamp_ms"]),
+        *_earliest("strange", told, strange, told["timestamp_ms"]),
+    ]
+    votes = [
+        letters.select("source", _all_but_source(letters).alias("dead_letter")),
+        _of_outcomes(evidence.outcomes),
+        *_of_written_back(requests),
+    ]
+    grouped = _by_source(votes, columns)
+    return grouped.select("source", _all_but_source(grouped).alias("rare"))
+
+
+def _of_written_back(requests: DataFrame) -> list[DataFrame]:
+    """A written-back request is the row of its root, unless it was dropped, and the doing of its parent."""
+    written_back = requests.filter((F.col("kind") == SCHEDULE) & F.col("parent").isNotNull())
+    parent = F.concat_ws("/", F.substring_index("source", "/", 2), F.col("parent").cast("string"))
+    row = F.struct(*_ROW).alias("rewrite")
+    return [
+        written_back.filter(~F.col("overtaken")).select(F.col("root").alias("source"), row),
+        written_back.select(parent.alias("source"), "parent"),
     ]
 
 
@@ -70,45 +109,22 @@ def _of_outcomes(outcomes: DataFrame) -> DataFrame:
     record = F.struct(
         "record", "timestamp_ms", "outcome", "op", "message", "root", "code", "at_ms", "keyed_by"
     )
-    slots = F.array(
-        _vote(F.col("keyed_by"), told=record, fate=_none_like(record)),
-        _vote(F.col("root"), told=_none_like(record), fate=record),
-    )
-    return (
-        outcomes.select(F.explode(slots).alias("vote")).select("vote.*").filter(F.col("source").isNotNull())
-    )
+    none = F.when(F.lit(False), record)
+    by_key = F.struct(F.col("keyed_by").alias("source"), record.alias("told"), none.alias("fate"))
+    by_root = F.struct(F.col("root").alias("source"), none.alias("told"), record.alias("fate"))
+    votes = outcomes.select(F.explode(F.array(by_key, by_root)).alias("vote")).select("vote.*")
+    return votes.filter(F.col("source").isNotNull())
 
 
-def _vote(source: Column, **slots: Column) -> Column:
-    return F.struct(source.alias("source"), *(slot.alias(name) for name, slot in slots.items()))
-
-
-def _none_like(column: Column) -> Column:
-    return F.when(F.lit(False), column)
+def _acknowledged(requests: DataFrame, ledger: DataFrame | None) -> DataFrame:
+    """The lines of the ledger; without one, none."""
+    if ledger is None:
+        return requests.filter(F.lit(False)).select("source", F.lit("").alias("acknowledged"))
+    return ledger.select("source", F.col("sha256").alias("acknowledged"))
 
 
 def _all_but_source(records: DataFrame) -> Column:
     return F.struct(*(name for name in records.columns if name != "source"))
-
-
-def _brought_together() -> list[Column]:
-    fate, told = F.col("fate"), F.col("told")
-    answer, own_ending = told["outcome"].isin(*ANSWERS), told["outcome"].isin(*ENDINGS)
-    strange = told.isNotNull() & ~F.coalesce(answer | own_ending, F.lit(False))
-    delivery, letter = F.col("delivery"), F.col("dead_letter")
-    return [
-        F.first("request", ignorenulls=True).alias("request"),
-        F.max_by("rewrite", "rewrite.offset").alias("rewritten"),
-        F.count("parent").alias("rewrites"),
-        F.first("acknowledged", ignorenulls=True).alias("acknowledged"),
-        *_earliest("delivered", delivery, delivery.isNotNull(), delivery["timestamp_ms"], delivery["offset"]),
-        *_earliest("letter", letter, letter.isNotNull(), letter["timestamp_ms"]),
-        *_earliest("applied", fate, fate["outcome"].isin("cancelled", "replaced"), fate["timestamp_ms"]),
-        *_earliest("ending", fate, fate["outcome"].isin(*ENDINGS), fate["timestamp_ms"]),
-        *_earliest("answer", told, answer, told["timestamp_ms"]),
-        *_earliest("own_ending", told, own_ending, told["timestamp_ms"]),
-        *_earliest("strange", told, strange, told["timestamp_ms"]),
-    ]
 
 
 def _earliest(name: str, record: Column, wanted: Column, *order: Column) -> list[Column]:

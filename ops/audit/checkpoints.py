@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812  # as Spark's own documentation has it
 
-from ops.audit.flaw import said, violations
+from ops.audit.flaw import flaws, said, violations
 from ops.audit.meaning import source
 
 VECTORS = ("ingested", "seen", "written_back")
@@ -49,7 +49,7 @@ def checkpoint_violations(found: DataFrame) -> DataFrame:
         ("epochs_overlapping", F.when(readable, _overlap())),
         ("unexplained", F.when(~readable, F.lit("this is no checkpoint"))),
     ]
-    return violations(found.withColumn("before", F.lag(fields).over(order)), checks)
+    return violations(found.withColumn("before", F.lag(fields).over(order)), flaws(checks))
 
 
 def epochs(found: DataFrame) -> DataFrame:

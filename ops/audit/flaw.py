@@ -17,11 +17,16 @@ def said(*parts: str | Column) -> Column:
     return F.concat(*(F.coalesce(text, F.lit("none")) for text in texts))
 
 
-def violations(frame: DataFrame, checks: Checks) -> DataFrame:
-    """What the checks find in `frame`, which has a column `source`: columns `kind`, `source`, `detail`."""
+def flaws(checks: Checks) -> Column:
+    """What the checks find, as an array of `kind` and `detail`."""
     found = [
         F.when(detail.isNotNull(), F.struct(F.lit(kind).alias("kind"), detail.alias("detail")))
         for kind, detail in checks
     ]
-    listed = frame.select("source", F.explode(F.array_compact(F.array(*found))).alias("flaw"))
+    return F.array_compact(F.array(*found))
+
+
+def violations(frame: DataFrame, found: Column) -> DataFrame:
+    """One row for each of `found` (of `flaws`) in a frame with `source`: columns `kind`, `source`, `detail`."""
+    listed = frame.select("source", F.explode(found).alias("flaw"))
     return listed.select("flaw.kind", "source", "flaw.detail")

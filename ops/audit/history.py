@@ -104,8 +104,9 @@ def _least(
 
 def _with_neighbours(placed: DataFrame) -> DataFrame:
     """Adds `overtaken`; the id's events `before` and `after` in the log; the `entry` a reschedule met."""
-    # A request without an id is alone with itself.
-    identity = Window.partitionBy("partition", "id", F.when(F.col("id").isNull(), F.col("offset")))
+    # A request without an id is alone with itself. The hash comes first because sorts look at that first.
+    alone = F.when(F.col("id").isNull(), F.col("offset"))
+    identity = Window.partitionBy(F.xxhash64("id", alone), "partition", "id", alone)
     earlier = identity.orderBy("offset").rowsBetween(Window.unboundedPreceding, -1)
     is_event = F.col("kind").isin(SCHEDULE, CANCEL)
     origin = F.when(is_event, F.coalesce("parent", "offset"))

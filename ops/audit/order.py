@@ -7,28 +7,37 @@ what was taken into account in time and still delivered behind a greater key sta
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame, Window
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812  # as Spark's own documentation has it
 
 from ops.audit.classes import is_message
-from ops.audit.flaw import said, violations
+from ops.audit.flaw import flaws, said, violations
 
 
-def order_violations(cases: DataFrame) -> DataFrame:
-    """Messages delivered behind one with a greater key: columns `kind`, `source`, `detail`."""
+def line() -> Column:
+    """Where a message stands, for `order_violations`; null if it was not delivered or cannot be judged."""
     row, delivered = F.col("row"), F.col("delivered")
     judged = is_message() & delivered.isNotNull() & (row["settled_by"] > F.col("whole_from"))
-    arrived = cases.filter(judged).select(
-        "source",
-        "lane",
-        delivered["topic"].alias("topic"),
-        delivered["partition"].alias("target"),
-        delivered["offset"].alias("at"),
-        F.when(row["late"], row["settled_by"]).alias("late_in"),
-        F.struct(row["due_ms"], "partition", row["offset"]).alias("key"),
+    return F.when(
+        judged,
+        F.struct(
+            "lane",
+            delivered["topic"].alias("topic"),
+            delivered["partition"].alias("partition"),
+            F.when(row["late"], row["settled_by"]).alias("late_in"),
+            delivered["offset"].alias("offset"),
+            F.struct(row["due_ms"], "partition", row["offset"]).alias("key"),
+        ),
     )
-    line = Window.partitionBy("lane", "topic", "target", "late_in").orderBy("at")
-    compared = arrived.withColumn("before", F.lag(F.struct("key", "source", "at")).over(line))
-    before, place = F.col("before"), F.concat_ws("/", "topic", "target", "at")
-    behind = said(place, " is behind offset ", before["at"], ", which has a greater key: ", before["source"])
-    return violations(compared, [("out_of_order", F.when(F.col("key") < before["key"], behind))])
+
+
+def order_violations(verdicts: DataFrame) -> DataFrame:
+    """Messages delivered behind one with a greater key: columns `kind`, `source`, `detail`."""
+    lines = verdicts.filter(F.col("line").isNotNull()).select("source", "line.*")
+    order = Window.partitionBy("lane", "topic", "partition", "late_in").orderBy("offset")
+    compared = lines.withColumn("before", F.lag(F.struct("key", "source", "offset")).over(order))
+    before, place = F.col("before"), F.concat_ws("/", "topic", "partition", "offset")
+    behind = said(
+        place, " is behind offset ", before["offset"], ", which has a greater key: ", before["source"]
+    )
+    return violations(compared, flaws([("out_of_order", F.when(F.col("key") < before["key"], behind))]))

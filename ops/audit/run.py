@@ -8,22 +8,21 @@ from dataclasses import dataclass
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  # as Spark's own documentation has it
 
-from ops.audit.answer_checks import answer_checks
 from ops.audit.bounds import Bounds
 from ops.audit.cases import cases
 from ops.audit.checkpoints import checkpoint_violations, checkpoints, epochs
-from ops.audit.classes import CLASSES, with_class
+from ops.audit.classes import CLASSES
 from ops.audit.config import AuditConfig
 from ops.audit.evidence import Evidence, edges_ms
 from ops.audit.flaw import violations
 from ops.audit.history import with_history
 from ops.audit.ledger import read_ledger
 from ops.audit.meaning import requests
-from ops.audit.message_checks import message_checks
 from ops.audit.order import order_violations
 from ops.audit.report import Lateness, Report, by_field, listed
 from ops.audit.snapshot import FOREVER_MS, Extent, Offsets
 from ops.audit.source import records
+from ops.audit.verdicts import verdicts
 from ops.errors import NotFoundError
 
 
@@ -84,11 +83,13 @@ class _Run:
         targets = self._targets(asked)
         evidence = self._evidence(targets)
         bounds = self._bounds(targets)
-        found = self._keep(with_class(cases(asked, evidence, self._ledger()), bounds))
-        checks = [*message_checks(bounds), *answer_checks(bounds)]
-        wrong = violations(found, checks).unionByName(order_violations(found))
-        wrong = self._keep(wrong.unionByName(checkpoint_violations(checkpointed)))
-        classified = _classified(found)
+        found = self._keep(verdicts(cases(asked, evidence, self._ledger()), bounds))
+        wrong = self._keep(
+            violations(found, F.col("flaws"))
+            .unionByName(order_violations(found))
+            .unionByName(checkpoint_violations(checkpointed))
+        )
+        classified = found.filter(F.col("class").isNotNull()).drop("flaws", "line")
         classes, lateness = _classes(classified), _lateness(classified)
         report = self._report(classes, lateness, wrong)
         return Audit(classified, wrong, classes, lateness, epochs(checkpointed), report, tuple(self._cached))
@@ -167,23 +168,6 @@ class _Run:
             violations=listed(shown),
             **by_field(kinds),
         )
-
-
-def _classified(found: DataFrame) -> DataFrame:
-    delivered = F.col("delivered")
-    place = F.concat_ws("/", "delivered.topic", "delivered.partition", "delivered.offset")
-    return found.filter(F.col("class").isNotNull()).select(
-        "source",
-        "kind",
-        "id",
-        "class",
-        "overdue",
-        F.col("row.due_ms").alias("due_ms"),
-        "target_topic",
-        F.when(delivered.isNotNull(), place).alias("delivered_as"),
-        delivered["timestamp_ms"].alias("delivered_at_ms"),
-        (delivered["timestamp_ms"] - F.col("row.due_ms")).alias("lateness_ms"),
-    )
 
 
 def _classes(classified: DataFrame) -> DataFrame:

@@ -38,6 +38,7 @@ def spark_session(cores: int = 2) -> SparkSession:
 
 
 _QUIET_AND_SMALL = {
+    "spark.buffer.pageSize": "1m",
     "spark.sql.adaptive.enabled": "false",
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     "spark.sql.codegen.wholeStage": "false",

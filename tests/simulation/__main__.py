@@ -47,7 +47,9 @@ def _range(text: str) -> tuple[int, int]:
 
 def _one(seed: int, store: str, *, trace: bool) -> int:
     result = run_seed(seed, store=store, trace=print if trace else None)
-    print(f"seed {seed} on {store}: {result.requests} requests, {result.faults} faults, trace {result.digest}")
+    print(
+        f"seed {seed} on {store}: {result.requests} requests, {result.faults} faults, trace {result.digest}"
+    )
     if result.failure is None:
         print("clean")
         return 0

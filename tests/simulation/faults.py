@@ -24,7 +24,7 @@ ARMED: Final = frozenset(
     )
 )
 # These strike what all processes depend on.
-SHARED: Final = frozenset(("zookeeper-outage", "broker-clock-step", "foreign-stall"))
+SHARED: Final = frozenset(("zookeeper-outage", "broker-clock-step", "foreign-stall", "checkpoints-lost"))
 SESSION_MS: Final = 400
 MOST_ARMED: Final = 2
 
@@ -66,6 +66,11 @@ def _strike_shared(world: World, fault: str) -> None:
     elif fault == "broker-clock-step":
         partition = rng.choice(world.setup.partitions)
         world.broker_skew_ms[partition] = world.draw_skew_ms()
+    elif fault == "checkpoints-lost":
+        for node in world.nodes:
+            if node.process is not None and node.process.mastership is not None:
+                crash(world, node, emptied=False)
+        world.lose_checkpoints()
     else:
         world.open_foreign()
         world.foreign_patience_ms = world.now_ms + rng.randint(50, TRANSACTION_TIMEOUT_MS)

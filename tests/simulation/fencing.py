@@ -16,7 +16,7 @@ import sys
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
-from functools import lru_cache
+from functools import cache
 from typing import Any, Final, NamedTuple, cast
 
 import structlog
@@ -267,7 +267,7 @@ class _quietly:  # noqa: N801 (a context manager, used like a function)
 _run: Run
 
 
-@lru_cache(maxsize=None)
+@cache
 def next_step(name: str, script: Script) -> tuple[Op, Script]:
     """A master's next step after these answers, and what its future depends on."""
     global _run  # noqa: PLW0603 (the client's calls have no other way to it)
@@ -356,7 +356,10 @@ def _labels(history: History) -> tuple[str, ...]:
 def _steps(state: State) -> list[tuple[str, State]]:
     """Every step that can be the next one."""
     steps = [
-        (f"{request.master} EndTxn {request.number} on {'ab'[request.which]} arrives", _arrived(state, request))
+        (
+            f"{request.master} EndTxn {request.number} on {'ab'[request.which]} arrives",
+            _arrived(state, request),
+        )
         for request in state.requests
         if request.answer is None
     ]

@@ -9,7 +9,7 @@ from typing import Protocol
 from delayline.names import ClusterNames
 from store.checkpoint import Checkpoint
 from tests.simulation.coordinator import TransactionalId
-from tests.simulation.log import Topics
+from tests.simulation.log import Partition, Topics
 from tests.simulation.setup import Setup
 
 
@@ -33,6 +33,7 @@ class World(Protocol):
     now_ms: int  # true time
     names: ClusterNames
     topics: Topics
+    checkpoints: Partition  # the lane's partition of the checkpoint topic
     target_topics: frozenset[str]
     coordinator: tuple[TransactionalId, TransactionalId]
 

@@ -37,7 +37,7 @@ def check(world: World) -> Model:
 
 def _checkpoints(world: World) -> tuple[list[Checkpoint], dict[Transaction, int]]:
     """The committed checkpoints in order, and the transactions that they number."""
-    partition = world.topics[world.names.checkpoint][0]
+    partition = world.checkpoints
     checkpoints: list[Checkpoint] = []
     numbers: dict[Transaction, int] = {}
     for entry in partition.committed(0, partition.stable_end):

@@ -34,9 +34,7 @@ class Found(NamedTuple):
 class Judge:
     """Compares what was found with what the model says."""
 
-    def __init__(
-        self, world: World, model: Model, found: Found, numbers: dict[Transaction, int]
-    ) -> None:
+    def __init__(self, world: World, model: Model, found: Found, numbers: dict[Transaction, int]) -> None:
         self._world = world
         self._model = model
         self._found = found

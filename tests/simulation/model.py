@@ -194,5 +194,3 @@ def _first(values: list[int] | list[Key], wanted: int | Key) -> int:
     """The first place in a rising list whose value is `wanted` or above; `NEVER` if there is none."""
     number = bisect_left(values, wanted)  # type: ignore[type-var,arg-type]
     return number if number < len(values) else NEVER
-
-

@@ -48,7 +48,9 @@ def apply(mutant: Mutant, root: Path) -> None:
 def copy(root: Path) -> None:
     """Copies the packages that the simulation needs to `root`."""
     for package in COPIED:
-        shutil.copytree(ROOT / package, root / package, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
+        shutil.copytree(
+            ROOT / package, root / package, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info")
+        )
     shutil.copy(ROOT / "tests" / "__init__.py", root / "tests" / "__init__.py")
 
 
@@ -96,7 +98,7 @@ def _python(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 def _hunt_here(name: str) -> None:
     """In the copy: prints the first seed that fails, as JSON."""
     mutant = next(one for one in MUTANTS if one.name == name)
-    for seed in range(mutant.seeds):
+    for seed in range(mutant.begin, mutant.begin + mutant.seeds):
         result = run_seed(seed, mutant.profile)
         if result.failure is not None:
             print(json.dumps({"seed": seed, "invariant": result.invariant, "failure": result.failure}))
@@ -121,7 +123,9 @@ def main() -> int:
 
 
 def _show(mutants: list[Mutant], results: list[dict[str, Any]]) -> int:
-    table = Table("mutant", "clause", "seed", "invariant", "s", "violation", title="mutants", show_lines=False)
+    table = Table(
+        "mutant", "clause", "seed", "invariant", "s", "violation", title="mutants", show_lines=False
+    )
     missed = 0
     for mutant, found in zip(mutants, results, strict=True):
         survived = found["seed"] is None or not found["clean"]
@@ -129,7 +133,9 @@ def _show(mutants: list[Mutant], results: list[dict[str, Any]]) -> int:
         table.add_row(
             mutant.name,
             mutant.clause.replace("[", "\\["),
-            "not found" if found["seed"] is None else str(found["seed"]) + ("" if found["clean"] else " UNCLEAN"),
+            "not found"
+            if found["seed"] is None
+            else str(found["seed"]) + ("" if found["clean"] else " UNCLEAN"),
             str(found["invariant"]),
             f"{found['seconds']:.0f}",
             str(found["failure"])[:90].replace("[", "\\["),

@@ -9,8 +9,8 @@ from delayline.partitioner import partition_for
 from node.ports import ANY_PARTITION, Commit, Doubtful, Fenced, Outgoing, Refused
 from store.checkpoint import Checkpoint, Vector
 from tests.simulation.coordinator import Answer
-from tests.simulation.log import Partition
 from tests.simulation.host import Host
+from tests.simulation.log import Partition
 from tests.simulation.requests import BAD_VALUE, BIG_VALUE
 
 SLOW_COMMIT_MS: Final = 250
@@ -129,15 +129,9 @@ class SimulatedTransaction:
         if self._host.fails("send-fails"):
             raise Doubtful("the brokers do not answer")
         record = Outgoing(
-            world.names.checkpoint,
-            checkpoint.lane,
-            checkpoint.record_key,
-            checkpoint.encode(),
-            [],
-            world.now_ms,
-            None,
+            world.names.checkpoint, 0, checkpoint.record_key, checkpoint.encode(), [], world.now_ms, None
         )
-        self._append(world.topics[record.topic][record.partition], world.now_ms, record)
+        self._append(world.checkpoints, world.now_ms, record)
         world.note("checkpoint", self._host.name, checkpoint.epoch, checkpoint.position)
         self._host.meanwhile()
 

@@ -61,7 +61,7 @@ class Process:
         setup = world.setup
         self._ensemble = ensemble
         self._buffer = world.topics[setup.names.buffer]
-        self._checkpoints = world.topics[setup.names.checkpoint][LANE]
+        self._checkpoints = world.checkpoints
         self.view = View(store, setup.partitions, setup.replay_window_ms)
         self._fetched: Vector = self.view.reached().ingested
         self._ends_untold: Vector = {}
@@ -105,9 +105,14 @@ class Process:
     def inspect(self, checkpoint: Checkpoint) -> None:
         """See the protocol: a cancel made during an outage counts (rule 6)."""
         last, self._produced = self._produced, checkpoint
-        if checkpoint.first or last is None or (last.position, last.ingested) == (
-            checkpoint.position,
-            checkpoint.ingested,
+        if (
+            checkpoint.first
+            or last is None
+            or (last.position, last.ingested)
+            == (
+                checkpoint.position,
+                checkpoint.ingested,
+            )
         ):
             return
         if any(checkpoint.seen[number] < offset for number, offset in self._to_see.items()):
@@ -166,7 +171,7 @@ class Process:
         self.meanwhile()
         if self.fails("read-fails"):
             raise Doubtful("the brokers do not answer")
-        last = self._checkpoints.last_committed()
+        last = self.world.checkpoints.last_committed()
         self.meanwhile()
         return None if last is None else _checkpoint(last)
 
@@ -222,6 +227,7 @@ class Process:
 
     def follow(self) -> bool:
         """Reads on in the checkpoint topic, as far as chance will have it, and aligns to the last one."""
+        self._expect_topic()
         end = self._checkpoints.stable_end
         if self.mastership is not None or self.follower_stalled or self._followed >= end:
             return False
@@ -234,6 +240,11 @@ class Process:
             if aligned is None or checkpoint.order > aligned.order:
                 self.view.align(checkpoint)
         return True
+
+    def _expect_topic(self) -> None:
+        """A topic that was made anew is read from its beginning."""
+        if self._checkpoints is not self.world.checkpoints:
+            self._checkpoints, self._followed = self.world.checkpoints, 0
 
     def drive(self) -> bool:
         """One step of the mastership, if there is one and it does not wait. False if nothing happened."""

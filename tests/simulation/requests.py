@@ -202,9 +202,7 @@ class Users:
             request.headers.append((H_TARGET_TOPIC, b"orders"))
         return request
 
-    def _flaws(
-        self, request: Request, now_ms: int, ends: dict[int, int]
-    ) -> list[tuple[str, list[Header]]]:
+    def _flaws(self, request: Request, now_ms: int, ends: dict[int, int]) -> list[tuple[str, list[Header]]]:
         wrong = next(
             name
             for name in (b"w%d" % number for number in range(100))

@@ -14,9 +14,9 @@ from hashlib import blake2b
 from itertools import accumulate
 from typing import Final
 
-from tests.simulation.coordinator import TransactionalId
 from store.checkpoint import Checkpoint
 from tests.simulation import faults
+from tests.simulation.coordinator import TransactionalId
 from tests.simulation.host import Host
 from tests.simulation.log import Fate, Partition, Topics, Transaction
 from tests.simulation.process import Node, Process
@@ -57,6 +57,8 @@ class World:
                 **TARGETS,
             }
         )
+        self.checkpoints = self.topics[self.names.checkpoint][LANE]
+        self.lost: list[Partition] = []  # what the checkpoint topic was before it was made anew
         self.coordinator = (TransactionalId(self), TransactionalId(self))
         self.ensemble = Ensemble()
         self.calm = False
@@ -148,6 +150,14 @@ class World:
     def restore_zookeeper(self) -> None:
         """The servers are back."""
         self.ensemble.up = True
+
+    def lose_checkpoints(self) -> None:
+        """The checkpoint topic is gone, with what was open in it, and made anew: empty."""
+        for producer in self.coordinator:
+            producer.abort()
+            producer.complete()
+        self.lost.append(self.checkpoints)
+        self.checkpoints = Partition(self.names.checkpoint, LANE)
 
     def _processes(self) -> list[Process]:
         return [node.process for node in self.nodes if node.process is not None]
@@ -284,7 +294,7 @@ class World:
 
     def _finished(self) -> bool:
         """Whether the last checkpoint covers all that falls due soon."""
-        last = self.topics[self.names.checkpoint][LANE].last_committed()
+        last = self.checkpoints.last_committed()
         if last is None or last.record is None:
             return False
         checkpoint = Checkpoint.decode(last.record.value or b"")

@@ -66,9 +66,7 @@ class Ensemble:
 
     def write_mirror(self, candidate: Candidate, checkpoint: Checkpoint) -> None:
         """Takes a checkpoint, unless the one there is later."""
-        if self.reaches(candidate) and (
-            self.mirrored is None or checkpoint.order >= self.mirrored.order
-        ):
+        if self.reaches(candidate) and (self.mirrored is None or checkpoint.order >= self.mirrored.order):
             self.mirrored = checkpoint
 
     def _tell(self) -> None:

@@ -21,3 +21,11 @@ def eventually(ask: Callable[[], T], what: str, timeout_s: float = PATIENCE_S) -
         assert time.monotonic() < deadline_s, f"not within {timeout_s} s: {what}; the last answer: {answer!r}"
         time.sleep(LOOK_EVERY_S)  # between two looks; nothing tells us
     return answer
+
+
+def becomes(ask: Callable[[], T], expected: T, timeout_s: float = PATIENCE_S) -> None:
+    """Waits until the answer is the expected one."""
+    deadline_s = time.monotonic() + timeout_s
+    while (answer := ask()) != expected:
+        assert time.monotonic() < deadline_s, f"not {expected!r} within {timeout_s} s, but {answer!r}"
+        time.sleep(LOOK_EVERY_S)  # between two looks; nothing tells us

@@ -1,0 +1,37 @@
+"""The verdict on each case: its class, and what is wrong with it."""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812  # as Spark's own documentation has it
+
+from ops.audit.answer_checks import answer_checks
+from ops.audit.bounds import Bounds
+from ops.audit.classes import with_class
+from ops.audit.flaw import flaws
+from ops.audit.message_checks import message_checks
+from ops.audit.order import line
+
+
+def verdicts(cases: DataFrame, bounds: Bounds) -> DataFrame:
+    """One narrow row for each case.
+
+    `class` and `overdue` as in ops.audit.classes; `flaws`, what is wrong; `line`, where a message stands among
+    others; and of a message when it was due, where it was delivered, and when.
+    """
+    place = F.concat_ws("/", "delivered.topic", "delivered.partition", "delivered.offset")
+    delivered_at_ms = F.col("delivered.timestamp_ms")
+    return with_class(cases, bounds).select(
+        "source",
+        "kind",
+        "id",
+        "class",
+        "overdue",
+        F.col("row.due_ms").alias("due_ms"),
+        "target_topic",
+        F.when(F.col("delivered").isNotNull(), place).alias("delivered_as"),
+        delivered_at_ms.alias("delivered_at_ms"),
+        (delivered_at_ms - F.col("row.due_ms")).alias("lateness_ms"),
+        line().alias("line"),
+        flaws([*message_checks(bounds), *answer_checks(bounds)]).alias("flaws"),
+    )

@@ -1,0 +1,112 @@
+"""What a node keeps does not grow with what has gone through it (I8): rows, ids, tombstones and counts go."""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import partial
+from typing import Any
+
+from node.node import Node
+from store import keys
+from store.kv import KeyValue
+from tests.support.cluster import Cluster
+from tests.support.fates import check_exactly_once
+from tests.support.requests import Sender, key_in, now_ms
+from tests.support.waiting import becomes, eventually
+
+_SPACES = {
+    "rows": keys.ROW,
+    "late": keys.LATE,
+    "controls": keys.CONTROL,
+    "ids": keys.INDEX,
+    "tombstones": keys.TOMBSTONE,
+    "expiry": keys.EXPIRY,
+}
+
+
+def test_all_that_was_delivered_leaves_master_and_follower(cluster: Cluster) -> None:
+    master = cluster.start_here("a", replay_window_s=0.5)
+    cluster.wait_epoch(1)
+    follower = cluster.start_here("b", replay_window_s=0.5)
+    cluster.wait_candidates(2)
+    with Sender(cluster) as sender:
+        for number in range(300):
+            sender.schedule(after_ms=number % 200, id=f"id-{number}")
+            sender.schedule(at_ms=now_ms() - 60_000)
+        for number in range(0, 300, 3):
+            sender.cancel(f"id-{number}")
+            sender.run_now(f"id-{number + 1}")
+            sender.cancel(f"unknown-{number}")
+        ledger = sender.flush()
+    check_exactly_once(cluster, ledger)
+    for node in (master, follower):
+        becomes(partial(_kept, node), {})
+
+
+def test_what_is_pending_stays_and_so_does_its_id(cluster: Cluster) -> None:
+    node = cluster.start_here("a", replay_window_s=0.0)
+    with Sender(cluster) as sender:
+        for number in range(50):
+            sender.schedule(id=f"now-{number}")
+            sender.schedule(at_ms=now_ms() + 3_600_000, id=f"later-{number}")
+        sender.flush()
+        cluster.wait_delivered(50)
+        becomes(partial(_kept, node), {"rows": 50, "ids": 50, "expiry": 50})
+        for number in range(50):
+            sender.cancel(f"later-{number}")
+        ledger = sender.flush()
+    assert check_exactly_once(cluster, ledger).count("cancelled") == 50
+    becomes(partial(_kept, node), {})
+
+
+def test_delivered_messages_stay_for_the_replay_window(cluster: Cluster) -> None:
+    node = cluster.start_here("a", replay_window_s=3600)
+    with Sender(cluster) as sender:
+        for _ in range(50):
+            sender.schedule()
+        ledger = sender.flush()
+    check_exactly_once(cluster, ledger)
+    assert _kept(node)["rows"] == 50
+
+
+def test_a_cancel_after_the_row_was_pruned_is_still_too_late_or_unknown_and_delivers_nothing(
+    cluster: Cluster,
+) -> None:
+    node = cluster.start_here("a", replay_window_s=0.0)
+    with Sender(cluster) as sender:
+        sender.schedule(b"once", id="pruned", key=key_in(0))
+        sender.flush()
+        cluster.wait_delivered(1)
+        eventually(lambda: "rows" not in _kept(node), "its row is pruned")
+        cancel = sender.cancel("pruned")
+        ledger = sender.flush()
+    fates = check_exactly_once(cluster, ledger)
+    assert fates.answers[cancel.result()] in (["too-late"], ["unknown"])
+
+
+def test_ids_go_as_fast_as_they_come(cluster: Cluster) -> None:
+    node = cluster.start_here("a", replay_window_s=0.0)
+    with Sender(cluster) as sender:
+        for number in range(12_000):
+            sender.schedule(b"", id=f"id-{number}", headers=())
+        sender.flush()
+    cluster.wait_delivered(12_000)
+    becomes(partial(_kept, node), {}, timeout_s=10.0)
+
+
+def _kept(node: Node) -> dict[str, int]:
+    """How many entries of each kind the node's store has."""
+    kv = _store(node)
+    counts = Counter({name: _count(kv, prefix) for name, prefix in _SPACES.items()})
+    return dict(+counts)
+
+
+def _count(kv: KeyValue, prefix: bytes) -> int:
+    return sum(1 for _ in kv.scan(prefix, keys.end_of(prefix)))
+
+
+def _store(node: Node) -> KeyValue:
+    parts: Any = node._parts
+    assert parts is not None, "the node has opened its store"
+    store: KeyValue = parts.view._kv
+    return store
