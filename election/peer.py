@@ -179,8 +179,8 @@ class Peers:
             connection.sock = sock = socket.socket(connection.address[0], socket.SOCK_STREAM)
             sock.setblocking(False)
             code = sock.connect_ex(connection.address[1])
-        except OSError as error:
-            self._act(connection, connection.link.failed(error.errno or 0, str(error)))
+        except (OSError, UnicodeError) as error:  # UnicodeError: a host that cannot be a name at all
+            self._act(connection, connection.link.failed(getattr(error, "errno", 0) or 0, str(error)))
             return
         if code not in (0, errno.EINPROGRESS):
             self._act(connection, connection.link.failed(code, os.strerror(code)))

@@ -206,7 +206,8 @@ class KafkaLog:
         latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
         wanted = {TopicPartition(topic, partition): latest for partition in partitions}
         try:
-            futures = self._admin.list_offsets(wanted, isolation_level=isolation, request_timeout=TIMEOUT_S)
+            admin = self._admin  # kept until the answer is here: it would never come from one that is gone
+            futures = admin.list_offsets(wanted, isolation_level=isolation, request_timeout=TIMEOUT_S)
             return {at.partition: int(future.result().offset) for at, future in futures.items()}
         except KafkaException as error:
             # After a restart of its broker a client asks with the leader epoch that it knew, and is

@@ -79,6 +79,10 @@ _TOPIC_REFUSED: Final = {
 }
 
 
+Holder = list[Producer]
+"""One producer, or none once it was discarded: whoever still has the list does not keep it alive."""
+
+
 class KafkaOutbox:
     """Implements `node.ports.Outbox`. Used by the lane's thread; commits run on threads of their own."""
 
@@ -99,8 +103,8 @@ class KafkaOutbox:
         self._timeout_s = transaction_timeout_ms / 1000
         self._targets = targets
         self._wake = wake
-        self._warm: dict[str, list[Producer]] = {"a": [], "b": []}
-        self._pair: list[Producer] = []
+        self._warm: dict[str, list[Holder]] = {"a": [], "b": []}
+        self._pair: list[Holder] = []
         self._turn = 0
         # Two commit in turn; one in doubt may hang for a while and must not hold up those after it.
         self._committers = ThreadPoolExecutor(4, thread_name_prefix="commit")
@@ -110,15 +114,14 @@ class KafkaOutbox:
 
         They touch no transactional id before `open` initialises them.
         """
-        for suffix, producers in self._warm.items():
-            while len(producers) < WARM_PRODUCERS:
-                producers.append(self._connected(suffix))
+        for suffix, holders in self._warm.items():
+            while len(holders) < WARM_PRODUCERS:
+                holders.append(self._connected(suffix))
 
     def drop(self) -> None:
         """Lets the pair go; closing can take for ever, so it has a thread of its own."""
-        pair, self._pair = self._pair, []
-        for producer in pair:
-            _discard(producer)
+        while self._pair:
+            _discard(self._pair.pop())
 
     def close(self) -> None:
         """Lets all producers go."""
@@ -139,13 +142,13 @@ class KafkaOutbox:
 
     def begin(self) -> KafkaTransaction:
         """See the port."""
-        producer = self._pair[self._turn]
+        holder = self._pair[self._turn]
         self._turn = 1 - self._turn
         try:
-            producer.begin_transaction()
+            holder[0].begin_transaction()
         except KafkaException as error:
             raise _translated(error, "a transaction cannot begin") from error
-        return KafkaTransaction(self, producer)
+        return KafkaTransaction(self, holder)
 
     def _fit_batches(self) -> None:
         """A target that takes smaller messages than the others takes smaller batches, too."""
@@ -155,11 +158,11 @@ class KafkaOutbox:
             self._discard_warm()
 
     def _discard_warm(self) -> None:
-        for producers in self._warm.values():
-            while producers:
-                _discard(producers.pop())
+        for holders in self._warm.values():
+            while holders:
+                _discard(holders.pop())
 
-    def _connected(self, suffix: str) -> Producer:
+    def _connected(self, suffix: str) -> Holder:
         producer = Producer(
             self._config | {"transactional.id": self._names.transactional_id(self._lane, suffix)}
         )
@@ -167,19 +170,18 @@ class KafkaOutbox:
             producer.list_topics(self._names.checkpoint, timeout=CONNECT_TIMEOUT_S)
         except KafkaException as error:
             raise Doubtful(f"Kafka cannot be reached: {error}") from error
-        return producer
+        return [producer]
 
-    def _initialised(self, suffix: str) -> Producer:
+    def _initialised(self, suffix: str) -> Holder:
         deadline_s = time.monotonic() + OPEN_TIMEOUT_S
         try_s = FIRST_TRY_S
         while True:
-            producer = self._warm[suffix].pop() if self._warm[suffix] else self._connected(suffix)
+            holder = self._warm[suffix].pop() if self._warm[suffix] else self._connected(suffix)
             try:
-                producer.init_transactions(try_s)
-                return producer
+                holder[0].init_transactions(try_s)
+                return holder
             except KafkaException as error:
-                _discard(producer)  # at once: its own next try would fence the one that comes after it
-                del producer
+                _discard(holder)  # at once: its own next try would fence the one that comes after it
                 if error.args[0].code() not in _TRY_AGAIN or time.monotonic() > deadline_s:
                     raise _translated(error, f"id {suffix} cannot be initialised") from error
             try_s = FIRST_TRY_S if self._warm[suffix] else RETRY_TRY_S
@@ -204,9 +206,9 @@ _TRY_AGAIN: Final = frozenset(
 class KafkaTransaction:
     """Implements `node.ports.Transaction`."""
 
-    def __init__(self, outbox: KafkaOutbox, producer: Producer) -> None:
+    def __init__(self, outbox: KafkaOutbox, holder: Holder) -> None:
         self._outbox = outbox
-        self._producer = producer
+        self._holder = holder
         self._topics: set[str] = set()
         self._written_back: Vector = {}
         self._failed: tuple[str, KafkaError] | None = None  # the first failure: topic and error
@@ -214,7 +216,7 @@ class KafkaTransaction:
     def send(self, records: Sequence[Outgoing]) -> None:
         """See the port. A local rejection does not fail the transaction, so each is looked at."""
         self._topics = {record.topic for record in records}
-        produce = self._producer.produce
+        produce = self._held().produce
         buffer = self._outbox._names.buffer  # noqa: SLF001 (one module, one owner)
         for topic, partition, key, value, headers, timestamp_ms, row in records:
             report = self._on_written_back if topic == buffer else self._on_delivery
@@ -231,16 +233,16 @@ class KafkaTransaction:
                     )
                     break
                 except BufferError:
-                    self._serve(lambda: self._producer.poll(0.01))  # the queue is full: let some go out
+                    self._serve(lambda: self._held().poll(0.01))  # the queue is full: let some go out
                 except KafkaException as error:
                     self._refuse(topic, error.args[0], row)
 
     def flush(self) -> Vector:
         """See the port."""
-        left = self._serve(lambda: self._producer.flush(SLOW_FLUSH_S))
+        left = self._serve(lambda: self._held().flush(SLOW_FLUSH_S))
         if left and self._failed is None:
             self._expect_targets()
-            left = self._serve(lambda: self._producer.flush(self._outbox._timeout_s))  # noqa: SLF001
+            left = self._serve(lambda: self._held().flush(self._outbox._timeout_s))  # noqa: SLF001
         if self._failed is not None:
             self._refuse(*self._failed, None)
         if left:
@@ -257,7 +259,7 @@ class KafkaTransaction:
         topic = self._outbox._names.checkpoint  # noqa: SLF001
         sent_ms = time.time_ns() // 1_000_000
         try:
-            self._producer.produce(
+            self._held().produce(
                 topic,
                 checkpoint.encode(),
                 checkpoint.record_key,
@@ -273,9 +275,17 @@ class KafkaTransaction:
 
     def _commit(self) -> None:
         try:
-            self._producer.commit_transaction(SLOW_COMMIT_S)
+            self._held().commit_transaction(SLOW_COMMIT_S)
         except (KafkaException, SystemError) as error:  # it serves events, too: see _serve
             raise _translated(error, "the commit is not known") from error
+
+    def _held(self) -> Producer:
+        """The producer. It is not kept as such: librdkafka keeps the reports' callbacks until they are
+        served, they keep this object, and a producer that its own callbacks keep alive never ends.
+        """
+        if not self._holder:
+            raise Doubtful("the producer was let go")
+        return self._holder[0]
 
     def _serve(self, call: Callable[[], int]) -> int:
         """A call that serves the client's events. A fatal error, fencing above all, comes out of it as an
@@ -346,12 +356,8 @@ def _translated(error: KafkaException | SystemError, what: str) -> Doubtful | Fe
     return Doubtful(f"{what}: {cause.str()}")
 
 
-def _discard(producer: Producer) -> None:
-    """Ends a producer without waiting for it: on a thread of its own, by letting go of the last reference.
+def _discard(holder: Holder) -> None:
+    """Ends a producer without waiting for it: the last reference goes on a thread of its own.
     `close()` would abort and flush first, without a limit in time; the next `open` aborts for it.
     """
-    threading.Thread(target=_let_go, args=(producer,), name="discard-producer", daemon=True).start()
-
-
-def _let_go(producer: Producer) -> None:
-    del producer
+    threading.Thread(target=holder.clear, name="discard-producer", daemon=True).start()

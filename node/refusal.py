@@ -42,7 +42,8 @@ def buffer_recreated(detail: str, names: ClusterNames, znode: str, data_dir: obj
     return Refusal(
         "buffer-recreated",
         detail,
-        "What was pending in the old topic is lost. Begin anew under another cluster name; or stop the nodes, "
+        "What was pending in the old topic is lost. Begin anew under another cluster name; or stop the "
+        "nodes, "
         f"delete the topic {names.checkpoint} and the znode {znode}, remove {data_dir} on every node, run "
         "`delayline topics create`, and start them.",
     )

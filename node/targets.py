@@ -79,8 +79,8 @@ class KafkaTargets:
         self._known[topic] = _Target(0, 0, (code, detail), time.monotonic() + REFUSED_FOR_S)
 
     def doubt(self) -> None:
-        """A transaction has failed, and what was known of its targets may be the reason: a topic that was deleted,
-        a limit that was lowered. Whatever is needed next is looked up anew.
+        """A transaction has failed, and what was known of its targets may be the reason: a topic that was
+        deleted, a limit that was lowered. Whatever is needed next is looked up anew.
         """
         self._known = {
             topic: msgspec.structs.replace(target, until_s=0.0) if target.refusal is None else target

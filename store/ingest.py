@@ -102,9 +102,13 @@ class Ingest:
         self._leave_control(arrival, Control("cancel", arrival.id, entry, applied=False))
 
     def _remove(self, partition: int, entry: IndexEntry) -> None:
-        """Removes the row at once: in flight or not, delivered or not; only the answer waits (rule 2)."""
+        """Removes the row at once: in flight or not, delivered or not; only the answer waits (rule 2).
+
+        Its index entry goes with it, or points to another row from now on, so nothing is left to expire.
+        """
         self.batch.delete(keys.row(entry.due_ms, partition, entry.offset))
         self.batch.delete(keys.late(partition, entry.offset))
+        self.batch.delete(keys.expiry(entry.due_ms, partition, entry.offset))
         minute = entry.due_ms // keys.MINUTE_MS
         self.counts[minute] = self.counts.get(minute, 0) - 1
 

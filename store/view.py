@@ -274,16 +274,20 @@ class View:
     def expired(self, most: int) -> list[tuple[Key, str]]:
         """Up to `most` ids whose last row has been pruned or whose last cancel is covered, oldest first.
 
-        What the log's end is *after* this call decides when they may go: see `collect`.
+        What the log's end is *after* this call decides when they may go: see `collect`. Pruning ends at the
+        position, which stays where it is while nothing falls due; cancels are forgotten all the same.
         """
         found: list[tuple[Key, str]] = []
         with self.lock:
             self._lowest_new_expiry = None
-            end = keys.EXPIRY + self._low_row[1:]
+            pruned_to = keys.EXPIRY + self._low_row[1:]
+            end = max(pruned_to, keys.expiry(max(0, self._window_start_ms()), 0, 0))
             for raw_key, raw_id in self._kv.scan(self._low_expiry, end):
                 key = keys.timed(raw_key)
                 if len(found) == most or key[2] >= self._aligned.ingested.get(key[1], 0):
                     break
+                if raw_key >= pruned_to and self._kv.get(keys.row(*key)) is not None:
+                    break  # not pruned: it may wait still
                 found.append((key, raw_id.decode()))
         return found
 

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import argparse
 import sys
+from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
 from node.delivery import Step
+from tests.simulation.profile import PROFILES
 from tests.simulation.runner import Result, Total, run_ranges, run_seed, state_file
 
 COLUMNS = ("following", "elected", *(str(step) for step in Step), "waiting")
@@ -22,10 +24,10 @@ def main() -> int:
     """Returns the exit code: 0 if all seeds are clean, 1 if not."""
     arguments = _arguments()
     if arguments.seed is not None:
-        return _one(arguments.seed, arguments.store, trace=arguments.trace)
+        return _one(arguments.seed, arguments.profile, arguments.store, trace=arguments.trace)
     begin, end = arguments.seeds
-    total = run_ranges(begin, end, arguments.store, arguments.jobs, _report)
-    _show(total, arguments.store)
+    total = run_ranges(begin, end, arguments.profile, arguments.store, arguments.jobs, _report)
+    _show(total, state_file(arguments.profile, arguments.store))
     return 1 if total.failed else 0
 
 
@@ -34,6 +36,7 @@ def _arguments() -> argparse.Namespace:
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--seeds", type=_range, metavar="BEGIN:END", help="a range of seeds")
     what.add_argument("--seed", type=int, help="one seed")
+    parser.add_argument("--profile", choices=PROFILES, default="default")
     parser.add_argument("--store", choices=("memory", "rocksdb"), default="memory")
     parser.add_argument("--jobs", type=int, default=1, help="processes (default: 1)")
     parser.add_argument("--trace", action="store_true", help="with --seed: print the history")
@@ -45,8 +48,8 @@ def _range(text: str) -> tuple[int, int]:
     return int(begin), int(end)
 
 
-def _one(seed: int, store: str, *, trace: bool) -> int:
-    result = run_seed(seed, store=store, trace=print if trace else None)
+def _one(seed: int, profile: str, store: str, *, trace: bool) -> int:
+    result = run_seed(seed, PROFILES[profile], store=store, trace=print if trace else None)
     print(
         f"seed {seed} on {store}: {result.requests} requests, {result.faults} faults, trace {result.digest}"
     )
@@ -65,7 +68,7 @@ def _report(total: Total, results: list[Result]) -> None:
     print(f"{total.seeds} seeds, {len(total.failed)} failed", file=sys.stderr, end="\r")
 
 
-def _show(total: Total, store: str) -> None:
+def _show(total: Total, path: Path) -> None:
     """Prints the total, and how often which fault struck at which step."""
     table = Table(title="faults, by the step at which the delivery core stood", title_justify="left")
     table.add_column("fault")
@@ -77,8 +80,8 @@ def _show(total: Total, store: str) -> None:
     Console(width=180).print(table)
     rate = total.seeds / total.seconds if total.seconds else 0.0
     print(
-        f"{total.seeds} seeds on {store}, {len(total.failed)} failed; {total.requests} requests, {total.faults} "
-        f"faults; {rate:.1f} seeds per second of processor time; kept in {state_file(store).name}"
+        f"{total.seeds} seeds, {len(total.failed)} failed; {total.requests} requests, {total.faults} faults; "
+        f"{rate:.1f} seeds per second of processor time; kept in {path.name}"
     )
     for seed, failure in total.failed.items():
         print(f"seed {seed}: {failure}")

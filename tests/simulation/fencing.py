@@ -25,6 +25,7 @@ from confluent_kafka import KafkaError, KafkaException
 from delayline.names import ClusterNames
 from node import outbox
 from node.delivery import Config, Delivery, Wait
+from node.targets import BATCH_BYTES
 from store.arrivals import Arrival, Kind
 from store.checkpoint import Checkpoint, Vector
 from store.records import ScheduledRow, encode
@@ -160,7 +161,7 @@ class Run:
         return NOW_MS
 
     def batch_bytes(self) -> int:
-        return outbox.BATCH_BYTES
+        return BATCH_BYTES
 
     def learn(self, topics: set[str]) -> None:
         """Every target is there."""
@@ -317,8 +318,9 @@ class Searched(NamedTuple):
 def search() -> Searched:
     """Tries every order of steps; stops at the first violation."""
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50))
-    outbox.Producer = ModelProducer  # type: ignore[misc,assignment]
-    outbox._discard = lambda _: None
+    module = cast("Any", outbox)
+    module.Producer = ModelProducer
+    module._discard = lambda _: None
     begin = State((0, 0), None, frozenset(), (), ((), ()))
     known = {begin.identity}
     ahead: deque[tuple[State, History]] = deque([(begin, None)])

@@ -83,7 +83,7 @@ def _moved_far(world: World, partition: Partition, root: int) -> bool:
     for entry in partition.committed(root, partition.stable_end):
         assert entry.record is not None, "markers are not read"
         headers = dict(entry.record.headers)
-        if entry.request is None and headers.get("delay-root") == wanted:
-            if int(headers["delay-deliver-at"] or b"") > soon_ms:
-                return True
+        moved = entry.request is None and headers.get("delay-root") == wanted
+        if moved and int(headers["delay-deliver-at"] or b"") > soon_ms:
+            return True
     return False

@@ -78,7 +78,7 @@ class Host(Protocol):
         """Raises `Violation` if a delivery at that time is early by the clock of I2."""
 
     def inspect(self, checkpoint: Checkpoint) -> None:
-        """Raises `Violation` if a transaction was selected before what was stable at the recovery was seen."""
+        """Raises `Violation` if it was selected before all that was stable at the recovery was seen."""
 
     def meanwhile(self) -> None:
         """A call to Kafka or ZooKeeper takes its time: others act. Raises `Killed` if the process dies."""

@@ -192,5 +192,5 @@ class Model:
 
 def _first(values: list[int] | list[Key], wanted: int | Key) -> int:
     """The first place in a rising list whose value is `wanted` or above; `NEVER` if there is none."""
-    number = bisect_left(values, wanted)  # type: ignore[type-var,arg-type]
+    number = bisect_left(values, wanted)
     return number if number < len(values) else NEVER

@@ -79,8 +79,8 @@ MUTANTS: Final = (
     Mutant(
         "all-below-is-late",
         "rule 1 [132/3000]",
-        "at ingest a key at or below the position is late even if the last checkpoint had ingested it (and "
-        "taking over records the first checkpoint without aligning once more, which would sweep such entries)",
+        "at ingest a key at or below the position is late even if the last checkpoint had ingested it "
+        "(and taking over does not align to the first checkpoint, which would sweep such entries away)",
         (
             Patch(
                 "node/delivery.py",

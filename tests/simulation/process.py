@@ -232,11 +232,9 @@ class Process:
         if self.mastership is not None or self.follower_stalled or self._followed >= end:
             return False
         begin, self._followed = self._followed, self.world.rng.randint(self._followed + 1, end)
-        latest = None
-        for latest in self._checkpoints.committed(begin, self._followed):
-            pass
-        if latest is not None:
-            checkpoint, aligned = _checkpoint(latest), self.view.checkpoint
+        read = list(self._checkpoints.committed(begin, self._followed))
+        if read:
+            checkpoint, aligned = _checkpoint(read[-1]), self.view.checkpoint
             if aligned is None or checkpoint.order > aligned.order:
                 self.view.align(checkpoint)
         return True

@@ -81,6 +81,8 @@ class Profile:
 
 DEFAULT: Final = Profile()
 
-# The checkpoint topic is lost now and then, and the lane goes on from the znode's mirror or its own alignment:
-# at least once for the gap (tests/simulation/gap.py).
+# The checkpoint topic is lost now and then, and the lane goes on from the znode's mirror or from what the new
+# master was aligned to: at least once for the gap (tests/simulation/gap.py).
 CHECKPOINTS_LOST: Final = Profile(faults=FAULTS | {"checkpoints-lost": 6})
+
+PROFILES: Final = {"default": DEFAULT, "checkpoints-lost": CHECKPOINTS_LOST}

@@ -17,8 +17,9 @@ from typing import Any, Final
 
 import structlog
 
+from tests.simulation.gap import check_gap
 from tests.simulation.invariants import check
-from tests.simulation.profile import DEFAULT, Profile
+from tests.simulation.profile import DEFAULT, PROFILES, Profile
 from tests.simulation.stores import CrashableStore, MemoryStore, RocksCrashStore, dump
 from tests.simulation.world import World
 
@@ -65,7 +66,10 @@ def run_seed(
         details = ""
         try:
             world.run()
-            check(world)
+            if world.lost:
+                check_gap(world)
+            else:
+                check(world)
         except Exception as error:
             invariant = getattr(error, "invariant", type(error).__name__)
             failure, details = str(error) or repr(error), traceback.format_exc()
@@ -168,9 +172,9 @@ def fingerprint() -> str:
     return digest.hexdigest()
 
 
-def state_file(store: str) -> Path:
+def state_file(profile: str, store: str) -> Path:
     """Where the total of the code as it is now is kept."""
-    return STATE_FOLDER / f"{store}-{fingerprint()}.json"
+    return STATE_FOLDER / f"{profile}-{store}-{fingerprint()}.json"
 
 
 def load(path: Path) -> Total:
@@ -193,12 +197,17 @@ def save(path: Path, total: Total) -> None:
 
 
 def run_ranges(
-    begin: int, end: int, store: str, jobs: int, report: Callable[[Total, list[Result]], None]
+    begin: int,
+    end: int,
+    profile: str,
+    store: str,
+    jobs: int,
+    report: Callable[[Total, list[Result]], None],
 ) -> Total:
     """Runs what is missing of [begin, end) and keeps the total after every chunk."""
-    path = state_file(store)
+    path = state_file(profile, store)
     total = load(path)
-    chunks = [(low, high, store) for low, high in total.missing(begin, end)]
+    chunks = [(low, high, profile, store) for low, high in total.missing(begin, end)]
     with multiprocessing.get_context("spawn").Pool(jobs) as pool:
         for low, seconds, results in pool.imap_unordered(_run_chunk, chunks):
             total.add(low, results)
@@ -208,8 +217,8 @@ def run_ranges(
     return total
 
 
-def _run_chunk(chunk: tuple[int, int, str]) -> tuple[int, float, list[Result]]:
-    low, high, store = chunk
+def _run_chunk(chunk: tuple[int, int, str, str]) -> tuple[int, float, list[Result]]:
+    low, high, profile, store = chunk
     began_s = time.process_time()
-    results = [run_seed(seed, store=store) for seed in range(low, high)]
+    results = [run_seed(seed, PROFILES[profile], store=store) for seed in range(low, high)]
     return low, time.process_time() - began_s, results

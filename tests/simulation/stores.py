@@ -85,8 +85,8 @@ class MemoryStore:
                 if old is not None:
                     undo.append((key, old))
             else:
-                for doomed in list(entries.irange(key, value, (True, False))):
-                    undo.append((doomed, entries.pop(doomed)))
+                doomed = list(entries.irange(key, value, (True, False)))
+                undo.extend((one, entries.pop(one)) for one in doomed)
         self._undo.append(undo)
 
     def flush(self) -> None:

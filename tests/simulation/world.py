@@ -27,7 +27,8 @@ from tests.simulation.stores import CrashableStore
 from tests.simulation.zookeeper import Ensemble
 
 START_MS: Final = 1_700_000_000_000
-DEEPEST: Final = 2
+DEEPEST: Final = 2  # calls within which others act, within which others act
+LONGEST_PAUSE: Final = 400  # turns of the others
 CALM_LIMIT_MS: Final = 30_000
 
 
@@ -215,11 +216,9 @@ class World:
         self._depth += 1
         try:
             turns = self.rng.randint(1, 12)
-            while not self.calm and not host.dead and (turns > 0 or host.paused):
+            while not host.dead and (turns > 0 or (host.paused and turns > -LONGEST_PAUSE)):
                 turns -= 1
                 self._act()
-                if turns < -400:
-                    break
         finally:
             self._depth -= 1
 
