@@ -14,45 +14,16 @@ from __future__ import annotations
 
 import sys
 from collections import deque
-from collections.abc import Callable
-from concurrent.futures import Future
-from functools import cache
 from typing import Any, Final, NamedTuple, cast
 
 import structlog
-from confluent_kafka import KafkaError, KafkaException
 
-from delayline.names import ClusterNames
-from node import outbox
-from node.delivery import Config, Delivery, Wait
-from node.targets import BATCH_BYTES
-from store.arrivals import Arrival, Kind
-from store.checkpoint import Checkpoint, Vector
-from store.records import ScheduledRow, encode
-from store.selection import Limits
-from store.view import View
+from store.checkpoint import Checkpoint
+from tests.simulation.fencing_master import Op, Script, next_step, use_model_client
 from tests.simulation.host import Violation
 from tests.simulation.invariants import check_epoch, check_progress
-from tests.simulation.stores import MemoryStore
 
-NAMES: Final = ClusterNames("delay")
-ROWS: Final = 6
-NOW_MS: Final = 1_000
-MOST_OPENED: Final = 2  # masterships of each master
-MOST_COMMITS: Final = 2  # transactions of each mastership
-FENCED: Final = KafkaError._FENCED
 ABANDONED: Final = -1  # no master waits for the answer any more
-
-Op = tuple[Any, ...]
-Script = tuple[Any, ...]
-
-
-class Pause(BaseException):
-    """The master's next step: nothing has answered it yet."""
-
-    def __init__(self, *op: Any) -> None:
-        super().__init__(op)
-        self.op: Op = op
 
 
 class EndTxn(NamedTuple):
@@ -64,224 +35,6 @@ class EndTxn(NamedTuple):
     epoch: int
     checkpoint: bytes
     answer: str | None = None
-
-
-class Commits:
-    """Stands for the outbox's commit threads: a commit runs when its answer is there."""
-
-    def __init__(self) -> None:
-        self.waiting: dict[int, tuple[Callable[[], None], Future[None]]] = {}
-        self.number = 0
-
-    def begin(self) -> None:
-        """A new mastership waits for none of the commits before it."""
-        self.waiting, self.number = {}, 0
-
-    def submit(self, commit: Callable[[], None]) -> Future[None]:
-        future: Future[None] = Future()
-        try:
-            commit()  # the model's producer hands the request over
-        except _Issued:
-            self.waiting[self.number] = commit, future
-            self.number += 1
-        return future
-
-    def answer(self, number: int) -> None:
-        commit, future = self.waiting.pop(number)
-        try:
-            commit()
-            future.set_result(None)
-        except Exception as error:
-            future.set_exception(error)
-
-
-class _Issued(BaseException):
-    """A commit request is on its way."""
-
-
-class Run:
-    """One master, run from its beginning with the answers that it was given so far."""
-
-    def __init__(self, name: str, script: Script) -> None:
-        self.name = name
-        self._script = script
-        self._answers = deque(script)
-        self.committing: str | None = None  # the answer of the commit that is being told
-        self._commits = Commits()
-        self._view = View(MemoryStore(), [0], 0)
-        self._view.apply([_row(offset) for offset in range(ROWS)], {0: ROWS})
-        self._opened = 0
-        self._issued = 0
-        self._taken = 0
-        self.mark: Script = ()
-
-    def ask(self, *op: Any) -> Any:
-        """The answer to a step, if it has been given; `Pause` if not."""
-        if not self._answers:
-            raise Pause(*op)
-        self._taken += 1
-        return self._answers.popleft()
-
-    def next_step(self) -> tuple[Op, Script]:
-        """Runs to the first step that has no answer; returns it, and what the future depends on."""
-        step = self._next_step()
-        return step, (*self.mark[1:], self._script[self.mark[0] :] if self.mark else self._script)
-
-    def _next_step(self) -> Op:
-        box = self._box = outbox.KafkaOutbox({}, NAMES, 0, 10_000, cast("Any", self), lambda: None)
-        box._committers = cast("Any", self._commits)
-        config = Config(self.name, 0, NAMES, Limits(1, 1_000), 0)
-        here = cast("Any", self)
-        self._delivery = Delivery(config, self._view, box, here, here, here, here)
-        mastership = self._delivery.run()
-        try:
-            while True:
-                step = next(mastership)
-                if isinstance(step, Wait):
-                    self._wait(step)
-        except StopIteration:
-            return ("end",)
-        except Pause as pause:
-            return pause.op
-        finally:
-            with _quietly():
-                mastership.close()
-
-    def _wait(self, wait: Wait) -> None:
-        if not self._commits.waiting:
-            assert wait.until_ms is not None, "nothing to wait for"
-            return
-        number, self.committing = self.ask("wait", *self._commits.waiting)
-        self._commits.answer(number)
-        self.committing = None
-
-    # ------------------------------------------------------------------ the ports
-
-    def now_ms(self) -> int:
-        return NOW_MS
-
-    def batch_bytes(self) -> int:
-        return BATCH_BYTES
-
-    def learn(self, topics: set[str]) -> None:
-        """Every target is there."""
-
-    def doubt(self) -> None:
-        """Every target still is."""
-
-    def are_there(self, topics: set[str]) -> bool:
-        return True
-
-    def problem(self, topic: str, partition: int, size_bytes: int) -> None:
-        """Every record is welcome."""
-
-    def confirm(self) -> bool:
-        """A mastership begins. Its future depends on what follows, and on this much of the past."""
-        self._opened += 1
-        self._issued = 0
-        self._commits.begin()
-        last = self._delivery._last
-        self.mark = (self._taken, self._opened, last and last.encode(), self._box._turn)
-        if self._opened > MOST_OPENED:
-            raise Pause("end")
-        return True
-
-    def resigning(self) -> bool:
-        return False
-
-    def mirrored(self) -> None:
-        """There is no mirror."""
-
-    def mirror(self, checkpoint: Checkpoint) -> None:
-        """There is no mirror."""
-
-    def last_checkpoint(self) -> Checkpoint | None:
-        raw = self.ask("read")
-        return None if raw is None else Checkpoint.decode(raw)
-
-    def stable_ends(self) -> Vector:
-        return {0: ROWS}
-
-    # ------------------------------------------------------------------ the client
-
-    def initialise(self, which: int) -> int:
-        return cast("int", self.ask("init", which))
-
-    def flush(self, which: int, epoch: int) -> str:
-        return cast("str", self.ask("flush", which, epoch))
-
-    def commit(self, which: int, epoch: int, checkpoint: bytes) -> None:
-        self._issued += 1
-        if self._issued > MOST_COMMITS:
-            raise Pause("end")
-        self.ask("commit", self._commits.number, which, epoch, checkpoint)
-        raise _Issued
-
-
-class ModelProducer:
-    """Stands for confluent_kafka.Producer. What it asks goes to the run that is under way."""
-
-    def __init__(self, config: dict[str, Any]) -> None:
-        self._which = "ab".index(config["transactional.id"][-1])
-        self._epoch = -1
-        self._records = 0
-        self._checkpoint = b""
-
-    def list_topics(self, topic: str, timeout: float) -> None:
-        """Connects."""
-
-    def init_transactions(self, timeout: float) -> None:
-        self._epoch = _run.initialise(self._which)
-
-    def begin_transaction(self) -> None:
-        self._records = 0
-
-    def produce(self, topic: str, value: bytes, *_: object, **__: object) -> None:
-        self._records += 1
-        if topic == NAMES.checkpoint:
-            self._checkpoint = value
-
-    def flush(self, timeout: float) -> int:
-        if self._records and _run.flush(self._which, self._epoch) == "fenced":
-            raise KafkaException(KafkaError(FENCED))
-        return 0
-
-    def commit_transaction(self, timeout: float) -> None:
-        if _run.committing is None:
-            _run.commit(self._which, self._epoch, self._checkpoint)
-        if _run.committing == "fenced":
-            raise KafkaException(KafkaError(FENCED))
-        if _run.committing == "doubt":
-            raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
-
-
-class _quietly:  # noqa: N801 (a context manager, used like a function)
-    """A master that is left where it stands has nothing more to say."""
-
-    def __enter__(self) -> None:
-        """Nothing to set up."""
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> bool:
-        return kind is Pause
-
-
-_run: Run
-
-
-@cache
-def next_step(name: str, script: Script) -> tuple[Op, Script]:
-    """A master's next step after these answers, and what its future depends on."""
-    global _run  # noqa: PLW0603 (the client's calls have no other way to it)
-    _run = Run(name, script)
-    return _run.next_step()
-
-
-def _row(offset: int) -> Arrival:
-    row = ScheduledRow(None, b"", [], None, "orders", 0, None, offset, None, None, None, 1, None)
-    return Arrival(0, offset, offset, Kind.SCHEDULE, offset, None, None, None, encode(row))
-
-
-# ---------------------------------------------------------------------- the search
 
 
 class State(NamedTuple):
@@ -318,9 +71,7 @@ class Searched(NamedTuple):
 def search() -> Searched:
     """Tries every order of steps; stops at the first violation."""
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50))
-    module = cast("Any", outbox)
-    module.Producer = ModelProducer
-    module._discard = lambda _: None
+    use_model_client()
     begin = State((0, 0), None, frozenset(), (), ((), ()))
     known = {begin.identity}
     ahead: deque[tuple[State, History]] = deque([(begin, None)])

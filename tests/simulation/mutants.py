@@ -22,9 +22,12 @@ from typing import Any, Final
 from rich.console import Console
 from rich.table import Table
 
-from tests.simulation.patches import MUTANTS, Mutant
+from tests.simulation.numbered_mutants import NUMBERED
+from tests.simulation.other_mutants import OTHERS
+from tests.simulation.patches import Mutant
 from tests.simulation.runner import ROOT, run_seed
 
+MUTANTS: Final = (*NUMBERED, *OTHERS)
 COPIED: Final = ("delayline", "store", "node", "tests/simulation")
 
 

@@ -1,0 +1,185 @@
+"""The checkpoint topic as a node reads it: past markers, aborted and open transactions, deleted and made anew."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+import pytest
+from confluent_kafka import Producer
+
+from node.checkpoints import CheckpointFollower, KafkaLog, read_last
+from node.ports import CheckpointTopicLost
+from store.checkpoint import Checkpoint
+from tests.support.cluster import Cluster
+from tests.support.fixtures import MakeCluster
+from tests.support.requests import OpenTransaction, Sender, key_in
+from tests.support.waiting import PATIENCE_S, becomes, eventually
+
+
+class Writer:
+    """Writes checkpoints as a master does."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._topic = cluster.names.checkpoint
+        self._producer = Producer(
+            {
+                "bootstrap.servers": cluster.bootstrap,
+                "transactional.id": f"{cluster.name}-writer",
+                "linger.ms": 0,
+                "log_level": 0,
+            }
+        )
+        self._producer.list_topics(self._topic, timeout=PATIENCE_S)
+        self._producer.init_transactions(PATIENCE_S)
+
+    def commit(self, epoch: int, lane: int = 0) -> None:
+        self.begin(epoch, lane)
+        self._producer.commit_transaction(PATIENCE_S)
+
+    def abort(self, epoch: int) -> None:
+        self.begin(epoch)
+        self.end()
+
+    def begin(self, epoch: int, lane: int = 0) -> None:
+        """Leaves it open."""
+        written = checkpoint(epoch, lane)
+        self._producer.begin_transaction()
+        self._producer.produce(self._topic, written.encode(), written.record_key, lane)
+        assert self._producer.flush(PATIENCE_S) == 0
+
+    def end(self) -> None:
+        self._producer.abort_transaction(PATIENCE_S)
+
+
+def checkpoint(epoch: int, lane: int = 0) -> Checkpoint:
+    return Checkpoint(
+        lane=lane,
+        epoch=epoch,
+        position=None,
+        ingested={},
+        seen={},
+        written_back={},
+        delivered_up_to_ms=0,
+        node="n",
+        at_ms=0,
+    )
+
+
+@pytest.fixture
+def writer(cluster: Cluster) -> Writer:
+    return Writer(cluster)
+
+
+@pytest.fixture
+def follower(cluster: Cluster) -> Iterator[CheckpointFollower]:
+    config = cluster.node_config("n").client_config()
+    follower = CheckpointFollower(config, cluster.names, 0, lambda: None)
+    follower.start()
+    yield follower
+    follower.stop()
+    follower.join()
+
+
+@pytest.fixture
+def kafka_log(cluster: Cluster, follower: CheckpointFollower) -> KafkaLog:
+    return KafkaLog(cluster.node_config("n").client_config(), cluster.names, 0, [0, 1], follower)
+
+
+def last(cluster: Cluster, lane: int = 0) -> int | None:
+    """The epoch of the last checkpoint that is found."""
+    found = read_last(cluster.connection.client_config(), cluster.names.checkpoint, lane)
+    return None if found is None else found.epoch
+
+
+def test_an_empty_topic_has_no_last_checkpoint(cluster: Cluster) -> None:
+    assert last(cluster) is None
+
+
+def test_the_last_checkpoint_is_the_last_one_committed(cluster: Cluster, writer: Writer) -> None:
+    for epoch in (1, 2, 3):
+        writer.commit(epoch)
+    writer.abort(4)
+    assert last(cluster) == 3
+
+
+def test_the_last_checkpoint_is_found_behind_many_aborted_ones(cluster: Cluster, writer: Writer) -> None:
+    writer.commit(1)
+    for epoch in range(2, 102):
+        writer.abort(epoch)
+    assert last(cluster) == 1
+
+
+def test_an_open_transaction_does_not_hold_the_reader_up(cluster: Cluster, writer: Writer) -> None:
+    writer.commit(1)
+    writer.begin(2)
+    assert last(cluster) == 1
+    writer.end()
+
+
+def test_each_lane_has_its_own_last_checkpoint(make_cluster: MakeCluster) -> None:
+    cluster = make_cluster(lanes=2)
+    writer = Writer(cluster)
+    writer.commit(1, lane=0)
+    writer.commit(2, lane=1)
+    assert (last(cluster, 0), last(cluster, 1)) == (1, 2)
+
+
+def test_a_recovery_reads_what_was_committed_a_moment_ago(
+    writer: Writer, follower: CheckpointFollower, kafka_log: KafkaLog
+) -> None:
+    eventually(follower.started, "it has read to the end once")
+    for epoch in range(1, 20):
+        writer.commit(epoch)
+        assert kafka_log.last_checkpoint() == checkpoint(epoch)
+
+
+def test_a_missing_topic_is_told_from_an_empty_one(
+    cluster: Cluster, follower: CheckpointFollower, kafka_log: KafkaLog
+) -> None:
+    assert kafka_log.last_checkpoint() is None
+    cluster.delete_topic(cluster.names.checkpoint)
+    with pytest.raises(CheckpointTopicLost):
+        kafka_log.last_checkpoint()
+
+
+def test_a_topic_made_anew_has_none_of_the_old_checkpoints(
+    cluster: Cluster, writer: Writer, follower: CheckpointFollower, kafka_log: KafkaLog
+) -> None:
+    writer.commit(1)
+    assert kafka_log.last_checkpoint() == checkpoint(1)
+    cluster.delete_topic(cluster.names.checkpoint)
+    cluster.create_again()
+    becomes(follower.latest, None)
+    assert kafka_log.last_checkpoint() is None
+    Writer(cluster).commit(7)
+    assert kafka_log.last_checkpoint() == checkpoint(7)
+
+
+def test_a_follower_that_begins_without_the_topic_finds_it_when_it_is_made(cluster: Cluster) -> None:
+    cluster.delete_topic(cluster.names.checkpoint)
+    follower = CheckpointFollower(cluster.node_config("n").client_config(), cluster.names, 0, lambda: None)
+    follower.start()
+    eventually(lambda: follower.missing, "it says that the topic is missing")
+    cluster.create_again()
+    eventually(follower.started, "it reads the new topic")
+    assert follower.missing is None
+    follower.stop()
+    follower.join()
+
+
+def test_stable_ends_stop_at_an_open_transaction_and_high_watermarks_do_not(
+    cluster: Cluster, kafka_log: KafkaLog
+) -> None:
+    with Sender(cluster) as sender:
+        sender.schedule(key=key_in(0))
+        sender.flush()
+    foreign = OpenTransaction(cluster)
+    foreign.begin([b"open"], key=key_in(0))
+    becomes(partial(_ends, kafka_log), ({0: 1, 1: 0}, {0: 2, 1: 0}))
+    foreign.commit()
+    becomes(partial(_ends, kafka_log), ({0: 3, 1: 0}, {0: 3, 1: 0}))
+
+
+def _ends(kafka_log: KafkaLog) -> tuple[dict[int, int], dict[int, int]]:
+    return kafka_log.stable_ends(), kafka_log.high_watermarks()

@@ -1,0 +1,186 @@
+"""The lane's two transactional producers on a real broker: fencing, turns, refusals, what becomes visible."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from node.outbox import KafkaOutbox, KafkaTransaction
+from node.ports import ANY_PARTITION, Doubtful, Fenced, Outgoing, Refused
+from node.targets import KafkaTargets
+from store.checkpoint import Checkpoint
+from tests.support.cluster import Cluster
+from tests.support.tail import read_all
+
+MakeOutbox = Callable[[], KafkaOutbox]
+
+
+@pytest.fixture
+def make_outbox(cluster: Cluster) -> Iterator[MakeOutbox]:
+    """Each is another node's: they share the transactional ids and nothing else."""
+    made: list[KafkaOutbox] = []
+
+    def make() -> KafkaOutbox:
+        config = cluster.node_config(f"node-{len(made)}").client_config()
+        targets = KafkaTargets(config)
+        made.append(KafkaOutbox(config, cluster.names, 0, 10_000, targets, lambda: None))
+        return made[-1]
+
+    yield make
+    for outbox in made:
+        outbox.close()
+
+
+def outgoing(topic: str, value: bytes, partition: int = ANY_PARTITION) -> Outgoing:
+    return Outgoing(topic, partition, b"key", value, [], int(time.time() * 1000), None)
+
+
+def checkpoint(epoch: int = 1) -> Checkpoint:
+    return Checkpoint(
+        lane=0,
+        epoch=epoch,
+        position=None,
+        ingested={0: 0, 1: 0},
+        seen={0: 0, 1: 0},
+        written_back={0: 0, 1: 0},
+        delivered_up_to_ms=0,
+        node="n",
+        at_ms=0,
+    )
+
+
+def deliver(transaction: KafkaTransaction, *records: Outgoing) -> None:
+    """All of one transaction, to its commit."""
+    transaction.send(records)
+    transaction.flush()
+    transaction.checkpoint(checkpoint())
+    transaction.commit().result()
+
+
+def visible(cluster: Cluster) -> list[bytes | None]:
+    return [got.value for got in read_all(cluster.bootstrap, cluster.target())]
+
+
+def test_a_transaction_shows_its_records_and_its_checkpoint_once_it_is_committed(
+    cluster: Cluster, make_outbox: MakeOutbox
+) -> None:
+    outbox = make_outbox()
+    outbox.open()
+    transaction = outbox.begin()
+    transaction.send([outgoing(cluster.target(), b"1"), outgoing(cluster.target(), b"2")])
+    transaction.flush()
+    transaction.checkpoint(checkpoint())
+    assert (visible(cluster), cluster.checkpoints()) == ([], [])
+    transaction.commit().result()
+    assert (visible(cluster), cluster.checkpoints()) == ([b"1", b"2"], [checkpoint()])
+
+
+def test_the_first_transaction_is_on_a_then_strictly_in_turn(make_outbox: MakeOutbox) -> None:
+    outbox = make_outbox()
+    for _ in range(2):
+        outbox.open()
+        a, b = outbox._pair
+        used = []
+        for _ in range(3):
+            transaction = outbox.begin()
+            used.append(transaction._producer)
+            deliver(transaction)
+        assert used == [a, b, a]
+
+
+def test_opening_aborts_what_a_dead_master_left_open(cluster: Cluster, make_outbox: MakeOutbox) -> None:
+    dead, successor = make_outbox(), make_outbox()
+    dead.open()
+    for value in (b"on a", b"on b"):
+        transaction = dead.begin()
+        transaction.send([outgoing(cluster.target(), value)])
+        transaction.flush()
+        transaction.checkpoint(checkpoint())
+    successor.warm_up()
+    successor.open()
+    deliver(successor.begin(), outgoing(cluster.target(), b"the successor's"))
+    assert visible(cluster) == [b"the successor's"]
+
+
+def test_the_next_transaction_may_be_sent_while_the_one_before_commits(
+    cluster: Cluster, make_outbox: MakeOutbox
+) -> None:
+    outbox = make_outbox()
+    outbox.open()
+    first = outbox.begin()
+    first.send([outgoing(cluster.target(), b"first")])
+    first.flush()
+    first.checkpoint(checkpoint())
+    commit = first.commit()
+    second = outbox.begin()
+    second.send([outgoing(cluster.target(), b"second")])
+    second.flush()
+    commit.result()
+    second.checkpoint(checkpoint())
+    second.commit().result()
+    assert sorted(value for value in visible(cluster) if value) == [b"first", b"second"]
+
+
+@pytest.mark.parametrize("sent_before", [True, False], ids=["sent before", "sent after"])
+def test_a_master_that_was_succeeded_is_fenced_and_commits_nothing(
+    cluster: Cluster, make_outbox: MakeOutbox, *, sent_before: bool
+) -> None:
+    succeeded, successor = make_outbox(), make_outbox()
+    succeeded.open()
+    transaction = succeeded.begin()
+    if sent_before:
+        transaction.send([outgoing(cluster.target(), b"too late")])
+        transaction.flush()
+    successor.open()
+    with pytest.raises(Fenced):
+        deliver(transaction, *[outgoing(cluster.target(), b"too late %d" % i) for i in range(100)])
+    assert visible(cluster) == []
+
+
+def test_flush_tells_how_far_the_buffer_was_written(cluster: Cluster, make_outbox: MakeOutbox) -> None:
+    outbox = make_outbox()
+    outbox.open()
+    transaction = outbox.begin()
+    buffer = cluster.names.buffer
+    transaction.send([outgoing(buffer, b"1", 1), outgoing(buffer, b"2", 1), outgoing(cluster.target(), b"3")])
+    assert transaction.flush() == {1: 2}
+
+
+def test_more_records_than_the_clients_queue_holds_are_sent(
+    cluster: Cluster, make_outbox: MakeOutbox
+) -> None:
+    outbox = make_outbox()
+    outbox._config["queue.buffering.max.messages"] = 100
+    outbox.open()
+    deliver(outbox.begin(), *[outgoing(cluster.target(), b"%d" % number) for number in range(2_000)])
+    assert len(visible(cluster)) == 2_000
+
+
+def test_a_record_too_large_for_its_topic_is_refused_with_its_code(
+    cluster: Cluster, make_outbox: MakeOutbox
+) -> None:
+    cluster.make_topics({cluster.target("small"): {"max.message.bytes": "2000"}})
+    outbox = make_outbox()
+    outbox.open()
+    with pytest.raises(Refused) as refused:
+        deliver(outbox.begin(), outgoing(cluster.target("small"), b"x" * 3_000))
+    assert refused.value.code == "too-large"
+
+
+def test_a_partition_that_is_not_there_leaves_the_fate_in_doubt_at_once(
+    cluster: Cluster, make_outbox: MakeOutbox
+) -> None:
+    outbox = make_outbox()
+    outbox.open()
+    with pytest.raises(Doubtful):
+        deliver(outbox.begin(), outgoing(cluster.target(), b"nowhere", 7))
+
+
+def test_a_commit_tells_the_clocks_difference(make_outbox: MakeOutbox) -> None:
+    outbox = make_outbox()
+    outbox.clock_offset_ms = 99
+    outbox.open()
+    deliver(outbox.begin())
+    assert abs(outbox.clock_offset_ms) <= 1, "one machine, one clock"

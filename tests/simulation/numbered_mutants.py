@@ -1,0 +1,343 @@
+"""The mutants of the clauses that carry a number in brackets, rules 1 to 7 and 9, and of "first on -a".
+
+The number says how often leaving the clause out went wrong in the throw-away model that the rules come from.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.simulation.patches import LATE, LATE_FAULTS, Mutant, Patch, profile_with
+
+NUMBERED: Final = (
+    Mutant(
+        "no-hold-back",
+        "rule 1 [48/3000]",
+        "late rows that do not fit do not hold the ingested vector back",
+        (
+            Patch(
+                "store/selection.py",
+                "frontier = _moved(tip, ingested=held_back, seen=dict(ingested))",
+                "frontier = _moved(tip, ingested=dict(ingested), seen=dict(ingested))",
+            ),
+        ),
+        profile_with(LATE, LATE_FAULTS, messages=(1, 2, 3), transactional_share=0.4),
+    ),
+    Mutant(
+        "all-below-is-late",
+        "rule 1 [132/3000]",
+        "at ingest a key at or below the position is late even if the last checkpoint had ingested it "
+        "(and taking over does not align to the first checkpoint, which would sweep such entries away)",
+        (
+            Patch(
+                "node/delivery.py",
+                "        self._view.align(first)\n",
+                "        self._view.record(first)\n",
+            ),
+            Patch(
+                "store/view.py",
+                "    def forget(self)",
+                "    def record(self, checkpoint):\n"
+                "        batch = self._kv.batch()\n"
+                "        batch.put(keys.ALIGNED, checkpoint.encode())\n"
+                "        self._kv.write(batch)\n"
+                "        self._checkpoint, self._aligned = checkpoint, checkpoint.frontier\n"
+                "        self._tip = checkpoint.frontier\n"
+                "\n"
+                "    def forget(self)",
+            ),
+            Patch(
+                "store/ingest.py",
+                "if offset < self._aligned.ingested.get(partition, 0):\n            return due_ms",
+                "if offset < 0:\n            return due_ms",
+            ),
+        ),
+        profile_with(
+            faults={"empty": 60, "crash": 30, "crash-master": 40, "stall-ingest": 30},
+            messages=(1, 2, 3, 5),
+            replay_window_ms=(300, 2_000),
+        ),
+    ),
+    Mutant(
+        "late-gone-at-selection",
+        "rule 1 [213/3000]",
+        "late entries go when they are selected, not when the commit is known",
+        (
+            Patch(
+                "store/view.py",
+                "            self._tip = chosen.frontier\n",
+                "            self._tip = chosen.frontier\n"
+                "            batch = self._kv.batch()\n"
+                "            for key, _ in chosen.late:\n"
+                "                batch.delete(keys.late(key[1], key[2]))\n"
+                "            self._kv.write(batch)\n",
+            ),
+        ),
+        profile_with(LATE, LATE_FAULTS, transactional_share=0.4),
+    ),
+    Mutant(
+        "in-flight-taken-twice",
+        "rule 1 [319/3000]",
+        "late rows that a transaction in flight carries are selected again",
+        (Patch("store/selection.py", "if place not in in_flight:", "if place is not None:"),),
+        profile_with(LATE, LATE_FAULTS, transactional_share=0.4),
+    ),
+    Mutant(
+        "selected-not-removed",
+        "rule 2 [367/3000]",
+        "a cancel or replace leaves a row where it is that is in flight or delivered",
+        (
+            Patch(
+                "store/ingest.py",
+                "        self.batch.delete(keys.row(entry.due_ms, partition, entry.offset))\n",
+                "        selected = (entry.due_ms, partition, entry.offset) <= self._bound\n"
+                "        if selected and self._kv.get(keys.late(partition, entry.offset)) is None:\n"
+                "            return\n"
+                "        self.batch.delete(keys.row(entry.due_ms, partition, entry.offset))\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "answered-with-ingested",
+        "rule 2 [3/6397]",
+        "a control is answered in the transaction whose ingested (not seen) first passes it",
+        (
+            Patch(
+                "store/selection.py",
+                "        frontier = _moved(tip, ingested=held_back, seen=dict(ingested))\n",
+                "        passed = {p: max(offset, tip.seen.get(p, 0)) for p, offset in held_back.items()}\n"
+                "        answers = [one for one in answers if one.place[1] < passed[one.place[0]]]\n"
+                "        frontier = _moved(tip, ingested=held_back, seen=passed)\n",
+            ),
+        ),
+        profile_with(
+            {**LATE, "cancel": 30, "id-past": 30, "id-now": 30},
+            LATE_FAULTS,
+            messages=(1, 2),
+            transactional_share=0.4,
+            ids=(8, 20),
+        ),
+    ),
+    Mutant(
+        "rescheduled-at-ingest",
+        "rule 3 [124/3000]",
+        "a reschedule moves the row at ingest, if the view at hand says that it is pending",
+        (
+            Patch(
+                "store/ingest.py",
+                "            elif arrival.kind != Kind.SCHEDULE or",
+                "            elif arrival.kind == Kind.RESCHEDULE:\n"
+                "                self._move(arrival)\n"
+                "                self._store(arrival)\n"
+                "            elif arrival.kind != Kind.SCHEDULE or",
+            ),
+            Patch(
+                "store/ingest.py",
+                "    def _overtaken(self",
+                "    def _move(self, arrival):\n"
+                "        from store.records import decode_row\n"
+                "        index_key = keys.index(arrival.partition, arrival.id)\n"
+                "        entry = self._index(index_key)\n"
+                "        if entry is None:\n"
+                "            return\n"
+                "        key = (entry.due_ms, arrival.partition, entry.offset)\n"
+                "        raw = self._kv.get(keys.row(*key))\n"
+                "        if raw is None or key <= self._bound:\n"
+                "            return\n"
+                "        due_ms = max(arrival.timestamp_ms, decode_row(arrival.raw).scheduled_for_ms)\n"
+                "        self.batch.delete(keys.row(*key))\n"
+                "        self.batch.put(keys.row(due_ms, *key[1:]), raw)\n"
+                "        self._set_index(index_key, IndexEntry(due_ms, *key[2:], entry.origin, entry.root))\n"
+                "\n"
+                "    def _overtaken(self",
+            ),
+        ),
+        profile_with({"reschedule": 30, "run-now": 20}),
+    ),
+    Mutant(
+        "origin-is-own-offset",
+        "rule 3 [108/3445]",
+        "which request is older is told by its own offset, not by its parent's",
+        (
+            Patch(
+                "store/ingest.py",
+                "origin = arrival.offset if arrival.parent is None else arrival.parent",
+                "origin = arrival.offset",
+            ),
+        ),
+        profile_with({"reschedule": 30, "run-now": 20}, ids=(1, 3)),
+    ),
+    Mutant(
+        "written-back-never-dropped",
+        "rule 4 [378/3000]",
+        "a written-back request is stored though a later schedule or cancel of its id stands before it",
+        (
+            Patch(
+                "store/ingest.py",
+                "if arrival.parent is not None and self._overtaken(",
+                "if arrival.parent == -1 and self._overtaken(",
+            ),
+        ),
+        profile_with({"reschedule": 30, "run-now": 20, "cancel": 20}, ids=(1, 3)),
+    ),
+    Mutant(
+        "checkpoint-record-too-soon",
+        "rule 5 [334/3000]",
+        "the checkpoint record of n+1 is produced, and n+1 committed, before n is known to be committed",
+        (
+            Patch(
+                "node/delivery.py",
+                "        yield Step.AFTER_PRODUCE\n        yield from self._settle()\n",
+                "        yield Step.AFTER_PRODUCE\n",
+            ),
+            Patch(
+                "node/delivery.py",
+                "        self._in_flight = _InFlight(chosen, checkpoint, transaction.commit())\n",
+                "        commit = transaction.commit()\n"
+                "        yield from self._settle()\n"
+                "        self._in_flight = _InFlight(chosen, checkpoint, commit)\n",
+            ),
+        ),
+        profile_with(faults={"commit-aborted": 40, "commit-lost": 30}),
+    ),
+    Mutant(
+        "recovery-reads-only-stable",
+        "rule 6 [275/3000]",
+        "a new master ingests up to the last stable offset only, not up to what was written back",
+        (
+            Patch(
+                "node/delivery.py",
+                "vectors = () if last is None else (last.seen, last.written_back)",
+                "vectors: tuple[Vector, ...] = ()",
+            ),
+        ),
+        profile_with(
+            {"reschedule": 30, "run-now": 10, "id-future": 30},
+            {"foreign-stall": 40, "crash-master": 30, "commit-answer-lost": 20},
+            transactional_share=0.5,
+        ),
+    ),
+    Mutant(
+        "no-first-checkpoint",
+        "rule 6 [1906/1982]",
+        "a new master begins without committing a first checkpoint",
+        (
+            Patch(
+                "node/delivery.py",
+                "            yield from self._take_over(last)\n",
+                "            self._last = self._first_checkpoint(last)\n"
+                "            self._view.align(self._last)\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "first-checkpoint-passes",
+        "rule 6 [1906/1982]",
+        "the first checkpoint says that all that was ingested is covered",
+        (
+            Patch(
+                "node/delivery.py",
+                "ingested=nowhere if last is None else last.ingested,",
+                "ingested=self._view.reached().ingested,",
+            ),
+            Patch(
+                "node/delivery.py",
+                "seen=nowhere if last is None else last.seen,",
+                "seen=self._view.reached().ingested,",
+            ),
+        ),
+        profile_with(LATE, LATE_FAULTS | {"crash-master": 30}),
+    ),
+    Mutant(
+        "first-checkpoint-answers",
+        "rule 6 [1906/1982]",
+        "the first checkpoint says that all controls that were ingested are answered",
+        (
+            Patch(
+                "node/delivery.py",
+                "seen=nowhere if last is None else last.seen,",
+                "seen=self._view.reached().ingested,",
+            ),
+        ),
+    ),
+    Mutant(
+        "no-sweep-if-equal",
+        "rule 6 [243/3000]",
+        "aligning to a checkpoint that passes nothing leaves the late entries as they are",
+        (
+            Patch(
+                "store/view.py",
+                "        for raw_key, raw_due in self._kv.scan(keys.LATE, keys.end_of(keys.LATE)):\n"
+                "            key = ",
+                "        late = self._kv.scan(keys.LATE, keys.end_of(keys.LATE)) if frontier != old else ()\n"
+                "        for raw_key, raw_due in late:\n"
+                "            key = ",
+            ),
+        ),
+        profile_with(LATE, LATE_FAULTS | {"commit-aborted": 30, "send-fails": 20}),
+    ),
+    Mutant(
+        "ingested-is-position",
+        "rule 7 [1479/3000 stall]",
+        "ingested is the consumer's position, which also passes markers",
+        (
+            Patch(
+                "store/view.py",
+                "ingested = self._ingested | {a.partition: a.offset + 1 for a in fresh}",
+                "ingested = self._ingested | {a.partition: a.offset + 1 for a in fresh} | positions",
+            ),
+        ),
+        profile_with(transactional_share=0.5, end_of_partition=0.5),
+    ),
+    Mutant(
+        "prunes-past-late",
+        "rule 9 [109/3000]",
+        "pruning does not stop below the smallest late key",
+        (
+            Patch(
+                "store/view.py",
+                "            end = min(end, keys.row(keys.unpack_due(raw_due), *keys.placed(raw_key)))\n",
+                "            del raw_key, raw_due\n",
+            ),
+        ),
+        profile_with(
+            LATE, LATE_FAULTS, replay_window_ms=(0, 20), messages=(1, 2, 3), transactional_share=0.4
+        ),
+    ),
+    Mutant(
+        "covered-old-rows-ignored",
+        "rule 9 [1/1938]",
+        "a row that is done and older than the window is passed over at ingest: it replaces nothing",
+        (
+            Patch(
+                "store/ingest.py",
+                "        for arrival in arrivals:\n",
+                "        for arrival in arrivals:\n"
+                "            key = (arrival.due_ms, arrival.partition, arrival.offset)\n"
+                "            covered = arrival.offset < self._aligned.ingested.get(arrival.partition, 0)\n"
+                "            if arrival.kind == Kind.SCHEDULE and key <= self._bound and covered:\n"
+                "                if arrival.due_ms < self._window_start_ms:\n"
+                "                    continue\n",
+            ),
+        ),
+        profile_with(
+            {"id-far": 40, "id-now": 40, "id-past": 20, "id-future": 20, "cancel": 3, "reschedule": 3},
+            {"empty": 40, "crash-master": 20, "expire-session": 15},
+            replay_window_ms=(0, 20),
+            ids=(4, 12),
+        ),
+    ),
+    Mutant(
+        "turn-goes-on",
+        "rule 5, first on -a",
+        "the first transaction of a mastership is on the id whose turn it was in the one before",
+        (
+            Patch(
+                "node/outbox.py",
+                'self._initialised("b")]\n        self._turn = 0\n',
+                'self._initialised("b")]\n',
+            ),
+        ),
+        exhaustive=True,
+    ),
+)

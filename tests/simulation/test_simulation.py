@@ -1,0 +1,110 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from node.delivery import Step
+from tests.simulation import fencing
+from tests.simulation.__main__ import STEPS
+from tests.simulation.mutants import MUTANTS, apply, copy, hunt
+from tests.simulation.patches import Mutant
+from tests.simulation.profile import CHECKPOINTS_LOST
+from tests.simulation.runner import ROOT, Total, merged, run_seed
+
+SEEDS = 300
+TOGETHER = 50
+ON_ROCKSDB = 20
+WITH_LOST_CHECKPOINTS = 50
+
+
+@pytest.mark.parametrize("begin", range(0, SEEDS, TOGETHER))
+def test_every_invariant_holds_on_seeds_from(begin: int) -> None:
+    failed = {}
+    for seed in range(begin, begin + TOGETHER):
+        result = run_seed(seed)
+        assert result.requests >= 200
+        assert result.faults >= 20
+        if result.failure is not None:
+            failed[seed] = result.failure
+    assert failed == {}
+
+
+def test_rocksdb_and_memory_make_the_same_histories_and_end_with_the_same_stores() -> None:
+    for seed in range(SEEDS, SEEDS + ON_ROCKSDB):
+        on_rocksdb, in_memory = run_seed(seed, store="rocksdb"), run_seed(seed)
+        assert on_rocksdb.failure is None
+        assert on_rocksdb.digest == in_memory.digest
+        assert on_rocksdb.stores == in_memory.stores
+
+
+def test_a_lost_checkpoint_topic_costs_duplicates_of_the_gap_and_no_message() -> None:
+    failures = [run_seed(seed, CHECKPOINTS_LOST).failure for seed in range(WITH_LOST_CHECKPOINTS)]
+    assert [failure for failure in failures if failure is not None] == []
+
+
+def test_a_seed_is_a_whole_history_whatever_the_hash_seed() -> None:
+    program = "from tests.simulation.runner import run_seed; print(run_seed(7).digest)"
+    digests = {
+        subprocess.run(
+            [sys.executable, "-c", program],
+            cwd=ROOT,
+            env=os.environ | {"PYTHONHASHSEED": hash_seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout.strip()
+        for hash_seed in ("1", "2")
+    }
+    assert digests == {run_seed(7).digest}
+
+
+def test_different_seeds_are_different_histories() -> None:
+    assert len({run_seed(seed).digest for seed in range(5)}) == 5
+
+
+def test_crashes_strike_at_every_step() -> None:
+    coverage: Counter[tuple[str, str]] = Counter()
+    for seed in range(120):
+        coverage.update(run_seed(seed).coverage)
+    untouched = [
+        step
+        for step in STEPS
+        if not coverage[step, "crash"] + coverage[step, "crash-master"] + coverage[step, "empty"]
+    ]
+    assert untouched == []
+    assert str(Step.DURING_COMMIT) in STEPS
+
+
+def test_no_order_of_steps_lets_two_masters_both_commit() -> None:
+    searched = fencing.search()
+    assert searched.violation is None
+    assert searched.both > 0
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_a_mutant_still_fits_the_source(mutant: Mutant, tmp_path: Path) -> None:
+
+    copy(tmp_path)
+    apply(mutant, tmp_path)
+
+
+@pytest.mark.parametrize("name", ["no-hold-back", "selects-before-written-back", "turn-goes-on"])
+def test_the_simulation_finds_the_mutant(name: str) -> None:
+    found = hunt(next(mutant for mutant in MUTANTS if mutant.name == name))
+    assert found["seed"] is not None
+    assert found["clean"]
+
+
+def test_a_range_goes_on_where_it_stopped() -> None:
+    total = Total(done=[[0, 10], [30, 35]])
+    assert list(total.missing(5, 40)) == [(10, 30), (35, 40)]
+    assert total.seeds == 15
+
+
+def test_ranges_that_touch_become_one() -> None:
+    assert merged([[5, 10], [20, 30], [0, 5], [8, 12]]) == [[0, 12], [20, 30]]
