@@ -116,6 +116,27 @@ def test_a_target_deleted_after_it_was_looked_up_costs_only_its_own_messages(clu
     assert _latest(cluster.delivered[1:], at_ms) < LATEST_MS
 
 
+def test_a_target_made_anew_with_fewer_partitions_costs_only_what_was_for_those(cluster: Cluster) -> None:
+    narrow = cluster.target("narrow")
+    cluster.make_topics({narrow: {}}, partitions=4)
+    with Sender(cluster) as sender:
+        for partition in range(4):
+            sender.schedule(target="narrow", partition=partition)
+        sender.flush()
+        eventually(lambda: _end(cluster, narrow) == 4, "each partition has been written to")
+        cluster.delete_topic(narrow)
+        cluster.make_topics({narrow: {}}, partitions=1)
+        at_ms = now_ms() + 500
+        for _ in range(20):
+            sender.schedule(at_ms=at_ms, target="narrow", partition=0)
+        gone = [sender.schedule(at_ms=at_ms, target="narrow", partition=3) for _ in range(2)]
+        sender.flush()
+    cluster.tail.wait(lambda: len(cluster.dead_letters) == 2, "two are dead letters")
+    assert {letter.text("delay-source") for letter in cluster.dead_letters} == {r.result() for r in gone}
+    assert {letter.text(H_ERROR) for letter in cluster.dead_letters} == {"target-partition"}
+    eventually(lambda: _end(cluster, narrow) == 20, "the others are delivered")
+
+
 def test_a_target_made_after_it_was_missing_is_seen(cluster: Cluster) -> None:
     with Sender(cluster) as sender:
         sender.schedule(target="late")
