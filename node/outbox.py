@@ -250,8 +250,8 @@ class KafkaTransaction:
         return self._written_back
 
     def _expect_targets(self) -> None:
-        """The client waits for a topic that was deleted a moment ago; all else would wait with it."""
-        if not self._outbox._targets.are_there(self._topics):  # noqa: SLF001
+        """The client waits for a topic or partition that has gone; all else would wait with it."""
+        if not self._outbox._targets.are_as_known(self._topics):  # noqa: SLF001
             raise Doubtful("a topic was deleted while its messages were sent")
 
     def checkpoint(self, checkpoint: Checkpoint) -> None:

@@ -87,9 +87,16 @@ class KafkaTargets:
             for topic, target in self._known.items()
         }
 
-    def are_there(self, topics: set[str]) -> bool:
-        """Whether the brokers know all of them, as of now. Raises `Doubtful`."""
-        return topics <= self._metadata().keys()
+    def are_as_known(self, topics: set[str]) -> bool:
+        """Whether all of them are there, with as many partitions as they had when they were looked up. Raises
+        `Doubtful`.
+        """
+        metadata = self._metadata()
+        return all(
+            topic in metadata
+            and (topic not in self._known or len(metadata[topic].partitions) == self._known[topic].partitions)
+            for topic in topics
+        )
 
     def batch_bytes(self) -> int:
         """The largest batch that every known target takes: a broker's limit is on the whole batch."""

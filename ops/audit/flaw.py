@@ -27,6 +27,6 @@ def flaws(checks: Checks) -> Column:
 
 
 def violations(frame: DataFrame, found: Column) -> DataFrame:
-    """One row for each of `found` (of `flaws`) in a frame with `source`: columns `kind`, `source`, `detail`."""
+    """A row for each of `found` (of `flaws`) in a frame with `source`: `kind`, `source`, `detail`."""
     listed = frame.select("source", F.explode(found).alias("flaw"))
     return listed.select("flaw.kind", "source", "flaw.detail")

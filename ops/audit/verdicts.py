@@ -16,8 +16,8 @@ from ops.audit.order import line
 def verdicts(cases: DataFrame, bounds: Bounds) -> DataFrame:
     """One narrow row for each case.
 
-    `class` and `overdue` as in ops.audit.classes; `flaws`, what is wrong; `line`, where a message stands among
-    others; and of a message when it was due, where it was delivered, and when.
+    `class` and `overdue` as in ops.audit.classes; `flaws`, what is wrong; `line`, where a message stands
+    among others; and of a message when it was due, where it was delivered, and when.
     """
     place = F.concat_ws("/", "delivered.topic", "delivered.partition", "delivered.offset")
     delivered_at_ms = F.col("delivered.timestamp_ms")

@@ -1,4 +1,4 @@
-"""The master kills itself between two steps, with requests of every kind in flight; another one carries on."""
+"""The master kills itself between two steps, with all kinds of requests in flight; another carries on."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ POINTS = [
 ]
 
 
-@pytest.mark.parametrize(("step", "delay_s"), POINTS, ids=lambda value: str(value))
+@pytest.mark.parametrize(("step", "delay_s"), POINTS, ids=str)
 def test_a_master_killed_at_any_step_is_succeeded_exactly_once(
     cluster: Cluster, step: Step, delay_s: float
 ) -> None:

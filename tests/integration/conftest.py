@@ -2,5 +2,6 @@
 
 from __future__ import annotations
 
-from tests.support.fixtures import cluster as cluster
-from tests.support.fixtures import make_cluster as make_cluster
+from tests.support.fixtures import cluster, make_cluster
+
+__all__ = ["cluster", "make_cluster"]

@@ -1,7 +1,7 @@
 """A history of a delay service, written by hand: what producers ask for, and what a service does about it.
 
-A history is a list of steps, requests and transactions, written to Kafka in their order. Until then all of it can
-be changed: that is how a test plants a fault.
+A history is a list of steps, requests and transactions, written to Kafka in their order. Until then all of
+it can be changed: that is how a test plants a fault.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from confluent_kafka import KafkaError, Message, Producer
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # not in its __all__
 
 from delayline import wire
 from delayline.names import ClusterNames, source
@@ -282,7 +282,5 @@ def _key(request: Request) -> tuple[int, int, int]:
 def _produce(producer: Producer, topic: str, record: BufferRecord, partition: int, **more: Any) -> None:
     """Write one record and wait for it: records stand in the order of these calls."""
     headers: Any = record.headers
-    producer.produce(
-        topic, key=record.key, value=record.value, headers=headers, partition=partition, **more
-    )
+    producer.produce(topic, key=record.key, value=record.value, headers=headers, partition=partition, **more)
     assert producer.flush(30) == 0, f"{topic} takes nothing"

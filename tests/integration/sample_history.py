@@ -121,7 +121,7 @@ class SampleHistory:
         at_s: float,
         *,
         partition: int = 0,
-        id: str | None = None,
+        id: str | None = None,  # noqa: A002 - the wire format's own word
         expire_at: float | None = None,
         key: str | None = None,
         headers: list[tuple[str, bytes | None]] | None = None,

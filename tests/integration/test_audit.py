@@ -1,4 +1,4 @@
-"""The audit of a history written by hand: clean where all is right, and every planted fault found and named."""
+"""The audit of a history written by hand: clean where all is right; every planted fault found and named."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from delayline.settings import ClusterSettings
 from ops.audit import AuditConfig, LedgerWriter, Report, audit, spark_session
-from tests.integration.histories import Delivery, Transaction, Writer
+from tests.integration.histories import Writer
 from tests.integration.sample_history import CLASSES, SampleHistory
 from tests.stacks import Stack
 

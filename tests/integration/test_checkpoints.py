@@ -1,4 +1,4 @@
-"""The checkpoint topic as a node reads it: past markers, aborted and open transactions, deleted and made anew."""
+"""The checkpoint topic as a node reads it: past markers and open transactions, deleted and made anew."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What cannot be delivered goes to the dead-letter topic alone, at once, with its code; nothing else waits."""
+"""What cannot be delivered goes to the dead-letter topic alone, at once, with its code; no other waits."""
 
 from __future__ import annotations
 

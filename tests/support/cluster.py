@@ -65,7 +65,7 @@ class Cluster:
         self._checkpoint_tail: Tail | None = None
         self._ports: dict[str, int] = {}
         self.settings = topics.create(self.connection, {"partitions": 2, **settings}).settings
-        configs = targets if isinstance(targets, Mapping) else dict.fromkeys(targets, {})
+        configs = targets if isinstance(targets, Mapping) else {target: {} for target in targets}
         self.targets = [self.target(short) for short in configs]
         self.make_topics({self.target(short): config for short, config in configs.items()})
         own = [self.names.outcomes, self.names.dead_letter]

@@ -142,7 +142,7 @@ class Sender:
         ledger.reschedules |= {receipt.result(): id_ for receipt, id_ in self._reschedules}
         ledger.rejects |= {receipt.result() for receipt in self._rejects}
         for sent in (self._schedules, self._cancels, self._reschedules, self._rejects):
-            sent.clear()  # type: ignore[attr-defined]
+            sent.clear()
         return ledger
 
     def close(self) -> None:

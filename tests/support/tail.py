@@ -70,7 +70,7 @@ class Tail:
     def wait(
         self, holds: Callable[[], object], what: str | Callable[[], str], timeout_s: float = PATIENCE_S
     ) -> None:
-        """Reads on until it holds; AssertionError with `what` should have come true if it does not in time."""
+        """Reads on until it holds; AssertionError with `what` should have come true if it does not."""
         deadline_s = time.monotonic() + timeout_s
         while not holds():
             if time.monotonic() > deadline_s:

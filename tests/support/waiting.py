@@ -23,7 +23,7 @@ def eventually(ask: Callable[[], T], what: str, timeout_s: float = PATIENCE_S) -
     return answer
 
 
-def becomes(ask: Callable[[], T], expected: T, timeout_s: float = PATIENCE_S) -> None:
+def becomes(ask: Callable[[], object], expected: object, timeout_s: float = PATIENCE_S) -> None:
     """Waits until the answer is the expected one."""
     deadline_s = time.monotonic() + timeout_s
     while (answer := ask()) != expected:
