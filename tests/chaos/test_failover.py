@@ -11,9 +11,15 @@ from tests.support.cluster import Cluster
 from tests.support.fates import check_exactly_once
 from tests.support.fixtures import MakeCluster
 from tests.support.process import NodeProcess
+from tests.support.proxy import Proxy
 from tests.support.requests import Sender, key_in, now_ms
 from tests.support.traffic import Traffic
 from tests.support.waiting import eventually
+
+
+def _latest_ms(cluster: Cluster, node_id: str) -> int:
+    """When a node has made its last checkpoint."""
+    return max(checkpoint.at_ms for checkpoint in cluster.checkpoints() if checkpoint.node == node_id)
 
 
 def _started(cluster: Cluster, *node_ids: str) -> list[NodeProcess]:
@@ -58,6 +64,26 @@ def test_a_master_paused_past_its_session_commits_nothing_more(cluster: Cluster,
     assert {checkpoint.node for checkpoint in cluster.checkpoints() if checkpoint.epoch > 1} == {
         taken_over.node
     }
+
+
+def test_a_master_cut_off_from_zookeeper_delivers_until_it_is_fenced(cluster: Cluster) -> None:
+    with Proxy(cluster.zookeeper) as proxy:
+        cut_off = cluster.start("a", zookeeper=proxy.address)
+        cluster.wait_candidates(1)
+        cluster.start("b")
+        cluster.wait_candidates(2)
+        with Traffic(cluster) as traffic:
+            cluster.wait_delivered(60)
+            proxy.cut()
+            cut_ms = now_ms()
+            assert cluster.wait_epoch(2).node == "b"
+            assert _latest_ms(cluster, "a") > cut_ms + 1_000, "it did not stop when it lost sight of ZooKeeper"
+            cluster.wait_delivered(len(cluster.delivered) + 60)
+            proxy.mend()
+            cluster.wait_state(cut_off.node_id, "follower")
+            ledger = traffic.stop()
+    check_exactly_once(cluster, ledger)
+    assert {checkpoint.epoch for checkpoint in cluster.checkpoints()} == {1, 2}, "it fenced nobody back"
 
 
 def test_a_follower_far_behind_becomes_master(cluster: Cluster) -> None:

@@ -34,6 +34,7 @@ SOURCES: Final = (
     "tests/simulation/*.py",
 )
 CHUNK: Final = 25
+SHARED_MEMORY: Final = Path("/dev/shm")
 
 
 @dataclass(frozen=True)
@@ -95,7 +96,10 @@ class _stores:  # noqa: N801 (a context manager, used like a function)
 
     def __init__(self, kind: str) -> None:
         self._kind = kind
-        self._folder = Path(tempfile.mkdtemp(prefix="simulation-")) if kind == "rocksdb" else None
+        # In memory where there is such a folder: it is the process that crashes, not the machine.
+        parent = SHARED_MEMORY if SHARED_MEMORY.is_dir() else None
+        made = kind == "rocksdb"
+        self._folder = Path(tempfile.mkdtemp(prefix="simulation-", dir=parent)) if made else None
 
     def __enter__(self) -> Callable[[str], CrashableStore]:
         if self._folder is None:

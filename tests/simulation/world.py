@@ -30,6 +30,7 @@ START_MS: Final = 1_700_000_000_000
 DEEPEST: Final = 2  # calls within which others act, within which others act
 LONGEST_PAUSE: Final = 400  # turns of the others
 CALM_LIMIT_MS: Final = 30_000
+HASTE_MS: Final = 5
 
 
 class World:
@@ -286,7 +287,8 @@ class World:
         """Runs a process's tasks until each of them waits."""
         while process.ingest() or process.follow():
             pass
-        process.keep_house()
+        if self.rng.random() < 0.3:
+            process.keep_house()
         for _ in range(100):
             if not process.drive():
                 break
@@ -324,10 +326,10 @@ class World:
         return self._wanted_known
 
     def _next_event_ms(self) -> int:
-        """How long nothing will happen by itself; 1 at least."""
+        """How long nothing will happen by itself; a few milliseconds at least, to make haste."""
         times_ms = [self._events[0][0]] if self._events else []
         for process in self._processes():
             wake_ms = process.next_wake_ms()
             if wake_ms is not None:
                 times_ms.append(wake_ms)
-        return max(1, min(times_ms, default=self.now_ms + 1) - self.now_ms)
+        return max(HASTE_MS, min(times_ms, default=self.now_ms) - self.now_ms)

@@ -169,6 +169,10 @@ class Cluster:
     def znodes(self) -> Znodes:
         return Znodes(self.name)
 
+    def mirrored(self, lane: int = 0) -> Checkpoint:
+        """The checkpoint in the lane's znode."""
+        return Checkpoint.decode(self.kazoo.get(self.znodes.checkpoint(lane))[0])
+
     def candidates(self, lane: int = 0) -> list[str]:
         """The lane's candidates by node id, the master first."""
         path = self.znodes.candidates(lane)

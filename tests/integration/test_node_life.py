@@ -1,0 +1,94 @@
+"""A node from its start to its end, undisturbed: what it waits for, says of itself, and how exact it is."""
+
+from __future__ import annotations
+
+import statistics
+
+from ops import topics
+from tests.stacks import Stack
+from tests.support.cluster import Cluster
+from tests.support.fates import check_exactly_once
+from tests.support.requests import Sender, now_ms
+from tests.support.waiting import becomes, eventually
+
+
+def test_a_message_is_delivered_when_it_is_due_and_not_at_the_next_heartbeat(cluster: Cluster) -> None:
+    cluster.start_here("a")
+    cluster.wait_epoch(1)
+    with Sender(cluster) as sender:
+        begin_ms = now_ms() + 300
+        for number in range(15):
+            sender.schedule(at_ms=begin_ms + 170 * number)
+        ledger = sender.flush()
+    check_exactly_once(cluster, ledger)
+    late_ms = [got.timestamp_ms - got.number("delay-scheduled-for") for got in cluster.delivered]
+    assert statistics.median(late_ms) < 100, late_ms
+
+
+def test_a_due_time_that_comes_before_the_one_waited_for_wakes_the_master(cluster: Cluster) -> None:
+    cluster.start_here("a")
+    cluster.wait_epoch(1)
+    with Sender(cluster) as sender:
+        sender.schedule(at_ms=now_ms() + 3_600_000)
+        sender.flush()
+        late_ms = []
+        for _ in range(7):
+            sent_ms = now_ms()
+            sender.schedule(at_ms=sent_ms + 50)
+            sender.flush()
+            cluster.wait_delivered(len(cluster.delivered) + 1)
+            late_ms.append(cluster.delivered[-1].timestamp_ms - sent_ms - 50)
+    assert statistics.median(late_ms) < 200, late_ms
+
+
+def test_an_idle_master_writes_a_heartbeat_a_second(cluster: Cluster) -> None:
+    cluster.start_here("a")
+    cluster.wait_epoch(1)
+    eventually(lambda: len(cluster.checkpoints()) > 4, "heartbeats")
+    _, _, *heartbeats = cluster.checkpoints()
+    gaps_ms = [after.at_ms - before.at_ms for before, after in zip(heartbeats, heartbeats[1:], strict=False)]
+    assert min(gaps_ms) >= 900, gaps_ms
+    ups_ms = [heartbeat.delivered_up_to_ms for heartbeat in heartbeats]
+    assert ups_ms == sorted(set(ups_ms)), "delivered-up-to goes on"
+
+
+def test_a_node_waits_for_a_cluster_that_is_not_made_yet(
+    cluster: Cluster, stack: Stack, cluster_name: str
+) -> None:
+    other = f"{cluster_name}-later"
+    connection = cluster.connection.model_copy(update={"cluster": other})
+    node = cluster.start("a", cluster=other)
+    assert "topics create" in node.wait_event("node-waits")["detail"]
+    topics.create(connection, {"partitions": 2})
+    node.wait_event("mastership-taken")
+
+
+def test_a_member_says_how_much_is_pending_and_how_far_it_is(cluster: Cluster) -> None:
+    cluster.start_here("a")
+    with Sender(cluster) as sender:
+        for _ in range(10):
+            sender.schedule(at_ms=now_ms() + 3_600_000)
+        sender.flush()
+        becomes(lambda: cluster.member("a").get("pending"), 10)
+        said = cluster.wait_state("a", "master")
+    assert sum(said["ingested"].values()) == 10
+    assert (said["node"], said["lane"], said["reason"], said["way_out"]) == ("a", 0, None, None)
+
+
+def test_sigterm_ends_a_refusing_node_with_code_0(cluster: Cluster) -> None:
+    node = cluster.start("a", lane=7)
+    cluster.wait_state("a", "refusing")
+    node.terminate()
+    assert node.wait_exit() == 0
+    becomes(lambda: cluster.member("a"), {})
+
+
+def test_a_master_that_ends_leaves_its_last_checkpoint_in_the_znode(cluster: Cluster) -> None:
+    node = cluster.start_here("a")
+    with Sender(cluster) as sender:
+        for _ in range(20):
+            sender.schedule()
+        sender.flush()
+    cluster.wait_delivered(20)
+    cluster.stop_here(node)
+    assert cluster.mirrored() == cluster.checkpoints()[-1]
