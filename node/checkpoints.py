@@ -21,6 +21,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # missing fro
 from delayline.names import ClusterNames
 from node.ports import CheckpointTopicLost, Doubtful
 from node.reader import OffsetsGone, TopicReader
+from node.refusal import checkpoint_topic_missing
 from store.checkpoint import Checkpoint, Vector
 
 log = structlog.get_logger("delayline.checkpoints")
@@ -89,6 +90,7 @@ class CheckpointFollower:
         self._raw: bytes | None = None
         self._reached = -1  # -1: has not read to the end once
         self._topic_id: str | None = None
+        self._look = threading.Event()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="checkpoint-follower", daemon=True)
 
@@ -109,6 +111,13 @@ class CheckpointFollower:
         with self._moved:
             raw = self._raw
         return None if raw is None else Checkpoint.decode(raw)
+
+    def miss(self, detail: str) -> None:
+        """The topic is gone. Called by whoever finds it: the follower then looks for itself, at once."""
+        if self.missing is None:
+            log.error("mastership-refused", reason=str(checkpoint_topic_missing(detail)))
+        self.missing = detail
+        self._look.set()
 
     def started(self) -> bool:
         """Whether the topic has been read to its end once."""
@@ -131,7 +140,7 @@ class CheckpointFollower:
             try:
                 self._follow()
             except CheckpointTopicLost as error:
-                self.missing = str(error)
+                self.miss(str(error))
                 self._stopping.wait(RETRY_S)
             except (OffsetsGone, Doubtful, KafkaException) as error:
                 log.warning("checkpoint-topic-unreadable", topic=self._topic, detail=str(error))
@@ -142,6 +151,8 @@ class CheckpointFollower:
         admin = AdminClient(self._client_config)
         topic_id = describe(admin, self._topic).id
         self.missing = None
+        self._look.clear()
+        self._changed()
         reader = TopicReader(self._client_config, self._topic)
         try:
             raw, reached = _read_back(reader, self._lane)
@@ -151,7 +162,7 @@ class CheckpointFollower:
                 messages = reader.poll(POLL_S)
                 raw = messages[-1].value() if messages else None
                 self._publish(topic_id, raw, reader.reached[self._lane], keep=True)
-                if time.monotonic() - checked_s > TIMEOUT_S:
+                if self._look.is_set() or time.monotonic() - checked_s > TIMEOUT_S:
                     checked_s = time.monotonic()
                     if describe(admin, self._topic).id != topic_id:
                         return

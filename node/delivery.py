@@ -2,7 +2,7 @@
 
 It is written as a generator against the ports of node/ports.py. Each `yield` is a point between two
 steps: a node waits there (`Wait`) or may die there (`Step`). A thread drives it in a node
-(node/mastership.py); the simulation drives many at once, and kills and delays them between any two
+(node/lane.py); the simulation drives many at once, and kills and delays them between any two
 steps.
 
 Why exactly once (docs/design.md, "Exactly-once: the rule"): the checkpoint is a record of the same Kafka
@@ -29,6 +29,7 @@ from node.plan import Plan, Poison
 from node.ports import (
     Clock,
     Commit,
+    Doubtful,
     Leadership,
     Log,
     Outbox,
@@ -149,22 +150,25 @@ class Delivery:
     def _give_up(self, error: OutboxError) -> Process[None]:
         """After any failure the only road is recovery; what was in flight is decided there."""
         log.warning("transaction-given-up", reason=type(error).__name__.lower(), detail=str(error))
-        if isinstance(error, Refused):
-            self._isolate(error)
+        isolated = isinstance(error, Refused) and self._isolate(error)
         self._in_flight, self._sending, self._awaited = None, None, {}
         self._failures += 1
-        if self._failures > 1 and not isinstance(error, Refused):
+        if self._failures > 1 and not isolated:
             yield Wait(self._clock.now_ms() + min(RETRY_MS * self._failures, HEARTBEAT_MS))
 
-    def _isolate(self, error: Refused) -> None:
-        """Rule 10: what was refused is remembered; if that is not known, a shorter prefix is tried next."""
+    def _isolate(self, error: Refused) -> bool:
+        """Rule 10: what was refused is remembered; if that is not known, a shorter prefix is tried next.
+        False if that brings nothing new: what is refused is no row's own record.
+        """
+        known, most = len(self._poison), self._most
         self._poison |= error.codes
         if error.codes or self._sending is None:
-            return
+            return len(self._poison) > known
         rows = [key for key, _ in (*self._sending.late, *self._sending.due)]
         if len(rows) == 1 and rows[0] not in self._poison:
             self._poison[rows[0]] = (error.code, str(error))
         self._most = max(1, len(rows) // 2)
+        return len(self._poison) > known or self._most < most
 
     def _recover(self) -> Process[Ended | None]:
         """Makes this node the one that commits, and its view the one that the last commit left."""
@@ -207,6 +211,8 @@ class Delivery:
         if last is not None:
             return last
         while True:
+            if self._leadership.resigning():
+                raise Doubtful("nobody knows what was delivered, and this node is to end")
             try:
                 mirrored = self._leadership.mirrored()
                 break
@@ -281,8 +287,7 @@ class Delivery:
             now_ms = self._now_ms()
             position = self._view.tip.position
             if position is not None and now_ms < position[0]:
-                yield from self._settle()
-                yield Wait(position[0])  # the last master's clock was ahead, or this one was set back
+                yield from self._hold(now_ms, position[0])
                 continue
             chosen = self._view.select(now_ms, self._config.limits._replace(messages=self._most))
             if chosen.size or (self._in_flight is None and now_ms >= self._heartbeat_at_ms):
@@ -293,6 +298,17 @@ class Delivery:
                 yield self._until_due()
         yield from self._settle()
         return Ended.RESIGNED
+
+    def _hold(self, now_ms: int, until_ms: int) -> Process[None]:
+        """The last master's clock was ahead, or this one was set back: select nothing, but go on with the
+        heartbeats, which show how far off the clock is.
+        """
+        yield from self._settle()
+        self._heartbeat_at_ms = min(self._heartbeat_at_ms, now_ms + HEARTBEAT_MS)
+        if now_ms >= self._heartbeat_at_ms:
+            yield from self._transact(Selection([], [], [], {}, self._view.tip), now_ms)
+        else:
+            yield Wait(min(until_ms, self._heartbeat_at_ms))
 
     def _now_ms(self) -> int:
         """Rule 1's clock: the brokers' may be ahead of the own by as much as the skew allowed, so that an

@@ -77,6 +77,7 @@ class Ingest:
             covered = last is not None and last.ingested.get(partition, 0) >= low
             if offset == 0 and covered:
                 offsets[partition] = low
+                self._view.begin_at(partition, low)
             elif offset < low:
                 reader.close()
                 raise OffsetsGone(

@@ -20,7 +20,6 @@ from node.health import Health
 from node.leadership import ElectedLeadership
 from node.outbox import KafkaOutbox
 from node.ports import CheckpointTopicLost, Doubtful
-from node.refusal import Refusal
 from store.kv import StoreError
 from store.view import View
 
@@ -53,7 +52,6 @@ class LaneWorker:
     ) -> None:
         self.leading = False
         self.epoch = 0
-        self.awaiting: Refusal | None = None  # a refusal that ends by itself once the cause is gone
         self._view = view
         self._outbox = outbox
         self._follower = follower
@@ -86,7 +84,7 @@ class LaneWorker:
     def _run(self) -> None:
         try:
             while not self._stopping:
-                if self._leadership.elected():
+                if self._leadership.elected() and self._follower.missing is None:
                     self._lead()
                 else:
                     self._follow()
@@ -124,14 +122,12 @@ class LaneWorker:
         except StopIteration as ended:
             self._ended(ended.value)
         except CheckpointTopicLost as error:
-            self.awaiting = refusal.checkpoint_topic_missing(str(error))
-            log.error("mastership-refused", reason=str(self.awaiting))  # noqa: TRY400 (no stack trace for users)
-            self._pause()
+            self._follower.miss(str(error))
         finally:
             self.leading = False
 
     def _taken_over(self, delivery: Delivery) -> None:
-        self.leading, self.epoch, self.awaiting = True, delivery.epoch, None
+        self.leading, self.epoch = True, delivery.epoch
         self._check_clock()
 
     def _check_clock(self) -> None:

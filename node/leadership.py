@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from election.candidacy import Candidacy
-from election.errors import Unavailable
+from election.errors import ElectionError
 from election.registry import CheckpointMirror
 from node.mirror import Mirror
 from node.ports import Unconfirmed
@@ -35,7 +35,7 @@ class ElectedLeadership:
         """See the port."""
         try:
             return self._candidacy.confirm(CONFIRM_TIMEOUT_S)
-        except Unavailable as error:
+        except ElectionError as error:
             raise Unconfirmed(str(error)) from error
 
     def resigning(self) -> bool:
@@ -48,7 +48,7 @@ class ElectedLeadership:
         """See the port."""
         try:
             raw = self._znode.read()
-        except Unavailable as error:
+        except ElectionError as error:
             raise Unconfirmed(str(error)) from error
         return None if raw is None else Checkpoint.decode(raw)
 

@@ -27,6 +27,7 @@ class Mirror:
         """`written` is called on the thread after each write."""
         self._mirror = mirror
         self._written = written
+        self._handing_over = threading.Lock()
         self._newest: Checkpoint | None = None
         self._writes = True  # the last write went well: an outage is said once
         self._changed = threading.Event()
@@ -48,17 +49,23 @@ class Mirror:
 
     def put(self, checkpoint: Checkpoint) -> None:
         """Hands a checkpoint over. Never blocks."""
-        self._newest = checkpoint
+        with self._handing_over:
+            self._newest = checkpoint
         self._changed.set()
 
     def _run(self) -> None:
         while not self._stopping.is_set():
             self._changed.wait()
             self._changed.clear()
-            checkpoint, self._newest = self._newest, None
-            if checkpoint is not None:
-                self._write(checkpoint)
+            self._write_newest()
             self._stopping.wait(PERIOD_S)
+        self._write_newest()
+
+    def _write_newest(self) -> None:
+        with self._handing_over:
+            checkpoint, self._newest = self._newest, None
+        if checkpoint is not None:
+            self._write(checkpoint)
 
     def _write(self, checkpoint: Checkpoint) -> None:
         try:
@@ -66,7 +73,7 @@ class Mirror:
         except Superseded as error:
             # The topic decides; a mirror that is ahead of it says that records of the topic are gone.
             log.error("mirror-ahead", detail=str(error))  # noqa: TRY400 (no stack trace for users)
-        except ElectionError as error:
+        except (ElectionError, ValueError) as error:  # ValueError: what stands there is no checkpoint
             if self._writes:
                 log.warning("mirror-not-written", detail=str(error))
             self._writes = False

@@ -165,9 +165,8 @@ class Node:
         self._parts = parts = self._open(settings, buffer)
         parts.start()
         if self._catch_up(parts):
-            parts.candidacy.enter()
-            self._candidate = True
-            log.info("node-caught-up", node=self._config.node_id)
+            self._candidate = parts.stand()
+            log.info("node-caught-up", node=self._config.node_id, candidate=self._candidate)
             self._stopping.wait()
 
     def _wait_for(self, ask: Callable[[], Any]) -> Any:
@@ -259,7 +258,7 @@ class Node:
         """A part has ended on an error: what an operator can mend is a refusal, all else ends the process."""
         if isinstance(error, OffsetsGone):
             self._refuse(self._offsets_gone(error))
-        elif isinstance(error, Damaged) and "space" in str(error).lower():
+        elif isinstance(error, Damaged) and "No space left on device" in str(error):
             self._refuse(refusal.disk_full(str(error), self._config.data_dir))
         elif isinstance(error, Damaged):
             self._refuse(refusal.rebuild("store-damaged", str(error), self._config.data_dir))

@@ -69,15 +69,7 @@ _REFUSED: Final = {
     KafkaError.INVALID_TIMESTAMP: "undeliverable",
     KafkaError.POLICY_VIOLATION: "undeliverable",
 }
-# What concerns the topic: every record for it.
-_TOPIC_REFUSED: Final = {
-    KafkaError.TOPIC_AUTHORIZATION_FAILED: "target-forbidden",
-    KafkaError.UNKNOWN_TOPIC_OR_PART: "target-missing",
-    KafkaError._UNKNOWN_TOPIC: "target-missing",  # noqa: SLF001
-    KafkaError._UNKNOWN_PARTITION: "target-partition",  # noqa: SLF001
-    KafkaError.TOPIC_EXCEPTION: "target-missing",
-}
-
+_PURGED: Final = frozenset((KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT))  # noqa: SLF001
 
 Holder = list[Producer]
 """One producer, or none once it was discarded: whoever still has the list does not keep it alive."""
@@ -300,15 +292,15 @@ class KafkaTransaction:
         """Raises what the failure of a record means for its transaction."""
         code = error.code()
         detail = f"{topic}: {error.str()}"
-        if code in _TOPIC_REFUSED:
-            self._outbox._targets.refuse(topic, _TOPIC_REFUSED[code], detail)  # noqa: SLF001
+        if code == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+            self._outbox._targets.refuse(topic, "target-forbidden", detail)  # noqa: SLF001
             raise Doubtful(detail)
         if code in _REFUSED:
             raise Refused(detail, {} if row is None else {row: (_REFUSED[code], detail)}, _REFUSED[code])
         raise _translated(KafkaException(error), "a record was not acknowledged")
 
     def _on_delivery(self, error: KafkaError | None, message: Message) -> None:
-        if error is not None and self._failed is None:
+        if error is not None and (self._failed is None or self._failed[1].code() in _PURGED):
             self._failed = message.topic() or "", error
 
     def _on_written_back(self, error: KafkaError | None, message: Message) -> None:

@@ -51,6 +51,8 @@ class Parts:
         health: Health,
         hook: Callable[[Step], None],
     ) -> None:
+        self._standing = threading.Lock()
+        self._withdrawn = False
         names, client = ClusterNames(config.cluster), config.client_config()
         lane, partitions = config.lane, settings.partitions_of(config.lane)
         self.view = View(store, partitions, int(config.replay_window_s * 1000))
@@ -98,17 +100,25 @@ class Parts:
 
     def awaiting(self) -> Refusal | None:
         """Why this node cannot be master for now, if it ends by itself once the cause is gone."""
-        if self.follower.missing is not None:
-            return checkpoint_topic_missing(self.follower.missing)
-        return self.lane.awaiting
+        missing = self.follower.missing
+        return None if missing is None else checkpoint_topic_missing(missing)
 
     def open_ingest(self) -> bool:
         """Assigns the buffer's partitions. Raises `OffsetsGone`, `Doubtful`."""
         self.ingest.open(self.follower.latest())
         return True
 
+    def stand(self) -> bool:
+        """Stands for master; False if the node has withdrawn: it would lead, and deliver nothing."""
+        with self._standing:
+            if not self._withdrawn:
+                self.candidacy.enter()
+            return not self._withdrawn
+
     def withdraw(self) -> None:
         """Hands mastership over after the transaction under way, and stands no more. Does not wait."""
+        with self._standing:
+            self._withdrawn = True
         self.leadership.hand_over()
         threading.Thread(target=self._leave_election, name="withdraw", daemon=True).start()
 

@@ -126,12 +126,20 @@ class Plan:
         own = source(self._buffer, key[1], key[2])
         root = (row.root if isinstance(row, ScheduledRow) else None) or own
         headers = dead_letter_headers(row.headers, source=root, code=code, detail=detail)
-        self.records.append(
-            Outgoing(self._names.dead_letter, ANY_PARTITION, row.key, row.value, headers, self._now_ms, key)
-        )
+        topic = self._names.dead_letter
+        letter = Outgoing(topic, ANY_PARTITION, row.key, row.value, headers, self._now_ms, key)
+        self.records.append(letter if self._fits(letter) else letter._replace(value=None))
         id_ = None if isinstance(row, RejectRow) else row.id
         op = "reschedule" if isinstance(row, RescheduleRow) else "schedule"
         self._outcome(own, outcome, op=op, id_=id_, message=own, root=root, code=code, detail=detail)
+
+    def _fits(self, letter: Outgoing) -> bool:
+        """The buffer's limit is on the compressed batch, so a request may be larger than a letter can be.
+        Then the letter goes without the value, which stays to be read at the source.
+        """
+        self._targets.learn({letter.topic})
+        problem = self._targets.problem(letter.topic, ANY_PARTITION, _batch_bytes(letter))
+        return problem is None or problem[0] != "too-large"
 
     def _reschedule(self, key: Key, row: RescheduleRow, resolution: Resolution) -> None:
         refusal = self._poison.get(key)

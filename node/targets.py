@@ -11,7 +11,7 @@ import time
 from typing import Any, Final
 
 import msgspec
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # missing from the stubs' __all__
     AdminClient,
     ConfigResource,
@@ -25,7 +25,7 @@ LOOKUP_TIMEOUT_S: Final = 5.0
 KNOWN_FOR_S: Final = 60.0
 MISSING_FOR_S: Final = 2.0
 REFUSED_FOR_S: Final = 5.0
-DEFAULT_LIMIT_BYTES: Final = 1_048_588  # Kafka's default, where the limit may not be read
+NO_LIMIT: Final = 1 << 62
 BATCH_BYTES: Final = 1_000_000
 SMALLEST_BATCH_BYTES: Final = 1_024
 
@@ -52,6 +52,8 @@ class KafkaTargets:
         ]
         if not unknown:
             return
+        # The names are the users': what nobody has asked for in a while must not pile up.
+        self._known = {t: known for t, known in self._known.items() if known.until_s > now_s - KNOWN_FOR_S}
         metadata = self._metadata()
         there = [topic for topic in unknown if topic in metadata and metadata[topic].error is None]
         limits = self._limits(there)
@@ -118,6 +120,10 @@ class KafkaTargets:
         for resource, future in futures.items():
             try:
                 limits[resource.name] = int(future.result()["max.message.bytes"].value)
-            except KafkaException:
-                limits[resource.name] = DEFAULT_LIMIT_BYTES  # it may be produced to, but not described
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                    raise Doubtful(f"the limits of {resource.name} cannot be looked up: {error}") from error
+                limits[resource.name] = (
+                    NO_LIMIT  # it may be produced to, but not described: the broker decides
+                )
         return limits

@@ -74,7 +74,7 @@ class RocksStore:
         try:
             self._db.write(cast("rocksdict.WriteBatch", batch), self._write_options)
         except Exception as error:
-            if "stall" in str(error).lower():
+            if "Write stall" in str(error):
                 raise Stalled(str(error)) from error
             raise Damaged(f"the store cannot be written: {error}") from error
 

@@ -140,6 +140,16 @@ class View:
             ingest.urgent or self._wake_due_ms is None or (due_ms is not None and due_ms < self._wake_due_ms)
         )
 
+    @_patient
+    def begin_at(self, partition: int, offset: int) -> None:
+        """The log begins here, and what was below it is done: it counts as ingested."""
+        ingested = self._ingested | {partition: offset}
+        batch = self._kv.batch()
+        batch.put(keys.INGESTED, encode(ingested))
+        self._kv.write(batch)
+        self._ingested = ingested
+        self._positions[partition] = offset
+
     def _write_counts(self, ingest: Ingest) -> dict[int, int]:
         counts = {}
         for minute, change in ingest.counts.items():

@@ -107,7 +107,6 @@ def test_a_checkpoint_topic_made_anew_decides_again(cluster: Cluster) -> None:
     check_exactly_once(cluster, ledger)
 
 
-
 def _mirrored_up_to(cluster: Cluster, ends: dict[int, int]) -> bool:
     ingested = cluster.mirrored().ingested
     return all(ingested[partition] >= end for partition, end in ends.items())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from itertools import pairwise
 
 from ops import topics
 from tests.stacks import Stack
@@ -46,7 +47,7 @@ def test_an_idle_master_writes_a_heartbeat_a_second(cluster: Cluster) -> None:
     cluster.wait_epoch(1)
     eventually(lambda: len(cluster.checkpoints()) > 4, "heartbeats")
     _, _, *heartbeats = cluster.checkpoints()
-    gaps_ms = [after.at_ms - before.at_ms for before, after in zip(heartbeats, heartbeats[1:], strict=False)]
+    gaps_ms = [after.at_ms - before.at_ms for before, after in pairwise(heartbeats)]
     assert min(gaps_ms) >= 900, gaps_ms
     ups_ms = [heartbeat.delivered_up_to_ms for heartbeat in heartbeats]
     assert ups_ms == sorted(set(ups_ms)), "delivered-up-to goes on"
