@@ -28,7 +28,7 @@ log = structlog.get_logger("delayline.checkpoints")
 
 FIRST_STEP: Final = 16
 STEP_GROWTH: Final = 8
-POLL_S: Final = 1.0
+POLL_S: Final = 0.2  # how long its end may take
 RETRY_S: Final = 0.2
 TIMEOUT_S: Final = 5.0
 

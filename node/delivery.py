@@ -287,7 +287,8 @@ class Delivery:
             now_ms = self._now_ms()
             position = self._view.tip.position
             if position is not None and now_ms < position[0]:
-                yield from self._hold(now_ms, position[0])
+                yield from self._settle()
+                yield Wait(position[0])  # the last master's clock was ahead, or this one was set back
                 continue
             chosen = self._view.select(now_ms, self._config.limits._replace(messages=self._most))
             if chosen.size or (self._in_flight is None and now_ms >= self._heartbeat_at_ms):
@@ -298,17 +299,6 @@ class Delivery:
                 yield self._until_due()
         yield from self._settle()
         return Ended.RESIGNED
-
-    def _hold(self, now_ms: int, until_ms: int) -> Process[None]:
-        """The last master's clock was ahead, or this one was set back: select nothing, but go on with the
-        heartbeats, which show how far off the clock is.
-        """
-        yield from self._settle()
-        self._heartbeat_at_ms = min(self._heartbeat_at_ms, now_ms + HEARTBEAT_MS)
-        if now_ms >= self._heartbeat_at_ms:
-            yield from self._transact(Selection([], [], [], {}, self._view.tip), now_ms)
-        else:
-            yield Wait(min(until_ms, self._heartbeat_at_ms))
 
     def _now_ms(self) -> int:
         """Rule 1's clock: the brokers' may be ahead of the own by as much as the skew allowed, so that an

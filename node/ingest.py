@@ -16,7 +16,7 @@ from store.arrivals import Arrival, arrival
 from store.checkpoint import Checkpoint, Vector
 from store.view import View
 
-POLL_S = 1.0
+POLL_S = 0.2  # how long its end may take
 
 
 class BufferRecord(NamedTuple):

@@ -84,8 +84,9 @@ class KafkaTargets:
         """A transaction has failed, and what was known of its targets may be the reason: a topic that was
         deleted, a limit that was lowered. Whatever is needed next is looked up anew.
         """
+        now_s = time.monotonic()
         self._known = {
-            topic: msgspec.structs.replace(target, until_s=0.0) if target.refusal is None else target
+            topic: msgspec.structs.replace(target, until_s=now_s) if target.refusal is None else target
             for topic, target in self._known.items()
         }
 

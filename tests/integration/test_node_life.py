@@ -59,7 +59,10 @@ def test_a_node_waits_for_a_cluster_that_is_not_made_yet(
     other = f"{cluster_name}-later"
     connection = cluster.connection.model_copy(update={"cluster": other})
     node = cluster.start("a", cluster=other)
-    assert "topics create" in node.wait_event("node-waits")["detail"]
+    eventually(
+        lambda: any("topics create" in waits["detail"] for waits in node.events("node-waits")),
+        "it says what to do",
+    )
     topics.create(connection, {"partitions": 2})
     node.wait_event("mastership-taken")
 

@@ -244,6 +244,11 @@ class Process:
         if self._checkpoints is not self.world.checkpoints:
             self._checkpoints, self._followed = self.world.checkpoints, 0
 
+    def up_to_date(self) -> bool:
+        """Whether the view is aligned to the last committed checkpoint."""
+        last = self.world.checkpoints.last_committed()
+        return last is not None and self.view.checkpoint == _checkpoint(last)
+
     def drive(self) -> bool:
         """One step of the mastership, if there is one and it does not wait. False if nothing happened."""
         if self.in_call or not (self.mastership is not None or self._begin()):

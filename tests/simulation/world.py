@@ -281,12 +281,15 @@ class World:
         for producer in self.coordinator:
             producer.complete()
         for process in self._processes():
-            self._exhaust(process)
+            self._catch_up(process)
+
+    def _catch_up(self, process: Process) -> None:
+        while process.ingest() or process.follow():
+            pass
 
     def _exhaust(self, process: Process) -> None:
         """Runs a process's tasks until each of them waits."""
-        while process.ingest() or process.follow():
-            pass
+        self._catch_up(process)
         if self.rng.random() < 0.3:
             process.keep_house()
         for _ in range(100):
@@ -299,6 +302,9 @@ class World:
         if last is None or last.record is None:
             return False
         checkpoint = Checkpoint.decode(last.record.value or b"")
+        buffer = self.topics[self.names.buffer]
+        if any(buffer[number].stable_end < buffer[number].end for number in self.setup.partitions):
+            return False
         ends, up_to_ms = self._wanted()
         covered = all(
             min(checkpoint.ingested[number], checkpoint.seen[number]) >= end for number, end in ends.items()

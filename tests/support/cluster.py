@@ -68,8 +68,14 @@ class Cluster:
         configs = targets if isinstance(targets, Mapping) else {target: {} for target in targets}
         self.targets = [self.target(short) for short in configs]
         self.make_topics({self.target(short): config for short, config in configs.items()})
-        own = [self.names.outcomes, self.names.dead_letter]
+        self.make_topics({self.sentinels: {}})
+        own = [self.names.outcomes, self.names.dead_letter, self.sentinels]
         self.tail = Tail(stack.bootstrap, [*self.targets, *own])
+
+    @property
+    def sentinels(self) -> str:
+        """A target for messages that tell when all before them is committed; none of `targets`."""
+        return self.target("sentinels")
 
     def target(self, short: str = TARGET) -> str:
         """The name of a target topic of this cluster's own."""
@@ -282,8 +288,10 @@ class Cluster:
     def close(self) -> None:
         for process in self._processes:
             process.close()
-        for node in list(self._nodes):
-            self.stop_here(node)
+        for node in self._nodes:
+            node.stop()
+        for node in self._nodes:
+            node.join()
         self.tail.close()
         self._forget_checkpoint_topic()
         if self._kazoo is not None:

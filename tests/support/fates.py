@@ -6,12 +6,12 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
+from delayline import DelayProducer
 from delayline.names import parse_source
 from delayline.wire import H_ERROR, H_SCHEDULED_FOR, H_SOURCE, PREFIX
 from tests.support.cluster import Cluster
-from tests.support.requests import Ledger, Sent
+from tests.support.requests import Ledger, Sent, key_in
 from tests.support.tail import Got
-from tests.support.waiting import eventually
 
 _REMOVED = ("cancelled", "replaced")
 
@@ -56,8 +56,9 @@ def known_fates(cluster: Cluster) -> Fates:
 
 
 def settle(cluster: Cluster, ledger: Ledger, lanes: int = 1) -> Fates:
-    """Waits until every request has a fate and the masters have said that there is nothing left to do, then
-    reads everything once more: whatever was done twice is there by then.
+    """Waits until every request has a fate, and until a message sent after that is delivered in each lane:
+    what was in flight when the last fate was seen is committed or given up then. Reads everything once more:
+    whatever was done twice is there.
     """
 
     def unanswered() -> set[str]:
@@ -67,8 +68,7 @@ def settle(cluster: Cluster, ledger: Ledger, lanes: int = 1) -> Fates:
         lambda: not unanswered(),
         lambda: f"every request has a fate: {len(unanswered())} have none: {unanswered()}",
     )
-    for lane in range(lanes):
-        _wait_idle(cluster, ledger, lane)
+    _pass_sentinels(cluster, lanes)
     return read_fates(cluster)
 
 
@@ -77,10 +77,13 @@ def _unanswered(fates: Fates, ledger: Ledger) -> set[str]:
     return (ledger.schedules.keys() | ledger.rejects) - fates.of.keys() | controls - fates.answers.keys()
 
 
-def _wait_idle(cluster: Cluster, ledger: Ledger, lane: int) -> None:
-    """Until two checkpoints more: what was in flight when the last fate was seen is committed or given up."""
-    before = len(cluster.checkpoints(lane))
-    eventually(lambda: len(cluster.checkpoints(lane)) >= before + 2, f"lane {lane} goes on")
+def _pass_sentinels(cluster: Cluster, lanes: int) -> None:
+    arrived = cluster.tail.records[cluster.sentinels]
+    expected = len(arrived) + lanes
+    with DelayProducer(cluster.bootstrap, cluster=cluster.name) as producer:
+        for lane in range(lanes):  # the first partition of a lane has its number
+            producer.schedule(cluster.sentinels, b"", key=key_in(lane, cluster.settings.partitions))
+    cluster.tail.wait(lambda: len(arrived) == expected, "what was sent last is delivered, once a lane")
 
 
 def check_exactly_once(cluster: Cluster, ledger: Ledger, lanes: int = 1) -> Fates:
