@@ -19,8 +19,8 @@ from typing import Final
 from delayline import DelayProducer
 from ops import logs
 from ops.demo.cluster import SESSION_TIMEOUT_S, DemoCluster
-from ops.demo.episode import Episode, longest_undisturbed_pause_ms, measured
-from ops.demo.faults import Kill, Scene
+from ops.demo.episode import longest_undisturbed_pause_ms, measured
+from ops.demo.faults import Kill, Scene, suffer
 from ops.demo.measure import Stretch, lateness_within
 from ops.demo.receipts import Receipts
 from ops.demo.watch import Watch, now_ms
@@ -90,20 +90,12 @@ def _measure(cluster: DemoCluster, kills: int, rate: int) -> None:
             begin_ms = now_ms()
             time.sleep(CALM_S)
             calm.append(Stretch(begin_ms, now_ms()))
-            gaps.append(_kill(scene))
+            gaps.append(measured(suffer(scene, Kill()), receipts.arrivals).gap_ms)
             _say(f"kill {number:2}: {gaps[-1]:.0f} ms")
         late = lateness_within(receipts.arrivals, calm, frozenset({KIND}))
         pause_ms = longest_undisturbed_pause_ms(calm, receipts.arrivals)
     _say(f"gap: median {statistics.median(gaps):.0f} ms, max {max(gaps):.0f} ms over {kills} kills")
     _say(f"undisturbed: lateness p50 {late.p50} ms, p99 {late.p99} ms; longest pause {pause_ms:.0f} ms")
-
-
-def _kill(scene: Scene) -> float:
-    before, struck_ms, fault = scene.master().name, now_ms(), Kill()
-    fault.strike(scene)
-    fault.mend(scene, struck_ms)
-    scene.wait_healthy()
-    return measured(Episode("kill", struck_ms, now_ms(), before, "", 0), scene.arrivals).gap_ms
 
 
 def _say(text: str) -> None:

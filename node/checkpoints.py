@@ -164,7 +164,7 @@ class CheckpointFollower:
                 self._publish(topic_id, raw, reader.reached[self._lane], keep=True)
                 if self._look.is_set() or time.monotonic() - checked_s > TIMEOUT_S:
                     checked_s = time.monotonic()
-                    if describe(admin, self._topic).id != topic_id:
+                    if self._look.is_set() or describe(admin, self._topic).id != topic_id:
                         return
         finally:
             reader.close()

@@ -7,6 +7,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from enum import StrEnum
 from typing import Any, Final
 
@@ -39,6 +40,7 @@ from store.rocks import RocksStore
 log = structlog.get_logger("delayline.node")
 
 RETRY_S: Final = 0.5
+CONNECT_TIMEOUT_S: Final = 1.0
 INSPECT_EVERY_S: Final = 10.0
 REGISTER_TIMEOUT_S: Final = 5.0
 
@@ -154,6 +156,8 @@ class Node:
     def _work(self) -> None:
         """Opens the parts, catches up, stands for master, and waits for the end."""
         log.info("node-starting", node=self._config.node_id, cluster=self._config.cluster)
+        with suppress(Unavailable):  # whoever asks ZooKeeper says so; this only keeps it from asking too soon
+            self._session.wait_connected(CONNECT_TIMEOUT_S)
         settings = self._wait_for(self._registry.settings)
         if settings is None:
             return

@@ -20,38 +20,40 @@ from ops.setup.jars import spark_connector_jars
 from ops.setup.java import java_home
 
 
-def spark_session(cores: int = 2) -> SparkSession:
+def spark_session(cores: int = 2, *, compiled: bool = True) -> SparkSession:
     """Start Spark in this process, with the Kafka connector; its log goes to a file in the temporary folder.
+
+    Not `compiled`: for a few thousand records, which are interpreted sooner than code for them is made.
 
     Raises SetupError if there is no Java that it runs on, or the connector's jars cannot be had.
     """
-    jars = ",".join(map(str, spark_connector_jars()))
+    own = {
+        "spark.jars": ",".join(map(str, spark_connector_jars())),
+        "spark.executorEnv.PYTHONPATH": _paths(),
+        "spark.sql.shuffle.partitions": str(2 * cores if compiled else 1),
+    }
     os.environ["JAVA_HOME"] = str(java_home())
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     builder = SparkSession.builder.master(f"local[{cores}]").appName("delayline audit")
-    for key, value in (
-        _QUIET_AND_SMALL | {"spark.jars": jars, "spark.executorEnv.PYTHONPATH": _paths()}
-    ).items():
+    for key, value in (_QUIET_AND_SMALL | own | ({} if compiled else _INTERPRETED)).items():
         builder = builder.config(key, value)
     with _stderr_to_file():
         return builder.getOrCreate()
 
 
 _QUIET_AND_SMALL = {
-    "spark.buffer.pageSize": "1m",
-    "spark.sql.adaptive.enabled": "false",
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.buffer.pageSize": "1m",  # the default, 16 MB for each sort of each task, is mostly zeroing memory
     "spark.driver.bindAddress": "127.0.0.1",
+    # One audit is over before the optimising compiler has paid for itself.
+    "spark.driver.extraJavaOptions": os.environ.get("JOPT", "") + "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     "spark.driver.host": "127.0.0.1",
     "spark.log.level": "ERROR",
-    "spark.sql.adaptive.coalescePartitions.initialPartitionNum": "16",
+    "spark.sql.adaptive.enabled": "false",  # planning each query anew after each of its stages takes longest
     "spark.sql.session.timeZone": "UTC",
-    "spark.sql.shuffle.partitions": "4",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
 }
+_INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 
 
 def _paths() -> str:

@@ -10,10 +10,14 @@ from ops.demo.measure import Arrival, Stretch, due_near, gap_ms, longest_pause_m
 
 @dataclass(frozen=True, slots=True)
 class Episode:
-    """From the blow until all was as before. `master` (a node's name) and `epoch` are those after it."""
+    """A fault: when it struck, when it was over (messages flow again), when every node was back.
+
+    `master` (a node's name) and `epoch` are those after it.
+    """
 
     kind: str
     struck_ms: float
+    over_ms: float
     healthy_ms: float
     master_before: str
     master: str
@@ -25,7 +29,8 @@ class Failover:
     """An episode, measured by the receipts round it."""
 
     kind: str
-    gap_ms: float  # the longest pause in receipts
+    gap_ms: float  # the longest pause in receipts until the fault was over
+    pause_until_healthy_ms: float  # and until every node was back: a starting process takes its share, too
     due_within_1s: int  # messages due within a second of the blow, either way
     healthy_after_ms: float
     at_ms: int
@@ -39,7 +44,8 @@ def measured(episode: Episode, arrivals: Sequence[Arrival]) -> Failover:
     at_ms = [arrival.at_ms for arrival in arrivals]
     return Failover(
         kind=episode.kind,
-        gap_ms=round(gap_ms(at_ms, episode.struck_ms, episode.healthy_ms), 1),
+        gap_ms=round(gap_ms(at_ms, episode.struck_ms, episode.over_ms), 1),
+        pause_until_healthy_ms=round(gap_ms(at_ms, episode.struck_ms, episode.healthy_ms), 1),
         due_within_1s=due_near([arrival.scheduled_for_ms for arrival in arrivals], episode.struck_ms),
         healthy_after_ms=round(episode.healthy_ms - episode.struck_ms),
         at_ms=round(episode.struck_ms),

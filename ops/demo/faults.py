@@ -1,4 +1,4 @@
-"""What is done to the cluster under load, one small class each: strike, then mend."""
+"""What is done to the cluster under load, one small class each: strike, endure, mend."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
+from ops.demo.episode import Episode
 from ops.demo.errors import DemoError
 from ops.demo.measure import Arrival
 from ops.demo.processes import NodeProcess
@@ -81,37 +82,49 @@ class Fault(ABC):
         """Do it, and return at once."""
 
     @abstractmethod
-    def mend(self, scene: Scene, struck_ms: float) -> None:
-        """Let the others carry on, then bring back what is missing."""
+    def endure(self, scene: Scene, struck_ms: float) -> None:
+        """Let the cluster cope: returns when messages are delivered again as if nothing had happened."""
+
+    def mend(self, scene: Scene) -> None:
+        """Bring back what the fault has cost, and wait until every node is there."""
+        scene.wait_healthy()
 
 
-class Kill(Fault):
+class _Death(Fault):
+    """The master ends, others carry on, and then it is started again."""
+
+    @abstractmethod
+    def _end(self, victim: NodeProcess) -> None: ...
+
+    def strike(self, scene: Scene) -> None:
+        self._victim = scene.master()
+        self._end(self._victim)
+
+    def endure(self, scene: Scene, struck_ms: float) -> None:
+        scene.wait_carried_on(struck_ms)
+
+    def mend(self, scene: Scene) -> None:
+        self._victim.stop()  # one that was asked to end may still be about it
+        self._victim.start()
+        super().mend(scene)
+
+
+class Kill(_Death):
     """The master's process is gone from one moment to the next (SIGKILL)."""
 
     kind = "kill"
 
-    def strike(self, scene: Scene) -> None:
-        self._victim = scene.master()
-        self._victim.kill()
-
-    def mend(self, scene: Scene, struck_ms: float) -> None:
-        scene.wait_carried_on(struck_ms)
-        self._victim.start()
+    def _end(self, victim: NodeProcess) -> None:
+        victim.kill()
 
 
-class Terminate(Fault):
+class Terminate(_Death):
     """A switchover: the master is asked to end (SIGTERM)."""
 
     kind = "term"
 
-    def strike(self, scene: Scene) -> None:
-        self._victim = scene.master()
-        self._victim.terminate()
-
-    def mend(self, scene: Scene, struck_ms: float) -> None:
-        scene.wait_carried_on(struck_ms)
-        self._victim.stop()  # it is ending: this waits for it
-        self._victim.start()
+    def _end(self, victim: NodeProcess) -> None:
+        victim.terminate()
 
 
 class Pause(Fault):
@@ -123,9 +136,10 @@ class Pause(Fault):
         self._victim = scene.master()
         self._victim.pause()
 
-    def mend(self, scene: Scene, struck_ms: float) -> None:
+    def endure(self, scene: Scene, struck_ms: float) -> None:
         scene.wait_carried_on(struck_ms + scene.session_timeout_s * 1000)
         self._victim.resume()
+        scene.wait_healthy()
 
 
 class ZooKeeperAway(Fault):
@@ -136,11 +150,25 @@ class ZooKeeperAway(Fault):
     def strike(self, scene: Scene) -> None:
         scene.stack.zk.terminate()
 
-    def mend(self, scene: Scene, struck_ms: float) -> None:
+    def endure(self, scene: Scene, struck_ms: float) -> None:
         scene.stack.zk.stop()  # it is ending: this waits for it
         away_ms = 2 * scene.session_timeout_s * 1000
         scene.wait("time passes", lambda: now_ms() > struck_ms + away_ms, CARRY_ON_S)
         scene.stack.zk.start()
+        scene.wait_healthy()
+
+
+def suffer(scene: Scene, fault: Fault) -> Episode:
+    """One fault from beginning to end, until every node is up again and follows the master."""
+    before = scene.master().name
+    struck_ms = now_ms()
+    fault.strike(scene)
+    fault.endure(scene, struck_ms)
+    over_ms = now_ms()
+    fault.mend(scene)
+    leader = scene.watch.view.leader
+    assert leader is not None, "healthy: one node leads"
+    return Episode(fault.kind, struck_ms, over_ms, now_ms(), before, leader.node, leader.epoch)
 
 
 FAULTS: Final[tuple[type[Fault], ...]] = (Kill, ZooKeeperAway, Terminate, Pause, Kill)

@@ -17,9 +17,9 @@ from delayline import DelayProducer
 from node.config import ConnectionConfig
 from ops.audit import AuditConfig, LedgerWriter, Report, audit, spark_session
 from ops.demo.cluster import SESSION_TIMEOUT_S, DemoCluster
-from ops.demo.episode import Episode, Failover, longest_undisturbed_pause_ms, measured
+from ops.demo.episode import Failover, longest_undisturbed_pause_ms, measured
 from ops.demo.errors import DemoError
-from ops.demo.faults import FAULTS, Fault, Scene
+from ops.demo.faults import FAULTS, Fault, Scene, suffer
 from ops.demo.measure import Stretch, lateness_of, lateness_within
 from ops.demo.receipts import Receipts
 from ops.demo.sender import Sender
@@ -144,17 +144,8 @@ class Demo:
 
     def _strike(self, fault: Fault) -> None:
         """One fault, until everything is whole again."""
-        scene = self._scene
-        before = scene.master().name
-        self._stage = f"{FAULT_NAMES[fault.kind]}: {before}"
-        struck_ms = now_ms()
-        fault.strike(scene)
-        fault.mend(scene, struck_ms)
-        scene.wait_healthy()
-        leader = self._watch.view.leader
-        assert leader is not None, "healthy: one node leads"
-        episode = Episode(fault.kind, struck_ms, now_ms(), before, leader.node, leader.epoch)
-        self._failovers.append(measured(episode, self._receipts.arrivals))
+        self._stage = FAULT_NAMES[fault.kind]
+        self._failovers.append(measured(suffer(self._scene, fault), self._receipts.arrivals))
 
     def _delivered_up_to_ms(self) -> int:
         leader = self._watch.view.leader

@@ -87,8 +87,8 @@ class LiveView:
 def failover_table(failovers: tuple[Failover, ...]) -> Table:
     """The faults so far."""
     table = Table(box=None, pad_edge=False, padding=(0, 2))
-    for heading in ("fault", "master", "longest pause", "due within 1 s", "whole after"):
-        table.add_column(heading, justify="left" if heading in ("fault", "master") else "right")
+    for heading in ("fault", "master", "gap", "due +-1 s", "whole after", "pause till then"):
+        table.add_column(heading, no_wrap=True, justify="left" if heading in ("fault", "master") else "right")
     for failover in failovers:
         stayed = failover.master == failover.master_before
         table.add_row(
@@ -97,6 +97,7 @@ def failover_table(failovers: tuple[Failover, ...]) -> Table:
             f"{failover.gap_ms:.0f} ms",
             str(failover.due_within_1s),
             f"{failover.healthy_after_ms / 1000:.1f} s",
+            f"{failover.pause_until_healthy_ms:.0f} ms",
         )
     return table
 
@@ -117,7 +118,7 @@ def _words(picture: Picture) -> list[str]:
         _counts(picture),
         f"lateness {_late(picture.lateness)}",
     ]
-    return [" | ".join([*words, f"pauses: {', '.join(done)}"] if done else words)]
+    return [" | ".join([*words, f"gaps: {', '.join(done)}"] if done else words)]
 
 
 def _leader(picture: Picture) -> str:

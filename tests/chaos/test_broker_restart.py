@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
 
 import pytest
 
@@ -13,11 +13,24 @@ from tests.support.fixtures import MakeCluster
 from tests.support.traffic import Traffic
 
 
-@pytest.mark.parametrize("step", [Step.AFTER_PRODUCE, Step.DURING_COMMIT])
+@pytest.fixture(scope="module")
+def _own_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalStack]:
+    with LocalStack(tmp_path_factory.mktemp("broker")) as stack:
+        yield stack
+
+
+@pytest.fixture
+def private(_own_stack: LocalStack) -> LocalStack:
+    """A stack whose broker may be killed; it runs."""
+    if not _own_stack.kafka.running:
+        _own_stack.kafka.start()
+    return _own_stack
+
+
+@pytest.mark.parametrize("step", [Step.AFTER_PRODUCE, Step.AFTER_CHECKPOINT_RECORD, Step.DURING_COMMIT])
 def test_a_broker_killed_in_a_transaction_costs_no_message(
-    private_stack: Callable[..., LocalStack], make_cluster: MakeCluster, step: Step
+    private: LocalStack, make_cluster: MakeCluster, step: Step
 ) -> None:
-    private = private_stack()
     cluster = make_cluster(private)
     for node_id in ("a", "b"):
         cluster.start(node_id, step=step, signal_name="SIGSTOP")

@@ -44,6 +44,7 @@ class Request:
     partition: int
     written: Written | None = None
     meaning: wire.Request | None = None
+    source: str = ""
 
     @property
     def place(self) -> Written:
@@ -134,15 +135,16 @@ class Writer:
         for step in steps:
             if isinstance(step, Request):
                 self._append(self._users, step)
-                self._ledger.add(self._source(step), step.record)
+                self._ledger.add(step.source, step.record)
             else:
                 self._commit(step)
 
     def _make_topics(self, bootstrap: str) -> None:
         by_broker = {"message.timestamp.type": "LogAppendTime"}
+        kept = {"cleanup.policy": "compact", "min.compaction.lag.ms": "86400000"}
         topics = [
             NewTopic(self._names.buffer, self._settings.partitions, 1, config=by_broker),
-            NewTopic(self._names.checkpoint, 1, 1, config={**by_broker, "cleanup.policy": "compact"}),
+            NewTopic(self._names.checkpoint, 1, 1, config={**by_broker, **kept}),
             NewTopic(self._names.outcomes, 1, 1),
             NewTopic(self._names.dead_letter, 1, 1),
             NewTopic(self._target, TARGET_PARTITIONS, 1),
@@ -163,6 +165,7 @@ class Writer:
             )
 
         _produce(producer, self._names.buffer, request.record, request.partition, on_delivery=acknowledged)
+        request.source = source(self._names.buffer, request.partition, request.place.offset)
         request.meaning = wire.parse(request.place, self._settings, self._names)
         self._ends[request.partition] = request.place.offset + 1
 
@@ -189,7 +192,7 @@ class Writer:
         headers = wire.delivery_headers(
             wanted.headers if delivery.headers is None else delivery.headers,
             id=wanted.id,
-            source=delivery.source or self._source(root),
+            source=delivery.source or root.source,
             scheduled_for_ms=wanted.scheduled_for_ms,
         )
         key = wanted.target_key
@@ -201,12 +204,12 @@ class Writer:
     def _bury(self, letter: DeadLetter) -> None:
         record = letter.of.record
         headers = wire.dead_letter_headers(
-            record.headers, source=self._source(letter.of), code=letter.code, detail="as the test has it"
+            record.headers, source=letter.of.source, code=letter.code, detail="as the test has it"
         )
         _produce(self._master, self._names.dead_letter, record._replace(headers=headers), 0)
 
     def _tell(self, outcome: Outcome, epoch: int) -> None:
-        message = outcome.message and self._source(outcome.message)
+        message = outcome.message and outcome.message.source
         told = {
             "outcome": outcome.outcome,
             "op": outcome.op,
@@ -218,7 +221,7 @@ class Writer:
             "epoch": epoch,
             "at_ms": outcome.by.due_ms,
         }
-        record = BufferRecord(self._source(outcome.by).encode(), json.dumps(told).encode(), [])
+        record = BufferRecord(outcome.by.source.encode(), json.dumps(told).encode(), [])
         _produce(self._master, self._names.outcomes, record, 0)
 
     def _write_back(self, back: WrittenBack) -> Request:
@@ -227,7 +230,7 @@ class Writer:
         schedule = back.message.schedule._replace(
             scheduled_for_ms=wanted.scheduled_for_ms,
             parent=back.reschedule.place.offset,
-            root=self._source(back.message),
+            root=back.message.source,
         )
         record = back.message.record._replace(headers=wire.rewrite_headers(schedule))
         request = Request(record, back.reschedule.partition)
@@ -253,9 +256,6 @@ class Writer:
         key = f"0/{step.epoch}" if step.first else "0"
         record = BufferRecord(key.encode(), json.dumps(checkpoint).encode(), [])
         _produce(self._master, self._names.checkpoint, record, 0)
-
-    def _source(self, request: Request) -> str:
-        return source(self._names.buffer, request.partition, request.place.offset)
 
 
 def target_of(settings: ClusterSettings) -> str:

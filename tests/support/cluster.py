@@ -167,7 +167,9 @@ class Cluster:
     def kazoo(self) -> KazooClient:
         """An operator's ZooKeeper client."""
         if self._kazoo is None:
-            self._kazoo = KazooClient(hosts=self.zookeeper)
+            # It soon finds a ZooKeeper that comes back.
+            retry = {"max_tries": -1, "max_delay": 0.1}
+            self._kazoo = KazooClient(hosts=self.zookeeper, timeout=SESSION_TIMEOUT_S, connection_retry=retry)
             self._kazoo.start(timeout=PATIENCE_S)
         return self._kazoo
 
