@@ -28,7 +28,7 @@ from ops.errors import NotFoundError
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """What an audit has found, as data frames; `close` it when done with them.
+    """What an audit has found, as data frames.
 
     `requests`: one row for each request of a user's (`source`, `kind`, `id`, `class`, and for messages
     `due_ms`, `target_topic`, `delivered_as`, `delivered_at_ms`, `lateness_ms`). `violations`: `kind`,
@@ -42,12 +42,6 @@ class Audit:
     lateness: DataFrame
     epochs: DataFrame
     report: Report
-    cached: tuple[DataFrame, ...]
-
-    def close(self) -> None:
-        """Give back the memory; the data frames would be computed anew from then on."""
-        for frame in self.cached:
-            frame.unpersist()
 
 
 def audit(spark: SparkSession, config: AuditConfig) -> Audit:
@@ -67,17 +61,8 @@ class _Run:
         self._names = config.names
         self._offsets = Offsets(config)
         self._snapshot = self._offsets.snapshot(self._names)
-        self._cached: list[DataFrame] = []
 
     def verdict(self) -> Audit:
-        try:
-            return self._verdict()
-        except BaseException:
-            for frame in self._cached:
-                frame.unpersist()
-            raise
-
-    def _verdict(self) -> Audit:
         checkpointed = self._keep(self._checkpoints())
         asked = self._keep(with_history(self._requests(), checkpointed))
         targets = self._targets(asked)
@@ -92,11 +77,15 @@ class _Run:
         classified = found.filter(F.col("class").isNotNull()).drop("flaws", "line")
         classes, lateness = _classes(classified), _lateness(classified)
         report = self._report(classes, lateness, wrong)
-        return Audit(classified, wrong, classes, lateness, epochs(checkpointed), report, tuple(self._cached))
+        return Audit(classified, wrong, classes, lateness, epochs(checkpointed), report)
 
     def _keep(self, frame: DataFrame) -> DataFrame:
-        self._cached.append(frame.cache())
-        return frame
+        """The same rows, computed once, without the plan that led to them.
+
+        Planning takes its time with each step of a plan, again and again. Should an executor take its part
+        of the rows with it, the audit fails, and can be started again.
+        """
+        return frame.localCheckpoint(eager=False)
 
     def _requests(self) -> DataFrame:
         self._offsets.settle(self._snapshot.buffer)

@@ -86,8 +86,8 @@ class LiveView:
 
 def failover_table(failovers: tuple[Failover, ...]) -> Table:
     """The faults so far."""
-    table = Table(box=None, pad_edge=False, padding=(0, 2))
-    for heading in ("fault", "master", "gap", "due +-1 s", "whole after", "pause till then"):
+    table = Table(box=None, pad_edge=False, padding=(0, 1))
+    for heading in ("fault", "master", "gap", "due +-1 s", "whole after", "worst pause"):
         table.add_column(heading, no_wrap=True, justify="left" if heading in ("fault", "master") else "right")
     for failover in failovers:
         stayed = failover.master == failover.master_before

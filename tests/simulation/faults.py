@@ -82,7 +82,7 @@ def _victim(world: World, fault: str) -> Node | None:
     masters = [node for node in alive if node.process is not None and node.process.mastership is not None]
     if fault == "crash-master" or fault in ARMED or (masters and world.rng.random() < 0.5):
         alive = masters
-    if fault in {"stall-ingest", "stall-follower"} and world.rng.random() < 0.7:
+    if fault == "stall-follower" and world.rng.random() < 0.7:
         alive = [node for node in alive if node not in masters]
     return world.rng.choice(alive) if alive else None
 

@@ -69,7 +69,7 @@ class Searched(NamedTuple):
 
 
 def search() -> Searched:
-    """Tries every order of steps; stops at the first violation."""
+    """Tries every order of steps; stops at the first violation. Spoils the process for real producers."""
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50))
     use_model_client()
     begin = State((0, 0), None, frozenset(), (), ((), ()))

@@ -252,7 +252,7 @@ def _row(offset: int) -> Arrival:
 
 
 def use_model_client() -> None:
-    """From now on the outbox makes producers of the model."""
+    """From now on, and for the rest of this process, the outbox makes producers of the model."""
     module = cast("Any", outbox)
     module.Producer = ModelProducer
     module._discard = lambda _: None
