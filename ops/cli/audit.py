@@ -61,11 +61,8 @@ def _report(config: ConnectionConfig, wishes: dict[str, Any]) -> Report:
     say("starting Spark")
     spark = spark_session()
     try:
-        found = audit(
-            spark, AuditConfig(config.bootstrap_servers, settings, kafka=dict(config.kafka), **wishes)
-        )
-        found.close()
-        return found.report
+        wanted = AuditConfig(config.bootstrap_servers, settings, kafka=dict(config.kafka), **wishes)
+        return audit(spark, wanted).report
     finally:
         with suppress(Exception):  # after Ctrl-C there may be nothing left of it to stop
             spark.stop()

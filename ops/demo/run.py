@@ -175,9 +175,7 @@ class Demo:
             ledger=self._options.folder / "ledger.jsonl",
         )
         try:
-            found = audit(spark, config)
-            found.close()
-            return found.report
+            return audit(spark, config).report
         finally:
             with suppress(Exception):  # after Ctrl-C there may be nothing left of it to stop
                 spark.stop()

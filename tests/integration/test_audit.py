@@ -37,9 +37,7 @@ class Audited:
         config = AuditConfig(
             self._stack.bootstrap, self._settings, ledger=self._ledger, now_ms=history.end_ms
         )
-        found = audit(self._spark, config)
-        found.close()
-        return found
+        return audit(self._spark, config)
 
 
 @pytest.fixture(scope="session")
