@@ -25,7 +25,7 @@ import msgspec
 import structlog
 
 from delayline.names import ClusterNames
-from node.plan import Plan, Poison
+from node.plan import Plan, Poison, Poisoned
 from node.ports import (
     Clock,
     Commit,
@@ -39,6 +39,7 @@ from node.ports import (
     Unconfirmed,
 )
 from store.checkpoint import Checkpoint, Vector
+from store.keys import Key
 from store.selection import Limits, Selection
 from store.view import View
 
@@ -160,15 +161,24 @@ class Delivery:
         """Rule 10: what was refused is remembered; if that is not known, a shorter prefix is tried next.
         False if that brings nothing new: what is refused is no row's own record.
         """
-        known, most = len(self._poison), self._most
-        self._poison |= error.codes
-        if error.codes or self._sending is None:
-            return len(self._poison) > known
-        rows = [key for key, _ in (*self._sending.late, *self._sending.due)]
-        if len(rows) == 1 and rows[0] not in self._poison:
-            self._poison[rows[0]] = (error.code, str(error))
-        self._most = max(1, len(rows) // 2)
-        return len(self._poison) > known or self._most < most
+        found = error.codes
+        if not found and self._sending is not None:
+            rows = [key for key, _ in (*self._sending.late, *self._sending.due)]
+            if len(rows) > 1:
+                self._most = len(rows) // 2
+                return True
+            found = dict.fromkeys(rows, (error.code, str(error)))
+        condemned = [self._condemn(key, *why) for key, why in found.items()]
+        return any(condemned)
+
+    def _condemn(self, key: Key, code: str, detail: str) -> bool:
+        """Remembers a row that was refused; False if its barest dead letter was refused already."""
+        known = self._poison.get(key)
+        if known is not None and known.letter_too:
+            return False
+        first = known or Poisoned(code, detail)
+        self._poison[key] = msgspec.structs.replace(first, letter_too=known is not None)
+        return True
 
     def _recover(self) -> Process[Ended | None]:
         """Makes this node the one that commits, and its view the one that the last commit left."""
@@ -272,6 +282,7 @@ class Delivery:
             position=None if last is None else last.position,
             ingested=nowhere if last is None else last.ingested,
             seen=nowhere if last is None else last.seen,
+            read=nowhere if last is None else last.read,
             written_back=nowhere if last is None else last.written_back,
             delivered_up_to_ms=0 if last is None else last.delivered_up_to_ms,
             node=self._config.node,
@@ -286,9 +297,10 @@ class Delivery:
                 continue
             now_ms = self._now_ms()
             position = self._view.tip.position
+            # No later than that, should the clock have been set back.
+            self._heartbeat_at_ms = min(self._heartbeat_at_ms, now_ms + HEARTBEAT_MS)
             if position is not None and now_ms < position[0]:
-                yield from self._settle()
-                yield Wait(position[0])  # the last master's clock was ahead, or this one was set back
+                yield from self._hold(now_ms, position[0])
                 continue
             chosen = self._view.select(now_ms, self._config.limits._replace(messages=self._most))
             if chosen.size or (self._in_flight is None and now_ms >= self._heartbeat_at_ms):
@@ -299,6 +311,17 @@ class Delivery:
                 yield self._until_due()
         yield from self._settle()
         return Ended.RESIGNED
+
+    def _hold(self, now_ms: int, until_ms: int) -> Process[None]:
+        """The last master's clock was ahead, or this one was set back: nothing is selected until it has come
+        as far again (rule 6). Heartbeats go on: they sample the brokers' clock, which ends a mastership with
+        a wrong one.
+        """
+        yield from self._settle()
+        if now_ms >= self._heartbeat_at_ms:
+            yield from self._transact(Selection([], [], [], {}, self._view.tip), now_ms)
+        else:
+            yield Wait(min(until_ms, self._heartbeat_at_ms))
 
     def _now_ms(self) -> int:
         """Rule 1's clock: the brokers' may be ahead of the own by as much as the skew allowed, so that an
@@ -357,6 +380,7 @@ class Delivery:
             position=frontier.position,
             ingested=frontier.ingested,
             seen=frontier.seen,
+            read=frontier.read,
             written_back=self._last.written_back | written_back,
             delivered_up_to_ms=frontier.delivered_up_to_ms,
             node=self._config.node,

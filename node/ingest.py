@@ -58,33 +58,39 @@ class Ingest:
         self._thread = threading.Thread(target=self._run, name="ingest", daemon=True)
 
     def open(self, last: Checkpoint | None) -> None:
-        """Assigns the partitions. Raises `OffsetsGone` if retention has passed what the view has not read,
-        `LogTooShort` if the view or the last checkpoint has read what the log does not have.
-
-        An empty view may begin at the log's first offset if the last checkpoint had ingested all below it:
-        retention is longer than any delay, so what it removed was due, and the checkpoint has delivered it.
+        """Assigns the partitions. Raises `OffsetsGone` if retention has passed messages that the view has not
+        read, `LogTooShort` if the view or the last checkpoint has read what the log does not have.
         """
         reader = TopicReader(self._client_config, self._names.buffer)
-        offsets = self._view.reached().ingested
-        for partition, offset in offsets.items():
-            low, high = reader.bounds(partition)
-            read = max(offset, 0 if last is None else last.seen.get(partition, 0))
-            if read > high:
-                reader.close()
-                raise LogTooShort(
-                    f"{self._names.buffer}/{partition} ends at offset {high}; it has been read to {read}"
-                )
-            covered = last is not None and last.ingested.get(partition, 0) >= low
-            if offset == 0 and covered:
-                offsets[partition] = low
-                self._view.begin_at(partition, low)
-            elif offset < low:
-                reader.close()
-                raise OffsetsGone(
-                    f"{self._names.buffer}/{partition} begins at offset {low}; the view has read to {offset}"
-                )
-        reader.start(offsets)
+        try:
+            reader.start({p: self._first_offset(reader, p, last) for p in self._view.reached().read})
+        except Exception:
+            reader.close()
+            raise
         self._reader = reader
+
+    def _first_offset(self, reader: TopicReader, partition: int, last: Checkpoint | None) -> int:
+        """Where to read on: behind what was read; where retention has passed that, at the log's beginning, if
+        nothing is missing for it.
+
+        The last checkpoint's master had read all below its `read`. An empty view may begin above what that
+        covers: retention is longer than any delay, so what it removed was due, and is delivered. A view that
+        has ingested as much as that master lacks nothing but markers.
+        """
+        low, high = reader.bounds(partition)
+        reached = self._view.reached()
+        ingested, read = reached.ingested[partition], reached.read[partition]
+        topic = f"{self._names.buffer}/{partition}"
+        known = max(read, 0 if last is None else last.seen.get(partition, 0))
+        if known > high:
+            raise LogTooShort(f"{topic} ends at offset {high}; it has been read to {known}")
+        if read >= low:
+            return read
+        if last is None or last.read.get(partition, 0) < low or 0 < ingested < last.ingested[partition]:
+            raise OffsetsGone(f"{topic} begins at offset {low}; the view has read to {read}")
+        if ingested == 0:
+            self._view.begin_at(partition, min(low, last.ingested[partition]), low)
+        return low
 
     def start(self) -> None:
         """Starts the thread; `open` must have been called."""
@@ -98,6 +104,8 @@ class Ingest:
         """Waits for the end of the thread."""
         if self._thread.ident is not None:
             self._thread.join()
+        elif self._reader is not None:
+            self._reader.close()
 
     def _run(self) -> None:
         assert self._reader is not None, "open comes before start"

@@ -235,12 +235,13 @@ class Node:
         while not (parts.follower.started() or self._stopping.is_set()):
             self._stopping.wait(0.02)
         try:
-            if self._wait_for(parts.open_ingest) is None:
-                return False
+            self._wait_for(parts.open_ingest)
         except OffsetsGone as error:
             raise Refusing(self._offsets_gone(error)) from error
         except LogTooShort as error:
             raise Refusing(self._buffer_recreated(str(error))) from error
+        if self._stopping.is_set():
+            return False
         parts.ingest.start()
         ends = self._wait_for(parts.kafka_log.stable_ends)
         while ends is not None and not self._stopping.is_set():

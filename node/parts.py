@@ -103,10 +103,9 @@ class Parts:
         missing = self.follower.missing
         return None if missing is None else checkpoint_topic_missing(missing)
 
-    def open_ingest(self) -> bool:
-        """Assigns the buffer's partitions. Raises `OffsetsGone`, `Doubtful`."""
+    def open_ingest(self) -> None:
+        """Assigns the buffer's partitions. Raises `OffsetsGone`, `LogTooShort`, `Doubtful`."""
         self.ingest.open(self.follower.latest())
-        return True
 
     def stand(self) -> bool:
         """Stands for master; False if the node has withdrawn: it would lead, and deliver nothing."""

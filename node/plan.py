@@ -29,8 +29,19 @@ BATCH_HEADER_BYTES = 61
 RECORD_FRAMING_BYTES = 12
 """Length, attributes, the two deltas and the number of headers, at their longest for a batch of one."""
 
-Poison = dict[Key, tuple[str, str]]
-"""Rows that a broker refused, with the dead-letter code and detail."""
+
+class Poisoned(msgspec.Struct, frozen=True):
+    """Why a broker refused a row's record: the dead-letter code and detail. `letter_too`: it has then refused
+    the row's dead letter as well.
+    """
+
+    code: str
+    detail: str
+    letter_too: bool = False
+
+
+Poison = dict[Key, Poisoned]
+"""Rows that a broker refused."""
 
 
 class Outcome(msgspec.Struct, frozen=True):
@@ -92,11 +103,15 @@ class Plan:
             self._dead_letter(key, row, "expired", "expired", detail)
             return
         record = self._delivery(key, row)
-        refusal = self._poison.get(key) or self._problem(record, size_bytes)
+        refusal = self._refused(key) or self._problem(record, size_bytes)
         if refusal is not None:
             self._dead_letter(key, row, "dead-lettered", *refusal)
             return
         self.records.append(record)
+
+    def _refused(self, key: Key) -> tuple[str, str] | None:
+        poisoned = self._poison.get(key)
+        return None if poisoned is None else (poisoned.code, poisoned.detail)
 
     def _problem(self, record: Outgoing, size_bytes: int) -> tuple[str, str] | None:
         """Asks with the row's size, which is more than the record's; only if that is too much, exactly."""
@@ -125,24 +140,32 @@ class Plan:
     ) -> None:
         own = source(self._buffer, key[1], key[2])
         root = (row.root if isinstance(row, ScheduledRow) else None) or own
-        headers = dead_letter_headers(row.headers, source=root, code=code, detail=detail)
-        topic = self._names.dead_letter
-        letter = Outgoing(topic, ANY_PARTITION, row.key, row.value, headers, self._now_ms, key)
-        self.records.append(letter if self._fits(letter) else letter._replace(value=None))
+        why = dead_letter_headers((), source=root, code=code, detail=detail)
+        self.records.append(self._letter(key, row, why))
         id_ = None if isinstance(row, RejectRow) else row.id
         op = "reschedule" if isinstance(row, RescheduleRow) else "schedule"
         self._outcome(own, outcome, op=op, id_=id_, message=own, root=root, code=code, detail=detail)
 
-    def _fits(self, letter: Outgoing) -> bool:
-        """The buffer's limit is on the compressed batch, so a request may be larger than a letter can be.
-        Then the letter goes without the value, which stays to be read at the source.
+    def _letter(self, key: Key, row: ScheduledRow | RejectRow | RescheduleRow, why: list[Header]) -> Outgoing:
+        """The whole request, or as much of it as the dead-letter topic takes; the rest is at the source.
+
+        The buffer's limit is on the compressed batch, so a request may be larger than a letter can be.
         """
+        bare = Outgoing(self._names.dead_letter, ANY_PARTITION, None, None, why, self._now_ms, key)
+        if key in self._poison and self._poison[key].letter_too:
+            return bare
+        without_value = bare._replace(key=row.key, headers=[*row.headers, *why])
+        whole = without_value._replace(value=row.value)
+        letters = (whole, without_value, bare._replace(key=row.key))
+        return next((letter for letter in letters if self._fits(letter)), bare)
+
+    def _fits(self, letter: Outgoing) -> bool:
         self._targets.learn({letter.topic})
         problem = self._targets.problem(letter.topic, ANY_PARTITION, _batch_bytes(letter))
         return problem is None or problem[0] != "too-large"
 
     def _reschedule(self, key: Key, row: RescheduleRow, resolution: Resolution) -> None:
-        refusal = self._poison.get(key)
+        refusal = self._refused(key)
         if refusal is not None:
             self._dead_letter(key, row, "dead-lettered", *refusal)
             return

@@ -8,15 +8,19 @@ is seen within that time.
 from __future__ import annotations
 
 import time
-from typing import Any, Final
+from collections.abc import Collection
+from concurrent.futures import Future
+from typing import Any, Final, NamedTuple
 
 import msgspec
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # missing from the stubs' __all__
+    AclOperation,
     AdminClient,
+    ConfigEntry,
     ConfigResource,
     ResourceType,
-    TopicMetadata,
+    TopicDescription,
 )
 
 from node.ports import Doubtful
@@ -37,6 +41,17 @@ class _Target(msgspec.Struct, frozen=True):
     until_s: float
 
 
+class _Found(NamedTuple):
+    partitions: int
+    writable: bool
+
+
+_Limits = dict[str, "Future[dict[str, ConfigEntry]]"]
+
+# A topic that this node may not see is no different from one that is not there.
+_MISSING: Final = frozenset((KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_AUTHORIZATION_FAILED))
+
+
 class KafkaTargets:
     """Implements `node.ports.Targets`. Used by the lane's thread."""
 
@@ -54,16 +69,18 @@ class KafkaTargets:
             return
         # The names are the users': what nobody has asked for in a while must not pile up.
         self._known = {t: known for t, known in self._known.items() if known.until_s > now_s - KNOWN_FOR_S}
-        metadata = self._metadata()
-        there = [topic for topic in unknown if topic in metadata and metadata[topic].error is None]
-        limits = self._limits(there)
-        for topic in unknown:
-            if topic in limits:
-                partitions = len(metadata[topic].partitions)
-                self._known[topic] = _Target(partitions, limits[topic], None, now_s + KNOWN_FOR_S)
-            else:
+        limits = self._asked_for_limits(unknown)  # both questions are out before either is answered
+        for topic, found in self._described(unknown).items():
+            if found is None:
                 detail = f"{topic} does not exist, or this node may not see it"
-                self._known[topic] = _Target(0, 0, ("target-missing", detail), now_s + MISSING_FOR_S)
+                known = _Target(0, 0, ("target-missing", detail), now_s + MISSING_FOR_S)
+            elif not found.writable:
+                detail = f"{topic} may not be written to by this node"
+                known = _Target(0, 0, ("target-forbidden", detail), now_s + MISSING_FOR_S)
+            else:
+                limit_bytes = _limit_bytes(topic, limits[topic])
+                known = _Target(found.partitions, limit_bytes, None, now_s + KNOWN_FOR_S)
+            self._known[topic] = known
 
     def problem(self, topic: str, partition: int, size_bytes: int) -> tuple[str, str] | None:
         """See the port."""
@@ -94,11 +111,10 @@ class KafkaTargets:
         """Whether all of them are there, with as many partitions as they had when they were looked up. Raises
         `Doubtful`.
         """
-        metadata = self._metadata()
         return all(
-            topic in metadata
-            and (topic not in self._known or len(metadata[topic].partitions) == self._known[topic].partitions)
-            for topic in topics
+            found is not None
+            and (topic not in self._known or found.partitions == self._known[topic].partitions)
+            for topic, found in self._described(topics).items()
         )
 
     def batch_bytes(self) -> int:
@@ -106,25 +122,36 @@ class KafkaTargets:
         limits = (target.limit_bytes for target in self._known.values() if target.refusal is None)
         return max(SMALLEST_BATCH_BYTES, min(BATCH_BYTES, *limits, BATCH_BYTES))
 
-    def _metadata(self) -> dict[str, TopicMetadata]:
-        try:
-            return self._admin.list_topics(timeout=LOOKUP_TIMEOUT_S).topics
-        except KafkaException as error:
-            raise Doubtful(f"the target topics cannot be looked up: {error}") from error
+    def _described(self, topics: Collection[str]) -> dict[str, _Found | None]:
+        """What the brokers say of topics; None of those that are not there. Raises `Doubtful`."""
+        futures = self._admin.describe_topics(
+            TopicCollection(list(topics)),
+            include_authorized_operations=True,
+            request_timeout=LOOKUP_TIMEOUT_S,
+        )
+        return {topic: _found(topic, future) for topic, future in futures.items()}
 
-    def _limits(self, topics: list[str]) -> dict[str, int]:
-        if not topics:
-            return {}
+    def _asked_for_limits(self, topics: Collection[str]) -> _Limits:
         resources = [ConfigResource(ResourceType.TOPIC, topic) for topic in topics]
         futures = self._admin.describe_configs(resources, request_timeout=LOOKUP_TIMEOUT_S)
-        limits = {}
-        for resource, future in futures.items():
-            try:
-                limits[resource.name] = int(future.result()["max.message.bytes"].value)
-            except KafkaException as error:
-                if error.args[0].code() != KafkaError.TOPIC_AUTHORIZATION_FAILED:
-                    raise Doubtful(f"the limits of {resource.name} cannot be looked up: {error}") from error
-                limits[resource.name] = (
-                    NO_LIMIT  # it may be produced to, but not described: the broker decides
-                )
-        return limits
+        return {resource.name: future for resource, future in futures.items()}
+
+
+def _found(topic: str, future: Future[TopicDescription]) -> _Found | None:
+    try:
+        found = future.result()
+    except KafkaException as error:
+        if error.args[0].code() in _MISSING:
+            return None
+        raise Doubtful(f"{topic} cannot be looked up: {error}") from error
+    return _Found(len(found.partitions), AclOperation.WRITE in found.authorized_operations)
+
+
+def _limit_bytes(topic: str, future: Future[dict[str, ConfigEntry]]) -> int:
+    """A topic may be open for writing and its configuration closed: then the broker decides."""
+    try:
+        return int(future.result()["max.message.bytes"].value or NO_LIMIT)
+    except KafkaException as error:
+        if error.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+            return NO_LIMIT
+        raise Doubtful(f"the limits of {topic} cannot be looked up: {error}") from error

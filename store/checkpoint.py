@@ -15,11 +15,16 @@ Vector = dict[int, int]
 
 
 class Frontier(msgspec.Struct, frozen=True):
-    """How far a selection reaches: the part of a checkpoint that decides which rows are done."""
+    """How far a selection reaches: the part of a checkpoint that decides which rows are done.
+
+    `read` decides nothing: it is where the reader stood, behind the markers that follow the last message. It
+    tells whether what retention has removed was all ingested (node/ingest.py).
+    """
 
     position: Key | None
     ingested: Vector
     seen: Vector
+    read: Vector
     delivered_up_to_ms: int
 
     def done(self, key: Key) -> bool:
@@ -27,7 +32,7 @@ class Frontier(msgspec.Struct, frozen=True):
         return self.position is not None and key <= self.position and key[2] < self.ingested.get(key[1], 0)
 
 
-NOTHING = Frontier(position=None, ingested={}, seen={}, delivered_up_to_ms=0)
+NOTHING = Frontier(position=None, ingested={}, seen={}, read={}, delivered_up_to_ms=0)
 """The frontier before the first checkpoint."""
 
 
@@ -40,6 +45,7 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
     position: Key | None
     ingested: Vector
     seen: Vector
+    read: Vector
     written_back: Vector
     replay: None = None
     delivered_up_to_ms: int
@@ -49,7 +55,7 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def frontier(self) -> Frontier:
-        return Frontier(self.position, self.ingested, self.seen, self.delivered_up_to_ms)
+        return Frontier(self.position, self.ingested, self.seen, self.read, self.delivered_up_to_ms)
 
     @property
     def record_key(self) -> bytes:

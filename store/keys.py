@@ -32,6 +32,7 @@ COUNT: Final = b"n"
 META: Final = b"m"
 
 INGESTED: Final = META + b"ingested"
+READ: Final = META + b"read"
 ALIGNED: Final = META + b"aligned"
 LOW_WATER: Final = META + b"low-water"
 IDENTITY: Final = META + b"identity"

@@ -67,21 +67,35 @@ class Selection(msgspec.Struct, frozen=True):
 
 
 def select(
-    kv: KeyValue, tip: Frontier, in_flight: set[Place], ingested: Vector, now_ms: int, limits: Limits
+    kv: KeyValue,
+    tip: Frontier,
+    in_flight: set[Place],
+    ingested: Vector,
+    read: Vector,
+    now_ms: int,
+    limits: Limits,
 ) -> Selection:
     """The next selection behind `tip`, the frontier of the previous one (committed or in flight).
 
+    `ingested` and `read` are where the view stands in the log: behind the last messages, and behind the
+    markers that follow them.
     `in_flight` are the late rows that an uncommitted transaction carries already. The selection is
     empty if nothing is due and no answer waits; its frontier then says how far that is true.
     """
     answers, seen = _answers(kv, tip, ingested, limits.messages)
     if seen is not None:
-        return Selection([], [], answers, {}, _moved(tip, seen=seen))
+        return Selection([], [], answers, {}, msgspec.structs.replace(tip, seen=seen))
     taking = _Taking(limits)
     held_back = _take_late(kv, in_flight, ingested, taking)
     late = sorted(taking.rows)
     if held_back is not None:
-        frontier = _moved(tip, ingested=held_back, seen=dict(ingested))
+        frontier = Frontier(
+            tip.position,
+            ingested | held_back,
+            dict(ingested),
+            read | held_back,
+            tip.delivered_up_to_ms,
+        )
         due = []
     else:
         taking.rows = []
@@ -89,7 +103,8 @@ def select(
         due = taking.rows
         position = due[-1][0] if due else tip.position
         # A new master's clock may be behind the last one's: what was true of a time stays true of it.
-        frontier = Frontier(position, dict(ingested), dict(ingested), max(up_to_ms, tip.delivered_up_to_ms))
+        delivered_up_to_ms = max(up_to_ms, tip.delivered_up_to_ms)
+        frontier = Frontier(position, dict(ingested), dict(ingested), dict(read), delivered_up_to_ms)
     resolutions = {
         key: _resolve(kv, key, raw, frontier)
         for rows in (late, due)
@@ -104,13 +119,6 @@ def next_due_ms(kv: KeyValue, tip: Frontier) -> int | None:
     for raw_key, _ in kv.scan(_behind(tip.position), keys.end_of(keys.ROW)):
         return keys.timed(raw_key)[0]
     return None
-
-
-def _moved(tip: Frontier, *, ingested: Vector | None = None, seen: Vector) -> Frontier:
-    """Late-only and answers-only transactions leave position and delivered-up-to where they are."""
-    return Frontier(
-        tip.position, tip.ingested if ingested is None else ingested, seen, tip.delivered_up_to_ms
-    )
 
 
 def _behind(position: Key | None) -> bytes:
@@ -149,8 +157,8 @@ class _Taking:
 
 
 def _take_late(kv: KeyValue, in_flight: set[Place], ingested: Vector, taking: _Taking) -> Vector | None:
-    """Takes late rows in (partition, offset) order. If they do not all fit, the ingested vector, held
-    back to the first one left in each partition; else None.
+    """Takes late rows in (partition, offset) order. If they do not all fit, the first offset left in each
+    partition, to which ingested is held back (rule 1); else None.
     """
     held_back: Vector = {}
     for partition in sorted(ingested):
@@ -159,7 +167,7 @@ def _take_late(kv: KeyValue, in_flight: set[Place], ingested: Vector, taking: _T
             if held_back or not taking.take(key, _row(kv, key)):
                 held_back[partition] = place[1]
                 break
-    return {**ingested, **held_back} if held_back else None
+    return held_back or None
 
 
 def _late_rows(kv: KeyValue, partition: int, in_flight: set[Place]) -> Iterator[tuple[Place, int]]:

@@ -6,7 +6,8 @@ One lock makes ingest, selection, alignment and pruning atomic with respect to o
 - *aligned*: the last checkpoint known to be committed, kept in the store;
 - *tip*: where the last selection leads, in memory only. It is ahead of *aligned* while transactions
   are in flight, and falls back to it when they are given up (`forget`);
-- *ingested*: what was taken from the log, kept in the store with the rows, in the same batch.
+- *ingested*: what was taken from the log, kept in the store with the rows, in the same batch; *read* goes
+  past the markers behind it, and is kept with each checkpoint.
 
 After a crash the store is exactly some earlier state, and the log replays the rest.
 """
@@ -36,12 +37,12 @@ STALL_RETRY_S = 0.005
 
 
 class Reached(msgspec.Struct, frozen=True):
-    """How far the view has read the log: offsets of messages + 1, and the consumer's position, which
+    """How far the view has read the log: offsets of messages + 1, and where the consumer stands, which
     also passes transaction markers (rule 7).
     """
 
     ingested: Vector
-    positions: Vector
+    read: Vector
 
 
 def _patient(
@@ -76,7 +77,9 @@ class View:
         raw_ingested, raw_aligned = kv.get(keys.INGESTED), kv.get(keys.ALIGNED)
         stored = {} if raw_ingested is None else decode_vector(raw_ingested)
         self._ingested: Vector = {partition: stored.get(partition, 0) for partition in partitions}
-        self._positions: Vector = dict(self._ingested)
+        raw_read = kv.get(keys.READ)
+        read = {} if raw_read is None else decode_vector(raw_read)  # older than ingested, perhaps
+        self._read: Vector = {p: max(offset, read.get(p, 0)) for p, offset in self._ingested.items()}
         self._checkpoint = None if raw_aligned is None else Checkpoint.decode(raw_aligned)
         self._aligned = NOTHING if self._checkpoint is None else self._checkpoint.frontier
         self._tip = self._aligned
@@ -104,7 +107,7 @@ class View:
 
     def reached(self) -> Reached:
         with self.lock:
-            return Reached(dict(self._ingested), dict(self._positions))
+            return Reached(dict(self._ingested), dict(self._read))
 
     def has_ingested(self, *vectors: Vector) -> bool:
         """Whether all messages below the vectors' offsets have been taken in."""
@@ -113,10 +116,10 @@ class View:
 
     def has_read_to(self, ends: Vector) -> bool:
         """Whether the consumer has passed the ends: there may be nothing but markers below them."""
-        return all(self._positions.get(partition, 0) >= end for partition, end in ends.items())
+        return all(self._read.get(partition, 0) >= end for partition, end in ends.items())
 
     @_patient
-    def apply(self, arrivals: Sequence[Arrival], positions: Vector) -> bool:
+    def apply(self, arrivals: Sequence[Arrival], read: Vector) -> bool:
         """Takes arrivals in log order (per partition) and where the consumer stands behind them.
 
         True if there is now something that a master should look at before the time that the last
@@ -134,21 +137,21 @@ class View:
             self._kv.write(ingest.batch)
             self._publish(ingest, ingested, counts)
             self._newest_ms = max(self._newest_ms, *(a.timestamp_ms for a in fresh))
-        self._positions.update(positions)
+        self._read.update(read)
         due_ms = ingest.first_due_ms
         return (
             ingest.urgent or self._wake_due_ms is None or (due_ms is not None and due_ms < self._wake_due_ms)
         )
 
     @_patient
-    def begin_at(self, partition: int, offset: int) -> None:
-        """The log begins here, and what was below it is done: it counts as ingested."""
-        ingested = self._ingested | {partition: offset}
+    def begin_at(self, partition: int, ingested: int, read: int) -> None:
+        """The log begins at `read`. What was below it is done: messages below `ingested`, then markers."""
+        vector = self._ingested | {partition: ingested}
         batch = self._kv.batch()
-        batch.put(keys.INGESTED, encode(ingested))
+        batch.put(keys.INGESTED, encode(vector))
         self._kv.write(batch)
-        self._ingested = ingested
-        self._positions[partition] = offset
+        self._ingested = vector
+        self._read[partition] = read
 
     def _write_counts(self, ingest: Ingest) -> dict[int, int]:
         counts = {}
@@ -180,7 +183,9 @@ class View:
         it makes a heartbeat, or nothing.
         """
         with self.lock:
-            chosen = selection.select(self._kv, self._tip, self._in_flight, self._ingested, now_ms, limits)
+            chosen = selection.select(
+                self._kv, self._tip, self._in_flight, self._ingested, self._read, now_ms, limits
+            )
             self._tip = chosen.frontier
             self._in_flight.update((key[1], key[2]) for key, _ in chosen.late)
             return chosen
@@ -208,6 +213,7 @@ class View:
         for answer in chosen.answers:
             batch.delete(keys.control(*answer.place))
         batch.put(keys.ALIGNED, checkpoint.encode())
+        batch.put(keys.READ, encode(self._read))
         self._kv.write(batch)
         self._in_flight.difference_update((key[1], key[2]) for key, _ in chosen.late)
         self._checkpoint, self._aligned = checkpoint, checkpoint.frontier
@@ -240,6 +246,7 @@ class View:
             for raw_key, _ in self._kv.scan(begin, keys.control(partition, seen)):
                 batch.delete(raw_key)
         batch.put(keys.ALIGNED, new.encode())
+        batch.put(keys.READ, encode(self._read))
         self._kv.write(batch)
         self._checkpoint, self._aligned, self._tip = new, frontier, frontier
 

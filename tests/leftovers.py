@@ -20,7 +20,8 @@ def leftovers(name: str, value: str) -> list[psutil.Process]:
 
 
 def main() -> None:
-    left = leftovers(*sys.argv[1:])
+    # What was told to end, or ends with the process that started it, has a moment for it.
+    left = psutil.wait_procs(leftovers(*sys.argv[1:]), timeout=10)[1]
     for process in left:
         print(f"left behind: {_describe(process)}", file=sys.stderr)
         process.terminate()

@@ -8,10 +8,10 @@ from pyspark.sql import functions as F  # noqa: N812  # as Spark's own documenta
 from ops.audit.flaw import flaws, said, violations
 from ops.audit.meaning import source
 
-VECTORS = ("ingested", "seen", "written_back")
+VECTORS = ("ingested", "seen", "read", "written_back")
 _JSON = (
     "lane int, epoch long, position array<long>, ingested map<string, long>, seen map<string, long>, "
-    "written_back map<string, long>, node string, at_ms long, first boolean"
+    "read map<string, long>, written_back map<string, long>, node string, at_ms long, first boolean"
 )
 
 

@@ -21,6 +21,7 @@ from ops.stack.server import START_LIMIT_S, Server
 
 # One broker, so every internal topic has one replica; one partition, so that a start loads quickly.
 # Timed-out transactions are looked for every second (default 10 s): an open one holds back its readers.
+# Access rules can be tried: a topic without any stays open to everyone.
 # A killed broker may register again when its old session has ended (default 9 s): so a short one.
 _CONFIG = """\
 process.roles=broker,controller
@@ -40,6 +41,8 @@ share.coordinator.state.topic.num.partitions=1
 share.coordinator.state.topic.replication.factor=1
 share.coordinator.state.topic.min.isr=1
 group.initial.rebalance.delay.ms=0
+authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer
+allow.everyone.if.no.acl.found=true
 transaction.abort.timed.out.transaction.cleanup.interval.ms=1000
 broker.heartbeat.interval.ms=250
 broker.session.timeout.ms=3000

@@ -246,6 +246,7 @@ class Writer:
             "position": self._position,
             "ingested": ingested,
             "seen": ingested,
+            "read": ingested,
             "written_back": {} if self._position is None else ingested,
             "replay": None,
             "delivered_up_to_ms": 0 if self._position is None else self._position[0] - 1,

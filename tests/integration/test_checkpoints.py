@@ -59,6 +59,7 @@ def checkpoint(epoch: int, lane: int = 0) -> Checkpoint:
         position=None,
         ingested={},
         seen={},
+        read={},
         written_back={},
         delivered_up_to_ms=0,
         node="n",

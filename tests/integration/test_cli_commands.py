@@ -290,6 +290,7 @@ CHECKPOINT = Checkpoint(
     position=(1_767_225_600_000, 1, 41),
     ingested={1: 42},
     seen={1: 43},
+    read={1: 43},
     written_back={1: 0},
     delivered_up_to_ms=1_767_225_600_001,
     node="n1",

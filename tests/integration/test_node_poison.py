@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import pytest
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # missing from the stubs' __all__
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
     AlterConfigOpType,
     ConfigEntry,
     ConfigResource,
+    ResourcePatternType,
     ResourceType,
 )
 
@@ -42,6 +46,24 @@ def test_a_partition_that_the_target_does_not_have_costs_only_that_message(clust
     assert fates == ["target-partition"]
 
 
+def test_a_target_that_may_not_be_written_to_costs_only_its_own_messages(cluster: Cluster) -> None:
+    closed = cluster.target("closed")
+    cluster.make_topics({closed: {}})
+    may_describe = AclBinding(
+        ResourceType.TOPIC,
+        closed,
+        ResourcePatternType.LITERAL,
+        "User:ANONYMOUS",
+        "*",
+        AclOperation.DESCRIBE,
+        AclPermissionType.ALLOW,
+    )
+    for future in cluster.admin.create_acls([may_describe]).values():
+        future.result()
+    fates = _with_neighbours(cluster, lambda sender, at_ms: sender.schedule(at_ms=at_ms, target="closed"))
+    assert fates == ["target-forbidden"]
+
+
 def test_a_message_too_large_for_its_target_goes_alone(cluster: Cluster) -> None:
     fates = _with_neighbours(
         cluster, lambda sender, at_ms: sender.schedule(b"x" * 3_000, at_ms=at_ms, target="small")
@@ -63,6 +85,22 @@ def test_a_dead_letter_is_the_whole_request_with_a_code_and_a_reason(cluster: Cl
     assert letter.text("delay-source") == receipt.result()
     assert letter.text(H_ERROR) == "target-missing"
     assert cluster.target("missing") in (letter.text(H_ERROR_DETAIL) or "")
+
+
+def test_a_request_that_no_dead_letter_can_hold_leaves_one_that_says_where_it_is(cluster: Cluster) -> None:
+    _limit(cluster, cluster.names.dead_letter, 2_000)
+    with Sender(cluster) as sender:
+        large = [
+            sender.schedule(b"v" * 3_000, target="missing"),
+            sender.schedule(key=b"k" * 3_000, target="missing"),
+            sender.schedule(headers=[("own", b"h" * 3_000)], target="missing"),
+        ]
+        sender.schedule()
+        sender.flush()
+    cluster.wait_delivered(1)
+    cluster.tail.wait(lambda: len(cluster.dead_letters) == len(large), "each has a dead letter")
+    assert {letter.text("delay-source") for letter in cluster.dead_letters} == {r.result() for r in large}
+    assert {letter.text(H_ERROR) for letter in cluster.dead_letters} == {"target-missing"}
 
 
 def test_small_messages_that_fill_a_batch_reach_a_target_with_a_small_limit(cluster: Cluster) -> None:

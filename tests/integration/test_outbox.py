@@ -44,6 +44,7 @@ def checkpoint(epoch: int = 1) -> Checkpoint:
         position=None,
         ingested={0: 0, 1: 0},
         seen={0: 0, 1: 0},
+        read={0: 0, 1: 0},
         written_back={0: 0, 1: 0},
         delivered_up_to_ms=0,
         node="n",

@@ -21,10 +21,11 @@ from tests.stacks import Stack
 
 # Starts a ZooKeeper, tells its process id and waits.
 OWNER = """
-import sys, threading
+import signal, sys, threading
 from pathlib import Path
 from ops.stack import LocalStack
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs start with it ignored
 stack = LocalStack(Path(sys.argv[1]), kafka=False)
 stack.start()
 print(stack.zk.pid, flush=True)

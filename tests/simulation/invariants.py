@@ -85,7 +85,7 @@ def _sort_in(world: World, found: Found, sent: Sent) -> None:
 def check_progress(last: Checkpoint | None, one: Checkpoint) -> None:
     """I5: nothing in a checkpoint moves back from the one before it."""
     if last is not None:
-        for name in ("ingested", "seen", "written_back"):
+        for name in ("ingested", "seen", "read", "written_back"):
             before, after = getattr(last, name), getattr(one, name)
             if any(after.get(number, 0) < offset for number, offset in before.items()):
                 raise Violation("I5", f"{name} moved back from {before} to {after}")

@@ -17,8 +17,8 @@ NUMBERED: Final = (
         (
             Patch(
                 "store/selection.py",
-                "frontier = _moved(tip, ingested=held_back, seen=dict(ingested))",
-                "frontier = _moved(tip, ingested=dict(ingested), seen=dict(ingested))",
+                "            ingested | held_back,\n",
+                "            dict(ingested),\n",
             ),
         ),
         profile_with(LATE, LATE_FAULTS, messages=(1, 2, 3), transactional_share=0.4),
@@ -104,10 +104,17 @@ NUMBERED: Final = (
         (
             Patch(
                 "store/selection.py",
-                "        frontier = _moved(tip, ingested=held_back, seen=dict(ingested))\n",
-                "        passed = {p: max(offset, tip.seen.get(p, 0)) for p, offset in held_back.items()}\n"
+                "        frontier = Frontier(\n"
+                "            tip.position,\n"
+                "            ingested | held_back,\n"
+                "            dict(ingested),\n",
+                "        up_to = ingested | held_back\n"
+                "        passed = {p: max(offset, tip.seen.get(p, 0)) for p, offset in up_to.items()}\n"
                 "        answers = [one for one in answers if one.place[1] < passed[one.place[0]]]\n"
-                "        frontier = _moved(tip, ingested=held_back, seen=passed)\n",
+                "        frontier = Frontier(\n"
+                "            tip.position,\n"
+                "            up_to,\n"
+                "            passed,\n",
             ),
         ),
         profile_with(

@@ -63,7 +63,7 @@ class Process:
         self._buffer = world.topics[setup.names.buffer]
         self._checkpoints = world.checkpoints
         self.view = View(store, setup.partitions, setup.replay_window_ms)
-        self._fetched: Vector = self.view.reached().ingested
+        self._fetched: Vector = self.view.reached().read
         self._ends_untold: Vector = {}
         self._followed = max(0, self._checkpoints.stable_end - world.rng.randint(1, 30))
         self._leadership = SimulatedLeadership(self, ensemble)

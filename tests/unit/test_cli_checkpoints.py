@@ -16,6 +16,7 @@ BASE = Checkpoint(
     position=(1000, 0, 9),
     ingested={0: 10},
     seen={0: 10},
+    read={0: 10},
     written_back={0: 0},
     delivered_up_to_ms=1000,
     node="n1",

@@ -62,6 +62,7 @@ def checkpoint_of(selection: Selection, epoch: int = 1) -> Checkpoint:
         position=frontier.position,
         ingested=frontier.ingested,
         seen=frontier.seen,
+        read=frontier.read,
         written_back={},
         delivered_up_to_ms=frontier.delivered_up_to_ms,
         node="n1",

@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+import pytest
+
+from delayline.names import ClusterNames
+from delayline.wire import H_ERROR, H_ERROR_DETAIL, H_SOURCE
+from node.plan import Plan, Poison, Poisoned
+from node.ports import Outgoing
+from store.checkpoint import NOTHING
+from store.records import RejectRow, ScheduledRow, encode
+from store.selection import Selection
+
+NAMES = ClusterNames("delay")
+KEY = (1_000, 0, 7)
+SERVICES = [H_SOURCE, H_ERROR, H_ERROR_DETAIL]
+
+
+class Limited:
+    """Targets of one partition that take records of a size; a topic that has no limit is missing."""
+
+    def __init__(self, **limits_bytes: int) -> None:
+        self._limits_bytes = limits_bytes
+        self._known: set[str] = set()
+
+    def learn(self, topics: set[str]) -> None:
+        self._known |= topics
+
+    def problem(self, topic: str, partition: int, size_bytes: int) -> tuple[str, str] | None:
+        assert topic in self._known, "learned before it is asked for"
+        if topic not in self._limits_bytes:
+            return "target-missing", "it is not there"
+        if size_bytes > self._limits_bytes[topic]:
+            return "too-large", "it takes less"
+        return None
+
+
+def sent(row: ScheduledRow | RejectRow, letter_limit_bytes: int, poison: Poison | None = None) -> Outgoing:
+    """The record that goes out for a row."""
+    targets = Limited(**{"orders": 10_000, NAMES.dead_letter: letter_limit_bytes})
+    plan = Plan(NAMES, 0, 1, 2_000, targets, poison or {})
+    plan.add(Selection([], [(KEY, encode(row))], [], {}, NOTHING))
+    (record,) = (one for one in plan.records if one.topic != NAMES.outcomes)
+    return record
+
+
+def scheduled(target: str, key: bytes = b"k", value: bytes = b"v", header: bytes = b"h") -> ScheduledRow:
+    return ScheduledRow(key, value, [("own", header)], None, target, -1, None, 0, None, None, None, 1, None)
+
+
+def names(record: Outgoing) -> list[str]:
+    return [name for name, _ in record.headers]
+
+
+def test_a_dead_letter_is_the_whole_request_if_it_fits() -> None:
+    letter = sent(scheduled("missing"), 1_000)
+    assert (letter.key, letter.value, names(letter)) == (b"k", b"v", ["own", *SERVICES])
+
+
+@pytest.mark.parametrize(
+    ("row", "left"),
+    [
+        (scheduled("missing", value=b"v" * 900), (b"k", None, ["own", *SERVICES])),
+        (scheduled("missing", header=b"h" * 900), (b"k", None, SERVICES)),
+        (scheduled("missing", key=b"k" * 900), (None, None, SERVICES)),
+    ],
+    ids=["value", "headers", "key"],
+)
+def test_a_dead_letter_goes_without_what_does_not_fit(row: ScheduledRow, left: object) -> None:
+    letter = sent(row, 500)
+    assert (letter.topic, letter.key, letter.value, names(letter)) == (NAMES.dead_letter, *left)  # type: ignore[misc]
+    assert (H_SOURCE, b"delay.buffer/0/7") in letter.headers
+
+
+@pytest.mark.parametrize("row", [scheduled("orders"), RejectRow(b"k", b"v", [], "bad-op", "it is none")])
+def test_a_row_whose_dead_letter_was_refused_gets_one_with_nothing_of_the_request(
+    row: ScheduledRow | RejectRow,
+) -> None:
+    poison = {KEY: Poisoned("undeliverable", "refused", letter_too=True)}
+    letter = sent(row, 10_000, poison)
+    assert (letter.topic, letter.key, letter.value, names(letter)) == (
+        NAMES.dead_letter,
+        None,
+        None,
+        SERVICES,
+    )
+
+
+def test_a_refused_row_is_a_dead_letter_with_the_refusals_code() -> None:
+    letter = sent(scheduled("orders"), 10_000, {KEY: Poisoned("undeliverable", "refused")})
+    assert (letter.topic, dict(letter.headers)[H_ERROR]) == (NAMES.dead_letter, b"undeliverable")
