@@ -147,6 +147,19 @@ def test_a_missing_topic_is_told_from_an_empty_one(
         kafka_log.last_checkpoint()
 
 
+def test_a_topic_made_anew_has_none_of_the_old_checkpoints(
+    cluster: Cluster, writer: Writer, follower: CheckpointFollower, kafka_log: KafkaLog
+) -> None:
+    writer.commit(1)
+    assert kafka_log.last_checkpoint() == checkpoint(1)
+    cluster.delete_topic(cluster.names.checkpoint)
+    cluster.create_again()
+    becomes(follower.latest, None)
+    assert kafka_log.last_checkpoint() is None
+    Writer(cluster).commit(7)
+    assert kafka_log.last_checkpoint() == checkpoint(7)
+
+
 def test_a_follower_that_begins_without_the_topic_finds_it_when_it_is_made(cluster: Cluster) -> None:
     cluster.delete_topic(cluster.names.checkpoint)
     follower = CheckpointFollower(cluster.node_config("n").client_config(), cluster.names, 0, lambda: None)

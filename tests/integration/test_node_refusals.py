@@ -9,8 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import TopicPartition
-from confluent_kafka.admin import NewPartitions  # type: ignore[attr-defined]  # missing from the stubs' __all__
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # missing from the stubs' __all__
+    NewPartitions,
+    OffsetSpec,
+)
 
 import node.node
 from tests.support.cluster import Cluster
@@ -114,6 +117,24 @@ def test_a_gap_left_by_retention_is_refused_and_a_rebuilt_node_goes_on(cluster: 
     cluster.wait_state("a", "follower")
 
 
+@pytest.mark.parametrize("emptied", [False, True], ids=["kept", "emptied"])
+def test_a_log_of_which_retention_left_nothing_is_no_gap(cluster: Cluster, *, emptied: bool) -> None:
+    """The last offset of each partition is a marker's: more than what was ingested, and nothing to miss."""
+    running = cluster.start_here("a")
+    _send_in_a_transaction(cluster)
+    cluster.wait_delivered(2)
+    ends = _log_ends(cluster)
+    eventually(lambda: cluster.checkpoints()[-1].read == ends, "a heartbeat says how far it has read")
+    assert all(ingested < ends[partition] for partition, ingested in _ends(cluster).items())
+    cluster.stop_here(running)
+    _delete_records(cluster, ends)
+    if emptied:
+        shutil.rmtree(cluster.data_dir("a"))
+    cluster.start_here("a")
+    _send_in_a_transaction(cluster)
+    cluster.wait_delivered(4)
+
+
 def test_changed_settings_are_refused_by_a_running_node(cluster: Cluster) -> None:
     cluster.start_here("a")
     cluster.wait_epoch(1)
@@ -209,6 +230,17 @@ def test_a_wrong_clock_is_refused_and_a_right_one_takes_over(cluster: Cluster, o
     assert {checkpoint.node for checkpoint in cluster.checkpoints() if checkpoint.epoch == 3} == {"b"}
 
 
+def _send_in_a_transaction(cluster: Cluster) -> None:
+    """A message into each of the two partitions."""
+    producer = Producer({"bootstrap.servers": cluster.bootstrap, "transactional.id": cluster.name})
+    producer.init_transactions(10)
+    producer.begin_transaction()
+    for partition in range(2):
+        headers: list[tuple[str, str | bytes | None]] = [("delay-target-topic", cluster.target())]
+        producer.produce(cluster.names.buffer, b"v", partition=partition, headers=headers)
+    producer.commit_transaction(10)
+
+
 def _change_settings(cluster: Cluster) -> None:
     other = dataclasses.replace(cluster.settings, max_delay_ms=7_200_000)
     cluster.kazoo.set(cluster.znodes.settings, other.to_json().encode())
@@ -231,6 +263,16 @@ def _delete_records(cluster: Cluster, ends: dict[int, int]) -> None:
 
 def _ends(cluster: Cluster) -> dict[int, int]:
     return dict(cluster.checkpoints()[-1].ingested)
+
+
+def _log_ends(cluster: Cluster) -> dict[int, int]:
+    """Where the log ends, markers and all."""
+    wanted = {
+        TopicPartition(cluster.names.buffer, partition): OffsetSpec.latest()  # type: ignore[no-untyped-call]
+        for partition in range(2)
+    }
+    found = cluster.admin.list_offsets(wanted)
+    return {at.partition: future.result().offset for at, future in found.items()}
 
 
 def _damage_tables(store: Path) -> None:
