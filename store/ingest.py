@@ -126,9 +126,10 @@ class Ingest:
         }
         controls = stored | self._controls
         places = [
-            at for at, control in controls.items() if at >= (partition, parent + 1) and control.id == id_
+            at
+            for at, control in controls.items()
+            if at[0] == partition and at[1] > parent and control.id == id_
         ]
-        places = [at for at in places if at[0] == partition]
         if places:
             first = min(places)
             control = controls[first]
@@ -162,10 +163,6 @@ class Ingest:
         key = keys.expiry(due_ms, arrival.partition, arrival.offset)
         self.batch.put(key, id_.encode())
         self.low_expiry = _lower(self.low_expiry, key)
-
-
-def _above(place: tuple[int, int], partition: int, parent: int) -> bool:
-    return place[0] == partition and place[1] > parent
 
 
 def _lower(known: bytes | None, key: bytes) -> bytes:

@@ -69,7 +69,6 @@ class Selection(msgspec.Struct, frozen=True):
 def select(
     kv: KeyValue,
     tip: Frontier,
-    in_flight: set[Place],
     ingested: Vector,
     read: Vector,
     now_ms: int,
@@ -78,15 +77,14 @@ def select(
     """The next selection behind `tip`, the frontier of the previous one (committed or in flight).
 
     `ingested` and `read` are where the view stands in the log: behind the last messages, and behind the
-    markers that follow them.
-    `in_flight` are the late rows that an uncommitted transaction carries already. The selection is
-    empty if nothing is due and no answer waits; its frontier then says how far that is true.
+    markers that follow them. The selection is empty if nothing is due and no answer waits; its frontier
+    then says how far that is true.
     """
     answers, seen = _answers(kv, tip, ingested, limits.messages)
     if seen is not None:
         return Selection([], [], answers, {}, msgspec.structs.replace(tip, seen=seen))
     taking = _Taking(limits)
-    held_back = _take_late(kv, in_flight, ingested, taking)
+    held_back = _take_late(kv, tip, ingested, taking)
     late = sorted(taking.rows)
     if held_back is not None:
         frontier = Frontier(
@@ -156,25 +154,26 @@ class _Taking:
         return True
 
 
-def _take_late(kv: KeyValue, in_flight: set[Place], ingested: Vector, taking: _Taking) -> Vector | None:
+def _take_late(kv: KeyValue, tip: Frontier, ingested: Vector, taking: _Taking) -> Vector | None:
     """Takes late rows in (partition, offset) order. If they do not all fit, the first offset left in each
     partition, to which ingested is held back (rule 1); else None.
+
+    The entries below the tip's ingested are in flight: an entry stays until the commit is known, and what a
+    selection leaves holds its ingested back.
     """
     held_back: Vector = {}
     for partition in sorted(ingested):
-        for place, due_ms in _late_rows(kv, partition, in_flight):
-            key = (due_ms, *place)
+        for key in late_keys(kv, partition, tip.ingested.get(partition, 0)):
             if held_back or not taking.take(key, _row(kv, key)):
-                held_back[partition] = place[1]
+                held_back[partition] = key[2]
                 break
     return held_back or None
 
 
-def _late_rows(kv: KeyValue, partition: int, in_flight: set[Place]) -> Iterator[tuple[Place, int]]:
-    for raw_key, raw_due in kv.scan(keys.late(partition, 0), keys.late(partition + 1, 0)):
-        place = keys.placed(raw_key)
-        if place not in in_flight:
-            yield place, keys.unpack_due(raw_due)
+def late_keys(kv: KeyValue, partition: int, begin: int) -> Iterator[Key]:
+    """The late rows of a partition from an offset on, in offset order."""
+    for raw_key, raw_due in kv.scan(keys.late(partition, begin), keys.late(partition + 1, 0)):
+        yield (keys.unpack_due(raw_due), *keys.placed(raw_key))
 
 
 def _row(kv: KeyValue, key: Key) -> bytes:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Concatenate, ParamSpec, TypeVar
 
 import msgspec
@@ -28,7 +28,7 @@ from store.ingest import Ingest
 from store.keys import Key
 from store.kv import KeyValue, Stalled
 from store.records import decode_index, decode_offset, decode_vector, encode
-from store.selection import Limits, Place, Selection
+from store.selection import Limits, Selection, late_keys
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -83,7 +83,6 @@ class View:
         self._checkpoint = None if raw_aligned is None else Checkpoint.decode(raw_aligned)
         self._aligned = NOTHING if self._checkpoint is None else self._checkpoint.frontier
         self._tip = self._aligned
-        self._in_flight: set[Place] = set()
         self._low_row = kv.get(keys.LOW_WATER) or keys.ROW
         self._low_expiry = keys.EXPIRY
         self._lowest_new_expiry: bytes | None = None  # since the last `expired`
@@ -183,11 +182,8 @@ class View:
         it makes a heartbeat, or nothing.
         """
         with self.lock:
-            chosen = selection.select(
-                self._kv, self._tip, self._in_flight, self._ingested, self._read, now_ms, limits
-            )
+            chosen = selection.select(self._kv, self._tip, self._ingested, self._read, now_ms, limits)
             self._tip = chosen.frontier
-            self._in_flight.update((key[1], key[2]) for key, _ in chosen.late)
             return chosen
 
     def wake_at(self) -> int | None:
@@ -215,14 +211,12 @@ class View:
         batch.put(keys.ALIGNED, checkpoint.encode())
         batch.put(keys.READ, encode(self._read))
         self._kv.write(batch)
-        self._in_flight.difference_update((key[1], key[2]) for key, _ in chosen.late)
         self._checkpoint, self._aligned = checkpoint, checkpoint.frontier
 
     def forget(self) -> None:
         """Gives up what is in flight: the tip falls back to the aligned checkpoint (rule 6)."""
         with self.lock:
             self._tip = self._aligned
-            self._in_flight.clear()
 
     @_patient
     def align(self, new: Checkpoint) -> None:
@@ -232,17 +226,16 @@ class View:
         an entry taken by a transaction whose commit was not seen here must not stay. Then the rows
         that it passed without having ingested them become late.
         """
-        assert not self._in_flight, "never align while a transaction is in flight"
+        assert self._tip == self._aligned, "never align while a transaction is in flight"
         frontier, old = new.frontier, self._aligned
         batch = self._kv.batch()
-        for raw_key, raw_due in self._kv.scan(keys.LATE, keys.end_of(keys.LATE)):
-            key = (keys.unpack_due(raw_due), *keys.placed(raw_key))
+        for key in self._late():
             if frontier.done(key) or frontier.position is None or key > frontier.position:
-                batch.delete(raw_key)
+                batch.delete(keys.late(*key[1:]))
         for _, partition, offset, due_ms in self._passed_unseen(old, frontier):
             batch.put(keys.late(partition, offset), keys.pack_due(due_ms))
         for partition, seen in frontier.seen.items():
-            begin = keys.control(partition, 0)
+            begin = keys.control(partition, old.seen.get(partition, 0))
             for raw_key, _ in self._kv.scan(begin, keys.control(partition, seen)):
                 batch.delete(raw_key)
         batch.put(keys.ALIGNED, new.encode())
@@ -263,6 +256,11 @@ class View:
                 passed.append((raw_key, partition, offset, due_ms))
         return passed
 
+    def _late(self) -> Iterator[Key]:
+        """The late rows. None is below the aligned ingested: its entry went with the commit, or is not made."""
+        for partition in self._ingested:
+            yield from late_keys(self._kv, partition, self._aligned.ingested.get(partition, 0))
+
     def _window_start_ms(self) -> int:
         return self._aligned.delivered_up_to_ms - self._window_ms
 
@@ -275,8 +273,10 @@ class View:
         if position is None:
             return
         end = min(keys.row(max(0, self._window_start_ms()), 0, 0), keys.after(keys.row(*position)))
-        for raw_key, raw_due in self._kv.scan(keys.LATE, keys.end_of(keys.LATE)):
-            end = min(end, keys.row(keys.unpack_due(raw_due), *keys.placed(raw_key)))
+        for walked, key in enumerate(self._late()):
+            end = min(end, keys.row(*key))
+            if end <= self._low_row or walked == MOST_LATE_WALKED:
+                return  # nothing to prune, or it can wait until the late ones are delivered
         if end <= self._low_row:
             return
         batch = self._kv.batch()
@@ -364,3 +364,4 @@ class View:
 
 FOREVER_MS = 1 << 62
 MOST_CACHED_COUNTS = 4096
+MOST_LATE_WALKED = 1000

@@ -79,7 +79,13 @@ NUMBERED: Final = (
         "in-flight-taken-twice",
         "rule 1 [319/3000]",
         "late rows that a transaction in flight carries are selected again",
-        (Patch("store/selection.py", "if place not in in_flight:", "if place is not None:"),),
+        (
+            Patch(
+                "store/selection.py",
+                "in late_keys(kv, partition, tip.ingested.get(partition, 0)):",
+                "in late_keys(kv, partition, 0):",
+            ),
+        ),
         profile_with(LATE, LATE_FAULTS, transactional_share=0.4),
     ),
     Mutant(
@@ -274,11 +280,8 @@ NUMBERED: Final = (
         (
             Patch(
                 "store/view.py",
-                "        for raw_key, raw_due in self._kv.scan(keys.LATE, keys.end_of(keys.LATE)):\n"
-                "            key = ",
-                "        late = self._kv.scan(keys.LATE, keys.end_of(keys.LATE)) if frontier != old else ()\n"
-                "        for raw_key, raw_due in late:\n"
-                "            key = ",
+                "        for key in self._late():\n            if frontier",
+                "        for key in self._late() if frontier != old else ():\n            if frontier",
             ),
         ),
         profile_with(LATE, LATE_FAULTS | {"commit-aborted": 30, "send-fails": 20}),
@@ -303,8 +306,8 @@ NUMBERED: Final = (
         (
             Patch(
                 "store/view.py",
-                "            end = min(end, keys.row(keys.unpack_due(raw_due), *keys.placed(raw_key)))\n",
-                "            del raw_key, raw_due\n",
+                "            end = min(end, keys.row(*key))\n",
+                "            del key\n",
             ),
         ),
         profile_with(
