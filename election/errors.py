@@ -6,6 +6,7 @@
     - ZnodeExists: it is there already
     - ZnodeChanged: somebody else wrote it in between
     - Forbidden: ZooKeeper refuses the credentials, or they may not do this
+    - Malformed: the znode holds what this version cannot read
     - SettingsDiffer: the cluster was created with other settings
     - Superseded: a newer master has written its checkpoint
     - PortTaken: the peer port cannot be listened on
@@ -36,6 +37,10 @@ class ZnodeChanged(ElectionError):
 
 class Forbidden(ElectionError):
     """ZooKeeper refuses: set `zookeeper_auth` to credentials that may read and write the cluster's znodes."""
+
+
+class Malformed(ElectionError):
+    """The znode holds what this version cannot read."""
 
 
 class SettingsDiffer(ElectionError):

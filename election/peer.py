@@ -26,6 +26,8 @@ log = structlog.stdlib.get_logger("delayline.peer")
 
 _MOST_VISITORS = 128
 _MOST_COMPLAINTS = 10
+_DEAF_S = 1.0  # after a visitor could not be accepted for want of file descriptors or memory
+_SHORT = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 _READ = selectors.EVENT_READ
 _WRITE = selectors.EVENT_WRITE
 
@@ -49,6 +51,7 @@ class Peers:
         self._greeted: frozenset[str] = frozenset()
         self._links: dict[str, _Connection] = {}  # the thread's own, as is all below
         self._visitors: list[socket.socket] = []
+        self._deaf_until_s: float | None = None
         self._selector = selectors.DefaultSelector()
         self._poke_in, self._poke_out = socket.socketpair()
         self._stopping = False
@@ -109,6 +112,7 @@ class Peers:
             while not self._stopping:
                 self._reconcile()
                 self._connect_due()
+                self._listen_again()
                 for key, _ in self._selector.select(self._until_retry_s()):
                     self._handle(key)
                 self._greeted = frozenset(
@@ -126,13 +130,16 @@ class Peers:
             self._links[name] = _Connection(Link(name, wanted[name]))
 
     def _until_retry_s(self) -> float | None:
-        due = [link.retry_at_s for link in self._links.values() if link.retry_at_s is not None]
+        times = (self._deaf_until_s, *(link.retry_at_s for link in self._links.values()))
+        due = [time_s for time_s in times if time_s is not None]
         return max(0.0, min(due) - time.monotonic()) if due else None
 
     def _connect_due(self) -> None:
         for connection in self._links.values():
             if connection.retry_at_s is not None and connection.retry_at_s <= time.monotonic():
                 self._connect(connection)
+            elif connection.found is not None:
+                self._dial(connection)
 
     def _handle(self, key: selectors.SelectorKey) -> None:
         sock = key.fileobj
@@ -154,16 +161,28 @@ class Peers:
     def _welcome(self) -> None:
         try:
             visitor, _ = self._listener.accept()
+        except OSError as error:
+            if error.errno in _SHORT:
+                log.warning("peer not welcomed", error=str(error))
+                self._send_off_oldest(_MOST_VISITORS // 2)
+                self._selector.unregister(self._listener)  # it would be ready again at once, and again
+                self._deaf_until_s = time.monotonic() + _DEAF_S
+            return
+        try:
             visitor.setblocking(False)
             visitor.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # hosts that die say no goodbye
             visitor.send(greeting(self._node, self._guid))
-        except OSError as error:
-            log.warning("peer not welcomed", error=str(error))
-            self._send_off_oldest(_MOST_VISITORS // 2)  # it may be file descriptors that are short
+        except OSError:
+            visitor.close()  # it has gone already
             return
         self._visitors.append(visitor)
         self._selector.register(visitor, _READ)
         self._send_off_oldest(_MOST_VISITORS)
+
+    def _listen_again(self) -> None:
+        if self._deaf_until_s is not None and self._deaf_until_s <= time.monotonic():
+            self._deaf_until_s = None
+            self._selector.register(self._listener, _READ)
 
     def _send_off_oldest(self, most: int) -> None:
         while len(self._visitors) > most:
@@ -174,12 +193,30 @@ class Peers:
     def _connect(self, connection: _Connection) -> None:
         connection.retry_at_s = None
         connection.link.connecting()
+        if connection.address is None:
+            # Not on this thread: a name server that does not answer must not hold up the other links.
+            threading.Thread(target=self._look_up, args=(connection,), name="look-up", daemon=True).start()
+        else:
+            self._dial(connection)
+
+    def _look_up(self, connection: _Connection) -> None:
         try:
-            connection.address = connection.address or _resolve(connection.link.peer)
-            connection.sock = sock = socket.socket(connection.address[0], socket.SOCK_STREAM)
-            sock.setblocking(False)
-            code = sock.connect_ex(connection.address[1])
+            connection.found = _resolve(connection.link.peer)
         except (OSError, UnicodeError) as error:  # UnicodeError: a host that cannot be a name at all
+            connection.found = error
+        self._poke()
+
+    def _dial(self, connection: _Connection) -> None:
+        found, connection.found = connection.found or connection.address, None
+        try:
+            if isinstance(found, Exception):
+                raise found
+            assert found is not None, "it was looked up"
+            connection.address = found
+            connection.sock = sock = socket.socket(found[0], socket.SOCK_STREAM)
+            sock.setblocking(False)
+            code = sock.connect_ex(found[1])
+        except (OSError, UnicodeError) as error:
             self._act(connection, connection.link.failed(getattr(error, "errno", 0) or 0, str(error)))
             return
         if code not in (0, errno.EINPROGRESS):
@@ -241,6 +278,7 @@ class _Connection:
         self.sock: socket.socket | None = None
         self.retry_at_s: float | None = time.monotonic()
         self.address: Address | None = None  # kept, so that no name is looked up in a failover
+        self.found: Address | OSError | UnicodeError | None = None  # a look-up's answer, until it is used
         self._complaints: set[str] = set()
 
     def complain(self) -> None:

@@ -8,7 +8,7 @@ import msgspec
 
 from delayline.settings import ClusterSettings
 from election.candidates import Candidate, in_order
-from election.errors import SettingsDiffer, Superseded, ZnodeChanged, ZnodeExists, ZnodeMissing
+from election.errors import Malformed, SettingsDiffer, Superseded, ZnodeChanged, ZnodeExists, ZnodeMissing
 from election.session import Session
 from election.znodes import Znodes
 
@@ -36,7 +36,7 @@ class Registry:
         return True
 
     def settings(self) -> ClusterSettings:
-        """The cluster's settings. ZnodeMissing if it was never created; ValueError if they cannot be read."""
+        """The cluster's settings. ZnodeMissing if it was never created; Malformed if they cannot be read."""
         try:
             data, _ = self._session.read(self._znodes.settings)
         except ZnodeMissing:
@@ -44,7 +44,10 @@ class Registry:
                 f"cluster {self._znodes.cluster!r} has no settings at {self._znodes.settings}: "
                 "create it with `delayline topics create`"
             ) from None
-        return ClusterSettings.from_json(data)
+        try:
+            return ClusterSettings.from_json(data)
+        except ValueError as error:
+            raise Malformed(f"{self._znodes.settings} holds no settings of a cluster: {error}") from error
 
     def check_settings(self, expected: ClusterSettings) -> None:
         """Compare with what stands; SettingsDiffer names each setting that differs."""
@@ -115,49 +118,52 @@ class CheckpointMirror:
     """
 
     def __init__(self, session: Session, path: str) -> None:
+        self.path = path
         self._session = session
-        self._path = path
         self._written: _Written | None = None  # what stands, if it is this object's; None: look first
 
     def read(self) -> bytes | None:
         """The checkpoint, None if none was ever written."""
         try:
-            return self._session.read(self._path)[0]
+            return self._session.read(self.path)[0]
         except ZnodeMissing:
             return None
 
-    def write(self, checkpoint: bytes) -> None:
-        """Replace the mirror; Superseded if what stands there is later.
+    def write(self, checkpoint: bytes) -> bool:
+        """Replace the mirror; False if what stood there was further on in an earlier epoch, so that records
+        of the checkpoint topic must have gone. Superseded if it is later, in its epoch or in the same one.
 
         After Unavailable nobody knows what stands there: the next write looks first.
         """
-        order = _order(checkpoint, "the checkpoint to mirror")
+        order = _order(checkpoint, "what is to be mirrored")
         standing, self._written = self._written, None
         if standing is not None:
             try:
                 self._written = self._replace(checkpoint, order, standing)
-                return
+                return True
             except (ZnodeChanged, ZnodeMissing):
                 pass  # somebody else was here: over what stands now, unless it is later
-        self._written = self._replace(checkpoint, order, self._look())
+        found = self._look()
+        self._written = self._replace(checkpoint, order, found)
+        return found is None or found.order[1] <= order[1]
 
     def _look(self) -> _Written | None:
         try:
-            data, stat = self._session.read(self._path)
+            data, stat = self._session.read(self.path)
         except ZnodeMissing:
             return None
-        return _Written(stat.version, _order(data, self._path))
+        return _Written(stat.version, _order(data, self.path))
 
     def _replace(self, checkpoint: bytes, order: _Order, standing: _Written | None) -> _Written:
         if standing is None:
-            self._session.create(self._path, checkpoint)
+            self._session.create(self.path, checkpoint)
             return _Written(0, order)
         if standing.order > order:
             raise Superseded(
-                f"{self._path} holds epoch and position {standing.order}, which is later than {order}: "
+                f"{self.path} holds epoch and position {standing.order}, which is later than {order}: "
                 "another node has become master"
             )
-        return _Written(self._session.write(self._path, checkpoint, standing.version).version, order)
+        return _Written(self._session.write(self.path, checkpoint, standing.version).version, order)
 
 
 _Order = tuple[int, tuple[int, ...]]
@@ -183,5 +189,5 @@ def _order(data: bytes, where: str) -> _Order:
     try:
         progress = msgspec.json.decode(data, type=_Progress)
     except msgspec.MsgspecError as error:
-        raise ValueError(f"{where} is no checkpoint: {error}") from error
+        raise Malformed(f"{where} holds no checkpoint: {error}") from error
     return progress.epoch, progress.position or ()

@@ -9,20 +9,21 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import structlog
-from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # missing from the stubs' __all__
     AdminClient,
     OffsetSpec,
 )
 
 from delayline.names import ClusterNames
-from node.ports import CheckpointTopicLost, Doubtful
+from node.ports import Doubtful
 from node.reader import OffsetsGone, TopicReader
-from node.refusal import checkpoint_topic_missing
-from store.checkpoint import Checkpoint, Vector
+from node.refusal import Refusal, Refusing, checkpoint_topic_missing, checkpoint_unreadable
+from node.topics import TIMEOUT_S, TopicMissing, describe
+from store.checkpoint import Checkpoint, UnreadableCheckpoint, Vector
 
 log = structlog.get_logger("delayline.checkpoints")
 
@@ -30,14 +31,13 @@ FIRST_STEP: Final = 16
 STEP_GROWTH: Final = 8
 POLL_S: Final = 0.2  # how long its end may take
 RETRY_S: Final = 0.2
-TIMEOUT_S: Final = 5.0
 
 
 def read_last(client_config: dict[str, Any], topic: str, lane: int) -> Checkpoint | None:
     """The last committed checkpoint of a lane, None if there is none.
 
     Found by reading back from the end in growing steps, since compaction and markers leave gaps.
-    Raises `Doubtful` if it cannot be read in time.
+    Raises `Doubtful` if it cannot be read in time, and `UnreadableCheckpoint`.
     """
     reader = TopicReader(client_config, topic)
     try:
@@ -61,9 +61,14 @@ def _read_back(reader: TopicReader, lane: int) -> tuple[bytes | None, int]:
 
 
 def _read_to(reader: TopicReader, lane: int, end: int) -> bytes | None:
-    """The value of the last record below `end`, None if there is none."""
+    """The value of the last record below `end`, None if there is none.
+
+    Only what was fetched counts: a fetch asks for the topic by its id, the bounds by its name, and for a
+    moment after the topic is made anew that may still mean the old one.
+    """
     deadline_s = time.monotonic() + TIMEOUT_S
     last: bytes | None = None
+    reader.reached[lane] = -1
     while reader.reached[lane] < end:
         if time.monotonic() > deadline_s:
             raise Doubtful(f"{reader.topic}/{lane} could not be read to offset {end} in {TIMEOUT_S} s")
@@ -81,13 +86,13 @@ class CheckpointFollower:
     def __init__(
         self, client_config: dict[str, Any], names: ClusterNames, lane: int, changed: Callable[[], None]
     ) -> None:
-        self.missing: str | None = None  # what is known of the topic's absence
+        self.refusal: Refusal | None = None  # why nobody can go on from the topic, as long as it is so
         self._client_config = client_config
         self._topic = names.checkpoint
         self._lane = lane
         self._changed = changed
         self._moved = threading.Condition()
-        self._raw: bytes | None = None
+        self._latest: Checkpoint | None = None
         self._reached = -1  # -1: has not read to the end once
         self._topic_id: str | None = None
         self._look = threading.Event()
@@ -109,14 +114,10 @@ class CheckpointFollower:
     def latest(self) -> Checkpoint | None:
         """The last checkpoint read so far."""
         with self._moved:
-            raw = self._raw
-        return None if raw is None else Checkpoint.decode(raw)
+            return self._latest
 
-    def miss(self, detail: str) -> None:
-        """The topic is gone. Called by whoever finds it: the follower then looks for itself, at once."""
-        if self.missing is None:
-            log.error("mastership-refused", reason=str(checkpoint_topic_missing(detail)))
-        self.missing = detail
+    def look_again(self) -> None:
+        """The topic may be another one than before, or none: looks whether it is, at once."""
         self._look.set()
 
     def started(self) -> bool:
@@ -127,36 +128,45 @@ class CheckpointFollower:
         """The last checkpoint below `end` of the topic with this id. Raises `Doubtful` if it is not read in
         time.
         """
+        if self._topic_id != topic_id:
+            self.look_again()
         with self._moved:
             there = self._moved.wait_for(
                 lambda: self._topic_id == topic_id and self._reached >= end, timeout=TIMEOUT_S
             )
             if not there:
                 raise Doubtful(f"{self._topic}/{self._lane} was not read to offset {end} in {TIMEOUT_S} s")
-        return self.latest()
+            return self._latest
 
     def _run(self) -> None:
         while not self._stopping.is_set():
             try:
                 self._follow()
-            except CheckpointTopicLost as error:
-                self.miss(str(error))
-                self._stopping.wait(RETRY_S)
+            except TopicMissing as error:
+                self._refuse(checkpoint_topic_missing(str(error)))
+            except UnreadableCheckpoint as error:
+                self._refuse(checkpoint_unreadable(f"{self._topic}/{self._lane}", str(error)))
             except (OffsetsGone, Doubtful, KafkaException) as error:
                 log.warning("checkpoint-topic-unreadable", topic=self._topic, detail=str(error))
                 self._stopping.wait(RETRY_S)
 
+    def _refuse(self, why: Refusal) -> None:
+        if why != self.refusal:
+            log.error("mastership-refused", code=why.code, detail=why.detail, way_out=why.way_out)
+            self.refusal = why
+        self._stopping.wait(RETRY_S)
+
     def _follow(self) -> None:
-        """Follows the topic until it is gone or recreated."""
+        """Follows the topic until it is gone or recreated. Raises `TopicMissing`, `UnreadableCheckpoint`."""
+        self._look.clear()
         admin = AdminClient(self._client_config)
         topic_id = describe(admin, self._topic).id
-        self.missing = None
-        self._look.clear()
-        self._changed()
         reader = TopicReader(self._client_config, self._topic)
         try:
             raw, reached = _read_back(reader, self._lane)
             self._publish(topic_id, raw, reached, keep=False)
+            self.refusal = None
+            self._changed()
             checked_s = time.monotonic()
             while not self._stopping.is_set():
                 messages = reader.poll(POLL_S)
@@ -170,17 +180,18 @@ class CheckpointFollower:
             reader.close()
 
     def _publish(self, topic_id: str, raw: bytes | None, reached: int, *, keep: bool) -> None:
+        checkpoint = None if raw is None else Checkpoint.decode(raw)
         with self._moved:
             self._topic_id, self._reached = topic_id, reached
-            if raw is not None or not keep:
-                self._raw = raw
+            if checkpoint is not None or not keep:
+                self._latest = checkpoint
             self._moved.notify_all()
         if raw is not None:
             self._changed()
 
 
 class KafkaLog:
-    """Implements `node.ports.Log`. Used by the lane's thread."""
+    """Implements `node.ports.Log`. May be used by any thread."""
 
     def __init__(
         self,
@@ -199,7 +210,11 @@ class KafkaLog:
 
     def last_checkpoint(self) -> Checkpoint | None:
         """See the port."""
-        topic_id = describe(self._admin, self._names.checkpoint).id
+        try:
+            topic_id = describe(self._admin, self._names.checkpoint).id
+        except TopicMissing as error:
+            self._follower.look_again()
+            raise Refusing(checkpoint_topic_missing(str(error))) from error
         end = self._ends(self._names.checkpoint, [self._lane])[self._lane]
         return self._follower.wait_for(topic_id, end)
 
@@ -225,25 +240,3 @@ class KafkaLog:
             # refused, for ever (librdkafka 2.16): a new one learns the epoch anew.
             self._admin = AdminClient(self._client_config)
             raise Doubtful(f"the end of {topic} is not known: {error}") from error
-
-
-class Described(NamedTuple):
-    """What tells a topic from another one of the same name: its id; and its number of partitions."""
-
-    id: str
-    partitions: int
-
-
-def describe(admin: AdminClient, topic: str) -> Described:
-    """What the brokers say of a topic.
-
-    Raises `CheckpointTopicLost` if it does not exist, `Doubtful` if nobody answers.
-    """
-    future = admin.describe_topics(TopicCollection([topic]), request_timeout=TIMEOUT_S)[topic]
-    try:
-        found = future.result()
-        return Described(str(found.topic_id), len(found.partitions))
-    except KafkaException as error:
-        if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
-            raise CheckpointTopicLost(f"{topic} does not exist") from error
-        raise Doubtful(f"{topic} cannot be described: {error}") from error

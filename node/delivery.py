@@ -136,7 +136,7 @@ class Delivery:
     def run(self) -> Process[Ended]:
         """Recovers and delivers until this node resigns or is deposed; returns which.
 
-        Raises `CheckpointTopicLost`. However it ends, nothing is in flight and the producers are dropped.
+        Raises `Refusing`. However it ends, nothing is in flight and the producers are dropped.
         """
         try:
             while True:
@@ -217,8 +217,10 @@ class Delivery:
         """The topic decides. Only if it is empty, the later of the own and the znode's checkpoint: then
         what was delivered since that one is delivered again.
         """
-        last = self._log.last_checkpoint()
+        last, own = self._log.last_checkpoint(), self._view.checkpoint
         if last is not None:
+            if own is not None and own.order > last.order:
+                _say_lost(last)
             return last
         while True:
             if self._leadership.resigning():
@@ -228,16 +230,11 @@ class Delivery:
                 break
             except Unconfirmed:
                 yield Wait(self._clock.now_ms() + RETRY_MS)
-        known = [checkpoint for checkpoint in (mirrored, self._view.checkpoint) if checkpoint is not None]
+        known = [checkpoint for checkpoint in (mirrored, own) if checkpoint is not None]
         if not known:
             return None
         resumed = max(known, key=lambda checkpoint: checkpoint.order)
-        log.error(
-            "checkpoint-topic-lost",
-            resumed_epoch=resumed.epoch,
-            delivered_up_to_ms=resumed.delivered_up_to_ms,
-            consequence="messages delivered after this checkpoint are delivered again",
-        )
+        _say_lost(resumed)
         return resumed
 
     def _caught_up(self, last: Checkpoint | None) -> Process[bool]:
@@ -402,3 +399,13 @@ class Delivery:
         for key, _ in (*flight.selection.late, *flight.selection.due) if self._poison else ():
             self._poison.pop(key, None)
         self._leadership.mirror(flight.checkpoint)
+
+
+def _say_lost(resumed: Checkpoint) -> None:
+    """Loudly: the only place where exactly once becomes at least once."""
+    log.error(
+        "checkpoint-topic-lost",
+        resumed_epoch=resumed.epoch,
+        delivered_up_to_ms=resumed.delivered_up_to_ms,
+        consequence="messages delivered after this checkpoint are delivered again",
+    )

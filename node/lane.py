@@ -13,19 +13,20 @@ from typing import Final
 
 import structlog
 
-from node import refusal
 from node.checkpoints import CheckpointFollower
 from node.delivery import Delivery, Ended, Step, Wait
 from node.health import Health
 from node.leadership import ElectedLeadership
 from node.outbox import KafkaOutbox
-from node.ports import CheckpointTopicLost, Doubtful
+from node.ports import Doubtful
+from node.refusal import Refusal, Refusing
 from store.kv import StoreError
 from store.view import View
 
 log = structlog.get_logger("delayline.lane")
 
 RETRY_S: Final = 0.2
+REFUSED_RETRY_S: Final = 1.0
 
 
 class SystemClock:
@@ -46,23 +47,34 @@ class LaneWorker:
         follower: CheckpointFollower,
         leadership: ElectedLeadership,
         new_delivery: Callable[[], Delivery],
-        max_clock_skew_ms: int,
+        check_clock: Callable[[], None],
         health: Health,
         hook: Callable[[Step], None],
     ) -> None:
-        self.leading = False
-        self.epoch = 0
+        """`check_clock`: called after each commit of a master; may end the mastership."""
+        self.refusal: Refusal | None = None  # why this node cannot lead, though it is elected
         self._view = view
         self._outbox = outbox
         self._follower = follower
         self._leadership = leadership
         self._new_delivery = new_delivery
-        self._max_clock_skew_ms = max_clock_skew_ms
+        self._check_clock = check_clock
         self._health = health
         self._hook = hook
+        self._idle = threading.Event()
+        self._idle.set()
         self._wake = threading.Event()
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="lane", daemon=True)
+
+    @property
+    def leading(self) -> bool:
+        """Whether this node is master: it has committed the first checkpoint of its epoch."""
+        return not self._idle.is_set()
+
+    def wait_idle(self) -> None:
+        """Waits for the end of a mastership."""
+        self._idle.wait()
 
     def start(self) -> None:
         """Starts the thread."""
@@ -84,10 +96,13 @@ class LaneWorker:
     def _run(self) -> None:
         try:
             while not self._stopping:
-                if self._leadership.elected() and self._follower.missing is None:
-                    self._lead()
-                else:
+                if not self._leadership.elected():
+                    self.refusal = None
                     self._follow()
+                elif self._follower.refusal is not None:
+                    self._follow()
+                else:
+                    self._lead()
         except StoreError as error:
             self._health.fail(error)
         finally:
@@ -116,35 +131,38 @@ class LaneWorker:
                     continue
                 self._hook(step)
                 if step == Step.TAKEN_OVER:
-                    self._taken_over(delivery)
-                elif step == Step.AFTER_COMMIT:
+                    self._taken_over()
+                elif step == Step.AFTER_COMMIT and self.leading:
                     self._check_clock()
         except StopIteration as ended:
-            self._ended(ended.value)
-        except CheckpointTopicLost as error:
-            self._follower.miss(str(error))
+            self._ended(ended.value, delivery.epoch)
+        except Refusing as refusing:
+            self._refuse(refusing.refusal)
         finally:
-            self.leading = False
+            self._idle.set()
 
-    def _taken_over(self, delivery: Delivery) -> None:
-        self.leading, self.epoch = True, delivery.epoch
+    def _taken_over(self) -> None:
+        self.refusal = None
+        self._idle.clear()
         self._check_clock()
 
-    def _check_clock(self) -> None:
-        offset_ms = self._outbox.clock_offset_ms
-        if abs(offset_ms) > self._max_clock_skew_ms:
-            self._health.refuse(refusal.clock_skewed(offset_ms, self._max_clock_skew_ms))
+    def _refuse(self, why: Refusal) -> None:
+        """Only an operator can help; nobody else could lead either."""
+        if why != self.refusal:
+            log.error("mastership-refused", code=why.code, detail=why.detail, way_out=why.way_out)
+            self.refusal = why
+        self._pause(REFUSED_RETRY_S)
 
-    def _ended(self, why: Ended) -> None:
-        log.info("mastership-ended", why=str(why), epoch=self.epoch)
+    def _ended(self, why: Ended, epoch: int) -> None:
+        log.info("mastership-ended", why=str(why), epoch=epoch)
         if why == Ended.DEPOSED:
             self._pause()  # ZooKeeper's next word on who is master is on its way
 
-    def _pause(self) -> None:
+    def _pause(self, timeout_s: float = RETRY_S) -> None:
         """A moment before the next try, or until something changes; not what has changed already."""
         self._wake.clear()
         if not self._stopping:
-            self._wake.wait(RETRY_S)
+            self._wake.wait(timeout_s)
 
     def _wait(self, wait: Wait) -> None:
         timeout_s = None if wait.until_ms is None else max(0.0, wait.until_ms / 1000 - time.time())

@@ -9,13 +9,14 @@ from election.errors import ElectionError
 from election.registry import CheckpointMirror
 from node.mirror import Mirror
 from node.ports import Unconfirmed
-from store.checkpoint import Checkpoint
+from node.refusal import Refusing, checkpoint_unreadable
+from store.checkpoint import Checkpoint, UnreadableCheckpoint
 
 CONFIRM_TIMEOUT_S: Final = 1.0
 
 
 class ElectedLeadership:
-    """Implements `node.ports.Leadership`. `hand_over` may be called by any thread."""
+    """Implements `node.ports.Leadership`. `hand_over` and `take_up` may be called by any thread."""
 
     def __init__(self, candidacy: Candidacy, znode: CheckpointMirror, mirror: Mirror) -> None:
         self._candidacy = candidacy
@@ -30,6 +31,10 @@ class ElectedLeadership:
     def hand_over(self) -> None:
         """From now on this node resigns, after the transaction under way."""
         self._handing_over = True
+
+    def take_up(self) -> None:
+        """Takes `hand_over` back."""
+        self._handing_over = False
 
     def confirm(self) -> bool:
         """See the port."""
@@ -50,7 +55,10 @@ class ElectedLeadership:
             raw = self._znode.read()
         except ElectionError as error:
             raise Unconfirmed(str(error)) from error
-        return None if raw is None else Checkpoint.decode(raw)
+        try:
+            return None if raw is None else Checkpoint.decode(raw)
+        except UnreadableCheckpoint as error:
+            raise Refusing(checkpoint_unreadable(self._znode.path, str(error))) from error
 
     def mirror(self, checkpoint: Checkpoint) -> None:
         """See the port."""

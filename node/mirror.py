@@ -69,11 +69,16 @@ class Mirror:
 
     def _write(self, checkpoint: Checkpoint) -> None:
         try:
-            self._mirror.write(checkpoint.encode())
+            if not self._mirror.write(checkpoint.encode()):
+                log.error(
+                    "mirror-ahead",
+                    epoch=checkpoint.epoch,
+                    position=checkpoint.position,
+                    consequence="the checkpoint topic has lost records: what they covered is delivered again",
+                )
         except Superseded as error:
-            # The topic decides; a mirror that is ahead of it says that records of the topic are gone.
-            log.error("mirror-ahead", detail=str(error))  # noqa: TRY400 (no stack trace for users)
-        except (ElectionError, ValueError) as error:  # ValueError: what stands there is no checkpoint
+            log.warning("mirror-superseded", detail=str(error))  # the next commit shows that it is fenced
+        except ElectionError as error:
             if self._writes:
                 log.warning("mirror-not-written", detail=str(error))
             self._writes = False

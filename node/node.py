@@ -18,21 +18,21 @@ from confluent_kafka.admin import AdminClient
 
 from delayline.names import ClusterNames
 from delayline.settings import ClusterSettings
-from election.errors import ElectionError, Unavailable
+from election.errors import ElectionError, Malformed, Unavailable
 from election.peer import Peers
 from election.registry import Registry
 from election.session import Session
 from election.znodes import Znodes
 from node import refusal
-from node.checkpoints import Described, describe
 from node.config import NodeConfig
 from node.delivery import Step
 from node.health import Health
 from node.ingest import LogTooShort
 from node.parts import Election, Parts
-from node.ports import CheckpointTopicLost, Doubtful
+from node.ports import Doubtful
 from node.reader import OffsetsGone
 from node.refusal import Refusal, Refusing
+from node.topics import Described, TopicMissing, describe
 from store.identity import FORMAT, Identity, OtherIdentity, claim
 from store.kv import Damaged, InUse
 from store.rocks import RocksStore
@@ -158,7 +158,7 @@ class Node:
         log.info("node-starting", node=self._config.node_id, cluster=self._config.cluster)
         with suppress(Unavailable):  # whoever asks ZooKeeper says so; this only keeps it from asking too soon
             self._session.wait_connected(CONNECT_TIMEOUT_S)
-        settings = self._wait_for(self._registry.settings)
+        settings = self._wait_for(self._settings_or_refusal)
         if settings is None:
             return
         self._settings = settings
@@ -186,10 +186,16 @@ class Node:
                 self._stopping.wait(RETRY_S)
         return None
 
+    def _settings_or_refusal(self) -> ClusterSettings:
+        try:
+            return self._registry.settings()
+        except Malformed as error:
+            raise Refusing(refusal.settings_unreadable(str(error))) from error
+
     def _describe_buffer(self) -> Described:
         try:
             return describe(self._admin, self._names.buffer)
-        except CheckpointTopicLost as error:
+        except TopicMissing as error:
             raise Doubtful(f"{error}: run `delayline topics create`") from error
 
     def _open(self, settings: ClusterSettings, buffer: Described) -> Parts:
@@ -275,7 +281,7 @@ class Node:
         try:
             found = describe(self._admin, self._names.buffer)
             recreated = self._buffer is not None and found.id != self._buffer.id
-        except CheckpointTopicLost:
+        except TopicMissing:
             recreated = True
         except Doubtful:
             recreated = False
@@ -290,8 +296,10 @@ class Node:
         self._inspected_s = time.monotonic()
         try:
             buffer, settings = describe(self._admin, self._names.buffer), self._registry.settings()
-        except CheckpointTopicLost as error:
+        except TopicMissing as error:
             self._refuse(self._buffer_recreated(str(error)))
+        except Malformed as error:
+            self._refuse(refusal.settings_unreadable(str(error)))
         except (Doubtful, ElectionError):
             return
         else:

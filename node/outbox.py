@@ -33,10 +33,8 @@ log = structlog.get_logger("delayline.outbox")
 SLOW_COMMIT_S: Final = 2.0
 SLOW_FLUSH_S: Final = 0.5
 OPEN_TIMEOUT_S: Final = 10.0
-FIRST_TRY_S: Final = (
-    0.02  # several times what an answer takes; it is waited out where there is to be no answer
-)
-RETRY_TRY_S: Final = 0.25
+FIRST_TRY_S: Final = 0.005  # about what an answer takes on one network
+LONGEST_TRY_S: Final = 1.0
 WARM_PRODUCERS: Final = 5
 CONNECT_TIMEOUT_S: Final = 5.0
 
@@ -86,8 +84,11 @@ class KafkaOutbox:
         transaction_timeout_ms: int,
         targets: KafkaTargets,
         wake: Callable[[], None],
+        resigning: Callable[[], bool],
     ) -> None:
-        """`wake` is called, on another thread, when a commit is known."""
+        """`wake` is called, on another thread, when a commit is known; `resigning` says whether it is still
+        worth while to wait for the brokers.
+        """
         self.clock_offset_ms = 0
         self._config = client_config | _CONFIG | {"transaction.timeout.ms": transaction_timeout_ms}
         self._names = names
@@ -95,6 +96,7 @@ class KafkaOutbox:
         self._timeout_s = transaction_timeout_ms / 1000
         self._targets = targets
         self._wake = wake
+        self._resigning = resigning
         self._warm: dict[str, list[Holder]] = {"a": [], "b": []}
         self._pair: list[Holder] = []
         self._turn = 0
@@ -122,10 +124,7 @@ class KafkaOutbox:
         self._committers.shutdown(wait=False, cancel_futures=True)
 
     def open(self) -> None:
-        """See the port. Where a dead master left a transaction open, its abort takes the broker some
-        milliseconds, and librdkafka's next try comes after a fixed 500 ms: another producer, connected
-        already, tries sooner.
-        """
+        """See the port."""
         self.drop()
         self._fit_batches()
         self._targets.doubt()
@@ -165,18 +164,33 @@ class KafkaOutbox:
         return [producer]
 
     def _initialised(self, suffix: str) -> Holder:
+        """A producer whose id is initialised.
+
+        Where a dead master left a transaction open, the broker aborts it and answers CONCURRENT_TRANSACTIONS
+        for some milliseconds; librdkafka's next try comes after a fixed 500 ms. Another producer, connected
+        already, tries sooner. All other answers are waited for: the call resumes where it was.
+        """
         deadline_s = time.monotonic() + OPEN_TIMEOUT_S
-        try_s = FIRST_TRY_S
+        holder = self._next(suffix)
+        try_s = pause_s = FIRST_TRY_S
         while True:
-            holder = self._warm[suffix].pop() if self._warm[suffix] else self._connected(suffix)
             try:
                 holder[0].init_transactions(try_s)
                 return holder
             except KafkaException as error:
-                _discard(holder)  # at once: its own next try would fence the one that comes after it
-                if error.args[0].code() not in _TRY_AGAIN or time.monotonic() > deadline_s:
+                code = error.args[0].code()
+                if code not in _TRY_AGAIN or time.monotonic() > deadline_s or self._resigning():
+                    _discard(holder)
                     raise _translated(error, f"id {suffix} cannot be initialised") from error
-            try_s = FIRST_TRY_S if self._warm[suffix] else RETRY_TRY_S
+            if code == KafkaError.CONCURRENT_TRANSACTIONS:
+                _discard(holder)  # at once: its own next try would fence the one that comes after it
+                time.sleep(pause_s)
+                holder, try_s, pause_s = self._next(suffix), FIRST_TRY_S, min(2 * pause_s, LONGEST_TRY_S)
+            else:
+                try_s = min(2 * try_s, LONGEST_TRY_S)
+
+    def _next(self, suffix: str) -> Holder:
+        return self._warm[suffix].pop() if self._warm[suffix] else self._connected(suffix)
 
     def _submit(self, commit: Callable[[], None]) -> Future[None]:
         future = self._committers.submit(commit)

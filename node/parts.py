@@ -7,6 +7,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import NamedTuple
 
+import structlog
+
 from delayline.names import ClusterNames
 from delayline.settings import ClusterSettings
 from election.candidacy import Candidacy, Standing
@@ -24,11 +26,13 @@ from node.lane import LaneWorker, SystemClock
 from node.leadership import ElectedLeadership
 from node.mirror import Mirror
 from node.outbox import KafkaOutbox
-from node.refusal import Refusal, checkpoint_topic_missing
+from node.refusal import SIT_OUT_S, Refusal, clock_skewed
 from node.targets import KafkaTargets
 from store.kv import Damaged, KeyValue
 from store.selection import Limits
 from store.view import View
+
+log = structlog.get_logger("delayline.node")
 
 
 class Election(NamedTuple):
@@ -52,16 +56,14 @@ class Parts:
         hook: Callable[[Step], None],
     ) -> None:
         self._standing = threading.Lock()
-        self._withdrawn = False
+        self._withdrawn = threading.Event()
+        self._recused: Refusal | None = None
         names, client = ClusterNames(config.cluster), config.client_config()
         lane, partitions = config.lane, settings.partitions_of(config.lane)
         self.view = View(store, partitions, int(config.replay_window_s * 1000))
         self.follower = CheckpointFollower(client, names, lane, self._wake)
         self.kafka_log = KafkaLog(client, names, lane, partitions, self.follower)
         self.targets = KafkaTargets(client)
-        self.outbox = KafkaOutbox(
-            client, names, lane, config.transaction_timeout_ms, self.targets, self._wake
-        )
         self.candidacy = Candidacy(
             election.session,
             Znodes(config.cluster).candidates(lane),
@@ -73,6 +75,15 @@ class Parts:
         mirror = election.registry.mirror(lane)
         self.mirror = Mirror(mirror, lambda: hook(Step.AFTER_MIRROR))
         self.leadership = ElectedLeadership(self.candidacy, mirror, self.mirror)
+        self.outbox = KafkaOutbox(
+            client,
+            names,
+            lane,
+            config.transaction_timeout_ms,
+            self.targets,
+            self._wake,
+            self.leadership.resigning,
+        )
         self.ingest = Ingest(client, names, settings, self.view, self._wake, health.fail)
         self.housekeeping = Housekeeping(self.view, self.kafka_log, health)
         self.lane = LaneWorker(
@@ -81,7 +92,7 @@ class Parts:
             self.follower,
             self.leadership,
             self._new_delivery,
-            config.max_clock_skew_ms,
+            self._check_clock,
             health,
             hook,
         )
@@ -100,8 +111,7 @@ class Parts:
 
     def awaiting(self) -> Refusal | None:
         """Why this node cannot be master for now, if it ends by itself once the cause is gone."""
-        missing = self.follower.missing
-        return None if missing is None else checkpoint_topic_missing(missing)
+        return self._recused or self.follower.refusal or self.lane.refusal
 
     def open_ingest(self) -> None:
         """Assigns the buffer's partitions. Raises `OffsetsGone`, `LogTooShort`, `Doubtful`."""
@@ -110,20 +120,40 @@ class Parts:
     def stand(self) -> bool:
         """Stands for master; False if the node has withdrawn: it would lead, and deliver nothing."""
         with self._standing:
-            if not self._withdrawn:
-                self.candidacy.enter()
-            return not self._withdrawn
+            if self._withdrawn.is_set():
+                return False
+            self.leadership.take_up()
+            self.candidacy.enter()
+            return True
+
+    def _check_clock(self) -> None:
+        """A master with a wrong clock hands over, and stands again after a while: only a master's checkpoints
+        show the brokers' clock.
+        """
+        offset_ms, allowed_ms = self.outbox.clock_offset_ms, self._delivery_config.max_clock_skew_ms
+        if abs(offset_ms) <= allowed_ms or self._recused is not None:
+            return
+        why = clock_skewed(offset_ms, allowed_ms)
+        log.error("mastership-refused", code=why.code, detail=why.detail, way_out=why.way_out)
+        self._recused = why
+        self.leadership.hand_over()
+        threading.Thread(target=self._sit_out, name="recused", daemon=True).start()
+
+    def _sit_out(self) -> None:
+        self.lane.wait_idle()
+        self.candidacy.resign()
+        self._withdrawn.wait(SIT_OUT_S)
+        self._recused = None
+        self.stand()
 
     def withdraw(self) -> None:
         """Hands mastership over after the transaction under way, and stands no more. Does not wait."""
-        with self._standing:
-            self._withdrawn = True
-        self.leadership.hand_over()
+        self._hand_over()
         threading.Thread(target=self._leave_election, name="withdraw", daemon=True).start()
 
     def stop(self) -> None:
         """Finishes the transaction under way, then leaves the election, then closes the store."""
-        self.leadership.hand_over()
+        self._hand_over()
         self._leave_election()
         self.candidacy.stop()
         others = (self.mirror, self.ingest, self.housekeeping, self.follower)
@@ -135,6 +165,11 @@ class Parts:
         with suppress(Damaged):  # the refusal has said so; what is not flushed is read from the log again
             self.view.flush()
         self.view.close()
+
+    def _hand_over(self) -> None:
+        with self._standing:
+            self._withdrawn.set()
+        self.leadership.hand_over()
 
     def _leave_election(self) -> None:
         self.lane.stop()

@@ -51,10 +51,6 @@ class Refused(OutboxError):
         self.code = code
 
 
-class CheckpointTopicLost(Exception):
-    """The checkpoint topic does not exist: `delayline topics create` makes it anew."""
-
-
 class Commit(Protocol):
     """A commit under way."""
 
@@ -104,8 +100,8 @@ class Log(Protocol):
     """The buffer and checkpoint topics, as the core reads them in recovery."""
 
     def last_checkpoint(self) -> Checkpoint | None:
-        """The last committed checkpoint of the lane, None if there is none. Raises `CheckpointTopicLost`,
-        `Doubtful`.
+        """The last committed checkpoint of the lane, None if there is none. Raises `Doubtful`, and `Refusing`
+        where only an operator can help: the topic is missing.
         """
 
     def stable_ends(self) -> Vector:
@@ -122,7 +118,7 @@ class Leadership(Protocol):
         """Whether this node is asked to hand over after the transaction under way."""
 
     def mirrored(self) -> Checkpoint | None:
-        """The checkpoint in the lane's znode. Raises `Unconfirmed`."""
+        """The checkpoint in the lane's znode. Raises `Unconfirmed`, and `Refusing` if it cannot be read."""
 
     def mirror(self, checkpoint: Checkpoint) -> None:
         """Hands a committed checkpoint over for the lane's znode. Never blocks."""

@@ -29,6 +29,8 @@ class Refusing(Exception):
         self.refusal = refusal
 
 
+SIT_OUT_S: Final = 10.0
+
 REBUILD: Final = "Stop the node, remove {data_dir}, and start it again: it rebuilds its view from the log."
 
 
@@ -78,12 +80,34 @@ def checkpoint_topic_missing(detail: str) -> Refusal:
     )
 
 
+def checkpoint_unreadable(where: str, detail: str) -> Refusal:
+    """Whoever went on from an older one would deliver again what this one covers."""
+    return Refusal(
+        "checkpoint-unreadable",
+        f"{where} holds no checkpoint that this version can read: {detail}",
+        "Run this node in the version that wrote it. If another program did, delete that topic or znode and "
+        "run `delayline topics create`: delivery then resumes from the last checkpoint known, and what was "
+        "delivered after it is delivered again.",
+    )
+
+
+def settings_unreadable(detail: str) -> Refusal:
+    """What a request means depends on the settings."""
+    return Refusal(
+        "settings-unreadable",
+        detail,
+        "Delete that znode, run `delayline topics create` with the settings that the cluster was made with, "
+        "and start the node again.",
+    )
+
+
 def clock_skewed(offset_ms: int, allowed_ms: int) -> Refusal:
     """A master with a wrong clock delivers early or late."""
     return Refusal(
         "clock-skew",
         f"this node's clock is {-offset_ms:+d} ms off the brokers'; {allowed_ms} ms are allowed",
-        "Set the clock (for example with `chronyc makestep`) and start the node again.",
+        "Set the clock, for example with `chronyc makestep`: the node stands for master again every "
+        f"{SIT_OUT_S:.0f} s.",
     )
 
 

@@ -11,7 +11,7 @@ from ops.cluster import mirrored_checkpoint
 from ops.errors import NotFoundError
 from ops.kafka import KafkaAdmin
 from ops.zookeeper import registry
-from store.checkpoint import Checkpoint
+from store.checkpoint import Checkpoint, UnreadableCheckpoint
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,4 +82,7 @@ def show(config: ConnectionConfig, lane: int | None = None) -> list[CheckpointPa
 
 
 def _in_topic(config: ConnectionConfig, topic: str, lane: int) -> Checkpoint | None:
-    return read_last(config.client_config() | {"log_level": 0}, topic, lane)
+    try:
+        return read_last(config.client_config() | {"log_level": 0}, topic, lane)
+    except UnreadableCheckpoint as error:
+        raise UnreadableCheckpoint(f"{topic}/{lane}: {error}") from error

@@ -14,7 +14,7 @@ from node.config import ConnectionConfig
 from ops.errors import NotFoundError, UnavailableError
 from ops.kafka import KafkaAdmin
 from ops.zookeeper import registry
-from store.checkpoint import Checkpoint
+from store.checkpoint import Checkpoint, UnreadableCheckpoint
 
 _PATIENCE_S = 2.0
 
@@ -81,9 +81,13 @@ def _buffer_ends(config: ConnectionConfig) -> dict[int, int] | None:
 
 
 def mirrored_checkpoint(znodes: Registry, lane: int) -> Checkpoint | None:
-    """The checkpoint znode of a lane; None if no master has written one."""
-    data = znodes.mirror(lane).read()
-    return None if data is None else Checkpoint.decode(data)
+    """The checkpoint znode of a lane; None if no master has written one. Raises `UnreadableCheckpoint`."""
+    mirror = znodes.mirror(lane)
+    data = mirror.read()
+    try:
+        return None if data is None else Checkpoint.decode(data)
+    except UnreadableCheckpoint as error:
+        raise UnreadableCheckpoint(f"{mirror.path}: {error}") from error
 
 
 def _lane(znodes: Registry, lane: int) -> LaneStatus:

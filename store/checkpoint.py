@@ -14,6 +14,10 @@ Vector = dict[int, int]
 """Per partition of the lane, an offset + 1."""
 
 
+class UnreadableCheckpoint(ValueError):
+    """What stands where a checkpoint should be is none, or of a newer format."""
+
+
 class Frontier(msgspec.Struct, frozen=True):
     """How far a selection reaches: the part of a checkpoint that decides which rows are done.
 
@@ -74,10 +78,15 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def decode(cls, raw: bytes | str) -> Self:
-        """Raises `ValueError` (msgspec's) if `raw` is no checkpoint of a known format."""
-        checkpoint = _decode(raw)
+        """Raises `UnreadableCheckpoint`."""
+        try:
+            checkpoint = _decode(raw)
+        except msgspec.MsgspecError as error:
+            raise UnreadableCheckpoint(f"this is no checkpoint: {error}") from error
         if checkpoint.format != 1:
-            raise ValueError(f"checkpoint has format {checkpoint.format}; this version reads format 1")
+            raise UnreadableCheckpoint(
+                f"checkpoint has format {checkpoint.format}; this version reads format 1"
+            )
         return checkpoint  # type: ignore[return-value]
 
 

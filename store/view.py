@@ -257,7 +257,9 @@ class View:
         return passed
 
     def _late(self) -> Iterator[Key]:
-        """The late rows. None is below the aligned ingested: its entry went with the commit, or is not made."""
+        """The late rows. None is below the aligned ingested: such an entry went with its commit, or was never
+        made.
+        """
         for partition in self._ingested:
             yield from late_keys(self._kv, partition, self._aligned.ingested.get(partition, 0))
 

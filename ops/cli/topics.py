@@ -142,7 +142,7 @@ def _comment(created: Created) -> None:
     if created.buffer_was_lost:
         say(
             "warning: the buffer topic was missing, so what was pending in it is lost;"
-            " the nodes refuse to go on until their data folders are emptied"
+            " the nodes refuse to go on and say what to do ('delayline cluster status')"
         )
     for found in created.findings:
         say(f"warning: topic {found.topic}: {found.problem}; mend with: {found.mend}")

@@ -88,6 +88,41 @@ def test_without_topic_and_folders_the_znode_decides_and_only_the_gap_is_deliver
     assert (said["level"], said["resumed_epoch"]) == ("error", 1)
 
 
+def test_what_is_no_checkpoint_is_refused_until_the_topic_is_made_anew(cluster: Cluster) -> None:
+    node = cluster.start("a")
+    with Sender(cluster) as sender:
+        for _ in range(20):
+            sender.schedule()
+        ledger = sender.flush()
+    cluster.wait_delivered(20)
+    node.terminate()
+    node.wait_exit()
+    cluster.append_checkpoint(b'{"format": 99}')
+    cluster.start("a")
+    assert cluster.wait_state("a", "refusing")["reason"].startswith("checkpoint-unreadable: ")
+    cluster.delete_topic(cluster.names.checkpoint)
+    cluster.create_again()
+    cluster.wait_state("a", "master")
+    fates = settle(cluster, ledger)
+    assert fates.count("delivered") == 20, "once each: the own checkpoint was the last one"
+
+
+def test_a_mirror_that_cannot_be_read_is_refused_where_it_has_to_decide(cluster: Cluster) -> None:
+    node = cluster.start("a")
+    cluster.wait_epoch(1)
+    eventually(lambda: cluster.mirrored().epoch, "it is mirrored")
+    cluster.process("a").kill()
+    cluster.kazoo.set(cluster.znodes.checkpoint(0), b"{")
+    cluster.delete_topic(cluster.names.checkpoint)
+    cluster.create_again()
+    node = cluster.start("a")
+    said = cluster.wait_state("a", "refusing")
+    assert said["reason"].startswith(f"checkpoint-unreadable: {cluster.znodes.checkpoint(0)}")
+    cluster.kazoo.delete(cluster.znodes.checkpoint(0))
+    cluster.wait_state("a", "master")
+    assert node.running
+
+
 def test_a_checkpoint_topic_made_anew_decides_again(cluster: Cluster) -> None:
     """Once there is a checkpoint in the new topic, a failover is like any other."""
     cluster.start("a")

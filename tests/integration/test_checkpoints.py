@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import Producer
 
 from node.checkpoints import CheckpointFollower, KafkaLog, read_last
-from node.ports import CheckpointTopicLost
+from node.refusal import Refusing
 from store.checkpoint import Checkpoint
 from tests.support.cluster import Cluster
 from tests.support.fixtures import MakeCluster
@@ -143,7 +143,7 @@ def test_a_missing_topic_is_told_from_an_empty_one(
 ) -> None:
     assert kafka_log.last_checkpoint() is None
     cluster.delete_topic(cluster.names.checkpoint)
-    with pytest.raises(CheckpointTopicLost):
+    with pytest.raises(Refusing, match="checkpoint-topic-missing"):
         kafka_log.last_checkpoint()
 
 
@@ -157,6 +157,7 @@ def test_a_topic_made_anew_has_none_of_the_old_checkpoints(
     becomes(follower.latest, None)
     assert kafka_log.last_checkpoint() is None
     Writer(cluster).commit(7)
+    Writer(cluster)  # waits for the markers
     assert kafka_log.last_checkpoint() == checkpoint(7)
 
 
@@ -164,10 +165,10 @@ def test_a_follower_that_begins_without_the_topic_finds_it_when_it_is_made(clust
     cluster.delete_topic(cluster.names.checkpoint)
     follower = CheckpointFollower(cluster.node_config("n").client_config(), cluster.names, 0, lambda: None)
     follower.start()
-    eventually(lambda: follower.missing, "it says that the topic is missing")
+    eventually(lambda: follower.refusal, "it says that the topic is missing")
     cluster.create_again()
     eventually(follower.started, "it reads the new topic")
-    assert follower.missing is None
+    becomes(lambda: follower.refusal, None)
     follower.stop()
     follower.join()
 

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import queue
+import resource
 import socket
+import threading
+import time
 from collections.abc import Iterator
 from contextlib import suppress
+from typing import Any
 
 import pytest
 
@@ -234,6 +239,46 @@ def test_a_crowd_of_visitors_is_bounded_and_the_newest_are_greeted(watcher: Watc
     finally:
         for visitor in crowd:
             visitor.close()
+
+
+def test_one_peers_name_server_that_does_not_answer_holds_up_no_other(
+    watcher: Watcher, peer: ScriptedPeer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers, asked = threading.Event(), socket.getaddrinfo
+
+    def slow(host: str, *args: Any, **options: Any) -> Any:
+        if host == "slow.invalid":
+            answers.wait()
+        return asked(host, *args, **options)
+
+    monkeypatch.setattr(socket, "getaddrinfo", slow)
+    far = Peer("n3", OTHER_GUID, "slow.invalid", peer.port)
+    watcher.peers.follow({f"{OTHER_GUID}-0000000000": far, NAME: Peer("n1", GUID, HOST, peer.port)})
+    peer.greet()
+    watcher.until_greeted()
+    answers.set()
+
+
+def test_visitors_wait_without_a_busy_loop_until_there_are_file_descriptors(watcher: Watcher) -> None:
+    with socket.create_connection((HOST, watcher.peers.port), timeout=VERDICT_S) as first:
+        assert first.makefile().readline().startswith("delayline-peer/1 n2")
+        visitor = socket.socket()
+        visitor.settimeout(NO_VERDICT_S)
+        limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+        free = os.dup(0)
+        os.close(free)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (free, limits[1]))
+        try:
+            visitor.connect((HOST, watcher.peers.port))
+            began_s = time.process_time()
+            with pytest.raises(TimeoutError):
+                visitor.recv(1)
+            assert time.process_time() - began_s < NO_VERDICT_S / 4
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        visitor.settimeout(VERDICT_S)
+        assert visitor.makefile().readline().startswith("delayline-peer/1 n2")
+        visitor.close()
 
 
 def test_a_taken_port_is_named(watcher: Watcher) -> None:

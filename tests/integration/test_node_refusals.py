@@ -230,6 +230,29 @@ def test_a_wrong_clock_is_refused_and_a_right_one_takes_over(cluster: Cluster, o
     assert {checkpoint.node for checkpoint in cluster.checkpoints() if checkpoint.epoch == 3} == {"b"}
 
 
+def test_a_node_whose_clock_is_put_right_becomes_master_by_itself(cluster: Cluster) -> None:
+    node = cluster.start("a", clock_offset_ms=3_600_000)
+    refused(cluster, "a", "clock-skew")
+    with Sender(cluster) as sender:
+        sender.schedule(b"not an hour early", at_ms=now_ms() + 3_000_000)
+        sender.schedule(b"now")
+        sender.flush()
+    node.put_clock_right()
+    cluster.wait_state("a", "master")
+    cluster.wait_delivered(1)
+
+
+@pytest.mark.parametrize("content", [b"{", b'{"format_version": 99}'], ids=["no JSON", "a newer format"])
+def test_settings_that_cannot_be_read_are_refused(cluster: Cluster, content: bytes) -> None:
+    running = cluster.start_here("a")
+    cluster.wait_epoch(1)
+    cluster.kazoo.set(cluster.znodes.settings, content)
+    refused(cluster, "a", "settings-unreadable")
+    cluster.stop_here(running)
+    cluster.start_here("a")
+    refused(cluster, "a", "settings-unreadable")
+
+
 def _send_in_a_transaction(cluster: Cluster) -> None:
     """A message into each of the two partitions."""
     producer = Producer({"bootstrap.servers": cluster.bootstrap, "transactional.id": cluster.name})

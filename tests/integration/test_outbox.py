@@ -25,7 +25,7 @@ def make_outbox(cluster: Cluster) -> Iterator[MakeOutbox]:
     def make() -> KafkaOutbox:
         config = cluster.node_config(f"node-{len(made)}").client_config()
         targets = KafkaTargets(config)
-        made.append(KafkaOutbox(config, cluster.names, 0, 10_000, targets, lambda: None))
+        made.append(KafkaOutbox(config, cluster.names, 0, 10_000, targets, lambda: None, lambda: False))
         return made[-1]
 
     yield make

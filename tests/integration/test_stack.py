@@ -25,7 +25,9 @@ import signal, sys, threading
 from pathlib import Path
 from ops.stack import LocalStack
 
-signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs start with it ignored
+# What runs in the background of a shell may have been started with these ignored.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 stack = LocalStack(Path(sys.argv[1]), kafka=False)
 stack.start()
 print(stack.zk.pid, flush=True)

@@ -108,7 +108,8 @@ class Run:
         return step, (*self.mark[1:], self._script[self.mark[0] :] if self.mark else self._script)
 
     def _next_step(self) -> Op:
-        box = self._box = outbox.KafkaOutbox({}, NAMES, 0, 10_000, cast("Any", self), lambda: None)
+        targets = cast("Any", self)
+        box = self._box = outbox.KafkaOutbox({}, NAMES, 0, 10_000, targets, lambda: None, lambda: False)
         box._committers = cast("Any", self._commits)
         config = Config(self.name, 0, NAMES, Limits(1, 1_000), 0)
         here = cast("Any", self)

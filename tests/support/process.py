@@ -60,6 +60,10 @@ class NodeProcess:
         """From now on it dies at its step."""
         self._signal(signal.SIGUSR1)
 
+    def put_clock_right(self) -> None:
+        """From now on its clock is the machine's."""
+        self._signal(signal.SIGUSR2)
+
     def kill(self) -> None:
         """SIGKILL; returns when it is gone."""
         self._signal(signal.SIGKILL)

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
+import structlog
 
 from delayline.names import ClusterNames
 from node.delivery import HEARTBEAT_MS, Config, Delivery, Step, Wait
@@ -124,3 +125,17 @@ def test_a_master_whose_clock_is_set_back_goes_on_with_heartbeats_and_delivers_n
     assert len(world.checkpoints) == known + 2
     assert all(wait.until_ms is not None and wait.until_ms < world.now + HEARTBEAT_MS for wait in waits)
     assert len(world.sent) == 1
+
+
+def test_a_topic_that_has_lost_its_tail_decides_and_it_is_said(
+    world: World, view: View, delivery: Delivery
+) -> None:
+    take(view, at(0, 0, schedule(world.now - 1)))
+    mastership = delivery.run()
+    run_to_wait(mastership)
+    mastership.close()
+    world.checkpoints = world.checkpoints[:1]  # only the first of the epoch is left
+    with structlog.testing.capture_logs() as said:
+        run_to_wait(delivery.run())
+    assert [line["log_level"] for line in said if line["event"] == "checkpoint-topic-lost"] == ["error"]
+    assert len(world.sent) == 2, "again"
