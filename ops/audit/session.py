@@ -45,7 +45,7 @@ _QUIET_AND_SMALL = {
     "spark.buffer.pageSize": "1m",  # the default, 16 MB for each sort of each task, is mostly zeroing memory
     "spark.driver.bindAddress": "127.0.0.1",
     # One audit is over before the optimising compiler has paid for itself.
-    "spark.driver.extraJavaOptions": os.environ.get("JOPT", "") + "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     "spark.driver.host": "127.0.0.1",
     "spark.log.level": "ERROR",
     "spark.sql.adaptive.enabled": "false",  # planning each query anew after each of its stages takes longest

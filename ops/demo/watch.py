@@ -18,11 +18,12 @@ from election.registry import Registry
 from election.session import Session
 from election.znodes import Znodes
 from node.config import ConnectionConfig
+from node.delivery import HEARTBEAT_MS
 from node.node import NodeState, NodeStatus
 
 PERIOD_S: Final = 0.25
 SESSION_TIMEOUT_S: Final = 10.0
-BACKLOG_MS: Final = 500
+BACKLOG_MS: Final = HEARTBEAT_MS + 500  # an idle master says only once a second how far it has come
 LANE: Final = 0
 
 

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 from rich.console import Console
 
+from node.delivery import HEARTBEAT_MS
 from node.node import NodeState, NodeStatus
 from ops.audit import Report
 from ops.demo.episode import Episode, longest_undisturbed_pause_ms, measured
@@ -93,6 +94,11 @@ def test_a_broken_promise_is_said_loudly() -> None:
 
 def test_a_cluster_with_a_master_and_followers_of_its_epoch_is_healthy() -> None:
     assert view(LEADER, FOLLOWER).healthy(PIDS, NOW_MS - 10)
+
+
+def test_an_idle_master_that_speaks_right_before_its_heartbeat_is_healthy() -> None:
+    idle = msgspec.structs.replace(LEADER, delivered_up_to_ms=NOW_MS - HEARTBEAT_MS - 50)
+    assert view(idle, FOLLOWER).healthy(PIDS, NOW_MS - 10)
 
 
 @pytest.mark.parametrize(
