@@ -41,3 +41,5 @@ _DELIVERY_CODES: Final = {
 }
 
 REJECT_CODES: Final[dict[str, str]] = _REQUEST_CODES | _DELIVERY_CODES
+DELIVERY_CODES: Final = frozenset(_DELIVERY_CODES) | {"target-forbidden"}
+"""The codes of a request that was accepted: the brokers may forbid a target, too."""

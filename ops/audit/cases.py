@@ -18,8 +18,8 @@ from ops.audit.meaning import SCHEDULE
 
 # What a message is delivered by: its own row, or that of the last request that was written back for it.
 _ROW = (
-    "offset", "due_ms", "scheduled_for_ms", "expire_at_ms", "attempt", "occurrence", "settled_by", "late",
-    "removed", "key_sha", "value_sha", "headers",
+    "offset", "due_ms", "scheduled_for_ms", "expire_at_ms", "attempt", "occurrence", "settled_by",
+    "settled_at_ms", "late", "removed", "key_sha", "value_sha", "headers",
 )  # fmt: skip
 _FIRSTS = ("letter", "applied", "ending", "answer", "own_ending", "strange")
 _COUNTS = ("rewrites", *(f"{name}_count" for name in _FIRSTS))

@@ -11,7 +11,8 @@ from ops.audit.meaning import source
 VECTORS = ("ingested", "seen", "read", "written_back")
 _JSON = (
     "lane int, epoch long, position array<long>, ingested map<string, long>, seen map<string, long>, "
-    "read map<string, long>, written_back map<string, long>, node string, at_ms long, first boolean"
+    "read map<string, long>, written_back map<string, long>, delivered_up_to_ms long, node string, "
+    "at_ms long, first boolean"
 )
 
 
@@ -34,20 +35,25 @@ def checkpoints(topic: DataFrame, compacted_before_ms: int) -> DataFrame:
         "lane",
         "seq",
         "source",
+        "timestamp_ms",
         "whole_from",
-        *(f"checkpoint.{name}" for name in ("epoch", "position", *VECTORS, "node", "at_ms", "first")),
+        *(
+            f"checkpoint.{name}"
+            for name in ("epoch", "position", *VECTORS, "delivered_up_to_ms", "node", "at_ms", "first")
+        ),
     )
 
 
 def checkpoint_violations(found: DataFrame) -> DataFrame:
     """Steps back, and epochs that are not one after the other: columns `kind`, `source`, `detail`."""
-    fields = F.struct("epoch", "node", "position", *VECTORS)
+    fields = F.struct("seq", "epoch", "node", "position", *VECTORS, "delivered_up_to_ms")
     readable = F.col("epoch").isNotNull()
     order = Window.partitionBy("lane", readable).orderBy("seq")
     checks = [
         ("checkpoint_moved_back", F.when(readable, _moved_back())),
         ("epochs_overlapping", F.when(readable, _overlap())),
         ("unexplained", F.when(~readable, F.lit("this is no checkpoint"))),
+        ("unexplained", F.when(readable, _first_passes())),
     ]
     return violations(found.withColumn("before", F.lag(fields).over(order)), flaws(checks))
 
@@ -72,13 +78,34 @@ def epochs(found: DataFrame) -> DataFrame:
 def _moved_back() -> Column:
     """What has moved back against the checkpoint before."""
     position, before = F.col("position"), F.col("before.position")
+    up_to_ms, before_ms = F.col("delivered_up_to_ms"), F.col("before.delivered_up_to_ms")
     lower = before.isNotNull() & (position.isNull() | (position < before))
     moved = [
         F.when(lower, said("position ", F.array_join(before, "/"), " -> ", F.array_join(position, "/"))),
         *(_vector_moved_back(name) for name in VECTORS),
+        F.when(up_to_ms < before_ms, said("delivered_up_to_ms ", before_ms, " -> ", up_to_ms)),
     ]
     text = F.concat_ws("; ", *moved)
     return F.when(text != "", text)
+
+
+def _first_passes() -> Column:
+    """The first checkpoint of an epoch repeats the one before, where that has not been compacted away."""
+    known = F.coalesce(F.col("first"), F.lit(False)) & (F.col("before.seq") >= F.col("whole_from"))
+    names = ("position", *VECTORS, "delivered_up_to_ms")
+    changed = [F.when(~_same(name), F.lit(name)) for name in names]
+    text = F.concat_ws(", ", *changed)
+    return F.when(
+        known & (text != ""), said("the first checkpoint of epoch ", F.col("epoch"), " changes ", text)
+    )
+
+
+def _same(name: str) -> Column:
+    """Spark compares no maps."""
+    now, before = F.col(name), F.col(f"before.{name}")
+    if name not in VECTORS:
+        return now.eqNullSafe(before)
+    return F.array_sort(F.map_entries(now)).eqNullSafe(F.array_sort(F.map_entries(before)))
 
 
 def _vector_moved_back(name: str) -> Column:

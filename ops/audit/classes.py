@@ -42,6 +42,8 @@ def _of_message(bounds: Bounds) -> Column:
         .when(F.col("applied_count") > 0, F.col("applied.outcome"))
         .when(row["due_ms"] <= bounds.edge_ms(F.col("target_topic")), "aged-out")
         .when(removed["timestamp_ms"] <= bounds.outcomes_edge_ms, "aged-out")
+        # The answer that is missing is the cancel's loss; a replace has no other answer.
+        .when(removed["kind"] == CANCEL, "cancelled")
         .when(row["settled_by"].isNotNull() | removed.isNotNull(), "lost")
         .when(row["due_ms"] < bounds.due_before_ms, "lost")
         .otherwise("pending")

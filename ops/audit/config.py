@@ -19,20 +19,16 @@ class AuditConfig:
     Args:
         bootstrap_servers: Kafka brokers, `host:port,...`.
         settings: the cluster's settings; what a request means depends on them.
-        targets: topics to look for deliveries in; None: every topic that a request names and that exists.
         ledger: a file that `LedgerWriter` wrote, to hold the buffer against; None: no ledger.
         now_ms: epoch ms up to which nothing may be outstanding; None: the time at which the audit starts.
         grace_ms: how long after its due time a message may still be on its way.
-        max_clock_skew_ms: how far the brokers' clock may be off a master's; the service's own default. Only
-        where a
-            target's broker sets the timestamps.
+        max_clock_skew_ms: how far the brokers' clock may be off a master's; the service's own default.
         kafka: librdkafka properties for a secured cluster (`security.protocol`, `sasl.*`, `ssl.*`).
         listed: violations that the report lists; all are counted, and all are in `Audit.violations`.
     """
 
     bootstrap_servers: str
     settings: ClusterSettings
-    targets: tuple[str, ...] | None = None
     ledger: Path | None = None
     now_ms: int | None = None
     grace_ms: int = GRACE_MS

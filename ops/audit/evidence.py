@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 from pyspark.sql import DataFrame
@@ -81,15 +81,16 @@ def _outcomes(topic: DataFrame) -> DataFrame:
     ).select("keyed_by", "record", "timestamp_ms", "told.*")
 
 
-def edges_ms(records: DataFrame, cut: Collection[Place], taken_ms: int) -> dict[str, int]:
+def edges_ms(records: DataFrame, cut: Collection[Place], newest_gone_ms: Mapping[str, int]) -> dict[str, int]:
     """For each topic that retention has cut, the time before which its records may be gone.
 
-    `cut` are the partitions whose first offset is not 0; one that holds nothing any more has lost all up to
-    now.
+    `cut` are the partitions whose first offset is not 0. What is gone of one is older than what is left of
+    it, and than what the topic's retention can have taken: `newest_gone_ms`, by topic.
     """
     oldest = records.groupBy("topic", "partition").agg(F.min("timestamp_ms").alias("oldest_ms")).collect()
     found = {(row["topic"], row["partition"]): int(row["oldest_ms"]) for row in oldest}
     edges: dict[str, int] = {}
     for place in cut:
-        edges[place[0]] = max(edges.get(place[0], 0), found.get(place, taken_ms))
+        topic, newest_ms = place[0], newest_gone_ms[place[0]]
+        edges[topic] = max(edges.get(topic, 0), min(found.get(place, newest_ms), newest_ms))
     return edges

@@ -22,8 +22,9 @@ from ops.audit.meaning import CANCEL, RESCHEDULE, SCHEDULE
 def with_history(requests: DataFrame, checkpoints: DataFrame) -> DataFrame:
     """`requests`, with these columns added.
 
-    `settled_by`, `seen_by`: checkpoints, null if there is none yet. `whole_from`: of what no later
-    checkpoint than this covers, the order in time cannot be told. `late`. `overtaken`: a written-back
+    `settled_by`, `seen_by`: checkpoints, null if there is none yet. `settled_at_ms`: when the broker took
+    the former. `whole_from`: of what no later checkpoint than this covers, the order in time cannot be told.
+    `late`. `overtaken`: a written-back
     request that was dropped. `removed`: the cancel or replace that removed this row before it was settled.
     `expected`: the outcomes that may answer this request, with the sources of the message and its root;
     null: none is due. `answered_by`: the checkpoint that answers it. `judged`: whether an answer can be
@@ -35,7 +36,7 @@ def with_history(requests: DataFrame, checkpoints: DataFrame) -> DataFrame:
 
 
 def _placed(requests: DataFrame, checkpoints: DataFrame) -> DataFrame:
-    """Adds `settled_by`, `seen_by` and `late`.
+    """Adds `settled_by`, `settled_at_ms`, `seen_by` and `late`.
 
     By key first, then by offset: the id's windows then find each partition's records together already.
     """
@@ -44,9 +45,12 @@ def _placed(requests: DataFrame, checkpoints: DataFrame) -> DataFrame:
     bounds = _offsets_covered(checkpoints)
     placed = _least(passed, bounds, ["partition"], ["offset"], ["ingested_by", "seen_by"])
     both = F.col("due_ms").isNotNull() & F.col("passed_by").isNotNull() & F.col("ingested_by").isNotNull()
+    settled = F.when(both, F.greatest("passed_by", "ingested_by"))
     return placed.withColumns(
         {
-            "settled_by": F.when(both, F.greatest("passed_by", "ingested_by")),
+            "settled_by": settled["seq"],
+            "settled_at_ms": settled["at_ms"],
+            "seen_by": F.col("seen_by.seq"),
             "late": both & (F.col("passed_by") < F.col("ingested_by")),
         }
     ).drop("passed_by", "ingested_by")
@@ -62,7 +66,7 @@ def _offsets_covered(checkpoints: DataFrame) -> DataFrame:
                 entry["key"].cast("int").alias("partition"),
                 (entry["value"] - 1).alias("offset"),
                 *(
-                    (F.col("seq") if name == column else F.lit(None).cast("long")).alias(name)
+                    (_taken() if name == column else F.lit(None).cast(_TAKEN)).alias(name)
                     for name in ("ingested_by", "seen_by")
                 ),
             ),
@@ -72,6 +76,14 @@ def _offsets_covered(checkpoints: DataFrame) -> DataFrame:
     return checkpoints.select(F.explode(both).alias("bound")).select("bound.*")
 
 
+_TAKEN = "struct<seq:long,at_ms:long>"
+
+
+def _taken() -> Column:
+    """A checkpoint, and when the broker took it; they compare by `seq`, which no two of a lane share."""
+    return F.struct("seq", F.col("timestamp_ms").alias("at_ms"))
+
+
 def _keys_passed(checkpoints: DataFrame) -> DataFrame:
     position = F.col("position")
     return checkpoints.filter(position.isNotNull()).select(
@@ -79,7 +91,7 @@ def _keys_passed(checkpoints: DataFrame) -> DataFrame:
         position[0].alias("due_ms"),
         position[1].cast("int").alias("partition"),
         position[2].alias("offset"),
-        F.col("seq").alias("passed_by"),
+        _taken().alias("passed_by"),
     )
 
 

@@ -1,7 +1,7 @@
 """The ledger: what producers saw acknowledged, kept outside Kafka, to hold the buffer against.
 
 One JSON object a line: `{"source": "topic/partition/offset", "sha256": "..."}`; the hash is of key, value and
-(`ops.audit.content.content_of`).
+headers (`ops.audit.content.content_of`).
 """
 
 from __future__ import annotations

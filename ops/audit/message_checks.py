@@ -5,6 +5,7 @@ from __future__ import annotations
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812  # as Spark's own documentation has it
 
+from delayline.rejects import DELIVERY_CODES
 from delayline.wire import (
     H_ATTEMPT,
     H_ID,
@@ -59,10 +60,17 @@ def _duplicated() -> Column:
 
 
 def _early(bounds: Bounds) -> Column:
-    """By the master's clock, or by the broker's where that has set the timestamp."""
+    """By the record's own timestamp, the master's word unless the broker has set it; and by the broker's
+    clock when it took the transaction's checkpoint: nobody could read the message before that.
+    """
+    due_ms, at_ms = F.col("row.due_ms"), F.col("delivered.timestamp_ms")
     allowed_ms = F.when(F.col("delivered.by_broker"), bounds.clock_skew_ms).otherwise(0)
-    early_ms = F.col("row.due_ms") - F.col("delivered.timestamp_ms")
-    return F.when(is_message() & (early_ms > allowed_ms), said(_place(), " is ", early_ms, " ms early"))
+    committed_early_ms = due_ms - F.col("row.settled_at_ms")
+    text = F.when(due_ms - at_ms > allowed_ms, said(_place(), " is ", due_ms - at_ms, " ms early")).when(
+        committed_early_ms > bounds.clock_skew_ms,
+        said(_place(), " was committed ", committed_early_ms, " ms early by the broker's clock"),
+    )
+    return F.when(is_message() & F.col("delivered").isNotNull(), text)
 
 
 def _place() -> Column:
@@ -155,6 +163,10 @@ def _false_death(bounds: Bounds) -> Column:
         .when(untold, said(letter["record"], " has no outcome"))
         .when(~F.coalesce(code, F.lit("")).isin(*REJECT_CODES), said(code, " is no code of a dead letter"))
         .when((F.col("kind") == REJECT) & (code != F.col("code")), said(code, " instead of ", F.col("code")))
+        .when(
+            (F.col("kind") == SCHEDULE) & ~code.isin(*DELIVERY_CODES),
+            said(code, ", and the request was sound"),
+        )
         .when(ending["code"] != code, said("the outcome says ", ending["code"], ", the dead letter ", code))
         .when(told_otherwise, said("the outcome is ", ending["outcome"], ", the dead letter's code ", code))
         .when(expired & expire_at_ms.isNull(), F.lit("expired, and it has no time of expiry"))

@@ -23,7 +23,7 @@ from ops.audit.report import Lateness, Report, by_field, listed
 from ops.audit.snapshot import FOREVER_MS, Extent, Offsets
 from ops.audit.source import records
 from ops.audit.verdicts import verdicts
-from ops.errors import NotFoundError
+from ops.errors import ConfigError
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +63,7 @@ class _Run:
         self._snapshot = self._offsets.snapshot(self._names)
 
     def verdict(self) -> Audit:
+        ledger_lines = self._ledger_lines()
         checkpointed = self._keep(self._checkpoints())
         asked = self._keep(with_history(self._requests(), checkpointed))
         targets = self._targets(asked)
@@ -76,7 +77,7 @@ class _Run:
         )
         classified = found.filter(F.col("class").isNotNull()).drop("flaws", "line")
         classes, lateness = _classes(classified), _lateness(classified)
-        report = self._report(classes, lateness, wrong)
+        report = self._report(classes, lateness, wrong, ledger_lines)
         return Audit(classified, wrong, classes, lateness, epochs(checkpointed), report)
 
     def _keep(self, frame: DataFrame) -> DataFrame:
@@ -94,16 +95,11 @@ class _Run:
 
     def _checkpoints(self) -> DataFrame:
         topic = self._names.checkpoint
-        lag_ms = self._offsets.compaction([topic]).get(topic, FOREVER_MS)
+        lag_ms = self._offsets.keeping([topic])[topic].compaction_lag_ms
         found = records(self._spark, self._config, self._snapshot.checkpoint)
-        return checkpoints(found, self._snapshot.taken_ms - lag_ms)
+        return checkpoints(found, self._snapshot.taken_ms - (FOREVER_MS if lag_ms is None else lag_ms))
 
     def _targets(self, asked: DataFrame) -> list[str]:
-        if self._config.targets is not None:
-            missing = sorted(set(self._config.targets) - set(self._snapshot.partitions))
-            if missing:
-                raise NotFoundError(f"target topic {', '.join(missing)} does not exist")
-            return sorted(set(self._config.targets))
         there = F.col("target_topic").isin(*self._snapshot.partitions)
         named = asked.filter(there).select("target_topic").distinct().collect()
         return sorted(row["target_topic"] for row in named)
@@ -118,17 +114,33 @@ class _Run:
     def _ledger(self) -> DataFrame | None:
         return None if self._config.ledger is None else read_ledger(self._spark, self._config.ledger)
 
+    def _ledger_lines(self) -> int | None:
+        """How many there are. Raises ConfigError if one of them is none."""
+        ledger = self._ledger()
+        if ledger is None:
+            return None
+        readable = F.count_if(F.col("source").isNotNull() & F.col("sha256").isNotNull())
+        lines, good = ledger.agg(F.count("*"), readable).collect()[0]
+        if good < lines:
+            raise ConfigError(
+                f"{self._config.ledger}: {lines - good} of {lines} lines are not those of a ledger, the last "
+                "one perhaps half written: take it from its producers again"
+            )
+        return int(lines)
+
     def _read(self, topics: Collection[str]) -> DataFrame:
         return records(self._spark, self._config, self._snapshot.evidence.of(topics))
 
     def _edges_ms(self, targets: Collection[str]) -> dict[str, int]:
         """Retention cuts a topic from its start; compaction can take any record of it."""
         extent, taken_ms = self._extent(targets), self._snapshot.taken_ms
-        compacted = dict.fromkeys(self._offsets.compaction(targets), taken_ms)
+        keeping = self._offsets.keeping({topic for topic, _ in extent.end})
+        compacted = {topic: taken_ms for topic in targets if keeping[topic].compaction_lag_ms is not None}
         cut = [place for place in extent.end if extent.first[place] > 0]
         if not cut:
             return compacted
-        return edges_ms(self._read({topic for topic, _ in cut}), cut, taken_ms) | compacted
+        newest_gone_ms = {topic: taken_ms - keeping[topic].retention_ms for topic, _ in cut}
+        return edges_ms(self._read(newest_gone_ms.keys()), cut, newest_gone_ms) | compacted
 
     def _bounds(self, targets: Collection[str]) -> Bounds:
         now_ms = self._snapshot.taken_ms if self._config.now_ms is None else self._config.now_ms
@@ -142,16 +154,17 @@ class _Run:
             target_edges_ms=edges,
         )
 
-    def _report(self, classes: DataFrame, lateness: DataFrame, violations: DataFrame) -> Report:
+    def _report(
+        self, classes: DataFrame, lateness: DataFrame, violations: DataFrame, ledger_lines: int | None
+    ) -> Report:
         counted = classes.collect()
         kinds = {row["kind"]: row["count"] for row in violations.groupBy("kind").count().collect()}
         shown = violations.orderBy("kind", "source").limit(self._config.listed).collect() if kinds else []
         totals = {name: sum(row["count"] for row in counted if row["class"] == name) for name in CLASSES}
-        ledger = self._config.ledger
         return Report(
             requests=sum(totals.values()),
             classes=totals,
-            ledger=None if ledger is None else self._spark.read.text(str(ledger)).count(),
+            ledger=ledger_lines,
             overdue=sum(row["overdue"] for row in counted),
             lateness_ms=_overall(lateness),
             violations=listed(shown),

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # it re-exports without an __all__
     AdminClient,
+    ConfigEntry,
     ConfigResource,
     OffsetSpec,
     ResourceType,
@@ -56,6 +57,16 @@ class Extent:
     def filled(self) -> list[Place]:
         """The places that hold anything."""
         return sorted(place for place, end in self.end.items() if end > self.first.get(place, 0))
+
+
+@dataclass(frozen=True, slots=True)
+class Keeping:
+    """How long a topic keeps its records: all of them at least `retention_ms` (0 where size or compaction may
+    take any); `compaction_lag_ms` None: it is not compacted.
+    """
+
+    compaction_lag_ms: int | None
+    retention_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,19 +124,15 @@ class Offsets:
                 )
             time.sleep(0.05)
 
-    def compaction(self, topics: Iterable[str]) -> dict[str, int]:
-        """The topics among these that are compacted, and their `min.compaction.lag.ms`."""
+    def keeping(self, topics: Iterable[str]) -> dict[str, Keeping]:
+        """How long each topic keeps its records."""
         wanted = [ConfigResource(ResourceType.TOPIC, topic) for topic in topics]
         if not wanted:
             return {}
         with self._asking():
             answers = self._admin.describe_configs(wanted, request_timeout=TIMEOUT_S)
             configs = {resource.name: future.result() for resource, future in answers.items()}
-        return {
-            topic: int(config["min.compaction.lag.ms"].value)
-            for topic, config in configs.items()
-            if "compact" in config["cleanup.policy"].value
-        }
+        return {topic: _keeping(config) for topic, config in configs.items()}
 
     def _partitions(self) -> dict[str, int]:
         with self._asking():
@@ -152,6 +159,16 @@ class Offsets:
             yield
         except KafkaException as error:
             raise from_kafka(error.args[0], self._bootstrap) from error
+
+
+def _keeping(config: Mapping[str, ConfigEntry]) -> Keeping:
+    def number(name: str) -> int:
+        return int(config[name].value or 0)
+
+    policy = config["cleanup.policy"].value or ""
+    by_time_alone = policy == "delete" and number("retention.bytes") < 0 <= number("retention.ms")
+    lag_ms = number("min.compaction.lag.ms") if "compact" in policy else None
+    return Keeping(lag_ms, number("retention.ms") if by_time_alone else 0)
 
 
 def _places(topics: Iterable[str], partitions: Mapping[str, int]) -> list[Place]:

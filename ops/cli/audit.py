@@ -22,9 +22,6 @@ MORE_IN_JSON = 20
     "audit", epilog="Example: delayline audit --bootstrap localhost:9092 --zookeeper localhost:2181"
 )
 @click.option(
-    "--targets", metavar="TOPIC,...", help="Target topics to read (default: all that requests name)."
-)
-@click.option(
     "--ledger",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="What producers saw acknowledged: proves that the buffer holds all of it.",
@@ -41,7 +38,7 @@ def audit_command(output: Format, **options: Any) -> int:
     Exit code 1 if a message was lost, doubled, early, altered or out of order, if an outcome is false, or if
     the checkpoints are not what they must be; each violation is listed with its source.
     """
-    wishes = {name: options.pop(name) for name in ("targets", "ledger", "now_ms", "grace_ms")}
+    wishes = {name: options.pop(name) for name in ("ledger", "now_ms", "grace_ms")}
     report = _report(connect(options), {name: wish for name, wish in wishes.items() if wish is not None})
     if output == "json":
         emit(output, [], {}, data=report.as_dict())
@@ -55,8 +52,6 @@ def _report(config: ConnectionConfig, wishes: dict[str, Any]) -> Report:
     from ops import topics  # noqa: PLC0415 - `--help` needs neither Spark nor Kafka
     from ops.audit import AuditConfig, audit, spark_session  # noqa: PLC0415
 
-    if "targets" in wishes:
-        wishes["targets"] = tuple(wishes["targets"].split(","))
     settings = topics.read_settings(config)
     say("starting Spark")
     spark = spark_session()

@@ -110,6 +110,8 @@ class Transaction:
     epoch: int = 1
     node: str = "n1"
     first: bool = False  # it repeats the checkpoint before it
+    claims: dict[str, Any] = field(default_factory=dict)  # what its checkpoint says that is not so
+    early_ms: int = 0  # by the broker's clock
 
 
 Step = Request | Transaction
@@ -144,7 +146,8 @@ class Writer:
         kept = {"cleanup.policy": "compact", "min.compaction.lag.ms": "86400000"}
         topics = [
             NewTopic(self._names.buffer, self._settings.partitions, 1, config=by_broker),
-            NewTopic(self._names.checkpoint, 1, 1, config={**by_broker, **kept}),
+            # Not by the broker: these histories are of another time.
+            NewTopic(self._names.checkpoint, 1, 1, config=kept),
             NewTopic(self._names.outcomes, 1, 1),
             NewTopic(self._names.dead_letter, 1, 1),
             NewTopic(self._target, TARGET_PARTITIONS, 1),
@@ -255,8 +258,10 @@ class Writer:
             "first": step.first,
         }
         key = f"0/{step.epoch}" if step.first else "0"
-        record = BufferRecord(key.encode(), json.dumps(checkpoint).encode(), [])
-        _produce(self._master, self._names.checkpoint, record, 0)
+        record = BufferRecord(key.encode(), json.dumps(checkpoint | step.claims).encode(), [])
+        now_ms = time.time_ns() // 1_000_000
+        taken_ms = now_ms if self._position is None else max(now_ms, self._position[0])
+        _produce(self._master, self._names.checkpoint, record, 0, timestamp=taken_ms - step.early_ms)
 
 
 def target_of(settings: ClusterSettings) -> str:

@@ -21,7 +21,7 @@ from tests.integration.histories import (
 
 USER_HEADERS = [("trace", b"\x00\x01"), ("trace", b"\x00\x01"), ("empty", b""), ("null", None)]
 CLASSES = {
-    "delivered": 7,
+    "delivered": 11,
     "cancelled": 2,  # the message, and the request that cancelled it
     "replaced": 1,
     "expired": 1,
@@ -52,7 +52,8 @@ class SampleHistory:
     def steps(self) -> list[Step]:
         return [
             self.beginning,
-            *(self.one, self.two, self.three, self.doomed, self.cancel, self.moved, self.move),
+            *self.timely,
+            *(self.doomed, self.cancel, self.moved, self.move),
             *(self.old, self.new, self.reject, self.stale, self.pending, self.unknown),
             self.answers,
             self.in_time,
@@ -65,22 +66,31 @@ class SampleHistory:
         ]
 
     def _make_requests(self) -> None:
-        self.one = self._schedule("one", 1.0, key="same", headers=USER_HEADERS)
-        self.two = self._schedule("two", 2.0, key="same", headers=USER_HEADERS)
-        self.three = self._schedule("three", 3.0, partition=1)
-        self.doomed = self._schedule("doomed", 9.0, id="order-1")
+        self.one = self.schedule("one", 1.0, key="same", headers=USER_HEADERS)
+        self.two = self.schedule("two", 2.0, key="same", headers=USER_HEADERS)
+        self.three = self.schedule("three", 3.0, partition=1)
+        self.four = self.schedule("four", 3.1, key="same")
+        self.five = self.schedule("five", 3.2, key="same")
+        self.six = self.schedule("six", 3.3)
+        self.seven = self.schedule("seven", 3.4)
+        self.doomed = self.schedule("doomed", 9.0, id="order-1")
         self.cancel = self._of_id(requests.cancel("order-1"))
-        self.moved = self._schedule("moved", 500.0, id="order-2", key="same")
+        self.moved = self.schedule("moved", 500.0, id="order-2", key="same")
         self.move = self._of_id(requests.reschedule("order-2", deliver_at=self._at_ms(4.0)))
-        self.old = self._schedule("old", 9.0, id="order-3")
-        self.new = self._schedule("new", 5.0, id="order-3")
+        self.old = self.schedule("old", 9.0, id="order-3")
+        self.new = self.schedule("new", 5.0, id="order-3")
         self.reject = Request(BufferRecord(b"k", b"no target", list(USER_HEADERS)), 0)
-        self.stale = self._schedule("stale", 6.0, expire_at=5.5)
-        self.pending = self._schedule("pending", 3600.0)
+        self.stale = self.schedule("stale", 6.0, expire_at=5.5)
+        self.pending = self.schedule("pending", 3600.0)
         self.unknown = self._of_id(requests.cancel("order-9"))
-        self.late = self._schedule("late", 1.5, key="same")
+        self.late = self.schedule("late", 1.5, key="same")
         self.too_late = self._of_id(requests.cancel("order-3"))
-        self.last = self._schedule("last", 7.0)
+        self.last = self.schedule("last", 7.0)
+
+    @property
+    def timely(self) -> list[Request]:
+        """What the transaction `in_time` delivers."""
+        return [self.one, self.two, self.three, self.four, self.five, self.six, self.seven]
 
     def _make_transactions(self) -> None:
         self.move_back = WrittenBack(self.moved, self.move)
@@ -97,9 +107,7 @@ class SampleHistory:
             writes_back=[self.move_back],
             passes=[self.move, self.reject],
         )
-        self.in_time = Transaction(
-            delivers=[Delivery(self.one), Delivery(self.two), Delivery(self.three)], passes=[self.three]
-        )
+        self.in_time = Transaction(delivers=[Delivery(one) for one in self.timely], passes=[self.timely[-1]])
         self.catching_up = Transaction(
             delivers=[Delivery(self.late), Delivery(self.move_back), Delivery(self.new)],
             tells=[Outcome("expired", self.stale, message=self.stale, code="expired")],
@@ -115,7 +123,7 @@ class SampleHistory:
             node="n2",
         )
 
-    def _schedule(
+    def schedule(
         self,
         value: str,
         at_s: float,
