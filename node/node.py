@@ -34,7 +34,7 @@ from node.reader import OffsetsGone
 from node.refusal import Refusal, Refusing
 from node.topics import Described, TopicMissing, describe
 from store.identity import FORMAT, Identity, OtherIdentity, claim
-from store.kv import Damaged, InUse
+from store.kv import Damaged, Full, InUse, StoreError, Unusable
 from store.rocks import RocksStore
 
 log = structlog.get_logger("delayline.node")
@@ -216,10 +216,11 @@ class Node:
             store = RocksStore(config.data_dir / "store")
             self._claim(store, settings, buffer)
             return Parts(config, settings, store, election, health, self._hook)
-        except InUse as error:
-            raise Refusing(refusal.store_in_use(str(error))) from error
-        except Damaged as error:
-            raise Refusing(refusal.rebuild("store-damaged", str(error), config.data_dir)) from error
+        except StoreError as error:
+            why = self._of_store(error)
+            if why is None:
+                raise
+            raise Refusing(why) from error
 
     def _claim(self, store: RocksStore, settings: ClusterSettings, buffer: Described) -> None:
         config = self._config
@@ -229,8 +230,9 @@ class Node:
             store.close()
             if error.field == "buffer_id":
                 raise Refusing(self._buffer_recreated(str(error))) from error
-            code = "settings-changed" if error.field == "settings" else "other-data"
-            raise Refusing(refusal.rebuild(code, str(error), config.data_dir)) from error
+            if error.field == "settings":
+                raise Refusing(refusal.rebuild("settings-changed", str(error), config.data_dir)) from error
+            raise Refusing(refusal.other_data(str(error), config.data_dir)) from error
 
     def _buffer_recreated(self, detail: str) -> Refusal:
         znode = Znodes(self._config.cluster).checkpoint(self._config.lane)
@@ -267,14 +269,24 @@ class Node:
 
     def _fail(self, error: Exception) -> None:
         """A part has ended on an error: what an operator can mend is a refusal, all else ends the process."""
-        if isinstance(error, OffsetsGone):
-            self._refuse(self._offsets_gone(error))
-        elif isinstance(error, Damaged) and "No space left on device" in str(error):
-            self._refuse(refusal.disk_full(str(error), self._config.data_dir))
-        elif isinstance(error, Damaged):
-            self._refuse(refusal.rebuild("store-damaged", str(error), self._config.data_dir))
-        else:
+        why = self._offsets_gone(error) if isinstance(error, OffsetsGone) else self._of_store(error)
+        if why is None:
             raise error
+        self._refuse(why)
+
+    def _of_store(self, error: Exception) -> Refusal | None:
+        """What an operator can do about an error of the store."""
+        data_dir = self._config.data_dir
+        match error:
+            case Full():
+                return refusal.disk_full(str(error), data_dir)
+            case Damaged():
+                return refusal.rebuild("store-damaged", str(error), data_dir)
+            case Unusable():
+                return refusal.data_dir_unusable(str(error), data_dir)
+            case InUse():
+                return refusal.store_in_use(str(error))
+        return None
 
     def _offsets_gone(self, error: OffsetsGone) -> Refusal:
         """Either retention has passed what was not read, or the topic was recreated."""

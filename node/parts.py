@@ -28,7 +28,7 @@ from node.mirror import Mirror
 from node.outbox import KafkaOutbox
 from node.refusal import SIT_OUT_S, Refusal, clock_skewed
 from node.targets import KafkaTargets
-from store.kv import Damaged, KeyValue
+from store.kv import KeyValue, StoreError
 from store.selection import Limits
 from store.view import View
 
@@ -162,9 +162,10 @@ class Parts:
         for part in others:
             part.join()
         self.candidacy.join()
-        with suppress(Damaged):  # the refusal has said so; what is not flushed is read from the log again
+        with suppress(StoreError):  # the refusal has said so; what is not flushed is read from the log again
             self.view.flush()
-        self.view.close()
+        with suppress(StoreError):
+            self.view.close()
 
     def _hand_over(self) -> None:
         with self._standing:

@@ -70,6 +70,25 @@ def store_in_use(detail: str) -> Refusal:
     )
 
 
+def other_data(detail: str, data_dir: object) -> Refusal:
+    """Another node's, perhaps one that is down: not to be removed without a look."""
+    return Refusal(
+        "other-data",
+        detail,
+        f"Give this node a data_dir of its own; if {data_dir} is its own, remove it: the view is rebuilt from the "
+        "log.",
+    )
+
+
+def data_dir_unusable(detail: str, data_dir: object) -> Refusal:
+    """Nothing can be written there."""
+    return Refusal(
+        "data-dir-unusable",
+        detail,
+        f"Give this node a data_dir that its process may write (now {data_dir}), and start it again.",
+    )
+
+
 def checkpoint_topic_missing(detail: str) -> Refusal:
     """Nobody knows what was delivered until the topic is there again."""
     return Refusal(

@@ -52,12 +52,18 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class WantedTopic:
-    """A topic as it must be; `exact_partitions` if their number is part of the design."""
+    """A topic as it must be; `partitions` is their exact number, the least, or what a new one gets."""
 
     name: str
     partitions: int
-    exact_partitions: bool
+    rule: Literal["exactly", "at least", "any"]
     settings: tuple[Setting, ...]
+
+    def takes(self, partitions: int) -> bool:
+        """Whether a topic with so many will do."""
+        return {"exactly": partitions == self.partitions, "at least": partitions >= self.partitions}.get(
+            self.rule, True
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,10 +92,10 @@ def wanted_topics(
     names = ClusterNames(settings.cluster)
     buffer, lanes = settings.partitions, settings.lanes
     return (
-        WantedTopic(names.buffer, buffer, True, _buffer(settings, max_message_bytes)),
-        WantedTopic(names.checkpoint, lanes, True, _CHECKPOINT),
-        WantedTopic(names.outcomes, lanes, True, _OUTCOMES),
-        WantedTopic(names.dead_letter, buffer, False, _dead_letter(max_message_bytes)),
+        WantedTopic(names.buffer, buffer, "exactly", _buffer(settings, max_message_bytes)),
+        WantedTopic(names.checkpoint, lanes, "at least", _CHECKPOINT),
+        WantedTopic(names.outcomes, lanes, "at least", _OUTCOMES),
+        WantedTopic(names.dead_letter, buffer, "any", _dead_letter(max_message_bytes)),
     )
 
 
@@ -193,7 +199,7 @@ class _Mender:
 
     def partitions(self, topic: WantedTopic, actual: int) -> str:
         if actual > topic.partitions:
-            return f"delete {topic.name} and run delayline topics create: Kafka takes no partitions away"
+            return "a cluster of another name with as many as you need: Kafka takes no partitions away"
         return (
             f"kafka-topics.sh --bootstrap-server {self.bootstrap_servers} --alter --topic {topic.name}"
             f" --partitions {topic.partitions}"
@@ -202,7 +208,7 @@ class _Mender:
 
 def _check_topic(topic: WantedTopic, actual: Topic, mender: _Mender, brokers: int) -> list[Finding]:
     found = []
-    if topic.exact_partitions and actual.partitions != topic.partitions:
+    if not topic.takes(actual.partitions):
         problem = f"has {actual.partitions} partitions, the cluster's settings say {topic.partitions}"
         found.append(Finding(topic.name, problem, mender.partitions(topic, actual.partitions)))
     if actual.replication < min(2, brokers):

@@ -124,10 +124,10 @@ def _refuse_other_partitions(wanted: tuple[WantedTopic, ...], there: Mapping[str
     """Before anything is written: settings that a topic contradicts would have to be taken back."""
     for topic in wanted:
         actual = there.get(topic.name)
-        if actual and topic.exact_partitions and actual.partitions != topic.partitions:
+        if actual and not topic.takes(actual.partitions):
             raise ConflictError(
                 f"topic {topic.name} exists with {actual.partitions} partitions, the settings ask for"
-                f" {topic.partitions}: choose as many, delete the topic, or use another cluster name"
+                f" {topic.partitions}: choose as many, or use another cluster name"
             )
 
 

@@ -15,7 +15,7 @@ class Batch(Protocol):
 
 
 class KeyValue(Protocol):
-    """Raises `Damaged` where the files cannot be read, `Stalled` where a write would have to wait."""
+    """Raises `Damaged` where the files cannot be read, `Full`, `Stalled` where a write would have to wait."""
 
     def get(self, key: bytes) -> bytes | None: ...
 
@@ -39,6 +39,14 @@ class StoreError(Exception):
 
 class Damaged(StoreError):
     """The files cannot be read: remove the data folder, and the node rebuilds it from the log."""
+
+
+class Full(StoreError):
+    """There is no space left on the device: what was not written is read from the log again."""
+
+
+class Unusable(StoreError):
+    """The folder is none that this process may write."""
 
 
 class InUse(StoreError):

@@ -6,13 +6,14 @@ writes of a batch go to one column family and memtables are flushed in order.
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
 
 import rocksdict
 
-from store.kv import Batch, Damaged, InUse, Stalled
+from store.kv import Batch, Damaged, Full, InUse, Stalled, StoreError, Unusable
 
 MEMTABLE_BYTES = 8 << 20  # bounds what a killed node reads again from the log
 MEMTABLES = 4
@@ -38,17 +39,39 @@ def _options() -> rocksdict.Options:
     return options
 
 
+# In RocksDB's words, which hold the files' paths, too.
+_FULL = "No space left on device"
+_STALLED = "Write stall"
+_LOCKED = ("Resource temporarily unavailable", "lock hold by current process")
+_FORBIDDEN = ("Permission denied", "Read-only file system", "Operation not permitted")
+
+
+def _translated(error: Exception, what: str) -> StoreError:
+    said = str(error)
+    if _FULL in said:
+        return Full(f"{what}: {said}")
+    if any(words in said for words in _FORBIDDEN):
+        return Unusable(f"{what}: {said}")
+    return Damaged(f"{what}: {said}")
+
+
 class RocksStore:
-    """An open RocksDB. Raises `InUse` if another process has it open, `Damaged` if it cannot be opened."""
+    """An open RocksDB. Raises `InUse` if another process has it open, `Unusable` if this one may not write
+    there, `Full`, and `Damaged` if it cannot be opened.
+    """
 
     def __init__(self, path: Path) -> None:
-        path.mkdir(parents=True, exist_ok=True)
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            kind = Full if error.errno == errno.ENOSPC else Unusable
+            raise kind(f"{path} cannot be made: {error.strerror}") from error
         try:
             self._db = rocksdict.Rdict(str(path), _options())
         except Exception as error:
-            if "/LOCK:" in str(error):
+            if "/LOCK:" in str(error) and any(words in str(error) for words in _LOCKED):
                 raise InUse(f"{path} is open in another process: {error}") from error
-            raise Damaged(f"{path} cannot be opened as the node's store: {error}") from error
+            raise _translated(error, f"{path} cannot be opened as the node's store") from error
         self._write_options = rocksdict.WriteOptions()
         cast("Any", self._write_options).disable_wal = True
         # Without it a stalled write holds the GIL, and with it the whole process, for seconds.
@@ -58,7 +81,7 @@ class RocksStore:
         try:
             return cast("bytes | None", self._db.get(key))
         except Exception as error:
-            raise Damaged(f"the store cannot be read: {error}") from error
+            raise _translated(error, "the store cannot be read") from error
 
     def scan(self, begin: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
         options = rocksdict.ReadOptions()
@@ -74,18 +97,21 @@ class RocksStore:
         try:
             self._db.write(cast("rocksdict.WriteBatch", batch), self._write_options)
         except Exception as error:
-            if "Write stall" in str(error):
+            if _STALLED in str(error):
                 raise Stalled(str(error)) from error
-            raise Damaged(f"the store cannot be written: {error}") from error
+            raise _translated(error, "the store cannot be written") from error
 
     def flush(self) -> None:
         try:
             self._db.flush()
         except Exception as error:
-            raise Damaged(f"the store cannot be written: {error}") from error
+            raise _translated(error, "the store cannot be written") from error
 
     def close(self) -> None:
-        self._db.close()
+        try:
+            self._db.close()
+        except Exception as error:
+            raise _translated(error, "the store was not closed in order") from error
 
     def memory_bytes(self) -> int:
         """Memtables, block cache and table readers, as RocksDB counts them."""

@@ -206,6 +206,31 @@ def test_a_store_in_use_by_another_process_is_not_called_damaged(cluster: Cluste
     cluster.wait_state("a", "master")
 
 
+def test_a_full_disk_is_refused_and_another_node_takes_over(cluster: Cluster) -> None:
+    cluster.start_here("a")
+    cluster.wait_epoch(1)
+    store = cluster.data_dir("a") / "store"
+    for number in range(1, 1_000):
+        if not (store / f"{number:06d}.sst").exists():
+            (store / f"{number:06d}.sst").symlink_to("/dev/full")
+    with Sender(cluster) as sender:
+        for _ in range(60):
+            sender.schedule(random.Random(0).randbytes(500_000), at_ms=now_ms() + 3_600_000)
+        sender.flush()
+        refused(cluster, "a", "disk-full")
+        cluster.start_here("b")
+        sender.schedule()
+        sender.flush()
+    cluster.wait_delivered(1)
+
+
+def test_a_folder_that_cannot_be_written_is_refused(cluster: Cluster) -> None:
+    cluster.folder.mkdir(parents=True, exist_ok=True)
+    (cluster.folder / "a").touch()
+    cluster.start_here("a")
+    refused(cluster, "a", "data-dir-unusable")
+
+
 def test_another_nodes_folder_is_refused(make_cluster: MakeCluster) -> None:
     first, second = make_cluster(), make_cluster()
     run_once(first)

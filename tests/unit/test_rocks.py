@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from store import keys
+from store.kv import Full, InUse, Unusable
 from store.rocks import RocksStore
 
 
@@ -55,3 +56,29 @@ def test_what_was_flushed_is_there_after_a_reopen(tmp_path: Path) -> None:
     rocks.flush()
     rocks.close()
     assert RocksStore(tmp_path).get(keys.row(1000, 0, 0)) == b"v" * 300
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="only Linux has a device that is always full")
+def test_a_full_disk_is_told_from_damage_by_every_call_that_writes(rocks: RocksStore, tmp_path: Path) -> None:
+    for number in range(1, 60):
+        path = tmp_path / "store" / f"{number:06d}.sst"
+        if not path.exists():
+            path.symlink_to("/dev/full")
+    _fill(rocks, 3)
+    with pytest.raises(Full):
+        rocks.flush()
+    with pytest.raises(Full):
+        _fill(rocks, 3)
+    with pytest.raises(Full):
+        rocks.close()
+
+
+def test_a_store_that_is_open_is_in_use(rocks: RocksStore, tmp_path: Path) -> None:
+    with pytest.raises(InUse):
+        RocksStore(tmp_path / "store")
+
+
+def test_a_folder_that_cannot_be_made_is_unusable(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(Unusable, match="Not a directory"):
+        RocksStore(tmp_path / "file" / "store")

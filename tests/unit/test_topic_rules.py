@@ -144,7 +144,15 @@ def test_too_many_partitions_cannot_be_taken_away() -> None:
 
     (found,) = findings(actual)
 
-    assert found.mend == "delete delay.buffer and run delayline topics create: Kafka takes no partitions away"
+    assert found.mend == "a cluster of another name with as many as you need: Kafka takes no partitions away"
+
+
+@pytest.mark.parametrize("topic", [NAMES.checkpoint, NAMES.outcomes])
+def test_partitions_that_no_lane_uses_do_no_harm(topic: str) -> None:
+    actual = as_wanted()
+    actual[topic] = replace(actual[topic], partitions=7)
+
+    assert findings(actual) == []
 
 
 def test_the_dead_letter_topic_may_have_any_number_of_partitions() -> None:
