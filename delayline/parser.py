@@ -52,7 +52,7 @@ _CANCEL: Final = frozenset((H_OP, H_ID)) | _PROVENANCE
 _RESCHEDULE: Final = _CANCEL | _TIMES | {H_EXPIRE_AT}
 # A request that is written back was held to max_delay when it was accepted. A broker's clock that has stepped
 # back since must not turn it into a reject.
-_WRITTEN_BACK_SLACK_MS: Final = 24 * 60 * 60 * 1000
+WRITTEN_BACK_SLACK_MS: Final = 24 * 60 * 60 * 1000
 _SCHEDULE: Final = _RESCHEDULE | {H_TARGET_TOPIC, H_TARGET_KEY, H_TARGET_PARTITION, H_PARENT}
 
 
@@ -144,7 +144,7 @@ def _schedule(
         None,
     )
     if H_PARENT in found:
-        _require_delay(scheduled_for_ms - timestamp_ms, settings.max_delay_ms + _WRITTEN_BACK_SLACK_MS)
+        _require_delay(scheduled_for_ms - timestamp_ms, settings.max_delay_ms + WRITTEN_BACK_SLACK_MS)
         return _written_back(schedule, record, found, names)
     _require_delay(scheduled_for_ms - timestamp_ms, settings.max_delay_ms)
     return schedule

@@ -122,16 +122,15 @@ class CheckpointMirror:
         self._session = session
         self._written: _Written | None = None  # what stands, if it is this object's; None: look first
 
-    def read(self) -> bytes | None:
+    def read(self, timeout_s: float | None = None) -> bytes | None:
         """The checkpoint, None if none was ever written."""
         try:
-            return self._session.read(self.path)[0]
+            return self._session.read(self.path, timeout_s=timeout_s)[0]
         except ZnodeMissing:
             return None
 
-    def write(self, checkpoint: bytes) -> bool:
-        """Replace the mirror; False if what stood there was further on in an earlier epoch, so that records
-        of the checkpoint topic must have gone. Superseded if it is later, in its epoch or in the same one.
+    def write(self, checkpoint: bytes) -> None:
+        """Replace the mirror; Superseded if what stands there is later.
 
         After Unavailable nobody knows what stands there: the next write looks first.
         """
@@ -140,12 +139,10 @@ class CheckpointMirror:
         if standing is not None:
             try:
                 self._written = self._replace(checkpoint, order, standing)
-                return True
+                return
             except (ZnodeChanged, ZnodeMissing):
                 pass  # somebody else was here: over what stands now, unless it is later
-        found = self._look()
-        self._written = self._replace(checkpoint, order, found)
-        return found is None or found.order[1] <= order[1]
+        self._written = self._replace(checkpoint, order, self._look())
 
     def _look(self) -> _Written | None:
         try:

@@ -71,7 +71,8 @@ def _read_to(reader: TopicReader, lane: int, end: int) -> bytes | None:
     reader.reached[lane] = -1
     while reader.reached[lane] < end:
         if time.monotonic() > deadline_s:
-            raise Doubtful(f"{reader.topic}/{lane} could not be read to offset {end} in {TIMEOUT_S} s")
+            why = "" if reader.trouble is None else f": {reader.trouble.str()}"
+            raise Doubtful(f"{reader.topic}/{lane} could not be read to offset {end} in {TIMEOUT_S} s{why}")
         for message in reader.poll(0.1):
             last = message.value()
     return last

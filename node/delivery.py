@@ -18,6 +18,7 @@ transaction at a time.
 from __future__ import annotations
 
 from collections.abc import Generator
+from contextlib import suppress
 from enum import StrEnum
 from typing import Final, TypeVar
 
@@ -38,6 +39,7 @@ from node.ports import (
     Targets,
     Unconfirmed,
 )
+from node.refusal import Refusing
 from store.checkpoint import Checkpoint, Vector
 from store.keys import Key
 from store.selection import Limits, Selection
@@ -125,6 +127,7 @@ class Delivery:
         self._most = config.limits.messages  # halved while a refused row is looked for
         self._sending: Selection | None = None
         self._failures = 0
+        self._epoch_known = 0
         self._awaited: Vector = {}  # written back; nothing is selected before it is ingested
         self._heartbeat_at_ms = 0
 
@@ -154,6 +157,7 @@ class Delivery:
         isolated = isinstance(error, Refused) and self._isolate(error)
         self._in_flight, self._sending, self._awaited = None, None, {}
         self._failures += 1
+        self._targets.doubt()
         if self._failures > 1 and not isolated:
             yield Wait(self._clock.now_ms() + min(RETRY_MS * self._failures, HEARTBEAT_MS))
 
@@ -196,6 +200,7 @@ class Delivery:
             self._view.align(last)
         yield Step.ALIGNED
         if (yield from self._caught_up(last)):
+            self._targets.require(self._config.names.own_topics)
             yield from self._take_over(last)
             return None
         return Ended.RESIGNED
@@ -219,8 +224,7 @@ class Delivery:
         """
         last, own = self._log.last_checkpoint(), self._view.checkpoint
         if last is not None:
-            if own is not None and own.order > last.order:
-                _say_lost(last)
+            self._look_for_lost(last, own)
             return last
         while True:
             if self._leadership.resigning():
@@ -236,6 +240,18 @@ class Delivery:
         resumed = max(known, key=lambda checkpoint: checkpoint.order)
         _say_lost(resumed)
         return resumed
+
+    def _look_for_lost(self, last: Checkpoint, own: Checkpoint | None) -> None:
+        """The own checkpoint, or the znode's, is later than the topic's last one: the topic has lost its end.
+        It decides all the same; but no epoch is used twice.
+        """
+        mirrored = None
+        with suppress(Unconfirmed, Refusing):  # it is not needed
+            mirrored = self._leadership.mirrored()
+        latest = max((one for one in (last, own, mirrored) if one is not None), key=lambda one: one.order)
+        self._epoch_known = max(self._epoch_known, latest.epoch)
+        if latest.order > last.order:
+            _say_lost(last)
 
     def _caught_up(self, last: Checkpoint | None) -> Process[bool]:
         """Reads the log as far as the last master had, and as far as it is stable now, so that a cancel
@@ -275,7 +291,7 @@ class Delivery:
         nowhere = dict.fromkeys(self._view.reached().ingested, 0)
         return Checkpoint(
             lane=self._config.lane,
-            epoch=1 if last is None else last.epoch + 1,
+            epoch=self._epoch_known + 1 if last is None else max(last.epoch, self._epoch_known) + 1,
             position=None if last is None else last.position,
             ingested=nowhere if last is None else last.ingested,
             seen=nowhere if last is None else last.seen,

@@ -6,12 +6,16 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from confluent_kafka import Message
+from confluent_kafka import KafkaError, Message
+from confluent_kafka.admin import AdminClient
 
 from delayline.names import ClusterNames
+from delayline.parser import WRITTEN_BACK_SLACK_MS
 from delayline.settings import ClusterSettings
 from delayline.wire import Header, Reject, parse, read_headers
 from node.reader import OffsetsGone, TopicReader
+from node.refusal import Refusal, buffer_forbidden
+from node.topics import newest_gone_ms
 from store.arrivals import Arrival, arrival
 from store.checkpoint import Checkpoint, Vector
 from store.view import View
@@ -32,6 +36,13 @@ class BufferRecord(NamedTuple):
 
 class LogTooShort(Exception):
     """The log ends before what was read of it: it is another one, or has lost its end."""
+
+
+class NotRebuildable(Exception):
+    """An empty view cannot be made from the log as it is: it may lack what is still to be delivered."""
+
+
+_FORBIDDEN = frozenset((KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.GROUP_AUTHORIZATION_FAILED))
 
 
 class Ingest:
@@ -57,9 +68,17 @@ class Ingest:
         self._reader: TopicReader | None = None
         self._thread = threading.Thread(target=self._run, name="ingest", daemon=True)
 
+    def refusal(self) -> Refusal | None:
+        """Why nothing can be read, if that is a matter of rights."""
+        trouble = None if self._reader is None else self._reader.trouble
+        if trouble is None or trouble.code() not in _FORBIDDEN:
+            return None
+        return buffer_forbidden(f"{self._names.buffer}: {trouble.str()}")
+
     def open(self, last: Checkpoint | None) -> None:
         """Assigns the partitions. Raises `OffsetsGone` if retention has passed messages that the view has not
-        read, `LogTooShort` if the view or the last checkpoint has read what the log does not have.
+        read, `NotRebuildable` if it may have passed some that are not delivered and an empty view lacks them,
+        `LogTooShort` if the view or the last checkpoint has read what the log does not have, `Doubtful`.
         """
         reader = TopicReader(self._client_config, self._names.buffer)
         try:
@@ -73,9 +92,9 @@ class Ingest:
         """Where to read on: behind what was read; where retention has passed that, at the log's beginning, if
         nothing is missing for it.
 
-        The last checkpoint's master had read all below its `read`. An empty view may begin above what that
-        covers: retention is longer than any delay, so what it removed was due, and is delivered. A view that
-        has ingested as much as that master lacks nothing but markers.
+        The last checkpoint's master had read all below its `read`. A view that has ingested as much as that
+        master lacks nothing but markers. An empty one may begin above them if whatever is gone was due, and
+        is delivered: no delay is longer than the cluster's longest.
         """
         low, high = reader.bounds(partition)
         reached = self._view.reached()
@@ -89,8 +108,18 @@ class Ingest:
         if last is None or last.read.get(partition, 0) < low or 0 < ingested < last.ingested[partition]:
             raise OffsetsGone(f"{topic} begins at offset {low}; the view has read to {read}")
         if ingested == 0:
+            self._expect_all_delivered(partition, low, last)
             self._view.begin_at(partition, min(low, last.ingested[partition]), low)
         return low
+
+    def _expect_all_delivered(self, partition: int, low: int, last: Checkpoint) -> None:
+        gone_ms = newest_gone_ms(AdminClient(self._client_config), self._names.buffer, partition)
+        longest_ms = self._settings.max_delay_ms + WRITTEN_BACK_SLACK_MS
+        if gone_ms is None or gone_ms + longest_ms > last.delivered_up_to_ms:
+            raise NotRebuildable(
+                f"{self._names.buffer}/{partition} begins at offset {low}; what was before that may have "
+                f"been due after {last.delivered_up_to_ms}, up to which all is delivered"
+            )
 
     def start(self) -> None:
         """Starts the thread; `open` must have been called."""

@@ -52,7 +52,7 @@ class ElectedLeadership:
     def mirrored(self) -> Checkpoint | None:
         """See the port."""
         try:
-            raw = self._znode.read()
+            raw = self._znode.read(CONFIRM_TIMEOUT_S)
         except ElectionError as error:
             raise Unconfirmed(str(error)) from error
         try:

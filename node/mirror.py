@@ -69,13 +69,7 @@ class Mirror:
 
     def _write(self, checkpoint: Checkpoint) -> None:
         try:
-            if not self._mirror.write(checkpoint.encode()):
-                log.error(
-                    "mirror-ahead",
-                    epoch=checkpoint.epoch,
-                    position=checkpoint.position,
-                    consequence="the checkpoint topic has lost records: what they covered is delivered again",
-                )
+            self._mirror.write(checkpoint.encode())
         except Superseded as error:
             log.warning("mirror-superseded", detail=str(error))  # the next commit shows that it is fenced
         except ElectionError as error:

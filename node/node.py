@@ -27,12 +27,13 @@ from node import refusal
 from node.config import NodeConfig
 from node.delivery import Step
 from node.health import Health
-from node.ingest import LogTooShort
+from node.ingest import LogTooShort, NotRebuildable
 from node.parts import Election, Parts
 from node.ports import Doubtful
 from node.reader import OffsetsGone
 from node.refusal import Refusal, Refusing
 from node.topics import Described, TopicMissing, describe
+from store.checkpoint import UnreadableCheckpoint
 from store.identity import FORMAT, Identity, OtherIdentity, claim
 from store.kv import Damaged, Full, InUse, StoreError, Unusable
 from store.rocks import RocksStore
@@ -91,6 +92,7 @@ class Node:
         self._admin = AdminClient(self._client_config)
         self._stopping = threading.Event()
         self._refusal: Refusal | None = None
+        self._passing: Refusal | None = None  # what an inspection has found, until the next one does not
         self._failure: Exception | None = None
         self._candidate = False
         self._inspected_s = time.monotonic()
@@ -107,7 +109,7 @@ class Node:
         """What the node is doing now."""
         if self._stopping.is_set():
             return NodeState.STOPPING
-        if self._refusal is not None or (self._parts is not None and self._parts.awaiting() is not None):
+        if self._why_refusing() is not None:
             return NodeState.REFUSING
         if self._parts is None:
             return NodeState.STARTING
@@ -149,7 +151,10 @@ class Node:
             self._work()
         except Refusing as refusing:
             self._refuse(refusing.refusal)
-            self._publish_until_stopped()
+            self._wait_refusing()
+        except StoreError as error:
+            self._fail(error)
+            self._wait_refusing()
         finally:
             self._end()
 
@@ -216,11 +221,8 @@ class Node:
             store = RocksStore(config.data_dir / "store")
             self._claim(store, settings, buffer)
             return Parts(config, settings, store, election, health, self._hook)
-        except StoreError as error:
-            why = self._of_store(error)
-            if why is None:
-                raise
-            raise Refusing(why) from error
+        except UnreadableCheckpoint as error:
+            raise Refusing(refusal.other_data(f"its checkpoint: {error}", config.data_dir)) from error
 
     def _claim(self, store: RocksStore, settings: ClusterSettings, buffer: Described) -> None:
         config = self._config
@@ -246,6 +248,8 @@ class Node:
             self._wait_for(parts.open_ingest)
         except OffsetsGone as error:
             raise Refusing(self._offsets_gone(error)) from error
+        except NotRebuildable as error:
+            raise Refusing(refusal.retention_gap_of_all(str(error))) from error
         except LogTooShort as error:
             raise Refusing(self._buffer_recreated(str(error))) from error
         if self._stopping.is_set():
@@ -293,9 +297,7 @@ class Node:
         try:
             found = describe(self._admin, self._names.buffer)
             recreated = self._buffer is not None and found.id != self._buffer.id
-        except TopicMissing:
-            recreated = True
-        except Doubtful:
+        except (TopicMissing, Doubtful):
             recreated = False
         if recreated:
             return self._buffer_recreated(str(error))
@@ -309,12 +311,13 @@ class Node:
         try:
             buffer, settings = describe(self._admin, self._names.buffer), self._registry.settings()
         except TopicMissing as error:
-            self._refuse(self._buffer_recreated(str(error)))
+            self._passing = refusal.buffer_missing(str(error))
         except Malformed as error:
             self._refuse(refusal.settings_unreadable(str(error)))
         except (Doubtful, ElectionError):
             return
         else:
+            self._passing = None
             if self._buffer is not None and buffer.id != self._buffer.id:
                 detail = f"{self._names.buffer} is another topic than the store was made from"
                 self._refuse(self._buffer_recreated(detail))
@@ -324,9 +327,11 @@ class Node:
                 detail = "the cluster's settings are not those that the store was made with"
                 self._refuse(refusal.rebuild("settings-changed", detail, self._config.data_dir))
 
-    def _publish_until_stopped(self) -> None:
+    def _wait_refusing(self) -> None:
+        """Stays up to say so; housekeeping does, once there is one."""
         while not self._stopping.is_set():
-            self._publish()
+            if self._parts is None:
+                self._publish()
             self._stopping.wait(1.0)
 
     def _publish(self) -> None:
@@ -335,11 +340,14 @@ class Node:
         except ElectionError as error:
             log.debug("status-not-published", detail=str(error))
 
+    def _why_refusing(self) -> Refusal | None:
+        if self._refusal is not None or self._parts is None:
+            return self._refusal
+        return self._passing or self._parts.awaiting()
+
     def status(self) -> NodeStatus:
         """What the member znode says."""
-        parts, why = self._parts, self._refusal
-        if why is None and parts is not None:
-            why = parts.awaiting()
+        parts, why = self._parts, self._why_refusing()
         checkpoint = None if parts is None else parts.view.checkpoint
         return NodeStatus(
             node=self._config.node_id,

@@ -67,7 +67,14 @@ _REFUSED: Final = {
     KafkaError.INVALID_TIMESTAMP: "undeliverable",
     KafkaError.POLICY_VIOLATION: "undeliverable",
 }
-_PURGED: Final = frozenset((KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT))  # noqa: SLF001
+# What says nothing of the record itself: another one's error, which is reported too, says why.
+_NOT_ITS_OWN: Final = frozenset(
+    (
+        KafkaError._PURGE_QUEUE,  # noqa: SLF001
+        KafkaError._PURGE_INFLIGHT,  # noqa: SLF001
+        KafkaError._INVALID_DIFFERENT_RECORD,  # noqa: SLF001
+    )
+)
 
 Holder = list[Producer]
 """One producer, or none once it was discarded: whoever still has the list does not keep it alive."""
@@ -106,8 +113,10 @@ class KafkaOutbox:
     def warm_up(self) -> None:
         """Connects producers ahead of the election: their first call costs half a second otherwise.
 
-        They touch no transactional id before `open` initialises them.
+        They touch no transactional id before `open` initialises them. What a new master looks up first is
+        looked up, too.
         """
+        self._targets.learn(self._names.own_topics)
         for suffix, holders in self._warm.items():
             while len(holders) < WARM_PRODUCERS:
                 holders.append(self._connected(suffix))
@@ -127,7 +136,6 @@ class KafkaOutbox:
         """See the port."""
         self.drop()
         self._fit_batches()
-        self._targets.doubt()
         self._pair = [self._initialised("a"), self._initialised("b")]
         self._turn = 0
 
@@ -257,8 +265,9 @@ class KafkaTransaction:
 
     def _expect_targets(self) -> None:
         """The client waits for a topic or partition that has gone; all else would wait with it."""
-        if not self._outbox._targets.are_as_known(self._topics):  # noqa: SLF001
-            raise Doubtful("a topic was deleted while its messages were sent")
+        changed = self._outbox._targets.changed(self._topics)  # noqa: SLF001
+        if changed is not None:
+            raise Doubtful(f"{changed} was deleted or changed while records were sent to it")
 
     def checkpoint(self, checkpoint: Checkpoint) -> None:
         """See the port. Its acknowledgement also shows how far the brokers' clock is off."""
@@ -314,7 +323,7 @@ class KafkaTransaction:
         raise _translated(KafkaException(error), "a record was not acknowledged")
 
     def _on_delivery(self, error: KafkaError | None, message: Message) -> None:
-        if error is not None and (self._failed is None or self._failed[1].code() in _PURGED):
+        if error is not None and (self._failed is None or self._failed[1].code() in _NOT_ITS_OWN):
             self._failed = message.topic() or "", error
 
     def _on_written_back(self, error: KafkaError | None, message: Message) -> None:

@@ -111,10 +111,10 @@ class Parts:
 
     def awaiting(self) -> Refusal | None:
         """Why this node cannot be master for now, if it ends by itself once the cause is gone."""
-        return self._recused or self.follower.refusal or self.lane.refusal
+        return self._recused or self.follower.refusal or self.lane.refusal or self.ingest.refusal()
 
     def open_ingest(self) -> None:
-        """Assigns the buffer's partitions. Raises `OffsetsGone`, `LogTooShort`, `Doubtful`."""
+        """Assigns the buffer's partitions. Raises what `Ingest.open` raises."""
         self.ingest.open(self.follower.latest())
 
     def stand(self) -> bool:

@@ -116,10 +116,11 @@ class Plan:
     def _problem(self, record: Outgoing, size_bytes: int) -> tuple[str, str] | None:
         """Asks with the row's size, which is more than the record's; only if that is too much, exactly."""
         topic, partition = record.topic, record.partition
-        problem = self._targets.problem(topic, partition, size_bytes + RECORD_OVERHEAD_BYTES)
+        keyed, at_most_bytes = record.key is not None, size_bytes + RECORD_OVERHEAD_BYTES
+        problem = self._targets.problem(topic, partition, keyed=keyed, size_bytes=at_most_bytes)
         if problem is None:
             return None
-        return self._targets.problem(topic, partition, _batch_bytes(record))
+        return self._targets.problem(topic, partition, keyed=keyed, size_bytes=_batch_bytes(record))
 
     def _delivery(self, key: Key, row: ScheduledRow) -> Outgoing:
         headers = delivery_headers(
@@ -161,7 +162,8 @@ class Plan:
 
     def _fits(self, letter: Outgoing) -> bool:
         self._targets.learn({letter.topic})
-        problem = self._targets.problem(letter.topic, ANY_PARTITION, _batch_bytes(letter))
+        size_bytes = _batch_bytes(letter)
+        problem = self._targets.problem(letter.topic, ANY_PARTITION, keyed=True, size_bytes=size_bytes)
         return problem is None or problem[0] != "too-large"
 
     def _reschedule(self, key: Key, row: RescheduleRow, resolution: Resolution) -> None:

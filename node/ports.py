@@ -5,6 +5,7 @@ them in the simulation. The store is the fifth port (store/kv.py).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from typing import NamedTuple, Protocol
 
 from delayline.wire import Header
@@ -131,11 +132,21 @@ class Unconfirmed(Exception):
 class Targets(Protocol):
     """What is known of the target topics before anything is sent to them."""
 
-    def learn(self, topics: set[str]) -> None:
+    def learn(self, topics: AbstractSet[str]) -> None:
         """Looks up what is not known of them, at once. Raises `Doubtful`."""
 
-    def problem(self, topic: str, partition: int, size_bytes: int) -> tuple[str, str] | None:
-        """The dead-letter code and detail if a record of that size cannot go there."""
+    def require(self, topics: frozenset[str]) -> None:
+        """Learns the service's own topics. Raises `Refusing` if one is missing or may not be written to, and
+        `Doubtful`.
+        """
+
+    def doubt(self) -> None:
+        """A transaction has failed, and what was known of its topics may be the reason: one that was deleted,
+        a limit that was lowered. Whatever is needed next is looked up anew.
+        """
+
+    def problem(self, topic: str, partition: int, *, keyed: bool, size_bytes: int) -> tuple[str, str] | None:
+        """The dead-letter code and detail if a record of that size, keyed or not, cannot go there."""
 
 
 class Clock(Protocol):

@@ -6,15 +6,20 @@ messages and from the end-of-partition events together (rule 7).
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
+import structlog
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from node.ports import Doubtful
 from store.checkpoint import Vector
 
+log = structlog.get_logger("delayline.reader")
+
 BATCH_MESSAGES = 500
 LOOKUP_TIMEOUT_S = 5.0
+TROUBLE_S = 5.0
 
 _CONFIG: dict[str, Any] = {
     "group.id": "delayline",  # the library asks for one; no offset is ever committed to it
@@ -43,7 +48,14 @@ class TopicReader:
     def __init__(self, client_config: dict[str, Any], topic: str) -> None:
         self.topic = topic
         self.reached: Vector = {}
+        self._trouble: KafkaError | None = None
+        self._trouble_s = 0.0
         self._consumer = Consumer(client_config | _CONFIG)
+
+    @property
+    def trouble(self) -> KafkaError | None:
+        """Why nothing comes, as far as the client has said lately; it says so again and again."""
+        return self._trouble if time.monotonic() - self._trouble_s < TROUBLE_S else None
 
     def bounds(self, partition: int) -> tuple[int, int]:
         """The partition's first offset and its high watermark. Raises `Doubtful`."""
@@ -76,13 +88,22 @@ class TopicReader:
         error = message.error()
         if error is None:
             self.reached[_partition(message)] = _offset(message) + 1
-            return True
-        if error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001
+        elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001
             partition = _partition(message)
             self.reached[partition] = max(_offset(message), self.reached[partition])
         elif error.code() in _GONE:
             raise OffsetsGone(f"{self.topic}/{message.partition()}: {error.str()}")
-        return False
+        else:
+            self._complain(error)
+            return False
+        return error is None
+
+    def _complain(self, error: KafkaError) -> None:
+        """The client tries again by itself; what is wrong is said once."""
+        last = self.trouble
+        if last is None or error.code() != last.code():
+            log.warning("topic-unreadable", topic=self.topic, code=error.name(), detail=error.str())
+        self._trouble, self._trouble_s = error, time.monotonic()
 
     def close(self) -> None:
         """Ends the reader."""

@@ -75,8 +75,8 @@ def other_data(detail: str, data_dir: object) -> Refusal:
     return Refusal(
         "other-data",
         detail,
-        f"Give this node a data_dir of its own; if {data_dir} is its own, remove it: the view is rebuilt from the "
-        "log.",
+        f"Give this node a data_dir of its own; if {data_dir} is its own, remove it: the view is rebuilt "
+        "from the log.",
     )
 
 
@@ -108,6 +108,42 @@ def checkpoint_unreadable(where: str, detail: str) -> Refusal:
         "run `delayline topics create`: delivery then resumes from the last checkpoint known, and what was "
         "delivered after it is delivered again.",
     )
+
+
+def own_topic_unusable(detail: str) -> Refusal:
+    """Without it nothing can be committed."""
+    return Refusal(
+        "own-topic-unusable",
+        detail,
+        "Run `delayline topics check`: `delayline topics create` makes a missing topic anew, and the node "
+        "needs Write and Describe on all four of the cluster's.",
+    )
+
+
+def buffer_missing(detail: str) -> Refusal:
+    """Brokers that have just started may say so, too."""
+    return Refusal(
+        "buffer-missing",
+        detail,
+        "If the topic was deleted, what was pending in it is lost: `delayline topics create` makes it anew, "
+        "and the nodes then say what to do. If it comes back as it was, nothing need be done.",
+    )
+
+
+def retention_gap_of_all(detail: str) -> Refusal:
+    """A rebuilt view would not have what the log has lost, and its checkpoints would say that it was done."""
+    return Refusal(
+        "retention-gap",
+        detail,
+        "Start a node that still has its data folder: it has read what is gone. If there is none, what the "
+        "log has lost is lost: go on under another cluster name. `delayline topics check` says whether the "
+        "retention is too short.",
+    )
+
+
+def buffer_forbidden(detail: str) -> Refusal:
+    """It is not read, so nothing new is delivered."""
+    return Refusal("buffer-forbidden", detail, "Give the node Read and Describe on the buffer topic.")
 
 
 def settings_unreadable(detail: str) -> Refusal:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection
+from collections.abc import Set as AbstractSet
 from concurrent.futures import Future
 from typing import Any, Final, NamedTuple
 
@@ -24,6 +25,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # missing fro
 )
 
 from node.ports import Doubtful
+from node.refusal import Refusing, own_topic_unusable
 
 LOOKUP_TIMEOUT_S: Final = 5.0
 KNOWN_FOR_S: Final = 60.0
@@ -37,6 +39,7 @@ SMALLEST_BATCH_BYTES: Final = 1_024
 class _Target(msgspec.Struct, frozen=True):
     partitions: int
     limit_bytes: int
+    compacted: bool
     refusal: tuple[str, str] | None
     until_s: float
 
@@ -59,7 +62,7 @@ class KafkaTargets:
         self._admin = AdminClient(client_config)
         self._known: dict[str, _Target] = {}
 
-    def learn(self, topics: set[str]) -> None:
+    def learn(self, topics: AbstractSet[str]) -> None:
         """See the port."""
         now_s = time.monotonic()
         unknown = [
@@ -73,20 +76,30 @@ class KafkaTargets:
         for topic, found in self._described(unknown).items():
             if found is None:
                 detail = f"{topic} does not exist, or this node may not see it"
-                known = _Target(0, 0, ("target-missing", detail), now_s + MISSING_FOR_S)
+                known = _refused("target-missing", detail, now_s + MISSING_FOR_S)
             elif not found.writable:
                 detail = f"{topic} may not be written to by this node"
-                known = _Target(0, 0, ("target-forbidden", detail), now_s + MISSING_FOR_S)
+                known = _refused("target-forbidden", detail, now_s + MISSING_FOR_S)
             else:
-                limit_bytes = _limit_bytes(topic, limits[topic])
-                known = _Target(found.partitions, limit_bytes, None, now_s + KNOWN_FOR_S)
+                limit_bytes, compacted = _limits(topic, limits[topic])
+                known = _Target(found.partitions, limit_bytes, compacted, None, now_s + KNOWN_FOR_S)
             self._known[topic] = known
 
-    def problem(self, topic: str, partition: int, size_bytes: int) -> tuple[str, str] | None:
+    def require(self, topics: frozenset[str]) -> None:
+        """See the port."""
+        self.learn(topics)
+        for topic in sorted(topics):
+            refusal = self._known[topic].refusal
+            if refusal is not None:
+                raise Refusing(own_topic_unusable(refusal[1]))
+
+    def problem(self, topic: str, partition: int, *, keyed: bool, size_bytes: int) -> tuple[str, str] | None:
         """See the port."""
         target = self._known[topic]
         if target.refusal is not None:
             return target.refusal
+        if target.compacted and not keyed:
+            return "undeliverable", f"{topic} is compacted: it takes no message without a key"
         if partition >= target.partitions:
             return "target-partition", f"{topic} has {target.partitions} partitions, there is no {partition}"
         if size_bytes > target.limit_bytes:
@@ -95,27 +108,25 @@ class KafkaTargets:
 
     def refuse(self, topic: str, code: str, detail: str) -> None:
         """A broker has refused the topic: its messages go to the dead-letter topic for a while."""
-        self._known[topic] = _Target(0, 0, (code, detail), time.monotonic() + REFUSED_FOR_S)
+        self._known[topic] = _refused(code, detail, time.monotonic() + REFUSED_FOR_S)
 
     def doubt(self) -> None:
-        """A transaction has failed, and what was known of its targets may be the reason: a topic that was
-        deleted, a limit that was lowered. Whatever is needed next is looked up anew.
-        """
+        """See the port."""
         now_s = time.monotonic()
         self._known = {
             topic: msgspec.structs.replace(target, until_s=now_s) if target.refusal is None else target
             for topic, target in self._known.items()
         }
 
-    def are_as_known(self, topics: set[str]) -> bool:
-        """Whether all of them are there, with as many partitions as they had when they were looked up. Raises
+    def changed(self, topics: set[str]) -> str | None:
+        """One of them that has gone, or has not as many partitions as when it was looked up. Raises
         `Doubtful`.
         """
-        return all(
-            found is not None
-            and (topic not in self._known or found.partitions == self._known[topic].partitions)
-            for topic, found in self._described(topics).items()
-        )
+        for topic, found in self._described(topics).items():
+            known = self._known.get(topic)
+            if found is None or (known is not None and found.partitions != known.partitions):
+                return topic
+        return None
 
     def batch_bytes(self) -> int:
         """The largest batch that every known target takes: a broker's limit is on the whole batch."""
@@ -147,11 +158,19 @@ def _found(topic: str, future: Future[TopicDescription]) -> _Found | None:
     return _Found(len(found.partitions), AclOperation.WRITE in found.authorized_operations)
 
 
-def _limit_bytes(topic: str, future: Future[dict[str, ConfigEntry]]) -> int:
-    """A topic may be open for writing and its configuration closed: then the broker decides."""
+def _refused(code: str, detail: str, until_s: float) -> _Target:
+    return _Target(0, 0, compacted=False, refusal=(code, detail), until_s=until_s)
+
+
+def _limits(topic: str, future: Future[dict[str, ConfigEntry]]) -> tuple[int, bool]:
+    """The largest batch, and whether each record needs a key. A topic may be open for writing and its
+    configuration closed: then the broker decides.
+    """
     try:
-        return int(future.result()["max.message.bytes"].value or NO_LIMIT)
+        config = future.result()
+        compacted = "compact" in (config["cleanup.policy"].value or "")
+        return int(config["max.message.bytes"].value or NO_LIMIT), compacted
     except KafkaException as error:
         if error.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
-            return NO_LIMIT
+            return NO_LIMIT, False
         raise Doubtful(f"the limits of {topic} cannot be looked up: {error}") from error

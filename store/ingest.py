@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
+
 from store import keys
 from store.arrivals import Arrival, Kind
 from store.checkpoint import Frontier
@@ -76,7 +78,7 @@ class Ingest:
         if entry is not None:
             self._remove(arrival.partition, entry)
             if arrival.parent is None:
-                self._leave_control(arrival, Control("schedule", id_, entry, applied=False))
+                self._leave_control(arrival, "schedule", id_, entry)
         origin = arrival.offset if arrival.parent is None else arrival.parent
         self._set_index(index_key, IndexEntry(arrival.due_ms, arrival.offset, origin, arrival.root))
         self._expire_later(arrival.due_ms, arrival, id_)
@@ -95,11 +97,11 @@ class Ingest:
         if entry is not None:
             self._remove(arrival.partition, entry)
             self._set_index(index_key, None)
+        self._leave_control(arrival, "cancel", arrival.id, entry)
         tombstone_key = keys.tombstone(arrival.partition, arrival.id)
         self._tombstones[tombstone_key] = arrival.offset
         self.batch.put(tombstone_key, encode(arrival.offset))
         self._expire_later(arrival.timestamp_ms, arrival, arrival.id)
-        self._leave_control(arrival, Control("cancel", arrival.id, entry, applied=False))
 
     def _remove(self, partition: int, entry: IndexEntry) -> None:
         """Removes the row at once: in flight or not, delivered or not; only the answer waits (rule 2).
@@ -112,28 +114,32 @@ class Ingest:
         minute = entry.due_ms // keys.MINUTE_MS
         self.counts[minute] = self.counts.get(minute, 0) - 1
 
-    def _leave_control(self, arrival: Arrival, control: Control) -> None:
+    def _leave_control(self, arrival: Arrival, op: str, id_: str, removed: IndexEntry | None) -> None:
         if arrival.offset < self._aligned.seen.get(arrival.partition, 0):
             return  # answered already
+        cancelled = self._tombstone(keys.tombstone(arrival.partition, id_))
+        previous = cancelled if removed is None else max(cancelled, removed.origin)
+        control = Control(op, id_, removed, applied=False, previous=previous)
         self._put_control(arrival.partition, arrival.offset, control)
         self.urgent = True
 
     def _apply_first_control(self, partition: int, id_: str, parent: int) -> None:
-        """The first control above the parent of a dropped written-back request has ended it (rule 2)."""
+        """The first control above the parent of a dropped written-back request has ended it (rule 2).
+
+        Nothing of the id stands between the two, so the last of it before the control is not above the
+        parent. The first one may have been answered and gone, on this node and not on others: then no later
+        one takes its place.
+        """
         stored = {
             keys.placed(key): decode_control(raw)
             for key, raw in self._kv.scan(keys.control(partition, parent + 1), keys.control(partition + 1, 0))
         }
         controls = stored | self._controls
-        places = [
-            at
-            for at, control in controls.items()
-            if at[0] == partition and at[1] > parent and control.id == id_
-        ]
-        if places:
-            first = min(places)
-            control = controls[first]
-            self._put_control(*first, Control(control.op, control.id, control.removed, applied=True))
+        for place, control in controls.items():
+            is_above = place[0] == partition and place[1] > parent
+            if is_above and control.id == id_ and control.previous <= parent:
+                self._put_control(*place, msgspec.structs.replace(control, applied=True))
+                return
 
     def _put_control(self, partition: int, offset: int, control: Control) -> None:
         self._controls[partition, offset] = control

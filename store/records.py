@@ -83,6 +83,7 @@ class Control(msgspec.Struct, frozen=True, array_like=True, gc=False):
     id: str
     removed: IndexEntry | None
     applied: bool  # it kept a written-back request from being stored
+    previous: int = -1  # the offset of the id's last schedule or cancel before it; -1: none is known
 
 
 decode_index = msgspec.msgpack.Decoder(IndexEntry).decode

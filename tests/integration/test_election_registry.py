@@ -182,18 +182,6 @@ def test_a_master_that_was_succeeded_cannot_take_the_mirror_back(
     assert mirror.read() == checkpoint(2, (6, 0, 0))
 
 
-@pytest.mark.parametrize(
-    ("position", "is_behind"), [((4, 9, 9), True), ((5, 0, 0), False), ((5, 0, 1), False), (None, True)]
-)
-def test_a_new_masters_first_write_shows_whether_the_mirror_was_ahead(
-    registry: Registry, mirror: CheckpointMirror, position: tuple[int, int, int] | None, *, is_behind: bool
-) -> None:
-    assert mirror.write(checkpoint(1, (5, 0, 0)))
-    successor = registry.mirror(0)
-    assert successor.write(checkpoint(2, position)) == (not is_behind)
-    assert successor.write(checkpoint(2, (5, 0, 1))), "it is its own from now on"
-
-
 def test_settings_that_cannot_be_read_are_named(session: Session, registry: Registry, znodes: Znodes) -> None:
     session.create(znodes.settings, b"{")
     with pytest.raises(Malformed, match=f"{znodes.settings} holds no settings"):

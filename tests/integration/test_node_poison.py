@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import pytest
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # missing from the stubs' __all__
-    AclBinding,
     AclOperation,
-    AclPermissionType,
     AlterConfigOpType,
     ConfigEntry,
     ConfigResource,
-    ResourcePatternType,
     ResourceType,
 )
 
@@ -49,17 +46,7 @@ def test_a_partition_that_the_target_does_not_have_costs_only_that_message(clust
 def test_a_target_that_may_not_be_written_to_costs_only_its_own_messages(cluster: Cluster) -> None:
     closed = cluster.target("closed")
     cluster.make_topics({closed: {}})
-    may_describe = AclBinding(
-        ResourceType.TOPIC,
-        closed,
-        ResourcePatternType.LITERAL,
-        "User:ANONYMOUS",
-        "*",
-        AclOperation.DESCRIBE,
-        AclPermissionType.ALLOW,
-    )
-    for future in cluster.admin.create_acls([may_describe]).values():
-        future.result()
+    cluster.allow_only(closed, AclOperation.DESCRIBE)
     fates = _with_neighbours(cluster, lambda sender, at_ms: sender.schedule(at_ms=at_ms, target="closed"))
     assert fates == ["target-forbidden"]
 
@@ -69,6 +56,23 @@ def test_a_message_too_large_for_its_target_goes_alone(cluster: Cluster) -> None
         cluster, lambda sender, at_ms: sender.schedule(b"x" * 3_000, at_ms=at_ms, target="small")
     )
     assert fates == ["too-large"]
+
+
+@pytest.mark.parametrize("told", [True, False], ids=["told", "refused"])
+def test_a_message_without_a_key_for_a_compacted_topic_goes_alone(
+    make_cluster: MakeCluster, *, told: bool
+) -> None:
+    """Whether the topic's settings may be read or not; the broker refuses the whole batch then."""
+    cluster = make_cluster(targets={"compacted": {"cleanup.policy": "compact"}})
+    if not told:
+        allowed = (AclOperation.DESCRIBE, AclOperation.WRITE, AclOperation.READ)
+        cluster.allow_only(cluster.target("compacted"), *allowed)
+    cluster.start_here("a")
+    cluster.wait_epoch(1)
+    fates = _with_neighbours(
+        cluster, lambda sender, at_ms: sender.schedule(at_ms=at_ms, keyless=True, partition=0)
+    )
+    assert fates == ["undeliverable"]
 
 
 def test_a_dead_letter_is_the_whole_request_with_a_code_and_a_reason(cluster: Cluster) -> None:

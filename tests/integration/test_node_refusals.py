@@ -11,8 +11,13 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # missing from the stubs' __all__
+    AclOperation,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
     NewPartitions,
     OffsetSpec,
+    ResourceType,
 )
 
 import node.node
@@ -30,11 +35,15 @@ def _look_often(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def refused(cluster: Cluster, node_id: str, code: str) -> dict[str, Any]:
     """Waits until the node refuses; asserts why, and that it does not stand for master."""
-    said = cluster.wait_state(node_id, "refusing")
-    assert said["reason"].startswith(f"{code}: "), said["reason"]
+    said = eventually(lambda: _said(cluster, node_id, code), f"{node_id} refuses: {code}")
     assert said["way_out"], "it says what to do"
     eventually(lambda: node_id not in cluster.candidates(said["lane"]), f"{node_id} stands no more")
     return said
+
+
+def _said(cluster: Cluster, node_id: str, code: str) -> dict[str, Any]:
+    said = cluster.member(node_id)
+    return said if (said.get("reason") or "").startswith(f"{code}: ") else {}
 
 
 def run_once(cluster: Cluster, messages: int = 50, **fields: Any) -> None:
@@ -99,7 +108,9 @@ def test_after_a_recreated_buffer_the_way_out_leads_to_a_new_beginning(cluster: 
     assert cluster.delivered[-1].value == b"the first of the new"
 
 
-def test_a_gap_left_by_retention_is_refused_and_a_rebuilt_node_goes_on(cluster: Cluster) -> None:
+def test_a_gap_left_by_retention_is_refused_and_by_a_rebuilt_node_if_it_may_lack_messages(
+    cluster: Cluster,
+) -> None:
     run_once(cluster)
     ends = _ends(cluster)
     cluster.start_here("b")
@@ -108,13 +119,35 @@ def test_a_gap_left_by_retention_is_refused_and_a_rebuilt_node_goes_on(cluster: 
         for number in range(20):
             sender.schedule(key=key_in(number % 2))
     cluster.wait_delivered(70)
+    _alter_buffer(cluster, "retention.ms", "3600000")  # far too short for what may be delayed by a year
     _delete_records(cluster, {partition: end + 5 for partition, end in ends.items()})
     refusing = cluster.start_here("a")
     refused(cluster, "a", "retention-gap")
     cluster.stop_here(refusing)
     shutil.rmtree(cluster.data_dir("a"))
     cluster.start_here("a")
-    cluster.wait_state("a", "follower")
+    assert "still has its data folder" in refused(cluster, "a", "retention-gap")["way_out"]
+
+
+def test_a_rebuilt_node_goes_on_where_all_that_is_gone_was_due(make_cluster: MakeCluster) -> None:
+    cluster = make_cluster(max_delay_ms=7_200_000)
+    _alter_buffer(cluster, "retention.ms", "-1")
+    running = cluster.start_here("a")
+    with Sender(cluster) as sender:
+        for number in range(20):
+            sender.schedule(key=key_in(number % 2))
+    cluster.wait_delivered(20)
+    ends = _ends(cluster)
+    _send_of_the_past(cluster, now_ms() - 3 * 86_400_000)
+    cluster.wait_delivered(22)
+    cluster.stop_here(running)
+    _delete_records(cluster, ends)
+    shutil.rmtree(cluster.data_dir("a"))
+    cluster.start_here("a")
+    cluster.wait_state("a", "master")
+    with Sender(cluster) as sender:
+        sender.schedule()
+    cluster.wait_delivered(23)
 
 
 @pytest.mark.parametrize("emptied", [False, True], ids=["kept", "emptied"])
@@ -255,6 +288,46 @@ def test_a_wrong_clock_is_refused_and_a_right_one_takes_over(cluster: Cluster, o
     assert {checkpoint.node for checkpoint in cluster.checkpoints() if checkpoint.epoch == 3} == {"b"}
 
 
+@pytest.mark.parametrize("which", ["outcomes", "dead_letter"])
+def test_a_missing_topic_of_the_clusters_own_is_named_and_its_return_noticed(
+    cluster: Cluster, which: str
+) -> None:
+    cluster.start_here("a")
+    cluster.wait_epoch(1)
+    missing = getattr(cluster.names, which)
+    cluster.delete_topic(missing)
+    with Sender(cluster) as sender:
+        sender.cancel("nobody")
+        sender.schedule(target="nowhere")
+        sender.flush()
+        said = cluster.wait_state("a", "refusing")
+        assert said["reason"].startswith(f"own-topic-unusable: {missing} ")
+        cluster.create_again()
+        cluster.wait_state("a", "master")
+        sender.schedule()
+        sender.flush()
+    cluster.wait_delivered(1)
+    assert cluster.checkpoints()[-1].epoch <= 4, "no epoch begins that cannot deliver"
+
+
+def test_a_buffer_that_may_not_be_read_is_said(cluster: Cluster) -> None:
+    cluster.start_here("a")
+    cluster.wait_state("a", "master")
+    cluster.allow_only(cluster.names.buffer, AclOperation.DESCRIBE, AclOperation.WRITE)
+    assert cluster.wait_state("a", "refusing")["reason"].startswith("buffer-forbidden: ")
+    cluster.allow_only(cluster.names.buffer, AclOperation.READ)
+    cluster.wait_state("a", "master")
+
+
+def test_a_buffer_that_is_missing_is_said_and_its_way_out_takes_nothing_away(cluster: Cluster) -> None:
+    cluster.start_here("a")
+    cluster.wait_epoch(1)
+    cluster.delete_topic(cluster.names.buffer)
+    said = cluster.wait_state("a", "refusing")
+    assert said["reason"].startswith("buffer-missing: ")
+    assert "remove" not in said["way_out"]
+
+
 def test_a_node_whose_clock_is_put_right_becomes_master_by_itself(cluster: Cluster) -> None:
     node = cluster.start("a", clock_offset_ms=3_600_000)
     refused(cluster, "a", "clock-skew")
@@ -287,6 +360,24 @@ def _send_in_a_transaction(cluster: Cluster) -> None:
         headers: list[tuple[str, str | bytes | None]] = [("delay-target-topic", cluster.target())]
         producer.produce(cluster.names.buffer, b"v", partition=partition, headers=headers)
     producer.commit_transaction(10)
+
+
+def _send_of_the_past(cluster: Cluster, timestamp_ms: int) -> None:
+    """A message into each of the two partitions, with a timestamp as if it had been there for long."""
+    _alter_buffer(cluster, "message.timestamp.type", "CreateTime")
+    producer = Producer({"bootstrap.servers": cluster.bootstrap})
+    for partition in range(2):
+        headers: list[tuple[str, str | bytes | None]] = [("delay-target-topic", cluster.target())]
+        producer.produce(
+            cluster.names.buffer, b"v", partition=partition, headers=headers, timestamp=timestamp_ms
+        )
+    assert producer.flush(10) == 0
+
+
+def _alter_buffer(cluster: Cluster, name: str, value: str) -> None:
+    entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ResourceType.TOPIC, cluster.names.buffer, incremental_configs=[entry])
+    cluster.admin.incremental_alter_configs([resource])[resource].result()
 
 
 def _change_settings(cluster: Cluster) -> None:

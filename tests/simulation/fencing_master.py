@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from collections.abc import Set as AbstractSet
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import cache
@@ -144,16 +145,16 @@ class Run:
     def batch_bytes(self) -> int:
         return BATCH_BYTES
 
-    def learn(self, topics: set[str]) -> None:
+    def learn(self, topics: AbstractSet[str]) -> None:
         """Every target is there."""
+
+    def require(self, topics: frozenset[str]) -> None:
+        """All are there."""
 
     def doubt(self) -> None:
         """Every target still is."""
 
-    def are_there(self, topics: set[str]) -> bool:
-        return True
-
-    def problem(self, topic: str, partition: int, size_bytes: int) -> None:
+    def problem(self, topic: str, partition: int, *, keyed: bool, size_bytes: int) -> None:
         """Every record is welcome."""
 
     def confirm(self) -> bool:

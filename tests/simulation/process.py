@@ -7,6 +7,7 @@ the scheduler runs one turn of. A process dies as a whole; the next one of its n
 from __future__ import annotations
 
 from collections.abc import Generator
+from collections.abc import Set as AbstractSet
 from typing import Final
 
 from delayline import wire
@@ -152,13 +153,20 @@ class Process:
         self.last_reading_ms = self.world.now_ms + self.skew_ms
         return self.last_reading_ms
 
-    def learn(self, topics: set[str]) -> None:
+    def learn(self, topics: AbstractSet[str]) -> None:
         """See the port `Targets`."""
         self.meanwhile()
         if self.fails("learn-fails"):
             raise Doubtful("the brokers do not answer")
 
-    def problem(self, topic: str, partition: int, size_bytes: int) -> tuple[str, str] | None:
+    def require(self, topics: frozenset[str]) -> None:
+        """See the port `Targets`."""
+        self.learn(set(topics))
+
+    def doubt(self) -> None:
+        """See the port `Targets`: nothing is remembered here."""
+
+    def problem(self, topic: str, partition: int, *, keyed: bool, size_bytes: int) -> tuple[str, str] | None:
         """See the port `Targets`."""
         if topic not in self.world.topics:
             return "target-missing", f"{topic} does not exist"

@@ -10,8 +10,13 @@ from typing import Any, Self
 
 from confluent_kafka import Producer
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # missing from the stubs' __all__
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
     AdminClient,
     NewTopic,
+    ResourcePatternType,
+    ResourceType,
 )
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
@@ -107,6 +112,23 @@ class Cluster:
             self._forget_checkpoint_topic()
         self.admin.delete_topics([topic])[topic].result(PATIENCE_S)
         eventually(lambda: topic not in self.admin.list_topics(timeout=PATIENCE_S).topics, f"{topic} is gone")
+
+    def allow_only(self, topic: str, *operations: AclOperation) -> None:
+        """Once there is an ACL for a topic, what none allows is forbidden."""
+        allowed = [
+            AclBinding(
+                ResourceType.TOPIC,
+                topic,
+                ResourcePatternType.LITERAL,
+                "User:ANONYMOUS",
+                "*",
+                operation,
+                AclPermissionType.ALLOW,
+            )
+            for operation in operations
+        ]
+        for future in self.admin.create_acls(allowed).values():
+            future.result()
 
     def create_again(self) -> None:
         """What `delayline topics create` does in a cluster that exists."""

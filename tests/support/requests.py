@@ -86,6 +86,7 @@ class Sender:
         after_ms: int | None = None,
         id: str | None = None,  # noqa: A002 - the wire format's own word
         key: bytes | None = None,
+        keyless: bool = False,
         target: str | None = None,
         partition: int | None = None,
         expire_at_ms: int | None = None,
@@ -95,7 +96,7 @@ class Sender:
         number = next(self._numbers)
         topic = self._cluster.targets[0] if target is None else self._cluster.target(target)
         value = b"message %d" % number if value is None else value
-        key = b"key %d" % number if key is None else key
+        key = None if keyless else b"key %d" % number if key is None else key
         receipt = self._producer.schedule(
             topic,
             value,

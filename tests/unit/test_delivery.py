@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from pathlib import Path
 
 import pytest
@@ -51,10 +52,16 @@ class World:
         return self.ends
 
     # the targets
-    def learn(self, topics: set[str]) -> None:
+    def learn(self, topics: AbstractSet[str]) -> None:
         """All are there."""
 
-    def problem(self, topic: str, partition: int, size_bytes: int) -> tuple[str, str] | None:
+    def require(self, topics: frozenset[str]) -> None:
+        """All are there."""
+
+    def doubt(self) -> None:
+        """They still are."""
+
+    def problem(self, topic: str, partition: int, *, keyed: bool, size_bytes: int) -> tuple[str, str] | None:
         return None
 
     # the outbox, its transaction, and its commit

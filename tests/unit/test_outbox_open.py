@@ -40,9 +40,6 @@ class Targets:
     def batch_bytes(self) -> int:
         return BATCH_BYTES
 
-    def doubt(self) -> None:
-        """There is nothing to doubt."""
-
 
 Opened = Callable[..., list[Client]]
 

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from collections.abc import Set as AbstractSet
+
 import pytest
 
 from delayline.names import ClusterNames
@@ -22,10 +24,16 @@ class Limited:
         self._limits_bytes = limits_bytes
         self._known: set[str] = set()
 
-    def learn(self, topics: set[str]) -> None:
+    def learn(self, topics: AbstractSet[str]) -> None:
         self._known |= topics
 
-    def problem(self, topic: str, partition: int, size_bytes: int) -> tuple[str, str] | None:
+    def require(self, topics: frozenset[str]) -> None:
+        """All are there."""
+
+    def doubt(self) -> None:
+        """They still are."""
+
+    def problem(self, topic: str, partition: int, *, keyed: bool, size_bytes: int) -> tuple[str, str] | None:
         assert topic in self._known, "learned before it is asked for"
         if topic not in self._limits_bytes:
             return "target-missing", "it is not there"

@@ -114,6 +114,19 @@ class TestLateRows:
 
 
 class TestControls:
+    def test_a_later_cancel_does_not_take_the_place_of_one_that_was_answered(self, view: View) -> None:
+        """Two cancels overtake a written-back request; a node that learns of the first one's answer before it
+        reads that request must answer the second as the master would that has read it first.
+        """
+        take(view, at(0, 0, schedule(9_000, "x")), at(0, 1, reschedule("x", 8_000)))
+        for arrivals in ((), (at(0, 2, cancel("x")),)):
+            take(view, *arrivals)
+            told = checkpoint_of(view.select(2_000, MANY))
+            view.forget()
+            view.align(told)
+        take(view, at(0, 3, cancel("x")), at(0, 4, schedule(8_000, "x", parent=1)))
+        assert [(a.place[1], a.applied) for a in view.select(2_000, MANY).answers] == [(3, False)]
+
     def test_a_cancel_before_the_selection_removes_the_row(self, view: View) -> None:
         take(view, at(0, 0, schedule(2_000, "x")), at(0, 1, cancel("x")))
         selection = view.select(3_000, MANY)
