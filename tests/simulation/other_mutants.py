@@ -159,4 +159,23 @@ OTHERS: Final = (
         profile_with(LATE, {**LATE_FAULTS, "clock-step": 40}, skew_ms=(100, 400)),
         begin=200,
     ),
+    Mutant(
+        "late-does-not-wake",
+        "no polling tick",
+        "late arrivals and controls do not wake the master",
+        (Patch("store/view.py", "            ingest.urgent or self._wake", "            self._wake"),),
+        profile_with(LATE, LATE_FAULTS),
+    ),
+    Mutant(
+        "earlier-does-not-wake",
+        "an earlier arrival wakes it",
+        "an arrival that falls due before the time for which the master waits does not wake it",
+        (
+            Patch(
+                "store/view.py",
+                "(due_ms is not None and due_ms < self._wake_due_ms)",
+                "(due_ms is not None and due_ms < 0)",
+            ),
+        ),
+    ),
 )

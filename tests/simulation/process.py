@@ -16,6 +16,7 @@ from node.ports import Doubtful
 from store.arrivals import Arrival, arrival
 from store.checkpoint import Checkpoint, Vector
 from store.keys import Key
+from store.selection import next_due_ms, select
 from store.view import View
 from tests.simulation.host import Killed, Violation, World
 from tests.simulation.log import Entry
@@ -70,6 +71,8 @@ class Process:
         self._leadership = SimulatedLeadership(self, ensemble)
         self.mastership: Generator[Step | Wait, None, Ended] | None = None
         self._at: Step | Wait | None = None
+        self._delivery: Delivery | None = None
+        self._delivering = False
         self._woken = False
         self._expired: list[tuple[Key, str]] = []
         self._log_ends: Vector | None = None
@@ -223,7 +226,23 @@ class Process:
             self.newest_ms = max(self.newest_ms, one.timestamp_ms)
         if self.view.apply(arrivals, positions):
             self.wake()
+        else:
+            self._expect_nothing_missed()
         return True
+
+    def _expect_nothing_missed(self) -> None:
+        """A master that waits for a time is not left asleep with something to do (no polling tick)."""
+        if self._delivery is None or not self._delivering or self._delivery._failures or self._woken:
+            return
+        own_ms, tip, reached = self.world.now_ms + self.skew_ms, self.view.tip, self.view.reached()
+        until_ms = self._at.until_ms if isinstance(self._at, Wait) else None
+        if until_ms is None or own_ms >= until_ms or (tip.position is not None and own_ms < tip.position[0]):
+            return
+        limits = self.world.setup.limits
+        chosen = select(self.store, tip, reached.ingested, reached.read, own_ms, limits)
+        due_ms = next_due_ms(self.store, tip)
+        if chosen.size or (due_ms is not None and due_ms < until_ms):
+            raise Violation("wake", f"{self.name} waits until {until_ms}: {chosen}, next due {due_ms}")
 
     def _arrival(self, entry: Entry) -> Arrival:
         if entry.arrival is None:
@@ -270,6 +289,7 @@ class Process:
         self.in_call = True
         try:
             self._at = next(self.mastership)
+            self._delivering = self._delivering or self._at is Step.TAKEN_OVER
         except StopIteration as ended:
             self._ended(ended.value)
         except Killed:
@@ -287,12 +307,13 @@ class Process:
         config = Config(self.name, LANE, setup.names, setup.limits, setup.max_clock_skew_ms)
         delivery = Delivery(config, self.view, SimulatedOutbox(self), self, self._leadership, self, self)
         self.mastership = delivery.run()
+        self._delivery, self._delivering = delivery, False
         self._at = None
         return True
 
     def _ended(self, why: Ended) -> None:
         self.world.note("ended", self.name, why.value)
-        self.mastership, self._at = None, None
+        self.mastership, self._at, self._delivery = None, None, None
         if self.resign_asked:
             self._step_aside()
 

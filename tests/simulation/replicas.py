@@ -15,9 +15,10 @@ def check_replica(process: Process, model: Model) -> None:
     store = process.store
     position = process.view.tip.position
     begin = keys.ROW if position is None else keys.after(keys.row(*position))
-    found = [
-        keys.timed(raw_key) for raw_key, raw in store.scan(begin, keys.end_of(keys.ROW)) if not _forged(raw)
-    ]
+    behind = list(store.scan(begin, keys.end_of(keys.ROW)))
+    if process.view.pending() != len(behind):
+        raise Violation("replica", f"{process.name} counts {process.view.pending()} pending: {len(behind)}")
+    found = [keys.timed(raw_key) for raw_key, raw in behind if not _forged(raw)]
     wanted = sorted(
         row.key
         for row in model.rows.values()
