@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import shutil
 import signal
 import sys
@@ -48,11 +47,12 @@ def demo_command(messages: int, nodes: int, json_file: Path | None, *, keep: boo
     master twice, switches over once, pauses it once, takes ZooKeeper away once, and lets Spark prove that
     nothing was lost, doubled, early or altered. Exit code 0 only if that is so. Nothing is left running.
     """
-    from ops.demo.run import Demo, Options  # noqa: PLC0415 - Spark and the clients are slow to import
+    from ops.demo.cluster import own_settings_only  # noqa: PLC0415 - Spark and the clients are slow to import
+    from ops.demo.run import Demo, Options  # noqa: PLC0415
 
     if json_file is not None and not json_file.absolute().parent.is_dir():
         raise click.BadParameter(f"{json_file}: no such folder", param_hint="--json")  # not two minutes later
-    _own_settings_only()
+    own_settings_only()
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.default_int_handler)  # as Ctrl-C: everything is stopped in order
     folder = Path(tempfile.mkdtemp(prefix="delayline-demo-"))
@@ -74,13 +74,6 @@ def demo_command(messages: int, nodes: int, json_file: Path | None, *, keep: boo
         else:
             say(f"data and logs are kept in {folder}: logs/, stack/logs/; delete it when done")
     return 0 if ok else 1
-
-
-def _own_settings_only() -> None:
-    """The nodes must not hear of another cluster that this shell's variables speak of."""
-    for name in [name for name in os.environ if name.startswith("DELAYLINE_")]:
-        if not name.startswith("DELAYLINE_CACHE"):
-            del os.environ[name]
 
 
 def _report(verdict: Verdict, json_file: Path | None) -> None:

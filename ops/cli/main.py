@@ -44,7 +44,7 @@ class LazyGroup(click.Group):
             command: click.Command = getattr(importlib.import_module(module_name), attribute)
         except ModuleNotFoundError as error:
             raise click.ClickException(
-                f"'{cmd_name}' needs the package {error.name}: pip install 'delayline[local]'"
+                f"'{cmd_name}' needs the package {error.name}: install delayline with its extra `local`"
             ) from error
         return command
 

@@ -72,9 +72,14 @@ def schedule(
     A VALUE of - is read from standard input. Prints the request's source, which the delivered message carries
     as `delay-source`.
     """
+    from delayline import requests  # noqa: PLC0415
+
     payload = sys.stdin.buffer.read() if value == "-" else value.encode()
     pairs = [_header(text) for text in headers]
     request = {name: options.pop(name) for name in ("key", "partition", *_TIMES)}
+    requests.schedule(
+        topic, payload, headers=pairs, id=id_, **request
+    )  # what is wrong is said before any wait
     config = _reached(options)
     source = _send(config, lambda p: p.schedule(topic, payload, headers=pairs, id=id_, **request))
     emit_one(output, {"source": source, "id": id_})
@@ -104,9 +109,12 @@ def reschedule(output: Format, id_: str, wait_s: float, **options: Any) -> int:
 
     Exit code 3 if there is no such message, 5 if it was too late.
     """
+    from delayline import requests  # noqa: PLC0415
+
     request = {name: options.pop(name) for name in _TIMES}
     if all(request[name] is None for name in ("deliver_at", "after", "level")):
         raise click.UsageError("give the new time: --at, --after or --level ('run-now' delivers at once)")
+    requests.reschedule(id_, **request)  # what is wrong is said before any wait
     return _control(output, options, id_, wait_s, lambda p: p.reschedule(id_, **request))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
@@ -81,3 +82,10 @@ def _free_ports(count: int) -> list[int]:
     while len(ports) < count:
         ports.add(free_port())
     return sorted(ports)
+
+
+def own_settings_only() -> None:
+    """The nodes must not hear of another cluster that this shell's variables speak of."""
+    for name in [name for name in os.environ if name.startswith("DELAYLINE_")]:
+        if not name.startswith("DELAYLINE_CACHE"):
+            del os.environ[name]

@@ -85,11 +85,13 @@ def _digest() -> str:
 
 
 def _make() -> None:
-    """Make or mend the environment; the stamp comes last, so that an interrupted run is taken up again."""
-    (VENV / "made-from").unlink(missing_ok=True)
+    """Make the environment anew; the stamp comes last, so that an interrupted run is not taken for done.
+
+    Nothing of an old one is kept: its scripts may be those of another place or Python, its packages no longer
+    in the lock.
+    """
     _say(f"setting up {VENV} (once)")
-    if VENV.exists() and not _is_of_this_python(VENV):
-        shutil.rmtree(VENV)
+    shutil.rmtree(VENV, ignore_errors=True)
     _make_venv(VENV)
     wheels = _wheels()
     _pip(_python(), "install", "--no-index", "--no-deps", *map(str, sorted(wheels.glob("*.whl"))))
@@ -98,11 +100,6 @@ def _make() -> None:
         "-e", str(ROOT / "delayline"), "-e", str(ROOT),
     )  # fmt: skip
     (VENV / "made-from").write_text(_digest())
-
-
-def _is_of_this_python(venv: Path) -> bool:
-    told = venv / "pyvenv.cfg"
-    return told.exists() and f"version = {sys.version_info[0]}.{sys.version_info[1]}." in told.read_text()
 
 
 def _make_venv(folder: Path) -> None:

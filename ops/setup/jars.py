@@ -94,7 +94,7 @@ def zookeeper_jars() -> list[Path]:
 def _pyspark_jars() -> Path:
     found = importlib.util.find_spec("pyspark")
     if found is None or found.origin is None:
-        raise SetupError("the Python package pyspark is missing: pip install 'delayline[local]'")
+        raise SetupError("the Python package pyspark is missing: install delayline with its extra `local`")
     return Path(found.origin).parent / "jars"
 
 
@@ -114,9 +114,11 @@ def _fetch(wanted: JarSet) -> None:
             task = progress.add_task(f"fetching {wanted.name}", total=2 * len(wanted.jars))
             _ivy(wanted, Path(scratch), arrived, lambda: progress.advance(task))
             progress.update(task, completed=2 * len(wanted.jars))
-        check(wanted, arrived)
+        try:
+            check(wanted, arrived)
+        finally:  # what Ivy has kept is here whole by now, or broken
+            shutil.rmtree(cache_folder() / "ivy", ignore_errors=True)
         arrived.rename(wanted.folder)
-    shutil.rmtree(cache_folder() / "ivy", ignore_errors=True)
 
 
 def _progress() -> Progress:

@@ -75,10 +75,18 @@ def keep_in_background(data_dir: Path, *, zk_tick_ms: int) -> Keeper:
     log = data_dir / "logs" / "keeper.log"
     log.parent.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-m", "ops.stack.keeper", str(data_dir), str(zk_tick_ms)]
-    with log.open("w") as out:
+    with log.open("a") as out:  # another one may be starting on this folder
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True
         )
+    try:
+        return _wait_for(data_dir, process, log)
+    except BaseException:  # Ctrl-C, too: nobody would know of it
+        process.terminate()
+        raise
+
+
+def _wait_for(data_dir: Path, process: subprocess.Popen[bytes], log: Path) -> Keeper:
     deadline = time.monotonic() + _START_LIMIT_S
     while True:
         keeper = find(data_dir)
@@ -88,7 +96,6 @@ def keep_in_background(data_dir: Path, *, zk_tick_ms: int) -> Keeper:
             said = log.read_text().strip().splitlines() or ["it said nothing"]
             raise StackError(said[-1])
         if time.monotonic() > deadline:
-            process.terminate()
             raise StackError(f"the stack was not ready within {_START_LIMIT_S} s; logs: {log.parent}")
         time.sleep(0.05)
 

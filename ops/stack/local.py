@@ -44,7 +44,10 @@ class LocalStack:
         zookeeper_port: int = 0,
     ) -> None:
         self.data_dir = data_dir.absolute()
-        self.data_dir.mkdir(parents=True, exist_ok=True)
+        try:
+            self.data_dir.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise StackError(f"{self.data_dir} cannot be made: {error.strerror}") from error
         self._lock = FileLock(self.data_dir / "stack.lock")
         ports = self._ports({"kafka": kafka_port, "zookeeper": zookeeper_port, "controller": 0})
         self.kafka = KafkaServer(self.data_dir, ports["kafka"], ports["controller"])
@@ -101,7 +104,12 @@ class LocalStack:
     def _ports(self, asked: dict[str, int]) -> dict[str, int]:
         """The ports asked for, else those of last time, else free ones; kept in the folder."""
         file = self.data_dir / "ports.json"
-        kept: dict[str, int] = json.loads(file.read_text()) if file.exists() else {}
+        try:
+            kept: dict[str, int] = json.loads(file.read_text()) if file.exists() else {}
+        except ValueError as error:
+            raise StackError(
+                f"{file} is damaged: delete it, the stack then chooses its ports anew"
+            ) from error
         ports = {name: port or kept.get(name) or free_port() for name, port in asked.items()}
         if ports != kept:
             file.write_text(json.dumps(ports))

@@ -16,6 +16,7 @@ import psutil
 import pytest
 
 KINDS = ["kill", "zookeeper", "term", "pause", "kill"]
+ZEROS = ("lost", "duplicated", "early", "altered", "out_of_order", "false_outcomes", "overdue")
 SUMS = (
     "delivered",
     "cancelled",
@@ -57,6 +58,11 @@ def test_through_every_fault_each_promise_is_kept(tmp_path: Path) -> None:
     verdict: dict[str, Any] = json.loads(file.read_text())
     assert verdict["violations"] == []
     assert [failover["kind"] for failover in verdict["failovers"]] == KINDS
+    assert all(failover["gap_ms"] > 0 for failover in verdict["failovers"])
+    assert (
+        0 <= verdict["lateness_ms"]["p50"] <= verdict["lateness_ms"]["p99"] <= verdict["lateness_ms"]["max"]
+    )
+    assert all(verdict[name] == 0 for name in ZEROS)
     assert all(verdict["classes"][name] > 0 for name in SUMS)
     assert sum(verdict["classes"].values()) == verdict["ledger"] > 3_000
     assert list(tmp_path.glob("delayline-demo-*")) == []

@@ -366,6 +366,14 @@ def test_a_kafka_that_is_away_is_unavailable(operator: Operator) -> None:
     assert (done.code, done.out, done.err.count("\n")) == (6, "", 1)
 
 
+def test_a_time_that_is_none_is_told_before_any_wait_for_kafka(operator: Operator) -> None:
+    for command in (["schedule", "orders", "hello"], ["reschedule", "order-1"]):
+        done = operator("message", *command, "--after", "soon", "--bootstrap", "127.0.0.1:1")
+
+        assert (done.code, done.out) == (2, "")
+        assert "after: write 1500ms" in done.err
+
+
 def test_an_operator_without_the_znodes_credentials_is_not_authorised(
     operator: Operator, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,6 +6,9 @@ from collections import Counter
 from functools import partial
 from typing import Any
 
+import psutil
+
+from delayline import DelayProducer
 from node.node import Node
 from store import keys
 from store.kv import KeyValue
@@ -14,6 +17,7 @@ from tests.support.fates import check_exactly_once
 from tests.support.requests import Sender, key_in, now_ms
 from tests.support.waiting import becomes, eventually
 
+VALUE = b"x" * 1_000
 _SPACES = {
     "rows": keys.ROW,
     "late": keys.LATE,
@@ -41,6 +45,29 @@ def test_all_that_was_delivered_leaves_master_and_follower(cluster: Cluster) -> 
     check_exactly_once(cluster, ledger)
     for node in (master, follower):
         becomes(partial(_kept, node), {})
+
+
+def test_memory_does_not_grow_with_what_is_pending(cluster: Cluster) -> None:
+    node = cluster.start("a")
+    cluster.wait_epoch(1)
+    process = psutil.Process(node.pid)
+    _schedule_for_later(cluster, 30_000)
+    before = process.memory_info().rss
+    _schedule_for_later(cluster, 150_000)
+    assert process.memory_info().rss - before < 150_000 * len(VALUE) / 3
+
+
+def _schedule_for_later(cluster: Cluster, count: int) -> None:
+    """Returns when the node has taken them in."""
+
+    def ingested() -> int:
+        return sum(cluster.member("a").get("ingested", {}).values())
+
+    wanted = ingested() + count
+    with DelayProducer({"bootstrap.servers": cluster.bootstrap}, cluster=cluster.name) as producer:
+        for number in range(count):
+            producer.schedule(cluster.target(), VALUE, key=b"%d" % number, after="1h")
+    eventually(lambda: ingested() >= wanted, f"{count} more are in")
 
 
 def test_what_is_pending_stays_and_so_does_its_id(cluster: Cluster) -> None:

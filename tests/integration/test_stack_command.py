@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -9,13 +10,16 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.support.waiting import eventually
+
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
 
 @pytest.fixture
 def stack_command(tmp_path: Path) -> Iterator[Run]:
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "ops.cli.main", "stack", *arguments, "--data-dir", str(tmp_path)]
+        where = () if "--data-dir" in arguments else ("--data-dir", str(tmp_path))
+        command = [sys.executable, "-m", "ops.cli.main", "stack", *arguments, *where]
         return subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
 
     yield run
@@ -35,6 +39,29 @@ def test_a_detached_stack_serves_until_it_is_taken_down(stack_command: Run) -> N
     stack_command("down")
     assert not any(psutil.pid_exists(row["pid"]) for row in servers.values())
     assert stack_command("status").returncode == 1
+
+
+def test_a_start_that_is_interrupted_leaves_nothing(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "ops.cli.main", "stack", "up", "--detach", "--data-dir", str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as up:
+        asked = psutil.Process(up.pid)
+        eventually(lambda: len(asked.children(recursive=True)) >= 3, "the keeper starts servers")
+        children = asked.children(recursive=True)
+        up.send_signal(signal.SIGINT)
+    assert psutil.wait_procs(children, timeout=15)[1] == []
+
+
+@pytest.mark.parametrize("wrong", ["a file in its place", "its ports damaged"])
+def test_a_folder_that_cannot_be_used_is_named(stack_command: Run, tmp_path: Path, wrong: str) -> None:
+    if wrong == "its ports damaged":
+        (tmp_path / "ports.json").write_text("{")
+        done = stack_command("up")
+    else:
+        (tmp_path / "file").touch()
+        done = stack_command("up", "--data-dir", str(tmp_path / "file" / "below"))
+    assert done.returncode != 0
+    assert str(tmp_path) in done.stderr
+    assert done.stderr.count("error:") == 1
 
 
 def test_a_stack_that_is_up_is_not_started_twice_and_ends_with_its_keeper(

@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from ops.setup import bootstrap
+from ops.setup import bootstrap, jars
 from ops.setup.cache import SetupError, cache_folder
 from ops.setup.jars import Jar, JarSet, check
 from ops.setup.java import find_java
@@ -88,3 +90,53 @@ def _install_java(home: Path, version: str) -> Path:
     program.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\" 2025-04-15' >&2\n")
     program.chmod(0o755)
     return program
+
+
+WANTED = JarSet("some", (Jar("org", "one", "1", hashlib.sha256(b"good").hexdigest()),), "digest")
+
+
+class Ivy:
+    """Stands for the program that fetches: brings the next content, and keeps it as Ivy's cache does."""
+
+    def __init__(self, *contents: bytes) -> None:
+        self.runs = 0
+        self.may_end = threading.Event()
+        self.may_end.set()
+        self._contents = iter(contents)
+
+    def __call__(self, wanted: JarSet, scratch: Path, into: Path, step: Callable[[], None]) -> None:
+        self.runs += 1
+        kept = cache_folder() / "ivy" / wanted.jars[0].file
+        if not kept.exists():
+            kept.parent.mkdir(exist_ok=True)
+            kept.write_bytes(next(self._contents))
+        self.may_end.wait()
+        into.mkdir()
+        (into / kept.name).write_bytes(kept.read_bytes())
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("DELAYLINE_CACHE", str(tmp_path))
+    return tmp_path
+
+
+@pytest.mark.usefixtures("cache")
+def test_a_broken_download_is_refused_and_the_next_one_begins_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jars, "_ivy", Ivy(b"broken", b"good"))
+    with pytest.raises(SetupError, match="SHA-256"):
+        jars._ensure(WANTED)
+    assert not WANTED.folder.exists()
+    assert [jar.name for jar in jars._ensure(WANTED)] == ["one-1.jar"]
+
+
+@pytest.mark.usefixtures("cache")
+def test_two_who_want_the_same_jars_fetch_them_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    ivy = Ivy(b"good")
+    ivy.may_end.clear()
+    monkeypatch.setattr(jars, "_ivy", ivy)
+    with ThreadPoolExecutor(2) as pool:
+        both = [pool.submit(jars._ensure, WANTED) for _ in range(2)]
+        ivy.may_end.set()
+        assert both[0].result() == both[1].result() == [WANTED.folder / "one-1.jar"]
+    assert ivy.runs == 1
