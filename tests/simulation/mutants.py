@@ -28,6 +28,9 @@ from tests.simulation.patches import Mutant
 from tests.simulation.runner import ROOT, run_seed
 
 MUTANTS: Final = (*NUMBERED, *OTHERS)
+BROKEN: Final = frozenset(
+    {"AttributeError", "ImportError", "NameError", "SyntaxError", "TypeError", "UnboundLocalError"}
+)
 COPIED: Final = ("delayline", "store", "node", "tests/simulation")
 
 
@@ -73,6 +76,8 @@ def _hunt(mutant: Mutant, root: Path) -> dict[str, Any]:
     if done.returncode != 0:
         raise RuntimeError(f"mutant {mutant.name} could not be run: {done.stderr[-2000:]}")
     found: dict[str, Any] = json.loads(done.stdout)
+    if found["invariant"] in BROKEN:
+        raise RuntimeError(f"mutant {mutant.name} is no program: {found['failure']}")
     if found["seed"] is not None:
         found["clean"] = run_seed(found["seed"], mutant.profile).failure is None
     return found

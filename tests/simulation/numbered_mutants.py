@@ -294,7 +294,7 @@ NUMBERED: Final = (
             Patch(
                 "store/view.py",
                 "ingested = self._ingested | {a.partition: a.offset + 1 for a in fresh}",
-                "ingested = self._ingested | {a.partition: a.offset + 1 for a in fresh} | positions",
+                "ingested = self._ingested | {a.partition: a.offset + 1 for a in fresh} | read",
             ),
         ),
         profile_with(transactional_share=0.5, end_of_partition=0.5),

@@ -8,13 +8,16 @@ from tests.simulation.patches import LATE, LATE_FAULTS, Mutant, Patch, profile_w
 
 # Nodes that read slowly and keep house busily: ids are forgotten as soon as they may be.
 FORGETFUL: Final = profile_with(
-    {"reschedule": 40, "cancel": 30, "id-future": 30},
-    {"stall-ingest": 40},
+    {"reschedule": 60, "cancel": 60, "id-future": 40},
+    {"stall-ingest": 80, "crash-master": 40, "resign": 60},
+    delay_ms=(500, 4_000),
     replay_window_ms=(0,),
     ids=(1, 3),
-    turns=(40, 12, 20, 28),
-    batches=(1, 2),
-    nodes=(3, 4),
+    turns=(50, 8, 14, 28),
+    batches=(1,),
+    nodes=(2, 2),
+    partitions=(1, 1),
+    transactional_share=0.0,
 )
 
 OTHERS: Final = (
@@ -53,20 +56,6 @@ OTHERS: Final = (
         profile_with({"reschedule": 40, "cancel": 30, "id-now": 20}, ids=(1, 3)),
     ),
     Mutant(
-        "ids-go-before-covered",
-        "rule 2, until the aligned ingested has passed it",
-        "an id is forgotten though the aligned ingested has not passed its last request",
-        (
-            Patch(
-                "store/view.py",
-                "if len(found) == most or key[2] >= self._aligned.ingested.get(key[1], 0):",
-                "if len(found) == most:",
-            ),
-        ),
-        FORGETFUL,
-        begin=180,
-    ),
-    Mutant(
         "ids-go-before-the-end",
         "rule 2, the high watermark noted then",
         "an id is forgotten before the consumer has reached the end of the log as it was then",
@@ -78,7 +67,7 @@ OTHERS: Final = (
             ),
         ),
         FORGETFUL,
-        begin=500,
+        begin=900,
     ),
     Mutant(
         "selects-before-written-back",
