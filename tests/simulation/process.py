@@ -232,8 +232,10 @@ class Process:
 
     def _expect_nothing_missed(self) -> None:
         """A master that waits for a time is not left asleep with something to do (no polling tick)."""
-        if self._delivery is None or not self._delivering or self._delivery._failures or self._woken:
+        if self._delivery is None or not self._delivering or self._delivery._failures:
             return
+        if self.in_call or self._woken:
+            return  # it is not asleep
         own_ms, tip, reached = self.world.now_ms + self.skew_ms, self.view.tip, self.view.reached()
         until_ms = self._at.until_ms if isinstance(self._at, Wait) else None
         if until_ms is None or own_ms >= until_ms or (tip.position is not None and own_ms < tip.position[0]):
