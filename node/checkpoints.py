@@ -31,6 +31,7 @@ FIRST_STEP: Final = 16
 STEP_GROWTH: Final = 8
 POLL_S: Final = 0.2  # how long its end may take
 RETRY_S: Final = 0.2
+LOOK_EVERY_S: Final = 5.0  # whether the topic is still the same
 
 
 def read_last(client_config: dict[str, Any], topic: str, lane: int) -> Checkpoint | None:
@@ -173,7 +174,7 @@ class CheckpointFollower:
                 messages = reader.poll(POLL_S)
                 raw = messages[-1].value() if messages else None
                 self._publish(topic_id, raw, reader.reached[self._lane], keep=True)
-                if self._look.is_set() or time.monotonic() - checked_s > TIMEOUT_S:
+                if self._look.is_set() or time.monotonic() - checked_s > LOOK_EVERY_S:
                     checked_s = time.monotonic()
                     if self._look.is_set() or describe(admin, self._topic).id != topic_id:
                         return

@@ -29,8 +29,18 @@ SUMS = (
 )
 
 
+# The stretches in which nothing is disturbed are for measuring, and there are fewer messages.
+SHORT = """
+from ops.cli.main import main
+from ops.demo import run, workload
+run.CALM_MS = run.WARM_UP_MS = 500
+workload.WINDOW_MS = 20_000
+main()
+"""
+
+
 def start_demo(folder: Path, *options: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "ops.cli.main", "demo", *options]
+    command = [sys.executable, "-c", SHORT, "demo", *options]
     environment = os.environ | {"TMPDIR": str(folder)}
     return subprocess.Popen(
         command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True

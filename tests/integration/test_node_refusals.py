@@ -20,17 +20,11 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # missing fro
     ResourceType,
 )
 
-import node.node
 from tests.support.cluster import Cluster
 from tests.support.fates import check_exactly_once
 from tests.support.fixtures import MakeCluster
 from tests.support.requests import Sender, key_in, now_ms
 from tests.support.waiting import eventually
-
-
-@pytest.fixture(autouse=True)
-def _look_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(node.node, "INSPECT_EVERY_S", 0.2)
 
 
 def refused(cluster: Cluster, node_id: str, code: str) -> dict[str, Any]:

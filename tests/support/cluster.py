@@ -30,6 +30,7 @@ from ops import topics
 from ops.stack.ports import HOST, free_port
 from store.checkpoint import Checkpoint
 from tests.stacks import Stack
+from tests.support.hurry import hurry
 from tests.support.process import NodeProcess
 from tests.support.tail import Got, Tail
 from tests.support.waiting import PATIENCE_S, eventually
@@ -295,6 +296,7 @@ class Cluster:
 
     def start_here(self, node_id: str, *, lane: int = 0, **fields: Any) -> Node:
         """Starts a node on threads of this process."""
+        hurry()
         node = Node(self.node_config(node_id, lane, **fields))
         self._nodes.append(node)
         node.start()

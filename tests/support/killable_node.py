@@ -17,11 +17,11 @@ import threading
 import time
 from typing import Any
 
-import node.parts
 from node.config import NodeConfig
 from node.delivery import Step
 from node.node import Node
 from ops import logs
+from tests.support.hurry import hurry
 
 
 class Trap:
@@ -68,7 +68,7 @@ def main() -> int:
     if given["clock_offset_ms"]:
         set_clock_wrong(given["clock_offset_ms"])
     config = NodeConfig(**given["config"])
-    node.parts.SIT_OUT_S = 1.0  # type: ignore[attr-defined]
+    hurry()
     trap = Trap(given["step"], given["signal"], given["delay_s"])
     signal.signal(signal.SIGUSR1, trap.arm)
     logs.configure(node=config.node_id, lane=config.lane)

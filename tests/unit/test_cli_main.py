@@ -128,7 +128,7 @@ def test_a_command_whose_packages_are_missing_does_not_break_the_others(
     assert run(["--help"]) == 0
     assert run(["topics", "--help"]) == 0
     assert run(["audit"]) == 1
-    assert "'audit' needs the package no_such_package: pip install" in capsys.readouterr().err
+    assert "'audit' needs the package no_such_package: install delayline" in capsys.readouterr().err
 
 
 def test_an_error_is_one_line_on_stderr_and_its_own_exit_code(
