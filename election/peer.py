@@ -208,21 +208,25 @@ class Peers:
 
     def _dial(self, connection: _Connection) -> None:
         found, connection.found = connection.found or connection.address, None
+        assert found is not None, "it was looked up"
+        if isinstance(found, Exception):
+            self._failed(connection, found)
+            return
+        connection.address = found
         try:
-            if isinstance(found, Exception):
-                raise found
-            assert found is not None, "it was looked up"
-            connection.address = found
             connection.sock = sock = socket.socket(found[0], socket.SOCK_STREAM)
             sock.setblocking(False)
             code = sock.connect_ex(found[1])
-        except (OSError, UnicodeError) as error:
-            self._act(connection, connection.link.failed(getattr(error, "errno", 0) or 0, str(error)))
+        except OSError as error:
+            self._failed(connection, error)
             return
         if code not in (0, errno.EINPROGRESS):
             self._act(connection, connection.link.failed(code, os.strerror(code)))
             return
         self._selector.register(sock, _WRITE, connection)
+
+    def _failed(self, connection: _Connection, error: Exception) -> None:
+        self._act(connection, connection.link.failed(getattr(error, "errno", 0) or 0, str(error)))
 
     def _listen_to(self, connection: _Connection, sock: socket.socket) -> Next:
         link = connection.link

@@ -21,7 +21,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # missing fro
 from delayline.names import ClusterNames
 from node.ports import Doubtful
 from node.reader import OffsetsGone, TopicReader
-from node.refusal import Refusal, Refusing, checkpoint_topic_missing, checkpoint_unreadable
+from node.refusal import Refusal, Refusing, checkpoint_topic_missing, checkpoint_unreadable, log_refusal
 from node.topics import TIMEOUT_S, TopicMissing, describe
 from store.checkpoint import Checkpoint, UnreadableCheckpoint, Vector
 
@@ -154,7 +154,7 @@ class CheckpointFollower:
 
     def _refuse(self, why: Refusal) -> None:
         if why != self.refusal:
-            log.error("mastership-refused", code=why.code, detail=why.detail, way_out=why.way_out)
+            log_refusal(log, why)
             self.refusal = why
         self._stopping.wait(RETRY_S)
 

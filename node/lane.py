@@ -19,7 +19,7 @@ from node.health import Health
 from node.leadership import ElectedLeadership
 from node.outbox import KafkaOutbox
 from node.ports import Doubtful
-from node.refusal import Refusal, Refusing
+from node.refusal import Refusal, Refusing, log_refusal
 from store.kv import StoreError
 from store.view import View
 
@@ -149,7 +149,7 @@ class LaneWorker:
     def _refuse(self, why: Refusal) -> None:
         """Only an operator can help; nobody else could lead either."""
         if why != self.refusal:
-            log.error("mastership-refused", code=why.code, detail=why.detail, way_out=why.way_out)
+            log_refusal(log, why)
             self.refusal = why
         self._pause(REFUSED_RETRY_S)
 

@@ -267,7 +267,7 @@ class Node:
         if self._refusal is not None:
             return
         self._refusal = why
-        log.error("mastership-refused", code=why.code, detail=why.detail, way_out=why.way_out)
+        refusal.log_refusal(log, why)
         if self._parts is not None:
             self._parts.withdraw()
 

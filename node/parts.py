@@ -26,7 +26,7 @@ from node.lane import LaneWorker, SystemClock
 from node.leadership import ElectedLeadership
 from node.mirror import Mirror
 from node.outbox import KafkaOutbox
-from node.refusal import SIT_OUT_S, Refusal, clock_skewed
+from node.refusal import SIT_OUT_S, Refusal, clock_skewed, log_refusal
 from node.targets import KafkaTargets
 from store.kv import KeyValue, StoreError
 from store.selection import Limits
@@ -134,7 +134,7 @@ class Parts:
         if abs(offset_ms) <= allowed_ms or self._recused is not None:
             return
         why = clock_skewed(offset_ms, allowed_ms)
-        log.error("mastership-refused", code=why.code, detail=why.detail, way_out=why.way_out)
+        log_refusal(log, why)
         self._recused = why
         self.leadership.hand_over()
         threading.Thread(target=self._sit_out, name="recused", daemon=True).start()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -27,6 +27,11 @@ class Refusing(Exception):
     def __init__(self, refusal: Refusal) -> None:
         super().__init__(str(refusal))
         self.refusal = refusal
+
+
+def log_refusal(log: Any, why: Refusal) -> None:
+    """The one log line of a refusal; `log` is the caller's logger."""
+    log.error("mastership-refused", code=why.code, detail=why.detail, way_out=why.way_out)
 
 
 SIT_OUT_S: Final = 10.0

@@ -61,9 +61,9 @@ class WantedTopic:
 
     def takes(self, partitions: int) -> bool:
         """Whether a topic with so many will do."""
-        return {"exactly": partitions == self.partitions, "at least": partitions >= self.partitions}.get(
-            self.rule, True
-        )
+        if self.rule == "exactly":
+            return partitions == self.partitions
+        return self.rule == "any" or partitions >= self.partitions
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,12 +23,11 @@ def with_history(requests: DataFrame, checkpoints: DataFrame) -> DataFrame:
     """`requests`, with these columns added.
 
     `settled_by`, `seen_by`: checkpoints, null if there is none yet. `settled_at_ms`: when the broker took
-    the former. `whole_from`: of what no later checkpoint than this covers, the order in time cannot be told.
-    `late`. `overtaken`: a written-back
-    request that was dropped. `removed`: the cancel or replace that removed this row before it was settled.
-    `expected`: the outcomes that may answer this request, with the sources of the message and its root;
-    null: none is due. `answered_by`: the checkpoint that answers it. `judged`: whether an answer can be
-    held to what is expected.
+    the former. `whole_from`: of what no later checkpoint than this covers, the order in time cannot be
+    told. `late`. `overtaken`: a written-back request that was dropped. `removed`: the cancel or replace
+    that removed this row before it was settled. `expected`: the outcomes that may answer this request, with
+    the sources of the message and its root; null: none is due. `answered_by`: the checkpoint that answers
+    it. `judged`: whether an answer can be held to what is expected.
     """
     whole_from = checkpoints.groupBy("lane").agg(F.first("whole_from").alias("whole_from"))
     known = requests.join(F.broadcast(whole_from), "lane", "left")

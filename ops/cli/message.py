@@ -77,9 +77,7 @@ def schedule(
     payload = sys.stdin.buffer.read() if value == "-" else value.encode()
     pairs = [_header(text) for text in headers]
     request = {name: options.pop(name) for name in ("key", "partition", *_TIMES)}
-    requests.schedule(
-        topic, payload, headers=pairs, id=id_, **request
-    )  # what is wrong is said before any wait
+    requests.schedule(topic, payload, headers=pairs, id=id_, **request)  # says what is wrong at once
     config = _reached(options)
     source = _send(config, lambda p: p.schedule(topic, payload, headers=pairs, id=id_, **request))
     emit_one(output, {"source": source, "id": id_})
@@ -114,7 +112,7 @@ def reschedule(output: Format, id_: str, wait_s: float, **options: Any) -> int:
     request = {name: options.pop(name) for name in _TIMES}
     if all(request[name] is None for name in ("deliver_at", "after", "level")):
         raise click.UsageError("give the new time: --at, --after or --level ('run-now' delivers at once)")
-    requests.reschedule(id_, **request)  # what is wrong is said before any wait
+    requests.reschedule(id_, **request)  # says what is wrong at once
     return _control(output, options, id_, wait_s, lambda p: p.reschedule(id_, **request))
 
 

@@ -27,7 +27,7 @@ def private(_own_stack: LocalStack) -> LocalStack:
     return _own_stack
 
 
-@pytest.mark.parametrize("step", [Step.AFTER_PRODUCE, Step.DURING_COMMIT])
+@pytest.mark.parametrize("step", [Step.AFTER_PRODUCE, Step.AFTER_CHECKPOINT_RECORD, Step.DURING_COMMIT])
 def test_a_broker_killed_in_a_transaction_costs_no_message(
     private: LocalStack, make_cluster: MakeCluster, step: Step
 ) -> None:

@@ -110,7 +110,7 @@ def test_a_mirror_that_cannot_be_read_is_refused_where_it_has_to_decide(cluster:
     node = cluster.start("a")
     cluster.wait_epoch(1)
     eventually(lambda: cluster.mirrored().epoch, "it is mirrored")
-    cluster.process("a").kill()
+    node.kill()
     cluster.kazoo.set(cluster.znodes.checkpoint(0), b"{")
     cluster.delete_topic(cluster.names.checkpoint)
     cluster.create_again()

@@ -7,13 +7,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
+
+from tests.support.waiting import eventually
 
 KINDS = ["kill", "zookeeper", "term", "pause", "kill"]
 ZEROS = ("lost", "duplicated", "early", "altered", "out_of_order", "false_outcomes", "overdue")
@@ -47,13 +47,6 @@ def start_demo(folder: Path, *options: str) -> subprocess.Popen[str]:
     )
 
 
-def wait_for(what: str, condition: Callable[[], bool], timeout_s: float) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, f"{what}: waited {timeout_s} s"
-        time.sleep(0.02)
-
-
 def logs_of(folder: Path) -> str:
     return "".join(file.read_text(errors="replace") for file in folder.glob("delayline-demo-*/logs/*"))
 
@@ -80,13 +73,13 @@ def test_through_every_fault_each_promise_is_kept(tmp_path: Path) -> None:
 
 def test_nothing_outlives_a_demo_that_is_killed(tmp_path: Path) -> None:
     demo = start_demo(tmp_path)
-    wait_for("nodes start", lambda: logs_of(tmp_path).count("node-caught-up") == 3, 60)
+    eventually(lambda: logs_of(tmp_path).count("node-caught-up") == 3, "nodes start", 60)
     children = psutil.Process(demo.pid).children(recursive=True)
     assert len(children) >= 8  # Kafka, ZooKeeper, three nodes with their supervisors
 
     demo.send_signal(signal.SIGKILL)
     demo.wait()
-    wait_for("all gone", lambda: not any(_lives(child) for child in children), 30)
+    eventually(lambda: not any(_lives(child) for child in children), "all are gone", 30)
 
 
 def _lives(process: psutil.Process) -> bool:

@@ -19,6 +19,7 @@ from kazoo.exceptions import NoNodeError
 
 from election.candidates import Candidate, in_order
 from election.znodes import Znodes
+from tests.support import waiting
 
 PATIENCE_S = 20.0
 _ROOT = Path(__file__).parents[2]
@@ -176,7 +177,5 @@ def queue(client: KazooClient, path: str) -> list[Candidate]:
 
 
 def eventually(holds: Callable[[], bool], timeout_s: float = PATIENCE_S) -> None:
-    deadline_s = time.monotonic() + timeout_s
-    while not holds():
-        assert time.monotonic() < deadline_s, "it did not come true in time"
-        time.sleep(0.01)  # between two looks; nothing tells us
+    """As tests/support/waiting.py, with the patience of these tests."""
+    waiting.eventually(holds, "it comes true", timeout_s)
