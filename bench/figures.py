@@ -1,0 +1,91 @@
+"""What each figure is called, its unit, and what is to be reached."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """Of figures whose names begin alike."""
+
+    prefix: str
+    says: str
+    unit: str
+    more_is_better: bool = False
+
+
+KINDS: Final = (
+    Kind("plain.produce", "plain producer, the best of a sweep", "msgs/s", more_is_better=True),
+    Kind("plain.consume", "plain consumer", "msgs/s", more_is_better=True),
+    Kind("ingest.", "from the log into the view", "msgs/s", more_is_better=True),
+    Kind("rebuild.", "process start to candidate, from an empty folder", "msgs/s", more_is_better=True),
+    Kind("delivery", "overdue backlog to the target", "msgs/s", more_is_better=True),
+    Kind("both.", "both at once", "msgs/s", more_is_better=True),
+    Kind("control.", "sent to answered", "requests/s", more_is_better=True),
+    Kind("lateness.", "due to received, read_committed", "ms"),
+    Kind("burst.", "all due within a second: received, since the first was due", "ms"),
+    Kind("gap.", "longest pause round a kill", "ms"),
+    Kind("restart.", "process start of a killed node to its first delivery", "ms"),
+    Kind("memory.", "a node's peak", "MB"),
+    Kind("disk.", "per pending message", "bytes"),
+    Kind("cpu.", "per message", "us"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """`figure`, as a share of the figure `of` if there is one, is at least or at most `bound`."""
+
+    figure: str
+    bound: float
+    of: str | None = None
+    at_least: bool = False
+
+    def met(self, medians: Mapping[str, float]) -> bool:
+        """Whether it is; the figures must be there."""
+        reached = self.reached(medians)
+        return reached >= self.bound if self.at_least else reached <= self.bound
+
+    def reached(self, medians: Mapping[str, float]) -> float:
+        """The figure, or its share."""
+        return medians[self.figure] / (1.0 if self.of is None else medians[self.of])
+
+    def measured(self, medians: Mapping[str, float]) -> bool:
+        """Whether its figures were measured."""
+        return self.figure in medians and (self.of is None or self.of in medians)
+
+
+def _share(figure: str, bound: float) -> Goal:
+    return Goal(figure, bound, of="plain.produce", at_least=True)
+
+
+GOALS: Final = (
+    _share("ingest.rising.1m", 0.9),
+    _share("ingest.rising.10m", 0.9),
+    _share("ingest.random.10m", 0.6),
+    _share("delivery", 0.7),
+    _share("both.delivery", 0.35),
+    _share("both.ingest", 0.35),
+    Goal("burst.last", 2_600),
+    Goal("lateness.5000.p99", 15),
+    Goal("lateness.50000.p99", 150),
+    Goal("gap.1000.median", 50),
+    Goal("gap.1000.max", 150),
+    Goal("restart.random.10m", 500),
+    Goal("memory.ingest.rising.1m", 300),
+    Goal("memory.ingest.random.1m", 300),
+    Goal("memory.ingest.rising.10m", 400),
+    Goal("memory.ingest.random.10m", 400),
+    Goal("disk.rising.1m", 450),
+    Goal("disk.random.1m", 450),
+    Goal("disk.rising.10m", 450),
+    Goal("disk.random.10m", 450),
+)
+
+
+def kind(figure: str) -> Kind:
+    """The kind of a figure."""
+    return next(one for one in KINDS if figure.startswith(one.prefix))

@@ -1,0 +1,141 @@
+"""Sends requests with plain confluent-kafka: at full speed, or at a rate. A worker (bench/worker.py).
+
+The job is a `Load`; the result, the seconds from the first one sent to the last one acknowledged.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final, cast
+
+from confluent_kafka import Producer
+
+from bench import message
+from bench.worker import Worker, serve, work
+from delayline import requests
+from delayline.headers import Header
+
+TICK_S: Final = 0.001
+READY_MADE: Final = 10_000
+FLUSH_S: Final = 120.0
+CONFIG: Final = {"acks": "all", "enable.idempotence": True, "partitioner": "murmur2_random"}
+FAST: Final = {"linger.ms": 20, "batch.size": 1_000_000, "queue.buffering.max.messages": 1_000_000}
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What is to be sent."""
+
+    bootstrap: str
+    topic: str
+    target: str
+    count: int
+    first_due_ms: int = 0
+    span_ms: int = 1
+    order: str = "rising"
+    rate: int = 0  # a second; 0: at full speed
+    lead_ms: int = 0  # with a rate: due so long after it is sent
+    op: str = "schedule"
+    ids: bool = False
+    plain: bool = False  # the records of a plain producer: ready-made, the same 10,000 again and again
+    settings: dict[str, Any] = field(default_factory=lambda: dict(FAST))
+
+    def send(self) -> float:
+        """Sends it; returns the seconds that it took."""
+        return float(work("bench.loader", asdict(self)))
+
+    def begin(self) -> Worker:
+        """Sends it beside what else is going on; returns once the first is about to be sent."""
+        worker = Worker("bench.loader", asdict(self))
+        worker.wait_ready()
+        return worker
+
+
+Sent = tuple[bytes, bytes | None, list[Header]]
+"""Key, value and headers of a request."""
+
+
+def _records(load: Load) -> Iterator[Sent]:
+    if load.plain:
+        ready = list(itertools.islice(_plain(load), READY_MADE))
+        return itertools.islice(itertools.cycle(ready), load.count)
+    if load.op != "schedule":
+        return _controls(load)
+    if load.rate:
+        return _at_rate(load)
+    return _with_ids(load) if load.ids else _plain(load)
+
+
+def _dues_ms(load: Load) -> Iterator[int]:
+    if load.order == "random":
+        dice = random.Random(2)
+        return (load.first_due_ms + int(dice.random() * load.span_ms) for _ in range(load.count))
+    return (load.first_due_ms + number * load.span_ms // load.count for number in range(load.count))
+
+
+def _plain(load: Load) -> Iterator[Sent]:
+    headers = message.headers
+    for number, due_ms in enumerate(_dues_ms(load)):
+        yield message.key(number), message.value(number), headers(load.target, due_ms)
+
+
+def _with_ids(load: Load) -> Iterator[Sent]:
+    for number, due_ms in enumerate(_dues_ms(load)):
+        request = requests.schedule(
+            load.target, message.value(number), headers=[message.TRACE], deliver_at=due_ms, id=_id(number)
+        )
+        assert request.key is not None, "the id is the key"
+        yield request.key, request.value, request.headers
+
+
+def _controls(load: Load) -> Iterator[Sent]:
+    for number in range(load.count):
+        if load.op == "cancel":
+            request = requests.cancel(_id(number))
+        else:
+            request = requests.reschedule(_id(number), deliver_at=load.first_due_ms)
+        assert request.key is not None, "the id is the key"
+        yield request.key, None, request.headers
+
+
+def _at_rate(load: Load) -> Iterator[Sent]:
+    begin_s = time.monotonic()
+    for number in range(load.count):
+        while number > (time.monotonic() - begin_s) * load.rate:
+            time.sleep(TICK_S)
+        due_ms = time.time_ns() // 1_000_000 + load.lead_ms
+        yield message.key(number), message.dated_value(number, due_ms), message.headers(load.target, due_ms)
+
+
+def _id(number: int) -> str:
+    return f"order-{number}"
+
+
+def send(job: dict[str, Any], ready: Any) -> float:
+    """The worker's job."""
+    load = Load(**job)
+    producer = Producer({"bootstrap.servers": load.bootstrap, **CONFIG, **load.settings})
+    producer.list_topics(load.topic, timeout=10)
+    records, produce, topic = _records(load), producer.produce, load.topic
+    ready()
+    begin_s = time.perf_counter()
+    for number, (key, value, headers) in enumerate(records):
+        while True:
+            try:
+                produce(topic, value, key, headers=cast("Any", headers))  # the stub's list is invariant
+                break
+            except BufferError:
+                producer.poll(0.01)
+        if load.rate and number % 100 == 0:
+            producer.poll(0)
+    if producer.flush(FLUSH_S):
+        raise TimeoutError(f"not all of it was acknowledged in {FLUSH_S} s")
+    return time.perf_counter() - begin_s
+
+
+if __name__ == "__main__":
+    serve(send)

@@ -1,0 +1,141 @@
+"""Reads a topic as an application would (read_committed) and notes when. A worker (bench/worker.py).
+
+The job is a `Reading`, the result a `Read`.
+"""
+
+from __future__ import annotations
+
+import time
+from array import array
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Final
+
+from confluent_kafka import Consumer, TopicPartition
+
+from bench import message
+from bench.worker import Worker, serve
+
+BATCH: Final = 2_000
+QUIET_S: Final = 60.0
+SHARES: Final = (0.0, 0.5, 0.99, 1.0)
+CONFIG: Final = {
+    "group.id": "delayline-bench",  # required by the client, never joined
+    "enable.auto.commit": False,
+    "auto.offset.reset": "error",
+    "isolation.level": "read_committed",
+    "fetch.wait.max.ms": 20,
+    "fetch.queue.backoff.ms": 5,
+}
+BUCKETS_MS: Final = (1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 20, 25, 30, 40, 50, 75, 100, 150, 200, 300, 500, 1000)
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What is to be read."""
+
+    bootstrap: str
+    topic: str
+    count: int
+    offsets: dict[int, int] = field(default_factory=dict)  # by partition; else from where it ends now
+    lateness: bool = False  # the values say when each message was due
+    from_ms: int = 0  # lateness of those due from then on
+
+    def begin(self) -> Worker:
+        """Reads beside what else is going on; returns once it is about to read."""
+        worker = Worker("bench.reader", asdict(self))
+        worker.wait_ready()
+        return worker
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """What was read. Times are epoch ms; lateness is in ms, `histogram` counts by `BUCKETS_MS` (at most so
+    late; the last count is of all that were later).
+    """
+
+    count: int
+    first_ms: float
+    half_ms: float
+    most_ms: float  # 99 % of them
+    last_ms: float
+    p50_ms: float = 0.0
+    p99_ms: float = 0.0
+    max_ms: float = 0.0
+    min_ms: float = 0.0
+    histogram: list[int] = field(default_factory=list)
+
+
+def read(job: dict[str, Any], ready: Any) -> dict[str, Any]:
+    """The worker's job."""
+    reading = Reading(**{**job, "offsets": {int(p): offset for p, offset in job["offsets"].items()}})
+    consumer = Consumer({"bootstrap.servers": reading.bootstrap, **CONFIG})
+    consumer.assign(_places(consumer, reading))
+    ready()
+    batches, late_us, due_in = [], array("q"), message.due_in
+    left, quiet_s = reading.count, time.monotonic()
+    while left > 0:
+        first = consumer.poll(0.1)
+        # poll, then what is there: consume(n, t) alone would wait t for a full batch.
+        messages = [] if first is None else [first, *consumer.consume(BATCH, 0)]
+        at_ns = time.time_ns()
+        if not messages:
+            if time.monotonic() - quiet_s > QUIET_S:
+                raise TimeoutError(f"nothing came for {QUIET_S} s: {left} are missing")
+            continue
+        quiet_s = time.monotonic()
+        left -= len(messages)
+        batches.append((at_ns / 1e6, len(messages)))
+        if reading.lateness:
+            at_us = at_ns // 1000
+            dues_ms = [due_in(one.value() or b"") for one in messages]
+            late_us.extend(at_us - due_ms * 1000 for due_ms in dues_ms if due_ms >= reading.from_ms)
+    return asdict(_read(batches, sorted(late_us)))
+
+
+def _places(consumer: Consumer, reading: Reading) -> list[TopicPartition]:
+    partitions = consumer.list_topics(reading.topic, timeout=10).topics[reading.topic].partitions
+    places = [TopicPartition(reading.topic, partition) for partition in partitions]
+    for place in places:
+        known = reading.offsets.get(place.partition)
+        place.offset = consumer.get_watermark_offsets(place, timeout=10)[1] if known is None else known
+    return places
+
+
+def _read(batches: Sequence[tuple[float, int]], late_us: Sequence[int]) -> Read:
+    count = sum(size for _, size in batches)
+    first_ms, half_ms, most_ms, last_ms = (_reached_ms(batches, share * count) for share in SHARES)
+    read = Read(count, first_ms, half_ms, most_ms, last_ms)
+    if not late_us:
+        return read
+    return replace(
+        read,
+        p50_ms=late_us[len(late_us) // 2] / 1000,
+        p99_ms=late_us[len(late_us) * 99 // 100] / 1000,
+        max_ms=late_us[-1] / 1000,
+        min_ms=late_us[0] / 1000,
+        histogram=_histogram(late_us),
+    )
+
+
+def _reached_ms(batches: Sequence[tuple[float, int]], wanted: float) -> float:
+    seen = 0
+    for at_ms, size in batches:
+        seen += size
+        if seen >= wanted:
+            return at_ms
+    return batches[-1][0]
+
+
+def _histogram(late_us: Sequence[int]) -> list[int]:
+    counts = [0] * (len(BUCKETS_MS) + 1)
+    bucket = 0
+    for late in late_us:  # ascending
+        while bucket < len(BUCKETS_MS) and late > BUCKETS_MS[bucket] * 1000:
+            bucket += 1
+        counts[bucket] += 1
+    return counts
+
+
+if __name__ == "__main__":
+    serve(read)

@@ -1,0 +1,53 @@
+"""Cancels and reschedules: from the first one sent to the last one answered in the outcomes topic."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import Final
+
+from bench.cluster import Cluster, Clusters
+from bench.loader import Load
+from bench.measured import Measured
+from bench.reader import Read, Reading
+
+HOUR_MS: Final = 3_600_000
+
+
+class Control:
+    """Pending messages with ids; half of them are rescheduled, then half of them are cancelled."""
+
+    def __init__(self, messages: int) -> None:
+        self._messages = messages
+
+    def run(self, clusters: Clusters) -> Measured:
+        with clusters.cluster("control") as cluster:
+            node, messages = cluster.node, self._messages
+            pending = Load(
+                cluster.bootstrap,
+                cluster.names.buffer,
+                cluster.target,
+                messages,
+                int(time.time() * 1000) + HOUR_MS,
+                HOUR_MS,
+                ids=True,
+            )
+            pending.send()
+            node.start()
+            node.wait("master", lambda sample: sample.master and sample.ingested == messages)
+            half = replace(pending, count=messages // 2)
+            return Measured(
+                {
+                    "control.reschedules": _answered_per_s(cluster, replace(half, op="reschedule")),
+                    "control.cancels": _answered_per_s(cluster, replace(half, op="cancel")),
+                    "memory.control": node.peak_memory_mb(),
+                }
+            )
+
+
+def _answered_per_s(cluster: Cluster, controls: Load) -> float:
+    with Reading(cluster.bootstrap, cluster.names.outcomes, controls.count).begin() as reader:
+        begun_ms = time.time() * 1000
+        with controls.begin():
+            read = Read(**reader.result())
+    return controls.count / ((read.last_ms - begun_ms) / 1000)

@@ -1,0 +1,93 @@
+"""From the view to the target: what is overdue is delivered as fast as it goes, without and with an ingest
+of as much again beside it.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import Final
+
+from bench.cluster import Cluster, Clusters, Spent
+from bench.loader import Load
+from bench.measured import Measured
+
+HOUR_MS: Final = 3_600_000
+LEAD_MS: Final = 5_000
+INGESTED_IN_A_MS: Final = 60  # sent and taken in, at the least
+SPAN_MS: Final = 1_000
+"""Over which a backlog's due times are spread: up to when all is delivered says how much that is."""
+
+
+class Delivery:
+    """A node that was away finds a backlog: it reads all of it, is elected, and delivers."""
+
+    def __init__(self, messages: int) -> None:
+        self._messages = messages
+
+    def run(self, clusters: Clusters) -> Measured:
+        with clusters.cluster("delivery") as cluster:
+            Load(cluster.bootstrap, cluster.names.buffer, cluster.target, self._messages).send()
+            last_due_ms = time.time() * 1000
+            node = cluster.node
+            node.start()
+            node.wait("all ingested", lambda sample: sample.ingested == self._messages)
+            before = cluster.spent()
+            begun = node.wait("master", lambda sample: sample.master)
+            ended = node.wait("all delivered", lambda sample: sample.delivered_up_to_ms > last_due_ms)
+            spent = Spent(*(after - was for after, was in zip(cluster.spent(), before, strict=True)))
+            return Measured(
+                {
+                    "delivery": self._messages / ((ended.at_ms - begun.at_ms) / 1000),
+                    "memory.delivery": node.peak_memory_mb(),
+                    "cpu.delivery.node": spent.node_s / self._messages * 1e6,
+                    "cpu.delivery.broker": spent.broker_s / self._messages * 1e6,
+                }
+            )
+
+
+class Both:
+    """A node stands still while a backlog falls due and as much again is sent: then it does both at once.
+
+    Each rate is that of the time in which both are at work.
+    """
+
+    def __init__(self, messages: int) -> None:
+        self._messages = messages
+
+    def run(self, clusters: Clusters) -> Measured:
+        with clusters.cluster("both") as cluster:
+            return self._measure(cluster)
+
+    def _measure(self, cluster: Cluster) -> Measured:
+        node, messages = cluster.node, self._messages
+        node.start()
+        node.wait("master", lambda sample: sample.master)
+        due_ms = int(time.time() * 1000) + LEAD_MS + messages // INGESTED_IN_A_MS
+        backlog = Load(cluster.bootstrap, cluster.names.buffer, cluster.target, messages, due_ms, SPAN_MS)
+        backlog.send()
+        node.wait("the backlog ingested", lambda sample: sample.ingested == messages)
+        wait_until(due_ms - SPAN_MS)
+        node.pause()
+        replace(backlog, first_due_ms=due_ms + HOUR_MS).send()
+        wait_until(due_ms + SPAN_MS)
+        node.resume()
+        begun_ms = time.time() * 1000
+        ended = node.wait(
+            "either done",
+            lambda one: one.delivered_up_to_ms >= due_ms + SPAN_MS or one.ingested == 2 * messages,
+        )
+        seconds = (ended.at_ms - begun_ms) / 1000
+        delivered = messages * min(1.0, (ended.delivered_up_to_ms - due_ms) / SPAN_MS)
+        return Measured(
+            {
+                "both.delivery": delivered / seconds,
+                "both.ingest": (ended.ingested - messages) / seconds,
+                "memory.both": node.peak_memory_mb(),
+            }
+        )
+
+
+def wait_until(moment_ms: float) -> None:
+    """Returns at the moment, or at once if it has passed."""
+    time.sleep(max(0.0, moment_ms / 1000 - time.time()))

@@ -1,0 +1,76 @@
+"""How long nothing is delivered when the master is killed.
+
+Three nodes deliver a steady load; the master gets a SIGKILL, again and again. The gap is the longest pause in
+the receipts of a read_committed consumer round the kill, as in the demo (ops/demo).
+"""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+import time
+from pathlib import Path
+from typing import Final
+
+from bench.loader import Load
+from bench.measured import Measured
+from delayline.names import ClusterNames
+from ops.demo.cluster import SESSION_TIMEOUT_S, DemoCluster
+from ops.demo.episode import longest_undisturbed_pause_ms, measured
+from ops.demo.faults import Kill, Scene, suffer
+from ops.demo.measure import Stretch
+from ops.demo.receipts import Receipts
+from ops.demo.watch import Watch, now_ms
+
+TARGET: Final = "bench.target"
+NODES: Final = 3
+LEAD_MS: Final = 1_000
+WARM_UP_S: Final = 5.0
+CALM_S: Final = 2.0
+ENDLESS_S: Final = 3_600
+
+
+class Failover:
+    """So many kills at so many messages a second; on a stack of its own."""
+
+    def __init__(self, rate: int, kills: int) -> None:
+        self._rate = rate
+        self._kills = kills
+
+    def run(self) -> Measured:
+        with tempfile.TemporaryDirectory(prefix="delayline-bench-") as folder:
+            cluster = DemoCluster(Path(folder), NODES, {TARGET: 4})
+            receipts, watch = Receipts(cluster.stack.bootstrap, [TARGET]), Watch(cluster.config)
+            with cluster, watch, receipts, self._load(cluster).begin():
+                scene = Scene(cluster.stack, cluster.nodes, watch, receipts.arrivals, SESSION_TIMEOUT_S)
+                scene.wait_healthy()
+                time.sleep(WARM_UP_S)
+                return self._kill(scene)
+
+    def _load(self, cluster: DemoCluster) -> Load:
+        return Load(
+            cluster.stack.bootstrap,
+            ClusterNames(cluster.config.cluster).buffer,
+            TARGET,
+            self._rate * ENDLESS_S,
+            rate=self._rate,
+            lead_ms=LEAD_MS,
+            settings={},
+        )
+
+    def _kill(self, scene: Scene) -> Measured:
+        gaps_ms: list[float] = []
+        calm: list[Stretch] = []
+        for _ in range(self._kills):
+            begin_ms = now_ms()
+            time.sleep(CALM_S)
+            calm.append(Stretch(begin_ms, now_ms()))
+            gaps_ms.append(measured(suffer(scene, Kill()), scene.arrivals).gap_ms)
+        name = f"gap.{self._rate}"
+        return Measured(
+            {
+                f"{name}.median": statistics.median(gaps_ms),
+                f"{name}.max": max(gaps_ms),
+                f"{name}.undisturbed": longest_undisturbed_pause_ms(calm, scene.arrivals),
+            }
+        )

@@ -1,0 +1,94 @@
+"""From the log into the view: an emptied node reads a buffer topic that is full, with nothing due.
+
+The rate is that between the first tenth and the last message; the rebuild's, from the start of the process
+until the node is a candidate. The same node is then killed with all that is pending, and started again.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Final
+
+from bench.cluster import Cluster, Clusters, Spent
+from bench.loader import Load
+from bench.measured import Measured
+from bench.reader import Read, Reading
+
+HOUR_MS: Final = 3_600_000
+FLUSHED_S: Final = 1.0
+
+
+class Ingest:
+    """One filled buffer for all rounds; as the last act of a round, the restart."""
+
+    def __init__(self, order: str, messages: int) -> None:
+        """`order` of due times: `rising` or `random`."""
+        self._order = order
+        self._messages = messages
+        self._name = f"{order}.{messages // 1_000_000}m"
+
+    def run(self, clusters: Clusters) -> Measured:
+        with clusters.cluster(f"ingest-{self._order}") as cluster:
+            self._fill(cluster)
+            return self._ingest(cluster) | self._restart(cluster)
+
+    def _fill(self, cluster: Cluster) -> None:
+        due_ms = int(time.time() * 1000) + HOUR_MS
+        Load(
+            cluster.bootstrap,
+            cluster.names.buffer,
+            cluster.target,
+            self._messages,
+            due_ms,
+            HOUR_MS,
+            self._order,
+        ).send()
+
+    def _ingest(self, cluster: Cluster) -> Measured:
+        node, all_of_it = cluster.node, self._messages
+        begun_ms = time.time() * 1000
+        node.start()
+        before = cluster.spent()
+        first = node.wait("a tenth ingested", lambda sample: sample.ingested >= all_of_it // 10)
+        last = node.wait("all ingested", lambda sample: sample.ingested == all_of_it)
+        leading = node.wait("candidate", lambda sample: sample.master)
+        spent = Spent(*(after - was for after, was in zip(cluster.spent(), before, strict=True)))
+        seconds = (last.at_ms - first.at_ms) / 1000
+        return Measured(
+            {
+                f"ingest.{self._name}": (last.ingested - first.ingested) / seconds,
+                f"rebuild.{self._name}": all_of_it / ((leading.at_ms - begun_ms) / 1000),
+                f"memory.ingest.{self._name}": node.peak_memory_mb(),
+                f"cpu.ingest.node.{self._name}": spent.node_s / all_of_it * 1e6,
+                f"cpu.ingest.broker.{self._name}": spent.broker_s / all_of_it * 1e6,
+            }
+        )
+
+    def _restart(self, cluster: Cluster) -> Measured:
+        """From the start of a killed node's process to its first delivery: of a message that waits for it."""
+        node = cluster.node
+        node.stop()  # what is on disk now is all that is pending
+        disk_bytes = node.disk_bytes()
+        node.start()
+        since_ms = time.time() * 1000
+        node.wait("master", lambda sample: sample.master and sample.at_ms > since_ms)
+        self._settle(cluster)
+        node.kill()
+        with Reading(cluster.bootstrap, cluster.target, 1).begin() as reader:
+            at_once = Load(cluster.bootstrap, cluster.names.buffer, cluster.target, 1)
+            at_once.send()
+            begun_ms = time.time() * 1000
+            node.launch()
+            read = Read(**reader.result())
+        return Measured(
+            {
+                f"restart.{self._name}": read.last_ms - begun_ms,
+                f"disk.{self._name}": disk_bytes / self._messages,
+            }
+        )
+
+    def _settle(self, cluster: Cluster) -> None:
+        """A few transactions, so that the killed node was at work."""
+        with Reading(cluster.bootstrap, cluster.target, 1000).begin() as reader:
+            Load(cluster.bootstrap, cluster.names.buffer, cluster.target, 1000, rate=1000).send()
+            reader.result()

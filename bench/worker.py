@@ -1,0 +1,85 @@
+"""Processes of the benchmark's own: a job as JSON in, a result as JSON out, on a line of stdout each.
+
+What measures and what makes the load run beside the service, each with an interpreter of its own, as they
+would in an application. A worker ends with the benchmark, whose end closes its stdin.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Self
+
+
+class WorkerFailed(Exception):
+    """A worker ended without a result; it has said why on stderr."""
+
+
+class Worker:
+    """A job in a process of its own: `python -m MODULE JOB`. As a context manager it is ended at the end."""
+
+    def __init__(self, module: str, job: dict[str, Any]) -> None:
+        self._module = module
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", module, json.dumps(job)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._process.kill()
+        self._process.wait()
+        for pipe in (self._process.stdin, self._process.stdout):
+            assert pipe is not None, "both are pipes"
+            pipe.close()
+
+    def wait_ready(self) -> None:
+        """Waits until it is about to begin. Raises `WorkerFailed`."""
+        self._line()
+
+    def result(self) -> Any:
+        """Waits for its end. Raises `WorkerFailed`."""
+        return json.loads(self._line())
+
+    def _line(self) -> str:
+        assert self._process.stdout is not None, "it is a pipe"
+        line = self._process.stdout.readline()
+        if not line:
+            raise WorkerFailed(f"{self._module} has ended: exit code {self._process.wait()}")
+        return line
+
+
+def work(module: str, job: dict[str, Any]) -> Any:
+    """Runs a job to its end and gives its result. Raises `WorkerFailed`."""
+    with Worker(module, job) as worker:
+        worker.wait_ready()
+        return worker.result()
+
+
+def serve(do: Callable[[dict[str, Any], Callable[[], None]], Any]) -> None:
+    """The worker's side. `do` gets the job and what to call when it is ready; it returns the result."""
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    gc.disable()  # a collection would be measured
+    print(json.dumps(do(json.loads(sys.argv[1]), _say_ready)), flush=True)  # noqa: T201 - the protocol
+
+
+def _say_ready() -> None:
+    print("ready", flush=True)  # noqa: T201 - the protocol
+
+
+def _end_with_parent() -> None:
+    sys.stdin.read()
+    os._exit(3)
