@@ -33,6 +33,8 @@ _CONFIG: dict[str, Any] = {
     # know that it has read all, where the last record is a transaction's marker.
     "fetch.wait.max.ms": 20,
     "fetch.min.bytes": 1,
+    # How long fetching rests once the queue is full: a second by default, in which a fast reader runs dry.
+    "fetch.queue.backoff.ms": 2,
     "queued.min.messages": 20_000,
     "queued.max.messages.kbytes": 16_384,  # bounds memory, whatever the log holds
 }
@@ -82,21 +84,26 @@ class TopicReader:
             return []
         # consume() alone would wait its whole timeout for a batch that does not fill.
         polled = [first, *self._consumer.consume(BATCH_MESSAGES - 1, 0)]
-        return [message for message in polled if self._is_message(message)]
+        messages = [message for message in polled if message.error() is None]
+        for partition, last in {_partition(message): message for message in messages}.items():
+            self.reached[partition] = _offset(last) + 1
+        if len(messages) < len(polled):
+            for event in polled:
+                self._heed(event)
+        return messages
 
-    def _is_message(self, message: Message) -> bool:
-        error = message.error()
+    def _heed(self, event: Message) -> None:
+        """Looks at what is no message: an end of a partition, or an error."""
+        error = event.error()
         if error is None:
-            self.reached[_partition(message)] = _offset(message) + 1
-        elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001
-            partition = _partition(message)
-            self.reached[partition] = max(_offset(message), self.reached[partition])
+            return
+        if error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001
+            partition = _partition(event)
+            self.reached[partition] = max(_offset(event), self.reached[partition])
         elif error.code() in _GONE:
-            raise OffsetsGone(f"{self.topic}/{message.partition()}: {error.str()}")
+            raise OffsetsGone(f"{self.topic}/{event.partition()}: {error.str()}")
         else:
             self._complain(error)
-            return False
-        return error is None
 
     def _complain(self, error: KafkaError) -> None:
         """The client tries again by itself; what is wrong is said once."""

@@ -59,4 +59,4 @@ def _swept_s(clusters: Clusters, settings: dict[str, Any]) -> float:
 
 
 def _seconds(clusters: Clusters, topic: str, messages: int, settings: dict[str, Any]) -> float:
-    return Load(clusters.stack.bootstrap, topic, topic, messages, plain=True, settings=settings).send()
+    return Load(clusters.stack.bootstrap, topic, topic, messages, settings=settings).send()
