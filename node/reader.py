@@ -33,6 +33,8 @@ _CONFIG: dict[str, Any] = {
     # know that it has read all, where the last record is a transaction's marker.
     "fetch.wait.max.ms": 20,
     "fetch.min.bytes": 1,
+    # A batch may be a thousand times larger once it is decompressed; above this the client would not read on.
+    "receive.message.max.bytes": 2_147_483_647,
     "queued.min.messages": 20_000,
     "queued.max.messages.kbytes": 16_384,  # bounds memory, whatever the log holds
 }
