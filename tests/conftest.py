@@ -20,7 +20,7 @@ DEADLINES_S = {"unit": 60, "simulation": 180, "integration": 120, "chaos": 240}
 _TESTS = Path(__file__).parent
 
 # The same examples in every run: what fails once fails again, and a slow machine is no failure. To look for
-# more: HYPOTHESIS_EXAMPLES=100000, with other examples each time.
+# more: HYPOTHESIS_EXAMPLES=2000, with other examples each time.
 _EXAMPLES = os.environ.get("HYPOTHESIS_EXAMPLES")
 settings.register_profile(
     "tests",

@@ -8,7 +8,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Final, NoReturn
 
-from delayline import headers
+from delayline import headers as names_of
 from delayline.headers import PREFIX
 from delayline.wire import Reject, parse, read_headers
 from tests.bad_input.odd_values import odd_numbers
@@ -34,7 +34,7 @@ as it is written.
 This page is made by `python -m tests.bad_input` from `tests/bad_input/table.py`.
 """
 
-_KNOWN: Final = frozenset(value for name, value in vars(headers).items() if name.startswith("H_"))
+_KNOWN: Final = frozenset(value for name, value in vars(names_of).items() if name.startswith("H_"))
 
 _NUMBERS: Final = """
 ## What is no number
@@ -57,9 +57,8 @@ def parsed(row: Row, place: Place = PLACE, offset: int = 100, timestamp_ms: int 
     """What the parser makes of a row's request."""
     if row.raw:
         return read_headers(_Unreadable())  # type: ignore[arg-type]  # all that it asks of a message
-    record = BufferedRecord(
-        row.headers_in(place), row.partition, offset, timestamp_ms, key=row.key, value=row.value
-    )
+    headers = row.headers_in(place) if row.readable else None
+    record = BufferedRecord(headers, row.partition, offset, timestamp_ms, key=row.key, value=row.value)
     return parse(record, place.settings, place.names)
 
 

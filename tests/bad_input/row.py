@@ -22,6 +22,9 @@ LEVELS_MS = (100, 200)
 OLDER_OFFSETS = 4
 """The first records of partition 0 are none of the table's: forged parents and roots point to them."""
 
+MOST_HEADERS = 100_000
+"""Of a record with more of them librdkafka reads none."""
+
 TARGET: RawHeader = (H_TARGET_TOPIC, b"{targets}.orders")
 _TOKEN = re.compile(rb"\{(cluster|targets|\d+)\}")
 
@@ -104,6 +107,7 @@ class Row:
     zeros: int = 0  # instead of the value, so many of them, compressed with `codec`
     codec: str | None = None
     batch_bytes: int = 0  # the value is of the length that makes a batch of this size
+    timestamp_ms: int = 0  # the producer's own; 0: none
     misplaced: bool = False  # in another partition than its id's
 
     @property
@@ -114,6 +118,11 @@ class Row:
     def raw(self) -> bool:
         """Whether no client library can send it."""
         return any(isinstance(key, bytes) for key, _ in self.headers)
+
+    @property
+    def readable(self) -> bool:
+        """Whether the node sees any of its headers."""
+        return not self.raw and len(self.headers) <= MOST_HEADERS
 
     @property
     def headers(self) -> tuple[RawHeader, ...]:

@@ -396,6 +396,7 @@ def _other_headers() -> list[Row]:
         row("your own, twice, null, binary", Delivered(), ("h", b"\xff\x00"), ("h", None), ("h", b"")),
         row("your own, 30,000 characters", Delivered(), ("h" * 30_000, b"1")),
         row("your own, 10,000 of them", Delivered(), *((f"h{n}", b"%d" % n) for n in range(10_000))),
+        row("more than 100,000", Rejected("no-target"), *((("", None),) * 100_000)),
         row("10,000 times the same", Rejected("duplicate-header"), *(((H_AFTER, b"1s"),) * 10_000)),
         row("a key that is not UTF-8", bad_key, (b"\xff\xfe", b"1")),
         row("a key that ends in half a character", bad_key, (b"trace-\xc3", b"1")),
@@ -460,6 +461,8 @@ def _records() -> list[Row]:
         Row(group=group, label="empty value", value=b"", fate=fine),
         Row(group=group, label="a value that is no text", value=every_byte, fate=fine),
         Row(group=group, label="a value like a request", value=b"delay-op: cancel", fate=fine),
+        Row(group=group, label="a producer's timestamp of 1970", timestamp_ms=1, fate=fine),
+        Row(group=group, label="a producer's timestamp of year 5138", timestamp_ms=10**14, fate=fine),
         Row(group=group, label="the largest that the buffer takes", batch_bytes=BUFFER_BYTES, fate=fine),
         Row(
             group=group,

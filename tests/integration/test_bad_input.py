@@ -106,6 +106,7 @@ class Batch:
         partition: int,
         *,
         codec: str | None = None,
+        timestamp_ms: int = 0,
         alone: bool = False,
     ) -> list[Placed]:
         """The list has the record's place once `flush` has returned."""
@@ -119,6 +120,7 @@ class Batch:
             key,
             partition,
             headers=headers,  # type: ignore[arg-type]  # the stub's list is invariant
+            timestamp=timestamp_ms,
             on_delivery=lambda error, message: self._note(error, message, value, placed),
         )
         if alone:
@@ -131,7 +133,15 @@ class Batch:
         headers = row.headers_in(place)
         value = self.value_of(row, headers)
         alone = row.batch_bytes > 0 or row.codec is not None
-        return self.send(row.key, value, headers, row.partition, codec=row.codec, alone=alone)
+        return self.send(
+            row.key,
+            value,
+            headers,
+            row.partition,
+            codec=row.codec,
+            timestamp_ms=row.timestamp_ms,
+            alone=alone,
+        )
 
     def value_of(self, row: Row, headers: list[Header]) -> bytes | None:
         if row.zeros:
@@ -330,7 +340,7 @@ def check_dead_letter(row: Row, fate: Rejected | Undelivered, came: Came, place:
     whole = isinstance(fate, Rejected) or fate.whole
     *own, (_, _), (error, code), (error_detail, detail) = letter.headers
     assert (error, code, error_detail) == (H_ERROR, fate.code.encode(), H_ERROR_DETAIL)
-    assert own == ([] if row.raw else row.headers_in(place))
+    assert own == (row.headers_in(place) if row.readable else [])
     assert (letter.key, letter.value) == (row.key, came.sent.value if whole else None)
     assert detail is not None
     check_detail(row, came.sent, detail.decode(), place)
