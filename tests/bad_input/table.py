@@ -463,7 +463,12 @@ def _records() -> list[Row]:
         Row(group=group, label="a value like a request", value=b"delay-op: cancel", fate=fine),
         Row(group=group, label="a producer's timestamp of 1970", timestamp_ms=1, fate=fine),
         Row(group=group, label="a producer's timestamp of year 5138", timestamp_ms=10**14, fate=fine),
-        Row(group=group, label="the largest that the buffer takes", batch_bytes=BUFFER_BYTES, fate=fine),
+        Row(
+            group=group,
+            label="the largest that the buffer takes, 1,000,000 bytes",
+            batch_bytes=BUFFER_BYTES,
+            fate=fine,
+        ),
         Row(
             group=group,
             label="the largest, and wrong",
@@ -472,9 +477,19 @@ def _records() -> list[Row]:
             fate=Rejected("bad-after"),
         ),
         Row(
-            group=group, label="larger than its target takes", base=small, value=b"v" * 3_000, fate=too_large
+            group=group,
+            label="larger than the 2,000 bytes its target takes",
+            base=small,
+            value=b"v" * 3_000,
+            fate=too_large,
         ),
-        Row(group=group, label="larger once it is delivered", base=small, batch_bytes=1_990, fate=too_large),
+        Row(
+            group=group,
+            label="larger than that once it is delivered",
+            base=small,
+            batch_bytes=1_990,
+            fate=too_large,
+        ),
         Row(group=group, label="5 MB, compressed with gzip", zeros=5_000_000, codec="gzip", fate=unfit),
         Row(group=group, label="5 MB, compressed with snappy", zeros=5_000_000, codec="snappy", fate=unfit),
         Row(
