@@ -88,7 +88,7 @@ class ClusterSettings:
         """Read `to_json`'s text; ValueError (one line) if it is not the settings of a cluster."""
         try:
             raw = json.loads(text)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise ValueError(f"cluster settings are no JSON: {error}") from None
         _require(isinstance(raw, dict), "cluster settings must be a JSON object")
         _require_known(raw)

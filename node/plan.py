@@ -103,7 +103,7 @@ class Plan:
             self._dead_letter(key, row, "expired", "expired", detail)
             return
         record = self._delivery(key, row)
-        refusal = self._refused(key) or self._problem(record, size_bytes)
+        refusal = self._problem(record, size_bytes) or self._refused(key)
         if refusal is not None:
             self._dead_letter(key, row, "dead-lettered", *refusal)
             return

@@ -35,6 +35,8 @@ _CONFIG: dict[str, Any] = {
     "fetch.min.bytes": 1,
     # How long fetching rests once the queue is full: a second by default, in which a fast reader runs dry.
     "fetch.queue.backoff.ms": 2,
+    # A batch may be a thousand times larger once it is decompressed; above this the client would not read on.
+    "receive.message.max.bytes": 2_147_483_647,
     "queued.min.messages": 20_000,
     "queued.max.messages.kbytes": 16_384,  # bounds memory, whatever the log holds
 }

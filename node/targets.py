@@ -31,7 +31,10 @@ LOOKUP_TIMEOUT_S: Final = 5.0
 KNOWN_FOR_S: Final = 60.0
 MISSING_FOR_S: Final = 2.0
 REFUSED_FOR_S: Final = 5.0
-NO_LIMIT: Final = 1 << 62
+MOST_BYTES: Final = 100_000_000
+"""Brokers end the connection on a request above `socket.request.max.bytes`, 100 MiB by default: what cannot
+be sent must not be tried, whatever the topic's own limit says, or its transaction is begun again for ever.
+"""
 BATCH_BYTES: Final = 1_000_000
 SMALLEST_BATCH_BYTES: Final = 1_024
 
@@ -169,8 +172,8 @@ def _limits(topic: str, future: Future[dict[str, ConfigEntry]]) -> tuple[int, bo
     try:
         config = future.result()
         compacted = "compact" in (config["cleanup.policy"].value or "")
-        return int(config["max.message.bytes"].value or NO_LIMIT), compacted
+        return min(int(config["max.message.bytes"].value or MOST_BYTES), MOST_BYTES), compacted
     except KafkaException as error:
         if error.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
-            return NO_LIMIT, False
+            return MOST_BYTES, False
         raise Doubtful(f"the limits of {topic} cannot be looked up: {error}") from error

@@ -81,7 +81,7 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
         """Raises `UnreadableCheckpoint`."""
         try:
             checkpoint = _decode(raw)
-        except msgspec.MsgspecError as error:
+        except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
             raise UnreadableCheckpoint(f"this is no checkpoint: {error}") from error
         if checkpoint.format != 1:
             raise UnreadableCheckpoint(

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from ops.stack import LocalStack
 from tests.stacks import Stack, containers_stack, outside_stack
@@ -17,6 +18,19 @@ from tests.stacks import Stack, containers_stack, outside_stack
 # Group (the folder's name, and the marker's) -> deadline of one of its tests, seconds.
 DEADLINES_S = {"unit": 60, "simulation": 180, "integration": 120, "chaos": 240}
 _TESTS = Path(__file__).parent
+
+# The same examples in every run: what fails once fails again, and a slow machine is no failure. To look for
+# more: HYPOTHESIS_EXAMPLES=2000, with other examples each time.
+_EXAMPLES = os.environ.get("HYPOTHESIS_EXAMPLES")
+settings.register_profile(
+    "tests",
+    max_examples=int(_EXAMPLES or 100),
+    derandomize=_EXAMPLES is None,
+    database=None,
+    deadline=None,
+    suppress_health_check=list(HealthCheck) if _EXAMPLES else [],
+)
+settings.load_profile("tests")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

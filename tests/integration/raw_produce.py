@@ -6,28 +6,42 @@ import socket
 import struct
 import time
 from collections.abc import Iterator, Sequence
+from typing import TypeAlias
 
 _DEADLINE_S = 10.0
 _NO_LEADER_YET = (3, 5, 6)  # what a broker answers for a topic that was made a moment ago
 _CASTAGNOLI = 0x82F63B78
+_BATCH_HEADER_BYTES = 61
 _PRODUCE, _VERSION = 0, 3  # https://kafka.apache.org/protocol#The_Messages_Produce
 
+RawHeaders: TypeAlias = Sequence[tuple[bytes, bytes | None]]
 
-def produce_raw(bootstrap: str, topic: str, value: bytes, headers: Sequence[tuple[bytes, bytes]]) -> None:
-    """Append one record to partition 0; AssertionError with the broker's error code if it refuses."""
+
+def produce_raw(
+    bootstrap: str, topic: str, value: bytes | None, headers: RawHeaders, key: bytes | None = None
+) -> int:
+    """Append one record to partition 0; its offset. AssertionError with the broker's error code if it
+    refuses.
+    """
     host, port = bootstrap.split(",", 1)[0].rsplit(":", 1)
-    request = _request(topic.encode(), _batch(_record(value, headers)))
+    request = _request(topic.encode(), _batch(_record(key, value, headers)))
     deadline = time.monotonic() + _DEADLINE_S
     with socket.create_connection((host, int(port)), timeout=_DEADLINE_S) as connection:
-        error = _ask(connection, request, topic)
+        error, offset = _ask(connection, request, topic)
         while error in _NO_LEADER_YET and time.monotonic() < deadline:
-            error = _ask(connection, request, topic)
+            error, offset = _ask(connection, request, topic)
     assert error == 0, f"the broker refused the record: error code {error}"
+    return offset
 
 
-def _ask(connection: socket.socket, request: bytes, topic: str) -> int:
+def batch_bytes(key: bytes | None, value: bytes | None, headers: RawHeaders) -> int:
+    """The size of a batch of this record alone, which is what the brokers' limits are on."""
+    return _BATCH_HEADER_BYTES + len(_record(key, value, headers))
+
+
+def _ask(connection: socket.socket, request: bytes, topic: str) -> tuple[int, int]:
     connection.sendall(struct.pack(">i", len(request)) + request)
-    return _error_code(_answer(connection), topic.encode())
+    return _error_and_offset(_answer(connection), topic.encode())
 
 
 def _request(topic: bytes, batch: bytes) -> bytes:
@@ -45,13 +59,15 @@ def _batch(record: bytes) -> bytes:
     return struct.pack(">qi", 0, len(after_length)) + after_length
 
 
-def _record(value: bytes, headers: Sequence[tuple[bytes, bytes]]) -> bytes:
-    body = (
-        b"\x00" + _varint(0) + _varint(0) + _varint(-1) + _varint(len(value)) + value + _varint(len(headers))
-    )
-    for key, header_value in headers:
-        body += _varint(len(key)) + key + _varint(len(header_value)) + header_value
+def _record(key: bytes | None, value: bytes | None, headers: RawHeaders) -> bytes:
+    body = b"\x00" + _varint(0) + _varint(0) + _sized(key) + _sized(value) + _varint(len(headers))
+    for name, header_value in headers:
+        body += _sized(name) + _sized(header_value)
     return _varint(len(body)) + body
+
+
+def _sized(data: bytes | None) -> bytes:
+    return _varint(-1) if data is None else _varint(len(data)) + data
 
 
 def _varint(number: int) -> bytes:
@@ -88,7 +104,7 @@ def _exactly(connection: socket.socket, count: int) -> bytes:
     return data
 
 
-def _error_code(answer: bytes, topic: bytes) -> int:
-    # correlation id, number of topics, name, number of partitions, index, error code
-    (code,) = struct.unpack_from(">h", answer, 4 + 4 + 2 + len(topic) + 4 + 4)
-    return int(code)
+def _error_and_offset(answer: bytes, topic: bytes) -> tuple[int, int]:
+    # correlation id, number of topics, name, number of partitions, index, error code, base offset
+    code, offset = struct.unpack_from(">hq", answer, 4 + 4 + 2 + len(topic) + 4 + 4)
+    return int(code), int(offset)

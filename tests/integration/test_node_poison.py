@@ -23,6 +23,9 @@ from tests.support.waiting import eventually
 LATEST_MS = 5_000
 """How late a sound message may be beside a poisoned one: several recoveries, on a busy machine."""
 
+LARGEST_VALUE_BYTES = 999_700
+"""Just what the buffer takes, with a small key and the headers of a schedule."""
+
 
 @pytest.fixture
 def cluster(make_cluster: MakeCluster) -> Cluster:
@@ -186,6 +189,26 @@ def test_a_target_made_after_it_was_missing_is_seen(cluster: Cluster) -> None:
         cluster.tail.wait(lambda: cluster.dead_letters, "the first one is a dead letter")
         cluster.make_topics({cluster.target("late"): {}})
         eventually(lambda: _is_delivered_now(cluster, sender), "messages reach the new topic")
+
+
+def test_a_message_too_large_for_the_buffer_again_keeps_its_time_when_it_is_rescheduled(
+    cluster: Cluster,
+) -> None:
+    """It was accepted compressed, or just fits: written back it has more headers, and is not compressed."""
+    at_ms = now_ms() + 2_000
+    with Sender(cluster) as sender:
+        large = sender.schedule(b"v" * LARGEST_VALUE_BYTES, at_ms=at_ms, id="large")
+        sender.schedule(id="other", at_ms=at_ms)
+        moved = sender.run_now("large")
+        for _ in range(20):
+            sender.schedule()
+        ledger = sender.flush()
+        ledger.rejects.add(moved.result())
+        del ledger.reschedules[moved.result()]
+    fates = check_exactly_once(cluster, ledger)
+    assert fates.of[moved.result()] == ["too-large"]
+    assert fates.of[large.result()] == ["delivered"]
+    assert cluster.names.buffer in (cluster.dead_letters[0].text(H_ERROR_DETAIL) or "")
 
 
 def test_an_expired_message_is_a_dead_letter_and_a_timely_one_is_not(cluster: Cluster) -> None:

@@ -55,6 +55,7 @@ class Cluster:
         folder: Path,
         *,
         targets: Mapping[str, TopicConfig] | Iterable[str] = (TARGET,),
+        allow_list: tuple[str, ...] = (),
         **settings: Any,
     ) -> None:
         self.name = name
@@ -71,7 +72,8 @@ class Cluster:
         self._kazoo: KazooClient | None = None
         self._checkpoint_tail: Tail | None = None
         self._ports: dict[str, int] = {}
-        self.settings = topics.create(self.connection, {"partitions": 2, **settings}).settings
+        chosen = {"partitions": 2, "targets": allow_list, **settings}
+        self.settings = topics.create(self.connection, chosen).settings
         configs = targets if isinstance(targets, Mapping) else {target: {} for target in targets}
         self.targets = [self.target(short) for short in configs]
         self.make_topics({self.target(short): config for short, config in configs.items()})

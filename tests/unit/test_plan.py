@@ -96,3 +96,9 @@ def test_a_row_whose_dead_letter_was_refused_gets_one_with_nothing_of_the_reques
 def test_a_refused_row_is_a_dead_letter_with_the_refusals_code() -> None:
     letter = sent(scheduled("orders"), 10_000, {KEY: Poisoned("undeliverable", "refused")})
     assert (letter.topic, dict(letter.headers)[H_ERROR]) == (NAMES.dead_letter, b"undeliverable")
+
+
+def test_a_message_that_cannot_go_keeps_its_reason_when_its_dead_letter_is_refused() -> None:
+    """The letter was refused by a limit that was not known: nothing is wrong with the message for that."""
+    letter = sent(scheduled("missing"), 1_000, {KEY: Poisoned("too-large", "the letter was")})
+    assert (H_ERROR, b"target-missing") in letter.headers

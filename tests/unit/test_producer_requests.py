@@ -160,6 +160,55 @@ def test_what_the_service_would_reject_is_refused(arguments: dict[str, Any], cod
     assert code in REJECT_CODES
 
 
+_MOST_MS = TIMESTAMP_MS + SETTINGS.max_delay_ms
+_IDS = st.text(min_size=1, max_size=256)
+_DATA = st.none() | st.binary()
+
+
+@given(
+    key=_DATA,
+    headers=st.lists(st.tuples(st.text().filter(lambda name: not name.startswith("delay-")), _DATA)),
+    deliver_at=st.none() | st.integers(0, _MOST_MS),
+    id_=st.none() | _IDS,
+    expire_at=st.none() | st.integers(0, 2**63 - 1),
+    partition=st.none() | st.integers(0, 2**31 - 1),
+)
+def test_the_service_reads_of_a_schedule_what_was_asked_for(
+    key: bytes | None,
+    headers: list[tuple[str, bytes | None]],
+    deliver_at: int | None,
+    id_: str | None,
+    expire_at: int | None,
+    partition: int | None,
+) -> None:
+    asked_ms = TIMESTAMP_MS if deliver_at is None else deliver_at
+    assert scheduled(
+        key=key, headers=headers, deliver_at=deliver_at, id=id_, expire_at=expire_at, partition=partition
+    ) == Schedule(
+        id=id_,
+        scheduled_for_ms=asked_ms,
+        due_ms=max(asked_ms, TIMESTAMP_MS),
+        target_topic="orders",
+        target_key=key,
+        target_partition=BY_KEY if partition is None else partition,
+        expire_at_ms=expire_at,
+        headers=headers,
+        parent=None,
+        root=None,
+        attempt=1,
+        occurrence=None,
+    )
+
+
+@given(id_=_IDS, after=st.integers(0, SETTINGS.max_delay_ms), expire_at=st.none() | st.integers(0, 2**63 - 1))
+def test_the_service_reads_of_a_control_what_was_asked_for(
+    id_: str, after: int, expire_at: int | None
+) -> None:
+    moved = requests.reschedule(id_, after=after, expire_at=expire_at)
+    assert parsed(moved) == Reschedule(id_, TIMESTAMP_MS + after, expire_at)
+    assert parsed(requests.cancel(id_)) == Cancel(id_)
+
+
 @pytest.mark.parametrize("topic", ["", "a b", "..", "x" * 250])
 def test_a_topic_that_cannot_be_is_refused(topic: str) -> None:
     with pytest.raises(InvalidRequestError, match="no topic name"):

@@ -8,277 +8,174 @@ from hypothesis import strategies as st
 
 from delayline import wire
 from delayline.settings import ClusterSettings
-from delayline.wire import REJECT_CODES, Header, Reject, parse
-from tests.unit.wire_records import NAMES, SETTINGS, BufferedRecord, parse_headers
+from delayline.wire import (
+    REJECT_CODES,
+    Cancel,
+    Header,
+    Reject,
+    Reschedule,
+    Schedule,
+    delivery_headers,
+    parse,
+)
+from tests.bad_input.page import parsed
+from tests.bad_input.row import Answered, Rejected, Row
+from tests.bad_input.table import TABLE
+from tests.unit.wire_records import NAMES, TIMESTAMP_MS, BufferedRecord, parse_headers
 
 TARGET: Header = ("delay-target-topic", b"orders")
-ID: Header = ("delay-id", b"a")
-CANCEL: Header = ("delay-op", b"cancel")
-RESCHEDULE: Header = ("delay-op", b"reschedule")
-WRITTEN_BACK: list[Header] = [TARGET, ("delay-parent", b"42"), ("delay-root", b"delay.buffer/0/7")]
-
-# What is no number, whatever the header.
-NO_NUMBERS = [
-    b"",
-    b" ",
-    b"\t1",
-    b"1 ",
-    b"+1",
-    b"1_0",
-    b"0x1",
-    b"1.0",
-    b"1e3",
-    b"1e400",
-    b"NaN",
-    b"inf",
-    b"null",
-    b"\x00",
-    b"\xff\xfe",
-    b"9223372036854775808",
-    b"18446744073709551616",
-    b"1" * 5_000,
-    "١٢٣".encode(),
-    "\uff11\uff12\uff13".encode(),
-    "²".encode(),
-]
+LONGEST_DETAIL = 400
 
 
-def code(*headers: Header, settings: ClusterSettings = SETTINGS) -> str:
-    parsed = parse_headers(*headers, settings=settings)
-    assert isinstance(parsed, Reject), parsed
-    assert parsed.code in REJECT_CODES
-    assert "\n" not in parsed.detail
-    assert 0 < len(parsed.detail) < 400
-    return parsed.code
+def is_one_line(detail: str) -> bool:
+    return detail.isprintable() and 0 < len(detail) < LONGEST_DETAIL
 
 
-@pytest.mark.parametrize("raw", [*NO_NUMBERS, b"-1", b"2026-02-30T00:00:00Z", b"2026-01-01T00:00:00"])
-def test_a_bad_deliver_at(raw: bytes) -> None:
-    assert code(TARGET, ("delay-deliver-at", raw)) == "bad-deliver-at"
+@pytest.mark.parametrize("row", TABLE, ids=lambda row: row.name)
+def test_a_request_is_taken_or_rejected_as_the_table_says(row: Row) -> None:
+    found = parsed(row)
+    if not isinstance(row.fate, Rejected):
+        assert isinstance(found, (Cancel, Reschedule) if isinstance(row.fate, Answered) else Schedule)
+        return
+    assert isinstance(found, Reject)
+    assert found.code == row.fate.code
+    assert is_one_line(found.detail)
 
 
-@pytest.mark.parametrize("raw", [*NO_NUMBERS, b"-1", b"2026-02-30T00:00:00Z", b"2026-01-01T00:00:00"])
-def test_a_bad_expiry(raw: bytes) -> None:
-    assert code(TARGET, ("delay-expire-at", raw)) == "bad-expire-at"
+def test_every_code_is_in_the_table() -> None:
+    assert {getattr(row.fate, "code", None) for row in TABLE} - {None} == REJECT_CODES.keys()
 
 
-@pytest.mark.parametrize("raw", [*NO_NUMBERS, b"1", b"-1s", b"1 s", b"P1Y", b"30m1h"])
-def test_a_bad_duration(raw: bytes) -> None:
-    assert code(TARGET, ("delay-after", raw)) == "bad-after"
-
-
-@pytest.mark.parametrize("raw", [*NO_NUMBERS, b"-", b"--1", b"- 1", b"-+1", b"-9223372036854775808"])
-def test_a_bad_level(raw: bytes) -> None:
-    assert code(TARGET, ("delay-level", raw)) == "bad-level"
-
-
-@pytest.mark.parametrize("raw", [*NO_NUMBERS, b"-1", b"2147483648"])
-def test_a_bad_target_partition(raw: bytes) -> None:
-    assert code(TARGET, ("delay-target-partition", raw)) == "bad-target-partition"
-
-
-@pytest.mark.parametrize(
-    "raw",
-    [b"", b" ", b".", b"..", b"a b", b"a/b", b"a\n", b"a\x00", b"x" * 250, b"x" * 300, b"\xff", "é".encode()],
-)
-def test_a_bad_target_topic(raw: bytes) -> None:
-    assert code(("delay-target-topic", raw)) == "bad-target-topic"
-
-
-@pytest.mark.parametrize(
-    "raw",
-    [b"delay.buffer", b"delay.checkpoint", b"delay.outcomes", b"delay.dead-letter", b"__consumer_offsets"],
-)
-def test_a_forbidden_target(raw: bytes) -> None:
-    assert code(("delay-target-topic", raw)) == "target-forbidden"
-
-
-@pytest.mark.parametrize(
-    "headers", [[], [("own", b"1")], [("delay-after", b"1s")], [("delay-op", b"schedule")]]
-)
-def test_a_schedule_without_a_target(headers: list[Header]) -> None:
-    assert code(*headers) == "no-target"
+def test_every_row_has_a_name_of_its_own() -> None:
+    assert len({row.name for row in TABLE}) == len(TABLE)
 
 
 def test_a_record_without_headers_has_no_target() -> None:
-    parsed = parse(BufferedRecord(None), SETTINGS, NAMES)
-    assert isinstance(parsed, Reject)
-    assert parsed.code == "no-target"
-
-
-@pytest.mark.parametrize(
-    "times",
-    [
-        [("delay-deliver-at", b"1"), ("delay-after", b"1s")],
-        [("delay-after", b"1s"), ("delay-level", b"1")],
-        [("delay-level", b"1"), ("delay-deliver-at", b"1")],
-        [("delay-level", b"1"), ("delay-deliver-at", b"1"), ("delay-after", b"1s")],
-        [("delay-level", b"junk"), ("delay-deliver-at", b"junk")],
-    ],
-)
-@pytest.mark.parametrize("request_headers", [[TARGET], [RESCHEDULE, ID]])
-def test_more_than_one_time(times: list[Header], request_headers: list[Header]) -> None:
-    assert code(*request_headers, *times) == "time-conflict"
-
-
-@pytest.mark.parametrize(
-    "time",
-    [
-        ("delay-after", b"31622400001ms"),
-        ("delay-after", b"9223372036854775807ms"),
-        ("delay-deliver-at", b"1798848000001"),
-        ("delay-deliver-at", b"9223372036854775807"),
-        ("delay-deliver-at", b"9999-12-31T23:59:59Z"),
-    ],
-)
-@pytest.mark.parametrize("request_headers", [[TARGET], [RESCHEDULE, ID]])
-def test_a_delay_over_the_clusters_longest(time: Header, request_headers: list[Header]) -> None:
-    assert code(*request_headers, time) == "delay-too-long"
-
-
-@pytest.mark.parametrize("raw", [b"", b"i" * 1025, b"\xff", b"\xed\xa0\x80"])
-@pytest.mark.parametrize("request_headers", [[TARGET], [RESCHEDULE], [CANCEL]])
-def test_a_bad_id(raw: bytes, request_headers: list[Header]) -> None:
-    assert code(*request_headers, ("delay-id", raw)) == "bad-id"
-
-
-@pytest.mark.parametrize("operation", [CANCEL, RESCHEDULE])
-def test_a_control_request_without_an_id(operation: Header) -> None:
-    assert code(operation) == "no-id"
-
-
-@pytest.mark.parametrize("request_headers", [[TARGET], [RESCHEDULE], [CANCEL]])
-def test_an_id_in_another_partition_than_its_own(request_headers: list[Header]) -> None:
-    settings = ClusterSettings(partitions=1_000)
-    assert code(*request_headers, ID, settings=settings) == "wrong-partition"
-
-
-@pytest.mark.parametrize("raw", [b"", b"SCHEDULE", b"schedule ", b"delete", b"\xff", b"x" * 5_000])
-def test_a_bad_operation(raw: bytes) -> None:
-    assert code(TARGET, ID, ("delay-op", raw)) == "bad-op"
-
-
-RECURRENCE = ["cron", "interval", "time-zone", "times", "until", "interval-factor", "missed"]
-
-
-@pytest.mark.parametrize("name", ["", "x", "ID", "id ", "error", "é", "x" * 5_000, *RECURRENCE])
-@pytest.mark.parametrize("value", [b"1", None])
-def test_a_header_that_the_service_does_not_know(name: str, value: bytes | None) -> None:
-    assert code(TARGET, ("delay-" + name, value)) == "unknown-header"
-
-
-KNOWN = [
-    "op",
-    "target-topic",
-    "target-partition",
-    "deliver-at",
-    "after",
-    "level",
-    "id",
-    "expire-at",
-    "parent",
-]
-
-
-@pytest.mark.parametrize("name", [*KNOWN, "target-key"])
-def test_a_header_that_is_there_twice(name: str) -> None:
-    header = ("delay-" + name, b"1")
-    assert code(header, header) == "duplicate-header"
-
-
-def test_a_null_target_key_twice_is_still_twice() -> None:
-    assert code(TARGET, ("delay-target-key", None), ("delay-target-key", None)) == "duplicate-header"
-
-
-@pytest.mark.parametrize("name", KNOWN)
-def test_a_header_with_a_null_value(name: str) -> None:
-    assert code(("delay-" + name, None)) == "null-header"
-
-
-@pytest.mark.parametrize("name", ["target-topic", "target-key", "target-partition", "parent"])
-@pytest.mark.parametrize("operation", [CANCEL, RESCHEDULE])
-def test_a_header_that_does_not_go_with_the_operation(name: str, operation: Header) -> None:
-    assert code(operation, ID, ("delay-" + name, b"1")) == "header-not-allowed"
-
-
-@pytest.mark.parametrize("name", ["deliver-at", "after", "level", "expire-at"])
-def test_a_cancel_takes_no_time(name: str) -> None:
-    assert code(CANCEL, ID, ("delay-" + name, b"1")) == "header-not-allowed"
-
-
-@pytest.mark.parametrize("raw", [*NO_NUMBERS, b"-1", b"100", b"101"])
-def test_a_parent_that_is_not_before_its_request(raw: bytes) -> None:
-    assert code(TARGET, ("delay-parent", raw), ("delay-root", b"delay.buffer/0/7")) == "bad-parent"
-
-
-@pytest.mark.parametrize(
-    "raw", [b"", b"7", b"other/0/7", b"delay.buffer/1/7", b"delay.buffer/0/43", b"delay.buffer/0/+7", b"\xff"]
-)
-def test_a_root_that_is_not_a_request_up_to_the_parent(raw: bytes) -> None:
-    assert code(TARGET, ("delay-parent", b"42"), ("delay-root", raw)) == "bad-parent"
-
-
-def test_a_parent_without_a_root() -> None:
-    assert code(TARGET, ("delay-parent", b"42")) == "bad-parent"
-
-
-@pytest.mark.parametrize("raw", [*NO_NUMBERS, b"0", b"-1"])
-@pytest.mark.parametrize("name", ["delay-attempt", "delay-occurrence"])
-def test_a_bad_count_on_a_request_written_back(name: str, raw: bytes) -> None:
-    assert code(*WRITTEN_BACK, (name, raw)) == "bad-parent"
-
-
-@pytest.mark.parametrize(("value", "expected"), [(b"1", "duplicate-header"), (None, "duplicate-header")])
-def test_a_count_twice_on_a_request_written_back(value: bytes | None, expected: str) -> None:
-    assert code(*WRITTEN_BACK, ("delay-attempt", b"1"), ("delay-attempt", value)) == expected
-
-
-def test_a_null_count_on_a_request_written_back() -> None:
-    assert code(("delay-attempt", None), *WRITTEN_BACK) == "null-header"
-
-
-def test_a_forged_parent_does_not_lift_the_longest_delay() -> None:
-    assert code(*WRITTEN_BACK, ("delay-after", b"9223372036854775807ms")) == "delay-too-long"
+    found = parse(BufferedRecord(None), ClusterSettings(partitions=1), NAMES)
+    assert isinstance(found, Reject)
+    assert found.code == "no-target"
 
 
 # Near misses find more than pure noise: real names with real and mangled values, and anything at all.
 _NAMES = st.sampled_from(sorted(value for name, value in vars(wire).items() if name.startswith("H_")))
-_VALUES = st.sampled_from(
+_SOUND = st.sampled_from(
     [
         b"1",
+        b"-1",
         b"orders",
         b"schedule",
         b"cancel",
         b"reschedule",
         b"1767225601000",
-        b"90s",
-        b"PT1H",
+        b"2026-01-01T00:00:01.5+01:00",
+        b"9223372036854775807",
+        b"1h30m",
+        b"90.5s",
+        b"PT1H0.5S",
+        b"P2W",
         b"delay.buffer/0/7",
     ]
 )
+
+
+@st.composite
+def _mangled(draw: st.DrawFn) -> bytes:
+    """A sound value with a piece taken out, or something put in."""
+    value = draw(_SOUND)
+    start, end = sorted(draw(st.tuples(st.integers(0, len(value)), st.integers(0, len(value)))))
+    return value[:start] + draw(st.binary(max_size=3) | st.text(max_size=2).map(_utf8)) + value[end:]
+
+
+def _utf8(text: str) -> bytes:
+    return text.encode(errors="surrogatepass")
+
+
+_VALUES = st.none() | _SOUND | _mangled() | st.binary()
+_ANY_TEXT = st.text(st.characters())  # surrogates, too: a header's key may be anything that the client gives
 _KEYS = (
-    _NAMES | st.text() | _NAMES.flatmap(lambda name: st.sampled_from([name + " ", name[:-1], name.upper()]))
+    _NAMES
+    | _ANY_TEXT
+    | _NAMES.flatmap(lambda name: st.sampled_from([name + " ", name[:-1], name.upper(), name + "\n"]))
+    | _ANY_TEXT.map(lambda text: "delay-" + text)
 )
-_HEADERS = st.lists(st.tuples(_KEYS, st.none() | _VALUES | st.binary()), max_size=8)
+_HEADERS = st.lists(st.tuples(_KEYS, _VALUES), max_size=8)
+_TARGETED = _HEADERS.map(lambda headers: [TARGET, *headers])
+_OWN = st.lists(
+    st.tuples(_ANY_TEXT.filter(lambda key: not key.startswith("delay-")), st.none() | st.binary()), max_size=6
+)
+
+
+@st.composite
+def _settings(draw: st.DrawFn) -> ClusterSettings:
+    partitions = draw(st.integers(1, 8) | st.just(2**31 - 1))
+    max_delay_ms = draw(st.integers(1, 1_000 * 366 * 86_400_000))
+    return ClusterSettings(
+        partitions=partitions,
+        lanes=draw(st.integers(1, partitions)),
+        levels_ms=tuple(draw(st.lists(st.integers(0, max_delay_ms), min_size=1, max_size=3))),
+        max_delay_ms=max_delay_ms,
+        targets=tuple(draw(st.lists(st.text(min_size=1, max_size=5) | st.just("orders"), max_size=2))),
+    )
 
 
 @given(
-    headers=_HEADERS,
+    headers=st.none() | _HEADERS | _TARGETED,
     key=st.none() | st.binary(),
+    partition=st.integers(0, 8),
     offset=st.integers(0, 2**63 - 1),
-    timestamp_ms=st.integers(0, 2**50),
-    partitions=st.integers(1, 8),
+    timestamp_ms=st.integers(-1, 2**63 - 1),
+    settings=_settings(),
 )
-def test_the_parser_never_raises(
-    headers: list[Header], key: bytes | None, offset: int, timestamp_ms: int, partitions: int
+def test_the_parser_never_raises_and_says_in_one_line_what_is_wrong(
+    headers: list[Header] | None,
+    key: bytes | None,
+    partition: int,
+    offset: int,
+    timestamp_ms: int,
+    settings: ClusterSettings,
 ) -> None:
-    record = BufferedRecord(headers, 0, offset, timestamp_ms, key)
-    parsed = parse(record, ClusterSettings(partitions=partitions), NAMES)
-    assert not isinstance(parsed, Reject) or parsed.code in REJECT_CODES
+    found = parse(BufferedRecord(headers, partition, offset, timestamp_ms, key), settings, NAMES)
+    if isinstance(found, Reject):
+        assert found.code in REJECT_CODES
+        assert is_one_line(found.detail), found.detail
 
 
-@given(headers=_HEADERS)
+@given(headers=_TARGETED)
 def test_a_parsed_request_holds_every_header_of_the_users_own(headers: list[Header]) -> None:
-    parsed = parse_headers(TARGET, *headers)
-    if isinstance(parsed, wire.Schedule):
-        assert parsed.headers == [header for header in headers if not header[0].startswith("delay-")]
+    found = parse_headers(*headers)
+    if isinstance(found, Schedule):
+        assert found.headers == [header for header in headers if not header[0].startswith("delay-")]
+
+
+@given(
+    own=_OWN,
+    id=st.none() | st.text(min_size=1),
+    attempt=st.integers(1, 2**31 - 1),
+    occurrence=st.none() | st.integers(1, 2**63 - 1),
+)
+def test_a_delivery_begins_with_the_users_headers_and_says_the_rest_once(
+    own: list[Header],
+    id: str | None,  # noqa: A002 - the wire format's own word
+    attempt: int,
+    occurrence: int | None,
+) -> None:
+    written = delivery_headers(
+        own,
+        id=id,
+        source="delay.buffer/0/1",
+        scheduled_for_ms=TIMESTAMP_MS,
+        attempt=attempt,
+        occurrence=occurrence,
+    )
+    service = [key for key, _ in written[len(own) :]]
+    assert written[: len(own)] == own
+    assert all(key.startswith("delay-") for key in service)
+    assert len(set(service)) == len(service)
+
+
+@given(own=_OWN)
+def test_what_was_delivered_and_is_sent_again_has_the_same_headers(own: list[Header]) -> None:
+    delivered = delivery_headers(own, id=None, source="delay.buffer/0/1", scheduled_for_ms=1)
+    found = parse_headers(TARGET, *delivered)
+    assert isinstance(found, Schedule)
+    assert found.headers == own

@@ -1,0 +1,149 @@
+"""A row of the table: one record of the buffer topic, and what must come of it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
+
+from delayline.headers import H_ID, H_TARGET_TOPIC, PREFIX
+from delayline.names import ClusterNames
+from delayline.partitioner import partition_for
+from delayline.settings import ClusterSettings
+
+RawHeader: TypeAlias = tuple[str | bytes, bytes | None]
+"""A key in bytes is one that is not UTF-8: no client library sends it, and none reads it."""
+
+PARTITIONS = 2
+"""Of the buffer, and of each target."""
+
+LEVELS_MS = (100, 200)
+OLDER_OFFSETS = 4
+"""The first records of partition 0 are none of the table's: forged parents and roots point to them."""
+
+MOST_HEADERS = 100_000
+"""Of a record with more of them librdkafka reads none."""
+
+TARGET: RawHeader = (H_TARGET_TOPIC, b"{targets}.orders")
+_TOKEN = re.compile(rb"\{(cluster|targets|\d+)\}")
+
+
+class Place(NamedTuple):
+    """Where a request is sent, so what stands for the braces in its headers: `{cluster}`; `{targets}`, with
+    which the topics that are allowed as targets begin; `{249}`, such a topic of so many characters.
+    """
+
+    cluster: str
+    targets: str
+
+    @property
+    def names(self) -> ClusterNames:
+        return ClusterNames(self.cluster)
+
+    @property
+    def settings(self) -> ClusterSettings:
+        return ClusterSettings(
+            cluster=self.cluster, partitions=PARTITIONS, levels_ms=LEVELS_MS, targets=(f"{self.targets}.*",)
+        )
+
+    def resolved(self, raw: bytes) -> bytes:
+        return _TOKEN.sub(lambda match: self._meant(match[1].decode()), raw)
+
+    def _meant(self, token: str) -> bytes:
+        if token == "cluster":
+            return self.cluster.encode()
+        if token == "targets":
+            return self.targets.encode()
+        return f"{self.targets}.".ljust(int(token), "x").encode()
+
+
+class Rejected(NamedTuple):
+    """A dead letter at once: the parser finds it."""
+
+    code: str
+
+
+class Undelivered(NamedTuple):
+    """A dead letter when it is due; `says`: what its detail has. `whole`: the letter has the value, too."""
+
+    code: str
+    says: str
+    whole: bool = True
+
+
+class Delivered(NamedTuple):
+    """It is no mistake. None: as for any sound request."""
+
+    scheduled_for_ms: int | None = None
+    after_ms: int = 0  # counted from the request, where there is no time of its own
+    key: tuple[bytes | None] | None = None
+    partition: int | None = None
+    attempt: int = 1
+    occurrence: int | None = None
+    root: int | None = None  # offset of the request that it says it is, in its partition
+
+
+class Answered(NamedTuple):
+    """A cancel or reschedule that is sound, with its outcome."""
+
+    outcome: str
+
+
+Fate: TypeAlias = Rejected | Undelivered | Delivered | Answered
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """`odd`: what is wrong, or may look so; `base`: what makes a request of it."""
+
+    group: str
+    label: str
+    odd: tuple[RawHeader, ...] = ()
+    base: tuple[RawHeader, ...] = (TARGET,)
+    fate: Fate
+    key: bytes | None = b"k"
+    value: bytes | None = b"v"
+    zeros: int = 0  # instead of the value, so many of them, compressed with `codec`
+    codec: str | None = None
+    batch_bytes: int = 0  # the value is of the length that makes a batch of this size
+    timestamp_ms: int = 0  # the producer's own; 0: none
+    misplaced: bool = False  # in another partition than its id's
+
+    @property
+    def name(self) -> str:
+        return f"{self.group}: {self.label}"
+
+    @property
+    def raw(self) -> bool:
+        """Whether no client library can send it."""
+        return any(isinstance(key, bytes) for key, _ in self.headers)
+
+    @property
+    def readable(self) -> bool:
+        """Whether the node sees any of its headers."""
+        return not self.raw and len(self.headers) <= MOST_HEADERS
+
+    @property
+    def headers(self) -> tuple[RawHeader, ...]:
+        return self.base + self.odd
+
+    def headers_in(self, place: Place) -> list[tuple[str, bytes | None]]:
+        """What is sent; none of those that cannot be read."""
+        return [
+            (key, None if value is None else place.resolved(value))
+            for key, value in self.headers
+            if isinstance(key, str)
+        ]
+
+    @property
+    def partition(self) -> int:
+        """That of the last id among the headers, if there is one."""
+        ids = [value for key, value in self.headers if key == H_ID and value is not None]
+        home = partition_for(ids[-1], PARTITIONS) if ids else 0
+        return 1 - home if self.misplaced else home
+
+
+def users_own(headers: Sequence[tuple[str, bytes | None]]) -> list[tuple[str, bytes | None]]:
+    """The headers that are delivered."""
+    return [header for header in headers if not header[0].startswith(PREFIX)]
