@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ops.cli.options import connect, connection_options
+from ops.cli.options import OutputFile, connect, connection_options
 from ops.cli.output import Format, emit, output_option, say
 
 if TYPE_CHECKING:
     from node.config import ConnectionConfig
-    from ops.audit import Report
+    from ops.audit import Audit, AuditConfig, Report
 
 MORE_IN_JSON = 20
 
@@ -30,25 +30,29 @@ MORE_IN_JSON = 20
 @click.option(
     "--grace", "grace_ms", type=int, metavar="MS", help="How late a message may be (default: 5000)."
 )
+@click.option("--html", type=OutputFile(), help="Write a page to look at there, too: one file, no server.")
 @output_option
 @connection_options
-def audit_command(output: Format, **options: Any) -> int:
+def audit_command(output: Format, html: Path | None, **options: Any) -> int:
     """Prove what became of every request: Spark reads the topics and accounts for each one.
 
     Exit code 1 if a message was lost, doubled, early, altered or out of order, if an outcome is false, or if
     the checkpoints are not what they must be; each violation is listed with its source.
     """
     wishes = {name: options.pop(name) for name in ("ledger", "now_ms", "grace_ms")}
-    report = _report(connect(options), {name: wish for name, wish in wishes.items() if wish is not None})
+    given = {name: wish for name, wish in wishes.items() if wish is not None}
+    report = _report(connect(options), given, html)
     if output == "json":
         emit(output, [], {}, data=report.as_dict())
     else:
         _show(report)
+    if html is not None:
+        say(f"the page to look at: {html}")
     say("every request is accounted for" if report.clean else "error: the audit has found violations")
     return 0 if report.clean else 1
 
 
-def _report(config: ConnectionConfig, wishes: dict[str, Any]) -> Report:
+def _report(config: ConnectionConfig, wishes: dict[str, Any], html: Path | None) -> Report:
     from ops import topics  # noqa: PLC0415 - `--help` needs neither Spark nor Kafka
     from ops.audit import AuditConfig, audit, spark_session  # noqa: PLC0415
 
@@ -57,10 +61,21 @@ def _report(config: ConnectionConfig, wishes: dict[str, Any]) -> Report:
     spark = spark_session()
     try:
         wanted = AuditConfig(config.bootstrap_servers, settings, kafka=dict(config.kafka), **wishes)
-        return audit(spark, wanted).report
+        found = audit(spark, wanted)
+        if html is not None:
+            _write_page(found, wanted, html)
+        return found.report
     finally:
         with suppress(Exception):  # after Ctrl-C there may be nothing left of it to stop
             spark.stop()
+
+
+def _write_page(found: Audit, config: AuditConfig, file: Path) -> None:
+    from ops.audit.page import audit_page  # noqa: PLC0415 - only with --html
+    from ops.audit.picture import picture  # noqa: PLC0415
+    from ops.page import write  # noqa: PLC0415
+
+    write(audit_page(picture(found, config)), file)
 
 
 def _show(report: Report) -> None:
@@ -69,10 +84,8 @@ def _show(report: Report) -> None:
     classes = [{"class": name, "requests": count} for name, count in report.classes.items()]
     emit("table", classes, {"class": "class", "requests": "requests"})
     click.echo()
-    counts = report.as_dict()
     checks = [
-        {"found": counts.get(kind, counts.get(f"{kind}s")), "check": kind, "meaning": meaning}
-        for kind, meaning in KINDS.items()
+        {"found": report.found(kind), "check": kind, "meaning": meaning} for kind, meaning in KINDS.items()
     ]
     emit("table", checks, {"check": "check", "found": "found", "meaning": "meaning"})
     click.echo()

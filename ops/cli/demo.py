@@ -15,10 +15,12 @@ from typing import TYPE_CHECKING
 import click
 from rich.console import Console
 
+from ops.cli.options import OutputFile
 from ops.cli.output import say
 
 if TYPE_CHECKING:
     from node.config import ConnectionConfig
+    from ops.audit.picture import Picture
     from ops.demo.verdict import Verdict
 
 
@@ -34,13 +36,15 @@ if TYPE_CHECKING:
 @click.option(
     "--keep", is_flag=True, help="Leave everything up for a look around, until Ctrl-C; keep the data."
 )
+@click.option("--json", "json_file", type=OutputFile(), help="Write the verdict there, too.")
 @click.option(
-    "--json",
-    "json_file",
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="Write the verdict there, too.",
+    "--html",
+    type=OutputFile(),
+    default="delayline-demo.html",
+    show_default=True,
+    help="Where to write the page to look at: one file, no server.",
 )
-def demo_command(messages: int, nodes: int, json_file: Path | None, *, keep: bool) -> int:
+def demo_command(messages: int, nodes: int, json_file: Path | None, html: Path, *, keep: bool) -> int:
     """Watch a cluster deliver through failures, then have Spark audit it.
 
     Brings up Kafka, ZooKeeper and the nodes on this machine, schedules messages of every kind, kills the
@@ -50,8 +54,6 @@ def demo_command(messages: int, nodes: int, json_file: Path | None, *, keep: boo
     from ops.demo.cluster import own_settings_only  # noqa: PLC0415 - Spark and the clients are slow to import
     from ops.demo.run import Demo, Options  # noqa: PLC0415
 
-    if json_file is not None and not json_file.absolute().parent.is_dir():
-        raise click.BadParameter(f"{json_file}: no such folder", param_hint="--json")  # not two minutes later
     own_settings_only()
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.default_int_handler)  # as Ctrl-C: everything is stopped in order
@@ -59,10 +61,11 @@ def demo_command(messages: int, nodes: int, json_file: Path | None, *, keep: boo
     ok, needed = False, True
     try:
         demo = Demo(Options(messages, nodes, folder), Console(stderr=True))
-        with demo.play() as verdict:
+        with demo.play() as (verdict, picture):
             ok = verdict.holds
             needed = keep or not ok
             _report(verdict, json_file)
+            _write_page(verdict, picture, html)
             if keep:
                 _stay(folder, demo.connection)
     except KeyboardInterrupt:
@@ -80,6 +83,14 @@ def _report(verdict: Verdict, json_file: Path | None) -> None:
     verdict.show(Console(file=sys.stdout, highlight=False))
     if json_file is not None:
         json_file.write_text(json.dumps(verdict.as_dict(), indent=2) + "\n")
+
+
+def _write_page(verdict: Verdict, picture: Picture, file: Path) -> None:
+    from ops.demo.page import demo_page  # noqa: PLC0415 - slow to import
+    from ops.page import write  # noqa: PLC0415
+
+    write(demo_page(verdict, picture), file)
+    say(f"the page to look at: {file.absolute()}")
 
 
 def _stay(folder: Path, connection: ConnectionConfig) -> None:
