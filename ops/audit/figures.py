@@ -18,6 +18,7 @@ from ops.page.figures import COLOURS, MARK, QUIET, axis, duration, figure, log_m
 LABELS: Final = 12
 """Marks that get their label written; the others show it when one points at them."""
 _FEW: Final = 8
+_CALENDAR_MS: Final = 253_402_300_799_999  # the end of the year 9999
 _APART: Final = 0.045
 """Of the figure's width: labels that are closer would cover each other, on a telephone as well."""
 
@@ -220,8 +221,8 @@ def _percentiles(lateness: Lateness, top: int) -> list[go.Scatter]:
 
 
 def _iso(at_ms: float) -> str:
-    """Without an offset: plotly shows times as they are written."""
-    return render_time(round(at_ms)).rstrip("Z")
+    """Without an offset: plotly shows times as they are written. What no calendar has is at its end."""
+    return render_time(min(max(round(at_ms), 0), _CALENDAR_MS)).removesuffix("Z")
 
 
 def _escaped(text: str) -> str:

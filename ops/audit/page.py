@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import groupby
 
 from delayline.times import render_time
@@ -15,6 +16,14 @@ from ops.audit.stories import Event, Story
 from ops.audit.timeline import REACH_MS
 from ops.page import Cell, Column, Facts, Figure, Fold, Headline, Page, Part, Section, Table, Text
 from ops.page.figures import duration
+
+
+@dataclass(frozen=True, slots=True)
+class Marks:
+    """What stands out in the timeline, and what it is."""
+
+    marks: Sequence[Mark]
+    meaning: str
 
 
 def audit_page(picture: Picture) -> Page:
@@ -31,15 +40,15 @@ def subtitle(picture: Picture) -> str:
     return f"cluster {picture.cluster}, {shown(picture.taken_ms)} UTC, {picture.report.requests:,} requests"
 
 
-def sections(picture: Picture, marks: Sequence[Mark] | None = None) -> list[Section]:
-    """All of it; `marks` go into the timeline instead of the changes of the epoch."""
+def sections(picture: Picture, marks: Marks | None = None) -> list[Section]:
+    """All of it; `marks` go into the timeline, instead of the failovers."""
     return [
         Section("In short", [_in_short(picture)]),
         Section("Checks", [_checks(picture.report)]),
         *_violations(picture),
         Section("What became of the requests", [_classes(picture)]),
         *_lateness(picture),
-        *_timeline(picture, marks),
+        *_timeline(picture, _failovers(picture) if marks is None else marks),
         *_epochs(picture),
     ]
 
@@ -150,25 +159,31 @@ def _lateness(picture: Picture) -> list[Section]:
         Column("target"),
         *(Column(name, number=True) for name in ("messages", "p50 ms", "p99 ms", "max ms")),
     ]
-    parts: list[Part] = [Figure(lateness_figure(late, report), words)]
+    clock = (
+        "By the records' timestamps: the master's clock, or the broker's where the topic has LogAppendTime."
+    )
+    parts: list[Part] = [Figure(lateness_figure(late, report), words), Text(clock)]
     if early:
         parts.append(Text(f"{early:,} were early: they are not in the figure.", "bad"))
     rows = [(target.topic, target.messages, target.p50, target.p99, target.max) for target in picture.targets]
     return [Section("How late messages were", [*parts, Table(columns, rows)])]
 
 
-def _timeline(picture: Picture, marks: Sequence[Mark] | None) -> list[Section]:
+def _failovers(picture: Picture) -> Marks:
+    return Marks(
+        failover_marks(picture.epochs),
+        "the longest pause between two deliveries near it; where little is due, a pause says little.",
+    )
+
+
+def _timeline(picture: Picture, marks: Marks) -> list[Section]:
     if not picture.timeline.bars:
         return []
-    marks = failover_marks(picture.epochs) if marks is None else marks
     words = (
         f"Messages delivered in each {duration(picture.timeline.bucket_ms)}, by master, with every failover."
     )
-    note = (
-        "Dotted: a new epoch, which is a new master or the same one after a doubt. Red: the longest pause "
-        "between two deliveries near it; where little is due, a pause says little."
-    )
-    plot = Figure(timeline_figure(picture.timeline, picture.epochs, marks), words)
+    note = f"Dotted: a new epoch, which is a new master or the same one after a doubt. Red: {marks.meaning}"
+    plot = Figure(timeline_figure(picture.timeline, picture.epochs, marks.marks), words)
     return [Section("When messages were delivered", [plot, Text(note)])]
 
 

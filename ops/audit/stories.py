@@ -88,6 +88,7 @@ class _Teller:
         self._found = found
         self._lanes = settings.lanes
         self._epochs = epochs
+        self._due_ms: Mapping[str, int] = {}
         self._shown = _first_of_each_kind(found.violations)
         self._spark: SparkSession = found.violations.sparkSession
         self._buffer = re.compile(re.escape(names.buffer) + r"/\d+/\d+")
@@ -95,6 +96,7 @@ class _Teller:
 
     def tell(self) -> tuple[Story, ...]:
         requests = self._requests()
+        self._due_ms = _due_ms(requests)
         rows = [*requests, *self._evidence(), *self._checkpoints(requests)]
         by_source: dict[str, list[Row]] = defaultdict(list)
         for row in rows:
@@ -124,7 +126,15 @@ class _Teller:
         epoch = row["epoch"]
         if epoch is None and row["what"] in _BY_A_MASTER:
             epoch = self._epoch_at(_place(row["of"])[1] % self._lanes, row["timestamp_ms"])
-        return Event(row["timestamp_ms"], row["what"], row["place"], row["says"], row["of"], epoch)
+        says = row["says"] + (self._lateness(row) if row["what"] == "delivery" else "")
+        return Event(row["timestamp_ms"], row["what"], row["place"], says, row["of"], epoch)
+
+    def _lateness(self, row: Row) -> str:
+        due_ms = self._due_ms.get(row["of"])
+        if due_ms is None:
+            return ""
+        late_ms = row["timestamp_ms"] - due_ms
+        return f", {abs(late_ms):,} ms {'before' if late_ms < 0 else 'after'} it was due"
 
     def _epoch_at(self, lane: int, at_ms: int) -> int | None:
         begun = [one.epoch for one in self._epochs if one.lane == lane and one.from_ms <= at_ms]
@@ -152,7 +162,7 @@ class _Teller:
         told = found.select(
             F.col("about").alias("of"), "timestamp_ms", "distance", _what_request().alias("what"),
             F.col("source").alias("place"), _request_says().alias("says"),
-            F.lit(None).cast("long").alias("epoch"), "lane", "settled_by",
+            F.lit(None).cast("long").alias("epoch"), "lane", "settled_by", "due_ms", "root",
             F.when(F.col("expected").isNotNull(), F.col("answered_by")).alias("answered_by"),
         )  # fmt: skip
         return _bounded(told.dropDuplicates(["of", "place"]), "distance")
@@ -209,7 +219,17 @@ class _Teller:
 
 _RANK: Final = ("request", "written back", "delivery", "dead letter", "outcome", "checkpoint")
 """What comes first of several with the same time."""
+_CALENDAR_MS: Final = 253_402_300_800_000  # the end of the year 9999
 _BY_A_MASTER: Final = ("written back", "delivery", "dead letter")
+
+
+def _due_ms(requests: Sequence[Row]) -> dict[str, int]:
+    """When each message was due, by the last request that was written back for it, or its own."""
+    due_ms: dict[str, int] = {}
+    for row in sorted(requests, key=lambda row: _place(row["place"])):
+        if row["of"] in (row["place"], row["root"]) and row["due_ms"] is not None:
+            due_ms[row["of"]] = row["due_ms"]
+    return due_ms
 
 
 def _bounded(told: DataFrame, order: str) -> list[Row]:
@@ -235,7 +255,9 @@ def _words(*pairs: tuple[str, Column]) -> Column:
 
 
 def _time(column: Column) -> Column:
-    return F.date_format(F.timestamp_millis(column), "yyyy-MM-dd HH:mm:ss.SSS")
+    """As people read it; a time that no calendar has, which users may ask for, as its number."""
+    shown = F.date_format(F.timestamp_millis(column), "yyyy-MM-dd HH:mm:ss.SSS")
+    return F.when(F.abs(column) < _CALENDAR_MS, shown).when(column.isNotNull(), said(column, " ms"))
 
 
 def _what_request() -> Column:

@@ -72,8 +72,8 @@ def deliveries_over_time(found: Audit) -> tuple[Timeline, tuple[Epoch, ...]]:
 
 def bucket_size_ms(span_ms: int) -> int:
     """The smallest size, of those that people count in, that makes no more than `BUCKETS` of a span."""
-    fitting = (size_ms for size_ms in _SIZES_MS if span_ms // size_ms < BUCKETS)
-    return next(fitting, (span_ms // BUCKETS // _DAY + 1) * _DAY)
+    fitting = (size_ms for size_ms in _SIZES_MS if span_ms // size_ms < BUCKETS - 1)
+    return next(fitting, (span_ms // (BUCKETS - 1) // _DAY + 1) * _DAY)
 
 
 def _bucket_ms(requests: DataFrame) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -56,26 +57,28 @@ def _report(config: ConnectionConfig, wishes: dict[str, Any], html: Path | None)
     from ops import topics  # noqa: PLC0415 - `--help` needs neither Spark nor Kafka
     from ops.audit import AuditConfig, audit, spark_session  # noqa: PLC0415
 
+    write_page = None if html is None else _page_writer(html)
     settings = topics.read_settings(config)
     say("starting Spark")
     spark = spark_session()
     try:
         wanted = AuditConfig(config.bootstrap_servers, settings, kafka=dict(config.kafka), **wishes)
         found = audit(spark, wanted)
-        if html is not None:
-            _write_page(found, wanted, html)
+        if write_page is not None:
+            write_page(found, wanted)
         return found.report
     finally:
         with suppress(Exception):  # after Ctrl-C there may be nothing left of it to stop
             spark.stop()
 
 
-def _write_page(found: Audit, config: AuditConfig, file: Path) -> None:
+def _page_writer(file: Path) -> Callable[[Audit, AuditConfig], None]:
+    """Imports what a page takes: a package that is not installed is missed now, not after the audit."""
     from ops.audit.page import audit_page  # noqa: PLC0415 - only with --html
     from ops.audit.picture import picture  # noqa: PLC0415
     from ops.page import write  # noqa: PLC0415
 
-    write(audit_page(picture(found, config)), file)
+    return lambda found, config: write(audit_page(picture(found, config)), file)
 
 
 def _show(report: Report) -> None:

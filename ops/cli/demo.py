@@ -20,7 +20,6 @@ from ops.cli.output import say
 
 if TYPE_CHECKING:
     from node.config import ConnectionConfig
-    from ops.audit.picture import Picture
     from ops.demo.verdict import Verdict
 
 
@@ -52,7 +51,9 @@ def demo_command(messages: int, nodes: int, json_file: Path | None, html: Path, 
     nothing was lost, doubled, early or altered. Exit code 0 only if that is so. Nothing is left running.
     """
     from ops.demo.cluster import own_settings_only  # noqa: PLC0415 - Spark and the clients are slow to import
+    from ops.demo.page import demo_page  # noqa: PLC0415
     from ops.demo.run import Demo, Options  # noqa: PLC0415
+    from ops.page import write  # noqa: PLC0415
 
     own_settings_only()
     for number in (signal.SIGTERM, signal.SIGHUP):
@@ -65,7 +66,8 @@ def demo_command(messages: int, nodes: int, json_file: Path | None, html: Path, 
             ok = verdict.holds
             needed = keep or not ok
             _report(verdict, json_file)
-            _write_page(verdict, picture, html)
+            write(demo_page(verdict, picture), html)
+            say(f"the page to look at: {html.absolute()}")
             if keep:
                 _stay(folder, demo.connection)
     except KeyboardInterrupt:
@@ -83,14 +85,6 @@ def _report(verdict: Verdict, json_file: Path | None) -> None:
     verdict.show(Console(file=sys.stdout, highlight=False))
     if json_file is not None:
         json_file.write_text(json.dumps(verdict.as_dict(), indent=2) + "\n")
-
-
-def _write_page(verdict: Verdict, picture: Picture, file: Path) -> None:
-    from ops.demo.page import demo_page  # noqa: PLC0415 - slow to import
-    from ops.page import write  # noqa: PLC0415
-
-    write(demo_page(verdict, picture), file)
-    say(f"the page to look at: {file.absolute()}")
 
 
 def _stay(folder: Path, connection: ConnectionConfig) -> None:

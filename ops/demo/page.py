@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ops.audit.figures import Mark
-from ops.audit.page import sections, shown, subtitle
+from ops.audit.page import Marks, sections, shown, subtitle
 from ops.audit.picture import Picture
 from ops.demo.episode import Failover
 from ops.demo.verdict import MEMORY_LIMIT_MB, Verdict, versions
@@ -23,11 +23,12 @@ def demo_page(verdict: Verdict, picture: Picture) -> Page:
     return Page("delayline demo", subtitle(picture), headline, [in_short, faults, *rest, setting])
 
 
-def _marks(failovers: Sequence[Failover]) -> list[Mark]:
-    return [
+def _marks(failovers: Sequence[Failover]) -> Marks:
+    marks = [
         Mark(one.at_ms, f"{FAULT_NAMES[one.kind]}: {one.gap_ms:.0f} ms", gap_ms=one.gap_ms)
         for one in failovers
     ]
+    return Marks(marks, "what was done to the cluster, with the gap that a consumer had.")
 
 
 def _faults(failovers: Sequence[Failover]) -> Table:

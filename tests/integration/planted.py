@@ -12,6 +12,8 @@ from tests.integration.histories import Writer
 from tests.integration.sample_history import SampleHistory
 
 HOSTILE_ID = "<script>window.obeyed = true</script>"
+AFTER_ALL_S = 9.2e15
+"""So late that no calendar has it, and microseconds of it are more than 64 bits hold."""
 
 
 class Planted:
@@ -21,7 +23,7 @@ class Planted:
         settings = ClusterSettings(cluster=cluster, partitions=2)
         self.history = SampleHistory(settings)
         back = self.history.plant_faults()
-        self.hostile = self.history.schedule("never delivered", 8.0, id=HOSTILE_ID)
+        self.hostile = self.history.schedule("never delivered", 8.0, id=HOSTILE_ID, expire_at=AFTER_ALL_S)
         ledger = folder / "ledger.jsonl"
         with LedgerWriter(ledger) as lines:
             Writer(bootstrap, settings, lines).write([*self.history.steps, back, self.hostile])

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from ops.audit import stories as stories_module
-from ops.audit.page import audit_page
+from ops.audit import stories
+from ops.audit.page import audit_page, shown
 from ops.audit.picture import Picture, picture
-from ops.audit.stories import Story, stories
+from ops.audit.stories import Story
 from ops.page import write
 from tests.integration.planted import HOSTILE_ID, Planted
 from tests.support.browser import Browser, browser
@@ -85,7 +85,19 @@ def test_a_message_delivered_twice_is_told_from_its_request_to_its_last_delivery
         ("checkpoint", 1),
         ("delivery", 2),
     ]
-    assert told.events[0].place == seven.source
+    asked = told.events[0]
+    assert (asked.place, asked.says) == (
+        seven.source,
+        f"schedule, due {shown(seven.due_ms)}, to {seven.schedule.target_topic}",
+    )
+
+
+def test_a_delivery_is_told_with_its_lateness(seen: Picture, planted: Planted) -> None:
+    told = story_of(seen, "duplicated", planted.history.seven.source)
+    assert [event.says for event in told.events if event.what == "delivery"] == [
+        "time by the master, 0 ms after it was due",
+        "time by the master, 3,600 ms after it was due",
+    ]
 
 
 def test_a_false_outcome_is_told_with_the_other_requests_of_its_id_and_their_ends(
@@ -109,12 +121,9 @@ def test_a_checkpoint_that_went_back_is_told_with_those_before_it(seen: Picture)
     assert (offsets[before], offsets[wrong], len(offsets)) == ("before it", "itself", 3)
 
 
-def test_each_kind_has_its_first_violations_only(
-    planted: Planted, seen: Picture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(stories_module, "PER_KIND", 1)
-    told = stories(planted.found, planted.config.settings, seen.epochs)
-    kinds = [story.violation.kind for story in told]
+def test_each_kind_has_its_first_violations_only(planted: Planted, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stories, "PER_KIND", 1)
+    kinds = [violation.kind for violation in stories._first_of_each_kind(planted.found.violations)]
     assert planted.found.report.lost == 2
     assert kinds.count("lost") == 1
 
