@@ -15,6 +15,7 @@ from ops.cli.output import Format, emit, output_option, say
 if TYPE_CHECKING:
     from node.config import ConnectionConfig
     from ops.audit import Audit, AuditConfig, Report
+    from ops.audit.picture import Picture
 
 MORE_IN_JSON = 20
 
@@ -42,43 +43,53 @@ def audit_command(output: Format, html: Path | None, **options: Any) -> int:
     """
     wishes = {name: options.pop(name) for name in ("ledger", "now_ms", "grace_ms")}
     given = {name: wish for name, wish in wishes.items() if wish is not None}
-    report = _report(connect(options), given, html)
+    write_page = None if html is None else _page_writer(html)
+    report, picture = _audited(connect(options), given, pictured=write_page is not None)
     if output == "json":
         emit(output, [], {}, data=report.as_dict())
     else:
         _show(report)
-    if html is not None:
-        say(f"the page to look at: {html}")
+    if write_page is not None and picture is not None:
+        write_page(picture)
     say("every request is accounted for" if report.clean else "error: the audit has found violations")
     return 0 if report.clean else 1
 
 
-def _report(config: ConnectionConfig, wishes: dict[str, Any], html: Path | None) -> Report:
+def _audited(
+    config: ConnectionConfig, wishes: dict[str, Any], *, pictured: bool
+) -> tuple[Report, Picture | None]:
+    """The report, and what a page shows beside it, if that is wanted."""
     from ops import topics  # noqa: PLC0415 - `--help` needs neither Spark nor Kafka
     from ops.audit import AuditConfig, audit, spark_session  # noqa: PLC0415
 
-    write_page = None if html is None else _page_writer(html)
     settings = topics.read_settings(config)
     say("starting Spark")
     spark = spark_session()
     try:
         wanted = AuditConfig(config.bootstrap_servers, settings, kafka=dict(config.kafka), **wishes)
         found = audit(spark, wanted)
-        if write_page is not None:
-            write_page(found, wanted)
-        return found.report
+        return found.report, _picture(found, wanted) if pictured else None
     finally:
         with suppress(Exception):  # after Ctrl-C there may be nothing left of it to stop
             spark.stop()
 
 
-def _page_writer(file: Path) -> Callable[[Audit, AuditConfig], None]:
+def _picture(found: Audit, config: AuditConfig) -> Picture:
+    from ops.audit.picture import picture  # noqa: PLC0415 - only with --html
+
+    return picture(found, config)
+
+
+def _page_writer(file: Path) -> Callable[[Picture], None]:
     """Imports what a page takes: a package that is not installed is missed now, not after the audit."""
     from ops.audit.page import audit_page  # noqa: PLC0415 - only with --html
-    from ops.audit.picture import picture  # noqa: PLC0415
     from ops.page import write  # noqa: PLC0415
 
-    return lambda found, config: write(audit_page(picture(found, config)), file)
+    def write_page(picture: Picture) -> None:
+        write(audit_page(picture), file)
+        say(f"the page to look at: {file}")
+
+    return write_page
 
 
 def _show(report: Report) -> None:

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
-from ops.audit import stories
+from ops.audit import stories, timeline
 from ops.audit.page import audit_page, shown
 from ops.audit.picture import Picture, picture
+from ops.audit.spread import spread
 from ops.audit.stories import Story
+from ops.cli.main import run
 from ops.page import write
 from tests.integration.planted import HOSTILE_ID, Planted
+from tests.logging_state import restored_logging
+from tests.stacks import Stack
 from tests.support.browser import Browser, browser
 
 
@@ -139,3 +145,38 @@ def test_a_failovers_gap_is_the_pause_round_it(seen: Picture, planted: Planted) 
     first, second = seen.epochs
     assert first.gap_ms is None
     assert second.gap_ms == planted.history.last.due_ms - planted.history.new.due_ms
+
+
+def test_a_message_whose_checkpoint_compaction_has_taken_counts_for_the_epoch_before(
+    spark: SparkSession,
+) -> None:
+    kept = [(0, 0, 1, "n1", True), (0, 9, 2, "n2", True), (0, 10, 2, "n2", False)]
+    found = spark.createDataFrame(kept, "lane int, seq long, epoch long, node string, first boolean")
+    masters = {row["settled_by"]: row["node"] for row in timeline._masters(found).collect()}
+    assert masters == {0: None, 9: "n1", 10: "n2"}
+
+
+def test_lateness_is_counted_in_steps_that_follow_each_other_and_hold_every_message(
+    spark: SparkSession,
+) -> None:
+    late_ms = [-7, -1, *range(2_000), 10**12]
+    found = spark.createDataFrame([(ms,) for ms in [*late_ms, None]], "lateness_ms long")
+    steps = spread(found)
+    assert sum(step.messages for step in steps) == len(late_ms)
+    assert (steps[0].from_ms, steps[0].to_ms, steps[0].messages) == (-7, 0, 2)
+    assert all(before.to_ms <= after.from_ms for before, after in pairwise(steps))
+    assert len(steps) < 80
+
+
+def test_the_command_writes_the_page_of_a_cluster_that_has_done_nothing(
+    stack: Stack, spark: SparkSession, cluster_name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The one Spark of this process is lent to the command, which ends its own.
+    monkeypatch.setattr("ops.audit.spark_session", lambda: spark)
+    monkeypatch.setattr(spark, "stop", lambda: None)
+    where = ["--bootstrap", stack.bootstrap, "--zookeeper", stack.zookeeper, "--cluster", cluster_name]
+    file = tmp_path / "page.html"
+    with restored_logging():
+        assert run(["topics", "create", *where]) == 0
+        assert run(["audit", "--html", str(file), *where]) == 0
+    assert "Kept: every request is accounted for" in file.read_text()

@@ -68,6 +68,8 @@ def test_help_imports_nothing_slow() -> None:
         "structlog",
         "rich",
         "pyspark",
+        "plotly",
+        "jinja2",
         "msgspec",
     }
     assert not slow & set(modules)
