@@ -203,7 +203,7 @@ def _percentiles(lateness: Lateness, top: int) -> list[go.Scatter]:
     """In the legend, where they cannot cover each other."""
     values = (
         ("p50", lateness.p50, COLOURS[2]),
-        ("p99", lateness.p99, COLOURS[3]),
+        ("p99", lateness.p99, COLOURS[4]),
         ("max", lateness.max, MARK),
     )
     return [
