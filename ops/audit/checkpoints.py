@@ -59,7 +59,10 @@ def checkpoint_violations(found: DataFrame) -> DataFrame:
 
 
 def epochs(found: DataFrame) -> DataFrame:
-    """One row for each epoch of each lane: who was master, from when to when, and the pause before it."""
+    """One row for each epoch of each lane: who was master, from when to when, and the pause before it.
+
+    `whole`: none of its checkpoints has been compacted away.
+    """
     by_epoch = (
         found.filter(F.col("epoch").isNotNull())
         .groupBy("lane", "epoch")
@@ -68,6 +71,7 @@ def epochs(found: DataFrame) -> DataFrame:
             F.min_by("at_ms", "seq").alias("from_ms"),
             F.max_by("at_ms", "seq").alias("to_ms"),
             F.count("*").alias("checkpoints"),
+            F.coalesce(F.min("seq") >= F.first("whole_from"), F.lit(False)).alias("whole"),
         )
     )
     order = Window.partitionBy("lane").orderBy("epoch")

@@ -21,6 +21,13 @@ KINDS: Mapping[str, str] = {
     "unexplained": "a record of the service's for which there is no request",
 }
 
+INVARIANTS: Mapping[str, str] = {
+    "lost": "I1", "duplicated": "I1", "early": "I2", "altered": "I3", "out_of_order": "I4",
+    "false_outcome": "I7", "checkpoint_moved_back": "I5", "epochs_overlapping": "I6",
+    "missing_from_buffer": "I1", "unexplained": "I1",
+}  # fmt: skip
+"""Which invariant of docs/design.md a violation of each kind breaks."""
+
 
 @dataclass(frozen=True, slots=True)
 class Violation:
@@ -64,7 +71,12 @@ class Report:
     @property
     def clean(self) -> bool:
         """Whether nothing is wrong."""
-        return not any(getattr(self, _FIELDS.get(kind, kind)) for kind in KINDS)
+        return not any(map(self.found, KINDS))
+
+    def found(self, kind: str) -> int:
+        """How many violations of `kind` (of `KINDS`) there are."""
+        count: int = getattr(self, _FIELDS.get(kind, kind))
+        return count
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON: the fields by name, and `clean`."""

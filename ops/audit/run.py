@@ -27,13 +27,23 @@ from ops.errors import ConfigError
 
 
 @dataclass(frozen=True, slots=True)
+class Records:
+    """All that there was at `taken_ms`: `requests` with what was written back, and with their history."""
+
+    requests: DataFrame
+    checkpoints: DataFrame
+    evidence: Evidence
+    taken_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class Audit:
     """What an audit has found, as data frames.
 
     `requests`: one row for each request of a user's (`source`, `kind`, `id`, `class`, and for messages
     `due_ms`, `target_topic`, `delivered_as`, `delivered_at_ms`, `lateness_ms`). `violations`: `kind`,
     `source`, `detail`. `classes`: how many requests of each kind ended in each class. `lateness`: per
-    target, in ms. `epochs`: who was master when, per lane.
+    target, in ms. `epochs`: who was master when, per lane. `records`: what all that was drawn from.
     """
 
     requests: DataFrame
@@ -41,6 +51,7 @@ class Audit:
     classes: DataFrame
     lateness: DataFrame
     epochs: DataFrame
+    records: Records
     report: Report
 
 
@@ -78,7 +89,8 @@ class _Run:
         classified = found.filter(F.col("class").isNotNull()).drop("flaws", "line")
         classes, lateness = _classes(classified), _lateness(classified)
         report = self._report(classes, lateness, wrong, ledger_lines)
-        return Audit(classified, wrong, classes, lateness, epochs(checkpointed), report)
+        found_in = Records(asked, checkpointed, evidence, self._snapshot.taken_ms)
+        return Audit(classified, wrong, classes, lateness, epochs(checkpointed), found_in, report)
 
     def _keep(self, frame: DataFrame) -> DataFrame:
         """The same rows, computed once, without the plan that led to them.

@@ -17,7 +17,8 @@ def verdicts(cases: DataFrame, bounds: Bounds) -> DataFrame:
     """One narrow row for each case.
 
     `class` and `overdue` as in ops.audit.classes; `flaws`, what is wrong; `line`, where a message stands
-    among others; and of a message when it was due, where it was delivered, and when.
+    among others; and of a message when it was due, where it was delivered, when, and in which transaction
+    (the checkpoint `settled_by` of its `lane`).
     """
     place = F.concat_ws("/", "delivered.topic", "delivered.partition", "delivered.offset")
     delivered_at_ms = F.col("delivered.timestamp_ms")
@@ -29,6 +30,8 @@ def verdicts(cases: DataFrame, bounds: Bounds) -> DataFrame:
         "overdue",
         F.col("row.due_ms").alias("due_ms"),
         "target_topic",
+        "lane",
+        F.col("row.settled_by").alias("settled_by"),
         F.when(F.col("delivered").isNotNull(), place).alias("delivered_as"),
         delivered_at_ms.alias("delivered_at_ms"),
         (delivered_at_ms - F.col("row.due_ms")).alias("lateness_ms"),

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from ops.cli.options import connect, connection_options
+from ops.cli.options import OutputFile, connect, connection_options
 from ops.cli.output import Format, emit, output_option, say
 
 if TYPE_CHECKING:
     from node.config import ConnectionConfig
-    from ops.audit import Report
+    from ops.audit import Audit, AuditConfig, Report
+    from ops.audit.picture import Picture
 
 MORE_IN_JSON = 20
 
@@ -30,25 +32,33 @@ MORE_IN_JSON = 20
 @click.option(
     "--grace", "grace_ms", type=int, metavar="MS", help="How late a message may be (default: 5000)."
 )
+@click.option("--html", type=OutputFile(), help="Write a page to look at there, too: one file, no server.")
 @output_option
 @connection_options
-def audit_command(output: Format, **options: Any) -> int:
+def audit_command(output: Format, html: Path | None, **options: Any) -> int:
     """Prove what became of every request: Spark reads the topics and accounts for each one.
 
     Exit code 1 if a message was lost, doubled, early, altered or out of order, if an outcome is false, or if
     the checkpoints are not what they must be; each violation is listed with its source.
     """
     wishes = {name: options.pop(name) for name in ("ledger", "now_ms", "grace_ms")}
-    report = _report(connect(options), {name: wish for name, wish in wishes.items() if wish is not None})
+    given = {name: wish for name, wish in wishes.items() if wish is not None}
+    write_page = None if html is None else _page_writer(html)
+    report, picture = _audited(connect(options), given, pictured=write_page is not None)
     if output == "json":
         emit(output, [], {}, data=report.as_dict())
     else:
         _show(report)
+    if write_page is not None and picture is not None:
+        write_page(picture)
     say("every request is accounted for" if report.clean else "error: the audit has found violations")
     return 0 if report.clean else 1
 
 
-def _report(config: ConnectionConfig, wishes: dict[str, Any]) -> Report:
+def _audited(
+    config: ConnectionConfig, wishes: dict[str, Any], *, pictured: bool
+) -> tuple[Report, Picture | None]:
+    """The report, and what a page shows beside it, if that is wanted."""
     from ops import topics  # noqa: PLC0415 - `--help` needs neither Spark nor Kafka
     from ops.audit import AuditConfig, audit, spark_session  # noqa: PLC0415
 
@@ -57,10 +67,29 @@ def _report(config: ConnectionConfig, wishes: dict[str, Any]) -> Report:
     spark = spark_session()
     try:
         wanted = AuditConfig(config.bootstrap_servers, settings, kafka=dict(config.kafka), **wishes)
-        return audit(spark, wanted).report
+        found = audit(spark, wanted)
+        return found.report, _picture(found, wanted) if pictured else None
     finally:
         with suppress(Exception):  # after Ctrl-C there may be nothing left of it to stop
             spark.stop()
+
+
+def _picture(found: Audit, config: AuditConfig) -> Picture:
+    from ops.audit.picture import picture  # noqa: PLC0415 - only with --html
+
+    return picture(found, config)
+
+
+def _page_writer(file: Path) -> Callable[[Picture], None]:
+    """Imports what a page takes: a package that is not installed is missed now, not after the audit."""
+    from ops.audit.page import audit_page  # noqa: PLC0415 - only with --html
+    from ops.page import write  # noqa: PLC0415
+
+    def write_page(picture: Picture) -> None:
+        write(audit_page(picture), file)
+        say(f"the page to look at: {file}")
+
+    return write_page
 
 
 def _show(report: Report) -> None:
@@ -69,10 +98,8 @@ def _show(report: Report) -> None:
     classes = [{"class": name, "requests": count} for name, count in report.classes.items()]
     emit("table", classes, {"class": "class", "requests": "requests"})
     click.echo()
-    counts = report.as_dict()
     checks = [
-        {"found": counts.get(kind, counts.get(f"{kind}s")), "check": kind, "meaning": meaning}
-        for kind, meaning in KINDS.items()
+        {"found": report.found(kind), "check": kind, "meaning": meaning} for kind, meaning in KINDS.items()
     ]
     emit("table", checks, {"check": "check", "found": "found", "meaning": "meaning"})
     click.echo()

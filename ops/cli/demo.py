@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import click
 from rich.console import Console
 
+from ops.cli.options import OutputFile
 from ops.cli.output import say
 
 if TYPE_CHECKING:
@@ -34,13 +35,15 @@ if TYPE_CHECKING:
 @click.option(
     "--keep", is_flag=True, help="Leave everything up for a look around, until Ctrl-C; keep the data."
 )
+@click.option("--json", "json_file", type=OutputFile(), help="Write the verdict there, too.")
 @click.option(
-    "--json",
-    "json_file",
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="Write the verdict there, too.",
+    "--html",
+    type=OutputFile(),
+    default="delayline-demo.html",
+    show_default=True,
+    help="Where to write the page to look at: one file, no server.",
 )
-def demo_command(messages: int, nodes: int, json_file: Path | None, *, keep: bool) -> int:
+def demo_command(messages: int, nodes: int, json_file: Path | None, html: Path, *, keep: bool) -> int:
     """Watch a cluster deliver through failures, then have Spark audit it.
 
     Brings up Kafka, ZooKeeper and the nodes on this machine, schedules messages of every kind, kills the
@@ -48,10 +51,10 @@ def demo_command(messages: int, nodes: int, json_file: Path | None, *, keep: boo
     nothing was lost, doubled, early or altered. Exit code 0 only if that is so. Nothing is left running.
     """
     from ops.demo.cluster import own_settings_only  # noqa: PLC0415 - Spark and the clients are slow to import
+    from ops.demo.page import demo_page  # noqa: PLC0415
     from ops.demo.run import Demo, Options  # noqa: PLC0415
+    from ops.page import write  # noqa: PLC0415
 
-    if json_file is not None and not json_file.absolute().parent.is_dir():
-        raise click.BadParameter(f"{json_file}: no such folder", param_hint="--json")  # not two minutes later
     own_settings_only()
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.default_int_handler)  # as Ctrl-C: everything is stopped in order
@@ -59,10 +62,12 @@ def demo_command(messages: int, nodes: int, json_file: Path | None, *, keep: boo
     ok, needed = False, True
     try:
         demo = Demo(Options(messages, nodes, folder), Console(stderr=True))
-        with demo.play() as verdict:
+        with demo.play() as (verdict, picture):
             ok = verdict.holds
             needed = keep or not ok
             _report(verdict, json_file)
+            write(demo_page(verdict, picture), html)
+            say(f"the page to look at: {html.absolute()}")
             if keep:
                 _stay(folder, demo.connection)
     except KeyboardInterrupt:

@@ -109,6 +109,8 @@ def _explained(error: Exception) -> tuple[str, int]:
     """One line and the exit code for an exception that a command let through."""
     from ops.errors import translated  # noqa: PLC0415 - imports both clients, only when something went wrong
 
+    if isinstance(error, ModuleNotFoundError):
+        return f"the package {error.name} is missing: install delayline with its extra `local`", 1
     known: Any = translated(error) or error
     code = getattr(known, "exit_code", 1)
     ours = type(known).__module__.partition(".")[0] in _OUR_PACKAGES

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -29,6 +30,22 @@ _CONNECTION: tuple[Callable[[Any], Any], ...] = (
         " DELAYLINE_* go before it, options before both.",
     ),
 )
+
+
+class OutputFile(click.Path):
+    """A file to write at the end: one that cannot be written is refused before anything begins."""
+
+    def __init__(self) -> None:
+        super().__init__(dir_okay=False, writable=True, path_type=Path)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
+        file = Path(super().convert(value, param, ctx))  # type: ignore[arg-type]  # a Path: see path_type
+        folder = file.absolute().parent
+        if not folder.is_dir():
+            self.fail(f"{file}: no such folder", param, ctx)
+        if not file.exists() and not os.access(folder, os.W_OK | os.X_OK):
+            self.fail(f"{file}: its folder cannot be written to", param, ctx)
+        return file
 
 
 def connection_options(command: Command) -> Command:

@@ -15,7 +15,9 @@ from rich.console import Console
 
 from delayline import DelayProducer
 from node.config import ConnectionConfig
-from ops.audit import AuditConfig, LedgerWriter, Report, audit, spark_session
+from ops.audit import AuditConfig, LedgerWriter, audit, spark_session
+from ops.audit.picture import Picture as AuditPicture
+from ops.audit.picture import picture
 from ops.demo.cluster import SESSION_TIMEOUT_S, DemoCluster
 from ops.demo.episode import Failover, longest_undisturbed_pause_ms, measured
 from ops.demo.errors import DemoError
@@ -76,7 +78,7 @@ class Demo:
         return self._cluster.config
 
     @contextmanager
-    def play(self) -> Iterator[Verdict]:
+    def play(self) -> Iterator[tuple[Verdict, AuditPicture]]:
         """Run it. The cluster stays up while the block lasts, with all that happened in it."""
         kafka_jars()  # fetched now, with a progress display of its own
         spark_connector_jars()
@@ -94,7 +96,8 @@ class Demo:
                     lambda: self._delivered_up_to_ms() > due_ms + SETTLE_MS,
                     QUIET_S,
                 )
-            yield self._verdict(self._audit(spark.result()))
+            seen = self._audit(spark.result())
+            yield self._verdict(seen), seen
 
     def _trouble(self) -> int:
         """Load, faults, and the end of the load; returns when the last message is due, epoch ms."""
@@ -167,7 +170,7 @@ class Demo:
             failovers=tuple(self._failovers),
         )
 
-    def _audit(self, spark: SparkSession) -> Report:
+    def _audit(self, spark: SparkSession) -> AuditPicture:
         assert self._cluster.settings is not None
         config = AuditConfig(
             self._cluster.stack.bootstrap,
@@ -175,15 +178,15 @@ class Demo:
             ledger=self._options.folder / "ledger.jsonl",
         )
         try:
-            return audit(spark, config).report
+            return picture(audit(spark, config), config)
         finally:
             with suppress(Exception):  # after Ctrl-C there may be nothing left of it to stop
                 spark.stop()
 
-    def _verdict(self, audited: Report) -> Verdict:
+    def _verdict(self, seen: AuditPicture) -> Verdict:
         arrivals = self._receipts.arrivals
         return Verdict(
-            audited=audited,
+            audited=seen.report,
             failovers=tuple(self._failovers),
             lateness=lateness_within(arrivals, self._stretches, TIMED),
             longest_undisturbed_pause_ms=longest_undisturbed_pause_ms(self._stretches, arrivals),

@@ -13,6 +13,7 @@ from typing import Any
 import psutil
 import pytest
 
+from ops.demo.view import FAULT_NAMES
 from tests.support.waiting import eventually
 
 KINDS = ["kill", "zookeeper", "term", "pause", "kill"]
@@ -53,8 +54,8 @@ def logs_of(folder: Path) -> str:
 
 @pytest.mark.timeout(480)
 def test_through_every_fault_each_promise_is_kept(tmp_path: Path) -> None:
-    file = tmp_path / "verdict.json"
-    demo = start_demo(tmp_path, "--messages", "3000", "--json", str(file))
+    file, page = tmp_path / "verdict.json", tmp_path / "page.html"
+    demo = start_demo(tmp_path, "--messages", "3000", "--json", str(file), "--html", str(page))
     said, _ = demo.communicate()
 
     assert demo.returncode == 0, said + logs_of(tmp_path)
@@ -69,6 +70,15 @@ def test_through_every_fault_each_promise_is_kept(tmp_path: Path) -> None:
     assert all(verdict["classes"][name] > 0 for name in SUMS)
     assert sum(verdict["classes"].values()) == verdict["ledger"] > 3_000
     assert list(tmp_path.glob("delayline-demo-*")) == []
+    assert_shows(page.read_text(), verdict)
+    assert str(page) in said
+
+
+def assert_shows(page: str, verdict: dict[str, Any]) -> None:
+    """The page says that all is well, and of each fault what it has cost."""
+    assert "Kept: every promise, through every fault" in page
+    for failover in verdict["failovers"]:
+        assert f"{FAULT_NAMES[failover['kind']]}: {failover['gap_ms']:.0f} ms" in page
 
 
 def test_nothing_outlives_a_demo_that_is_killed(tmp_path: Path) -> None:

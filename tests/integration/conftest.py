@@ -2,6 +2,30 @@
 
 from __future__ import annotations
 
+import uuid
+from collections.abc import Iterator
+
+import pytest
+from pyspark.sql import SparkSession
+
+from ops.audit import spark_session
+from tests.integration.planted import Planted
+from tests.stacks import Stack
 from tests.support.fixtures import cluster, make_cluster
 
 __all__ = ["cluster", "make_cluster"]
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """One for all audits of small histories."""
+    session = spark_session(compiled=False)
+    yield session
+    session.stop()
+
+
+@pytest.fixture(scope="session")
+def planted(stack: Stack, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Planted:
+    """A history with faults, audited once for all who look at it."""
+    cluster = f"t-planted-{uuid.uuid4().hex[:8]}"
+    return Planted(stack.bootstrap, cluster, spark, tmp_path_factory.mktemp("planted"))

@@ -241,6 +241,8 @@ class Writer:
         return request
 
     def _checkpoint(self, step: Transaction) -> None:
+        now_ms = time.time_ns() // 1_000_000
+        taken_ms = now_ms if self._position is None else max(now_ms, self._position[0])
         ingested = {str(partition): end for partition, end in enumerate(self._ingested)}
         checkpoint = {
             "format": 1,
@@ -254,13 +256,11 @@ class Writer:
             "replay": None,
             "delivered_up_to_ms": 0 if self._position is None else self._position[0] - 1,
             "node": step.node,
-            "at_ms": time.time_ns() // 1_000_000,
+            "at_ms": taken_ms,
             "first": step.first,
         }
         key = f"0/{step.epoch}" if step.first else "0"
         record = BufferRecord(key.encode(), json.dumps(checkpoint | step.claims).encode(), [])
-        now_ms = time.time_ns() // 1_000_000
-        taken_ms = now_ms if self._position is None else max(now_ms, self._position[0])
         _produce(self._master, self._names.checkpoint, record, 0, timestamp=taken_ms - step.early_ms)
 
 

@@ -123,6 +123,16 @@ class SampleHistory:
             node="n2",
         )
 
+    def plant_faults(self) -> Transaction:
+        """Do wrong in seven ways; the transaction, which goes back, comes last in the history."""
+        one, two, three, four, five, _, seven = self.in_time.delivers
+        one.headers = [("trace", b"\x00\x01"), ("trace", b"\x00\x00"), *USER_HEADERS[2:]]
+        three.early_ms = 1
+        self.in_time.delivers = [one, two, three, five, four, seven]
+        self.ending.delivers.append(Delivery(self.seven, early_ms=-3_600))  # with the last one
+        self.ending.tells[0].outcome = "cancelled"
+        return Transaction(passes=[self.one], epoch=2, node="n2")
+
     def schedule(
         self,
         value: str,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,12 +13,13 @@ from pyspark.sql import SparkSession
 
 from delayline.requests import BufferRecord
 from delayline.settings import ClusterSettings
-from ops.audit import Audit, AuditConfig, LedgerWriter, Report, audit, spark_session
+from ops.audit import Audit, AuditConfig, LedgerWriter, Report, audit
 from ops.audit.evidence import edges_ms
 from ops.audit.snapshot import Keeping, Offsets
 from ops.errors import ConfigError
 from tests.integration.histories import Delivery, Step, Transaction, Writer
-from tests.integration.sample_history import CLASSES, USER_HEADERS, SampleHistory
+from tests.integration.planted import Planted
+from tests.integration.sample_history import CLASSES, SampleHistory
 from tests.stacks import Stack
 
 
@@ -45,13 +45,6 @@ class Audited:
             self._stack.bootstrap, self._settings, ledger=self._ledger, now_ms=history.end_ms
         )
         return audit(self._spark, config)
-
-
-@pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
-    session = spark_session(compiled=False)
-    yield session
-    session.stop()
 
 
 @pytest.fixture
@@ -81,15 +74,8 @@ def test_every_request_of_a_correct_history_is_in_its_class(history: SampleHisto
     assert report.ledger == report.requests == sum(CLASSES.values())
 
 
-def test_each_fault_is_found_and_named_and_nothing_else(history: SampleHistory, audited: Audited) -> None:
-    one, two, three, four, five, _, seven = history.in_time.delivers
-    one.headers = [("trace", b"\x00\x01"), ("trace", b"\x00\x00"), *USER_HEADERS[2:]]
-    three.early_ms = 1
-    history.in_time.delivers = [one, two, three, five, four, seven]
-    history.ending.delivers.append(Delivery(history.seven))
-    history.ending.tells[0].outcome = "cancelled"
-    back = Transaction(passes=[history.one], epoch=2, node="n2")
-    report = audited(history, back)
+def test_each_fault_is_found_and_named_and_nothing_else(planted: Planted) -> None:
+    history, report = planted.history, planted.found.report
     details = {violation.kind: violation.detail for violation in report.violations}
     [moved_back] = [v.source for v in report.violations if v.kind == "checkpoint_moved_back"]
     assert found(report) == {
@@ -97,13 +83,14 @@ def test_each_fault_is_found_and_named_and_nothing_else(history: SampleHistory, 
         ("early", history.three.source),
         ("out_of_order", history.four.source),
         ("lost", history.six.source),
+        ("lost", planted.hostile.source),
         ("duplicated", history.seven.source),
         ("false_outcome", history.too_late.source),
         ("checkpoint_moved_back", moved_back),
     }
     assert details["altered"].endswith("differs in headers")
     assert details["checkpoint_moved_back"].startswith("position ")
-    assert (report.lost, report.overdue) == (report.classes["lost"], 0) == (1, 0)
+    assert (report.lost, report.overdue) == (report.classes["lost"], 1) == (2, 1)
 
 
 def test_each_rarer_fault_is_found_and_named_and_nothing_else(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import shlex
 import subprocess
@@ -41,6 +42,7 @@ def commands_of(name: str) -> list[tuple[tuple[str, ...], click.Command]]:
     return list(leaves(command, name))
 
 
+IMPORTS = click.Command("imports", callback=lambda: importlib.import_module("no_such_page_library"))
 RAISES = click.Command("raises", callback=lambda: (_ for _ in ()).throw(ConflictError("too late")))
 
 
@@ -66,6 +68,8 @@ def test_help_imports_nothing_slow() -> None:
         "structlog",
         "rich",
         "pyspark",
+        "plotly",
+        "jinja2",
         "msgspec",
     }
     assert not slow & set(modules)
@@ -129,6 +133,35 @@ def test_a_command_whose_packages_are_missing_does_not_break_the_others(
     assert run(["topics", "--help"]) == 0
     assert run(["audit"]) == 1
     assert "'audit' needs the package no_such_package: install delayline" in capsys.readouterr().err
+
+
+def test_a_package_that_is_missed_later_is_named_with_the_extra_that_has_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "no_such_page_library", None)
+    monkeypatch.setattr(main, "COMMANDS", {"imports": (f"{__name__}:IMPORTS", "")})
+
+    assert run(["imports"]) == 1
+
+    assert capsys.readouterr().err == (
+        "error: the package no_such_page_library is missing: install delayline with its extra `local`\n"
+    )
+
+
+@pytest.mark.parametrize("command", ["audit", "demo"])
+@pytest.mark.parametrize(
+    ("file", "problem"),
+    [("nowhere/page.html", "no such folder"), (".", "is a directory")],
+    ids=["no folder", "a folder"],
+)
+def test_a_page_that_cannot_be_written_is_refused_before_anything_begins(
+    command: str, file: str, problem: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run([command, "--html", str(tmp_path / file)]) == 2
+
+    error = capsys.readouterr().err
+    assert problem in error
+    assert error.count("\n") == 1
 
 
 def test_an_error_is_one_line_on_stderr_and_its_own_exit_code(

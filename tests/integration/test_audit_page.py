@@ -1,0 +1,182 @@
+"""The audit's page of a history with faults, as a real browser shows it, and what is in it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from ops.audit import stories, timeline
+from ops.audit.page import audit_page, shown
+from ops.audit.picture import Picture, picture
+from ops.audit.spread import spread
+from ops.audit.stories import Story
+from ops.cli.main import run
+from ops.page import write
+from tests.integration.planted import HOSTILE_ID, Planted
+from tests.logging_state import restored_logging
+from tests.stacks import Stack
+from tests.support.browser import Browser, browser
+
+
+@pytest.fixture(scope="module")
+def seen(planted: Planted) -> Picture:
+    return picture(planted.found, planted.config)
+
+
+@pytest.fixture(scope="module")
+def page(seen: Picture, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    file = tmp_path_factory.mktemp("page") / "audit.html"
+    write(audit_page(seen), file)
+    return file
+
+
+@pytest.fixture(scope="module")
+def chrome(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    with browser(tmp_path_factory.mktemp("browser")) as started:
+        yield started
+
+
+def story_of(seen: Picture, kind: str, source: str) -> Story:
+    [story] = [one for one in seen.stories if (one.violation.kind, one.violation.source) == (kind, source)]
+    return story
+
+
+def test_the_page_shows_its_verdict_and_draws_its_figures(page: Path, chrome: Browser) -> None:
+    chrome.open(page)
+    assert chrome.ask("document.querySelector('h1').textContent") == "Broken: 8 violations"
+    drawn = [
+        chrome.ask(f"document.querySelectorAll('.plot {path}').length")
+        for path in (".bars path", ".lines path")
+    ]
+    assert min(drawn) > 0
+    assert chrome.complaints == []
+
+
+def test_the_page_asks_the_network_for_nothing(page: Path, chrome: Browser) -> None:
+    chrome.open(page)
+    assert [url for url in chrome.requested if not url.startswith(("file:", "data:"))] == []
+
+
+def test_the_browser_lets_no_page_load_anything(page: Path, chrome: Browser) -> None:
+    tampered = page.with_name("tampered.html")
+    tampered.write_text(page.read_text() + '<img src="http://127.0.0.1:9/x.png">')
+    chrome.open(tampered)
+    assert "Content Security Policy" in " ".join(chrome.complaints)
+
+
+@pytest.mark.parametrize("width", [400, 1280])
+def test_the_page_is_no_wider_than_the_window(page: Path, chrome: Browser, width: int) -> None:
+    chrome.open(page, width)
+    assert chrome.ask("document.documentElement.scrollWidth") <= width
+
+
+def test_what_users_have_written_is_shown_and_not_obeyed(page: Path, chrome: Browser) -> None:
+    chrome.open(page)
+    assert HOSTILE_ID in chrome.ask("document.body.textContent")
+    assert chrome.ask("window.obeyed === undefined && document.querySelectorAll('main script').length") == 2
+
+
+def test_a_message_delivered_twice_is_told_from_its_request_to_its_last_delivery(
+    seen: Picture, planted: Planted
+) -> None:
+    seven = planted.history.seven
+    told = story_of(seen, "duplicated", seven.source)
+    assert [(event.what, event.epoch) for event in told.events] == [
+        ("request", None),
+        ("delivery", 1),
+        ("checkpoint", 1),
+        ("delivery", 2),
+    ]
+    asked = told.events[0]
+    assert (asked.place, asked.says) == (
+        seven.source,
+        f"schedule, due {shown(seven.due_ms)}, to {seven.schedule.target_topic}",
+    )
+
+
+def test_a_delivery_is_told_with_its_lateness(seen: Picture, planted: Planted) -> None:
+    told = story_of(seen, "duplicated", planted.history.seven.source)
+    assert [event.says for event in told.events if event.what == "delivery"] == [
+        "time by the master, 0 ms after it was due",
+        "time by the master, 3,600 ms after it was due",
+    ]
+
+
+def test_a_false_outcome_is_told_with_the_other_requests_of_its_id_and_their_ends(
+    seen: Picture, planted: Planted
+) -> None:
+    history = planted.history
+    events = story_of(seen, "false_outcome", history.too_late.source).events
+    assert {event.place for event in events if event.what == "request"} == {
+        request.source for request in (history.old, history.new, history.too_late)
+    }
+    assert [
+        event.says for event in events if event.what == "outcome" and event.of == history.too_late.source
+    ] == [f"cancelled, to a cancel, keyed by {history.too_late.source}, of {history.new.source}"]
+    assert [event.what for event in events if event.of == history.new.source].count("delivery") == 1
+
+
+def test_a_checkpoint_that_went_back_is_told_with_those_before_it(seen: Picture) -> None:
+    [told] = [story for story in seen.stories if story.violation.kind == "checkpoint_moved_back"]
+    offsets = {int(event.place.rpartition("/")[2]): event.says.split(",")[0] for event in told.events}
+    before, *_, wrong = sorted(offsets)
+    assert (offsets[before], offsets[wrong], len(offsets)) == ("before it", "itself", 3)
+
+
+def test_each_kind_has_its_first_violations_only(planted: Planted, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stories, "PER_KIND", 1)
+    kinds = [violation.kind for violation in stories._first_of_each_kind(planted.found.violations)]
+    assert planted.found.report.lost == 2
+    assert kinds.count("lost") == 1
+
+
+def test_the_timeline_and_the_epochs_have_every_message_once(seen: Picture) -> None:
+    delivered = seen.report.classes["delivered"]
+    assert sum(bar.messages for bar in seen.timeline.bars) == delivered
+    assert sum(step.messages for step in seen.late) == delivered
+    assert [(one.epoch, one.node, one.messages) for one in seen.epochs] == [(1, "n1", 9), (2, "n2", 1)]
+
+
+def test_a_failovers_gap_is_the_pause_round_it(seen: Picture, planted: Planted) -> None:
+    first, second = seen.epochs
+    assert first.gap_ms is None
+    assert second.gap_ms == planted.history.last.due_ms - planted.history.new.due_ms
+
+
+def test_a_message_whose_checkpoint_compaction_has_taken_counts_for_the_epoch_before(
+    spark: SparkSession,
+) -> None:
+    kept = [(0, 0, 1, "n1", True), (0, 9, 2, "n2", True), (0, 10, 2, "n2", False)]
+    found = spark.createDataFrame(kept, "lane int, seq long, epoch long, node string, first boolean")
+    masters = {row["settled_by"]: row["node"] for row in timeline._masters(found).collect()}
+    assert masters == {0: None, 9: "n1", 10: "n2"}
+
+
+def test_lateness_is_counted_in_steps_that_follow_each_other_and_hold_every_message(
+    spark: SparkSession,
+) -> None:
+    late_ms = [-7, -1, *range(2_000), 10**12]
+    found = spark.createDataFrame([(ms,) for ms in [*late_ms, None]], "lateness_ms long")
+    steps = spread(found)
+    assert sum(step.messages for step in steps) == len(late_ms)
+    assert (steps[0].from_ms, steps[0].to_ms, steps[0].messages) == (-7, 0, 2)
+    assert all(before.to_ms <= after.from_ms for before, after in pairwise(steps))
+    assert len(steps) < 80
+
+
+def test_the_command_writes_the_page_of_a_cluster_that_has_done_nothing(
+    stack: Stack, spark: SparkSession, cluster_name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The one Spark of this process is lent to the command, which ends its own.
+    monkeypatch.setattr("ops.audit.spark_session", lambda: spark)
+    monkeypatch.setattr(spark, "stop", lambda: None)
+    where = ["--bootstrap", stack.bootstrap, "--zookeeper", stack.zookeeper, "--cluster", cluster_name]
+    file = tmp_path / "page.html"
+    with restored_logging():
+        assert run(["topics", "create", *where]) == 0
+        assert run(["audit", "--html", str(file), *where]) == 0
+    assert "Kept: every request is accounted for" in file.read_text()

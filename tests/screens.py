@@ -1,0 +1,63 @@
+"""Pages and pictures of them, to be looked at: `python -m tests.screens DIR`.
+
+Makes the page of a planted history with faults, and that of a short demo; then shoots both, narrow and wide,
+light and dark. With `PAGE...` after the folder, shoots those and makes none.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Final
+
+from ops.audit import spark_session
+from ops.audit.page import audit_page
+from ops.audit.picture import picture
+from ops.page import write
+from ops.stack import LocalStack
+from tests.integration.planted import Planted
+from tests.support.browser import Scheme, browser
+
+WIDTHS: Final = (400, 1280)
+SCHEMES: Final[tuple[Scheme, ...]] = ("light", "dark")
+MESSAGES: Final = 6_000
+
+
+def main() -> None:
+    """Make and shoot what the command line asks for."""
+    if len(sys.argv) < 2:
+        sys.exit("usage: python -m tests.screens DIR [PAGE...]")
+    folder, *pages = map(Path, sys.argv[1:])
+    folder.mkdir(parents=True, exist_ok=True)
+    shoot(pages or [_of_planted(folder / "planted.html"), _of_demo(folder / "demo.html")], folder)
+
+
+def shoot(pages: list[Path], folder: Path) -> None:
+    """Pictures of all pages, as `<page>-<width>-<scheme>.png`."""
+    with tempfile.TemporaryDirectory() as profile, browser(Path(profile) / "browser") as chrome:
+        for page in pages:
+            for width in WIDTHS:
+                for scheme in SCHEMES:
+                    chrome.open(page, width, scheme)
+                    chrome.shoot(folder / f"{page.stem}-{width}-{scheme}.png")
+
+
+def _of_planted(file: Path) -> Path:
+    with tempfile.TemporaryDirectory() as scratch, LocalStack(Path(scratch) / "stack") as stack:
+        spark = spark_session(compiled=False)
+        planted = Planted(stack.bootstrap, "delay", spark, Path(scratch))
+        write(audit_page(picture(planted.found, planted.config)), file)
+        spark.stop()
+    return file
+
+
+def _of_demo(file: Path) -> Path:
+    command = [sys.executable, "-m", "ops.cli.main", "demo", "--messages", str(MESSAGES), "--html", str(file)]
+    subprocess.run(command, check=True)
+    return file
+
+
+if __name__ == "__main__":
+    main()
