@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from operator import methodcaller
+from typing import Final
 
 from confluent_kafka import Message
 
@@ -29,13 +30,14 @@ from delayline.headers import (
     H_TARGET_KEY,
     H_TARGET_PARTITION,
     H_TARGET_TOPIC,
+    ON_REQUESTS,
     OP_CANCEL,
     OP_RESCHEDULE,
     OP_SCHEDULE,
     PREFIX,
     Header,
 )
-from delayline.parser import parse
+from delayline.parser import parse, parse_plain
 from delayline.record import BY_KEY, Cancel, Record, Reject, Request, Reschedule, Schedule
 from delayline.rejects import REJECT_CODES
 
@@ -74,8 +76,10 @@ __all__ = [
     "dead_letter_headers",
     "delivery_headers",
     "parse",
+    "parse_plain",
     "read_headers",
     "rewrite_headers",
+    "user_headers",
 ]
 
 
@@ -97,11 +101,15 @@ def read_headers(message: Message) -> list[Header] | Reject | None:
         return Reject("header-key", "a header key is not UTF-8: use UTF-8, best ASCII, in every header key")
 
 
+def user_headers(headers: Sequence[Header]) -> list[Header]:
+    """The user's own headers of a request that was accepted, in order."""
+    return [header for header in headers if header[0] not in ON_REQUESTS]
+
+
 def delivery_headers(
-    user_headers: Sequence[Header],
-    *,
+    own_headers: list[Header],
     id: str | None,  # noqa: A002 - the wire format's own word
-    source: str,
+    source: bytes,
     scheduled_for_ms: int,
     attempt: int = 1,
     occurrence: int | None = None,
@@ -110,15 +118,15 @@ def delivery_headers(
 
     `source` is the user's own request, `topic/partition/offset`.
     """
-    headers = list(user_headers)
-    if id is not None:
-        headers.append((H_ID, id.encode()))
-    headers.append((H_SOURCE, source.encode()))
-    headers.append((H_SCHEDULED_FOR, b"%d" % scheduled_for_ms))
-    headers.append((H_ATTEMPT, b"%d" % attempt))
+    named = own_headers if id is None else [*own_headers, (H_ID, id.encode())]
+    tried = _FIRST_ATTEMPT if attempt == 1 else (H_ATTEMPT, b"%d" % attempt)
+    headers = [*named, (H_SOURCE, source), (H_SCHEDULED_FOR, b"%d" % scheduled_for_ms), tried]
     if occurrence is not None:
         headers.append((H_OCCURRENCE, b"%d" % occurrence))
     return headers
+
+
+_FIRST_ATTEMPT: Final = (H_ATTEMPT, b"1")
 
 
 def rewrite_headers(schedule: Schedule) -> list[Header]:

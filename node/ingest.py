@@ -13,11 +13,11 @@ from confluent_kafka.admin import AdminClient
 from delayline.names import ClusterNames
 from delayline.parser import WRITTEN_BACK_SLACK_MS
 from delayline.settings import ClusterSettings
-from delayline.wire import Header, Reject, parse, read_headers
+from delayline.wire import Header, Reject, parse, parse_plain, read_headers
 from node.reader import OffsetsGone, TopicReader
 from node.refusal import Refusal, buffer_forbidden
 from node.topics import newest_gone_ms
-from store.arrivals import Arrival, arrival
+from store.arrivals import Arrival, arrival, plain_arrival
 from store.checkpoint import Checkpoint, Vector
 from store.view import View
 
@@ -162,16 +162,16 @@ class Ingest:
         arrivals = []
         for message in messages:
             headers = read_headers(message)
-            readable = None if isinstance(headers, Reject) else headers
             _, timestamp_ms = message.timestamp()
-            record = BufferRecord(
-                message.partition() or 0,
-                message.offset() or 0,
-                timestamp_ms,
-                message.key(),
-                message.value(),
-                readable,
-            )
-            request = headers if isinstance(headers, Reject) else parse(record, settings, names)
-            arrivals.append(arrival(record, request))
+            place = message.partition() or 0, message.offset() or 0, timestamp_ms
+            key, value = message.key(), message.value()
+            if isinstance(headers, Reject):
+                arrivals.append(arrival(BufferRecord(*place, key, value, None), headers))
+                continue
+            plain = parse_plain(headers, timestamp_ms, settings, names) if headers else None
+            if headers and plain is not None:
+                arrivals.append(plain_arrival(place, key, value, headers, *plain))
+                continue
+            record = BufferRecord(*place, key, value, headers)
+            arrivals.append(arrival(record, parse(record, settings, names)))
         return arrivals

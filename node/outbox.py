@@ -232,24 +232,29 @@ class KafkaTransaction:
         self._topics = {record.topic for record in records}
         produce = self._held().produce
         buffer = self._outbox._names.buffer  # noqa: SLF001 (one module, one owner)
-        for topic, partition, key, value, headers, timestamp_ms, row in records:
-            report = self._on_written_back if topic == buffer else self._on_delivery
+        on_delivery, on_written_back = self._on_delivery, self._on_written_back
+        for record in records:
+            topic = record.topic
+            report = on_written_back if topic == buffer else on_delivery
+            headers = cast("Any", record.headers)  # the stub's list is invariant
             while True:
                 try:
+                    # By place: names cost a fifth more. The one left out is another name of `on_delivery`.
                     produce(
                         topic,
-                        value,
-                        key,
-                        partition,
-                        on_delivery=report,
-                        timestamp=timestamp_ms,
-                        headers=cast("Any", headers),  # the stub's list is invariant
+                        record.value,
+                        record.key,
+                        record.partition,
+                        report,
+                        None,
+                        record.timestamp_ms,
+                        headers,
                     )
                     break
                 except BufferError:
                     self._serve(lambda: self._held().poll(0.01))  # the queue is full: let some go out
                 except KafkaException as error:
-                    self._refuse(topic, error.args[0], row)
+                    self._refuse(topic, error.args[0], record.row)
 
     def flush(self) -> Vector:
         """See the port."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import msgspec
 
-from delayline.headers import PREFIX
 from delayline.names import ClusterNames, source
 from delayline.wire import (
     Header,
@@ -16,6 +15,7 @@ from delayline.wire import (
     dead_letter_headers,
     delivery_headers,
     rewrite_headers,
+    user_headers,
 )
 from node.ports import ANY_PARTITION, Outgoing, Targets
 from store.keys import Key
@@ -72,6 +72,7 @@ class Plan:
         self._written_back: list[Outgoing] = []
         self._names = names
         self._buffer = names.buffer
+        self._raw_buffer = names.buffer.encode()
         self._lane = lane
         self._epoch = epoch
         self._now_ms = now_ms
@@ -79,14 +80,20 @@ class Plan:
         self._poison = poison
 
     def add(self, selection: Selection) -> None:
-        """Plans the whole selection. Raises what `Targets.learn` raises."""
-        rows = [
-            (key, decode_row(raw), len(raw)) for part in (selection.late, selection.due) for key, raw in part
-        ]
-        self._targets.learn({row.target_topic for _, row, _ in rows if isinstance(row, ScheduledRow)})
-        for key, row, size_bytes in rows:
+        """Plans the whole selection; the hot path of delivery. Raises what `Targets.learn` raises."""
+        chosen = [*selection.late, *selection.due]
+        rows = [decode_row(raw) for _, raw in chosen]
+        topics = {row.target_topic for row in rows if isinstance(row, ScheduledRow)}
+        self._targets.learn(topics)
+        untroubled = self._untroubled(topics, max((len(raw) for _, raw in chosen), default=0))
+        append, deliver = self.records.append, self._delivery
+        for (key, raw), row in zip(chosen, rows, strict=True):
             if isinstance(row, ScheduledRow):
-                self._schedule(key, row, size_bytes)
+                anywhere = row.target_partition == ANY_PARTITION and row.expire_at_ms is None
+                if anywhere and row.target_topic in untroubled:
+                    append(deliver(key, row))
+                else:
+                    self._schedule(key, row, len(raw))
             elif isinstance(row, RejectRow):
                 self._dead_letter(key, row, "dead-lettered", row.code, row.detail)
             else:
@@ -94,6 +101,16 @@ class Plan:
         for answer in selection.answers:
             self._answer(answer)
         self.records += self._written_back
+
+    def _untroubled(self, topics: set[str], largest_row_bytes: int) -> set[str]:
+        """Those of the topics that take a record of any of the selection's rows, with a key or without."""
+        if self._poison:
+            return set()
+        size_bytes = largest_row_bytes + RECORD_OVERHEAD_BYTES
+        problem = self._targets.problem
+        return {
+            topic for topic in topics if not problem(topic, ANY_PARTITION, keyed=False, size_bytes=size_bytes)
+        }
 
     def _schedule(self, key: Key, row: ScheduledRow, size_bytes: int) -> None:
         if row.expire_at_ms is not None and self._now_ms > row.expire_at_ms:
@@ -123,18 +140,17 @@ class Plan:
         return self._targets.problem(topic, partition, keyed=keyed, size_bytes=_batch_bytes(record))
 
     def _delivery(self, key: Key, row: ScheduledRow) -> Outgoing:
+        source = self._source(key[1], key[2]) if row.root is None else row.root.encode()
         headers = delivery_headers(
-            _user_headers(row.headers),
-            id=row.id,
-            source=row.root or source(self._buffer, key[1], key[2]),
-            scheduled_for_ms=row.scheduled_for_ms,
-            attempt=row.attempt,
-            occurrence=row.occurrence,
+            user_headers(row.headers), row.id, source, row.scheduled_for_ms, row.attempt, row.occurrence
         )
         target_key = row.key if row.target_key is None else row.target_key[0]
         return Outgoing(
             row.target_topic, row.target_partition, target_key, row.value, headers, self._now_ms, key
         )
+
+    def _source(self, partition: int, offset: int) -> bytes:
+        return b"%s/%d/%d" % (self._raw_buffer, partition, offset)
 
     def _dead_letter(
         self, key: Key, row: ScheduledRow | RejectRow | RescheduleRow, outcome: str, code: str, detail: str
@@ -155,9 +171,9 @@ class Plan:
         bare = Outgoing(self._names.dead_letter, ANY_PARTITION, None, None, why, self._now_ms, key)
         if key in self._poison and self._poison[key].letter_too:
             return bare
-        without_value = bare._replace(key=row.key, headers=[*row.headers, *why])
-        whole = without_value._replace(value=row.value)
-        letters = (whole, without_value, bare._replace(key=row.key))
+        without_value = msgspec.structs.replace(bare, key=row.key, headers=[*row.headers, *why])
+        whole = msgspec.structs.replace(without_value, value=row.value)
+        letters = (whole, without_value, msgspec.structs.replace(bare, key=row.key))
         return next((letter for letter in letters if self._fits(letter)), bare)
 
     def _fits(self, letter: Outgoing) -> bool:
@@ -197,7 +213,7 @@ class Plan:
             target_key=target_key,
             target_partition=moved.target_partition,
             expire_at_ms=moved.expire_at_ms if row.expire_at_ms is None else row.expire_at_ms,
-            headers=_user_headers(moved.headers),
+            headers=user_headers(moved.headers),
             parent=key[2],
             root=root,
             attempt=moved.attempt,
@@ -264,7 +280,3 @@ def _batch_bytes(record: Outgoing) -> int:
 
 def _varint_bytes(number: int) -> int:
     return max(1, ((number << 1).bit_length() + 6) // 7)
-
-
-def _user_headers(headers: list[Header]) -> list[Header]:
-    return [header for header in headers if not header[0].startswith(PREFIX)]

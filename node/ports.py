@@ -6,7 +6,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
-from typing import NamedTuple, Protocol
+from typing import Protocol
+
+import msgspec
 
 from delayline.wire import Header
 from store.checkpoint import Checkpoint, Vector
@@ -15,7 +17,7 @@ from store.keys import Key
 ANY_PARTITION = -1
 
 
-class Outgoing(NamedTuple):
+class Outgoing(msgspec.Struct, frozen=True, gc=False):
     """One record to produce. `row` is the key of the row that it comes from (None: of none alone)."""
 
     topic: str

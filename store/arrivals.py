@@ -63,6 +63,25 @@ def prepare(records: Iterable[Record], parse: Parse) -> list[Arrival]:
     return [arrival(record, parse(record)) for record in records]
 
 
+def plain_arrival(
+    place: tuple[int, int, int],
+    key: bytes | None,
+    value: bytes | None,
+    headers: Headers,
+    topic: str,
+    scheduled_for_ms: int,
+) -> Arrival:
+    """As `arrival`, of a schedule that has a target and a time and nothing else; the hot path of ingest.
+
+    `place` is the record's partition, offset and timestamp.
+    """
+    row = ScheduledRow(
+        key, value, headers, None, topic, wire.BY_KEY, None, scheduled_for_ms, None, None, None, 1, None
+    )
+    due_ms = scheduled_for_ms if scheduled_for_ms > place[2] else place[2]  # noqa: FURB136 - max() is a call
+    return _new_arrival(Arrival, (*place, _SCHEDULE, due_ms, None, None, None, encode(row)))
+
+
 def arrival(record: Record, request: wire.Schedule | wire.Reschedule | wire.Cancel | wire.Reject) -> Arrival:
     """What `request`, parsed from `record`, does to the view."""
     if isinstance(request, wire.Schedule):

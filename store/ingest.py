@@ -8,6 +8,7 @@ written, which RocksDB's write batch does not, so the few keys that are read bac
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 import msgspec
 
@@ -19,6 +20,9 @@ from store.kv import KeyValue
 from store.records import Control, IndexEntry, decode_control, decode_index, decode_offset, encode
 
 NO_KEY: Key = (-1, -1, -1)
+NEVER_MS: Final = 1 << 63  # later than any due time
+_CANCEL: Final = Kind.CANCEL  # as plain names: they are looked at for every record
+_SCHEDULE: Final = Kind.SCHEDULE
 
 
 class Ingest:
@@ -28,7 +32,7 @@ class Ingest:
         """`position` is the in-memory one; rows done and due before `window_start_ms` are not kept."""
         self.batch = kv.batch()
         self.counts: dict[int, int] = {}
-        self.first_due_ms: int | None = None
+        self.first_due_ms = NEVER_MS
         self.low_expiry: bytes | None = None
         self.low_row: bytes | None = None
         self.urgent = False
@@ -41,22 +45,24 @@ class Ingest:
         self._controls: dict[tuple[int, int], Control] = {}
 
     def add(self, arrivals: Sequence[Arrival]) -> None:
-        """Takes the arrivals in log order."""
+        """Takes the arrivals in log order; the hot path of ingest."""
+        put, row, counts, bound, bound_ms = self.batch.put, keys.row, self.counts, self._bound, self._bound[0]
+        first_due_ms = self.first_due_ms
         for arrival in arrivals:
-            if arrival.kind == Kind.CANCEL:
+            partition, offset, _, kind, due_ms, id_, _, _, raw = arrival
+            if kind is _CANCEL:
                 self._cancel(arrival)
-            elif arrival.kind != Kind.SCHEDULE or arrival.id is None or self._claim(arrival, arrival.id):
-                self._store(arrival)
-
-    def _store(self, arrival: Arrival) -> None:
-        partition, offset, due_ms = arrival.partition, arrival.offset, arrival.due_ms
-        if (due_ms, partition, offset) <= self._bound and not self._store_below(arrival):
-            return
-        self.batch.put(keys.row(due_ms, partition, offset), arrival.raw)
-        minute = due_ms // keys.MINUTE_MS
-        self.counts[minute] = self.counts.get(minute, 0) + 1
-        if self.first_due_ms is None or due_ms < self.first_due_ms:
-            self.first_due_ms = due_ms
+                continue
+            if kind is _SCHEDULE and id_ is not None and not self._claim(arrival, id_):
+                continue
+            if due_ms <= bound_ms and (due_ms, partition, offset) <= bound and not self._store_below(arrival):
+                continue
+            put(row(due_ms, partition, offset), raw)
+            minute = due_ms // keys.MINUTE_MS
+            counts[minute] = counts.get(minute, 0) + 1
+            if due_ms < first_due_ms:  # noqa: PLR1730 - min() is a call
+                first_due_ms = due_ms
+        self.first_due_ms = first_due_ms
 
     def _store_below(self, arrival: Arrival) -> bool:
         """An arrival at or below the position: late, unless the last checkpoint's ingested had it."""

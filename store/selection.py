@@ -6,7 +6,7 @@ ingested vector it reports belong to one state of the view.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import msgspec
@@ -105,8 +105,7 @@ def select(
         frontier = Frontier(position, dict(ingested), dict(ingested), dict(read), delivered_up_to_ms)
     resolutions = {
         key: _resolve(kv, key, raw, frontier)
-        for rows in (late, due)
-        for key, raw in rows
+        for key, raw in ((*late, *due) if taking.rescheduled else ())
         if is_reschedule(raw)
     }
     return Selection(late, due, answers, resolutions, frontier)
@@ -131,26 +130,35 @@ class _Taking:
         self._messages_left = limits.messages
         self._bytes_left = limits.bytes
         self._taken_any = False
-        self._rescheduled: set[str] = set()
+        self.rescheduled: set[str] = set()  # ids
 
-    def take(self, key: Key, raw: bytes) -> bool:
-        """Takes the row if it fits; a second reschedule of an id never does (rule 3)."""
-        if self._taken_any and (self._messages_left < 1 or self._bytes_left < len(raw)):
-            return False
-        if is_reschedule(raw) and not self._first_of_its_id(raw):
-            return False
-        self._taken_any = True
-        self._messages_left -= 1
-        self._bytes_left -= len(raw)
-        self.rows.append((key, raw))
-        return True
+    def take(self, rows: Iterable[tuple[Key, bytes]]) -> Key | None:
+        """Takes rows for as long as they fit; a second reschedule of an id never does (rule 3). Returns the
+        first one that is left, None if all were taken.
+        """
+        append, messages_left, bytes_left = self.rows.append, self._messages_left, self._bytes_left
+        left: Key | None = None
+        for row in rows:
+            key, raw = row
+            bytes_left -= len(raw)
+            if (messages_left < 1 or bytes_left < 0) and self._taken_any:
+                left = key
+                break
+            if is_reschedule(raw) and not self._first_of_its_id(raw):
+                left = key
+                break
+            self._taken_any = True
+            messages_left -= 1
+            append(row)
+        self._messages_left, self._bytes_left = messages_left, bytes_left
+        return left
 
     def _first_of_its_id(self, raw: bytes) -> bool:
         row = decode_row(raw)
         assert isinstance(row, RescheduleRow), "its tag said so"
-        if row.id in self._rescheduled:
+        if row.id in self.rescheduled:
             return False
-        self._rescheduled.add(row.id)
+        self.rescheduled.add(row.id)
         return True
 
 
@@ -163,10 +171,10 @@ def _take_late(kv: KeyValue, tip: Frontier, ingested: Vector, taking: _Taking) -
     """
     held_back: Vector = {}
     for partition in sorted(ingested):
-        for key in late_keys(kv, partition, tip.ingested.get(partition, 0)):
-            if held_back or not taking.take(key, _row(kv, key)):
-                held_back[partition] = key[2]
-                break
+        waiting = late_keys(kv, partition, tip.ingested.get(partition, 0))
+        left = next(waiting, None) if held_back else taking.take((key, _row(kv, key)) for key in waiting)
+        if left is not None:
+            held_back[partition] = left[2]
     return held_back or None
 
 
@@ -187,11 +195,11 @@ def _row(kv: KeyValue, key: Key) -> bytes:
 
 def _take_due(kv: KeyValue, position: Key | None, now_ms: int, taking: _Taking) -> int:
     """Takes rows due by now in key order; returns the time up to which nothing due is left."""
-    for raw_key, raw in kv.scan(_behind(position), keys.row(now_ms + 1, 0, 0)):
-        key = keys.timed(raw_key)
-        if not taking.take(key, raw):
-            return (taking.rows[-1][0][0] - 1) if taking.rows else 0
-    return now_ms
+    due = kv.scan(_behind(position), keys.row(now_ms + 1, 0, 0))
+    timed = keys.timed
+    if taking.take((timed(raw_key), raw) for raw_key, raw in due) is None:
+        return now_ms
+    return (taking.rows[-1][0][0] - 1) if taking.rows else 0
 
 
 def _resolve(kv: KeyValue, key: Key, raw: bytes, frontier: Frontier) -> Resolution:

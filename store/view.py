@@ -137,10 +137,7 @@ class View:
             self._publish(ingest, ingested, counts)
             self._newest_ms = max(self._newest_ms, *(a.timestamp_ms for a in fresh))
         self._read.update(read)
-        due_ms = ingest.first_due_ms
-        return (
-            ingest.urgent or self._wake_due_ms is None or (due_ms is not None and due_ms < self._wake_due_ms)
-        )
+        return ingest.urgent or self._wake_due_ms is None or ingest.first_due_ms < self._wake_due_ms
 
     @_patient
     def begin_at(self, partition: int, ingested: int, read: int) -> None:

@@ -195,7 +195,7 @@ class Writer:
         headers = wire.delivery_headers(
             wanted.headers if delivery.headers is None else delivery.headers,
             id=wanted.id,
-            source=delivery.source or root.source,
+            source=(delivery.source or root.source).encode(),
             scheduled_for_ms=wanted.scheduled_for_ms,
         )
         key = wanted.target_key

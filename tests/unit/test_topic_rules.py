@@ -226,7 +226,12 @@ def test_a_target_that_is_missing_is_found() -> None:
 def test_the_headers_of_a_delivery_fit_into_the_overhead() -> None:
     longest = source("t" * 249, MAX_PARTITION, MAX_OFFSET)
     headers = delivery_headers(
-        [], id=None, source=longest, scheduled_for_ms=MAX_MS, attempt=MAX_OFFSET, occurrence=MAX_OFFSET
+        [],
+        id=None,
+        source=longest.encode(),
+        scheduled_for_ms=MAX_MS,
+        attempt=MAX_OFFSET,
+        occurrence=MAX_OFFSET,
     )
 
     assert sum(len(name) + len(value or b"") + 8 for name, value in headers) < OVERHEAD_BYTES

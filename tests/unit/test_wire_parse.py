@@ -130,7 +130,7 @@ def test_the_users_own_headers_stay_in_order_byte_for_byte_with_duplicates() -> 
 
 def test_a_delivered_record_sent_again_is_a_new_request() -> None:
     delivered = delivery_headers(
-        [("h", b"v")], id="a", source="delay.buffer/0/1", scheduled_for_ms=1, attempt=3, occurrence=7
+        [("h", b"v")], id="a", source=b"delay.buffer/0/1", scheduled_for_ms=1, attempt=3, occurrence=7
     )
     assert schedule(*delivered) == schedule(("h", b"v"), ("delay-id", b"a"))
 

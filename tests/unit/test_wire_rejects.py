@@ -162,7 +162,7 @@ def test_a_delivery_begins_with_the_users_headers_and_says_the_rest_once(
     written = delivery_headers(
         own,
         id=id,
-        source="delay.buffer/0/1",
+        source=b"delay.buffer/0/1",
         scheduled_for_ms=TIMESTAMP_MS,
         attempt=attempt,
         occurrence=occurrence,
@@ -175,7 +175,7 @@ def test_a_delivery_begins_with_the_users_headers_and_says_the_rest_once(
 
 @given(own=_OWN)
 def test_what_was_delivered_and_is_sent_again_has_the_same_headers(own: list[Header]) -> None:
-    delivered = delivery_headers(own, id=None, source="delay.buffer/0/1", scheduled_for_ms=1)
+    delivered = delivery_headers(own, id=None, source=b"delay.buffer/0/1", scheduled_for_ms=1)
     found = parse_headers(TARGET, *delivered)
     assert isinstance(found, Schedule)
     assert found.headers == own

@@ -24,7 +24,7 @@ MAX_DELAY_MS = SETTINGS.max_delay_ms
 
 def test_a_delivered_record_has_the_users_headers_first() -> None:
     written = delivery_headers(
-        OWN, id="a", source="delay.buffer/0/7", scheduled_for_ms=5, attempt=2, occurrence=3
+        OWN, id="a", source=b"delay.buffer/0/7", scheduled_for_ms=5, attempt=2, occurrence=3
     )
     assert written == [
         *OWN,
@@ -37,7 +37,7 @@ def test_a_delivered_record_has_the_users_headers_first() -> None:
 
 
 def test_a_delivered_record_has_neither_id_nor_occurrence_where_there_is_none() -> None:
-    written = delivery_headers([], id=None, source="delay.buffer/0/7", scheduled_for_ms=5)
+    written = delivery_headers([], id=None, source=b"delay.buffer/0/7", scheduled_for_ms=5)
     assert [key for key, _ in written] == ["delay-source", "delay-scheduled-for", "delay-attempt"]
 
 
@@ -59,7 +59,7 @@ def test_a_dead_letter_of_unreadable_headers_has_its_source() -> None:
 
 def test_writing_the_headers_leaves_the_users_list_alone() -> None:
     own = list(OWN)
-    delivery_headers(own, id="a", source="s/0/1", scheduled_for_ms=1)
+    delivery_headers(own, id="a", source=b"s/0/1", scheduled_for_ms=1)
     assert own == OWN
 
 
