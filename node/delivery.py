@@ -101,6 +101,14 @@ class _InFlight(msgspec.Struct, frozen=True):
     commit: Commit
 
 
+class _Planned(msgspec.Struct, frozen=True):
+    """A selection, the records that it makes, and the time that both were made for."""
+
+    selection: Selection
+    plan: Plan
+    now_ms: int
+
+
 class Delivery:
     """One mastership of one lane. Used by one thread."""
 
@@ -126,6 +134,7 @@ class Delivery:
         self._poison: Poison = {}
         self._most = config.limits.messages  # halved while a refused row is looked for
         self._sending: Selection | None = None
+        self._ahead: _Planned | None = None  # what comes next, planned while the brokers take what is sent
         self._failures = 0
         self._epoch_known = 0
         self._awaited: Vector = {}  # written back; nothing is selected before it is ingested
@@ -155,7 +164,7 @@ class Delivery:
         """After any failure the only road is recovery; what was in flight is decided there."""
         log.warning("transaction-given-up", reason=type(error).__name__.lower(), detail=str(error))
         isolated = isinstance(error, Refused) and self._isolate(error)
-        self._in_flight, self._sending, self._awaited = None, None, {}
+        self._in_flight, self._sending, self._ahead, self._awaited = None, None, None, {}
         self._failures += 1
         self._targets.doubt()
         if self._failures > 1 and not isolated:
@@ -308,6 +317,11 @@ class Delivery:
         while not self._leadership.resigning():
             if self._awaited and not (yield from self._written_back_ingested()):
                 continue
+            if self._ahead is not None:
+                if self._now_ms() < self._ahead.now_ms:
+                    raise Doubtful("the clock was set back: what was selected may not be due")
+                yield from self._transact(self._ahead)
+                continue
             now_ms = self._now_ms()
             position = self._view.tip.position
             # No later than that, should the clock have been set back.
@@ -315,9 +329,9 @@ class Delivery:
             if position is not None and now_ms < position[0]:
                 yield from self._hold(now_ms, position[0])
                 continue
-            chosen = self._view.select(now_ms, self._config.limits._replace(messages=self._most))
+            chosen = self._select(now_ms)
             if chosen.size or (self._in_flight is None and now_ms >= self._heartbeat_at_ms):
-                yield from self._transact(chosen, now_ms)
+                yield from self._transact(self._planned(chosen, now_ms))
             elif self._in_flight is not None and self._in_flight.commit.done():
                 yield from self._settle()
             else:
@@ -332,7 +346,7 @@ class Delivery:
         """
         yield from self._settle()
         if now_ms >= self._heartbeat_at_ms:
-            yield from self._transact(Selection([], [], [], {}, self._view.tip), now_ms)
+            yield from self._transact(self._planned(Selection([], [], [], {}, self._view.tip), now_ms))
         else:
             yield Wait(min(until_ms, self._heartbeat_at_ms))
 
@@ -359,18 +373,37 @@ class Delivery:
         self._awaited = {}
         return True
 
-    def _transact(self, chosen: Selection, now_ms: int) -> Process[None]:
+    def _select(self, now_ms: int) -> Selection:
+        return self._view.select(now_ms, self._config.limits._replace(messages=self._most))
+
+    def _planned(self, chosen: Selection, now_ms: int) -> _Planned:
+        plan = Plan(self._config.names, self._config.lane, self.epoch, now_ms, self._targets, self._poison)
+        plan.add(chosen)
+        return _Planned(chosen, plan, now_ms)
+
+    def _look_ahead(self, sent: _Planned) -> _Planned | None:
+        """What comes after `sent`, if that has left something that is due: to be planned while the brokers
+        take what is sent costs no time. It is not sent before all of that is acknowledged (rule 5).
+        """
+        now_ms, tip = self._now_ms(), self._view.tip
+        none_left = sent.selection.frontier.delivered_up_to_ms >= sent.now_ms
+        if none_left or sent.plan.writes_back or (tip.position is not None and now_ms < tip.position[0]):
+            return None
+        chosen = self._select(now_ms)
+        return self._planned(chosen, now_ms) if chosen.size else None
+
+    def _transact(self, planned: _Planned) -> Process[None]:
         """Sends a selection while the transaction before it commits, then starts its own commit.
 
         The checkpoint record waits until that commit is known: were it sent before, and the commit
         aborted, it would say of rows that nobody has that they are delivered (rule 5).
         """
+        chosen, plan = planned.selection, planned.plan
         self._sending = chosen
-        plan = Plan(self._config.names, self._config.lane, self.epoch, now_ms, self._targets, self._poison)
-        plan.add(chosen)
         yield Step.BEFORE_BEGIN
         transaction = self._outbox.begin()
         transaction.send(plan.records)
+        self._ahead = self._look_ahead(planned)
         written_back = transaction.flush()
         yield Step.AFTER_PRODUCE
         yield from self._settle()
@@ -381,7 +414,7 @@ class Delivery:
         self._sending = None
         if plan.writes_back:
             self._awaited = written_back
-        self._heartbeat_at_ms = now_ms + HEARTBEAT_MS
+        self._heartbeat_at_ms = planned.now_ms + HEARTBEAT_MS
         yield Step.DURING_COMMIT
 
     def _checkpoint(self, chosen: Selection, written_back: Vector) -> Checkpoint:

@@ -82,8 +82,8 @@ NUMBERED: Final = (
         (
             Patch(
                 "store/selection.py",
-                "in late_keys(kv, partition, tip.ingested.get(partition, 0)):",
-                "in late_keys(kv, partition, 0):",
+                "late_keys(kv, partition, tip.ingested.get(partition, 0))\n",
+                "late_keys(kv, partition, 0)\n",
             ),
         ),
         profile_with(LATE, LATE_FAULTS, transactional_share=0.4),
@@ -138,11 +138,10 @@ NUMBERED: Final = (
         (
             Patch(
                 "store/ingest.py",
-                "            elif arrival.kind != Kind.SCHEDULE or",
-                "            elif arrival.kind == Kind.RESCHEDULE:\n"
+                "            if kind is _SCHEDULE and",
+                "            if kind is Kind.RESCHEDULE:\n"
                 "                self._move(arrival)\n"
-                "                self._store(arrival)\n"
-                "            elif arrival.kind != Kind.SCHEDULE or",
+                "            if kind is _SCHEDULE and",
             ),
             Patch(
                 "store/ingest.py",

@@ -152,7 +152,7 @@ OTHERS: Final = (
         "late-does-not-wake",
         "no polling tick",
         "late arrivals and controls do not wake the master",
-        (Patch("store/view.py", "            ingest.urgent or self._wake", "            self._wake"),),
+        (Patch("store/view.py", "return ingest.urgent or self._wake", "return self._wake"),),
         profile_with(LATE, LATE_FAULTS),
     ),
     Mutant(
@@ -162,8 +162,8 @@ OTHERS: Final = (
         (
             Patch(
                 "store/view.py",
-                "(due_ms is not None and due_ms < self._wake_due_ms)",
-                "(due_ms is not None and due_ms < 0)",
+                "ingest.first_due_ms < self._wake_due_ms",
+                "ingest.first_due_ms < 0",
             ),
         ),
     ),
