@@ -69,15 +69,10 @@ class Registry:
 
     def check_settings(self, expected: ClusterSettings) -> None:
         """Compare with what stands; SettingsDiffer names each setting that differs."""
-        standing = self.settings()
-        differences = [
-            f"{field.name} is {getattr(standing, field.name)!r} there, {getattr(expected, field.name)!r} here"
-            for field in fields(ClusterSettings)
-            if getattr(standing, field.name) != getattr(expected, field.name)
-        ]
-        if differences:
+        different = differences(self.settings(), expected)
+        if different:
             raise SettingsDiffer(
-                f"the settings at {self._znodes.settings} are not those given: {'; '.join(differences)}; "
+                f"the settings at {self._znodes.settings} are not those given: {different}; "
                 "they cannot be changed, use another cluster name"
             )
 
@@ -143,6 +138,15 @@ class Registry:
     def mirror(self, lane: int) -> CheckpointMirror:
         """The mirror of a lane's checkpoint."""
         return CheckpointMirror(self._session, self._znodes.checkpoint(lane))
+
+
+def differences(there: ClusterSettings, here: ClusterSettings) -> str:
+    """Each setting in which the two differ; empty if they are the same."""
+    return "; ".join(
+        f"{field.name} is {getattr(there, field.name)!r} there, {getattr(here, field.name)!r} here"
+        for field in fields(ClusterSettings)
+        if getattr(there, field.name) != getattr(here, field.name)
+    )
 
 
 class CheckpointMirror:

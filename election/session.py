@@ -237,7 +237,11 @@ class Session:
 
     def _why(self) -> str:
         """What is known of the missing connection, and what to look at."""
-        told = self._complaints.last or "no answer yet"
+        told = self._complaints.last
+        if not told or told.startswith("Connection time-out"):  # which of the two is a matter of milliseconds
+            told = "no answer"
+        if "check " in told:
+            return told
         return f"{told}; check the address (zookeeper), that the server is up, and zookeeper_tls"
 
     # -- the session's thread

@@ -8,13 +8,16 @@ from typing import Final
 from confluent_kafka import KafkaError
 
 # The client's own stop-watch and count behind a reason.
-_STOP_WATCH: Final = re.compile(r"\s*\(after \d+ms in state \w+[^)]*\)")
+_STOP_WATCH: Final = re.compile(r"\s*\(after \d+ms in state .*\)$")
+# What it says of a port that is open, and not a broker's.
+_NOTHING: Final = ("Broker transport failure", "Timed out")
 _TIMED_OUT: Final = ("_TRANSPORT", "_TIMED_OUT", "REQUEST_TIMED_OUT")
 
 
 def words(error: KafkaError) -> str:
     """The reason alone, without the client's prefixes and stop-watch."""
-    return _STOP_WATCH.sub("", error.str().rpartition("Local: ")[2] or error.name())
+    text = _STOP_WATCH.sub("", error.str().rpartition("Local: ")[2] or error.name())
+    return "no broker answers there in time" if text.startswith(_NOTHING) else text
 
 
 class LastComplaint:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import queue
 import signal
 import threading
 import time
@@ -21,7 +22,7 @@ from delayline.names import ClusterNames
 from delayline.settings import ClusterSettings
 from election.errors import ElectionError, Malformed, NodeIdTaken, Unavailable
 from election.peer import Peers
-from election.registry import Registry
+from election.registry import Registry, differences
 from election.session import Session
 from election.znodes import Znodes
 from node import refusal
@@ -35,6 +36,7 @@ from node.ports import Doubtful
 from node.reader import OffsetsGone
 from node.refusal import Refusal, Refusing
 from node.topics import Described, TopicMissing, describe
+from store import keys
 from store.checkpoint import UnreadableCheckpoint
 from store.identity import FORMAT, Identity, OtherIdentity, claim
 from store.kv import Damaged, Full, InUse, StoreError, Unusable
@@ -44,6 +46,7 @@ log = structlog.get_logger("delayline.node")
 
 RETRY_S: Final = 0.5
 SAY_AGAIN_S: Final = 60.0
+LISTEN_S: Final = 0.5
 CONNECT_TIMEOUT_S: Final = 1.0
 INSPECT_EVERY_S: Final = 10.0
 REGISTER_TIMEOUT_S: Final = 5.0
@@ -128,12 +131,17 @@ class Node:
 
     def run(self) -> int:
         """Starts, waits for SIGTERM or SIGINT, stops. Returns the exit code: 0, or 1 after a failure."""
+        # No event: a handler that sets the event on which the same thread waits may find its lock taken.
+        told: queue.SimpleQueue[int] = queue.SimpleQueue()
         for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: self._stopping.set())
+            signal.signal(number, lambda number, _: told.put(number))
         threading.excepthook = self._on_thread_death
         self.start()
-        self._stopping.wait()
-        self.stop()
+        while not self._stopping.is_set():
+            with suppress(queue.Empty):
+                # With a timeout: Python runs a handler only when this thread runs, whichever got the signal.
+                told.get(timeout=LISTEN_S)
+                self.stop()
         self.join()
         return 0 if self._failure is None else 1
 
@@ -253,11 +261,14 @@ class Node:
         try:
             claim(store, Identity(FORMAT, config.cluster, config.lane, buffer.id, settings.to_json()))
         except OtherIdentity as error:
+            stored = msgspec.json.decode(store.get(keys.IDENTITY) or b"", type=Identity)
             store.close()
             if error.field == "buffer_id":
                 raise Refusing(self._buffer_recreated(str(error))) from error
             if error.field == "settings":
-                raise Refusing(refusal.rebuild("settings-changed", str(error), config.data_dir)) from error
+                made_with = ClusterSettings.from_json(stored.settings.encode())
+                detail = f"not the settings that the store was made with: {differences(made_with, settings)}"
+                raise Refusing(refusal.rebuild("settings-changed", detail, config.data_dir)) from error
             raise Refusing(refusal.other_data(str(error), config.data_dir)) from error
 
     def _buffer_recreated(self, detail: str) -> Refusal:
