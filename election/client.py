@@ -24,6 +24,8 @@ KAZOO_ERRORS = (exceptions.KazooException, KazooTimeoutError)
 _FIRST_RETRY_S = 0.05
 _LONGEST_RETRY_S = 0.3
 _MOST_COMPLAINTS = 100
+# The session logs its own states; and kazoo stops trying only when it is told to.
+_NOT_NEWS = ("Transition to", "Failed connecting to Zookeeper within the connection retry policy")
 
 _MEANINGS: tuple[tuple[tuple[type[Exception], ...], type[ElectionError], str], ...] = (
     ((exceptions.NoNodeError,), ZnodeMissing, "it is not there"),
@@ -62,8 +64,11 @@ class Complaints(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         text = record.getMessage()
-        if text.startswith("Transition to"):
-            return False  # the session logs its own states
+        if text.startswith(_NOT_NEWS):
+            return False
+        if text.startswith("AUTH_FAILED"):
+            text = "ZooKeeper refuses the credentials: check zookeeper_auth"
+            record.msg, record.args = text, ()
         self.last = text
         is_new = text not in self._seen and len(self._seen) < _MOST_COMPLAINTS
         if is_new:

@@ -3,6 +3,7 @@
 - ElectionError
     - Unavailable: ZooKeeper did not answer; nothing is known, the call may even have been carried out
     - ZnodeMissing: the znode is not there
+    - ChrootMissing: the path behind the servers' addresses, where everything is to be, is not there
     - ZnodeExists: it is there already
     - ZnodeChanged: somebody else wrote it in between
     - Forbidden: ZooKeeper refuses the credentials, or they may not do this
@@ -10,6 +11,7 @@
     - SettingsDiffer: the cluster was created with other settings
     - Superseded: a newer master has written its checkpoint
     - PortTaken: the peer port cannot be listened on
+    - NodeIdTaken: another process is this node
 """
 
 from __future__ import annotations
@@ -25,6 +27,10 @@ class Unavailable(ElectionError):
 
 class ZnodeMissing(ElectionError):
     """The znode is not there."""
+
+
+class ChrootMissing(ElectionError):
+    """The chroot is not there: correct `zookeeper`, or create that znode."""
 
 
 class ZnodeExists(ElectionError):
@@ -49,6 +55,10 @@ class SettingsDiffer(ElectionError):
 
 class Superseded(ElectionError):
     """The mirror holds a later checkpoint than the one to be written, so another node has become master."""
+
+
+class NodeIdTaken(ElectionError):
+    """Another process, which started earlier, is this node: give one of them another `node_id`."""
 
 
 class PortTaken(ElectionError):

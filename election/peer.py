@@ -42,6 +42,7 @@ class Peers:
     """
 
     def __init__(self, node: str, host: str, port: int) -> None:
+        self._host = host
         self._listener = _listen(host, port)
         self.port: int = self._listener.getsockname()[1]
         self._node = node
@@ -68,6 +69,21 @@ class Peers:
             sock.setblocking(False)
             self._selector.register(sock, _READ)
         self._thread.start()
+        # Of its own: a name server that is away takes its time.
+        threading.Thread(target=self._look_self_up, name="peer-host", daemon=True).start()
+
+    def _look_self_up(self) -> None:
+        """The others would say it of this node; its own operator reads this log."""
+        try:
+            socket.getaddrinfo(self._host, self.port)
+        except (OSError, UnicodeError) as error:
+            log.warning(
+                "own peer host not found",
+                host=self._host,
+                why=str(error),
+                way_out="Set peer_host to a name or address at which the other nodes reach this one: if it"
+                " dies, they wait for its session to end.",
+            )
 
     def stop(self) -> None:
         """Close everything; the others see this process as gone."""
@@ -317,8 +333,8 @@ def _listen(host: str, port: int) -> socket.socket:
     except OSError as error:
         where = address or "all interfaces"
         raise PortTaken(
-            f"cannot listen on peer port {port} at {where}: {error.strerror}; "
-            "set another peer_port or peer_host"
+            f"cannot listen on peer port {port} at {where}: {os.strerror(error.errno or 0)}; "
+            "set another peer_port or peer_host, or end the process that has the port"
         ) from error
 
 

@@ -8,7 +8,16 @@ import msgspec
 
 from delayline.settings import ClusterSettings
 from election.candidates import Candidate, in_order
-from election.errors import Malformed, SettingsDiffer, Superseded, ZnodeChanged, ZnodeExists, ZnodeMissing
+from election.errors import (
+    ChrootMissing,
+    Malformed,
+    NodeIdTaken,
+    SettingsDiffer,
+    Superseded,
+    ZnodeChanged,
+    ZnodeExists,
+    ZnodeMissing,
+)
 from election.session import Session
 from election.znodes import Znodes
 
@@ -19,6 +28,7 @@ class Registry:
     def __init__(self, session: Session, znodes: Znodes) -> None:
         self._session = session
         self._znodes = znodes
+        self._published: set[str] = set()  # the thread's that publishes
 
     # -- settings
 
@@ -36,10 +46,18 @@ class Registry:
         return True
 
     def settings(self) -> ClusterSettings:
-        """The cluster's settings. ZnodeMissing if it was never created; Malformed if they cannot be read."""
+        """The cluster's settings.
+
+        ZnodeMissing if it was never created; ChrootMissing; Malformed if they cannot be read.
+        """
         try:
             data, _ = self._session.read(self._znodes.settings)
         except ZnodeMissing:
+            if self._session.exists("/") is None:
+                raise ChrootMissing(
+                    f"ZooKeeper at {self._session.hosts} has no such chroot: correct zookeeper, or create it"
+                    " with zkCli.sh"
+                ) from None
             raise ZnodeMissing(
                 f"cluster {self._znodes.cluster!r} has no settings at {self._znodes.settings}: "
                 "create it with `delayline topics create`"
@@ -51,32 +69,47 @@ class Registry:
 
     def check_settings(self, expected: ClusterSettings) -> None:
         """Compare with what stands; SettingsDiffer names each setting that differs."""
-        standing = self.settings()
-        differences = [
-            f"{field.name} is {getattr(standing, field.name)!r} there, {getattr(expected, field.name)!r} here"
-            for field in fields(ClusterSettings)
-            if getattr(standing, field.name) != getattr(expected, field.name)
-        ]
-        if differences:
+        different = differences(self.settings(), expected)
+        if different:
             raise SettingsDiffer(
-                f"the settings at {self._znodes.settings} are not those given: {'; '.join(differences)}; "
+                f"the settings at {self._znodes.settings} are not those given: {different}; "
                 "they cannot be changed, use another cluster name"
             )
 
     # -- members and candidates
 
     def publish_member(self, node: str, status: bytes) -> None:
-        """Show the node's status (JSON) in an ephemeral znode; for one thread, at most once a second."""
+        """Show the node's status (JSON) in an ephemeral znode; for one thread, at most once a second.
+
+        NodeIdTaken if another process does so under the same name and started earlier, by the `run` and
+        `started_ms` of both statuses.
+        """
         path = self._znodes.member(node)
-        owner = self._session.exists(path)
-        if owner is not None and owner.owner != self._session.state.session_id:
-            # The own one of an earlier session: it would go with that, in the middle of this one.
+        there = self._session.exists(path)
+        if there is not None and there.owner != self._session.state.session_id:
+            # Of an earlier session or process: it would go with that, in the middle of this one. Somebody who
+            # lives puts it there again.
+            if path in self._published:
+                self._refuse_second(path, status)
             self._session.delete(path)
-            owner = None
-        if owner is None:
+            there = None
+        if there is None:
             self._session.create(path, status, ephemeral=True)
         else:
             self._session.write(path, status, -1)
+        self._published.add(path)
+
+    def _refuse_second(self, path: str, status: bytes) -> None:
+        try:
+            theirs = _Run.decode(self._session.read(path)[0])
+        except ZnodeMissing:
+            return
+        mine = _Run.decode(status)
+        if theirs.run != mine.run and (theirs.started_ms, theirs.run) < (mine.started_ms, mine.run):
+            raise NodeIdTaken(
+                f"another process is this node, too, and started before it: process {theirs.pid} on"
+                f" {theirs.peer_host} ({path})"
+            )
 
     def members(self) -> dict[str, bytes]:
         """The status (JSON) of each node that is there now."""
@@ -105,6 +138,15 @@ class Registry:
     def mirror(self, lane: int) -> CheckpointMirror:
         """The mirror of a lane's checkpoint."""
         return CheckpointMirror(self._session, self._znodes.checkpoint(lane))
+
+
+def differences(there: ClusterSettings, here: ClusterSettings) -> str:
+    """Each setting in which the two differ; empty if they are the same."""
+    return "; ".join(
+        f"{field.name} is {getattr(there, field.name)!r} there, {getattr(here, field.name)!r} here"
+        for field in fields(ClusterSettings)
+        if getattr(there, field.name) != getattr(here, field.name)
+    )
 
 
 class CheckpointMirror:
@@ -161,6 +203,23 @@ class CheckpointMirror:
                 "another node has become master"
             )
         return _Written(self._session.write(self.path, checkpoint, standing.version).version, order)
+
+
+class _Run(msgspec.Struct):
+    """What tells one process's status from another's; the rest of it is none of this package's business."""
+
+    run: str = ""
+    started_ms: int = 0
+    pid: int = 0
+    peer_host: str = "?"
+
+    @staticmethod
+    def decode(status: bytes) -> _Run:
+        """Read a status; one that says nothing of it is older than all."""
+        try:
+            return msgspec.json.decode(status, type=_Run)
+        except msgspec.MsgspecError:
+            return _Run()
 
 
 _Order = tuple[int, tuple[int, ...]]

@@ -37,8 +37,10 @@ from election.errors import Unavailable, ZnodeMissing
 
 log = structlog.stdlib.get_logger("delayline.session")
 
-# Between two clients, so that refused credentials are no busy loop.
+# Between two clients, so that refused credentials are no busy loop; twice as long each time a session is lost
+# as soon as it is there, up to the longest.
 _REPLACE_INTERVAL_S = 1.0
+_LONGEST_INTERVAL_S = 30.0
 _CLOSE_TIMEOUT_S = 2.0
 
 Status = Literal["connecting", "connected", "suspended", "lost", "closed"]
@@ -87,7 +89,7 @@ class Session:
 
     def __init__(self, connection: Mapping[str, Any], timeout_s: float = 6.0) -> None:
         self.timeout_s = timeout_s
-        self._hosts = connection["hosts"]
+        self.hosts = connection["hosts"]
         self._complaints = Complaints()
         self._options = options(connection, timeout_s, self._complaints)
         self._events: queue.SimpleQueue[tuple[KazooClient, SessionState] | None] = queue.SimpleQueue()
@@ -97,6 +99,7 @@ class Session:
         self._stopping = threading.Event()
         self._client: KazooClient = None  # from `start` to `stop` only the own thread replaces it
         self._replaced_s = -_REPLACE_INTERVAL_S
+        self._interval_s = _REPLACE_INTERVAL_S
         self._thread = threading.Thread(target=self._run, name="zookeeper-session", daemon=True)
 
     # -- life
@@ -136,8 +139,9 @@ class Session:
             self._changed.wait_for(lambda: self._state.status in ("connected", "closed"), timeout_s)
             state = self._state
         if not state.connected:
-            why = self._complaints.last or "is it running?"
-            raise Unavailable(f"no connection to ZooKeeper at {self._hosts} within {timeout_s:g} s: {why}")
+            raise Unavailable(
+                f"no connection to ZooKeeper at {self.hosts} within {timeout_s:g} s: {self._why()}"
+            )
         return state
 
     # -- calls: each raises Unavailable when ZooKeeper does not answer within `timeout_s`
@@ -221,14 +225,24 @@ class Session:
         if client is None or not self._state.connected:
             status = self._state.status
             raise Unavailable(
-                f"cannot {verb} {path}: the connection to ZooKeeper at {self._hosts} is {status}"
+                f"cannot {verb} {path}: the connection to ZooKeeper at {self.hosts} is {status}:"
+                f" {self._why()}"
             )
         deadline_s = time.monotonic() + (self.timeout_s if timeout_s is None else timeout_s)
         try:
             sent = [send(client) for send in sends]
             return [one.get(timeout=max(deadline_s - time.monotonic(), 0.0)) for one in sent]
         except KAZOO_ERRORS as error:
-            raise translated(error, f"{verb} {path} at {self._hosts}") from error
+            raise translated(error, f"{verb} {path} at {self.hosts}") from error
+
+    def _why(self) -> str:
+        """What is known of the missing connection, and what to look at."""
+        told = self._complaints.last
+        if not told or told.startswith("Connection time-out"):  # which of the two is a matter of milliseconds
+            told = "no answer"
+        if "check " in told:
+            return told
+        return f"{told}; check the address (zookeeper), that the server is up, and zookeeper_tls"
 
     # -- the session's thread
 
@@ -237,7 +251,7 @@ class Session:
             client, state = event
             if client is not self._client:
                 continue  # the last words of a client that was replaced
-            _log_change(state, self._hosts)
+            _log_change(state, self.hosts)
             for subscriber in self._subscribers:
                 subscriber(state)
             if state.status == "lost":
@@ -254,7 +268,10 @@ class Session:
     def _replace(self, lost: KazooClient) -> None:
         client = self._client = self._new_client()
         dispose(lost)
-        if not self._stopping.wait(self._replaced_s + _REPLACE_INTERVAL_S - time.monotonic()):
+        age_s = time.monotonic() - self._replaced_s
+        at_once = age_s < _REPLACE_INTERVAL_S
+        self._interval_s = min(2 * self._interval_s, _LONGEST_INTERVAL_S) if at_once else _REPLACE_INTERVAL_S
+        if not self._stopping.wait(self._interval_s - age_s):
             self._replaced_s = time.monotonic()
             client.start_async()
 

@@ -42,9 +42,29 @@ def _node_name(name: str) -> str:
     return name
 
 
+def _brokers(addresses: str) -> str:
+    _check_addresses(re.sub(r"[A-Za-z_]+://", "", addresses))  # librdkafka takes SASL_SSL://host:port
+    return addresses
+
+
+def _zookeepers(hosts: str) -> str:
+    addresses, _, _chroot = hosts.partition("/")
+    _check_addresses(addresses)
+    return hosts
+
+
+def _check_addresses(addresses: str) -> None:
+    for address in addresses.split(","):
+        found = re.fullmatch(r"\s*(?:\[[^\]\s]+\]|[^:\s\[\]]+)(?::([0-9]+))?\s*", address)
+        if found is None or not 0 < int(found[1] or 1) < 65536:
+            raise ValueError(f"{address!r} is no address: write host:port,host:port (port 1 to 65535)")
+
+
 ClusterName = Annotated[str, AfterValidator(_cluster_name)]
 NodeName = Annotated[str, AfterValidator(_node_name)]
 Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
+Brokers = Annotated[Text, AfterValidator(_brokers)]
+Zookeepers = Annotated[Text, AfterValidator(_zookeepers)]
 
 _CRITICAL = 2  # syslog's number
 _client_log = logging.getLogger("delayline.kafka")
@@ -123,7 +143,7 @@ class KafkaConfig(BaseSettings):
     cluster: ClusterName = Field(
         default="delay", description="the delay cluster's name: prefix of its topics and znodes"
     )
-    bootstrap_servers: Text = Field(description="Kafka brokers, host:port,...")
+    bootstrap_servers: Brokers = Field(description="Kafka brokers, host:port,...")
     kafka: dict[KafkaProperty, str] = Field(
         default_factory=dict,
         repr=False,  # sasl.password and the like
@@ -163,7 +183,9 @@ class KafkaConfig(BaseSettings):
 class ConnectionConfig(KafkaConfig):
     """How to reach one delay cluster, topics and znodes: all that an operator's command needs."""
 
-    zookeeper: Text = Field(description="ZooKeeper servers, host:port,..., with a chroot if there is one")
+    zookeeper: Zookeepers = Field(
+        description="ZooKeeper servers, host:port,..., with a chroot if there is one"
+    )
     zookeeper_auth: ZookeeperAuth | None = Field(default=None, description="scheme and credential")
     zookeeper_tls: ZookeeperTls | None = Field(
         default=None, description="ca_file, cert_file, key_file, key_password, check_hostname"

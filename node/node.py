@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import os
+import queue
 import signal
 import threading
 import time
+import uuid
 from collections.abc import Callable
 from contextlib import suppress
 from enum import StrEnum
@@ -18,12 +21,13 @@ from confluent_kafka.admin import AdminClient
 
 from delayline.names import ClusterNames
 from delayline.settings import ClusterSettings
-from election.errors import ElectionError, Malformed, Unavailable
+from election.errors import ElectionError, Malformed, NodeIdTaken, Unavailable
 from election.peer import Peers
-from election.registry import Registry
+from election.registry import Registry, differences
 from election.session import Session
 from election.znodes import Znodes
 from node import refusal
+from node.brokers import LastComplaint, words
 from node.config import NodeConfig
 from node.delivery import Step
 from node.health import Health
@@ -33,6 +37,7 @@ from node.ports import Doubtful
 from node.reader import OffsetsGone
 from node.refusal import Refusal, Refusing
 from node.topics import Described, TopicMissing, describe
+from store import keys
 from store.checkpoint import UnreadableCheckpoint
 from store.identity import FORMAT, Identity, OtherIdentity, claim
 from store.kv import Damaged, Full, InUse, StoreError, Unusable
@@ -41,6 +46,11 @@ from store.rocks import RocksStore
 log = structlog.get_logger("delayline.node")
 
 RETRY_S: Final = 0.5
+SAY_AGAIN_S: Final = 60.0
+LISTEN_S: Final = 0.5
+# A batch makes thousands of objects and no cycle; looking for cycles after every 700, Python's default, would
+# take a tenth of ingest's time.
+YOUNG_OBJECTS: Final = 100_000
 CONNECT_TIMEOUT_S: Final = 1.0
 INSPECT_EVERY_S: Final = 10.0
 REGISTER_TIMEOUT_S: Final = 5.0
@@ -72,6 +82,9 @@ class NodeStatus(msgspec.Struct, frozen=True):
     clock_offset_ms: int
     pid: int
     at_ms: int
+    peer_host: str = ""
+    run: str = ""  # with the next one: which process of two that are this node
+    started_ms: int = 0
 
 
 def _nothing(_: Step) -> None:
@@ -89,7 +102,10 @@ class Node:
         self._hook = hook
         self._names = ClusterNames(config.cluster)
         self._client_config = config.client_config()
-        self._admin = AdminClient(self._client_config)
+        self._complaint = LastComplaint()
+        self._admin = AdminClient(self._client_config | {"error_cb": self._complaint})
+        self._run_id, self._started_ms = uuid.uuid4().hex, time.time_ns() // 1_000_000
+        self._member = config.node_id
         self._stopping = threading.Event()
         self._refusal: Refusal | None = None
         self._passing: Refusal | None = None  # what an inspection has found, until the next one does not
@@ -119,12 +135,19 @@ class Node:
 
     def run(self) -> int:
         """Starts, waits for SIGTERM or SIGINT, stops. Returns the exit code: 0, or 1 after a failure."""
+        # No event: a handler that sets the event on which the same thread waits may find its lock taken.
+        told: queue.SimpleQueue[int] = queue.SimpleQueue()
         for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: self._stopping.set())
+            signal.signal(number, lambda number, _: told.put(number))
         threading.excepthook = self._on_thread_death
+        gc.freeze()  # what was imported stays
+        gc.set_threshold(YOUNG_OBJECTS)
         self.start()
-        self._stopping.wait()
-        self.stop()
+        while not self._stopping.is_set():
+            with suppress(queue.Empty):
+                # With a timeout: Python runs a handler only when this thread runs, whichever got the signal.
+                told.get(timeout=LISTEN_S)
+                self.stop()
         self.join()
         return 0 if self._failure is None else 1
 
@@ -180,14 +203,15 @@ class Node:
 
     def _wait_for(self, ask: Callable[[], Any]) -> Any:
         """The answer, or None if the node is stopped before there is one."""
-        said: str | None = None
+        said_s: dict[str, float] = {}
         while not self._stopping.is_set():
             try:
                 return ask()
             except (Unavailable, Doubtful, ElectionError, KafkaException) as error:
-                if str(error) != said:
-                    said = str(error)
-                    log.warning("node-waits", detail=said)
+                now_s = time.monotonic()
+                if now_s - said_s.get(str(error), -SAY_AGAIN_S) >= SAY_AGAIN_S:
+                    said_s[str(error)] = now_s
+                    log.warning("node-waits", detail=str(error))
                 self._stopping.wait(RETRY_S)
         return None
 
@@ -202,6 +226,20 @@ class Node:
             return describe(self._admin, self._names.buffer)
         except TopicMissing as error:
             raise Doubtful(f"{error}: run `delayline topics create`") from error
+        except Doubtful as error:
+            raise self._unanswered(error) from error
+
+    def _unanswered(self, error: Doubtful) -> Doubtful:
+        """With the brokers' address, and why the client cannot reach them, if it has said so."""
+        self._admin.poll(0)
+        cause = error.__cause__
+        if not isinstance(cause, KafkaException):
+            return error
+        why = words(self._complaint.behind(cause.args[0]))
+        return Doubtful(
+            f"{self._names.buffer} cannot be described by Kafka at {self._config.bootstrap_servers}: {why};"
+            " check bootstrap_servers, that the brokers are up, and security.protocol and sasl.* below kafka:"
+        )
 
     def _open(self, settings: ClusterSettings, buffer: Described) -> Parts:
         config = self._config
@@ -212,7 +250,7 @@ class Node:
                 Refusal(
                     "no-such-lane",
                     f"lane {config.lane} of a cluster with {settings.lanes}",
-                    f"Start the node with --lane 0 to {settings.lanes - 1}.",
+                    f"Start the node with --lane 0{f' to {settings.lanes - 1}' * (settings.lanes > 1)}.",
                 )
             )
         health = Health(self._refuse, self._fail, self._inspect, self._publish)
@@ -229,11 +267,14 @@ class Node:
         try:
             claim(store, Identity(FORMAT, config.cluster, config.lane, buffer.id, settings.to_json()))
         except OtherIdentity as error:
+            stored = msgspec.json.decode(store.get(keys.IDENTITY) or b"", type=Identity)
             store.close()
             if error.field == "buffer_id":
                 raise Refusing(self._buffer_recreated(str(error))) from error
             if error.field == "settings":
-                raise Refusing(refusal.rebuild("settings-changed", str(error), config.data_dir)) from error
+                made_with = ClusterSettings.from_json(stored.settings.encode())
+                detail = f"not the settings that the store was made with: {differences(made_with, settings)}"
+                raise Refusing(refusal.rebuild("settings-changed", detail, config.data_dir)) from error
             raise Refusing(refusal.other_data(str(error), config.data_dir)) from error
 
     def _buffer_recreated(self, detail: str) -> Refusal:
@@ -336,7 +377,10 @@ class Node:
 
     def _publish(self) -> None:
         try:
-            self._registry.publish_member(self._config.node_id, msgspec.json.encode(self.status()))
+            self._registry.publish_member(self._member, msgspec.json.encode(self.status()))
+        except NodeIdTaken as error:
+            self._member = f"{self._config.node_id}~{self._run_id[:8]}"  # no node id has a ~
+            self._refuse(refusal.node_id_taken(str(error)))
         except ElectionError as error:
             log.debug("status-not-published", detail=str(error))
 
@@ -362,6 +406,9 @@ class Node:
             clock_offset_ms=0 if parts is None else parts.outbox.clock_offset_ms,
             pid=os.getpid(),
             at_ms=time.time_ns() // 1_000_000,
+            peer_host=self._config.peer_host,
+            run=self._run_id,
+            started_ms=self._started_ms,
         )
 
     def _end(self) -> None:

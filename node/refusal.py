@@ -75,6 +75,15 @@ def store_in_use(detail: str) -> Refusal:
     )
 
 
+def node_id_taken(detail: str) -> Refusal:
+    """Two processes with one name: operators could not tell which of them is meant."""
+    return Refusal(
+        "node-id-taken",
+        detail,
+        "Stop one of the two, or give this one a node_id, data_dir and peer_port of its own, and restart it.",
+    )
+
+
 def other_data(detail: str, data_dir: object) -> Refusal:
     """Another node's, perhaps one that is down: not to be removed without a look."""
     return Refusal(

@@ -69,7 +69,8 @@ def show(config: ConnectionConfig, lane: int | None = None) -> list[CheckpointPa
         lanes = znodes.settings().lanes
         if lane is not None and not 0 <= lane < lanes:
             raise NotFoundError(
-                f"cluster {config.cluster} has no lane {lane}: its lanes are 0 to {lanes - 1}"
+                f"cluster {config.cluster} has no lane {lane}: it has"
+                f" {'lane 0 alone' if lanes == 1 else f'lanes 0 to {lanes - 1}'}"
             )
         wanted = range(lanes) if lane is None else [lane]
         # The mirror first: a commit between the two reads then never makes it look ahead of the topic.

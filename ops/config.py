@@ -19,7 +19,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_settings import EnvSettingsSource, YamlConfigSettingsSource
 
-from node.config import ENVIRONMENT_PREFIX, KafkaConfig, NodeConfig
+from node.config import ENVIRONMENT_PREFIX, ConnectionConfig, KafkaConfig, NodeConfig
 from ops.errors import ConfigError
 
 Config = TypeVar("Config", bound=KafkaConfig)
@@ -67,7 +67,9 @@ class _Environment(_Source):
 
 class _Flags(_Source):
     def written(self, path: Path_) -> str:
-        return FLAGS.get(str(path[0]), "--" + str(path[0]).replace("_", "-"))
+        option, *inner = path
+        flag = FLAGS.get(str(option), "--" + str(option).replace("_", "-"))
+        return " ".join([flag, *map(str, inner)])
 
 
 FLAGS = {
@@ -99,15 +101,32 @@ def load(
     for source in sources:
         merged = _merge(merged, source.values)
     try:
-        return model(**{key: value for key, value in merged.items() if key in model.model_fields})
+        config = model(**{key: value for key, value in merged.items() if key in model.model_fields})
     except ValidationError as error:
         # A default that depends on a bad value is reported too; the bad value itself is what to mend.
         first = next(e for e in error.errors() if e["type"] != "default_factory_not_called")
         raise ConfigError(_one_line(first["type"], first["msg"], first["loc"], sources)) from error
+    _refuse_unreadable_pems(config, sources)
+    return config
+
+
+def _refuse_unreadable_pems(config: KafkaConfig, sources: Iterable[_Source]) -> None:
+    """Kazoo would try them again and again, and not say which file is not there."""
+    tls = config.zookeeper_tls if isinstance(config, ConnectionConfig) else None
+    for name in ("ca_file", "cert_file", "key_file"):
+        file: Path | None = getattr(tls, name, None)
+        try:
+            if file is not None:
+                file.open("rb").close()
+        except OSError as error:
+            problem = f"cannot read {file}: {error.strerror}"
+            raise ConfigError(_one_line("", problem, ("zookeeper_tls", name), sources)) from error
 
 
 def _read_file(file: Path) -> _File:
-    if not file.is_file():
+    if file.is_dir():
+        raise ConfigError(f"{file}: a folder, not a configuration file")
+    if not file.exists():
         raise ConfigError(f"{file}: no such configuration file")
     source = _File(_yaml(file), file)
     for key, value in source.values.items():
@@ -123,7 +142,9 @@ def _yaml(file: Path) -> dict[str, Any]:
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else "?"
         raise ConfigError(f"{file}: line {line}: not YAML: {error.problem}") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{file}: not UTF-8 (byte {error.start + 1}): save it as UTF-8") from error
+    except yaml.YAMLError as error:
         raise ConfigError(f"{file}: not YAML: {' '.join(str(error).split())}") from error
     except OSError as error:
         raise ConfigError(f"{file}: {error.strerror}") from error

@@ -27,6 +27,7 @@ from delayline import (
     UnansweredError,
 )
 from election.errors import ElectionError
+from node.brokers import words
 
 
 class OperatorError(Exception):
@@ -73,16 +74,22 @@ _REFUSED_BY_CLIENT = frozenset({"_INVALID_ARG", "_CONFLICT"})
 
 def from_kafka(error: KafkaError, bootstrap_servers: str) -> OperatorError:
     """What an error of the Kafka client means for the operator."""
-    text = error.str().rpartition("Local: ")[2] or error.name()  # without the client's own prefixes
+    text = words(error)
     name = error.name()
     if name in _UNAUTHORISED or name.endswith("_AUTHORIZATION_FAILED"):
-        return NotAuthorisedError(f"Kafka at {bootstrap_servers} refuses: {text}")
+        return NotAuthorisedError(
+            f"Kafka at {bootstrap_servers} refuses: {text}; check security.protocol and sasl.* below kafka:,"
+            " and what this user may do"
+        )
     if name in _MISSING:
         return NotFoundError(f"Kafka at {bootstrap_servers}: {text}")
     if name in _REFUSED_BY_CLIENT:
         return ConfigError(f"kafka: {text}")
     if name.startswith("_") or error.retriable():  # underscore: the client's own, so no broker has answered
-        return UnavailableError(f"Kafka at {bootstrap_servers} does not answer: {text}")
+        return UnavailableError(
+            f"Kafka at {bootstrap_servers} does not answer: {text}; check bootstrap_servers, that the brokers"
+            " are up, and security.protocol below kafka:"
+        )
     return OperatorError(f"Kafka at {bootstrap_servers}: {text}")
 
 
@@ -93,6 +100,8 @@ _OF_ELECTION: dict[type[ElectionError], type[OperatorError]] = {
     election.errors.ZnodeExists: ConflictError,
     election.errors.ZnodeChanged: ConflictError,
     election.errors.SettingsDiffer: ConflictError,
+    election.errors.ChrootMissing: NotFoundError,
+    election.errors.PortTaken: ConflictError,
 }
 
 

@@ -17,6 +17,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # it re-expor
     TopicMetadata,
 )
 
+from node.brokers import LastComplaint
 from node.config import KafkaConfig
 from ops.errors import NotFoundError, OperatorError, UnavailableError, from_kafka
 from ops.topic_rules import Topic, WantedTopic, min_insync_replicas
@@ -33,9 +34,9 @@ class KafkaAdmin:
     def __init__(self, config: KafkaConfig, timeout_s: float = 5.0) -> None:
         self._timeout_s = timeout_s
         self.bootstrap_servers = config.bootstrap_servers
-        self._last_error: KafkaError | None = None
+        self._complaint = LastComplaint()
         # librdkafka's own lines on stderr would say the same again, over and over.
-        properties = {**config.client_config(), "log_level": 0, "error_cb": self._remember}
+        properties = {**config.client_config(), "log_level": 0, "error_cb": self._complaint}
         try:
             self._client = AdminClient(properties)
         except KafkaException as error:
@@ -139,17 +140,7 @@ class KafkaAdmin:
         for future in futures.values():
             future.result()
 
-    def _remember(self, error: KafkaError) -> None:
-        # "All brokers are down" says less than the refusal that came before it.
-        if error.name() != "_ALL_BROKERS_DOWN":
-            self._last_error = error
-
     def _failure(self, error: KafkaException) -> OperatorError:
         """The reason behind a time-out, if the client has told it."""
-        # Not forgotten between two attempts: the client tells of the same error only once in a while.
         self._client.poll(0)
-        told: KafkaError = error.args[0]
-        return from_kafka(self._reason_behind(told) or told, self.bootstrap_servers)
-
-    def _reason_behind(self, told: KafkaError) -> KafkaError | None:
-        return self._last_error if told.name() in ("_TRANSPORT", "_TIMED_OUT") else None
+        return from_kafka(self._complaint.behind(error.args[0]), self.bootstrap_servers)

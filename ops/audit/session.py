@@ -12,10 +12,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
 import delayline
 import ops
+from ops.setup.cache import SetupError
 from ops.setup.jars import spark_connector_jars
 from ops.setup.java import java_home
 
@@ -37,8 +39,12 @@ def spark_session(cores: int = 2, *, compiled: bool = True) -> SparkSession:
     builder = SparkSession.builder.master(f"local[{cores}]").appName("delayline audit")
     for key, value in (_QUIET_AND_SMALL | own | ({} if compiled else _INTERPRETED)).items():
         builder = builder.config(key, value)
-    with _stderr_to_file():
-        return builder.getOrCreate()
+    with _stderr_to_file() as log:
+        try:
+            return builder.getOrCreate()
+        except PySparkRuntimeError as error:
+            java = os.environ["JAVA_HOME"]
+            raise SetupError(f"Spark does not start on the Java at {java}: {log} says why") from error
 
 
 _QUIET_AND_SMALL = {
@@ -63,14 +69,14 @@ def _paths() -> str:
 
 
 @contextmanager
-def _stderr_to_file() -> Iterator[None]:
+def _stderr_to_file() -> Iterator[str]:
     """Give the JVM, which inherits it, a file for its stderr: what it says there at start helps nobody."""
     sys.stderr.flush()
     ours = os.dup(2)
     with tempfile.NamedTemporaryFile(prefix="delayline-spark-", suffix=".log", delete=False) as log:
         os.dup2(log.fileno(), 2)
         try:
-            yield
+            yield log.name
         finally:
             os.dup2(ours, 2)
             os.close(ours)

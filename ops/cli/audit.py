@@ -59,10 +59,13 @@ def _audited(
     config: ConnectionConfig, wishes: dict[str, Any], *, pictured: bool
 ) -> tuple[Report, Picture | None]:
     """The report, and what a page shows beside it, if that is wanted."""
+    from delayline.names import ClusterNames  # noqa: PLC0415
     from ops import topics  # noqa: PLC0415 - `--help` needs neither Spark nor Kafka
     from ops.audit import AuditConfig, audit, spark_session  # noqa: PLC0415
+    from ops.kafka import KafkaAdmin  # noqa: PLC0415
 
     settings = topics.read_settings(config)
+    KafkaAdmin(config).require(ClusterNames(config.cluster).buffer)  # Spark would wait for minutes
     say("starting Spark")
     spark = spark_session()
     try:

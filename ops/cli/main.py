@@ -6,7 +6,9 @@ Exit codes: 0 ok, 1 error, 2 usage or configuration, 3 not found, 4 not authoris
 
 from __future__ import annotations
 
+import errno
 import importlib
+import io
 import logging
 import os
 import sys
@@ -72,7 +74,18 @@ def cli(ctx: click.Context, /, *, debug: bool) -> None:
 
 def main() -> None:
     """Run the command of this process's arguments; exits with its code."""
+    _open_streams()
     sys.exit(run(sys.argv[1:]))
+
+
+def _open_streams() -> None:
+    """A closed stream is one that nobody reads, and no terminal is too poor for what there is to say."""
+    sys.stdin = sys.stdin or open(os.devnull)  # noqa: SIM115, PTH123 - for as long as the process lives
+    sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115, PTH123
+    sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115, PTH123
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -98,6 +111,14 @@ def run(arguments: Sequence[str]) -> int:
     return result if isinstance(result, int) else 0
 
 
+def _of_system(error: OSError) -> str:
+    if error.filename is not None:
+        return f"{error.filename}: {error.strerror}"
+    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO):  # what else is written has a name
+        return f"standard output cannot be written: {error.strerror}"
+    return f"{type(error).__name__}: {error}"
+
+
 def _usage(error: click.ClickException) -> str:
     text = error.format_message()
     if isinstance(error, click.UsageError) and error.ctx is not None:
@@ -113,6 +134,8 @@ def _explained(error: Exception) -> tuple[str, int]:
         return f"the package {error.name} is missing: install delayline with its extra `local`", 1
     known: Any = translated(error) or error
     code = getattr(known, "exit_code", 1)
+    if isinstance(known, OSError):
+        return _of_system(known), 1
     ours = type(known).__module__.partition(".")[0] in _OUR_PACKAGES
     return str(known) if ours and str(known) else f"{type(known).__name__}: {known}", code
 

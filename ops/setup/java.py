@@ -62,7 +62,13 @@ def java_version(program: Path) -> int | None:
     """The major version that ``program -version`` tells, None if it does not run."""
     try:
         answer = subprocess.run(
-            [str(program), "-version"], capture_output=True, text=True, timeout=30, check=True
+            [str(program), "-version"],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",  # it may be any program
+            timeout=30,
+            check=True,
         )
     except (OSError, subprocess.SubprocessError):
         return None

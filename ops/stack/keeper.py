@@ -73,7 +73,12 @@ def keep_in_background(data_dir: Path, *, zk_tick_ms: int) -> Keeper:
         StackError: it ended, with its last word, or was not ready within 3 minutes.
     """
     log = data_dir / "logs" / "keeper.log"
-    log.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        log.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StackError(
+            f"{log.parent} cannot be made ({error.strerror}): choose another --data-dir"
+        ) from error
     command = [sys.executable, "-m", "ops.stack.keeper", str(data_dir), str(zk_tick_ms)]
     with log.open("a") as out:  # another one may be starting on this folder
         process = subprocess.Popen(

@@ -47,7 +47,9 @@ class LocalStack:
         try:
             self.data_dir.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise StackError(f"{self.data_dir} cannot be made: {error.strerror}") from error
+            raise StackError(
+                f"{self.data_dir} cannot be made ({error.strerror}): choose another --data-dir"
+            ) from error
         self._lock = FileLock(self.data_dir / "stack.lock")
         ports = self._ports({"kafka": kafka_port, "zookeeper": zookeeper_port, "controller": 0})
         self.kafka = KafkaServer(self.data_dir, ports["kafka"], ports["controller"])
@@ -112,5 +114,10 @@ class LocalStack:
             ) from error
         ports = {name: port or kept.get(name) or free_port() for name, port in asked.items()}
         if ports != kept:
-            file.write_text(json.dumps(ports))
+            try:
+                file.write_text(json.dumps(ports))
+            except OSError as error:
+                raise StackError(
+                    f"{file} cannot be written ({error.strerror}): choose another --data-dir"
+                ) from error
         return ports

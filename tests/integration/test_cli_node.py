@@ -142,22 +142,3 @@ def test_checkpoint_show_has_what_the_master_wrote(service: Service) -> None:
     (lane,) = service.data("checkpoint", "show")
 
     assert (lane["topic"]["node"], lane["topic"]["epoch"], lane["alarming"]) == ("n1", 1, False)
-
-
-def test_a_node_without_a_data_folder_is_a_usage_error(stack: Stack) -> None:
-    options = ["--bootstrap", stack.bootstrap, "--zookeeper", stack.zookeeper]
-
-    done = subprocess.run(
-        [sys.executable, "-m", "ops.cli.main", "node", "run", *options],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-
-    assert done.returncode == 2
-    assert done.stderr == (
-        "error: data_dir is not set:"
-        " give data_dir in the configuration file, DELAYLINE_DATA_DIR or --data-dir\n"
-    )

@@ -51,11 +51,6 @@ def run_once(cluster: Cluster, messages: int = 50, **fields: Any) -> None:
     cluster.stop_here(running)
 
 
-def test_a_lane_that_the_cluster_does_not_have_is_refused(cluster: Cluster) -> None:
-    cluster.start_here("a", lane=1)
-    assert "--lane 0" in refused(cluster, "a", "no-such-lane")["way_out"]
-
-
 def test_a_recreated_buffer_is_refused_at_the_start(cluster: Cluster) -> None:
     run_once(cluster)
     cluster.delete_topic(cluster.names.buffer)
@@ -169,23 +164,10 @@ def test_changed_settings_are_refused_by_a_running_node(cluster: Cluster) -> Non
     refused(cluster, "a", "settings-changed")
 
 
-def test_changed_settings_are_refused_at_the_start(cluster: Cluster) -> None:
-    run_once(cluster)
-    _change_settings(cluster)
-    cluster.start_here("a")
-    refused(cluster, "a", "settings-changed")
-
-
 def test_partitions_added_to_the_buffer_are_refused_by_a_running_node(cluster: Cluster) -> None:
     cluster.start_here("a")
     cluster.wait_epoch(1)
     _add_partition(cluster)
-    refused(cluster, "a", "partitions-changed")
-
-
-def test_partitions_added_to_the_buffer_are_refused_at_the_start(cluster: Cluster) -> None:
-    _add_partition(cluster)
-    cluster.start_here("a")
     refused(cluster, "a", "partitions-changed")
 
 
@@ -224,15 +206,6 @@ def test_damage_found_while_delivering_is_refused_and_another_node_takes_over(
     check_exactly_once(cluster, ledger)
 
 
-def test_a_store_in_use_by_another_process_is_not_called_damaged(cluster: Cluster) -> None:
-    cluster.start_here("a")
-    cluster.wait_epoch(1)
-    cluster.start_here("b", data_dir=cluster.data_dir("a"))
-    said = refused(cluster, "b", "store-in-use")
-    assert "remove" not in said["way_out"].lower(), "it is another node's"
-    cluster.wait_state("a", "master")
-
-
 def test_a_full_disk_is_refused_and_another_node_takes_over(cluster: Cluster) -> None:
     cluster.start_here("a")
     cluster.wait_epoch(1)
@@ -249,20 +222,6 @@ def test_a_full_disk_is_refused_and_another_node_takes_over(cluster: Cluster) ->
         sender.schedule()
         sender.flush()
     cluster.wait_delivered(1)
-
-
-def test_a_folder_that_cannot_be_written_is_refused(cluster: Cluster) -> None:
-    cluster.folder.mkdir(parents=True, exist_ok=True)
-    (cluster.folder / "a").touch()
-    cluster.start_here("a")
-    refused(cluster, "a", "data-dir-unusable")
-
-
-def test_another_nodes_folder_is_refused(make_cluster: MakeCluster) -> None:
-    first, second = make_cluster(), make_cluster()
-    run_once(first)
-    second.start_here("a", data_dir=first.data_dir("a"))
-    refused(second, "a", "other-data")
 
 
 @pytest.mark.parametrize("offset_ms", [-3_600_000, 5_000])

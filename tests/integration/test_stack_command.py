@@ -51,19 +51,6 @@ def test_a_start_that_is_interrupted_leaves_nothing(tmp_path: Path) -> None:
     assert psutil.wait_procs(children, timeout=15)[1] == []
 
 
-@pytest.mark.parametrize("wrong", ["a file in its place", "its ports damaged"])
-def test_a_folder_that_cannot_be_used_is_named(stack_command: Run, tmp_path: Path, wrong: str) -> None:
-    if wrong == "its ports damaged":
-        (tmp_path / "ports.json").write_text("{")
-        done = stack_command("up")
-    else:
-        (tmp_path / "file").touch()
-        done = stack_command("up", "--data-dir", str(tmp_path / "file" / "below"))
-    assert done.returncode != 0
-    assert str(tmp_path) in done.stderr
-    assert done.stderr.count("error:") == 1
-
-
 def test_a_stack_that_is_up_is_not_started_twice_and_ends_with_its_keeper(
     stack_command: Run, tmp_path: Path
 ) -> None:

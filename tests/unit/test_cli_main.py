@@ -104,18 +104,6 @@ def test_each_option_says_what_it_is_for(name: str) -> None:
     assert silent == []
 
 
-def test_an_unknown_command_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["clutser"]) == 2
-
-    assert capsys.readouterr().err == "error: No such command 'clutser' (see 'delayline --help')\n"
-
-
-def test_an_unknown_option_names_its_commands_help(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["topics", "check", "--nope"]) == 2
-
-    assert capsys.readouterr().err.endswith("(see 'delayline topics check --help')\n")
-
-
 def test_no_command_shows_the_help_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:
     assert run([]) == 2
 
@@ -173,27 +161,6 @@ def test_an_error_is_one_line_on_stderr_and_its_own_exit_code(
 
     captured = capsys.readouterr()
     assert (captured.out, captured.err) == ("", "error: too late\n")
-
-
-def test_a_wrong_setting_is_a_usage_error_that_names_the_file(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    file = tmp_path / "node.yaml"
-    file.write_text("zookeper: zk:2181\n")
-
-    assert run(["topics", "check", "--config", str(file)]) == 2
-
-    assert capsys.readouterr().err == f"error: {file}: unknown key zookeper, did you mean zookeeper?\n"
-
-
-def test_a_property_that_librdkafka_does_not_know_is_a_usage_error(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    options = ["--bootstrap", "127.0.0.1:1", "--zookeeper", "127.0.0.1:1", "-X", "sasl.usrname=x"]
-
-    assert run(["topics", "create", *options]) == 2
-
-    assert 'error: kafka: No such configuration property: "sasl.usrname"\n' in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,167 @@
+"""Every way to start wrong: the table. What each shows stands in docs/start-wrong.md, taken from real screens
+(`python -m tests.integration.wrong_page` writes it anew) and held against them by test_start_wrong.py.
+
+In arguments and variables `{kafka}` and the like are what `tests.integration.wrong_ground` has prepared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+State = Literal["waits", "refuses", "warns"]
+"""What a node shows that stays up: the event of its log line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One way to start wrong: the command, and the exit code it ends with or the state it stays up in."""
+
+    situation: str
+    command: str
+    ends: int | State
+    variables: Mapping[str, str] = field(default_factory=dict)
+    file: str | bytes | None = None
+    shell: str = ""
+    bare: bool = False
+    """A node that is told nothing else, neither folder nor name nor port."""
+    stays_s: float = 0.0
+    """How long a node that waits is listened to: it says what it has to say once."""
+
+    @property
+    def waits(self) -> bool:
+        """Whether it takes seconds and no work: begun first, it is over when the others are."""
+        return self.ends in (6, "waits") or "taken" in self.situation
+
+
+STATUS = "cluster status"
+CREATE = "topics create"
+NODE = "node run"
+SASL = "-X security.protocol=SASL_PLAINTEXT -X sasl.mechanism=PLAIN -X sasl.username=u -X sasl.password=p"
+NOWHERE = "127.0.0.1:1"
+NO_NAME = "no.such.host.invalid"
+DIGEST = {"DELAYLINE_ZOOKEEPER_AUTH__SCHEME": "digest", "DELAYLINE_ZOOKEEPER_AUTH__CREDENTIAL": "u:wrong"}
+SCHEME = {"DELAYLINE_ZOOKEEPER_AUTH__SCHEME": "nothing", "DELAYLINE_ZOOKEEPER_AUTH__CREDENTIAL": "u:p"}
+TLS = {"DELAYLINE_ZOOKEEPER_TLS": "{{}}"}
+UNSET = {"DELAYLINE_BOOTSTRAP_SERVERS": "", "DELAYLINE_ZOOKEEPER": "", "DELAYLINE_CLUSTER": ""}
+
+_CONFIGURATION = (
+    Row("nothing configured", NODE, 2, UNSET, bare=True),
+    Row("no data folder configured", NODE, 2, bare=True),
+    Row("an unknown setting in the file", STATUS, 2, file="zookeper: zk:2181\n"),
+    Row("a setting of the cluster in a node's file", NODE, 2, file="max_delay_ms: 5\n"),
+    Row("a setting of the wrong type", NODE, 2, file="session_timeout_s: long\n"),
+    Row("an address without a port number", STATUS, 2, {"DELAYLINE_ZOOKEEPER": "zk:port"}),
+    Row("a port that is none", f"{STATUS} --bootstrap kafka:99999", 2),
+    Row("malformed YAML", STATUS, 2, file="zookeeper: [zk\n"),
+    Row("an empty file", STATUS, 2, UNSET, file=""),
+    Row("a file in another encoding", STATUS, 2, file="cluster: späte\n".encode("latin-1")),
+    Row("a file that is not there", f"{STATUS} --config {{dir}}/none.yaml", 2),
+    Row("the variable's file is not there", STATUS, 2, {"DELAYLINE_CONFIG": "{dir}/none.yaml"}),
+    Row("a folder for a file", f"{STATUS} --config {{dir}}", 2),
+    Row("a file that may not be read", f"{STATUS} --config {{dir}}/secret.yaml", 2),
+    Row("an unknown variable", STATUS, 2, {"DELAYLINE_BOOTSTRAP": "kafka:9092"}),
+    Row("a variable of the wrong type", NODE, 2, {"DELAYLINE_LANE": "first"}),
+    Row("a Kafka property that the service sets", f"{STATUS} -X acks=1", 2),
+    Row("a Kafka property that does not exist", f"{CREATE} -X sasl.usrname=u", 2),
+    Row("the same, given to a node", f"{NODE} --data-dir {{dir}}/d -X sasl.usrname=u", 2),
+    Row("a bad value of a Kafka property", f"{CREATE} -X security.protocol=TLS", 2),
+    Row("half of the ZooKeeper credentials", STATUS, 2, {"DELAYLINE_ZOOKEEPER_AUTH__SCHEME": "digest"}),
+    Row("a certificate that is not there", STATUS, 2, {"DELAYLINE_ZOOKEEPER_TLS__CA_FILE": "{dir}/ca.pem"}),
+    Row("an unknown command", "clutser status", 2),
+    Row("an unknown option", "topics check --nope", 2),
+)
+_KAFKA = (
+    Row("connection refused", f"{CREATE} --bootstrap {NOWHERE}", 6),
+    Row("a port that says nothing", f"{CREATE} --bootstrap {{silent}}", 6),
+    Row("a port that speaks HTTP", f"{CREATE} --bootstrap {{http}}", 6),
+    Row("ZooKeeper's port", f"{CREATE} --bootstrap {{zookeeper}}", 6),
+    Row("a name that does not resolve", f"{CREATE} --bootstrap {NO_NAME}:9092", 6),
+    Row("the same, for a message", f"message schedule t v --bootstrap {NO_NAME}:9092", 6),
+    Row("the same, for an audit", f"audit --bootstrap {NO_NAME}:9092", 6),
+    Row("SASL, where there is none", f"{CREATE} {SASL}", 4),
+    Row("TLS, where there is none", f"{CREATE} -X security.protocol=SSL", 6),
+    Row("a node, connection refused", f"{NODE} --bootstrap {NOWHERE}", "waits"),
+    Row("a node, ZooKeeper's port", f"{NODE} --bootstrap {{zookeeper}}", "waits"),
+    Row("a node, SASL where there is none", f"{NODE} {SASL}", "waits"),
+)
+_ZOOKEEPER = (
+    Row("connection refused", f"{STATUS} --zookeeper {NOWHERE}", 6),
+    Row("a port that says nothing", f"{STATUS} --zookeeper {{silent}}", 6),
+    Row("a port that speaks HTTP", f"{STATUS} --zookeeper {{http}}", 6),
+    Row("Kafka's port", f"{STATUS} --zookeeper {{kafka}}", 6),
+    Row("a name that does not resolve", f"{STATUS} --zookeeper {NO_NAME}:2181", 6),
+    Row("a chroot that is not there", f"{STATUS} --zookeeper {{zookeeper}}/no/such", 3),
+    Row("the same, for a new cluster", f"{CREATE} --zookeeper {{zookeeper}}/no/such", 3),
+    Row("other credentials than the cluster's", f"{STATUS} --cluster {{cluster}}-guarded", 4, DIGEST),
+    Row("no credentials", f"{STATUS} --cluster {{cluster}}-guarded", 4),
+    Row("an unknown scheme", STATUS, 4, SCHEME),
+    Row("TLS, where there is none", STATUS, 6, TLS),
+    Row("a node, connection refused", f"{NODE} --zookeeper {NOWHERE}", "waits", stays_s=3.0),
+    Row("a node, a chroot that is not there", f"{NODE} --zookeeper {{zookeeper}}/no/such", "waits"),
+    Row("a node, other credentials", f"{NODE} --cluster {{cluster}}-guarded", "waits", DIGEST),
+    Row("a node, an unknown scheme", NODE, "waits", SCHEME, stays_s=5.0),
+)
+_TOPICS = (
+    Row("a cluster that was never created", f"{STATUS} --cluster {{cluster}}-none", 3),
+    Row("the same, for its topics", "topics check --cluster {cluster}-none", 3),
+    Row("the same, for a message", "message schedule t v --cluster {cluster}-none", 3),
+    Row("the same, for an audit", "audit --cluster {cluster}-none", 3),
+    Row("the same, for a node", f"{NODE} --cluster {{cluster}}-none", "waits"),
+    Row("created again with other settings", f"{CREATE} --partitions 3 --max-delay 1d", 5),
+    Row("a buffer of other partitions was there", f"{CREATE} --cluster {{cluster}}-wide", 5),
+    Row("more lanes than partitions", f"{CREATE} --cluster {{cluster}}-none --lanes 5", 2),
+    Row("more replicas than brokers", f"{CREATE} --cluster {{cluster}}-none --replication 9", 2),
+    Row("a node, without the topics", f"{NODE} --cluster {{cluster}}-bare", "waits"),
+    Row("a node, with partitions added", f"{NODE} --cluster {{cluster}}-wider", "refuses"),
+    Row("a node, settings of a newer format", f"{NODE} --cluster {{cluster}}-newer", "refuses"),
+    Row("a node of a lane that there is not", f"{NODE} --lane 1", "refuses"),
+    Row("a lane that there is not", "checkpoint show --lane 1", 3),
+)
+_FOLDER = (
+    Row("it is a file", f"{NODE} --data-dir {{dir}}/file", "refuses"),
+    Row("it lies in a file", f"{NODE} --data-dir {{dir}}/file/n1", "refuses"),
+    Row("it may not be written", f"{NODE} --data-dir {{dir}}/sealed", "refuses"),
+    Row("its disk is full", f"{NODE} --data-dir {{dir}}/full", "refuses"),
+    Row("it is another cluster's", f"{NODE} --data-dir {{dir}}/other-cluster", "refuses"),
+    Row("it is another lane's", f"{NODE} --data-dir {{dir}}/other-lane", "refuses"),
+    Row("it is of a newer format", f"{NODE} --data-dir {{dir}}/newer", "refuses"),
+    Row("it was made with other settings", f"{NODE} --data-dir {{dir}}/other-settings", "refuses"),
+    Row("another process has it open", f"{NODE} --data-dir {{dir}}/open", "refuses"),
+)
+_PEERS = (
+    Row("the peer port is taken", f"{NODE} --peer-port {{silent_port}}", 5),
+    Row("the peer host is another machine's", f"{NODE} --peer-host 192.0.2.1", 5),
+    Row("the peer host does not resolve", f"{NODE} --peer-host {NO_NAME}", "warns"),
+    Row("two nodes of one id", f"{NODE} --node-id first", "refuses"),
+)
+_STACK = (
+    Row("its port is taken", "stack up --data-dir {dir}/taken", 1),
+    Row("its folder is in use", "stack up --data-dir {dir}/used", 1),
+    Row("its folder may not be written", "stack up --data-dir {dir}/sealed", 1),
+    Row("the same, in the background", "stack up --detach --data-dir {dir}/sealed/stack", 1),
+    Row("its folder is a file", "stack up --data-dir {dir}/file", 2),
+    Row("its ports are damaged", "stack up --data-dir {dir}/damaged", 1),
+    Row("the verdict cannot be written", "demo --json {dir}/sealed/verdict.json", 2),
+    Row("the verdict's folder is not there", "demo --json {dir}/nowhere/verdict.json", 2),
+    Row("no such ledger", "audit --ledger {dir}/none.jsonl", 2),
+)
+_TERMINAL = (
+    Row("standard output is full", STATUS, 1, shell="> /dev/full"),
+    Row("the reader has gone", f"{STATUS} -o json", 1, shell="| head -0"),
+    Row("standard output is closed", f"{STATUS} --cluster {{cluster}}-none", 3, shell=">&-"),
+    Row("standard input is closed", "message schedule t - --cluster {cluster}-none", 3, shell="<&-"),
+    Row("no home folder", f"{STATUS} --cluster {{cluster}}-none", 3, {"HOME": "{dir}/nowhere"}),
+)
+
+GROUPS: dict[str, tuple[Row, ...]] = {
+    "Configuration": _CONFIGURATION,
+    "Kafka": _KAFKA,
+    "ZooKeeper": _ZOOKEEPER,
+    "Cluster and topics": _TOPICS,
+    "A node's data folder": _FOLDER,
+    "Nodes among each other": _PEERS,
+    "Local stack, demo, audit": _STACK,
+    "Terminal": _TERMINAL,
+}
