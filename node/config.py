@@ -231,7 +231,7 @@ class NodeConfig(ConnectionConfig):
     replay_window_s: float = Field(
         default=3600.0, ge=0, description="how long delivered messages stay in the store"
     )
-    selection_max_messages: int = Field(default=2000, ge=1, description="most messages in one transaction")
+    selection_max_messages: int = Field(default=5000, ge=1, description="most messages in one transaction")
     selection_max_bytes: int = Field(
         default=8 * 1024 * 1024, ge=1, description="most bytes in one transaction (one message always fits)"
     )

@@ -223,13 +223,13 @@ class KafkaTransaction:
     def __init__(self, outbox: KafkaOutbox, holder: Holder) -> None:
         self._outbox = outbox
         self._holder = holder
-        self._topics: set[str] = set()
+        self._sent: Sequence[Outgoing] = ()
         self._written_back: Vector = {}
         self._failed: tuple[str, KafkaError] | None = None  # the first failure: topic and error
 
     def send(self, records: Sequence[Outgoing]) -> None:
         """See the port. A local rejection does not fail the transaction, so each is looked at."""
-        self._topics = {record.topic for record in records}
+        self._sent = records
         produce = self._held().produce
         buffer = self._outbox._names.buffer  # noqa: SLF001 (one module, one owner)
         on_delivery, on_written_back = self._on_delivery, self._on_written_back
@@ -270,7 +270,7 @@ class KafkaTransaction:
 
     def _expect_targets(self) -> None:
         """The client waits for a topic or partition that has gone; all else would wait with it."""
-        changed = self._outbox._targets.changed(self._topics)  # noqa: SLF001
+        changed = self._outbox._targets.changed({record.topic for record in self._sent})  # noqa: SLF001
         if changed is not None:
             raise Doubtful(f"{changed} was deleted or changed while records were sent to it")
 

@@ -31,7 +31,8 @@ class Ingest:
     def __init__(self, kv: KeyValue, aligned: Frontier, position: Key | None, window_start_ms: int) -> None:
         """`position` is the in-memory one; rows done and due before `window_start_ms` are not kept."""
         self.batch = kv.batch()
-        self.counts: dict[int, int] = {}
+        self.counts: dict[int, int] = {}  # by minute, what rows become more by
+        self.counts_below: dict[int, int] = {}  # the part of it that is at or below the position
         self.first_due_ms = NEVER_MS
         self.low_expiry: bytes | None = None
         self.low_row: bytes | None = None
@@ -55,11 +56,14 @@ class Ingest:
                 continue
             if kind is _SCHEDULE and id_ is not None and not self._claim(arrival, id_):
                 continue
-            if due_ms <= bound_ms and (due_ms, partition, offset) <= bound and not self._store_below(arrival):
+            below = due_ms <= bound_ms and (due_ms, partition, offset) <= bound
+            if below and not self._store_below(arrival):
                 continue
             put(row(due_ms, partition, offset), raw)
             minute = due_ms // keys.MINUTE_MS
             counts[minute] = counts.get(minute, 0) + 1
+            if below:
+                self.counts_below[minute] = self.counts_below.get(minute, 0) + 1
             if due_ms < first_due_ms:  # noqa: PLR1730 - min() is a call
                 first_due_ms = due_ms
         self.first_due_ms = first_due_ms
@@ -119,6 +123,8 @@ class Ingest:
         self.batch.delete(keys.expiry(entry.due_ms, partition, entry.offset))
         minute = entry.due_ms // keys.MINUTE_MS
         self.counts[minute] = self.counts.get(minute, 0) - 1
+        if (entry.due_ms, partition, entry.offset) <= self._bound:
+            self.counts_below[minute] = self.counts_below.get(minute, 0) - 1
 
     def _leave_control(self, arrival: Arrival, op: str, id_: str, removed: IndexEntry | None) -> None:
         if arrival.offset < self._aligned.seen.get(arrival.partition, 0):

@@ -27,6 +27,7 @@ from store.checkpoint import NOTHING, Checkpoint, Frontier, Vector
 from store.ingest import Ingest
 from store.keys import Key
 from store.kv import KeyValue, Stalled
+from store.pending import Pending
 from store.records import decode_index, decode_offset, decode_vector, encode
 from store.selection import Limits, Selection, late_keys
 
@@ -86,7 +87,7 @@ class View:
         self._low_row = kv.get(keys.LOW_WATER) or keys.ROW
         self._low_expiry = keys.EXPIRY
         self._lowest_new_expiry: bytes | None = None  # since the last `expired`
-        self._counts: dict[int, int] = {}
+        self._pending = Pending(kv, self._tip.position)
         self._newest_ms = 0
         self._wake_due_ms: int | None = None
 
@@ -129,12 +130,13 @@ class View:
         if fresh:
             ingest.add(fresh)
             ingested = self._ingested | {a.partition: a.offset + 1 for a in fresh}
-            counts = self._write_counts(ingest)
+            counts = self._pending.write(ingest.batch, ingest.counts)
             ingest.batch.put(keys.INGESTED, encode(ingested))
             if ingest.low_row is not None and ingest.low_row < self._low_row:
                 ingest.batch.put(keys.LOW_WATER, ingest.low_row)
             self._kv.write(ingest.batch)
-            self._publish(ingest, ingested, counts)
+            self._pending.taken(counts, ingest.counts, ingest.counts_below)
+            self._publish(ingest, ingested)
             self._newest_ms = max(self._newest_ms, *(a.timestamp_ms for a in fresh))
         self._read.update(read)
         return ingest.urgent or self._wake_due_ms is None or ingest.first_due_ms < self._wake_due_ms
@@ -149,25 +151,8 @@ class View:
         self._ingested = vector
         self._read[partition] = read
 
-    def _write_counts(self, ingest: Ingest) -> dict[int, int]:
-        counts = {}
-        for minute, change in ingest.counts.items():
-            counts[minute] = max(0, self._count(minute) + change)
-            ingest.batch.put(keys.count(minute), encode(counts[minute]))
-        return counts
-
-    def _count(self, minute: int) -> int:
-        known = self._counts.get(minute)
-        if known is not None:
-            return known
-        raw = self._kv.get(keys.count(minute))
-        return 0 if raw is None else decode_offset(raw)
-
-    def _publish(self, ingest: Ingest, ingested: Vector, counts: dict[int, int]) -> None:
+    def _publish(self, ingest: Ingest, ingested: Vector) -> None:
         self._ingested = ingested
-        if len(self._counts) > MOST_CACHED_COUNTS:
-            self._counts = {}
-        self._counts.update(counts)
         if ingest.low_row is not None:
             self._low_row = min(self._low_row, ingest.low_row)
         if ingest.low_expiry is not None:
@@ -181,6 +166,7 @@ class View:
         with self.lock:
             chosen = selection.select(self._kv, self._tip, self._ingested, self._read, now_ms, limits)
             self._tip = chosen.frontier
+            self._pending.advance(chosen.due)
             return chosen
 
     def wake_at(self) -> int | None:
@@ -214,6 +200,7 @@ class View:
         """Gives up what is in flight: the tip falls back to the aligned checkpoint (rule 6)."""
         with self.lock:
             self._tip = self._aligned
+            self._pending.jump(self._tip.position)
 
     @_patient
     def align(self, new: Checkpoint) -> None:
@@ -239,6 +226,7 @@ class View:
         batch.put(keys.READ, encode(self._read))
         self._kv.write(batch)
         self._checkpoint, self._aligned, self._tip = new, frontier, frontier
+        self._pending.jump(frontier.position)
 
     def _passed_unseen(self, old: Frontier, new: Frontier) -> list[tuple[bytes, int, int, int]]:
         """Rows with old position < key <= new position that the new checkpoint had not ingested."""
@@ -285,7 +273,7 @@ class View:
         batch.put(keys.LOW_WATER, end)
         self._kv.write(batch)
         self._low_row = end
-        self._counts = {m: n for m, n in self._counts.items() if m >= minute}
+        self._pending.forget(minute)
 
     def expired(self, most: int) -> list[tuple[Key, str]]:
         """Up to `most` ids whose last row has been pruned or whose last cancel is covered, oldest first.
@@ -339,19 +327,15 @@ class View:
             delete(tombstone_key)
 
     def pending(self) -> int:
-        """How many rows wait: those behind the position and the late ones.
-
-        Whole minutes are counted as they are written; only the position's own minute is walked.
-        """
-        with self.lock:  # the scans are snapshots; they are walked without it
-            position = self._aligned.position
-            minute = 0 if position is None else position[0] // keys.MINUTE_MS
-            begin = keys.ROW if position is None else keys.after(keys.row(*position))
-            of_this_minute = self._kv.scan(begin, keys.row((minute + 1) * keys.MINUTE_MS, 0, 0))
-            later = self._kv.scan(keys.count(minute + 1), keys.end_of(keys.COUNT))
-            late = self._kv.scan(keys.LATE, keys.end_of(keys.LATE))
-        counted = sum(decode_offset(raw) for _, raw in later)
-        return counted + sum(1 for _ in of_this_minute) + sum(1 for _ in late)
+        """How many rows wait: those behind the tip and the late ones."""
+        with self.lock:
+            count = self._pending.count(self._tip.position)
+        walked = sum(1 for _ in count.of_this_minute)
+        later = sum(decode_offset(raw) for _, raw in count.later)
+        late = sum(1 for _ in count.late)
+        with self.lock:
+            self._pending.counted(count, walked)
+        return count.known + walked + later + late
 
     def flush(self) -> None:
         self._kv.flush()
@@ -362,5 +346,4 @@ class View:
 
 
 FOREVER_MS = 1 << 62
-MOST_CACHED_COUNTS = 4096
 MOST_LATE_WALKED = 1000

@@ -1,0 +1,105 @@
+"""How many rows wait, without walking them: they are counted by the minute in which they fall due, as they are
+written; in the tip's own minute, where some are behind the tip and some are done, by what comes and goes.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from store import keys
+from store.keys import Key
+from store.kv import Batch, KeyValue
+from store.records import decode_offset, encode
+
+MOST_CACHED = 4096
+
+
+class Count(NamedTuple):
+    """A count under way: what is known, and what must be walked."""
+
+    jumps: int
+    change: int
+    known: int
+    of_this_minute: Iterator[tuple[bytes, bytes]]
+    later: Iterator[tuple[bytes, bytes]]
+    late: Iterator[tuple[bytes, bytes]]
+
+
+class Pending:
+    """The counts of one view, whose lock its callers hold but where it says otherwise."""
+
+    def __init__(self, kv: KeyValue, position: Key | None) -> None:
+        self._kv = kv
+        self._cached: dict[int, int] = {}
+        self._minute = _minute(position)
+        self._left: int | None = None  # rows of the tip's minute behind the tip; None: not counted
+        self._change = 0  # what such rows have become more by, since the tip last jumped
+        self._jumps = 0
+
+    def stored(self, minute: int) -> int:
+        """The rows that fall due in a minute, done or not."""
+        known = self._cached.get(minute)
+        if known is not None:
+            return known
+        raw = self._kv.get(keys.count(minute))
+        return 0 if raw is None else decode_offset(raw)
+
+    def write(self, batch: Batch, changes: Mapping[int, int]) -> dict[int, int]:
+        """Puts the counts as changed into the batch, and returns them for `taken`."""
+        counts = {minute: max(0, self.stored(minute) + change) for minute, change in changes.items()}
+        for minute, count in counts.items():
+            batch.put(keys.count(minute), encode(count))
+        return counts
+
+    def taken(self, counts: Mapping[int, int], changes: Mapping[int, int], below: Mapping[int, int]) -> None:
+        """The batch is written. `below`: the part of the changes that is at or below the tip."""
+        if len(self._cached) > MOST_CACHED:
+            self._cached = {}
+        self._cached.update(counts)
+        self._move(changes.get(self._minute, 0) - below.get(self._minute, 0))
+
+    def advance(self, due: Sequence[tuple[Key, bytes]]) -> None:
+        """The tip has passed these rows, which were the next ones, in key order."""
+        if not due:
+            return
+        minute = _minute(due[-1][0])
+        if minute == self._minute:
+            self._move(-len(due))
+            return
+        first = bisect_left(due, minute * keys.MINUTE_MS, key=lambda row: row[0][0])
+        self.jump(due[-1][0])
+        self._left = self.stored(minute) - (len(due) - first)
+
+    def jump(self, position: Key | None) -> None:
+        """The tip has been set."""
+        self._minute, self._left, self._change = _minute(position), None, 0
+        self._jumps += 1
+
+    def forget(self, minute: int) -> None:
+        """The counts of the minutes before are gone."""
+        self._cached = {m: count for m, count in self._cached.items() if m >= minute}
+
+    def count(self, position: Key | None) -> Count:
+        """What is to be counted behind the tip, as it is now. The scans are walked without the lock."""
+        begin = keys.ROW if position is None else keys.after(keys.row(*position))
+        of_this_minute = self._kv.scan(begin, keys.row((self._minute + 1) * keys.MINUTE_MS, 0, 0))
+        later = self._kv.scan(keys.count(self._minute + 1), keys.end_of(keys.COUNT))
+        late = self._kv.scan(keys.LATE, keys.end_of(keys.LATE))
+        known = iter(()) if self._left is not None else of_this_minute
+        return Count(self._jumps, self._change, self._left or 0, known, later, late)
+
+    def counted(self, count: Count, walked: int) -> None:
+        """The rows of the tip's minute were `walked`: from now on they need not be."""
+        if self._left is None and count.jumps == self._jumps:
+            self._left = walked + self._change - count.change
+
+    def _move(self, change: int) -> None:
+        self._change += change
+        if self._left is not None:
+            self._left += change
+
+
+def _minute(position: Key | None) -> int:
+    return 0 if position is None else position[0] // keys.MINUTE_MS
