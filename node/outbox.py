@@ -36,6 +36,7 @@ OPEN_TIMEOUT_S: Final = 10.0
 FIRST_TRY_S: Final = 0.005  # about what an answer takes on one network
 LONGEST_TRY_S: Final = 1.0
 WARM_PRODUCERS: Final = 5
+REPORTED_TRANSACTIONS: Final = 16
 CONNECT_TIMEOUT_S: Final = 5.0
 
 _CONFIG: dict[str, Any] = {
@@ -107,6 +108,7 @@ class KafkaOutbox:
         self._warm: dict[str, list[Holder]] = {"a": [], "b": []}
         self._pair: list[Holder] = []
         self._turn = 0
+        self._reported_left = 0
         # Two commit in turn; one in doubt may hang for a while and must not hold up those after it.
         self._committers = ThreadPoolExecutor(4, thread_name_prefix="commit")
 
@@ -138,6 +140,7 @@ class KafkaOutbox:
         self._fit_batches()
         self._pair = [self._initialised("a"), self._initialised("b")]
         self._turn = 0
+        self._reported_left = REPORTED_TRANSACTIONS
 
     def begin(self) -> KafkaTransaction:
         """See the port."""
@@ -147,7 +150,8 @@ class KafkaOutbox:
             holder[0].begin_transaction()
         except KafkaException as error:
             raise _translated(error, "a transaction cannot begin") from error
-        return KafkaTransaction(self, holder)
+        reported, self._reported_left = self._reported_left > 0, max(0, self._reported_left - 1)
+        return KafkaTransaction(self, holder, reported=reported)
 
     def _fit_batches(self) -> None:
         """A target that takes smaller messages than the others takes smaller batches, too."""
@@ -218,9 +222,15 @@ _TRY_AGAIN: Final = frozenset(
 
 
 class KafkaTransaction:
-    """Implements `node.ports.Transaction`."""
+    """Implements `node.ports.Transaction`.
 
-    def __init__(self, outbox: KafkaOutbox, holder: Holder) -> None:
+    A record that the brokers refuse fails its transaction, reported or not; the report says why, and so which
+    row it was. Each report takes the GIL, and where ingest is busy waits for it: so only the first
+    transactions after `open`, which every failure leads to, have them.
+    """
+
+    def __init__(self, outbox: KafkaOutbox, holder: Holder, *, reported: bool) -> None:
+        self._reported = reported
         self._outbox = outbox
         self._holder = holder
         self._sent: Sequence[Outgoing] = ()
@@ -232,7 +242,7 @@ class KafkaTransaction:
         self._sent = records
         produce = self._held().produce
         buffer = self._outbox._names.buffer  # noqa: SLF001 (one module, one owner)
-        on_delivery, on_written_back = self._on_delivery, self._on_written_back
+        on_delivery, on_written_back = self._on_delivery if self._reported else None, self._on_written_back
         for record in records:
             topic = record.topic
             report = on_written_back if topic == buffer else on_delivery
