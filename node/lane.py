@@ -113,7 +113,8 @@ class LaneWorker:
         if latest is not None and (aligned is None or latest.order > aligned.order):
             self._view.align(latest)
         try:
-            self._outbox.warm_up()
+            if self._outbox.warm_up():
+                return  # whoever is elected meanwhile need not wait for the rest of them
         except Doubtful:
             self._pause()
             return

@@ -112,16 +112,19 @@ class KafkaOutbox:
         # Two commit in turn; one in doubt may hang for a while and must not hold up those after it.
         self._committers = ThreadPoolExecutor(4, thread_name_prefix="commit")
 
-    def warm_up(self) -> None:
-        """Connects producers ahead of the election: their first call costs half a second otherwise.
+    def warm_up(self) -> bool:
+        """Connects another producer for each id ahead of the election: their first call costs half a second
+        otherwise. False once there are enough of them: one for each try that a dead master's open transaction
+        may cost (see `_initialised`).
 
         They touch no transactional id before `open` initialises them. What a new master looks up first is
         looked up, too.
         """
         self._targets.learn(self._names.own_topics)
         for suffix, holders in self._warm.items():
-            while len(holders) < WARM_PRODUCERS:
+            if len(holders) < WARM_PRODUCERS:
                 holders.append(self._connected(suffix))
+        return any(len(holders) < WARM_PRODUCERS for holders in self._warm.values())
 
     def drop(self) -> None:
         """Lets the pair go; closing can take for ever, so it has a thread of its own."""

@@ -99,7 +99,8 @@ def test_opening_aborts_what_a_dead_master_left_open(cluster: Cluster, make_outb
         transaction.send([outgoing(cluster.target(), value)])
         transaction.flush()
         transaction.checkpoint(checkpoint())
-    successor.warm_up()
+    while successor.warm_up():
+        pass
     successor.open()
     deliver(successor.begin(), outgoing(cluster.target(), b"the successor's"))
     assert visible(cluster) == [b"the successor's"]
