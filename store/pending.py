@@ -1,5 +1,5 @@
-"""How many rows wait, without walking them: counted by the minute in which they fall due, as they are written;
-in the tip's own minute, where some are behind the tip and some are done, by what comes and goes.
+"""How many rows wait, without walking them: they are counted by the minute in which they fall due; in the
+tip's own minute, where some are behind the tip and some are done, by what comes and goes.
 """
 
 from __future__ import annotations
