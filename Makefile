@@ -4,7 +4,7 @@ BIN := .venv/bin
 ARGS ?=
 SEEDS ?= 0:20000
 
-.PHONY: help setup demo test check format simulate mutants lock clean
+.PHONY: help setup demo test check format simulate mutants bench bench-full bench-compare lock clean
 
 help:
 	@echo "make demo      three nodes deliver through failures, then Spark audits"
@@ -13,6 +13,8 @@ help:
 	@echo "make format    put the code into shape"
 	@echo "make simulate  the delivery core under seeded faults, taken up where it stopped (SEEDS=0:20000)"
 	@echo "make mutants   show that the simulation finds each clause of the rules that is left out"
+	@echo "make bench     measure: throughput, lateness, failover, memory (15 minutes; bench-full: some hours)"
+	@echo "make bench-compare A=RUN B=RUN  two runs side by side"
 	@echo "make lock      resolve requirements.lock anew"
 
 # Stamped: costs 0.2 s when everything is there, and no network.
@@ -40,6 +42,15 @@ simulate: setup
 
 mutants: setup
 	$(BIN)/python -m tests.simulation.mutants $(ARGS)
+
+bench: setup
+	$(BIN)/python -m bench run $(ARGS)
+
+bench-full: setup
+	$(BIN)/python -m bench run --profile full $(ARGS)
+
+bench-compare: setup
+	$(BIN)/python -m bench compare $(A) $(B)
 
 # One lock for Python 3.11 to 3.13 on Linux and macOS. Needs uv (pipx install uv).
 lock:

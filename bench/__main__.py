@@ -11,11 +11,14 @@ import click
 import msgspec
 from rich.console import Console
 
+from bench import record as records
 from bench import run as runs
 from bench import table
 from bench.measured import Measured
+from bench.page import bench_page
 from ops import logs
 from ops.demo.cluster import own_settings_only
+from ops.page import write
 
 FOLDER: Final = Path(__file__).parent / "runs"
 
@@ -44,15 +47,21 @@ def run_command(profile: str, only: tuple[str, ...], rounds: int | None) -> None
     FOLDER.mkdir(exist_ok=True)
     file = FOLDER / f"{record.begun.replace(':', '')[:17]}-{profile}.json"
     record.save(file)
+    page = file.with_suffix(".html")
+    write(bench_page(record), page)
     table.show(console, record)
-    console.print(f"kept in {file}", soft_wrap=True)
+    console.print(f"kept in {file}; with plots: {page}", soft_wrap=True)
 
 
 @main.command("show")
 @click.argument("run", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-def show_command(run: Path) -> None:
+@click.option("--html", type=click.Path(dir_okay=False, path_type=Path), help="Write the page with plots.")
+def show_command(run: Path, html: Path | None) -> None:
     """Show a run that was kept."""
-    table.show(Console(), _load(run))
+    record = _load(run)
+    if html is not None:
+        write(bench_page(record), html)
+    table.show(Console(), record)
 
 
 @main.command("compare")
@@ -63,9 +72,9 @@ def compare_command(first: Path, second: Path) -> None:
     table.compare(Console(), _load(first), _load(second))
 
 
-def _load(file: Path) -> runs.Record:
+def _load(file: Path) -> records.Record:
     try:
-        return runs.load(file)
+        return records.load(file)
     except msgspec.MsgspecError as error:
         raise click.ClickException(f"{file} is no run of the benchmark: {error}") from error
 

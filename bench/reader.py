@@ -5,6 +5,7 @@ The job is a `Reading`, the result a `Read`.
 
 from __future__ import annotations
 
+import math
 import time
 from array import array
 from collections.abc import Sequence
@@ -90,7 +91,7 @@ def read(job: dict[str, Any], ready: Any) -> dict[str, Any]:
             at_us = at_ns // 1000
             dues_ms = [due_in(one.value() or b"") for one in messages]
             late_us.extend(at_us - due_ms * 1000 for due_ms in dues_ms if due_ms >= reading.from_ms)
-    return asdict(_read(batches, sorted(late_us)))
+    return asdict(summarised(batches, sorted(late_us)))
 
 
 def _places(consumer: Consumer, reading: Reading) -> list[TopicPartition]:
@@ -102,7 +103,8 @@ def _places(consumer: Consumer, reading: Reading) -> list[TopicPartition]:
     return places
 
 
-def _read(batches: Sequence[tuple[float, int]], late_us: Sequence[int]) -> Read:
+def summarised(batches: Sequence[tuple[float, int]], late_us: Sequence[int]) -> Read:
+    """What batches (epoch ms, messages) and latenesses (ascending) come to."""
     count = sum(size for _, size in batches)
     first_ms, half_ms, most_ms, last_ms = (_reached_ms(batches, share * count) for share in SHARES)
     read = Read(count, first_ms, half_ms, most_ms, last_ms)
@@ -110,12 +112,17 @@ def _read(batches: Sequence[tuple[float, int]], late_us: Sequence[int]) -> Read:
         return read
     return replace(
         read,
-        p50_ms=late_us[len(late_us) // 2] / 1000,
-        p99_ms=late_us[len(late_us) * 99 // 100] / 1000,
+        p50_ms=_percentile(late_us, 0.5) / 1000,
+        p99_ms=_percentile(late_us, 0.99) / 1000,
         max_ms=late_us[-1] / 1000,
         min_ms=late_us[0] / 1000,
         histogram=_histogram(late_us),
     )
+
+
+def _percentile(ascending: Sequence[int], share: float) -> int:
+    """By nearest rank."""
+    return ascending[math.ceil(share * len(ascending)) - 1]
 
 
 def _reached_ms(batches: Sequence[tuple[float, int]], wanted: float) -> float:

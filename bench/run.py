@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import platform
-import statistics
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -13,18 +10,16 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, Protocol
 
-import msgspec
-import psutil
-
 from bench.cluster import Clusters
 from bench.measured import Measured
+from bench.message import VALUE_BYTES
+from bench.record import Record, machine
 from bench.scenarios.control import Control
 from bench.scenarios.delivery import Both, Delivery
 from bench.scenarios.failover import Failover
 from bench.scenarios.ingest import Ingest
 from bench.scenarios.lateness import Burst, Steady
 from bench.scenarios.yardstick import Yardstick
-from ops.demo.verdict import versions
 from ops.stack import LocalStack
 
 MILLION: Final = 1_000_000
@@ -73,40 +68,6 @@ def profile(name: str, rounds: int) -> Profile:
     return Profile(name, rounds, scenarios, failovers)
 
 
-class Machine(msgspec.Struct, frozen=True):
-    """Where it ran."""
-
-    system: str
-    processor: str
-    cores: int
-    memory_gb: float
-    versions: dict[str, str]
-
-
-class Record(msgspec.Struct, frozen=True):
-    """A run, as it is kept (JSON)."""
-
-    profile: str
-    begun: str  # ISO 8601, UTC
-    minutes: float
-    machine: Machine
-    settings: dict[str, str]
-    figures: dict[str, list[float]]  # of each round
-    histograms: dict[str, list[int]]  # of all rounds together
-
-    def medians(self) -> dict[str, float]:
-        """Of each figure."""
-        return {name: statistics.median(values) for name, values in self.figures.items()}
-
-    def save(self, file: Path) -> None:
-        file.write_bytes(msgspec.json.format(msgspec.json.encode(self), indent=1))
-
-
-def load(file: Path) -> Record:
-    """A record that was kept. Raises `msgspec.MsgspecError` for what is none, `OSError`."""
-    return msgspec.json.decode(file.read_bytes(), type=Record)
-
-
 def run(profile: Profile, only: Sequence[str], say: Callable[[str, Measured], None]) -> Record:
     """Runs the profile, or those of its scenarios whose names begin with one of `only`; tells what each has
     measured. Raises what a scenario raises.
@@ -135,28 +96,22 @@ def run(profile: Profile, only: Sequence[str], say: Callable[[str, Measured], No
         begun=begun.isoformat(timespec="seconds"),
         minutes=round((time.monotonic() - begun_s) / 60, 1),
         machine=machine(),
-        settings={"rounds": str(profile.rounds), "message": "300 bytes, a key of 8, three headers"},
+        settings=_settings(profile, everything, stack),
         figures=_figures(everything),
         histograms=_histograms(everything),
     )
 
 
-def machine() -> Machine:
-    """This one."""
-    return Machine(
-        system=platform.platform(),
-        processor=_processor(),
-        cores=os.cpu_count() or 0,
-        memory_gb=round(psutil.virtual_memory().total / 2**30, 1),
-        versions=versions(),
-    )
-
-
-def _processor() -> str:
-    info = Path("/proc/cpuinfo")
-    lines = info.read_text().splitlines() if info.exists() else []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor()
+def _settings(profile: Profile, everything: Sequence[Measured], stack: LocalStack) -> dict[str, str]:
+    settings = {
+        "rounds": str(profile.rounds),
+        "message": f"{VALUE_BYTES} bytes that do not compress, a key of 8, three headers",
+        "broker": " ".join(stack.kafka.jvm_options),
+        "node": "the defaults of docs/configuration.md",
+    }
+    for measured in everything:
+        settings |= measured.settings
+    return settings
 
 
 def _figures(everything: Sequence[Measured]) -> dict[str, list[float]]:

@@ -7,7 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from bench.figures import GOALS, Goal, kind
-from bench.run import Record
+from bench.record import Record
 
 
 def show(console: Console, record: Record) -> None:
@@ -44,7 +44,7 @@ def compare(console: Console, first: Record, second: Record) -> None:
         table.add_column(name, justify="right")
     table.add_column("unit")
     before, after = first.medians(), second.medians()
-    for name in before.keys() & after.keys():
+    for name in [name for name in before if name in after]:
         ratio = after[name] / before[name] if before[name] else float("nan")
         better = (ratio > 1) == kind(name).more_is_better
         table.add_row(

@@ -37,7 +37,10 @@ class Yardstick:
             read = Read(**worker.result())
         clusters.remove([topic])
         consume_s = (read.last_ms - read.first_ms) / 1000  # the first batch is there at once
-        return Measured({"plain.produce": messages / produce_s, "plain.consume": messages / consume_s})
+        return Measured(
+            {"plain.produce": messages / produce_s, "plain.consume": messages / consume_s},
+            settings={"plain producer": ", ".join(f"{k}={v}" for k, v in self._settings.items())},
+        )
 
 
 def _best(clusters: Clusters) -> dict[str, Any]:

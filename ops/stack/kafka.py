@@ -70,7 +70,7 @@ class KafkaServer(Server):
     ) -> None:
         super().__init__("kafka", folder, port)
         self._controller_port = controller_port
-        self._jvm_options = [_HEAP, _COLLECTOR, _COMPILER, *(jvm_options or reading_options())]
+        self.jvm_options = [_HEAP, _COLLECTOR, _COMPILER, *(jvm_options or reading_options())]
 
     def serves(self) -> bool:
         """Ask it for its metadata: an active broker lists itself."""
@@ -122,7 +122,7 @@ class KafkaServer(Server):
             raise StackError(f"kafka's folder {self.data} could not be formatted: {said[-1]}")
 
     def _command(self) -> list[str]:
-        return [*self._java(*self._jvm_options), "kafka.Kafka", str(self._config)]
+        return [*self._java(*self.jvm_options), "kafka.Kafka", str(self._config)]
 
     def _java(self, *options: str) -> list[str]:
         logging_option = log4j2_option(self.log, self.data)

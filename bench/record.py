@@ -1,0 +1,65 @@
+"""A run of the benchmark as it is kept: where it ran, and what each round has measured."""
+
+from __future__ import annotations
+
+import os
+import platform
+import statistics
+from pathlib import Path
+
+import msgspec
+import psutil
+
+from ops.demo.verdict import versions
+
+
+class Machine(msgspec.Struct, frozen=True):
+    """Where it ran."""
+
+    system: str
+    processor: str
+    cores: int
+    memory_gb: float
+    versions: dict[str, str]
+
+
+class Record(msgspec.Struct, frozen=True):
+    """A run, as it is kept (JSON)."""
+
+    profile: str
+    begun: str  # ISO 8601, UTC
+    minutes: float
+    machine: Machine
+    settings: dict[str, str]
+    figures: dict[str, list[float]]  # of each round
+    histograms: dict[str, list[int]]  # of all rounds together
+
+    def medians(self) -> dict[str, float]:
+        """Of each figure."""
+        return {name: statistics.median(values) for name, values in self.figures.items()}
+
+    def save(self, file: Path) -> None:
+        file.write_bytes(msgspec.json.format(msgspec.json.encode(self), indent=1))
+
+
+def load(file: Path) -> Record:
+    """A record that was kept. Raises `msgspec.MsgspecError` for what is none, `OSError`."""
+    return msgspec.json.decode(file.read_bytes(), type=Record)
+
+
+def machine() -> Machine:
+    """This one."""
+    return Machine(
+        system=platform.platform(),
+        processor=_processor(),
+        cores=os.cpu_count() or 0,
+        memory_gb=round(psutil.virtual_memory().total / 2**30, 1),
+        versions=versions(),
+    )
+
+
+def _processor() -> str:
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text().splitlines() if info.exists() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor()
