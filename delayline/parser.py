@@ -90,8 +90,10 @@ def parse_plain(
     if places is None:
         places = _learn_plain(keys)
     target, time, time_of = places
+    if time_of is None:
+        return None
     raw_target, raw_time = headers[target][1], headers[time][1]
-    if time_of is None or raw_target is None or raw_time is None or len(raw_target) > TOPIC_MAX_LENGTH:
+    if raw_target is None or raw_time is None or len(raw_target) > TOPIC_MAX_LENGTH:
         return None
     try:
         scheduled_for_ms = time_of(raw_time, timestamp_ms)
@@ -116,7 +118,7 @@ _Places: TypeAlias = tuple[int, int, _TimeOf | None]
 
 _NOT_PLAIN: Final[_Places] = (0, 0, None)
 _MOST_PLACES: Final = 1024
-_plain_places: dict[tuple[str, ...], _Places] = {(): _NOT_PLAIN}
+_plain_places: dict[tuple[str, ...], _Places] = {}
 
 
 def _learn_plain(keys: tuple[str, ...]) -> _Places:

@@ -168,8 +168,9 @@ class Ingest:
             if isinstance(headers, Reject):
                 arrivals.append(arrival(BufferRecord(*place, key, value, None), headers))
                 continue
-            plain = parse_plain(headers, timestamp_ms, settings, names) if headers else None
-            if headers and plain is not None:
+            headers = headers or []
+            plain = parse_plain(headers, timestamp_ms, settings, names)
+            if plain is not None:
                 arrivals.append(plain_arrival(place, key, value, headers, *plain))
                 continue
             record = BufferRecord(*place, key, value, headers)

@@ -17,7 +17,10 @@ from delayline.wire import (
     Schedule,
     delivery_headers,
     parse,
+    parse_plain,
+    user_headers,
 )
+from store.arrivals import arrival, plain_arrival
 from tests.bad_input.page import parsed
 from tests.bad_input.row import Answered, Rejected, Row
 from tests.bad_input.table import TABLE
@@ -140,11 +143,50 @@ def test_the_parser_never_raises_and_says_in_one_line_what_is_wrong(
         assert is_one_line(found.detail), found.detail
 
 
+@st.composite
+def _nearly_plain(draw: st.DrawFn) -> list[Header]:
+    """A target and a time, sound or not, perhaps one thing more, among headers of the user's own."""
+    target = draw(st.sampled_from([b"orders", b"delay.buffer", b"bad topic", b"x" * 250, None]))
+    time = draw(st.sampled_from(["delay-deliver-at", "delay-after", "delay-level"])), draw(_VALUES)
+    more = draw(st.lists(st.tuples(_NAMES, _VALUES), max_size=1))
+    return draw(st.permutations([("delay-target-topic", target), time, *more, *draw(_OWN)]))
+
+
+@given(
+    headers=_nearly_plain() | _HEADERS | _TARGETED,
+    timestamp_ms=st.integers(-1, 2**63 - 1),
+    settings=_settings(),
+)
+def test_the_shorter_road_says_what_the_parser_says_or_nothing(
+    headers: list[Header], timestamp_ms: int, settings: ClusterSettings
+) -> None:
+    plain = parse_plain(headers, timestamp_ms, settings, NAMES)
+    if plain is not None:
+        record = BufferedRecord(headers, timestamp_ms=timestamp_ms)
+        found = parse(record, settings, NAMES)
+        assert isinstance(found, Schedule)
+        assert plain == (found.target_topic, found.scheduled_for_ms)
+        in_short = plain_arrival((0, 100, timestamp_ms), b"key", b"value", headers, *plain)
+        assert in_short == arrival(record, found)
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        [TARGET, ("delay-deliver-at", b"1767225601000")],
+        [("trace", b"x"), ("delay-after", b"90s"), ("trace", None), TARGET],
+    ],
+)
+def test_a_target_and_a_time_among_own_headers_take_the_shorter_road(headers: list[Header]) -> None:
+    assert parse_plain(headers, TIMESTAMP_MS, ClusterSettings(), NAMES) is not None
+
+
 @given(headers=_TARGETED)
 def test_a_parsed_request_holds_every_header_of_the_users_own(headers: list[Header]) -> None:
     found = parse_headers(*headers)
     if isinstance(found, Schedule):
         assert found.headers == [header for header in headers if not header[0].startswith("delay-")]
+        assert found.headers == user_headers(headers)
 
 
 @given(
