@@ -17,7 +17,10 @@ from tests.stacks import Stack, containers_stack, outside_stack
 
 # Group (the folder's name, and the marker's) -> deadline of one of its tests, seconds.
 DEADLINES_S = {"unit": 60, "simulation": 180, "integration": 120, "chaos": 240}
+# What all of a group may take on two cores, seconds: ten minutes in all. Its sum is printed at the end.
+BUDGETS_S = {"unit": 30, "simulation": 60, "integration": 300, "chaos": 210}
 _TESTS = Path(__file__).parent
+_spent_s = dict.fromkeys(BUDGETS_S, 0.0)
 
 # The same examples in every run: what fails once fails again, and a slow machine is no failure. To look for
 # more: HYPOTHESIS_EXAMPLES=2000, with other examples each time.
@@ -40,6 +43,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(DEADLINES_S[group]))
     items.sort(key=lambda item: list(DEADLINES_S).index(item.path.relative_to(_TESTS).parts[0]))
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    _spent_s[Path(report.nodeid).parts[1]] += report.duration
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    terminalreporter.section("time and budget of each group")
+    for group, spent_s in _spent_s.items():
+        over = "  OVER ITS BUDGET" if spent_s > BUDGETS_S[group] else ""
+        terminalreporter.write_line(f"{group:12} {spent_s:6.0f} s of {BUDGETS_S[group]:4} s{over}")
 
 
 @pytest.fixture(scope="session")
