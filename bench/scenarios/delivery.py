@@ -67,6 +67,8 @@ class Both:
         backlog = Load(cluster.bootstrap, cluster.names.buffer, cluster.target, messages, due_ms, SPAN_MS)
         backlog.send()
         node.wait("the backlog ingested", lambda sample: sample.ingested == messages)
+        if time.time() * 1000 > due_ms:
+            raise TimeoutError(f"{messages} messages were not ingested before the first was due")
         wait_until(due_ms - SPAN_MS)
         node.pause()
         replace(backlog, first_due_ms=due_ms + HOUR_MS).send()
