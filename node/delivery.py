@@ -313,7 +313,11 @@ class Delivery:
         )
 
     def _deliver(self) -> Process[Ended]:
-        """Transaction after transaction, one commit in flight, until this node is asked to resign."""
+        """Transaction after transaction, one commit in flight, until this node is asked to resign.
+
+        Where all that is due was taken, the next selection waits for the commit, and takes what has come
+        meanwhile: a transaction that nothing else waits for is the shortest.
+        """
         while not self._leadership.resigning():
             if self._awaited and not (yield from self._written_back_ingested()):
                 continue
@@ -322,6 +326,7 @@ class Delivery:
                     raise Doubtful("the clock was set back: what was selected may not be due")
                 yield from self._transact(self._ahead)
                 continue
+            yield from self._settle()
             now_ms = self._now_ms()
             position = self._view.tip.position
             # No later than that, should the clock have been set back.
@@ -330,10 +335,8 @@ class Delivery:
                 yield from self._hold(now_ms, position[0])
                 continue
             chosen = self._select(now_ms)
-            if chosen.size or (self._in_flight is None and now_ms >= self._heartbeat_at_ms):
+            if chosen.size or now_ms >= self._heartbeat_at_ms:
                 yield from self._transact(self._planned(chosen, now_ms))
-            elif self._in_flight is not None and self._in_flight.commit.done():
-                yield from self._settle()
             else:
                 yield self._until_due()
         yield from self._settle()
@@ -344,7 +347,6 @@ class Delivery:
         as far again (rule 6). Heartbeats go on: they sample the brokers' clock, which ends a mastership with
         a wrong one.
         """
-        yield from self._settle()
         if now_ms >= self._heartbeat_at_ms:
             yield from self._transact(self._planned(Selection([], [], [], {}, self._view.tip), now_ms))
         else:
@@ -359,8 +361,6 @@ class Delivery:
 
     def _until_due(self) -> Wait:
         due_ms = self._view.wake_at()
-        if self._in_flight is not None:
-            return Wait(due_ms)  # the commit wakes the master too
         return Wait(self._heartbeat_at_ms if due_ms is None else min(due_ms, self._heartbeat_at_ms))
 
     def _written_back_ingested(self) -> Process[bool]:
@@ -393,10 +393,13 @@ class Delivery:
         return self._planned(chosen, now_ms) if chosen.size else None
 
     def _transact(self, planned: _Planned) -> Process[None]:
-        """Sends a selection while the transaction before it commits, then starts its own commit.
+        """Sends a selection and starts its commit; while that of the one before is in flight, if there was
+        more that is due.
 
         The checkpoint record waits until that commit is known: were it sent before, and the commit
-        aborted, it would say of rows that nobody has that they are delivered (rule 5).
+        aborted, it would say of rows that nobody has that they are delivered (rule 5). It need not wait for
+        the messages that it covers: they are in one transaction. But what is sent next does, for the order,
+        and what is written back, whose offsets the checkpoint has.
         """
         chosen, plan = planned.selection, planned.plan
         self._sending = chosen
@@ -404,7 +407,9 @@ class Delivery:
         transaction = self._outbox.begin()
         transaction.send(plan.records)
         self._ahead = self._look_ahead(planned)
-        written_back = transaction.flush()
+        written_back: Vector = {}
+        if self._ahead is not None or self._in_flight is not None or plan.writes_back:
+            written_back = transaction.flush()
         yield Step.AFTER_PRODUCE
         yield from self._settle()
         checkpoint = self._checkpoint(chosen, written_back)
@@ -440,7 +445,11 @@ class Delivery:
         flight = self._in_flight
         while not flight.commit.done():
             yield Wait(None)
-        flight.commit.result()
+        try:
+            flight.commit.result()
+        except Refused:
+            self._sending = flight.selection  # not what may have been sent since
+            raise
         yield Step.AFTER_COMMIT
         self._view.committed(flight.selection, flight.checkpoint)
         self._in_flight, self._last, self._failures = None, flight.checkpoint, 0

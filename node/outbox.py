@@ -276,6 +276,7 @@ class KafkaTransaction:
             self._expect_targets()
             left = self._serve(lambda: self._held().flush(self._outbox._timeout_s))  # noqa: SLF001
         if self._failed is not None:
+            self._serve(lambda: self._held().poll(0))  # that the producer was fenced says more than a report
             self._refuse(*self._failed, None)
         if left:
             raise Doubtful(f"{left} records were not acknowledged in {self._outbox._timeout_s} s")  # noqa: SLF001
@@ -307,6 +308,7 @@ class KafkaTransaction:
         return KafkaCommit(self._outbox._submit(self._commit))  # noqa: SLF001
 
     def _commit(self) -> None:
+        self.flush()  # it says what is wrong, where the commit would only say that something is
         try:
             self._held().commit_transaction(SLOW_COMMIT_S)
         except (KafkaException, SystemError) as error:  # it serves events, too: see _serve

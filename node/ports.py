@@ -61,7 +61,9 @@ class Commit(Protocol):
         """Whether `result` would return or raise at once."""
 
     def result(self) -> None:
-        """Waits until the commit is known. Raises `Doubtful` (also when slow) or `Fenced`."""
+        """Waits until the commit is known. Raises `Doubtful` (also when slow), `Fenced`, and `Refused` if it
+        was a record that was not flushed before.
+        """
 
 
 class Transaction(Protocol):
@@ -79,7 +81,7 @@ class Transaction(Protocol):
         """Produces the checkpoint record. Raises `Doubtful`, `Fenced`."""
 
     def commit(self) -> Commit:
-        """Starts the commit."""
+        """Starts the commit of all that was sent, acknowledged or not."""
 
 
 class Outbox(Protocol):

@@ -67,7 +67,7 @@ OTHERS: Final = (
             ),
         ),
         FORGETFUL,
-        begin=900,
+        begin=600,
     ),
     Mutant(
         "selects-before-written-back",

@@ -61,6 +61,18 @@ class SimulatedCommit:
             raise Doubtful("the commit was refused: there is no such transaction")
 
 
+class RefusedCommit:
+    """The commit of a transaction with a record that the broker did not take."""
+
+    def done(self) -> bool:
+        """See the port."""
+        return True
+
+    def result(self) -> None:
+        """See the port."""
+        raise Refused("a record of the batch is invalid", {})
+
+
 class SimulatedTransaction:
     """A transaction on one of the two ids."""
 
@@ -137,6 +149,8 @@ class SimulatedTransaction:
 
     def commit(self) -> Commit:
         """See the port."""
+        if self._refused:
+            return RefusedCommit()
         return SimulatedCommit(self._host, self._which, self._epoch, self._host.commit_fault())
 
 
