@@ -49,6 +49,10 @@ log = structlog.get_logger("delayline.delivery")
 
 HEARTBEAT_MS: Final = 1_000
 RETRY_MS: Final = 100
+SMALL: Final = 500
+"""Rows and answers. A smaller transaction is mostly round trips: it has them to itself, and fewer of them. A
+larger one is mostly work, and is made while the one before it commits.
+"""
 
 
 class Step(StrEnum):
@@ -315,8 +319,7 @@ class Delivery:
     def _deliver(self) -> Process[Ended]:
         """Transaction after transaction, one commit in flight, until this node is asked to resign.
 
-        Where all that is due was taken, the next selection waits for the commit, and takes what has come
-        meanwhile: a transaction that nothing else waits for is the shortest.
+        Behind a small one the next selection waits for the commit, and takes what has come meanwhile.
         """
         while not self._leadership.resigning():
             if self._awaited and not (yield from self._written_back_ingested()):
@@ -326,7 +329,8 @@ class Delivery:
                     raise Doubtful("the clock was set back: what was selected may not be due")
                 yield from self._transact(self._ahead)
                 continue
-            yield from self._settle()
+            if self._in_flight is not None and self._in_flight.selection.size < SMALL:
+                yield from self._settle()
             now_ms = self._now_ms()
             position = self._view.tip.position
             # No later than that, should the clock have been set back.
@@ -335,8 +339,10 @@ class Delivery:
                 yield from self._hold(now_ms, position[0])
                 continue
             chosen = self._select(now_ms)
-            if chosen.size or now_ms >= self._heartbeat_at_ms:
+            if chosen.size or (self._in_flight is None and now_ms >= self._heartbeat_at_ms):
                 yield from self._transact(self._planned(chosen, now_ms))
+            elif self._in_flight is not None:
+                yield from self._settle()
             else:
                 yield self._until_due()
         yield from self._settle()
@@ -347,6 +353,7 @@ class Delivery:
         as far again (rule 6). Heartbeats go on: they sample the brokers' clock, which ends a mastership with
         a wrong one.
         """
+        yield from self._settle()
         if now_ms >= self._heartbeat_at_ms:
             yield from self._transact(self._planned(Selection([], [], [], {}, self._view.tip), now_ms))
         else:
@@ -393,8 +400,7 @@ class Delivery:
         return self._planned(chosen, now_ms) if chosen.size else None
 
     def _transact(self, planned: _Planned) -> Process[None]:
-        """Sends a selection and starts its commit; while that of the one before is in flight, if there was
-        more that is due.
+        """Sends a selection, while the one before commits if that was a large one, and starts its commit.
 
         The checkpoint record waits until that commit is known: were it sent before, and the commit
         aborted, it would say of rows that nobody has that they are delivered (rule 5). It need not wait for
@@ -407,9 +413,8 @@ class Delivery:
         transaction = self._outbox.begin()
         transaction.send(plan.records)
         self._ahead = self._look_ahead(planned)
-        written_back: Vector = {}
-        if self._ahead is not None or self._in_flight is not None or plan.writes_back:
-            written_back = transaction.flush()
+        alone = self._ahead is None and self._in_flight is None and chosen.size < SMALL
+        written_back = {} if alone and not plan.writes_back else transaction.flush()
         yield Step.AFTER_PRODUCE
         yield from self._settle()
         checkpoint = self._checkpoint(chosen, written_back)

@@ -37,6 +37,7 @@ FIRST_TRY_S: Final = 0.005  # about what an answer takes on one network
 LONGEST_TRY_S: Final = 1.0
 WARM_PRODUCERS: Final = 5
 REPORTED_TRANSACTIONS: Final = 16
+FATAL_TIMEOUT_S: Final = 0.1
 CONNECT_TIMEOUT_S: Final = 5.0
 
 _CONFIG: dict[str, Any] = {
@@ -276,7 +277,6 @@ class KafkaTransaction:
             self._expect_targets()
             left = self._serve(lambda: self._held().flush(self._outbox._timeout_s))  # noqa: SLF001
         if self._failed is not None:
-            self._serve(lambda: self._held().poll(0))  # that the producer was fenced says more than a report
             self._refuse(*self._failed, None)
         if left:
             raise Doubtful(f"{left} records were not acknowledged in {self._outbox._timeout_s} s")  # noqa: SLF001
@@ -311,8 +311,10 @@ class KafkaTransaction:
         self.flush()  # it says what is wrong, where the commit would only say that something is
         try:
             self._held().commit_transaction(SLOW_COMMIT_S)
-        except (KafkaException, SystemError) as error:  # it serves events, too: see _serve
+        except KafkaException as error:
             raise _translated(error, "the commit is not known") from error
+        except SystemError as error:  # it serves events, too: see _serve
+            raise _translated(self._behind(error), "the commit is not known") from error
 
     def _held(self) -> Producer:
         """The producer. It is not kept as such: librdkafka keeps the reports' callbacks until they are
@@ -328,8 +330,22 @@ class KafkaTransaction:
         """
         try:
             return call()
-        except (KafkaException, SystemError) as error:
+        except KafkaException as error:
             raise _translated(error, "records were not acknowledged") from error
+        except SystemError as error:
+            raise _translated(self._behind(error), "records were not acknowledged") from error
+
+    def _behind(self, error: SystemError) -> KafkaException | SystemError:
+        """The fatal error that a delivery report met. Where the report has lost it (`returned NULL without
+        setting an exception`), the next call has it; the transaction is given up in any case.
+        """
+        if isinstance(error.__cause__, KafkaException):
+            return error.__cause__
+        try:
+            self._held().abort_transaction(FATAL_TIMEOUT_S)
+        except KafkaException as fatal:
+            return fatal
+        return error
 
     def _refuse(self, topic: str, error: KafkaError, row: Key | None) -> None:
         """Raises what the failure of a record means for its transaction."""
@@ -382,10 +398,9 @@ class KafkaCommit:
 
 
 def _translated(error: KafkaException | SystemError, what: str) -> Doubtful | Fenced:
-    source = error.__cause__ if isinstance(error, SystemError) else error
-    if not isinstance(source, KafkaException):
+    if isinstance(error, SystemError):
         return Doubtful(f"{what}: {error}")
-    cause = source.args[0]
+    cause = error.args[0]
     if cause.code() in _FENCED:
         return Fenced(f"{what}: another producer has taken its id: {cause.str()}")
     return Doubtful(f"{what}: {cause.str()}")
