@@ -144,4 +144,4 @@ def _figures(record: Record, medians: dict[str, float]) -> Table:
 
 
 def _row(of_kind: Kind, name: str, values: Sequence[float], median: float) -> tuple[str | float, ...]:
-    return (name, of_kind.says, median, min(values), max(values), of_kind.unit)
+    return (name, of_kind.says, round(median, 1), min(values), max(values), of_kind.unit)
