@@ -3,32 +3,32 @@
 from __future__ import annotations
 
 import itertools
-import os
 import shutil
-import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import psutil
-import yaml
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # missing from its __all__
 
+from bench.loader import Load
 from delayline.names import ClusterNames
 from node.config import ConnectionConfig
 from ops import topics
+from ops.demo.processes import NodeOptions, NodeProcess
 from ops.stack import LocalStack
-from ops.stack.ports import HOST, accepts, free_port
-from ops.stack.server import Server
+from ops.stack.ports import free_port
 
 TARGET_PARTITIONS: Final = 4
 SESSION_TIMEOUT_S: Final = 20.0  # a node that is stopped for a while must not lose its place
-POLL_S: Final = 0.02
+POLL_S: Final = 0.2  # a look takes its share of the two cores
 PATIENCE_S: Final = 600.0
+AHEAD_MS: Final = 5_000
+INGESTED_IN_A_MS: Final = 60  # sent and taken in, at the least
 
 
 class Sample(NamedTuple):
@@ -47,75 +47,67 @@ class Spent(NamedTuple):
     broker_s: float
 
 
-class BenchNode(Server):
-    """One node of a cluster. `data / "store"` is its view."""
+NOTHING_SPENT: Final = Spent(0.0, 0.0)
 
-    def __init__(self, folder: Path, config: Mapping[str, object]) -> None:
-        super().__init__("node", folder, free_port())
-        self._config_file = folder / "node.yaml"
-        self._samples_file = folder / "samples"
-        self._settings = config
 
-    def serves(self) -> bool:
-        return accepts(self.port)
+class BenchNode(NodeProcess):
+    """The node of a cluster, that writes down how far it has come."""
 
-    def samples(self) -> list[Sample]:
-        """All so far."""
-        lines = (
-            self._samples_file.read_text().splitlines(keepends=True) if self._samples_file.exists() else []
-        )
-        parts = (line.split() for line in lines if line.endswith("\n"))
-        return [
-            Sample(float(at), int(ingested), master == "1", int(up_to))
-            for at, ingested, master, up_to in parts
-        ]
+    def __init__(self, folder: Path, options: NodeOptions) -> None:
+        super().__init__("n1", folder, free_port(), options)
+        self._samples: list[Sample] = []
+        self._read_to = 0
 
     def wait(self, what: str, condition: Callable[[Sample], bool]) -> Sample:
-        """The first sample for which the condition holds. Raises `TimeoutError`."""
+        """The first sample since its start for which the condition holds. Raises `TimeoutError`."""
         deadline_s = time.monotonic() + PATIENCE_S
+        looked_at = 0
         while time.monotonic() < deadline_s:
-            for sample in self.samples():
+            self._read_samples()
+            for sample in self._samples[looked_at:]:
                 if condition(sample):
                     return sample
-            time.sleep(10 * POLL_S)  # reading the samples takes its share of the two cores
+            looked_at = len(self._samples)
+            time.sleep(POLL_S)
         raise TimeoutError(f"{what}: not within {PATIENCE_S} s; log: {self.console}")
 
-    def pause(self) -> None:
-        """SIGSTOP."""
-        os.kill(self._process_id(), signal.SIGSTOP)
-
-    def resume(self) -> None:
-        """SIGCONT."""
-        os.kill(self._process_id(), signal.SIGCONT)
-
-    def empty(self) -> None:
-        """Removes its view, so that it rebuilds it from the log."""
-        shutil.rmtree(self.data, ignore_errors=True)
+    def lead(self) -> None:
+        """Starts it and waits until it is master."""
+        self.start()
+        self.wait("master", lambda sample: sample.master)
 
     def peak_memory_mb(self) -> float:
         """The most memory that it has held since it started (Linux: VmHWM)."""
-        status = Path(f"/proc/{self._process_id()}/status").read_text()
+        status = Path(f"/proc/{self.pid}/status").read_text()
         line = next(line for line in status.splitlines() if line.startswith("VmHWM:"))
         return int(line.split()[1]) / 1024
 
-    def cpu_s(self) -> float:
-        return _cpu_s(self._process_id())
-
     def disk_bytes(self) -> int:
         """What its view takes on disk."""
-        return sum(file.stat().st_size for file in (self.data / "view" / "store").iterdir())
+        return sum(file.stat().st_size for file in (self.data / "store").iterdir())
 
-    def _process_id(self) -> int:
-        assert self.pid is not None, "it runs"
-        return self.pid
+    def _read_samples(self) -> None:
+        if not self._samples_file.exists():
+            return
+        with self._samples_file.open() as lines:
+            lines.seek(self._read_to)
+            whole = lines.read().rpartition("\n")[0]
+        self._read_to += len(whole) + 1 if whole else 0
+        for line in whole.splitlines():
+            at_ms, ingested, master, up_to_ms = line.split()
+            self._samples.append(Sample(float(at_ms), int(ingested), master == "1", int(up_to_ms)))
 
     def _prepare(self) -> None:
+        super()._prepare()
         self._samples_file.unlink(missing_ok=True)
-        ours = {"data_dir": str(self.data / "view"), "peer_host": HOST, "peer_port": self.port}
-        self._config_file.write_text(yaml.safe_dump({**self._settings, **ours}))
+        self._samples, self._read_to = [], 0
 
     def _command(self) -> list[str]:
-        return [sys.executable, "-m", "bench.sampled_node", str(self._config_file), str(self._samples_file)]
+        return [sys.executable, "-m", "bench.sampled_node", str(self._config), str(self._samples_file)]
+
+    @property
+    def _samples_file(self) -> Path:
+        return self.data / "samples"
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,10 +123,26 @@ class Cluster:
     def bootstrap(self) -> str:
         return self.stack.bootstrap
 
-    def spent(self) -> Spent:
-        """The CPU time that its node and the broker have taken so far."""
-        assert self.stack.kafka.pid is not None, "it runs"
-        return Spent(self.node.cpu_s(), _cpu_s(self.stack.kafka.pid))
+    def load(self, count: int, **how: Any) -> Load:
+        """Requests for its target; `how` are further fields of `Load`."""
+        return Load(self.bootstrap, self.names.buffer, self.target, count, **how)
+
+    def load_ahead(self, count: int, span_ms: int) -> Load:
+        """Sends messages that fall due within `span_ms`, the first once all are ingested; the load says when.
+        Raises `TimeoutError` if the node was too slow.
+        """
+        due_ms = int(time.time() * 1000) + AHEAD_MS + count // INGESTED_IN_A_MS
+        load = self.load(count, first_due_ms=due_ms, span_ms=span_ms)
+        load.send()
+        self.node.wait("all ingested", lambda sample: sample.ingested == count)
+        if time.time() * 1000 > due_ms:
+            raise TimeoutError(f"{count} messages were not ingested before the first was due")
+        return load
+
+    def spent(self, since: Spent = NOTHING_SPENT) -> Spent:
+        """The CPU time that its node and the broker have taken, since another such."""
+        node_s, broker_s = _cpu_s(self.node.pid), _cpu_s(self.stack.kafka.pid)
+        return Spent(node_s - since.node_s, broker_s - since.broker_s)
 
 
 class Clusters:
@@ -166,15 +174,8 @@ class Clusters:
         self._make_topic(f"{name}.target")
         folder = self._folder / name
         folder.mkdir()
-        settings = {
-            "cluster": name,
-            "bootstrap_servers": self._stack.bootstrap,
-            "zookeeper": self._stack.zookeeper,
-            "session_timeout_s": SESSION_TIMEOUT_S,
-            "node_id": "n1",
-        }
-        node = BenchNode(folder, settings)
-        names = ClusterNames(name)
+        options = NodeOptions(self._stack.bootstrap, self._stack.zookeeper, SESSION_TIMEOUT_S, name)
+        node, names = BenchNode(folder, options), ClusterNames(name)
         try:
             yield Cluster(self._stack, names, f"{name}.target", node)
         finally:
@@ -194,6 +195,7 @@ class Clusters:
             made.result()
 
 
-def _cpu_s(pid: int) -> float:
+def _cpu_s(pid: int | None) -> float:
+    assert pid is not None, "it runs"
     times = psutil.Process(pid).cpu_times()
     return times.user + times.system

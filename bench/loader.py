@@ -5,7 +5,6 @@ The job is a `Load`; the result, the seconds from the first one sent to the last
 
 from __future__ import annotations
 
-import itertools
 import random
 import time
 from collections.abc import Iterator
@@ -20,7 +19,6 @@ from delayline import requests
 from delayline.headers import Header
 
 TICK_S: Final = 0.001
-READY_MADE: Final = 10_000
 FLUSH_S: Final = 120.0
 CONFIG: Final = {"acks": "all", "enable.idempotence": True, "partitioner": "murmur2_random"}
 FAST: Final = {"linger.ms": 20, "batch.size": 1_000_000, "queue.buffering.max.messages": 1_000_000}
@@ -41,7 +39,6 @@ class Load:
     lead_ms: int = 0  # with a rate: due so long after it is sent
     op: str = "schedule"
     ids: bool = False
-    plain: bool = False  # the records of a plain producer: ready-made, the same 10,000 again and again
     settings: dict[str, Any] = field(default_factory=lambda: dict(FAST))
 
     def send(self) -> float:
@@ -60,9 +57,6 @@ Sent = tuple[bytes, bytes | None, list[Header]]
 
 
 def _records(load: Load) -> Iterator[Sent]:
-    if load.plain:
-        ready = list(itertools.islice(_plain(load), READY_MADE))
-        return itertools.islice(itertools.cycle(ready), load.count)
     if load.op != "schedule":
         return _controls(load)
     if load.rate:

@@ -17,7 +17,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, Final, cast
+from typing import Any, Final, TypeVar, cast
 
 import structlog
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
@@ -77,6 +77,8 @@ _NOT_ITS_OWN: Final = frozenset(
         KafkaError._INVALID_DIFFERENT_RECORD,  # noqa: SLF001
     )
 )
+
+T = TypeVar("T")
 
 Holder = list[Producer]
 """One producer, or none once it was discarded: whoever still has the list does not keep it alive."""
@@ -309,12 +311,7 @@ class KafkaTransaction:
 
     def _commit(self) -> None:
         self.flush()  # it says what is wrong, where the commit would only say that something is
-        try:
-            self._held().commit_transaction(SLOW_COMMIT_S)
-        except KafkaException as error:
-            raise _translated(error, "the commit is not known") from error
-        except SystemError as error:  # it serves events, too: see _serve
-            raise _translated(self._behind(error), "the commit is not known") from error
+        self._serve(lambda: self._held().commit_transaction(SLOW_COMMIT_S), "the commit is not known")
 
     def _held(self) -> Producer:
         """The producer. It is not kept as such: librdkafka keeps the reports' callbacks until they are
@@ -324,16 +321,16 @@ class KafkaTransaction:
             raise Doubtful("the producer was let go")
         return self._holder[0]
 
-    def _serve(self, call: Callable[[], int]) -> int:
+    def _serve(self, call: Callable[[], T], what: str = "records were not acknowledged") -> T:
         """A call that serves the client's events. A fatal error, fencing above all, comes out of it as an
         exception, and as a SystemError if a delivery report met that exception first.
         """
         try:
             return call()
         except KafkaException as error:
-            raise _translated(error, "records were not acknowledged") from error
+            raise _translated(error, what) from error
         except SystemError as error:
-            raise _translated(self._behind(error), "records were not acknowledged") from error
+            raise _translated(self._behind(error), what) from error
 
     def _behind(self, error: SystemError) -> KafkaException | SystemError:
         """The fatal error that a delivery report met. Where the report has lost it (`returned NULL without

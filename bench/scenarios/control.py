@@ -23,15 +23,8 @@ class Control:
     def run(self, clusters: Clusters) -> Measured:
         with clusters.cluster("control") as cluster:
             node, messages = cluster.node, self._messages
-            pending = Load(
-                cluster.bootstrap,
-                cluster.names.buffer,
-                cluster.target,
-                messages,
-                int(time.time() * 1000) + HOUR_MS,
-                HOUR_MS,
-                ids=True,
-            )
+            due_ms = int(time.time() * 1000) + HOUR_MS
+            pending = cluster.load(messages, first_due_ms=due_ms, span_ms=HOUR_MS, ids=True)
             pending.send()
             node.start()
             node.wait("master", lambda sample: sample.master and sample.ingested == messages)

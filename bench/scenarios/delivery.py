@@ -8,13 +8,10 @@ import time
 from dataclasses import replace
 from typing import Final
 
-from bench.cluster import Cluster, Clusters, Spent
-from bench.loader import Load
+from bench.cluster import Cluster, Clusters
 from bench.measured import Measured
 
 HOUR_MS: Final = 3_600_000
-LEAD_MS: Final = 5_000
-INGESTED_IN_A_MS: Final = 60  # sent and taken in, at the least
 SPAN_MS: Final = 1_000
 """Over which a backlog's due times are spread: up to when all is delivered says how much that is."""
 
@@ -27,7 +24,7 @@ class Delivery:
 
     def run(self, clusters: Clusters) -> Measured:
         with clusters.cluster("delivery") as cluster:
-            Load(cluster.bootstrap, cluster.names.buffer, cluster.target, self._messages).send()
+            cluster.load(self._messages).send()
             last_due_ms = time.time() * 1000
             node = cluster.node
             node.start()
@@ -35,7 +32,7 @@ class Delivery:
             before = cluster.spent()
             begun = node.wait("master", lambda sample: sample.master)
             ended = node.wait("all delivered", lambda sample: sample.delivered_up_to_ms > last_due_ms)
-            spent = Spent(*(after - was for after, was in zip(cluster.spent(), before, strict=True)))
+            spent = cluster.spent(before)
             return Measured(
                 {
                     "delivery": self._messages / ((ended.at_ms - begun.at_ms) / 1000),
@@ -61,14 +58,9 @@ class Both:
 
     def _measure(self, cluster: Cluster) -> Measured:
         node, messages = cluster.node, self._messages
-        node.start()
-        node.wait("master", lambda sample: sample.master)
-        due_ms = int(time.time() * 1000) + LEAD_MS + messages // INGESTED_IN_A_MS
-        backlog = Load(cluster.bootstrap, cluster.names.buffer, cluster.target, messages, due_ms, SPAN_MS)
-        backlog.send()
-        node.wait("the backlog ingested", lambda sample: sample.ingested == messages)
-        if time.time() * 1000 > due_ms:
-            raise TimeoutError(f"{messages} messages were not ingested before the first was due")
+        node.lead()
+        backlog = cluster.load_ahead(messages, SPAN_MS)
+        due_ms = backlog.first_due_ms
         wait_until(due_ms - SPAN_MS)
         node.pause()
         replace(backlog, first_due_ms=due_ms + HOUR_MS).send()

@@ -9,17 +9,15 @@ from __future__ import annotations
 import time
 from typing import Final
 
-from bench.cluster import Cluster, Clusters, Spent
-from bench.loader import Load
+from bench.cluster import Cluster, Clusters
 from bench.measured import Measured
 from bench.reader import Read, Reading
 
 HOUR_MS: Final = 3_600_000
-FLUSHED_S: Final = 1.0
 
 
 class Ingest:
-    """One filled buffer for all rounds; as the last act of a round, the restart."""
+    """The ingest, which is the rebuild as well, and then the restart."""
 
     def __init__(self, order: str, messages: int) -> None:
         """`order` of due times: `rising` or `random`."""
@@ -34,15 +32,7 @@ class Ingest:
 
     def _fill(self, cluster: Cluster) -> None:
         due_ms = int(time.time() * 1000) + HOUR_MS
-        Load(
-            cluster.bootstrap,
-            cluster.names.buffer,
-            cluster.target,
-            self._messages,
-            due_ms,
-            HOUR_MS,
-            self._order,
-        ).send()
+        cluster.load(self._messages, first_due_ms=due_ms, span_ms=HOUR_MS, order=self._order).send()
 
     def _ingest(self, cluster: Cluster) -> Measured:
         node, all_of_it = cluster.node, self._messages
@@ -52,7 +42,7 @@ class Ingest:
         first = node.wait("a tenth ingested", lambda sample: sample.ingested >= all_of_it // 10)
         last = node.wait("all ingested", lambda sample: sample.ingested == all_of_it)
         leading = node.wait("candidate", lambda sample: sample.master)
-        spent = Spent(*(after - was for after, was in zip(cluster.spent(), before, strict=True)))
+        spent = cluster.spent(before)
         seconds = (last.at_ms - first.at_ms) / 1000
         return Measured(
             {
@@ -69,14 +59,11 @@ class Ingest:
         node = cluster.node
         node.stop()  # what is on disk now is all that is pending
         disk_bytes = node.disk_bytes()
-        node.start()
-        since_ms = time.time() * 1000
-        node.wait("master", lambda sample: sample.master and sample.at_ms > since_ms)
+        node.lead()
         self._settle(cluster)
         node.kill()
         with Reading(cluster.bootstrap, cluster.target, 1).begin() as reader:
-            at_once = Load(cluster.bootstrap, cluster.names.buffer, cluster.target, 1)
-            at_once.send()
+            cluster.load(1).send()
             begun_ms = time.time() * 1000
             node.launch()
             read = Read(**reader.result())
@@ -90,5 +77,5 @@ class Ingest:
     def _settle(self, cluster: Cluster) -> None:
         """A few transactions, so that the killed node was at work."""
         with Reading(cluster.bootstrap, cluster.target, 1000).begin() as reader:
-            Load(cluster.bootstrap, cluster.names.buffer, cluster.target, 1000, rate=1000).send()
+            cluster.load(1000, rate=1000).send()
             reader.result()

@@ -6,7 +6,6 @@ import time
 from typing import Final
 
 from bench.cluster import Clusters
-from bench.loader import Load
 from bench.measured import Measured
 from bench.reader import Read, Reading
 
@@ -14,8 +13,6 @@ LEAD_MS: Final = 1_000
 WARM_UP_MS: Final = 3_000
 MEASURED_S: Final = 10
 BURST_MS: Final = 1_000
-AHEAD_MS: Final = 5_000
-INGESTED_IN_A_MS: Final = 60
 
 
 class Steady:
@@ -28,19 +25,10 @@ class Steady:
     def run(self, clusters: Clusters) -> Measured:
         with clusters.cluster("steady") as cluster:
             node = cluster.node
-            node.start()
-            node.wait("master", lambda sample: sample.master)
+            node.lead()
             from_ms = int(time.time() * 1000) + LEAD_MS + WARM_UP_MS
             reading = Reading(cluster.bootstrap, cluster.target, self._count, lateness=True, from_ms=from_ms)
-            load = Load(
-                cluster.bootstrap,
-                cluster.names.buffer,
-                cluster.target,
-                self._count,
-                rate=self._rate,
-                lead_ms=LEAD_MS,
-                settings={},
-            )
+            load = cluster.load(self._count, rate=self._rate, lead_ms=LEAD_MS, settings={})
             with reading.begin() as reader:
                 load.send()
                 read = Read(**reader.result())
@@ -66,14 +54,9 @@ class Burst:
     def run(self, clusters: Clusters) -> Measured:
         with clusters.cluster("burst") as cluster:
             node, messages = cluster.node, self._messages
-            node.start()
-            node.wait("master", lambda sample: sample.master)
-            due_ms = int(time.time() * 1000) + AHEAD_MS + messages // INGESTED_IN_A_MS
-            Load(cluster.bootstrap, cluster.names.buffer, cluster.target, messages, due_ms, BURST_MS).send()
-            node.wait("all ingested", lambda sample: sample.ingested == messages)
+            node.lead()
+            due_ms = cluster.load_ahead(messages, BURST_MS).first_due_ms
             with Reading(cluster.bootstrap, cluster.target, messages).begin() as reader:
-                if time.time() * 1000 > due_ms:
-                    raise TimeoutError(f"{messages} messages were not ingested before the first was due")
                 read = Read(**reader.result())
             moments = {
                 "first": read.first_ms,

@@ -19,11 +19,12 @@ from ops.stack.server import Server
 
 @dataclass(frozen=True, slots=True)
 class NodeOptions:
-    """What all nodes of the demo are told."""
+    """What all nodes of a cluster are told."""
 
     bootstrap: str
     zookeeper: str
     session_timeout_s: float
+    cluster: str = "delay"
 
 
 class NodeProcess(Server):
@@ -58,6 +59,7 @@ class NodeProcess(Server):
 
     def _prepare(self) -> None:
         config = {
+            "cluster": self._options.cluster,
             "bootstrap_servers": self._options.bootstrap,
             "zookeeper": self._options.zookeeper,
             "session_timeout_s": self._options.session_timeout_s,
