@@ -33,27 +33,6 @@ H_ROOT: Final = "delay-root"
 H_ERROR: Final = "delay-error"
 H_ERROR_DETAIL: Final = "delay-error-detail"
 
-ON_REQUESTS: Final = frozenset(
-    (
-        H_OP,
-        H_TARGET_TOPIC,
-        H_TARGET_KEY,
-        H_TARGET_PARTITION,
-        H_DELIVER_AT,
-        H_AFTER,
-        H_LEVEL,
-        H_ID,
-        H_EXPIRE_AT,
-        H_SOURCE,
-        H_SCHEDULED_FOR,
-        H_ATTEMPT,
-        H_OCCURRENCE,
-        H_PARENT,
-        H_ROOT,
-    )
-)
-"""All that a request can carry and not be rejected for it; whatever else it carries is the user's own."""
-
 # Values of delay-op.
 OP_SCHEDULE: Final = b"schedule"
 OP_CANCEL: Final = b"cancel"

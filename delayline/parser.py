@@ -50,12 +50,14 @@ _PROVENANCE: Final = frozenset((H_ROOT, H_ATTEMPT, H_OCCURRENCE))
 _TIMES: Final = frozenset((H_DELIVER_AT, H_AFTER, H_LEVEL))
 _CANCEL: Final = frozenset((H_OP, H_ID)) | _PROVENANCE
 _RESCHEDULE: Final = _CANCEL | _TIMES | {H_EXPIRE_AT}
+_SCHEDULE: Final = _RESCHEDULE | {H_TARGET_TOPIC, H_TARGET_KEY, H_TARGET_PARTITION, H_PARENT}
+ON_REQUESTS: Final = _SCHEDULE | _IGNORED
+"""All that a request can carry and not be rejected for it; whatever else it carries is the user's own."""
 # A request that is written back was held to max_delay when it was accepted. A broker's clock that has stepped
 # back since must not turn it into a reject.
 WRITTEN_BACK_SLACK_MS: Final = 24 * 60 * 60 * 1000
 # A third of what calling the class costs, which is Python code.
 _new_schedule: Final = tuple.__new__
-_SCHEDULE: Final = _RESCHEDULE | {H_TARGET_TOPIC, H_TARGET_KEY, H_TARGET_PARTITION, H_PARENT}
 
 
 def parse(record: Record, settings: ClusterSettings, names: ClusterNames) -> Request:
@@ -123,12 +125,13 @@ _plain_places: dict[tuple[str, ...], _Places] = {}
 
 def _learn_plain(keys: tuple[str, ...]) -> _Places:
     """Works it out for header keys in their order; remembers it while that costs little."""
-    own = {key: place for place, key in enumerate(keys) if key.startswith(PREFIX)}
+    own = [place for place, key in enumerate(keys) if key.startswith(PREFIX)]
+    asked = {keys[place]: place for place in own}
     places = _NOT_PLAIN
-    if sum(key.startswith(PREFIX) for key in keys) == 2 and H_TARGET_TOPIC in own:
+    if len(own) == 2 and H_TARGET_TOPIC in asked:
         for time_key, time_of in ((H_DELIVER_AT, _at), (H_AFTER, _after)):
-            if time_key in own:
-                places = own[H_TARGET_TOPIC], own[time_key], time_of
+            if time_key in asked:
+                places = asked[H_TARGET_TOPIC], asked[time_key], time_of
     if sum(map(len, keys)) <= TOPIC_MAX_LENGTH:  # the keys are the users'
         if len(_plain_places) >= _MOST_PLACES:
             _plain_places.clear()

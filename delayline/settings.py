@@ -71,10 +71,6 @@ class ClusterSettings:
         )
         _require(all(self.targets), "targets has an empty pattern: take it out, or write * for every topic")
 
-    def lane_of(self, partition: int) -> int:
-        """The lane that delivers a partition of the buffer."""
-        return partition % self.lanes
-
     def partitions_of(self, lane: int) -> list[int]:
         """The partitions of the buffer that a lane delivers."""
         return list(range(lane, self.partitions, self.lanes))

@@ -30,14 +30,13 @@ from delayline.headers import (
     H_TARGET_KEY,
     H_TARGET_PARTITION,
     H_TARGET_TOPIC,
-    ON_REQUESTS,
     OP_CANCEL,
     OP_RESCHEDULE,
     OP_SCHEDULE,
     PREFIX,
     Header,
 )
-from delayline.parser import parse, parse_plain
+from delayline.parser import ON_REQUESTS, parse, parse_plain
 from delayline.record import BY_KEY, Cancel, Record, Reject, Request, Reschedule, Schedule
 from delayline.rejects import REJECT_CODES
 

@@ -49,10 +49,7 @@ log = structlog.get_logger("delayline.delivery")
 
 HEARTBEAT_MS: Final = 1_000
 RETRY_MS: Final = 100
-SMALL: Final = 500
-"""Rows and answers. A smaller transaction is mostly round trips: it has them to itself, and fewer of them. A
-larger one is mostly work, and is made while the one before it commits.
-"""
+STALE_MS: Final = 100
 
 
 class Step(StrEnum):
@@ -90,13 +87,18 @@ class Ended(StrEnum):
 
 
 class Config(msgspec.Struct, frozen=True):
-    """What does not change while a node runs."""
+    """What does not change while a node runs.
+
+    A transaction of fewer rows and answers than `small` is mostly round trips: if it leaves nothing that is
+    due, it has them to itself, and fewer of them. A larger one is mostly work, and overlaps with the next.
+    """
 
     node: str
     lane: int
     names: ClusterNames
     limits: Limits
     max_clock_skew_ms: int
+    small: int = 500
 
 
 class _InFlight(msgspec.Struct, frozen=True):
@@ -140,7 +142,7 @@ class Delivery:
         self._sending: Selection | None = None
         self._ahead: _Planned | None = None  # what comes next, planned while the brokers take what is sent
         self._failures = 0
-        self._epoch_known = 0
+        self._epoch_known = 0  # none is used twice
         self._awaited: Vector = {}  # written back; nothing is selected before it is ingested
         self._heartbeat_at_ms = 0
 
@@ -206,11 +208,10 @@ class Delivery:
         self._outbox.open()
         yield Step.OPENED
         last = yield from self._last_checkpoint()
-        if last is not None and self._overruled(last):
+        if self._overruled(last):
             return Ended.DEPOSED
         self._view.forget()
-        if last is not None:
-            self._view.align(last)
+        self._view.align(last)
         yield Step.ALIGNED
         if (yield from self._caught_up(last)):
             self._targets.require(self._config.names.own_topics)
@@ -231,9 +232,9 @@ class Delivery:
         """Whether another node has been master since this mastership's last checkpoint."""
         return self._last is not None and last.epoch > self._last.epoch and last.node != self._config.node
 
-    def _last_checkpoint(self) -> Process[Checkpoint | None]:
+    def _last_checkpoint(self) -> Process[Checkpoint]:
         """The topic decides. Only if it is empty, the later of the own and the znode's checkpoint: then
-        what was delivered since that one is delivered again.
+        what was delivered since that one is delivered again. If there is none, it is the beginning.
         """
         last, own = self._log.last_checkpoint(), self._view.checkpoint
         if last is not None:
@@ -247,10 +248,11 @@ class Delivery:
                 break
             except Unconfirmed:
                 yield Wait(self._clock.now_ms() + RETRY_MS)
-        known = [checkpoint for checkpoint in (mirrored, own) if checkpoint is not None]
+        known = [checkpoint for checkpoint in (mirrored, own) if checkpoint is not None and checkpoint.epoch]
         if not known:
-            return None
+            return self._beginning()
         resumed = max(known, key=lambda checkpoint: checkpoint.order)
+        self._epoch_known = max(self._epoch_known, resumed.epoch)
         _say_lost(resumed)
         return resumed
 
@@ -266,12 +268,28 @@ class Delivery:
         if latest.order > last.order:
             _say_lost(last)
 
-    def _caught_up(self, last: Checkpoint | None) -> Process[bool]:
+    def _beginning(self) -> Checkpoint:
+        """What is true before the first epoch: nothing is done."""
+        nowhere = dict.fromkeys(self._view.reached().ingested, 0)
+        return Checkpoint(
+            lane=self._config.lane,
+            epoch=0,
+            position=None,
+            ingested=nowhere,
+            seen=nowhere,
+            read=nowhere,
+            written_back=nowhere,
+            delivered_up_to_ms=0,
+            node=self._config.node,
+            at_ms=self._clock.now_ms(),
+        )
+
+    def _caught_up(self, last: Checkpoint) -> Process[bool]:
         """Reads the log as far as the last master had, and as far as it is stable now, so that a cancel
         made during an outage counts. False if this node is asked to resign meanwhile.
         """
         ends = self._log.stable_ends()
-        vectors = () if last is None else (last.seen, last.written_back)
+        vectors = last.seen, last.written_back
         self._view.wake_always()
         while not (self._view.has_ingested(*vectors) and self._view.has_read_to(ends)):
             if self._leadership.resigning():
@@ -279,38 +297,25 @@ class Delivery:
             yield Wait(None)
         return True
 
-    def _take_over(self, last: Checkpoint | None) -> Process[None]:
-        """Commits the epoch's first checkpoint: the last one again, nothing passed and nothing answered.
+    def _take_over(self, last: Checkpoint) -> Process[None]:
+        """Starts the commit of the epoch's first checkpoint: the last one again, nothing passed and nothing
+        answered.
 
-        Without it two masters could give their transactions the same epoch.
+        Without it two masters could give their transactions the same epoch. It is in flight as any other:
+        what comes next may be sent, but its checkpoint record waits until this commit is known (rule 5).
         """
         transaction = self._outbox.begin()
         first = self._first_checkpoint(last)
         transaction.checkpoint(first)
         yield Step.AFTER_CHECKPOINT_RECORD
-        commit = transaction.commit()
+        nothing = Selection([], [], [], {}, self._view.tip)
+        self._in_flight = _InFlight(nothing, first, transaction.commit())
         yield Step.DURING_COMMIT
-        while not commit.done():
-            yield Wait(None)
-        commit.result()
-        yield Step.AFTER_COMMIT
-        self._view.align(first)
-        self._last = first
-        self._leadership.mirror(first)
-        log.info("mastership-taken", epoch=first.epoch, lane=first.lane, position=first.position)
-        yield Step.TAKEN_OVER
 
-    def _first_checkpoint(self, last: Checkpoint | None) -> Checkpoint:
-        nowhere = dict.fromkeys(self._view.reached().ingested, 0)
-        return Checkpoint(
-            lane=self._config.lane,
-            epoch=self._epoch_known + 1 if last is None else max(last.epoch, self._epoch_known) + 1,
-            position=None if last is None else last.position,
-            ingested=nowhere if last is None else last.ingested,
-            seen=nowhere if last is None else last.seen,
-            read=nowhere if last is None else last.read,
-            written_back=nowhere if last is None else last.written_back,
-            delivered_up_to_ms=0 if last is None else last.delivered_up_to_ms,
+    def _first_checkpoint(self, last: Checkpoint) -> Checkpoint:
+        return msgspec.structs.replace(
+            last,
+            epoch=self._epoch_known + 1,
             node=self._config.node,
             at_ms=self._clock.now_ms(),
             first=True,
@@ -319,24 +324,23 @@ class Delivery:
     def _deliver(self) -> Process[Ended]:
         """Transaction after transaction, one commit in flight, until this node is asked to resign.
 
-        Behind a small one the next selection waits for the commit, and takes what has come meanwhile.
+        Behind a small one that has left nothing due, the next selection waits for the commit, and takes what
+        has come meanwhile.
         """
         while not self._leadership.resigning():
             if self._awaited and not (yield from self._written_back_ingested()):
                 continue
             if self._ahead is not None:
-                if self._now_ms() < self._ahead.now_ms:
-                    raise Doubtful("the clock was set back: what was selected may not be due")
-                yield from self._transact(self._ahead)
+                yield from self._transact(self._still_right(self._ahead))
                 continue
-            if self._in_flight is not None and self._in_flight.selection.size < SMALL:
+            if self._waits_for_commit():
                 yield from self._settle()
             now_ms = self._now_ms()
-            position = self._view.tip.position
+            held_until_ms = self._held_until_ms(now_ms)
             # No later than that, should the clock have been set back.
             self._heartbeat_at_ms = min(self._heartbeat_at_ms, now_ms + HEARTBEAT_MS)
-            if position is not None and now_ms < position[0]:
-                yield from self._hold(now_ms, position[0])
+            if held_until_ms is not None:
+                yield from self._hold(now_ms, held_until_ms)
                 continue
             chosen = self._select(now_ms)
             if chosen.size or (self._in_flight is None and now_ms >= self._heartbeat_at_ms):
@@ -348,10 +352,16 @@ class Delivery:
         yield from self._settle()
         return Ended.RESIGNED
 
+    def _held_until_ms(self, now_ms: int) -> int | None:
+        """The position's due time, if the clock has not come as far: the last master's was ahead, or this one
+        was set back. Nothing is selected before (rule 6).
+        """
+        position = self._view.tip.position
+        return position[0] if position is not None and now_ms < position[0] else None
+
     def _hold(self, now_ms: int, until_ms: int) -> Process[None]:
-        """The last master's clock was ahead, or this one was set back: nothing is selected until it has come
-        as far again (rule 6). Heartbeats go on: they sample the brokers' clock, which ends a mastership with
-        a wrong one.
+        """Waits without a selection. Heartbeats go on: they sample the brokers' clock, which ends a
+        mastership with a wrong one.
         """
         yield from self._settle()
         if now_ms >= self._heartbeat_at_ms:
@@ -384,7 +394,8 @@ class Delivery:
         return self._view.select(now_ms, self._config.limits._replace(messages=self._most))
 
     def _planned(self, chosen: Selection, now_ms: int) -> _Planned:
-        plan = Plan(self._config.names, self._config.lane, self.epoch, now_ms, self._targets, self._poison)
+        epoch = self.epoch if self._in_flight is None else self._in_flight.checkpoint.epoch
+        plan = Plan(self._config.names, self._config.lane, epoch, now_ms, self._targets, self._poison)
         plan.add(chosen)
         return _Planned(chosen, plan, now_ms)
 
@@ -392,15 +403,34 @@ class Delivery:
         """What comes after `sent`, if that has left something that is due: to be planned while the brokers
         take what is sent costs no time. It is not sent before all of that is acknowledged (rule 5).
         """
-        now_ms, tip = self._now_ms(), self._view.tip
+        now_ms = self._now_ms()
         none_left = sent.selection.frontier.delivered_up_to_ms >= sent.now_ms
-        if none_left or sent.plan.writes_back or (tip.position is not None and now_ms < tip.position[0]):
+        if none_left or sent.plan.writes_back or self._held_until_ms(now_ms) is not None:
             return None
         chosen = self._select(now_ms)
         return self._planned(chosen, now_ms) if chosen.size else None
 
+    def _still_right(self, ahead: _Planned) -> _Planned:
+        """What was planned ahead, for the time that it is now: a plan decides what has expired, and dates
+        what is delivered.
+        """
+        now_ms = self._now_ms()
+        if now_ms < ahead.now_ms:
+            raise Doubtful("the clock was set back: what was selected may not be due")
+        return ahead if now_ms - ahead.now_ms <= STALE_MS else self._planned(ahead.selection, now_ms)
+
+    def _waits_for_commit(self) -> bool:
+        """Whether the next selection does. Not for a mastership's first commit: what has fallen due since the
+        last master has waited long enough.
+        """
+        flight = self._in_flight
+        return flight is not None and not flight.checkpoint.first and self._is_small(flight.selection)
+
+    def _is_small(self, chosen: Selection) -> bool:
+        return chosen.size < self._config.small
+
     def _transact(self, planned: _Planned) -> Process[None]:
-        """Sends a selection, while the one before commits if that was a large one, and starts its commit.
+        """Sends a selection, which may be while the one before commits, and starts its commit.
 
         The checkpoint record waits until that commit is known: were it sent before, and the commit
         aborted, it would say of rows that nobody has that they are delivered (rule 5). It need not wait for
@@ -413,7 +443,7 @@ class Delivery:
         transaction = self._outbox.begin()
         transaction.send(plan.records)
         self._ahead = self._look_ahead(planned)
-        alone = self._ahead is None and self._in_flight is None and chosen.size < SMALL
+        alone = self._ahead is None and self._in_flight is None and self._is_small(chosen)
         written_back = {} if alone and not plan.writes_back else transaction.flush()
         yield Step.AFTER_PRODUCE
         yield from self._settle()
@@ -457,11 +487,20 @@ class Delivery:
             raise
         yield Step.AFTER_COMMIT
         self._view.committed(flight.selection, flight.checkpoint)
-        self._in_flight, self._last, self._failures = None, flight.checkpoint, 0
-        self._most = min(self._config.limits.messages, self._most * 2)
-        for key, _ in (*flight.selection.late, *flight.selection.due) if self._poison else ():
-            self._poison.pop(key, None)
+        self._in_flight, self._last = None, flight.checkpoint
         self._leadership.mirror(flight.checkpoint)
+        if flight.checkpoint.first:
+            first = flight.checkpoint
+            log.info("mastership-taken", epoch=first.epoch, lane=first.lane, position=first.position)
+            yield Step.TAKEN_OVER
+        else:
+            self._went_well(flight.selection)
+
+    def _went_well(self, chosen: Selection) -> None:
+        self._failures = 0
+        self._most = min(self._config.limits.messages, self._most * 2)
+        for key, _ in (*chosen.late, *chosen.due) if self._poison else ():
+            self._poison.pop(key, None)
 
 
 def _say_lost(resumed: Checkpoint) -> None:

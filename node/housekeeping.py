@@ -75,7 +75,7 @@ class Housekeeping:
             self._health.publish()
 
     def _count(self) -> None:
-        """Counting walks the rows of one minute: it may take a twentieth of the time."""
+        """Counting may walk the rows of a minute: it may take a twentieth of the time."""
         begin_s = time.monotonic()
         if begin_s < self._count_at_s:
             return

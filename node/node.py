@@ -37,7 +37,6 @@ from node.ports import Doubtful
 from node.reader import OffsetsGone
 from node.refusal import Refusal, Refusing
 from node.topics import Described, TopicMissing, describe
-from store import keys
 from store.checkpoint import UnreadableCheckpoint
 from store.identity import FORMAT, Identity, OtherIdentity, claim
 from store.kv import Damaged, Full, InUse, StoreError, Unusable
@@ -267,12 +266,11 @@ class Node:
         try:
             claim(store, Identity(FORMAT, config.cluster, config.lane, buffer.id, settings.to_json()))
         except OtherIdentity as error:
-            stored = msgspec.json.decode(store.get(keys.IDENTITY) or b"", type=Identity)
             store.close()
             if error.field == "buffer_id":
                 raise Refusing(self._buffer_recreated(str(error))) from error
             if error.field == "settings":
-                made_with = ClusterSettings.from_json(stored.settings.encode())
+                made_with = ClusterSettings.from_json(error.stored.settings.encode())
                 detail = f"not the settings that the store was made with: {differences(made_with, settings)}"
                 raise Refusing(refusal.rebuild("settings-changed", detail, config.data_dir)) from error
             raise Refusing(refusal.other_data(str(error), config.data_dir)) from error

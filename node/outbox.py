@@ -33,7 +33,7 @@ log = structlog.get_logger("delayline.outbox")
 SLOW_COMMIT_S: Final = 2.0
 SLOW_FLUSH_S: Final = 0.5
 OPEN_TIMEOUT_S: Final = 10.0
-FIRST_TRY_S: Final = 0.005  # about what an answer takes on one network
+SHORTEST_TRY_S: Final = 0.003  # about what an answer takes on one network
 LONGEST_TRY_S: Final = 1.0
 WARM_PRODUCERS: Final = 5
 REPORTED_TRANSACTIONS: Final = 16
@@ -69,7 +69,7 @@ _REFUSED: Final = {
     KafkaError.INVALID_TIMESTAMP: "undeliverable",
     KafkaError.POLICY_VIOLATION: "undeliverable",
 }
-# What says nothing of the record itself: another one's error, which is reported too, says why.
+# What says nothing of the record itself: another one's error, where it is reported, says why.
 _NOT_ITS_OWN: Final = frozenset(
     (
         KafkaError._PURGE_QUEUE,  # noqa: SLF001
@@ -114,6 +114,7 @@ class KafkaOutbox:
         self._reported_left = 0
         # Two commit in turn; one in doubt may hang for a while and must not hold up those after it.
         self._committers = ThreadPoolExecutor(4, thread_name_prefix="commit")
+        self._aborters = ThreadPoolExecutor(1, thread_name_prefix="abort")
 
     def warm_up(self) -> bool:
         """Connects another producer for each id ahead of the election: their first call costs half a second
@@ -138,13 +139,25 @@ class KafkaOutbox:
         """Lets all producers go."""
         self.drop()
         self._discard_warm()
-        self._committers.shutdown(wait=False, cancel_futures=True)
+        for threads in (self._committers, self._aborters):
+            threads.shutdown(wait=False, cancel_futures=True)
 
     def open(self) -> None:
-        """See the port."""
+        """See the port.
+
+        What the last master has left open on `-b` is aborted while `-a` is initialised, by a producer of its
+        own. It can fence others, but commits nothing: which pairs can commit is decided by the two calls
+        that follow one another.
+        """
         self.drop()
         self._fit_batches()
-        self._pair = [self._initialised("a"), self._initialised("b")]
+        aborting = self._aborting("b")
+        try:
+            self._pair = [self._initialised("a")]
+        finally:  # waited for in any case: later it would fence a producer of ours
+            if aborting.exception() is None:  # what is wrong shows again below
+                _discard(aborting.result())
+        self._pair.append(self._initialised("b"))
         self._turn = 0
         self._reported_left = REPORTED_TRANSACTIONS
 
@@ -181,6 +194,9 @@ class KafkaOutbox:
             raise Doubtful(f"Kafka cannot be reached: {error}") from error
         return [producer]
 
+    def _aborting(self, suffix: str) -> Future[Holder]:
+        return self._aborters.submit(self._initialised, suffix)
+
     def _initialised(self, suffix: str) -> Holder:
         """A producer whose id is initialised.
 
@@ -188,24 +204,23 @@ class KafkaOutbox:
         for some milliseconds; librdkafka's next try comes after a fixed 500 ms. Another producer, connected
         already, tries sooner. All other answers are waited for: the call resumes where it was.
         """
-        deadline_s = time.monotonic() + OPEN_TIMEOUT_S
+        begun_s = time.monotonic()
         holder = self._next(suffix)
-        try_s = pause_s = FIRST_TRY_S
         while True:
+            waited_s = time.monotonic() - begun_s
             try:
-                holder[0].init_transactions(try_s)
+                # A refusal is told at the end of the call, however soon it has come: so the call is short.
+                holder[0].init_transactions(min(max(SHORTEST_TRY_S, waited_s / 4), LONGEST_TRY_S))
                 return holder
             except KafkaException as error:
                 code = error.args[0].code()
-                if code not in _TRY_AGAIN or time.monotonic() > deadline_s or self._resigning():
+                if code not in _TRY_AGAIN or waited_s > OPEN_TIMEOUT_S or self._resigning():
                     _discard(holder)
                     raise _translated(error, f"id {suffix} cannot be initialised") from error
             if code == KafkaError.CONCURRENT_TRANSACTIONS:
                 _discard(holder)  # at once: its own next try would fence the one that comes after it
-                time.sleep(pause_s)
-                holder, try_s, pause_s = self._next(suffix), FIRST_TRY_S, min(2 * pause_s, LONGEST_TRY_S)
-            else:
-                try_s = min(2 * try_s, LONGEST_TRY_S)
+                time.sleep(max(SHORTEST_TRY_S, waited_s / 4))
+                holder = self._next(suffix)
 
     def _next(self, suffix: str) -> Holder:
         return self._warm[suffix].pop() if self._warm[suffix] else self._connected(suffix)

@@ -7,6 +7,7 @@ is seen within that time.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Collection
 from collections.abc import Set as AbstractSet
@@ -59,11 +60,12 @@ _MISSING: Final = frozenset((KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_
 
 
 class KafkaTargets:
-    """Implements `node.ports.Targets`. Used by the lane's thread."""
+    """Implements `node.ports.Targets`. Used by the lane's thread; `changed` and `refuse` by any."""
 
     def __init__(self, client_config: dict[str, Any]) -> None:
         self._admin = AdminClient(client_config)
-        self._known: dict[str, _Target] = {}
+        self._changing = threading.Lock()
+        self._known: dict[str, _Target] = {}  # never changed in place: who reads it needs no lock
 
     def learn(self, topics: AbstractSet[str]) -> None:
         """See the port."""
@@ -73,20 +75,22 @@ class KafkaTargets:
         ]
         if not unknown:
             return
-        # The names are the users': what nobody has asked for in a while must not pile up.
-        self._known = {t: known for t, known in self._known.items() if known.until_s > now_s - KNOWN_FOR_S}
         limits = self._asked_for_limits(unknown)  # both questions are out before either is answered
+        learnt: dict[str, _Target] = {}
         for topic, found in self._described(unknown).items():
             if found is None:
                 detail = f"{topic} does not exist, or this node may not see it"
-                known = _refused("target-missing", detail, now_s + MISSING_FOR_S)
+                learnt[topic] = _refused("target-missing", detail, now_s + MISSING_FOR_S)
             elif not found.writable:
                 detail = f"{topic} may not be written to by this node"
-                known = _refused("target-forbidden", detail, now_s + MISSING_FOR_S)
+                learnt[topic] = _refused("target-forbidden", detail, now_s + MISSING_FOR_S)
             else:
                 limit_bytes, compacted = _limits(topic, limits[topic])
-                known = _Target(found.partitions, limit_bytes, compacted, None, now_s + KNOWN_FOR_S)
-            self._known[topic] = known
+                learnt[topic] = _Target(found.partitions, limit_bytes, compacted, None, now_s + KNOWN_FOR_S)
+        with self._changing:
+            # The names are the users': what nobody has asked for in a while must not pile up.
+            known = {t: known for t, known in self._known.items() if known.until_s > now_s - KNOWN_FOR_S}
+            self._known = known | learnt
 
     def require(self, topics: frozenset[str]) -> None:
         """See the port."""
@@ -111,15 +115,18 @@ class KafkaTargets:
 
     def refuse(self, topic: str, code: str, detail: str) -> None:
         """A broker has refused the topic: its messages go to the dead-letter topic for a while."""
-        self._known[topic] = _refused(code, detail, time.monotonic() + REFUSED_FOR_S)
+        refused = _refused(code, detail, time.monotonic() + REFUSED_FOR_S)
+        with self._changing:
+            self._known = {**self._known, topic: refused}
 
     def doubt(self) -> None:
         """See the port."""
         now_s = time.monotonic()
-        self._known = {
-            topic: msgspec.structs.replace(target, until_s=now_s) if target.refusal is None else target
-            for topic, target in self._known.items()
-        }
+        with self._changing:
+            self._known = {
+                topic: msgspec.structs.replace(target, until_s=now_s) if target.refusal is None else target
+                for topic, target in self._known.items()
+            }
 
     def changed(self, topics: set[str]) -> str | None:
         """One of them that has gone, or has not as many partitions as when it was looked up. Raises

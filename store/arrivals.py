@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from enum import IntEnum
 from typing import Final, NamedTuple, Protocol
 
@@ -55,13 +55,6 @@ _SCHEDULE: Final = Kind.SCHEDULE
 # Half of what calling the class costs, which is Python code.
 _new_arrival: Final = tuple.__new__
 
-Parse = Callable[[Record], wire.Schedule | wire.Reschedule | wire.Cancel | wire.Reject]
-
-
-def prepare(records: Iterable[Record], parse: Parse) -> list[Arrival]:
-    """Parses and encodes records, in order. Never raises: what cannot be accepted becomes a reject."""
-    return [arrival(record, parse(record)) for record in records]
-
 
 def plain_arrival(
     place: tuple[int, int, int],
@@ -82,7 +75,7 @@ def plain_arrival(
     return _new_arrival(Arrival, (*place, _SCHEDULE, due_ms, None, None, None, encode(row)))
 
 
-def arrival(record: Record, request: wire.Schedule | wire.Reschedule | wire.Cancel | wire.Reject) -> Arrival:
+def arrival(record: Record, request: wire.Request) -> Arrival:
     """What `request`, parsed from `record`, does to the view."""
     if isinstance(request, wire.Schedule):
         return _schedule(record, request)

@@ -4,6 +4,7 @@ in the same Kafka transaction as the messages it covers (docs/design.md, "Exactl
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Self
 
 import msgspec
@@ -36,8 +37,10 @@ class Frontier(msgspec.Struct, frozen=True):
         return self.position is not None and key <= self.position and key[2] < self.ingested.get(key[1], 0)
 
 
-NOTHING = Frontier(position=None, ingested={}, seen={}, read={}, delivered_up_to_ms=0)
-"""The frontier before the first checkpoint."""
+def nothing(partitions: Sequence[int]) -> Frontier:
+    """The frontier before the first checkpoint."""
+    nowhere = dict.fromkeys(partitions, 0)
+    return Frontier(position=None, ingested=nowhere, seen=nowhere, read=nowhere, delivered_up_to_ms=0)
 
 
 class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):

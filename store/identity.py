@@ -23,11 +23,13 @@ class Identity(msgspec.Struct, frozen=True):
 
 
 class OtherIdentity(StoreError):
-    """The store belongs to something else; `field` says in what it differs."""
+    """The store belongs to something else; `field` says in what it differs from `stored`."""
 
-    def __init__(self, field: str, stored: object, given: object) -> None:
-        super().__init__(f"the store was made with {field} {stored!r}; it is now {given!r}")
+    def __init__(self, field: str, stored: Identity, given: Identity) -> None:
+        was, is_now = getattr(stored, field), getattr(given, field)
+        super().__init__(f"the store was made with {field} {was!r}; it is now {is_now!r}")
         self.field = field
+        self.stored = stored
 
 
 def claim(kv: KeyValue, identity: Identity) -> None:
@@ -42,4 +44,4 @@ def claim(kv: KeyValue, identity: Identity) -> None:
     stored = msgspec.json.decode(raw, type=Identity)
     for field in Identity.__struct_fields__:
         if getattr(stored, field) != getattr(identity, field):
-            raise OtherIdentity(field, getattr(stored, field), getattr(identity, field))
+            raise OtherIdentity(field, stored, identity)

@@ -120,15 +120,6 @@ class RocksStore:
         except Exception as error:
             raise _translated(error, "the store was not closed in order") from error
 
-    def memory_bytes(self) -> int:
-        """Memtables, block cache and table readers, as RocksDB counts them."""
-        names = (
-            "rocksdb.cur-size-all-mem-tables",
-            "rocksdb.block-cache-usage",
-            "rocksdb.estimate-table-readers-mem",
-        )
-        return sum(self._db.property_int_value(name) or 0 for name in names)
-
 
 def _entries(
     iterator: rocksdict.RdictIter, _options: rocksdict.ReadOptions, _end: bytes

@@ -23,7 +23,7 @@ import msgspec
 
 from store import keys, selection
 from store.arrivals import Arrival
-from store.checkpoint import NOTHING, Checkpoint, Frontier, Vector
+from store.checkpoint import Checkpoint, Frontier, Vector, nothing
 from store.ingest import Ingest
 from store.keys import Key
 from store.kv import KeyValue, Stalled
@@ -82,7 +82,7 @@ class View:
         read = {} if raw_read is None else decode_vector(raw_read)  # older than ingested, perhaps
         self._read: Vector = {p: max(offset, read.get(p, 0)) for p, offset in self._ingested.items()}
         self._checkpoint = None if raw_aligned is None else Checkpoint.decode(raw_aligned)
-        self._aligned = NOTHING if self._checkpoint is None else self._checkpoint.frontier
+        self._aligned = nothing(partitions) if self._checkpoint is None else self._checkpoint.frontier
         self._tip = self._aligned
         self._low_row = kv.get(keys.LOW_WATER) or keys.ROW
         self._low_expiry = keys.EXPIRY

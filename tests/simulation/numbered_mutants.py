@@ -26,26 +26,8 @@ NUMBERED: Final = (
     Mutant(
         "all-below-is-late",
         "rule 1 [132/3000]",
-        "at ingest a key at or below the position is late even if the last checkpoint had ingested it "
-        "(and taking over does not align to the first checkpoint, which would sweep such entries away)",
+        "at ingest a key at or below the position is late even if the last checkpoint had ingested it",
         (
-            Patch(
-                "node/delivery.py",
-                "        self._view.align(first)\n",
-                "        self._view.record(first)\n",
-            ),
-            Patch(
-                "store/view.py",
-                "    def forget(self)",
-                "    def record(self, checkpoint):\n"
-                "        batch = self._kv.batch()\n"
-                "        batch.put(keys.ALIGNED, checkpoint.encode())\n"
-                "        self._kv.write(batch)\n"
-                "        self._checkpoint, self._aligned = checkpoint, checkpoint.frontier\n"
-                "        self._tip = checkpoint.frontier\n"
-                "\n"
-                "    def forget(self)",
-            ),
             Patch(
                 "store/ingest.py",
                 "if offset < self._aligned.ingested.get(partition, 0):\n            return due_ms",
@@ -219,7 +201,7 @@ NUMBERED: Final = (
         (
             Patch(
                 "node/delivery.py",
-                "vectors = () if last is None else (last.seen, last.written_back)",
+                "vectors = last.seen, last.written_back",
                 "vectors: tuple[Vector, ...] = ()",
             ),
         ),
@@ -249,13 +231,10 @@ NUMBERED: Final = (
         (
             Patch(
                 "node/delivery.py",
-                "ingested=nowhere if last is None else last.ingested,",
-                "ingested=self._view.reached().ingested,",
-            ),
-            Patch(
-                "node/delivery.py",
-                "seen=nowhere if last is None else last.seen,",
-                "seen=self._view.reached().ingested,",
+                "            epoch=self._epoch_known + 1,\n",
+                "            epoch=self._epoch_known + 1,\n"
+                "            ingested=self._view.reached().ingested,\n"
+                "            seen=self._view.reached().ingested,\n",
             ),
         ),
         profile_with(LATE, LATE_FAULTS | {"crash-master": 30}),
@@ -267,8 +246,8 @@ NUMBERED: Final = (
         (
             Patch(
                 "node/delivery.py",
-                "seen=nowhere if last is None else last.seen,",
-                "seen=self._view.reached().ingested,",
+                "            epoch=self._epoch_known + 1,\n",
+                "            epoch=self._epoch_known + 1,\n            seen=self._view.reached().ingested,\n",
             ),
         ),
     ),
@@ -343,8 +322,8 @@ NUMBERED: Final = (
         (
             Patch(
                 "node/outbox.py",
-                'self._initialised("b")]\n        self._turn = 0\n',
-                'self._initialised("b")]\n',
+                '(self._initialised("b"))\n        self._turn = 0\n',
+                '(self._initialised("b"))\n',
             ),
         ),
         exhaustive=True,

@@ -141,12 +141,37 @@ OTHERS: Final = (
         (
             Patch(
                 "node/delivery.py",
-                "if position is not None and now_ms < position[0]:",
-                "if position is not None and now_ms < 0:",
+                "if position is not None and now_ms < position[0] else None",
+                "if position is not None and now_ms < 0 else None",
             ),
         ),
         profile_with(LATE, {**LATE_FAULTS, "clock-step": 40}, skew_ms=(100, 400)),
         begin=200,
+    ),
+    Mutant(
+        "sends-before-acknowledged",
+        "rule 5, after all of n's were acknowledged: order",
+        "the next transaction's messages are sent before those of the one in flight are acknowledged",
+        (
+            Patch(
+                "node/delivery.py",
+                "{} if alone and not plan.writes_back else transaction.flush()",
+                "transaction.flush() if plan.writes_back else {}",
+            ),
+        ),
+    ),
+    Mutant(
+        "ahead-without-a-clock",
+        "I2, what was selected ahead is due when it is sent",
+        "what was planned ahead is sent though the clock has been set back since",
+        (
+            Patch(
+                "node/delivery.py",
+                "if now_ms < ahead.now_ms:",
+                "if now_ms < 0:",
+            ),
+        ),
+        profile_with(faults={"clock-step": 40}),
     ),
     Mutant(
         "late-does-not-wake",

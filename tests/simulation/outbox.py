@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from typing import Final
 
@@ -14,35 +15,58 @@ from tests.simulation.log import Partition
 from tests.simulation.requests import BAD_VALUE, BIG_VALUE
 
 SLOW_COMMIT_MS: Final = 250
+PAUSED_LOOK_MS: Final = 20
+HOLDS_BACK: Final = 0.5
+"""How often the client does not send at once all that it was given."""
 
 
 class SimulatedCommit:
-    """EndTxn on its way; the client gives up after `SLOW_COMMIT_MS`."""
+    """EndTxn, once all records are with the brokers; the client gives up after `SLOW_COMMIT_MS`."""
 
-    def __init__(self, host: Host, which: int, epoch: int, fault: str | None) -> None:
+    def __init__(self, host: Host, transaction: SimulatedTransaction, fault: str | None) -> None:
         self._host = host
-        self._which = which
-        self._epoch = epoch
-        self._answer: Answer | None = None
+        self._transaction = transaction
+        self._fault = fault
+        self._answer: Answer | Exception | None = None
         self._deadline_ms = host.world.now_ms + SLOW_COMMIT_MS
         host.world.after(SLOW_COMMIT_MS, host.wake)
-        self._answer_lost = fault == "commit-answer-lost"
-        if fault == "commit-aborted":
-            host.world.coordinator[which].abort()
-        if fault == "commit-lost":
+        if transaction.unsent:
+            host.world.after(host.world.network_delay_ms(), self._begin)
+        else:
+            self._begin()
+
+    def _begin(self) -> None:
+        if self._host.dead:
             return
-        delay_ms = host.world.network_delay_ms()
-        if fault == "commit-late":
-            delay_ms += SLOW_COMMIT_MS * host.world.rng.randint(1, 3)
-        host.world.after(delay_ms, self._arrive)
+        if self._host.paused:
+            self._host.world.after(PAUSED_LOOK_MS, self._begin)
+            return
+        try:
+            self._transaction.finish()
+        except (Fenced, Refused) as error:
+            self._answered(error)
+        else:
+            self._end()
+
+    def _end(self) -> None:
+        world, id_ = self._host.world, self._host.world.coordinator[self._transaction.which]
+        if self._fault == "commit-aborted":
+            id_.abort()
+        if self._fault == "commit-lost":
+            return
+        delay_ms = world.network_delay_ms()
+        if self._fault == "commit-late":
+            delay_ms += SLOW_COMMIT_MS * world.rng.randint(1, 3)
+        world.after(delay_ms, self._arrive)
 
     def _arrive(self) -> None:
-        answer = self._host.world.coordinator[self._which].end(self._epoch)
-        self._host.world.note("end-txn", self._which, self._epoch, answer.value)
-        if not self._answer_lost:
-            self._host.world.after(self._host.world.network_delay_ms(), lambda: self._answered(answer))
+        world, which, epoch = self._host.world, self._transaction.which, self._transaction.epoch
+        answer = world.coordinator[which].end(epoch)
+        world.note("end-txn", which, epoch, answer.value)
+        if self._fault != "commit-answer-lost":
+            world.after(world.network_delay_ms(), lambda: self._answered(answer))
 
-    def _answered(self, answer: Answer) -> None:
+    def _answered(self, answer: Answer | Exception) -> None:
         if self._host.world.now_ms < self._deadline_ms:
             self._answer = answer
             self._host.wake()
@@ -55,57 +79,71 @@ class SimulatedCommit:
         """See the port."""
         if self._answer is None:
             raise Doubtful("the commit is slow")
+        if isinstance(self._answer, Exception):
+            raise self._answer
         if self._answer is Answer.FENCED:
             raise Fenced("the commit was refused: another producer has the id")
         if self._answer is Answer.INVALID:
             raise Doubtful("the commit was refused: there is no such transaction")
 
 
-class RefusedCommit:
-    """The commit of a transaction with a record that the broker did not take."""
-
-    def done(self) -> bool:
-        """See the port."""
-        return True
-
-    def result(self) -> None:
-        """See the port."""
-        raise Refused("a record of the batch is invalid", {})
-
-
 class SimulatedTransaction:
-    """A transaction on one of the two ids."""
+    """A transaction on one of the two ids. The client sends what it was given when it likes, in order; all of
+    it before `flush` returns, or before the commit.
+    """
 
     def __init__(self, host: Host, which: int, epoch: int) -> None:
+        self.which = which
+        self.epoch = epoch
+        self.unsent: deque[Outgoing] = deque()
         self._host = host
-        self._which = which
-        self._epoch = epoch
         self._written_back: Vector = {}
         self._refused = False
 
     def send(self, records: Sequence[Outgoing]) -> None:
         """See the port."""
-        fails_at = self._host.world.rng.randrange(len(records) + 1) if self._host.fails("send-fails") else -1
+        rng = self._host.world.rng
+        fails_at = rng.randrange(len(records) + 1) if self._host.fails("send-fails") else -1
+        sent = rng.randint(0, len(records)) if rng.random() < HOLDS_BACK else len(records)
         for number, record in enumerate(records):
             if number == fails_at:
                 raise Doubtful("the brokers do not answer")
-            self._send(record)
+            self._look_at(record)
+            self.unsent.append(record)
+            if number < sent:
+                self.let_go()
             if number % 4 == 0:
                 self._host.meanwhile()
         if fails_at == len(records):
             raise Doubtful("the brokers do not answer")
 
-    def _send(self, record: Outgoing) -> None:
-        value = record.value or b""
-        to_target = record.topic in self._host.world.target_topics
-        if to_target and value.startswith(BIG_VALUE):
+    def _look_at(self, record: Outgoing) -> None:
+        """What the client itself refuses."""
+        if self._to_target(record) and (record.value or b"").startswith(BIG_VALUE):
             assert record.row is not None, "a delivery comes from a row"
             raise Refused("message too large", {record.row: ("too-large", "message too large")})
-        if to_target and value.startswith(BAD_VALUE):
-            self._refused = True  # the broker says so, of the whole batch
-            return
-        partition = self._host.world.topics[record.topic][self._partition(record)]
         self._host.vouch(record.timestamp_ms)
+
+    def let_go(self) -> None:
+        """Sends what is left. Raises `Fenced`."""
+        while self.unsent:
+            record = self.unsent.popleft()
+            if self._to_target(record) and (record.value or b"").startswith(BAD_VALUE):
+                self._refused = True  # the brokers say so, of the whole batch
+            else:
+                self._send(record)
+
+    def finish(self) -> None:
+        """Sends what is left. Raises `Fenced`, and `Refused` if the brokers have not taken all."""
+        self.let_go()
+        if self._refused:
+            raise Refused("a record of the batch is invalid", {})
+
+    def _to_target(self, record: Outgoing) -> bool:
+        return record.topic in self._host.world.target_topics
+
+    def _send(self, record: Outgoing) -> None:
+        partition = self._host.world.topics[record.topic][self._partition(record)]
         offset = self._append(partition, record.timestamp_ms, record)
         if partition.topic == self._host.world.names.buffer:
             self._written_back[partition.number] = offset + 1
@@ -120,7 +158,7 @@ class SimulatedTransaction:
 
     def _append(self, partition: Partition, timestamp_ms: int, record: Outgoing) -> int:
         world = self._host.world
-        transaction = world.coordinator[self._which].join(self._epoch, world.next_transaction)
+        transaction = world.coordinator[self.which].join(self.epoch, world.next_transaction)
         if transaction is None:
             raise Fenced("the record was refused: another producer has the id")
         if partition.topic == world.names.buffer:
@@ -130,8 +168,7 @@ class SimulatedTransaction:
     def flush(self) -> Vector:
         """See the port."""
         self._host.meanwhile()
-        if self._refused:
-            raise Refused("a record of the batch is invalid", {})
+        self.finish()
         return self._written_back
 
     def checkpoint(self, checkpoint: Checkpoint) -> None:
@@ -149,9 +186,7 @@ class SimulatedTransaction:
 
     def commit(self) -> Commit:
         """See the port."""
-        if self._refused:
-            return RefusedCommit()
-        return SimulatedCommit(self._host, self._which, self._epoch, self._host.commit_fault())
+        return SimulatedCommit(self._host, self, self._host.commit_fault())
 
 
 class SimulatedOutbox:
@@ -169,14 +204,14 @@ class SimulatedOutbox:
     def open(self) -> None:
         """See the port."""
         epochs = []
-        for which in (0, 1):
+        for which in (1, 0, 1):  # the first one aborts what is open, and is used for nothing else
             self._host.meanwhile()
             if self._host.fails("open-fails"):
                 raise Doubtful("the coordinator does not answer")
             epochs.append(self._host.world.coordinator[which].initialise())
             self._host.world.note("init", self._host.name, which, epochs[-1])
         self._host.meanwhile()
-        self._epochs = epochs
+        self._epochs = epochs[1:]
         self._turn = 0
 
     def begin(self) -> SimulatedTransaction:

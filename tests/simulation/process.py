@@ -306,7 +306,7 @@ class Process:
         if self.role != "leader":
             return False
         setup = self.world.setup
-        config = Config(self.name, LANE, setup.names, setup.limits, setup.max_clock_skew_ms)
+        config = Config(self.name, LANE, setup.names, setup.limits, setup.max_clock_skew_ms, setup.small)
         delivery = Delivery(config, self.view, SimulatedOutbox(self), self, self._leadership, self, self)
         self.mastership = delivery.run()
         self._delivery, self._delivering = delivery, False

@@ -68,6 +68,7 @@ class Profile:
     ids: Range = (2, 8)
     delay_ms: Range = (0, 1_500)
     messages: tuple[int, ...] = (1, 2, 3, 5, 8, 20, 100)  # of one selection
+    small: tuple[int, ...] = (1, 2, 5, 500)  # from this size on transactions overlap
     replay_window_ms: tuple[int, ...] = (0, 50, 300, 2_000)
     skew_ms: tuple[int, ...] = (0, 20, 100, 400)
     transactional_share: float = 0.2  # of the requests: sent in an application's own transactions

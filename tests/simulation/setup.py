@@ -30,6 +30,7 @@ class Setup:
     skew_ms: int  # largest difference of a clock from true time
     request_count: int
     fault_count: int
+    small: int  # transactions from this size on overlap
 
 
 def draw(rng: random.Random, profile: Profile) -> Setup:
@@ -51,4 +52,5 @@ def draw(rng: random.Random, profile: Profile) -> Setup:
         skew_ms=rng.choice(profile.skew_ms),
         request_count=rng.randint(*profile.request_count),
         fault_count=rng.randint(*profile.fault_count),
+        small=rng.choice(profile.small),
     )

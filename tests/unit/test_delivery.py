@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from pathlib import Path
 
@@ -13,8 +13,9 @@ from delayline.names import ClusterNames
 from node.delivery import HEARTBEAT_MS, Config, Delivery, Step, Wait
 from node.ports import Outgoing
 from store.checkpoint import Checkpoint, Vector
+from store.selection import Limits
 from store.view import View
-from tests.unit.view_records import MANY, at, new_view, schedule, take
+from tests.unit.view_records import MANY, at, new_view, reschedule, schedule, take
 
 NAMES = ClusterNames("delay")
 
@@ -27,6 +28,9 @@ class World:
         self.sent: list[Outgoing] = []
         self.checkpoints: list[Checkpoint] = []
         self.ends: Vector = {}
+        self.calls: list[str] = []  # of the transactions
+        self.while_sent: Callable[[], None] = lambda: None
+        self.while_flushed: Callable[[], None] = lambda: None
 
     def now_ms(self) -> int:
         return self.now
@@ -75,15 +79,21 @@ class World:
         return self
 
     def send(self, records: Sequence[Outgoing]) -> None:
+        self.calls.append("send")
         self.sent += records
+        self.while_sent()
 
     def flush(self) -> Vector:
+        self.calls.append("flush")
+        self.while_flushed()
         return {}
 
     def checkpoint(self, checkpoint: Checkpoint) -> None:
+        self.calls.append("first checkpoint" if checkpoint.first else "checkpoint")
         self.checkpoints.append(checkpoint)
 
     def commit(self) -> World:
+        self.calls.append("commit")
         return self
 
     def done(self) -> bool:
@@ -107,7 +117,11 @@ def view(tmp_path: Path) -> Iterator[View]:
 
 @pytest.fixture
 def delivery(world: World, view: View) -> Delivery:
-    return Delivery(Config("a", 0, NAMES, MANY, 500), view, world, world, world, world, world)
+    return new_delivery(world, view, MANY)
+
+
+def new_delivery(world: World, view: View, limits: Limits) -> Delivery:
+    return Delivery(Config("a", 0, NAMES, limits, 500), view, world, world, world, world, world)
 
 
 def run_to_wait(mastership: Iterator[Step | Wait]) -> Wait:
@@ -146,3 +160,60 @@ def test_a_topic_that_has_lost_its_tail_decides_and_it_is_said(
         run_to_wait(delivery.run())
     assert [line["log_level"] for line in said if line["event"] == "checkpoint-topic-lost"] == ["error"]
     assert len(world.sent) == 2, "again"
+
+
+ONE = Limits(1, 1 << 20)
+MASTER = ["first checkpoint", "commit"]
+
+
+def test_what_comes_next_is_sent_once_all_before_it_is_acknowledged(world: World, view: View) -> None:
+    take(view, *(at(0, offset, schedule(world.now - 1)) for offset in range(3)))
+    run_to_wait(new_delivery(world, view, ONE).run())
+    transaction = ["send", "flush", "checkpoint", "commit"]
+    assert world.calls == MASTER + transaction * 3
+
+
+def test_a_small_transaction_that_leaves_nothing_due_is_flushed_with_its_checkpoint(
+    world: World, view: View, delivery: Delivery
+) -> None:
+    mastership = delivery.run()
+    run_to_wait(mastership)
+    world.calls.clear()
+    take(view, at(0, 0, schedule(world.now - 1)))
+    run_to_wait(mastership)
+    assert world.calls == ["send", "checkpoint", "commit"]
+
+
+def test_what_is_written_back_is_acknowledged_before_the_checkpoint(
+    world: World, view: View, delivery: Delivery
+) -> None:
+    mastership = delivery.run()
+    take(view, at(0, 0, schedule(world.now + 1_000, "order-17")))
+    run_to_wait(mastership)
+    world.calls.clear()
+    take(view, at(0, 1, reschedule("order-17", world.now + 2_000)))
+    run_to_wait(mastership)
+    assert world.sent[-1].topic == NAMES.buffer
+    assert world.calls == ["send", "flush", "checkpoint", "commit"]
+
+
+def test_nothing_is_selected_ahead_while_the_clock_is_behind_the_position(world: World, view: View) -> None:
+    def set_back_and_late() -> None:
+        world.while_sent = lambda: None
+        world.now -= 500
+        take(view, at(0, 2, schedule(world.now + 400)))  # below the position, and not due yet
+
+    take(view, *(at(0, offset, schedule(world.now)) for offset in range(2)))
+    world.while_sent = set_back_and_late
+    run_to_wait(new_delivery(world, view, ONE).run())
+    assert len(world.sent) == 1
+
+
+def test_a_plan_that_was_made_long_before_it_is_sent_is_made_anew(world: World, view: View) -> None:
+    def slowly() -> None:
+        world.now += 10_000
+
+    take(view, at(0, 0, schedule(world.now)), at(0, 1, schedule(world.now, expire_at_ms=world.now + 5_000)))
+    world.while_flushed = slowly
+    run_to_wait(new_delivery(world, view, ONE).run())
+    assert [record.topic for record in world.sent[:2]] == ["orders", NAMES.dead_letter]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import pytest
@@ -23,15 +25,17 @@ class Client:
 
     def __init__(self, errors: list[int]) -> None:
         self.errors = errors
-        self.tries_s: list[float] = []
+        self.tries = 0
+        self.initialised_s = 0.0
 
     def list_topics(self, _: str, timeout: float) -> None:
         """It is connected."""
 
     def init_transactions(self, timeout: float) -> None:
-        self.tries_s.append(timeout)
+        self.tries += 1
         if self.errors:
             raise KafkaException(KafkaError(self.errors.pop(0)))
+        self.initialised_s = time.perf_counter()
 
 
 class Targets:
@@ -41,19 +45,21 @@ class Targets:
         return BATCH_BYTES
 
 
-Opened = Callable[..., list[Client]]
+Opened = Callable[..., dict[str, list[Client]]]
 
 
 @pytest.fixture
 def opened(monkeypatch: pytest.MonkeyPatch) -> Opened:
-    """Opens an outbox on clients with these scripts; returns those that were made, id a's first."""
+    """Opens an outbox on clients with these scripts; returns those that were made, by id."""
 
-    def run(*scripts: list[int], resigning: bool = False) -> list[Client]:
-        made: list[Client] = []
+    def run(*, a: Sequence[list[int]] = (), b: Sequence[list[int]] = (), resigning: bool = False) -> Any:
+        scripts = {"a": deque(a), "b": deque(b)}
+        made: dict[str, list[Client]] = {"a": [], "b": []}
 
-        def make(_: dict[str, Any]) -> Client:
-            made.append(Client(scripts[len(made)] if len(made) < len(scripts) else []))
-            return made[-1]
+        def make(config: dict[str, Any]) -> Client:
+            suffix = config["transactional.id"][-1]
+            made[suffix].append(Client(scripts[suffix].popleft() if scripts[suffix] else []))
+            return made[suffix][-1]
 
         monkeypatch.setattr(outbox, "Producer", make)
         targets = cast("KafkaTargets", Targets())
@@ -70,20 +76,31 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> Opened:
 
 
 def test_an_answer_that_is_late_is_waited_for_on_the_same_producer(opened: Opened) -> None:
-    a, _ = opened([TIMED_OUT, LOADING, TIMED_OUT])
-    assert a.tries_s == [outbox.FIRST_TRY_S * factor for factor in (1, 2, 4, 8)]
+    made = opened(a=[[TIMED_OUT, LOADING, TIMED_OUT]])
+    assert [client.tries for client in made["a"]] == [4]
 
 
 def test_a_transaction_that_is_being_aborted_is_asked_about_by_another_producer(opened: Opened) -> None:
-    first, second, third, _ = opened([TIMED_OUT, CONCURRENT], [CONCURRENT])
-    assert [len(client.tries_s) for client in (first, second, third)] == [2, 1, 1]
+    made = opened(a=[[TIMED_OUT, CONCURRENT], [CONCURRENT]])
+    assert [client.tries for client in made["a"]] == [2, 1, 1]
+
+
+def test_what_is_open_on_b_is_aborted_by_a_producer_of_its_own(opened: Opened) -> None:
+    made = opened(b=[[CONCURRENT], [TIMED_OUT]])
+    assert [client.tries for client in made["b"]] == [1, 2, 1]
+
+
+def test_b_is_initialised_for_good_after_a(opened: Opened) -> None:
+    made = opened(a=[[TIMED_OUT] * 3])
+    assert made["b"][-1].initialised_s > made["a"][-1].initialised_s
 
 
 def test_one_who_is_to_resign_does_not_wait(opened: Opened) -> None:
     with pytest.raises(Doubtful):
-        opened([TIMED_OUT] * 100, resigning=True)
+        opened(a=[[TIMED_OUT] * 100], resigning=True)
 
 
-def test_what_no_time_heals_is_raised_at_once(opened: Opened) -> None:
-    with pytest.raises(Doubtful, match="id a cannot be initialised"):
-        opened([KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED])
+@pytest.mark.parametrize("suffix", ["a", "b"])
+def test_what_no_time_heals_is_raised_at_once(opened: Opened, suffix: str) -> None:
+    with pytest.raises(Doubtful, match=f"id {suffix} cannot be initialised"):
+        opened(**{suffix: [[KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED] for _ in range(2)]})

@@ -8,7 +8,7 @@ from delayline.names import ClusterNames
 from delayline.wire import H_ERROR, H_ERROR_DETAIL, H_SOURCE
 from node.plan import Plan, Poison, Poisoned
 from node.ports import Outgoing
-from store.checkpoint import NOTHING
+from store.checkpoint import nothing
 from store.records import RejectRow, ScheduledRow, encode
 from store.selection import Selection
 
@@ -46,7 +46,7 @@ def sent(row: ScheduledRow | RejectRow, letter_limit_bytes: int, poison: Poison 
     """The record that goes out for a row."""
     targets = Limited(**{"orders": 10_000, NAMES.dead_letter: letter_limit_bytes})
     plan = Plan(NAMES, 0, 1, 2_000, targets, poison or {})
-    plan.add(Selection([], [(KEY, encode(row))], [], {}, NOTHING))
+    plan.add(Selection([], [(KEY, encode(row))], [], {}, nothing([0])))
     (record,) = (one for one in plan.records if one.topic != NAMES.outcomes)
     return record
 

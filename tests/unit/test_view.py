@@ -165,7 +165,7 @@ class TestControls:
         take(view, at(0, 0, schedule(2_000)), *(at(0, o, cancel(f"x{o}")) for o in range(1, 5)))
         selection = view.select(3_000, Limits(3, 1 << 20))
         assert (offsets(selection), len(selection.answers)) == ([], 3)
-        assert (selection.frontier.seen[0], selection.frontier.ingested) == (4, {})
+        assert (selection.frontier.seen[0], selection.frontier.ingested[0]) == (4, 0)
         assert offsets(view.select(3_000, Limits(3, 1 << 20))) == [0]
 
     def test_ids_in_other_partitions_are_other_ids(self, view: View) -> None:
