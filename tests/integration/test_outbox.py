@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from node.outbox import KafkaOutbox, KafkaTransaction
-from node.ports import ANY_PARTITION, Doubtful, Fenced, Outgoing, Refused
+from node.ports import ANY_PARTITION, Doubtful, Fenced, OutboxError, Outgoing, Refused
 from node.targets import KafkaTargets
 from store.checkpoint import Checkpoint
 from tests.support.cluster import Cluster
@@ -52,10 +52,11 @@ def checkpoint(epoch: int = 1) -> Checkpoint:
     )
 
 
-def deliver(transaction: KafkaTransaction, *records: Outgoing) -> None:
-    """All of one transaction, to its commit."""
+def deliver(transaction: KafkaTransaction, *records: Outgoing, flushed: bool = True) -> None:
+    """All of one transaction, to its commit; without `flushed` as a small one is, which flushes once."""
     transaction.send(records)
-    transaction.flush()
+    if flushed:
+        transaction.flush()
     transaction.checkpoint(checkpoint())
     transaction.commit().result()
 
@@ -125,19 +126,27 @@ def test_the_next_transaction_may_be_sent_while_the_one_before_commits(
     assert sorted(value for value in visible(cluster) if value) == [b"first", b"second"]
 
 
-@pytest.mark.parametrize("sent_before", [True, False], ids=["sent before", "sent after"])
+FLUSHED = pytest.mark.parametrize("flushed", [True, False], ids=["flushed", "flushed once"])
+
+
+@pytest.mark.parametrize(
+    ("sent_before", "flushed", "reported"),
+    [(True, True, True), (False, True, True), (False, False, True), (True, False, False)],
+)
 def test_a_master_that_was_succeeded_is_fenced_and_commits_nothing(
-    cluster: Cluster, make_outbox: MakeOutbox, *, sent_before: bool
+    cluster: Cluster, make_outbox: MakeOutbox, *, sent_before: bool, flushed: bool, reported: bool
 ) -> None:
     succeeded, successor = make_outbox(), make_outbox()
     succeeded.open()
+    succeeded._reported_left *= reported
     transaction = succeeded.begin()
     if sent_before:
         transaction.send([outgoing(cluster.target(), b"too late")])
         transaction.flush()
     successor.open()
+    late = [outgoing(cluster.target(), b"too late %d" % number) for number in range(100)]
     with pytest.raises(Fenced):
-        deliver(transaction, *[outgoing(cluster.target(), b"too late %d" % i) for i in range(100)])
+        deliver(transaction, *late, flushed=flushed)
     assert visible(cluster) == []
 
 
@@ -160,15 +169,33 @@ def test_more_records_than_the_clients_queue_holds_are_sent(
     assert len(visible(cluster)) == 2_000
 
 
+@FLUSHED
 def test_a_record_too_large_for_its_topic_is_refused_with_its_code(
-    cluster: Cluster, make_outbox: MakeOutbox
+    cluster: Cluster, make_outbox: MakeOutbox, *, flushed: bool
 ) -> None:
+    outbox = opened_with_a_small_target(cluster, make_outbox)
+    with pytest.raises(Refused) as refused:
+        deliver(outbox.begin(), outgoing(cluster.target("small"), b"x" * 3_000), flushed=flushed)
+    assert refused.value.code == "too-large"
+
+
+@FLUSHED
+def test_a_refusal_that_is_not_reported_fails_the_transaction_all_the_same(
+    cluster: Cluster, make_outbox: MakeOutbox, *, flushed: bool
+) -> None:
+    outbox = opened_with_a_small_target(cluster, make_outbox)
+    outbox._reported_left = 0
+    good, bad = outgoing(cluster.target(), b"1"), outgoing(cluster.target("small"), b"x" * 3_000)
+    with pytest.raises(OutboxError):
+        deliver(outbox.begin(), good, bad, flushed=flushed)
+    assert visible(cluster) == []
+
+
+def opened_with_a_small_target(cluster: Cluster, make_outbox: MakeOutbox) -> KafkaOutbox:
     cluster.make_topics({cluster.target("small"): {"max.message.bytes": "2000"}})
     outbox = make_outbox()
     outbox.open()
-    with pytest.raises(Refused) as refused:
-        deliver(outbox.begin(), outgoing(cluster.target("small"), b"x" * 3_000))
-    assert refused.value.code == "too-large"
+    return outbox
 
 
 def test_a_partition_that_is_not_there_leaves_the_fate_in_doubt_at_once(
