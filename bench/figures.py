@@ -30,12 +30,12 @@ KINDS: Final = (
     Kind("delivery", "overdue backlog to the target", "msgs/s", more_is_better=True),
     Kind("both.", "both at once", "msgs/s", more_is_better=True),
     Kind("control.", "sent to answered", "requests/s", more_is_better=True),
-    Kind("lateness.", "offered", "msgs/s", more_is_better=True, suffix=RATE),
     Kind("lateness.", "due to received, read_committed", "ms"),
+    Kind("lateness.", "offered", "msgs/s", more_is_better=True, suffix=RATE),
     Kind("burst.", "all due within a second: received, since the first was due", "ms"),
-    Kind("gap.", "offered", "msgs/s", more_is_better=True, suffix=RATE),
-    Kind("gap.", "longest pause in two calm seconds before each kill", "ms", suffix=".undisturbed"),
     Kind("gap.", "longest pause round each kill", "ms"),
+    Kind("gap.", "longest pause in two calm seconds before each kill", "ms", suffix=".undisturbed"),
+    Kind("gap.", "offered", "msgs/s", more_is_better=True, suffix=RATE),
     Kind("restart.", "process start of a killed node to its first delivery", "ms"),
     Kind("memory.", "a node's peak", "MB"),
     Kind("disk.", "per pending message", "bytes"),
@@ -95,8 +95,9 @@ GOALS: Final = (
 
 
 def kind(figure: str) -> Kind:
-    """The kind of a figure."""
-    return next(one for one in KINDS if figure.startswith(one.prefix) and figure.endswith(one.suffix))
+    """The kind of a figure: of those that its name fits, the one that says most of it."""
+    fitting = [one for one in KINDS if figure.startswith(one.prefix) and figure.endswith(one.suffix)]
+    return max(fitting, key=lambda one: len(one.suffix))
 
 
 def offered_only(figure: str, figures: Mapping[str, Sequence[float]]) -> float | None:

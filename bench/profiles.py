@@ -95,7 +95,7 @@ def profile(name: str, rounds: int) -> Profile:
         ("lateness-5000", Steady(5_000)),
         ("lateness-50000", Steady(50_000)),
         ("burst", Burst(500_000)),
-        ("control", Control(200_000)),
+        ("control", Control(100_000)),
     ]
     if full:
         scenarios += [

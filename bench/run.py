@@ -38,13 +38,16 @@ def run(profile: Profile, say: Say, keep: Keep) -> Record:
         under_way = UnderWay(profile, settings(profile, stack.kafka.jvm_options), say, keep)
         if profile.scenarios:
             with stack:
-                clusters = Clusters(stack, Path(folder))
-                for number in range(1, profile.rounds + 1):
-                    for name, scenario in profile.scenarios:
-                        under_way.measure(name, number, partial(scenario.run, clusters))
+                _run_rounds(profile, Clusters(stack, Path(folder)), under_way)
     for name, failover in profile.failovers:
         under_way.measure(name, 1, failover.run)
     return under_way.record()
+
+
+def _run_rounds(profile: Profile, clusters: Clusters, under_way: UnderWay) -> None:
+    for number in range(1, profile.rounds + 1):
+        for name, scenario in profile.scenarios:
+            under_way.measure(name, number, partial(scenario.run, clusters))
 
 
 class UnderWay:

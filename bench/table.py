@@ -133,7 +133,7 @@ def _goal(name: str, record: Record, medians: dict[str, float]) -> Text:
     offered = offered_only(name, record.figures)
     found = [goal for goal in GOALS if goal.figure == name and goal.measured(medians)]
     if not found:
-        return Text("" if offered is None else f"offered only {number(offered)}/s", style="bold red")
+        return Text("") if offered is None else Text(f"offered only {number(offered)}/s", style="bold red")
     met = all(goal.met(medians) for goal in found) and offered is None
     return Text("; ".join(goal_text(goal, record) for goal in found), style="green" if met else "bold red")
 

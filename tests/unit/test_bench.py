@@ -19,6 +19,7 @@ from bench.record import Machine, Record, load
 from bench.run import UnderWay, settings
 from bench.scenarios.failover import gaps, offered_per_s
 from bench.scenarios.yardstick import fastest
+from bench.worker import WorkerFailed, work
 from ops.demo.measure import Stretch
 from ops.page import render
 
@@ -82,7 +83,13 @@ def test_every_goal_has_a_kind() -> None:
 
 
 @pytest.mark.parametrize(
-    ("figure", "unit"), [("lateness.1000.rate", "msgs/s"), ("lateness.1000.p50", "ms"), ("gap.1000", "ms")]
+    ("figure", "unit"),
+    [
+        ("lateness.1000.rate", "msgs/s"),
+        ("lateness.1000.p50", "ms"),
+        ("gap.1000", "ms"),
+        ("gap.1000.rate", "msgs/s"),
+    ],
 )
 def test_a_figure_has_the_unit_of_its_kind(figure: str, unit: str) -> None:
     assert kind(figure).unit == unit
@@ -235,7 +242,12 @@ def test_a_page_says_what_failed() -> None:
 
 
 def test_markdown_has_the_figures_by_kind_beside_those_before() -> None:
-    now = record(delivery=[60.0, 80.0, 70.0], plain__produce=[100.0], gap__1000=[20.0, 30.0])
+    now = record(
+        delivery=[60.0, 80.0, 70.0],
+        plain__produce=[100.0],
+        gap__1000__undisturbed=[9.0],
+        gap__1000=[20.0, 30.0],
+    )
     assert markdown.rendered(now, record(delivery=[35.0])) == (
         "| figure | before | median | least | most | goal |\n"
         "|---|---:|---:|---:|---:|---|\n"
@@ -245,6 +257,8 @@ def test_markdown_has_the_figures_by_kind_beside_those_before() -> None:
         "| `delivery` | 35.0 | 70.0 | 60.0 | 80.0 | 0.70 of plain, >= 0.7 |\n"
         "| *longest pause round each kill, ms* |  |  |  |  |  |\n"
         "| `gap.1000` |  | 25.0 | 20.0 | 30.0 | <= 50 |\n"
+        "| *longest pause in two calm seconds before each kill, ms* |  |  |  |  |  |\n"
+        "| `gap.1000.undisturbed` |  | 9.0 | 9.0 | 9.0 |  |\n"
     )
 
 
@@ -382,6 +396,11 @@ def test_what_a_scenario_repeats_is_kept_one_by_one() -> None:
 
 def test_what_was_due_within_a_stretch_was_offered_in_it() -> None:
     assert offered_per_s([999, 1_000, 2_000, 3_000, 3_001], Stretch(1_000.0, 3_000.0)) == 1.5
+
+
+def test_a_worker_that_fails_says_why_in_one_line() -> None:
+    with pytest.raises(WorkerFailed, match=r"^bench\.reader: KeyError: 'offsets'$"):
+        work("bench.reader", {})
 
 
 def test_the_best_settings_are_those_with_the_least_median() -> None:
