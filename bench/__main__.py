@@ -38,8 +38,9 @@ def main() -> None:
 def run_command(profile: str, only: tuple[str, ...], rounds: int | None) -> None:
     """Run a profile, show it, and keep it in bench/runs.
 
-    With two cores, quick takes 4 minutes a round, and 4 more for the failovers, which run once. Full has 10
-    million messages, too: 10 minutes a round, and 22 GB on the disk of the folder for temporary files.
+    With two cores, quick takes about 14 minutes, of which the failovers, which run once, are 4. Full has 10
+    million messages, too: 40 minutes (15 with one round), and 22 GB on the disk of the folder for temporary
+    files.
 
     Exit code 1: a scenario has failed; the others are kept. 130: interrupted; what had ended is kept.
     """
