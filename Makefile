@@ -4,7 +4,7 @@ BIN := .venv/bin
 ARGS ?=
 SEEDS ?= 0:20000
 
-.PHONY: help setup demo test check format simulate mutants bench bench-full bench-compare lock clean
+.PHONY: help setup demo test check format simulate mutants bench bench-full bench-compare bench-docs bench-parts lock clean
 
 help:
 	@echo "make demo      three nodes deliver through failures, then Spark audits"
@@ -13,8 +13,10 @@ help:
 	@echo "make format    put the code into shape"
 	@echo "make simulate  the delivery core under seeded faults, taken up where it stopped (SEEDS=0:20000)"
 	@echo "make mutants   show that the simulation finds each clause of the rules that is left out"
-	@echo "make bench     measure: throughput, lateness, failover, memory (15 minutes; bench-full: some hours)"
+	@echo "make bench     measure: throughput, lateness, failover, memory (15 minutes; bench-full: 40)"
 	@echo "make bench-compare A=RUN B=RUN  two runs side by side"
+	@echo "make bench-docs RUN=FILE  put a run's figures into docs/benchmarks.md"
+	@echo "make bench-parts  what each part of a message's way costs"
 	@echo "make lock      resolve requirements.lock anew"
 
 # Stamped: costs 0.2 s when everything is there, and no network.
@@ -51,6 +53,12 @@ bench-full: setup
 
 bench-compare: setup
 	$(BIN)/python -m bench compare $(A) $(B)
+
+bench-docs: setup
+	$(BIN)/python -m bench docs $(RUN) $(ARGS)
+
+bench-parts: setup
+	$(BIN)/python -m bench parts $(ARGS)
 
 # One lock for Python 3.11 to 3.13 on Linux and macOS. Needs uv (pipx install uv).
 lock:

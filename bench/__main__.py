@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import logging
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 import click
-import msgspec
-from rich.console import Console
+from rich.text import Text
 
+from bench import markdown, parts, profiles, table
 from bench import record as records
 from bench import run as runs
-from bench import table
+from bench.failure import PLAIN, reason
 from bench.measured import Measured
 from bench.page import bench_page
 from ops import logs
@@ -21,6 +22,8 @@ from ops.demo.cluster import own_settings_only
 from ops.page import write
 
 FOLDER: Final = Path(__file__).parent / "runs"
+INTERRUPTED: Final = 130
+FILE: Final = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
 @click.group()
@@ -31,52 +34,131 @@ def main() -> None:
 @main.command("run")
 @click.option("--profile", type=click.Choice(["quick", "full"]), default="quick", show_default=True)
 @click.option("--only", multiple=True, metavar="NAME", help="Only the scenarios whose names begin so.")
-@click.option("--rounds", type=click.IntRange(1), help="How often each is run (default: 3).")
+@click.option("--rounds", type=click.IntRange(1), help=f"How often each is run (default: {runs.ROUNDS}).")
 def run_command(profile: str, only: tuple[str, ...], rounds: int | None) -> None:
-    """Run a profile, show it, and keep it in bench/runs."""
+    """Run a profile, show it, and keep it in bench/runs.
+
+    With two cores, quick takes about 14 minutes, of which the failovers, which run once, are 4. Full has 10
+    million messages, too: 40 minutes (15 with one round), and 22 GB on the disk of the folder for temporary
+    files.
+
+    Exit code 1: a scenario has failed; the others are kept. 130: interrupted; what had ended is kept.
+    """
+    try:
+        chosen = profiles.profile(profile, rounds or runs.ROUNDS).only(only)
+    except profiles.NoSuchScenario as error:
+        raise click.UsageError(str(error)) from error
     own_settings_only()
     logs.configure(logging.ERROR)
-    console = Console()
-    chosen = runs.profile(profile, rounds or runs.ROUNDS)
+    kept = Kept()
+    try:
+        runs.run(chosen, _say, kept)
+    except KeyboardInterrupt:
+        kept.show()
+        click.echo("interrupted", err=True)
+        sys.exit(INTERRUPTED)
+    except PLAIN as error:
+        raise click.ClickException(reason(error)) from error
+    kept.show()
+    if kept.record is not None and kept.record.failed:
+        raise click.ClickException(f"failed: {', '.join(kept.record.failed)}; see above")
 
-    def say(name: str, measured: Measured) -> None:
-        figures = ", ".join(f"{figure} {value:,.1f}" for figure, value in measured.figures.items())
-        console.print(f"{name}: {figures}", soft_wrap=True)
 
-    record = runs.run(chosen, only, say)
-    FOLDER.mkdir(exist_ok=True)
-    file = FOLDER / f"{record.begun.replace(':', '')[:17]}-{profile}.json"
-    record.save(file)
-    page = file.with_suffix(".html")
-    write(bench_page(record), page)
-    table.show(console, record)
-    console.print(f"kept in {file}; with plots: {page}", soft_wrap=True)
+@dataclass(slots=True)
+class Kept:
+    """The record of a run under way, and its file: the latest state of both."""
+
+    record: records.Record | None = None
+    file: Path | None = None
+
+    def __call__(self, record: records.Record) -> None:
+        """Saves it."""
+        FOLDER.mkdir(exist_ok=True)
+        self.file = FOLDER / f"{record.begun.replace(':', '')[:17]}-{record.profile}.json"
+        self.record = record
+        record.save(self.file)
+
+    def show(self) -> None:
+        """Shows it, if there is one, and writes its page."""
+        if self.record is None or self.file is None:
+            return
+        page = self.file.with_suffix(".html")
+        write(bench_page(self.record), page)
+        console = table.console()
+        table.show(console, self.record)
+        console.print(f"kept in {self.file}; with plots: {page}", soft_wrap=True)
+
+
+def _say(name: str, outcome: Measured | str) -> None:
+    if isinstance(outcome, str):
+        table.console().print(Text(f"{name}: FAILED, {outcome}"), soft_wrap=True)
+        return
+    shown = {figure: f"{value:,.1f}" for figure, value in outcome.figures.items()}
+    shown |= {figure: f"{min(all_)} to {max(all_)}" for figure, all_ in outcome.samples.items()}
+    figures = ", ".join(f"{figure} {value}" for figure, value in shown.items())
+    table.console().print(f"{name}: {figures}", soft_wrap=True)
 
 
 @main.command("show")
-@click.argument("run", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("run", type=FILE)
 @click.option("--html", type=click.Path(dir_okay=False, path_type=Path), help="Write the page with plots.")
-def show_command(run: Path, html: Path | None) -> None:
+@click.option("--markdown", "as_markdown", is_flag=True, help="As a table in Markdown.")
+def show_command(run: Path, html: Path | None, *, as_markdown: bool) -> None:
     """Show a run that was kept."""
     record = _load(run)
     if html is not None:
         write(bench_page(record), html)
-    table.show(Console(), record)
+    if as_markdown:
+        click.echo(markdown.rendered(record), nl=False)
+    else:
+        table.show(table.console(), record)
+
+
+@main.command("docs")
+@click.argument("run", type=FILE)
+@click.option(
+    "--before",
+    type=FILE,
+    default=markdown.BEFORE,
+    show_default=True,
+    help="A run whose medians stand beside.",
+)
+@click.option("--page", type=FILE, default=markdown.PAGE, show_default=True, help="The page.")
+def docs_command(run: Path, before: Path, page: Path) -> None:
+    """Put the figures of a run into docs/benchmarks.md, between its markers."""
+    tables = markdown.rendered(_load(run), _load(before))
+    try:
+        page.write_text(markdown.replaced(page.read_text(), tables))
+    except markdown.NoPlace as error:
+        raise click.ClickException(f"{page}: {error}") from error
 
 
 @main.command("compare")
-@click.argument("first", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.argument("second", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("first", type=FILE)
+@click.argument("second", type=FILE)
 def compare_command(first: Path, second: Path) -> None:
     """The medians of two runs, and the second's as multiples of the first's."""
-    table.compare(Console(), _load(first), _load(second))
+    table.compare(table.console(), _load(first), _load(second))
+
+
+@main.command("parts")
+@click.option("--messages", type=click.IntRange(1), default=200_000, show_default=True)
+def parts_command(messages: int) -> None:
+    """What each part of a message's way costs: CPU time a message, us, of its thread and of all threads."""
+    own_settings_only()
+    logs.configure(logging.ERROR)
+    try:
+        timed = parts.measure(messages)
+    except Exception as error:
+        raise click.ClickException(reason(error)) from error
+    table.show_parts(table.console(), timed)
 
 
 def _load(file: Path) -> records.Record:
     try:
         return records.load(file)
-    except msgspec.MsgspecError as error:
-        raise click.ClickException(f"{file} is no run of the benchmark: {error}") from error
+    except records.NoRecord as error:
+        raise click.ClickException(str(error)) from error
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ from delayline.names import ClusterNames
 from node.config import ConnectionConfig
 from ops import topics
 from ops.demo.processes import NodeOptions, NodeProcess
-from ops.stack import LocalStack
+from ops.stack import LocalStack, StackError
 from ops.stack.ports import free_port
 
 TARGET_PARTITIONS: Final = 4
@@ -28,7 +28,8 @@ SESSION_TIMEOUT_S: Final = 20.0  # a node that is stopped for a while must not l
 POLL_S: Final = 0.2  # a look takes its share of the two cores
 PATIENCE_S: Final = 600.0
 AHEAD_MS: Final = 5_000
-INGESTED_IN_A_MS: Final = 60  # sent and taken in, at the least
+QUIET: Final = {"log_level": "2"}  # what goes wrong is raised; the client need not print it as well
+INGESTED_IN_A_MS: Final = 80  # sent and taken in, at the least
 
 
 class Sample(NamedTuple):
@@ -38,6 +39,7 @@ class Sample(NamedTuple):
     ingested: int
     master: bool
     delivered_up_to_ms: int
+    peak_bytes: int
 
 
 class Spent(NamedTuple):
@@ -59,7 +61,9 @@ class BenchNode(NodeProcess):
         self._read_to = 0
 
     def wait(self, what: str, condition: Callable[[Sample], bool]) -> Sample:
-        """The first sample since its start for which the condition holds. Raises `TimeoutError`."""
+        """The first sample since its start for which the condition holds. Raises `TimeoutError`, `StackError`
+        if it has ended.
+        """
         deadline_s = time.monotonic() + PATIENCE_S
         looked_at = 0
         while time.monotonic() < deadline_s:
@@ -68,8 +72,10 @@ class BenchNode(NodeProcess):
                 if condition(sample):
                     return sample
             looked_at = len(self._samples)
+            if not self.running:
+                raise StackError(f"{what}: the node has ended: {self._last_words()}")
             time.sleep(POLL_S)
-        raise TimeoutError(f"{what}: not within {PATIENCE_S} s; log: {self.console}")
+        raise TimeoutError(f"{what}: not within {PATIENCE_S:.0f} s; the node: {self._last_words()}")
 
     def lead(self) -> None:
         """Starts it and waits until it is master."""
@@ -77,10 +83,9 @@ class BenchNode(NodeProcess):
         self.wait("master", lambda sample: sample.master)
 
     def peak_memory_mb(self) -> float:
-        """The most memory that it has held since it started (Linux: VmHWM)."""
-        status = Path(f"/proc/{self.pid}/status").read_text()
-        line = next(line for line in status.splitlines() if line.startswith("VmHWM:"))
-        return int(line.split()[1]) / 1024
+        """The most memory that it has held since it started, as it last said."""
+        self._read_samples()
+        return self._samples[-1].peak_bytes / 2**20
 
     def disk_bytes(self) -> int:
         """What its view takes on disk."""
@@ -94,8 +99,9 @@ class BenchNode(NodeProcess):
             whole = lines.read().rpartition("\n")[0]
         self._read_to += len(whole) + 1 if whole else 0
         for line in whole.splitlines():
-            at_ms, ingested, master, up_to_ms = line.split()
-            self._samples.append(Sample(float(at_ms), int(ingested), master == "1", int(up_to_ms)))
+            at_ms, *counts = line.split()
+            ingested, master, up_to_ms, peak_bytes = map(int, counts)
+            self._samples.append(Sample(float(at_ms), ingested, master == 1, up_to_ms, peak_bytes))
 
     def _prepare(self) -> None:
         super()._prepare()
@@ -152,6 +158,7 @@ class Clusters:
         self._stack = stack
         self._folder = folder
         self._numbers = itertools.count(1)
+        self._admin = AdminClient({"bootstrap.servers": stack.bootstrap, **QUIET})
 
     @property
     def stack(self) -> LocalStack:
@@ -168,7 +175,10 @@ class Clusters:
         """A fresh one; its node is ended, and all its data removed, at the end."""
         name = f"{purpose}-{next(self._numbers)}"
         config = ConnectionConfig(
-            cluster=name, bootstrap_servers=self._stack.bootstrap, zookeeper=self._stack.zookeeper
+            cluster=name,
+            bootstrap_servers=self._stack.bootstrap,
+            zookeeper=self._stack.zookeeper,
+            kafka=QUIET,
         )
         topics.create(config)
         self._make_topic(f"{name}.target")
@@ -185,13 +195,11 @@ class Clusters:
 
     def remove(self, names: list[str]) -> None:
         """Deletes topics: the disk is not the thing that is measured."""
-        admin = AdminClient({"bootstrap.servers": self._stack.bootstrap})
-        for removed in admin.delete_topics(names).values():
+        for removed in self._admin.delete_topics(names).values():
             removed.result()
 
     def _make_topic(self, name: str) -> None:
-        admin = AdminClient({"bootstrap.servers": self._stack.bootstrap})
-        for made in admin.create_topics([NewTopic(name, TARGET_PARTITIONS, 1)]).values():
+        for made in self._admin.create_topics([NewTopic(name, TARGET_PARTITIONS, 1)]).values():
             made.result()
 
 

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
+
+RATE: Final = ".rate"
+"""How the names of figures end that say what a load has really offered; what was wanted stands before it."""
+OFFERED_AT_LEAST: Final = 0.98
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """Of figures whose names begin alike."""
+    """Of figures whose names begin alike, and end so."""
 
     prefix: str
     says: str
     unit: str
     more_is_better: bool = False
+    suffix: str = ""
 
 
 KINDS: Final = (
@@ -26,8 +31,11 @@ KINDS: Final = (
     Kind("both.", "both at once", "msgs/s", more_is_better=True),
     Kind("control.", "sent to answered", "requests/s", more_is_better=True),
     Kind("lateness.", "due to received, read_committed", "ms"),
+    Kind("lateness.", "offered", "msgs/s", more_is_better=True, suffix=RATE),
     Kind("burst.", "all due within a second: received, since the first was due", "ms"),
-    Kind("gap.", "longest pause round a kill", "ms"),
+    Kind("gap.", "longest pause round each kill", "ms"),
+    Kind("gap.", "longest pause in two calm seconds before each kill", "ms", suffix=".undisturbed"),
+    Kind("gap.", "offered", "msgs/s", more_is_better=True, suffix=RATE),
     Kind("restart.", "process start of a killed node to its first delivery", "ms"),
     Kind("memory.", "a node's peak", "MB"),
     Kind("disk.", "per pending message", "bytes"),
@@ -72,7 +80,7 @@ GOALS: Final = (
     Goal("burst.last", 2_600),
     Goal("lateness.5000.p99", 15),
     Goal("lateness.50000.p99", 150),
-    Goal("gap.1000.median", 50),
+    Goal("gap.1000", 50),
     Goal("gap.1000.max", 150),
     Goal("restart.random.10m", 500),
     Goal("memory.ingest.rising.1m", 300),
@@ -87,5 +95,18 @@ GOALS: Final = (
 
 
 def kind(figure: str) -> Kind:
-    """The kind of a figure."""
-    return next(one for one in KINDS if figure.startswith(one.prefix))
+    """The kind of a figure: of those that its name fits, the one that says most of it."""
+    fitting = [one for one in KINDS if figure.startswith(one.prefix) and figure.endswith(one.suffix)]
+    return max(fitting, key=lambda one: len(one.suffix))
+
+
+def offered_only(figure: str, figures: Mapping[str, Sequence[float]]) -> float | None:
+    """What the figure's load has offered a second in its worst round, if that is too little for the figure to
+    be what its name says.
+    """
+    for name, rates in figures.items():
+        load = name.removesuffix(RATE)
+        if load != name and f".{load}." in f".{figure}.":
+            wanted = float(load.rpartition(".")[2])
+            return min(rates) if min(rates) < OFFERED_AT_LEAST * wanted else None
+    return None

@@ -8,7 +8,7 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from bench.figures import GOALS, Kind, kind
+from bench.figures import GOALS, Goal, kind, offered_only
 from bench.reader import BUCKETS_MS
 from bench.record import Record
 from ops.page import Cell, Column, Facts, Figure, Headline, Page, Section, Table
@@ -21,17 +21,35 @@ _LONGEST_MS = 2 * BUCKETS_MS[-1]  # where the bucket of all that is later ends i
 def bench_page(record: Record) -> Page:
     """The page of a run."""
     medians = record.medians()
-    goals = [goal for goal in GOALS if goal.measured(medians)]
-    met = sum(goal.met(medians) for goal in goals)
-    headline = Headline(f"{met} of {len(goals)} goals met", "good" if met == len(goals) else "bad")
     title = f"delayline benchmark, {record.profile} profile"
-    return Page(title, f"{record.begun}, {record.minutes} minutes", headline, _sections(record, medians))
+    return Page(
+        title,
+        f"{record.begun}, {record.minutes} minutes",
+        _headline(record, medians),
+        _sections(record, medians),
+    )
+
+
+def _headline(record: Record, medians: dict[str, float]) -> Headline:
+    goals = [goal for goal in GOALS if goal.measured(medians)]
+    met = sum(_met(goal, record, medians) for goal in goals)
+    text = f"{met} of {len(goals)} goals met" if goals else "No figure that has a goal was measured"
+    if record.failed:
+        text += f"; failed: {', '.join(record.failed)}"
+    all_well = met == len(goals) and not record.failed
+    return Headline(text, ("good" if goals else "plain") if all_well else "bad")
+
+
+def _met(goal: Goal, record: Record, medians: dict[str, float]) -> bool:
+    """Whether it is, under the load that it speaks of."""
+    return goal.met(medians) and offered_only(goal.figure, record.figures) is None
 
 
 def _sections(record: Record, medians: dict[str, float]) -> list[Section]:
     sections = [
         Section("Where", [_where(record)]),
-        Section("Goals", [_goals(medians)]),
+        Section("Failed", [Facts(record.failed)] if record.failed else []),
+        Section("Goals", [_goals(record, medians)]),
         Section("Throughput", _throughput(record, medians)),
         Section("Lateness", _lateness(record)),
         Section("Memory", _bars(record, "memory.", "MB")),
@@ -53,14 +71,14 @@ def _where(record: Record) -> Facts:
     )
 
 
-def _goals(medians: dict[str, float]) -> Table:
+def _goals(record: Record, medians: dict[str, float]) -> Table:
     columns = [Column("figure"), Column("measured", number=True), Column("goal", number=True), Column("of")]
     rows = [
         (
             goal.figure,
-            Cell(f"{goal.reached(medians):,.2f}", "good" if goal.met(medians) else "bad"),
+            Cell(f"{goal.reached(medians):,.2f}", "good" if _met(goal, record, medians) else "bad"),
             f"{'≥' if goal.at_least else '≤'} {goal.bound:g}",
-            goal.of or kind(goal.figure).unit,
+            (goal.of or kind(goal.figure).unit) + _offered(goal.figure, record),
         )
         for goal in GOALS
         if goal.measured(medians)
@@ -139,9 +157,16 @@ def _shares(counts: Sequence[int]) -> list[float]:
 
 def _figures(record: Record, medians: dict[str, float]) -> Table:
     numbers = [Column(name, number=True) for name in ("median", "least", "most")]
-    rows = [_row(kind(name), name, values, medians[name]) for name, values in record.figures.items()]
+    rows = [_row(name, record, medians[name]) for name in record.figures]
     return Table([Column("figure"), Column("what"), *numbers, Column("unit")], rows)
 
 
-def _row(of_kind: Kind, name: str, values: Sequence[float], median: float) -> tuple[str | float, ...]:
-    return (name, of_kind.says, round(median, 1), min(values), max(values), of_kind.unit)
+def _row(name: str, record: Record, median: float) -> tuple[str | float, ...]:
+    of_kind, values = kind(name), record.figures[name]
+    says = of_kind.says + _offered(name, record)
+    return (name, says, round(median, 1), min(values), max(values), of_kind.unit)
+
+
+def _offered(name: str, record: Record) -> str:
+    offered = offered_only(name, record.figures)
+    return "" if offered is None else f"; offered only {offered:,.0f}/s"

@@ -33,18 +33,29 @@ class Record(msgspec.Struct, frozen=True):
     settings: dict[str, str]
     figures: dict[str, list[float]]  # of each round
     histograms: dict[str, list[int]]  # of all rounds together
+    failed: dict[str, str] = {}  # scenario: why
 
     def medians(self) -> dict[str, float]:
         """Of each figure."""
         return {name: statistics.median(values) for name, values in self.figures.items()}
 
     def save(self, file: Path) -> None:
-        file.write_bytes(msgspec.json.format(msgspec.json.encode(self), indent=1))
+        """Writes it, whole or not at all."""
+        part = file.with_suffix(".part")
+        part.write_bytes(msgspec.json.format(msgspec.json.encode(self), indent=1))
+        part.replace(file)
+
+
+class NoRecord(Exception):
+    """A file is no run that was kept; one line."""
 
 
 def load(file: Path) -> Record:
-    """A record that was kept. Raises `msgspec.MsgspecError` for what is none, `OSError`."""
-    return msgspec.json.decode(file.read_bytes(), type=Record)
+    """A record that was kept. Raises `NoRecord`."""
+    try:
+        return msgspec.json.decode(file.read_bytes(), type=Record)
+    except (msgspec.MsgspecError, UnicodeDecodeError, OSError) as error:
+        raise NoRecord(f"{file} is no run of the benchmark: {error}") from error
 
 
 def machine() -> Machine:

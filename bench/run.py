@@ -1,131 +1,125 @@
-"""A run of the benchmark: its scenarios, round after round, and the record that is kept of it."""
+"""A run of the benchmark: its scenarios, round after round, and the record that is kept after each."""
 
 from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
-from bench.cluster import Clusters
+from bench.cluster import SESSION_TIMEOUT_S, Clusters
+from bench.failure import reason
+from bench.loader import FAST
 from bench.measured import Measured
 from bench.message import VALUE_BYTES
+from bench.profiles import Profile
 from bench.record import Record, machine
-from bench.scenarios.control import Control
-from bench.scenarios.delivery import Both, Delivery
-from bench.scenarios.failover import Failover
-from bench.scenarios.ingest import Ingest
-from bench.scenarios.lateness import Burst, Steady
-from bench.scenarios.yardstick import Yardstick
+from ops.demo.cluster import SESSION_TIMEOUT_S as FAILOVER_SESSION_TIMEOUT_S
 from ops.stack import LocalStack
 
-MILLION: Final = 1_000_000
 ROUNDS: Final = 3
-KILLS: Final = 20
+
+Say = Callable[[str, Measured | str], None]
+"""Is told the name of a scenario that has ended, and what it has measured or why it failed."""
+Keep = Callable[[Record], None]
 
 
-class Scenario(Protocol):
-    """Something to measure."""
-
-    def run(self, clusters: Clusters) -> Measured:
-        """Once. Raises what kept it from its end."""
-
-
-@dataclass(frozen=True, slots=True)
-class Profile:
-    """What is measured, and how often."""
-
-    name: str
-    rounds: int
-    scenarios: Sequence[tuple[str, Scenario]]
-    failovers: Sequence[tuple[str, Failover]]  # once: they repeat themselves
-
-
-def profile(name: str, rounds: int) -> Profile:
-    """`quick` or `full`; each scenario so many times."""
-    full = name == "full"
-    scenarios: list[tuple[str, Scenario]] = [
-        ("yardstick", Yardstick(MILLION)),
-        ("ingest-rising", Ingest("rising", MILLION)),
-        ("ingest-random", Ingest("random", MILLION)),
-        ("delivery", Delivery(2 * MILLION if full else MILLION)),
-        ("both", Both(2 * MILLION if full else MILLION)),
-        ("lateness-1000", Steady(1_000)),
-        ("lateness-5000", Steady(5_000)),
-        ("lateness-50000", Steady(50_000)),
-        ("burst", Burst(500_000)),
-        ("control", Control(200_000)),
-    ]
-    if full:
-        scenarios += [
-            ("ingest-rising-10m", Ingest("rising", 10 * MILLION)),
-            ("ingest-random-10m", Ingest("random", 10 * MILLION)),
-        ]
-    failovers = [(f"failover-{rate}", Failover(rate, KILLS)) for rate in (1_000, 10_000)]
-    return Profile(name, rounds, scenarios, failovers)
-
-
-def run(profile: Profile, only: Sequence[str], say: Callable[[str, Measured], None]) -> Record:
-    """Runs the profile, or those of its scenarios whose names begin with one of `only`; tells what each has
-    measured. Raises what a scenario raises.
+def run(profile: Profile, say: Say, keep: Keep) -> Record:
+    """Runs the profile; `keep` gets the record after each scenario, those that failed included: a failure
+    keeps no other scenario from running. Raises `NoRoom`, `StackError` if there is no stack to run on, and
+    `KeyboardInterrupt`, after which the record that was kept last is the run's.
     """
-    begun, begun_s = datetime.now(UTC), time.monotonic()
-    everything: list[Measured] = []
-
-    def wanted(name: str) -> bool:
-        return not only or name.startswith(tuple(only))
-
     with tempfile.TemporaryDirectory(prefix="delayline-bench-") as folder:
+        profile.expect_room(Path(folder))
         stack = LocalStack(Path(folder) / "stack")
-        with stack:
-            clusters = Clusters(stack, Path(folder))
-            for _ in range(profile.rounds):
-                for name, scenario in profile.scenarios:
-                    if wanted(name):
-                        everything.append(scenario.run(clusters))
-                        say(name, everything[-1])
+        under_way = UnderWay(profile, settings(profile, stack.kafka.jvm_options), say, keep)
+        if profile.scenarios:
+            with stack:
+                _run_rounds(profile, Clusters(stack, Path(folder)), under_way)
     for name, failover in profile.failovers:
-        if wanted(name):
-            everything.append(failover.run())
-            say(name, everything[-1])
-    return Record(
-        profile=profile.name,
-        begun=begun.isoformat(timespec="seconds"),
-        minutes=round((time.monotonic() - begun_s) / 60, 1),
-        machine=machine(),
-        settings=_settings(profile, everything, stack),
-        figures=_figures(everything),
-        histograms=_histograms(everything),
-    )
+        under_way.measure(name, 1, failover.run)
+    return under_way.record()
 
 
-def _settings(profile: Profile, everything: Sequence[Measured], stack: LocalStack) -> dict[str, str]:
-    settings = {
+def _run_rounds(profile: Profile, clusters: Clusters, under_way: UnderWay) -> None:
+    for number in range(1, profile.rounds + 1):
+        for name, scenario in profile.scenarios:
+            under_way.measure(name, number, partial(scenario.run, clusters))
+
+
+class UnderWay:
+    """A run so far: what was measured, and what failed."""
+
+    def __init__(self, profile: Profile, settings: dict[str, str], say: Say, keep: Keep) -> None:
+        self._profile = profile
+        self._settings = settings
+        self._say = say
+        self._keep = keep
+        self._begun, self._begun_s = datetime.now(UTC), time.monotonic()
+        self._machine = machine()
+        self._everything: list[Measured] = []
+        self._failed: dict[str, str] = {}
+
+    def measure(self, name: str, number: int, scenario: Callable[[], Measured]) -> None:
+        """Runs a scenario in round `number` and keeps what it comes to. Raises `KeyboardInterrupt`."""
+        try:
+            measured = scenario()
+        except KeyboardInterrupt:
+            self._failed[name] = f"round {number}: interrupted"
+            raise
+        except Exception as error:
+            self._failed[name] = f"round {number}: {reason(error)}"
+            self._say(name, self._failed[name])
+        else:
+            self._everything.append(measured)
+            self._say(name, measured)
+        finally:
+            self._keep(self.record())
+
+    def record(self) -> Record:
+        """The run so far."""
+        settings = dict(self._settings)
+        for measured in self._everything:
+            settings |= measured.settings
+        return Record(
+            profile=self._profile.name,
+            begun=self._begun.isoformat(timespec="seconds"),
+            minutes=round((time.monotonic() - self._begun_s) / 60, 1),
+            machine=self._machine,
+            settings=settings,
+            figures=self._figures(),
+            histograms=self._histograms(),
+            failed=dict(self._failed),
+        )
+
+    def _figures(self) -> dict[str, list[float]]:
+        figures: dict[str, list[float]] = {}
+        for measured in self._everything:
+            once = {name: [value] for name, value in measured.figures.items()}
+            for name, values in (measured.samples | once).items():
+                figures.setdefault(name, []).extend(round(value, 1) for value in values)
+        return figures
+
+    def _histograms(self) -> dict[str, list[int]]:
+        histograms: dict[str, list[int]] = {}
+        for measured in self._everything:
+            for name, counts in measured.histograms.items():
+                known = histograms.get(name, [0] * len(counts))
+                histograms[name] = [was + more for was, more in zip(known, counts, strict=True)]
+        return histograms
+
+
+def settings(profile: Profile, jvm_options: list[str]) -> dict[str, str]:
+    """What the figures depend on, as far as it is the same for all scenarios."""
+    return {
         "rounds": str(profile.rounds),
         "message": f"{VALUE_BYTES} bytes that do not compress, a key of 8, three headers",
-        "broker": " ".join(stack.kafka.jvm_options),
-        "node": "the defaults of docs/configuration.md",
+        "broker": " ".join(option for option in jvm_options if "=/" not in option),  # not where its cache is
+        "node": f"the defaults of docs/configuration.md, but a session of {SESSION_TIMEOUT_S:g} s "
+        f"(failover: {FAILOVER_SESSION_TIMEOUT_S:g} s)",
+        "load": f"{', '.join(f'{name}={value}' for name, value in FAST.items())}; "
+        "at a steady rate the client's defaults",
     }
-    for measured in everything:
-        settings |= measured.settings
-    return settings
-
-
-def _figures(everything: Sequence[Measured]) -> dict[str, list[float]]:
-    figures: dict[str, list[float]] = {}
-    for measured in everything:
-        for name, value in measured.figures.items():
-            figures.setdefault(name, []).append(round(value, 1))
-    return figures
-
-
-def _histograms(everything: Sequence[Measured]) -> dict[str, list[int]]:
-    histograms: dict[str, list[int]] = {}
-    for measured in everything:
-        for name, counts in measured.histograms.items():
-            known = histograms.get(name, [0] * len(counts))
-            histograms[name] = [was + more for was, more in zip(known, counts, strict=True)]
-    return histograms

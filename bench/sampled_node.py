@@ -1,12 +1,14 @@
 """A node as `delayline node run` starts it, that also writes down every 20 ms how far it has come.
 
 `python -m bench.sampled_node CONFIG SAMPLES`. A line of SAMPLES: epoch ms, messages ingested, 1 if it is
-master, and the time up to which everything due is known to be delivered, epoch ms.
+master, the time up to which everything due is known to be delivered, epoch ms, and the most memory that it
+has held, in bytes.
 """
 
 from __future__ import annotations
 
 import logging
+import resource
 import sys
 import threading
 import time
@@ -25,9 +27,15 @@ def _sample(node: Node, samples: Path) -> None:
         while True:
             status = node.status()
             ingested, master = sum(status.ingested.values()), status.state == NodeState.MASTER
-            out.write(f"{time.time_ns() / 1e6:.1f} {ingested} {master:d} {status.delivered_up_to_ms}\n")
+            up_to_ms, peak_bytes = status.delivered_up_to_ms, _peak_bytes()
+            out.write(f"{time.time_ns() / 1e6:.1f} {ingested} {master:d} {up_to_ms} {peak_bytes}\n")
             out.flush()
             time.sleep(PERIOD_S)
+
+
+def _peak_bytes() -> int:
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024  # macOS counts bytes, Linux kB
 
 
 def main() -> int:

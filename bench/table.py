@@ -2,70 +2,186 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
 from rich.console import Console
+from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from bench.figures import GOALS, Goal, kind
+from bench.figures import GOALS, Goal, kind, offered_only
+from bench.parts import Part
 from bench.record import Record
+
+WIDTH: Final = 200
+"""Where stdout is no terminal: everything fits."""
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column. Where the terminal is too narrow, the one with the highest `drop` goes first; 0 stays."""
+
+    name: str
+    number: bool = False
+    drop: int = 0
+
+
+SHOWN: Final = (
+    Column("figure"),
+    Column("what", drop=5),
+    Column("median", number=True),
+    Column("least", number=True, drop=4),
+    Column("most", number=True, drop=3),
+    Column("unit", drop=1),
+    Column("goal", drop=2),
+)
+COMPARED: Final = (
+    Column("figure"),
+    Column("first", number=True),
+    Column("second", number=True),
+    Column("second / first", number=True),
+    Column("unit", drop=2),
+    Column("", drop=1),
+)
+PARTS: Final = (
+    Column("part, us a message"),
+    Column("its thread", number=True),
+    Column("the process", number=True),
+)
+
+
+def console() -> Console:
+    """For stdout."""
+    return Console() if sys.stdout.isatty() else Console(width=WIDTH)
 
 
 def show(console: Console, record: Record) -> None:
-    """Every figure of the run, and the machine."""
-    machine = record.machine
-    console.print(
-        f"{record.profile} profile, {record.begun}, {record.minutes} min: {machine.processor}, "
-        f"{machine.cores} cores, {machine.memory_gb} GB, {machine.system}",
-        soft_wrap=True,
-    )
-    console.print(
-        ", ".join(f"{name} {version}" for name, version in machine.versions.items()), soft_wrap=True
-    )
-    table = Table("figure", "what", box=None, pad_edge=False)
-    for name in ("median", "least", "most"):
-        table.add_column(name, justify="right")
-    table.add_column("unit")
-    table.add_column("goal")
+    """Where and how it was measured, every figure of the run, and what failed."""
+    _say_run(console, record)
+    for name, value in record.settings.items():
+        console.print(f"{name}: {value}", soft_wrap=True, highlight=False)
     medians = record.medians()
+    rows: list[tuple[str | Text, ...]] = []
     for name, values in record.figures.items():
         of_kind = kind(name)
-        numbers = [
-            f"{number:,.0f}" if number >= 100 else f"{number:,.1f}"
-            for number in (medians[name], min(values), max(values))
-        ]
-        table.add_row(name, of_kind.says, *numbers, of_kind.unit, _goal(name, medians))
-    console.print(table)
+        numbers = [number(value) for value in (medians[name], min(values), max(values))]
+        rows.append((name, of_kind.says, *numbers, of_kind.unit, _goal(name, record, medians)))
+    console.print(fitted(console, SHOWN, rows))
+    for scenario, why in record.failed.items():
+        console.print(Text(f"FAILED {scenario}: {why}", style="bold red"), soft_wrap=True)
 
 
 def compare(console: Console, first: Record, second: Record) -> None:
-    """The second run's medians as multiples of the first one's."""
-    table = Table("figure", box=None, pad_edge=False)
-    for name in ("first", "second", "second / first"):
-        table.add_column(name, justify="right")
-    table.add_column("unit")
-    before, after = first.medians(), second.medians()
-    for name in [name for name in before if name in after]:
-        ratio = after[name] / before[name] if before[name] else float("nan")
-        better = (ratio > 1) == kind(name).more_is_better
-        table.add_row(
-            name,
-            f"{before[name]:,.1f}",
-            f"{after[name]:,.1f}",
-            Text(f"{ratio:.2f}", style="green" if better else "red"),
-            kind(name).unit,
-        )
-    console.print(table)
+    """The second run's medians as multiples of the first one's; better or worse is said only where the rounds
+    of one lie all above those of the other. A single value says nothing of that.
+    """
+    for record in (first, second):
+        _say_run(console, record)
+    for what in _differences(first, second):
+        console.print(Text(f"not the same: {what}", style="bold yellow"), soft_wrap=True)
+    both = [name for name in first.figures if name in second.figures]
+    alone = [name for name in (first.figures | second.figures) if name not in both]
+    rows = [_compared(name, first, second) for name in both]
+    rows += [_alone(name, first, second) for name in alone]
+    console.print(fitted(console, COMPARED, rows))
 
 
-def _goal(name: str, medians: dict[str, float]) -> Text:
+def show_parts(console: Console, parts: Sequence[Part]) -> None:
+    """What the parts of a message's way cost, and all of them together."""
+    whole = Part("all", sum(part.own_us for part in parts), sum(part.process_us for part in parts))
+    rows = [(part.name, f"{part.own_us:.2f}", f"{part.process_us:.2f}") for part in (*parts, whole)]
+    console.print(fitted(console, PARTS, rows))
+
+
+def fitted(console: Console, columns: Sequence[Column], rows: Sequence[Sequence[str | Text]]) -> Table:
+    """The table without as many of its columns as do not fit; none is cut."""
+    left = list(range(len(columns)))
+    while True:
+        table = Table(box=None, pad_edge=False)
+        for at in left:
+            justify = "right" if columns[at].number else "left"
+            table.add_column(columns[at].name, justify=justify, no_wrap=True)  # type: ignore[arg-type]
+        for row in rows:
+            table.add_row(*(row[at] for at in left))
+        widest = max(left, key=lambda at: columns[at].drop)
+        unbounded = console.options.update(width=10 * WIDTH)
+        if Measurement.get(console, unbounded, table).maximum <= console.width or not columns[widest].drop:
+            return table
+        left.remove(widest)
+
+
+def number(value: float) -> str:
+    """As many digits as say something."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:,.1f}"
+
+
+def goal_text(goal: Goal, record: Record) -> str:
+    """What was to be reached, and what was; a load that was not offered reaches nothing."""
+    sign, offered = ">=" if goal.at_least else "<=", offered_only(goal.figure, record.figures)
+    medians = record.medians()
+    reached = f"{goal.reached(medians):.2f} of {goal.of.partition('.')[0]}, " if goal.of else ""
+    if offered is not None:
+        return f"{sign} {goal.bound:g}, offered only {number(offered)}/s"
+    return f"{reached}{sign} {goal.bound:g}{'' if goal.met(medians) else ' MISSED'}"
+
+
+def _goal(name: str, record: Record, medians: dict[str, float]) -> Text:
+    """The figure's goal; of one without, that its load was not what its name says."""
+    offered = offered_only(name, record.figures)
     found = [goal for goal in GOALS if goal.figure == name and goal.measured(medians)]
-    return Text("; ").join(_said(goal, medians) for goal in found)
+    if not found:
+        return Text("") if offered is None else Text(f"offered only {number(offered)}/s", style="bold red")
+    met = all(goal.met(medians) for goal in found) and offered is None
+    return Text("; ".join(goal_text(goal, record) for goal in found), style="green" if met else "bold red")
 
 
-def _said(goal: Goal, medians: dict[str, float]) -> Text:
-    sign = ">=" if goal.at_least else "<="
-    reached = f"{goal.reached(medians):.2f} of {goal.of}, " if goal.of else ""
-    met = goal.met(medians)
-    return Text(
-        f"{reached}{sign} {goal.bound:g}{'' if met else ' MISSED'}", style="green" if met else "bold red"
+def _say_run(console: Console, record: Record) -> None:
+    machine = record.machine
+    versions = ", ".join(f"{name} {version}" for name, version in machine.versions.items())
+    console.print(
+        f"{record.profile} profile, {record.begun}, {record.minutes} min: {machine.processor}, "
+        f"{machine.cores} cores, {machine.memory_gb} GB, {machine.system}\n{versions}",
+        soft_wrap=True,
+        highlight=False,
     )
+
+
+def _differences(first: Record, second: Record) -> list[str]:
+    """What makes the runs hard to compare."""
+    named = {
+        "profile": (first.profile, second.profile),
+        "rounds": (first.settings.get("rounds", "?"), second.settings.get("rounds", "?")),
+        "processor": (first.machine.processor, second.machine.processor),
+        "cores": (str(first.machine.cores), str(second.machine.cores)),
+        "memory, GB": (str(first.machine.memory_gb), str(second.machine.memory_gb)),
+        "system": (first.machine.system, second.machine.system),
+    }
+    return [f"{name}: {one} | {other}" for name, (one, other) in named.items() if one != other]
+
+
+def _compared(name: str, first: Record, second: Record) -> tuple[str | Text, ...]:
+    before, after = first.medians()[name], second.medians()[name]
+    verdict, style = _verdict(name, first.figures[name], second.figures[name])
+    ratio = Text(f"{after / before:.2f}" if before else "-", style=style)
+    notes = [verdict] if verdict else []
+    for which, record in (("first", first), ("second", second)):
+        offered = offered_only(name, record.figures)
+        notes += [] if offered is None else [f"{which} offered only {number(offered)}/s"]
+    return name, number(before), number(after), ratio, kind(name).unit, Text(", ".join(notes), style=style)
+
+
+def _verdict(name: str, before: Sequence[float], after: Sequence[float]) -> tuple[str, str]:
+    """Better, worse, or nothing that could be told from chance; and its colour."""
+    more, less = min(after) > max(before), max(after) < min(before)
+    if min(len(before), len(after)) == 1 or not (more or less):
+        return "", ""
+    return ("better", "green") if more == kind(name).more_is_better else ("worse", "red")
+
+
+def _alone(name: str, first: Record, second: Record) -> tuple[str, ...]:
+    before, after = first.medians().get(name), second.medians().get(name)
+    shown = ["-" if value is None else number(value) for value in (before, after)]
+    return name, *shown, "", kind(name).unit, f"only in the {'second' if before is None else 'first'}"

@@ -14,11 +14,13 @@ import sys
 import threading
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Final, Self
+
+_FAILED: Final = "failed: "
 
 
 class WorkerFailed(Exception):
-    """A worker ended without a result; it has said why on stderr."""
+    """A worker ended without a result; one line: which, and why."""
 
 
 class Worker:
@@ -57,6 +59,8 @@ class Worker:
     def _line(self) -> str:
         assert self._process.stdout is not None, "it is a pipe"
         line = self._process.stdout.readline()
+        if line.startswith(_FAILED):
+            raise WorkerFailed(f"{self._module}: {line.removeprefix(_FAILED).strip()}")
         if not line:
             raise WorkerFailed(f"{self._module} has ended: exit code {self._process.wait()}")
         return line
@@ -73,7 +77,12 @@ def serve(do: Callable[[dict[str, Any], Callable[[], None]], Any]) -> None:
     """The worker's side. `do` gets the job and what to call when it is ready; it returns the result."""
     threading.Thread(target=_end_with_parent, daemon=True).start()
     gc.disable()  # a collection would be measured
-    print(json.dumps(do(json.loads(sys.argv[1]), _say_ready)), flush=True)  # noqa: T201 - the protocol
+    try:
+        said = json.dumps(do(json.loads(sys.argv[1]), _say_ready))
+    except Exception as error:
+        kind = "" if isinstance(error, TimeoutError) else f"{type(error).__name__}: "
+        said = f"{_FAILED}{kind}{' '.join(str(error).split())}"
+    print(said, flush=True)  # noqa: T201 - the protocol
 
 
 def _say_ready() -> None:

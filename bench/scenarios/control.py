@@ -18,11 +18,11 @@ class Control:
     """Pending messages with ids; half of them are rescheduled, then half of them are cancelled."""
 
     def __init__(self, messages: int) -> None:
-        self._messages = messages
+        self.messages = messages
 
     def run(self, clusters: Clusters) -> Measured:
         with clusters.cluster("control") as cluster:
-            node, messages = cluster.node, self._messages
+            node, messages = cluster.node, self.messages
             due_ms = int(time.time() * 1000) + HOUR_MS
             pending = cluster.load(messages, first_due_ms=due_ms, span_ms=HOUR_MS, ids=True)
             pending.send()

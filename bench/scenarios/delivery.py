@@ -20,25 +20,25 @@ class Delivery:
     """A node that was away finds a backlog: it reads all of it, is elected, and delivers."""
 
     def __init__(self, messages: int) -> None:
-        self._messages = messages
+        self.messages = messages
 
     def run(self, clusters: Clusters) -> Measured:
         with clusters.cluster("delivery") as cluster:
-            cluster.load(self._messages).send()
+            cluster.load(self.messages).send()
             last_due_ms = time.time() * 1000
             node = cluster.node
             node.start()
-            node.wait("all ingested", lambda sample: sample.ingested == self._messages)
+            node.wait("all ingested", lambda sample: sample.ingested == self.messages)
             before = cluster.spent()
             begun = node.wait("master", lambda sample: sample.master)
             ended = node.wait("all delivered", lambda sample: sample.delivered_up_to_ms > last_due_ms)
             spent = cluster.spent(before)
             return Measured(
                 {
-                    "delivery": self._messages / ((ended.at_ms - begun.at_ms) / 1000),
+                    "delivery": self.messages / ((ended.at_ms - begun.at_ms) / 1000),
                     "memory.delivery": node.peak_memory_mb(),
-                    "cpu.delivery.node": spent.node_s / self._messages * 1e6,
-                    "cpu.delivery.broker": spent.broker_s / self._messages * 1e6,
+                    "cpu.delivery.node": spent.node_s / self.messages * 1e6,
+                    "cpu.delivery.broker": spent.broker_s / self.messages * 1e6,
                 }
             )
 
@@ -50,14 +50,15 @@ class Both:
     """
 
     def __init__(self, messages: int) -> None:
-        self._messages = messages
+        self._backlog = messages
+        self.messages = 2 * messages
 
     def run(self, clusters: Clusters) -> Measured:
         with clusters.cluster("both") as cluster:
             return self._measure(cluster)
 
     def _measure(self, cluster: Cluster) -> Measured:
-        node, messages = cluster.node, self._messages
+        node, messages = cluster.node, self._backlog
         node.lead()
         backlog = cluster.load_ahead(messages, SPAN_MS)
         due_ms = backlog.first_due_ms
@@ -72,7 +73,7 @@ class Both:
             lambda one: one.delivered_up_to_ms >= due_ms + SPAN_MS or one.ingested == 2 * messages,
         )
         seconds = (ended.at_ms - begun_ms) / 1000
-        delivered = messages * min(1.0, (ended.delivered_up_to_ms - due_ms) / SPAN_MS)
+        delivered = messages * min(1.0, max(0.0, (ended.delivered_up_to_ms - due_ms) / SPAN_MS))
         return Measured(
             {
                 "both.delivery": delivered / seconds,

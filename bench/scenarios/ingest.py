@@ -22,7 +22,7 @@ class Ingest:
     def __init__(self, order: str, messages: int) -> None:
         """`order` of due times: `rising` or `random`."""
         self._order = order
-        self._messages = messages
+        self.messages = messages
         self._name = f"{order}.{messages // 1_000_000}m"
 
     def run(self, clusters: Clusters) -> Measured:
@@ -32,10 +32,10 @@ class Ingest:
 
     def _fill(self, cluster: Cluster) -> None:
         due_ms = int(time.time() * 1000) + HOUR_MS
-        cluster.load(self._messages, first_due_ms=due_ms, span_ms=HOUR_MS, order=self._order).send()
+        cluster.load(self.messages, first_due_ms=due_ms, span_ms=HOUR_MS, order=self._order).send()
 
     def _ingest(self, cluster: Cluster) -> Measured:
-        node, all_of_it = cluster.node, self._messages
+        node, all_of_it = cluster.node, self.messages
         begun_ms = time.time() * 1000
         node.start()
         before = cluster.spent()
@@ -70,7 +70,7 @@ class Ingest:
         return Measured(
             {
                 f"restart.{self._name}": read.last_ms - begun_ms,
-                f"disk.{self._name}": disk_bytes / self._messages,
+                f"disk.{self._name}": disk_bytes / self.messages,
             }
         )
 

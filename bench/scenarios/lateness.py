@@ -6,6 +6,7 @@ import time
 from typing import Final
 
 from bench.cluster import Clusters
+from bench.figures import RATE
 from bench.measured import Measured
 from bench.reader import Read, Reading
 
@@ -20,17 +21,19 @@ class Steady:
 
     def __init__(self, rate: int) -> None:
         self._rate = rate
-        self._count = rate * (MEASURED_S + WARM_UP_MS // 1000)
+        self.messages = rate * (MEASURED_S + WARM_UP_MS // 1000)
 
     def run(self, clusters: Clusters) -> Measured:
         with clusters.cluster("steady") as cluster:
             node = cluster.node
             node.lead()
             from_ms = int(time.time() * 1000) + LEAD_MS + WARM_UP_MS
-            reading = Reading(cluster.bootstrap, cluster.target, self._count, lateness=True, from_ms=from_ms)
-            load = cluster.load(self._count, rate=self._rate, lead_ms=LEAD_MS, settings={})
+            reading = Reading(
+                cluster.bootstrap, cluster.target, self.messages, lateness=True, from_ms=from_ms
+            )
+            load = cluster.load(self.messages, rate=self._rate, lead_ms=LEAD_MS, settings={})
             with reading.begin() as reader:
-                load.send()
+                sent_s = load.send()
                 read = Read(**reader.result())
             name = f"lateness.{self._rate}"
             return Measured(
@@ -39,6 +42,7 @@ class Steady:
                     f"{name}.p50": read.p50_ms,
                     f"{name}.p99": read.p99_ms,
                     f"{name}.max": read.max_ms,
+                    f"{name}{RATE}": self.messages / sent_s,
                     f"memory.{name}": node.peak_memory_mb(),
                 },
                 {name: read.histogram},
@@ -49,14 +53,14 @@ class Burst:
     """Many messages, all due within one second."""
 
     def __init__(self, messages: int) -> None:
-        self._messages = messages
+        self.messages = messages
 
     def run(self, clusters: Clusters) -> Measured:
         with clusters.cluster("burst") as cluster:
-            node, messages = cluster.node, self._messages
+            node, messages = cluster.node, self.messages
             node.lead()
-            due_ms = cluster.load_ahead(messages, BURST_MS).first_due_ms
             with Reading(cluster.bootstrap, cluster.target, messages).begin() as reader:
+                due_ms = cluster.load_ahead(messages, BURST_MS).first_due_ms
                 read = Read(**reader.result())
             moments = {
                 "first": read.first_ms,

@@ -1,0 +1,69 @@
+"""A run as a table in Markdown, and that table's place in docs/benchmarks.md."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from bench.figures import GOALS, KINDS, Kind, kind, offered_only
+from bench.record import Record
+from bench.table import goal_text, number
+
+DOCS: Final = Path(__file__).parents[1] / "docs"
+PAGE: Final = DOCS / "benchmarks.md"
+BEFORE: Final = DOCS / "benchmarks" / "before.json"
+"""What the code before the work on its speed came to."""
+BEGIN: Final = "<!-- figures -->"
+END: Final = "<!-- /figures -->"
+
+
+class NoPlace(Exception):
+    """The page has no place for the table; one line."""
+
+
+def rendered(record: Record, earlier: Record | None = None) -> str:
+    """The run's figures by their kinds, `earlier` medians beside them; then what failed."""
+    known = {} if earlier is None else earlier.medians()
+    lines = [_row("figure", *([] if earlier is None else ["before"]), "median", "least", "most", "goal")]
+    lines.append("|---|" + "---:|" * (3 if earlier is None else 4) + "---|")
+    for one in KINDS:
+        names = [name for name in record.figures if kind(name) is one]
+        if names:
+            lines.append(_heading(one, lines[0]))
+        lines += [_figure(name, record, None if earlier is None else known) for name in names]
+    lines += [f"\n{scenario} failed: {_plain(why)}" for scenario, why in record.failed.items()]
+    return "\n".join(lines) + "\n"
+
+
+def replaced(page: str, table: str) -> str:
+    """The page with the table between its markers. Raises `NoPlace`."""
+    head, begin, rest = page.partition(BEGIN)
+    _, end, tail = rest.partition(END)
+    if not begin or not end:
+        raise NoPlace(f"the page lacks {BEGIN} or, behind it, {END}: put them where the table belongs")
+    return f"{head}{BEGIN}\n{table}{END}{tail}"
+
+
+def _heading(of_kind: Kind, first_line: str) -> str:
+    unit = f", {of_kind.unit}" if of_kind.unit else ""
+    return _row(f"*{of_kind.says}{unit}*", *[""] * (first_line.count("|") - 2))
+
+
+def _figure(name: str, record: Record, earlier: Mapping[str, float] | None) -> str:
+    values, offered = record.figures[name], offered_only(name, record.figures)
+    medians = record.medians()
+    goals = [goal_text(goal, record) for goal in GOALS if goal.figure == name and goal.measured(medians)]
+    if not goals and offered is not None:
+        goals = [f"offered only {number(offered)}/s"]
+    numbers = [number(value) for value in (medians[name], min(values), max(values))]
+    was = [] if earlier is None else [number(earlier[name]) if name in earlier else ""]
+    return _row(f"`{name}`", *was, *numbers, "; ".join(goals))
+
+
+def _row(*cells: str) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _plain(text: str) -> str:
+    return text.replace("|", "\\|").replace("<", "&lt;")

@@ -1,0 +1,145 @@
+"""What each part of a message's way costs: one after the other, in one process, with the product's functions.
+
+*Own* is the time of the one thread that Python lets run at a time; *process* has the threads of RocksDB and
+the Kafka client, too, whatever part they work for meanwhile. Neither counts waiting.
+"""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Final, NamedTuple, cast
+
+from confluent_kafka import Message
+
+from bench.cluster import TARGET_PARTITIONS, Cluster, Clusters
+from delayline.settings import ClusterSettings
+from delayline.wire import Header, parse_plain, read_headers
+from node.config import NodeConfig
+from node.node import YOUNG_OBJECTS
+from node.outbox import KafkaOutbox
+from node.plan import Plan
+from node.reader import TopicReader
+from node.targets import KafkaTargets
+from ops.stack import LocalStack
+from store.arrivals import plain_arrival
+from store.rocks import RocksStore
+from store.selection import Limits
+from store.view import View
+
+POLL_S: Final = 0.2
+PATIENCE_S: Final = 60.0
+LANE: Final = 0
+
+
+class Part(NamedTuple):
+    """CPU time for each message, us."""
+
+    name: str
+    own_us: float
+    process_us: float
+
+
+class Fields(NamedTuple):
+    """What is read of a message; `place` is its partition, offset and timestamp."""
+
+    place: tuple[int, int, int]
+    key: bytes | None
+    value: bytes | None
+    headers: list[Header]
+
+
+class Clock:
+    """What the parts have taken so far, ns: own and process."""
+
+    def __init__(self) -> None:
+        self.spent_ns: dict[str, tuple[int, int]] = {}
+
+    @contextmanager
+    def time(self, name: str) -> Iterator[None]:
+        """Adds what is done in its context."""
+        own_ns, process_ns = time.thread_time_ns(), time.process_time_ns()
+        yield
+        own_ns, process_ns = time.thread_time_ns() - own_ns, time.process_time_ns() - process_ns
+        known = self.spent_ns.get(name, (0, 0))
+        self.spent_ns[name] = known[0] + own_ns, known[1] + process_ns
+
+
+def measure(messages: int) -> list[Part]:
+    """All of them, on a stack of its own. Raises `TimeoutError`, `StackError`."""
+    clock = Clock()
+    with (
+        TemporaryDirectory(prefix="delayline-bench-") as folder,
+        LocalStack(Path(folder) / "stack") as stack,
+        Clusters(stack, Path(folder)).cluster("parts") as cluster,
+    ):
+        cluster.load(messages).send()
+        store = RocksStore(Path(folder) / "view")
+        view = View(store, range(TARGET_PARTITIONS), default("replay_window_s") * 1000)
+        gc.set_threshold(YOUNG_OBJECTS)
+        _ingest(clock, cluster, view, messages)
+        _deliver(clock, cluster, view)
+        store.close()
+    spent = clock.spent_ns.items()
+    return [Part(name, own / 1000 / messages, process / 1000 / messages) for name, (own, process) in spent]
+
+
+def default(setting: str) -> Any:
+    """A node's."""
+    return NodeConfig.model_fields[setting].default
+
+
+def _ingest(clock: Clock, cluster: Cluster, view: View, messages: int) -> None:
+    """From the log into the view, as node/ingest.py does it."""
+    settings, names = ClusterSettings(cluster=cluster.names.cluster), cluster.names
+    reader = TopicReader({"bootstrap.servers": cluster.bootstrap}, names.buffer)
+    reader.start(view.reached().read)
+    left, deadline_s = messages, time.monotonic() + PATIENCE_S
+    while left:
+        with clock.time("fetch"):
+            fetched = reader.poll(POLL_S)
+        with clock.time("fields"):
+            read = [_fields(message) for message in fetched]
+        with clock.time("parse"):
+            found = [parse_plain(one.headers, one.place[2], settings, names) for one in read]
+        with clock.time("encode"):
+            arrivals = [plain_arrival(*one, *plain) for one, plain in zip(read, found, strict=True) if plain]
+        with clock.time("put"):
+            view.apply(arrivals, reader.reached)
+        left -= len(arrivals)
+        if time.monotonic() > deadline_s:
+            raise TimeoutError(f"{left} of {messages} messages did not come within {PATIENCE_S:.0f} s")
+    reader.close()
+
+
+def _fields(message: Message) -> Fields:
+    headers = cast("list[Header]", read_headers(message))
+    place = message.partition() or 0, message.offset() or 0, message.timestamp()[1]
+    return Fields(place, message.key(), message.value(), headers)
+
+
+def _deliver(clock: Clock, cluster: Cluster, view: View) -> None:
+    """From the view to the target, transaction after transaction, as node/delivery.py does it."""
+    client, names = {"bootstrap.servers": cluster.bootstrap}, cluster.names
+    targets = KafkaTargets(client)
+    targets.learn({cluster.target})
+    timeout_ms = default("transaction_timeout_ms")
+    outbox = KafkaOutbox(client, names, LANE, timeout_ms, targets, lambda: None, lambda: False)
+    outbox.open()
+    limits = Limits(default("selection_max_messages"), default("selection_max_bytes"))
+    now_ms, chosen = time.time_ns() // 1_000_000, None
+    while chosen is None or chosen.size:
+        with clock.time("select"):
+            chosen = view.select(now_ms, limits)
+        with clock.time("plan"):
+            plan = Plan(names, LANE, 1, now_ms, targets, {})
+            plan.add(chosen)
+        with clock.time("produce"):
+            transaction = outbox.begin()
+            transaction.send(plan.records)
+            transaction.commit().result()
+    outbox.close()

@@ -1,0 +1,106 @@
+"""What is measured: the scenarios of a profile, and the room that they need."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final, Protocol
+
+from bench.cluster import Clusters
+from bench.measured import Measured
+from bench.scenarios.control import Control
+from bench.scenarios.delivery import Both, Delivery
+from bench.scenarios.failover import Failover
+from bench.scenarios.ingest import Ingest
+from bench.scenarios.lateness import Burst, Steady
+from bench.scenarios.yardstick import Yardstick
+from ops.errors import OperatorError
+
+MILLION: Final = 1_000_000
+KILLS: Final = 20
+ROOM_BYTES: Final = 2 * 10**9
+ROOM_OF_A_MESSAGE_BYTES: Final = 2_000
+"""In the log 430, in a store that is being compacted twice 450, and as much again in the log of the scenario
+before, which a broker deletes a minute later.
+"""
+
+
+class NoSuchScenario(Exception):
+    """A name that no scenario's begins with; one line, with those that there are."""
+
+
+class NoRoom(OperatorError):
+    """The disk is too full for the scenarios; one line."""
+
+
+class Scenario(Protocol):
+    """Something to measure."""
+
+    messages: int  # about how many it sends
+
+    def run(self, clusters: Clusters) -> Measured:
+        """Once. Raises what kept it from its end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """What is measured, and how often."""
+
+    name: str
+    rounds: int
+    scenarios: Sequence[tuple[str, Scenario]]
+    failovers: Sequence[tuple[str, Failover]]  # once: they repeat themselves
+
+    def only(self, beginnings: Sequence[str]) -> Profile:
+        """Those whose names begin with one of them; all, if there are none. Raises `NoSuchScenario`."""
+        names = [name for name, _ in (*self.scenarios, *self.failovers)]
+        for beginning in beginnings:
+            if not any(name.startswith(beginning) for name in names):
+                raise NoSuchScenario(f"no scenario begins with {beginning!r}: there are {', '.join(names)}")
+        wanted = tuple(beginnings) or ("",)
+        return replace(
+            self,
+            scenarios=[(name, one) for name, one in self.scenarios if name.startswith(wanted)],
+            failovers=[(name, one) for name, one in self.failovers if name.startswith(wanted)],
+        )
+
+    def room_bytes(self) -> int:
+        """What the largest of its scenarios needs on the disk."""
+        sent = [one.messages for _, one in self.scenarios] + [one.messages for _, one in self.failovers]
+        return ROOM_BYTES + ROOM_OF_A_MESSAGE_BYTES * max(sent)
+
+    def expect_room(self, folder: Path) -> None:
+        """Raises `NoRoom` if the folder's disk has less free than that."""
+        free_bytes, needed_bytes = shutil.disk_usage(folder).free, self.room_bytes()
+        if free_bytes < needed_bytes:
+            raise NoRoom(
+                f"{folder} has {free_bytes / 1e9:.1f} GB free, the scenarios need {needed_bytes / 1e9:.0f}: "
+                "make room, set TMPDIR to a folder on another disk, or leave some out with --only"
+            )
+
+
+def profile(name: str, rounds: int) -> Profile:
+    """`quick` or `full`; each scenario so many times."""
+    full = name == "full"
+    backlog = 2 * MILLION if full else MILLION
+    scenarios: list[tuple[str, Scenario]] = [
+        ("yardstick", Yardstick(MILLION)),
+        ("ingest-rising", Ingest("rising", MILLION)),
+        ("ingest-random", Ingest("random", MILLION)),
+        ("delivery", Delivery(backlog)),
+        ("both", Both(backlog)),
+        ("lateness-1000", Steady(1_000)),
+        ("lateness-5000", Steady(5_000)),
+        ("lateness-50000", Steady(50_000)),
+        ("burst", Burst(500_000)),
+        ("control", Control(100_000)),
+    ]
+    if full:
+        scenarios += [
+            ("ingest-rising-10m", Ingest("rising", 10 * MILLION)),
+            ("ingest-random-10m", Ingest("random", 10 * MILLION)),
+        ]
+    failovers = [(f"failover-{rate}", Failover(rate, KILLS)) for rate in (1_000, 10_000)]
+    return Profile(name, rounds, scenarios, failovers)
