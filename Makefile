@@ -25,7 +25,7 @@ demo: setup
 	$(BIN)/delayline demo $(ARGS)
 
 test: setup
-	$(BIN)/python -m pytest -n 2 --dist loadgroup --no-loadscope-reorder $(ARGS)
+	$(BIN)/python -m pytest -n 2 --no-loadscope-reorder $(ARGS)
 
 check: setup
 	$(BIN)/ruff check .

@@ -12,15 +12,18 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+from xdist.remote import Producer
+from xdist.scheduler import LoadScopeScheduling
 
 from ops.stack import LocalStack
 from tests.stacks import Stack, containers_stack, outside_stack
+from tests.workers import FileByFile
 
 # Group (the folder's name, and the marker's) -> deadline of one of its tests, seconds.
 DEADLINES_S = {"unit": 60, "simulation": 180, "integration": 120, "chaos": 240}
 # What the tests of a group may take together, seconds, two of them side by side on two cores; and what the
 # whole run may. Both are printed at the end.
-BUDGETS_S = {"unit": 30, "simulation": 90, "integration": 450, "chaos": 270}
+BUDGETS_S = {"unit": 30, "simulation": 90, "integration": 500, "chaos": 300}
 LIMIT_S = 600
 # The order of the groups: what takes longest comes first, so that both workers end together.
 _ORDER = ("chaos", "integration", "simulation", "unit")
@@ -42,16 +45,18 @@ settings.register_profile(
 settings.load_profile("tests")
 
 
-@pytest.hookimpl(tryfirst=True)  # before the plugin that deals them out to the workers
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         group = item.path.relative_to(_TESTS).parts[0]
         item.add_marker(group)
         if item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(DEADLINES_S[group]))
-        if item.get_closest_marker("xdist_group") is None:
-            item.add_marker(pytest.mark.xdist_group(item.path.stem))  # a file's tests share its fixtures
     items.sort(key=lambda item: _ORDER.index(item.path.relative_to(_TESTS).parts[0]))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadScopeScheduling:
+    return FileByFile(config, log)
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:

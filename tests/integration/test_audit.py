@@ -22,8 +22,6 @@ from tests.integration.planted import Planted
 from tests.integration.sample_history import CLASSES, SampleHistory
 from tests.stacks import Stack
 
-pytestmark = pytest.mark.xdist_group("audit")  # on the worker that has Spark and the history
-
 
 class Audited:
     """Writes a history, with a ledger, and audits it when all of it is due."""

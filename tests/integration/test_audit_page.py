@@ -21,8 +21,6 @@ from tests.logging_state import restored_logging
 from tests.stacks import Stack
 from tests.support.browser import Browser, browser
 
-pytestmark = pytest.mark.xdist_group("audit")  # on the worker that has Spark and the history
-
 
 @pytest.fixture(scope="module")
 def seen(planted: Planted) -> Picture:
