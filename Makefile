@@ -27,7 +27,7 @@ demo: setup
 	$(BIN)/delayline demo $(ARGS)
 
 test: setup
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest -n 2 --no-loadscope-reorder $(ARGS)
 
 check: setup
 	$(BIN)/ruff check .

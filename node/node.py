@@ -211,6 +211,8 @@ class Node:
                 if now_s - said_s.get(str(error), -SAY_AGAIN_S) >= SAY_AGAIN_S:
                     said_s[str(error)] = now_s
                     log.warning("node-waits", detail=str(error))
+                else:
+                    log.debug("node-still-waits", detail=str(error))
                 self._stopping.wait(RETRY_S)
         return None
 

@@ -35,7 +35,7 @@ SHORT = """
 from ops.cli.main import main
 from ops.demo import run, workload
 run.CALM_MS = run.WARM_UP_MS = 500
-workload.WINDOW_MS = 20_000
+workload.WINDOW_MS, workload.ROUND_MS = 20_000, 1_000
 main()
 """
 

@@ -10,7 +10,7 @@ from confluent_kafka import Producer
 
 from node.checkpoints import CheckpointFollower, KafkaLog, read_last
 from node.refusal import Refusing
-from store.checkpoint import Checkpoint
+from tests.support.checkpoints import sample_checkpoint
 from tests.support.cluster import Cluster
 from tests.support.fixtures import MakeCluster
 from tests.support.requests import OpenTransaction, Sender, key_in
@@ -43,28 +43,13 @@ class Writer:
 
     def begin(self, epoch: int, lane: int = 0) -> None:
         """Leaves it open."""
-        written = checkpoint(epoch, lane)
+        written = sample_checkpoint(lane, epoch=epoch)
         self._producer.begin_transaction()
         self._producer.produce(self._topic, written.encode(), written.record_key, lane)
         assert self._producer.flush(PATIENCE_S) == 0
 
     def end(self) -> None:
         self._producer.abort_transaction(PATIENCE_S)
-
-
-def checkpoint(epoch: int, lane: int = 0) -> Checkpoint:
-    return Checkpoint(
-        lane=lane,
-        epoch=epoch,
-        position=None,
-        ingested={},
-        seen={},
-        read={},
-        written_back={},
-        delivered_up_to_ms=0,
-        node="n",
-        at_ms=0,
-    )
 
 
 @pytest.fixture
@@ -135,7 +120,7 @@ def test_a_recovery_reads_what_was_committed_a_moment_ago(
     for epoch in range(1, 6):
         writer.commit(epoch)
         writer = Writer(cluster)
-        assert kafka_log.last_checkpoint() == checkpoint(epoch)
+        assert kafka_log.last_checkpoint() == sample_checkpoint(epoch=epoch)
 
 
 def test_a_missing_topic_is_told_from_an_empty_one(
@@ -151,14 +136,14 @@ def test_a_topic_made_anew_has_none_of_the_old_checkpoints(
     cluster: Cluster, writer: Writer, follower: CheckpointFollower, kafka_log: KafkaLog
 ) -> None:
     writer.commit(1)
-    assert kafka_log.last_checkpoint() == checkpoint(1)
+    assert kafka_log.last_checkpoint() == sample_checkpoint(epoch=1)
     cluster.delete_topic(cluster.names.checkpoint)
     cluster.create_again()
     becomes(follower.latest, None)
     assert kafka_log.last_checkpoint() is None
     Writer(cluster).commit(7)
     Writer(cluster)  # waits for the markers
-    assert kafka_log.last_checkpoint() == checkpoint(7)
+    assert kafka_log.last_checkpoint() == sample_checkpoint(epoch=7)
 
 
 def test_a_follower_that_begins_without_the_topic_finds_it_when_it_is_made(cluster: Cluster) -> None:

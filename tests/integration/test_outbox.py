@@ -10,7 +10,7 @@ import pytest
 from node.outbox import KafkaOutbox, KafkaTransaction
 from node.ports import ANY_PARTITION, Doubtful, Fenced, OutboxError, Outgoing, Refused
 from node.targets import KafkaTargets
-from store.checkpoint import Checkpoint
+from tests.support.checkpoints import sample_checkpoint
 from tests.support.cluster import Cluster
 from tests.support.tail import read_all
 
@@ -37,27 +37,12 @@ def outgoing(topic: str, value: bytes, partition: int = ANY_PARTITION) -> Outgoi
     return Outgoing(topic, partition, b"key", value, [], int(time.time() * 1000), None)
 
 
-def checkpoint(epoch: int = 1) -> Checkpoint:
-    return Checkpoint(
-        lane=0,
-        epoch=epoch,
-        position=None,
-        ingested={0: 0, 1: 0},
-        seen={0: 0, 1: 0},
-        read={0: 0, 1: 0},
-        written_back={0: 0, 1: 0},
-        delivered_up_to_ms=0,
-        node="n",
-        at_ms=0,
-    )
-
-
 def deliver(transaction: KafkaTransaction, *records: Outgoing, flushed: bool = True) -> None:
     """All of one transaction, to its commit; without `flushed` as a small one is, which flushes once."""
     transaction.send(records)
     if flushed:
         transaction.flush()
-    transaction.checkpoint(checkpoint())
+    transaction.checkpoint(sample_checkpoint())
     transaction.commit().result()
 
 
@@ -73,10 +58,10 @@ def test_a_transaction_shows_its_records_and_its_checkpoint_once_it_is_committed
     transaction = outbox.begin()
     transaction.send([outgoing(cluster.target(), b"1"), outgoing(cluster.target(), b"2")])
     transaction.flush()
-    transaction.checkpoint(checkpoint())
+    transaction.checkpoint(sample_checkpoint())
     assert (visible(cluster), cluster.checkpoints()) == ([], [])
     transaction.commit().result()
-    assert (visible(cluster), cluster.checkpoints()) == ([b"1", b"2"], [checkpoint()])
+    assert (visible(cluster), cluster.checkpoints()) == ([b"1", b"2"], [sample_checkpoint()])
 
 
 def test_the_first_transaction_is_on_a_then_strictly_in_turn(make_outbox: MakeOutbox) -> None:
@@ -99,7 +84,7 @@ def test_opening_aborts_what_a_dead_master_left_open(cluster: Cluster, make_outb
         transaction = dead.begin()
         transaction.send([outgoing(cluster.target(), value)])
         transaction.flush()
-        transaction.checkpoint(checkpoint())
+        transaction.checkpoint(sample_checkpoint())
     while successor.warm_up():
         pass
     successor.open()
@@ -115,13 +100,13 @@ def test_the_next_transaction_may_be_sent_while_the_one_before_commits(
     first = outbox.begin()
     first.send([outgoing(cluster.target(), b"first")])
     first.flush()
-    first.checkpoint(checkpoint())
+    first.checkpoint(sample_checkpoint())
     commit = first.commit()
     second = outbox.begin()
     second.send([outgoing(cluster.target(), b"second")])
     second.flush()
     commit.result()
-    second.checkpoint(checkpoint())
+    second.checkpoint(sample_checkpoint())
     second.commit().result()
     assert sorted(value for value in visible(cluster) if value) == [b"first", b"second"]
 

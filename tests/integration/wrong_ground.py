@@ -30,11 +30,13 @@ from node.config import ConnectionConfig, NodeConfig, ZookeeperAuth
 from node.node import Node
 from node.topics import describe
 from ops import topics
+from ops.setup.cache import cache_folder
 from ops.stack.ports import HOST, free_port
 from ops.zookeeper import registry
 from store.identity import FORMAT, Identity, claim
 from store.rocks import RocksStore
 from tests.stacks import Stack
+from tests.support.sasl import SaslKafka
 from tests.support.waiting import PATIENCE_S, eventually
 
 
@@ -58,6 +60,8 @@ class Ground:
 _VARIES = (
     (r"(?:\[Errno -\d+\] )?Name or service not known", "unknown name"),
     (r"(?:\[Errno -\d+\] )?Temporary failure in name resolution", "unknown name"),
+    # A listener that waits for SASL may close the connection, or not, before the client has given up.
+    (r"secured:9093/bootstrap: (?:Send|Receive|Disconnected)[^;]*", "no broker answers there in time"),
     (r"(?:SSL handshake failed: )?Disconnected: [^;]*", "SSL handshake failed"),  # in words that change
     (r" \(_ssl\.c:\d+\)", ""),
     (r"peer port \d+", "peer port 17400"),
@@ -75,6 +79,9 @@ def prepared(stack: Stack, folder: Path) -> Iterator[Ground]:
     name = f"t-wrong-{uuid.uuid4().hex[:8]}"
     connection = ConnectionConfig(cluster=name, bootstrap_servers=stack.bootstrap, zookeeper=stack.zookeeper)
     with ExitStack() as ends:
+        broker = SaslKafka(folder / "sasl")
+        ends.callback(broker.stop)
+        broker.launch()
         silent, http_port = ends.enter_context(_silent_port()), ends.enter_context(_http_port())
         _make_clusters(connection)
         ends.enter_context(_folders(folder, connection, silent))
@@ -84,8 +91,11 @@ def prepared(stack: Stack, folder: Path) -> Iterator[Ground]:
             "silent": f"{HOST}:{silent}",
             "silent_port": str(silent),
             "http": f"{HOST}:{http_port}",
+            "sasl": broker.sasl_address,
             "cluster": name,
             "dir": str(folder),
+            "javas": str(_javas(folder)),
+            "cache": str(cache_folder()),
         }
         spoken = {
             words["kafka"]: "kafka:9092",
@@ -93,10 +103,12 @@ def prepared(stack: Stack, folder: Path) -> Iterator[Ground]:
             words["silent"]: "silent:1234",
             str(silent): "1234",
             words["http"]: "web:80",
+            words["sasl"]: "secured:9093",
             name: "delay",
             words["dir"]: "/dir",
         }
         ends.enter_context(_first_node(connection, folder))
+        broker.wait_ready()
         yield Ground(words, spoken, folder)
 
 
@@ -160,6 +172,20 @@ def _make_clusters(connection: ConnectionConfig) -> None:
     kazoo.create(Znodes(newer["cluster"]).settings, json.dumps(newer).encode(), makepath=True)
     kazoo.stop()
     kazoo.close()
+
+
+def _javas(folder: Path) -> Path:
+    """A folder of PATHs, each with a Java of its version or none; none is looked for elsewhere."""
+    javas = folder / "javas"
+    for version in ("none", "broken", "11.0.2", "25.0.1"):
+        (javas / version).mkdir(parents=True)
+        if version != "none":
+            program = javas / version / "java"
+            says = "exit 1" if version == "broken" else f"echo 'openjdk version \"{version}\"' >&2"
+            program.write_text(f"#!/bin/sh\n{says}\n")
+            program.chmod(0o755)
+    (javas / "sitecustomize.py").write_text("from ops.setup import java\n\njava._FOLDERS = ()\n")
+    return javas
 
 
 @contextmanager

@@ -9,7 +9,6 @@ import shlex
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
@@ -24,8 +23,7 @@ _ROOT = Path(__file__).parents[2]
 LIMIT_S = 60.0
 """Far longer than any row takes on an idle machine; the longest, a taken port, waits 10 s for it."""
 _AT_ONCE = 8
-_PAGE_S = 10.0
-"""How long a node is listened to while the page is made: the last that it says then is its last word."""
+_AGAIN = "node-still-waits"
 _EVENTS = {"waits": "node-waits", "refuses": "mastership-refused", "warns": "own peer host not found"}
 
 
@@ -56,7 +54,9 @@ class Screens:
         self._count = 0
 
     def begin(self, name: str, row: Row, expected: str | None = None) -> Future[Screen]:
-        """Starts a row unless it has been. A node is listened to until it says what is expected."""
+        """Starts a row unless it has been. A node is listened to until it says what is expected; None: until
+        it has said what is wrong.
+        """
         with self._lock:
             if name not in self._running:
                 self._count += 1
@@ -90,6 +90,8 @@ class Screens:
             own = {"--data-dir": f"{words['dir']}/n{number}", "--node-id": f"n{number}"}
             own |= {"--peer-host": HOST, "--peer-port": str(free_port())}
             arguments[2:2] = [text for option in own.items() for text in option]  # the row's win
+        if row.ends == "waits":
+            arguments.insert(0, "--debug")  # it shows that the node asks again
         if row.file is not None:
             file = self._ground.folder / f"{number}.yaml"
             file.write_bytes(row.file if isinstance(row.file, bytes) else row.file.encode())
@@ -124,8 +126,7 @@ class Screens:
         heard = threading.Event()
         listener = threading.Thread(target=self._listen, args=(process, row, expected, lines, heard))
         listener.start()
-        heard.wait(LIMIT_S if expected is not None else _PAGE_S)
-        time.sleep(row.stays_s)  # so long it has to say again what it must say once
+        heard.wait(LIMIT_S)
         code = process.poll()
         process.terminate()
         stopped = _ended(process)
@@ -142,11 +143,21 @@ class Screens:
         lines: list[str],
         heard: threading.Event,
     ) -> None:
-        """Until the process ends; `heard` is set once the expected line has come."""
+        """Until the process ends; `heard` is set once the expected line has come (None: any that says what is
+        wrong); for a node that waits, once it has asked again since then, as often as the row says.
+        """
         assert process.stderr is not None
+        said, again = False, 0
         for text in process.stderr:
-            lines.append(self._plain(text))
-            if expected is not None and _said(lines[-1], row) == expected:
+            event = _event(text)
+            if event.get("level") == "debug":
+                again += event["event"] == _AGAIN
+            else:
+                lines.append(self._plain(text))
+                line = _said(lines[-1], row)
+                if line is not None and expected in {None, line}:
+                    said, again = True, 0
+            if said and (row.ends != "waits" or again >= row.again):
                 heard.set()
         heard.set()
 
@@ -171,13 +182,19 @@ def _of_command(code: int, out: str, err: str) -> Screen:
     return Screen(errors[0] if errors else "", code, out, err, rest)
 
 
-def _said(line: str, row: Row) -> str | None:
-    """What a node's log line says of what is wrong, as the page has it."""
+def _event(line: str) -> dict[str, Any]:
+    """A node's log line; empty for one that is none."""
     try:
         event: dict[str, Any] = json.loads(line)
     except ValueError:
-        return None
-    if event["event"] != _EVENTS.get(str(row.ends)):
+        return {}
+    return event
+
+
+def _said(line: str, row: Row) -> str | None:
+    """What a node's log line says of what is wrong, as the page has it."""
+    event = _event(line)
+    if event.get("event") != _EVENTS.get(str(row.ends)):
         return None
     words = [str(event[key]) for key in ("code", "host", "why", "detail", "way_out") if key in event]
     return ": ".join([event["event"], *words])

@@ -26,8 +26,8 @@ class Row:
     shell: str = ""
     bare: bool = False
     """A node that is told nothing else, neither folder nor name nor port."""
-    stays_s: float = 0.0
-    """How long a node that waits is listened to: it says what it has to say once."""
+    again: int = 1
+    """How often a node that waits has asked again when it is ended: it says what it has to say once."""
 
     @property
     def waits(self) -> bool:
@@ -44,7 +44,18 @@ NO_NAME = "no.such.host.invalid"
 DIGEST = {"DELAYLINE_ZOOKEEPER_AUTH__SCHEME": "digest", "DELAYLINE_ZOOKEEPER_AUTH__CREDENTIAL": "u:wrong"}
 SCHEME = {"DELAYLINE_ZOOKEEPER_AUTH__SCHEME": "nothing", "DELAYLINE_ZOOKEEPER_AUTH__CREDENTIAL": "u:p"}
 TLS = {"DELAYLINE_ZOOKEEPER_TLS": "{{}}"}
+WITH_SASL = "--bootstrap {sasl} -X security.protocol=SASL_PLAINTEXT -X sasl.username=delay"
+WRONG_PASSWORD = f"{WITH_SASL} -X sasl.mechanism=PLAIN -X sasl.password=wrong"
+SCRAM = f"{WITH_SASL} -X sasl.mechanism=SCRAM-SHA-256 -X sasl.password=right"
 UNSET = {"DELAYLINE_BOOTSTRAP_SERVERS": "", "DELAYLINE_ZOOKEEPER": "", "DELAYLINE_CLUSTER": ""}
+
+
+def _java(version: str) -> dict[str, str]:
+    """A machine with this Java and no other."""
+    # A `sitecustomize` there keeps Python from looking for one where this machine has its own.
+    only = {"PYTHONPATH": "{javas}", "PATH": "{javas}/" + version, "HOME": "{dir}/nowhere"}
+    return {**only, "JAVA_HOME": "", "DELAYLINE_CACHE": "{cache}"}
+
 
 _CONFIGURATION = (
     Row("nothing configured", NODE, 2, UNSET, bare=True),
@@ -82,9 +93,16 @@ _KAFKA = (
     Row("the same, for an audit", f"audit --bootstrap {NO_NAME}:9092", 6),
     Row("SASL, where there is none", f"{CREATE} {SASL}", 4),
     Row("TLS, where there is none", f"{CREATE} -X security.protocol=SSL", 6),
+    Row("a wrong password", f"{CREATE} {WRONG_PASSWORD}", 4),
+    Row("a wrong password, for a message", f"message schedule t v {WRONG_PASSWORD}", 4),
+    Row("a wrong password, for an audit", f"audit {WRONG_PASSWORD}", 4),
+    Row("a SASL mechanism that the brokers do not have", f"{CREATE} {SCRAM}", 4),
+    Row("no SASL, where the brokers ask for it", f"{CREATE} --bootstrap {{sasl}}", 6),
     Row("a node, connection refused", f"{NODE} --bootstrap {NOWHERE}", "waits"),
     Row("a node, ZooKeeper's port", f"{NODE} --bootstrap {{zookeeper}}", "waits"),
     Row("a node, SASL where there is none", f"{NODE} {SASL}", "waits"),
+    Row("a node, a wrong password", f"{NODE} {WRONG_PASSWORD}", "waits"),
+    Row("a node, no SASL where the brokers ask for it", f"{NODE} --bootstrap {{sasl}}", "waits"),
 )
 _ZOOKEEPER = (
     Row("connection refused", f"{STATUS} --zookeeper {NOWHERE}", 6),
@@ -98,10 +116,10 @@ _ZOOKEEPER = (
     Row("no credentials", f"{STATUS} --cluster {{cluster}}-guarded", 4),
     Row("an unknown scheme", STATUS, 4, SCHEME),
     Row("TLS, where there is none", STATUS, 6, TLS),
-    Row("a node, connection refused", f"{NODE} --zookeeper {NOWHERE}", "waits", stays_s=3.0),
+    Row("a node, connection refused", f"{NODE} --zookeeper {NOWHERE}", "waits", again=5),
     Row("a node, a chroot that is not there", f"{NODE} --zookeeper {{zookeeper}}/no/such", "waits"),
     Row("a node, other credentials", f"{NODE} --cluster {{cluster}}-guarded", "waits", DIGEST),
-    Row("a node, an unknown scheme", NODE, "waits", SCHEME, stays_s=5.0),
+    Row("a node, an unknown scheme", NODE, "waits", SCHEME, again=5),
 )
 _TOPICS = (
     Row("a cluster that was never created", f"{STATUS} --cluster {{cluster}}-none", 3),
@@ -147,6 +165,16 @@ _STACK = (
     Row("the verdict's folder is not there", "demo --json {dir}/nowhere/verdict.json", 2),
     Row("no such ledger", "audit --ledger {dir}/none.jsonl", 2),
 )
+_JAVA = (
+    Row("a demo, no Java", "demo", 1, _java("none")),
+    Row("a demo, a Java that is too old", "demo", 1, _java("11.0.2")),
+    Row("a demo, a Java that is too new", "demo", 1, _java("25.0.1")),
+    Row("a demo, a Java that does not run", "demo", 1, _java("broken")),
+    Row("a stack, no Java", "stack up --data-dir {dir}/stack-1", 1, _java("none")),
+    Row("a stack, a Java that is too old", "stack up --data-dir {dir}/stack-2", 1, _java("11.0.2")),
+    Row("the same, in the background", "stack up --detach --data-dir {dir}/stack-3", 1, _java("11.0.2")),
+    Row("an audit, a Java that is too new", "audit", 1, _java("25.0.1")),
+)
 _TERMINAL = (
     Row("standard output is full", STATUS, 1, shell="> /dev/full"),
     Row("the reader has gone", f"{STATUS} -o json", 1, shell="| head -0"),
@@ -163,5 +191,6 @@ GROUPS: dict[str, tuple[Row, ...]] = {
     "A node's data folder": _FOLDER,
     "Nodes among each other": _PEERS,
     "Local stack, demo, audit": _STACK,
+    "Java": _JAVA,
     "Terminal": _TERMINAL,
 }

@@ -2,30 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from functools import partial
 
-import msgspec
 import pytest
 
 from ops.checkpoints import CheckpointPair
-from store.checkpoint import Checkpoint
+from tests.support.checkpoints import sample_checkpoint
 
-BASE = Checkpoint(
-    lane=0,
-    epoch=3,
-    position=(1000, 0, 9),
-    ingested={0: 10},
-    seen={0: 10},
-    read={0: 10},
-    written_back={0: 0},
-    delivered_up_to_ms=1000,
-    node="n1",
-    at_ms=1001,
-)
-
-
-def later(**changes: Any) -> Checkpoint:
-    return msgspec.structs.replace(BASE, **changes)
+BASE = sample_checkpoint(epoch=3)
+LATER_KEY = (1_767_225_600_001, 0, 8)
+later = partial(sample_checkpoint, epoch=3)
 
 
 @pytest.mark.parametrize(
@@ -35,9 +21,13 @@ def later(**changes: Any) -> Checkpoint:
         (CheckpointPair(0, True, BASE, BASE), False, "both are the same"),
         (CheckpointPair(0, True, BASE, None), False, "no mirror yet"),
         (CheckpointPair(0, True, later(epoch=4), BASE), False, "the znode is behind, as it may"),
-        (CheckpointPair(0, True, later(seen={0: 11}), BASE), False, "the znode is behind, as it may"),
+        (CheckpointPair(0, True, later(seen={0: 12}), BASE), False, "the znode is behind, as it may"),
         (CheckpointPair(0, True, BASE, later(epoch=4)), True, "the znode is ahead"),
-        (CheckpointPair(0, True, BASE, later(position=(2000, 0, 8))), True, "the znode is ahead"),
+        (
+            CheckpointPair(0, True, BASE, later(position=LATER_KEY)),
+            True,
+            "the znode is ahead",
+        ),
         (CheckpointPair(0, True, None, BASE), True, "the checkpoint topic is empty"),
         (CheckpointPair(0, False, None, BASE), True, "the checkpoint topic is missing"),
         (CheckpointPair(0, False, None, None), True, "the checkpoint topic is missing"),

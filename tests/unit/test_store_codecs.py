@@ -20,6 +20,7 @@ from store import keys, records
 from store.arrivals import arrival
 from store.checkpoint import Checkpoint, UnreadableCheckpoint
 from store.records import Control, IndexEntry, RejectRow, RescheduleRow, ScheduledRow
+from tests.support.checkpoints import sample_checkpoint
 from tests.unit.wire_records import NAMES, BufferedRecord
 
 _EXTREMES = st.sampled_from([0, 1, 2**31 - 1, 2**32 - 1])
@@ -217,18 +218,7 @@ def _deep(raw: bytes) -> bytes:
     return raw[:-1] + b', "x": ' + b"[" * 100_000 + b"]" * 100_000 + b"}"
 
 
-_SOUND_CHECKPOINT = Checkpoint(
-    lane=0,
-    epoch=1,
-    position=(1, 0, 1),
-    ingested={0: 2},
-    seen={0: 2},
-    read={0: 2},
-    written_back={0: 0},
-    delivered_up_to_ms=1,
-    node="a",
-    at_ms=1,
-).encode()
+_SOUND_CHECKPOINT = sample_checkpoint(node="a").encode()
 
 
 @given(raw=st.binary() | _mangled(_CHECKPOINTS.map(Checkpoint.encode)))
