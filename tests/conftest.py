@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import re
+import signal
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -30,6 +31,10 @@ _ORDER = ("chaos", "integration", "simulation", "unit")
 _TESTS = Path(__file__).parent
 _begun_s = time.monotonic()
 _spent_s = dict.fromkeys(BUDGETS_S, 0.0)
+
+# A shell ignores the keyboard's interrupt for what it runs in the background, and what ignores it hands that
+# on: the programs that the tests start are to end by it all the same.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # The same examples in every run: what fails once fails again, and a slow machine is no failure. To look for
 # more: HYPOTHESIS_EXAMPLES=2000, with other examples each time.
