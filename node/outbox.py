@@ -114,7 +114,6 @@ class KafkaOutbox:
         self._reported_left = 0
         # Two commit in turn; one in doubt may hang for a while and must not hold up those after it.
         self._committers = ThreadPoolExecutor(4, thread_name_prefix="commit")
-        self._aborters = ThreadPoolExecutor(1, thread_name_prefix="abort")
 
     def warm_up(self) -> bool:
         """Connects another producer for each id ahead of the election: their first call costs half a second
@@ -139,25 +138,13 @@ class KafkaOutbox:
         """Lets all producers go."""
         self.drop()
         self._discard_warm()
-        for threads in (self._committers, self._aborters):
-            threads.shutdown(wait=False, cancel_futures=True)
+        self._committers.shutdown(wait=False, cancel_futures=True)
 
     def open(self) -> None:
-        """See the port.
-
-        What the last master has left open on `-b` is aborted while `-a` is initialised, by a producer of its
-        own. It can fence others, but commits nothing: which pairs can commit is decided by the two calls
-        that follow one another.
-        """
+        """See the port."""
         self.drop()
         self._fit_batches()
-        aborting = self._aborting("b")
-        try:
-            self._pair = [self._initialised("a")]
-        finally:  # waited for in any case: later it would fence a producer of ours
-            if aborting.exception() is None:  # what is wrong shows again below
-                _discard(aborting.result())
-        self._pair.append(self._initialised("b"))
+        self._pair = [self._initialised("a"), self._initialised("b")]
         self._turn = 0
         self._reported_left = REPORTED_TRANSACTIONS
 
@@ -193,9 +180,6 @@ class KafkaOutbox:
         except KafkaException as error:
             raise Doubtful(f"Kafka cannot be reached: {error}") from error
         return [producer]
-
-    def _aborting(self, suffix: str) -> Future[Holder]:
-        return self._aborters.submit(self._initialised, suffix)
 
     def _initialised(self, suffix: str) -> Holder:
         """A producer whose id is initialised.

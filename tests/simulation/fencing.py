@@ -44,14 +44,13 @@ class State(NamedTuple):
     last: bytes | None  # the checkpoint last committed
     committed: frozenset[str]  # the masters that have
     requests: tuple[EndTxn, ...]
-    aborts: int  # still to come: initialisations of b by producers that commit nothing
     scripts: tuple[Script, Script]
 
     @property
     def identity(self) -> tuple[Any, ...]:
         """What the future depends on."""
         pasts = tuple(next_step(name, script)[1] for name, script in zip(MASTERS, self.scripts, strict=True))
-        return (*self[:5], pasts)
+        return (*self[:4], pasts)
 
 
 MASTERS: Final = ("A", "B")
@@ -69,15 +68,11 @@ class Searched(NamedTuple):
     history: tuple[str, ...]
 
 
-def search(aborts: int = 0) -> Searched:
-    """Tries every order of steps; stops at the first violation. Spoils the process for real producers.
-
-    `aborts`: how often a producer that a master uses for nothing else initialises b; each makes four times
-    as many states.
-    """
+def search() -> Searched:
+    """Tries every order of steps; stops at the first violation. Spoils the process for real producers."""
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50))
     use_model_client()
-    begin = State((0, 0), None, frozenset(), (), aborts, ((), ()))
+    begin = State((0, 0), None, frozenset(), (), ((), ()))
     known = {begin.identity}
     ahead: deque[tuple[State, History]] = deque([(begin, None)])
     both = 0
@@ -121,8 +116,6 @@ def _steps(state: State) -> list[tuple[str, State]]:
         for request in state.requests
         if request.answer is None
     ]
-    if state.aborts:
-        steps.append(("what is open on b is aborted", _aborted(state)))
     for number, name in enumerate(MASTERS):
         op, _ = next_step(name, state.scripts[number])
         for what, answer, after in _answers(state, name, op):
@@ -132,11 +125,6 @@ def _steps(state: State) -> list[tuple[str, State]]:
             label = f"{name} {' '.join(str(part) for part in op[:3])}: {what}"
             steps.append((label, after._replace(scripts=cast("tuple[Script, Script]", scripts))))
     return steps
-
-
-def _aborted(state: State) -> State:
-    """A master may do so while it initialises a; here it is nobody's step and comes at any time."""
-    return state._replace(epochs=(state.epochs[0], state.epochs[1] + 1), aborts=state.aborts - 1)
 
 
 def _arrived(state: State, request: EndTxn) -> State:
@@ -200,8 +188,8 @@ def _commit_answers(state: State, name: str, waiting: tuple[int, ...]) -> list[t
 
 
 def main() -> int:
-    """`python -m tests.simulation.fencing [ABORTS]`. Returns 0 if no order of steps lets both commit."""
-    searched = search(*map(int, sys.argv[1:]))
+    """Returns the exit code: 0 if no order of steps lets both commit."""
+    searched = search()
     print(f"{searched.states} states; in {searched.both} of them both have committed, one after the other")
     if searched.violation is None:
         print("CLEAN every commit carries on from the last one")

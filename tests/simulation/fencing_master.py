@@ -254,17 +254,7 @@ def _row(offset: int) -> Arrival:
 
 
 def use_model_client() -> None:
-    """From now on, and for the rest of this process, the outbox makes producers of the model.
-
-    The producer that only aborts what was left open on -b is nobody's: the search makes it come at any time.
-    """
+    """From now on, and for the rest of this process, the outbox makes producers of the model."""
     module = cast("Any", outbox)
     module.Producer = ModelProducer
     module._discard = lambda _: None
-    module.KafkaOutbox._aborting = lambda *_: _done()
-
-
-def _done() -> Future[outbox.Holder]:
-    done: Future[outbox.Holder] = Future()
-    done.set_result([])
-    return done

@@ -322,8 +322,8 @@ NUMBERED: Final = (
         (
             Patch(
                 "node/outbox.py",
-                '(self._initialised("b"))\n        self._turn = 0\n',
-                '(self._initialised("b"))\n',
+                'self._initialised("b")]\n        self._turn = 0\n',
+                'self._initialised("b")]\n',
             ),
         ),
         exhaustive=True,

@@ -204,14 +204,14 @@ class SimulatedOutbox:
     def open(self) -> None:
         """See the port."""
         epochs = []
-        for which in (1, 0, 1):  # the first one aborts what is open, and is used for nothing else
+        for which in (0, 1):
             self._host.meanwhile()
             if self._host.fails("open-fails"):
                 raise Doubtful("the coordinator does not answer")
             epochs.append(self._host.world.coordinator[which].initialise())
             self._host.world.note("init", self._host.name, which, epochs[-1])
         self._host.meanwhile()
-        self._epochs = epochs[1:]
+        self._epochs = epochs
         self._turn = 0
 
     def begin(self) -> SimulatedTransaction:
