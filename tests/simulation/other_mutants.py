@@ -67,7 +67,7 @@ OTHERS: Final = (
             ),
         ),
         FORGETFUL,
-        begin=600,
+        begin=1000,
     ),
     Mutant(
         "selects-before-written-back",
