@@ -167,8 +167,27 @@ class Clusters:
     def topic(self, purpose: str) -> str:
         """A fresh plain topic."""
         name = f"{purpose}-{next(self._numbers)}"
-        self._make_topic(name)
+        self.make_topic(name)
         return name
+
+    @contextmanager
+    def topics(self, purpose: str, count: int) -> Iterator[list[str]]:
+        """Fresh plain topics, deleted at the end."""
+        names = [self.topic(purpose) for _ in range(count)]
+        try:
+            yield names
+        finally:
+            self.remove(names)
+
+    @contextmanager
+    def folder(self, purpose: str) -> Iterator[Path]:
+        """A fresh folder, removed at the end."""
+        folder = self._folder / f"{purpose}-{next(self._numbers)}"
+        folder.mkdir()
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
 
     @contextmanager
     def cluster(self, purpose: str) -> Iterator[Cluster]:
@@ -181,7 +200,7 @@ class Clusters:
             kafka=QUIET,
         )
         topics.create(config)
-        self._make_topic(f"{name}.target")
+        self.make_topic(f"{name}.target")
         folder = self._folder / name
         folder.mkdir()
         options = NodeOptions(self._stack.bootstrap, self._stack.zookeeper, SESSION_TIMEOUT_S, name)
@@ -198,7 +217,8 @@ class Clusters:
         for removed in self._admin.delete_topics(names).values():
             removed.result()
 
-    def _make_topic(self, name: str) -> None:
+    def make_topic(self, name: str) -> None:
+        """A plain topic of this name."""
         for made in self._admin.create_topics([NewTopic(name, TARGET_PARTITIONS, 1)]).values():
             made.result()
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final, cast
 
@@ -39,6 +39,7 @@ class Load:
     lead_ms: int = 0  # with a rate: due so long after it is sent
     op: str = "schedule"
     ids: bool = False
+    targets: Sequence[str] = ()  # with a rate: in turn, instead of `target`
     settings: dict[str, Any] = field(default_factory=lambda: dict(FAST))
 
     def send(self) -> float:
@@ -98,11 +99,13 @@ def _controls(load: Load) -> Iterator[Sent]:
 
 def _at_rate(load: Load) -> Iterator[Sent]:
     begin_s = time.monotonic()
+    targets = load.targets or [load.target]
     for number in range(load.count):
         while number > (time.monotonic() - begin_s) * load.rate:
             time.sleep(TICK_S)
         due_ms = time.time_ns() // 1_000_000 + load.lead_ms
-        yield message.key(number), message.dated_value(number, due_ms), message.headers(load.target, due_ms)
+        headers = message.headers(targets[number % len(targets)], due_ms)
+        yield message.key(number), message.dated_value(number, due_ms), headers
 
 
 def _id(number: int) -> str:

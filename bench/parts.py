@@ -79,7 +79,12 @@ def measure(messages: int) -> list[Part]:
     ):
         cluster.load(messages).send()
         store = RocksStore(Path(folder) / "view")
-        view = View(store, range(TARGET_PARTITIONS), default("replay_window_s") * 1000)
+        view = View(
+            store,
+            range(TARGET_PARTITIONS),
+            default("replay_window_s") * 1000,
+            ClusterSettings().dedup_window_ms,
+        )
         gc.set_threshold(YOUNG_OBJECTS)
         _ingest(clock, cluster, view, messages)
         _deliver(clock, cluster, view)
@@ -125,7 +130,7 @@ def _fields(message: Message) -> Fields:
 def _deliver(clock: Clock, cluster: Cluster, view: View) -> None:
     """From the view to the target, transaction after transaction, as node/delivery.py does it."""
     client, names = {"bootstrap.servers": cluster.bootstrap}, cluster.names
-    targets = KafkaTargets(client)
+    targets = KafkaTargets(client, lambda _: frozenset())
     targets.learn({cluster.target})
     timeout_ms = default("transaction_timeout_ms")
     outbox = KafkaOutbox(client, names, LANE, timeout_ms, targets, lambda: None, lambda: False)
@@ -136,7 +141,7 @@ def _deliver(clock: Clock, cluster: Cluster, view: View) -> None:
         with clock.time("select"):
             chosen = view.select(now_ms, limits)
         with clock.time("plan"):
-            plan = Plan(names, LANE, 1, now_ms, targets, {})
+            plan = Plan(names, LANE, 1, now_ms, targets, {}, default("max_parks"))
             plan.add(chosen)
         with clock.time("produce"):
             transaction = outbox.begin()

@@ -8,8 +8,9 @@ from __future__ import annotations
 import math
 import time
 from array import array
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from itertools import pairwise
 from typing import Any, Final
 
 from confluent_kafka import Consumer, TopicPartition
@@ -41,6 +42,7 @@ class Reading:
     offsets: dict[int, int] = field(default_factory=dict)  # by partition; else from where it ends now
     lateness: bool = False  # the values say when each message was due
     from_ms: int = 0  # lateness of those due from then on
+    others: Sequence[str] = ()  # further topics, from where they end now
 
     def begin(self) -> Worker:
         """Reads beside what else is going on; returns once it is about to read."""
@@ -64,6 +66,7 @@ class Read:
     p99_ms: float = 0.0
     max_ms: float = 0.0
     min_ms: float = 0.0
+    pause_ms: float = 0.0  # the longest between two batches
     histogram: list[int] = field(default_factory=list)
 
 
@@ -71,7 +74,8 @@ def read(job: dict[str, Any], ready: Any) -> dict[str, Any]:
     """The worker's job."""
     reading = Reading(**{**job, "offsets": {int(p): offset for p, offset in job["offsets"].items()}})
     consumer = Consumer({"bootstrap.servers": reading.bootstrap, **CONFIG})
-    consumer.assign(_places(consumer, reading))
+    others = [place for topic in reading.others for place in _places(consumer, topic, {})]
+    consumer.assign([*_places(consumer, reading.topic, reading.offsets), *others])
     ready()
     batches, late_us, due_in = [], array("q"), message.due_in
     left, quiet_s = reading.count, time.monotonic()
@@ -94,11 +98,11 @@ def read(job: dict[str, Any], ready: Any) -> dict[str, Any]:
     return asdict(summarised(batches, sorted(late_us)))
 
 
-def _places(consumer: Consumer, reading: Reading) -> list[TopicPartition]:
-    partitions = consumer.list_topics(reading.topic, timeout=10).topics[reading.topic].partitions
-    places = [TopicPartition(reading.topic, partition) for partition in partitions]
+def _places(consumer: Consumer, topic: str, offsets: Mapping[int, int]) -> list[TopicPartition]:
+    partitions = consumer.list_topics(topic, timeout=10).topics[topic].partitions
+    places = [TopicPartition(topic, partition) for partition in partitions]
     for place in places:
-        known = reading.offsets.get(place.partition)
+        known = offsets.get(place.partition)
         place.offset = consumer.get_watermark_offsets(place, timeout=10)[1] if known is None else known
     return places
 
@@ -107,7 +111,8 @@ def summarised(batches: Sequence[tuple[float, int]], late_us: Sequence[int]) -> 
     """What batches (epoch ms, messages) and latenesses (ascending) come to."""
     count = sum(size for _, size in batches)
     first_ms, half_ms, most_ms, last_ms = (_reached_ms(batches, share * count) for share in SHARES)
-    read = Read(count, first_ms, half_ms, most_ms, last_ms)
+    pauses_ms = (at_ms - before_ms for (before_ms, _), (at_ms, _) in pairwise(batches))
+    read = Read(count, first_ms, half_ms, most_ms, last_ms, pause_ms=max(pauses_ms, default=0.0))
     if not late_us:
         return read
     return replace(

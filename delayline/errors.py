@@ -1,14 +1,18 @@
-"""What can go wrong for a producer of requests; every message says what to do about it.
+"""What can go wrong for a producer of requests and for a retrying consumer, and what to do about it.
 
 DelaylineError
 ├── ConfigurationError (ValueError)    the producer cannot be made like this
 ├── InvalidRequestError (ValueError)   the service would reject it; nothing was sent
 ├── NotSentError                       nothing was sent: safe to try again
 │   ├── BufferTopicError               no broker answers, or the buffer topic is not there
+│   ├── OutcomesTopicError             the same of the outcomes topic
 │   ├── QueueFullError                 the client's queue stayed full
 │   └── ClosedError                    the producer was closed
 ├── SendError                          the brokers did not acknowledge it, and it was given up
-└── UnansweredError (TimeoutError)     it is still on its way
+├── UnansweredError (TimeoutError)     it is still on its way, or nothing was decided yet
+├── NoOutcomeError                     nobody reads what becomes of it
+├── RetryTopicsError                   a retrying consumer's topics are missing, or cannot be made
+└── ConsumeError                       a retrying consumer cannot read on
 """
 
 from __future__ import annotations
@@ -43,6 +47,10 @@ class BufferTopicError(NotSentError):
     """The buffer topic cannot be reached: no broker answers, or there is no such topic."""
 
 
+class OutcomesTopicError(NotSentError):
+    """The outcomes topic cannot be reached: no broker answers, or there is no such topic."""
+
+
 class QueueFullError(NotSentError):
     """The client's queue stayed full for `max_block_s`: the brokers take less than is scheduled."""
 
@@ -64,4 +72,20 @@ class SendError(DelaylineError):
 
 
 class UnansweredError(DelaylineError, TimeoutError):
-    """The brokers have not answered yet: the request is still queued or on its way, so wait again."""
+    """Neither the brokers nor the service have answered yet. The request stands: wait again."""
+
+
+class NoOutcomeError(DelaylineError):
+    """What becomes of the request cannot be learned: outcomes are not read, or no longer."""
+
+
+class RetryTopicsError(DelaylineError):
+    """A topic that a retrying consumer needs is missing or cannot be made, or no broker answers."""
+
+
+class ConsumeError(DelaylineError):
+    """A retrying consumer cannot read on. What was in hand comes again. `kafka_error` is librdkafka's."""
+
+    def __init__(self, message: str, kafka_error: KafkaError) -> None:
+        super().__init__(message)
+        self.kafka_error = kafka_error

@@ -18,6 +18,14 @@ H_AFTER: Final = "delay-after"
 H_LEVEL: Final = "delay-level"
 H_ID: Final = "delay-id"
 H_EXPIRE_AT: Final = "delay-expire-at"
+H_IF_EXISTS: Final = "delay-if-exists"
+H_CRON: Final = "delay-cron"
+H_TIME_ZONE: Final = "delay-time-zone"
+H_INTERVAL: Final = "delay-interval"
+H_INTERVAL_FACTOR: Final = "delay-interval-factor"
+H_TIMES: Final = "delay-times"
+H_UNTIL: Final = "delay-until"
+H_MISSED: Final = "delay-missed"
 
 # On a delivered record, with delay-id.
 H_SOURCE: Final = "delay-source"
@@ -37,5 +45,9 @@ H_ERROR_DETAIL: Final = "delay-error-detail"
 OP_SCHEDULE: Final = b"schedule"
 OP_CANCEL: Final = b"cancel"
 OP_RESCHEDULE: Final = b"reschedule"
+
+# Values of delay-if-exists.
+REPLACE: Final = b"replace"
+KEEP: Final = b"keep"
 
 ID_MAX_BYTES: Final = 1024

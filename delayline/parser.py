@@ -10,15 +10,20 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
 from functools import lru_cache
-from typing import Final, NoReturn, TypeAlias
+from typing import Final, NoReturn, TypeAlias, TypeVar
 
 from delayline.headers import (
     H_AFTER,
     H_ATTEMPT,
+    H_CRON,
     H_DELIVER_AT,
     H_EXPIRE_AT,
     H_ID,
+    H_IF_EXISTS,
+    H_INTERVAL,
+    H_INTERVAL_FACTOR,
     H_LEVEL,
+    H_MISSED,
     H_OCCURRENCE,
     H_OP,
     H_PARENT,
@@ -28,29 +33,59 @@ from delayline.headers import (
     H_TARGET_KEY,
     H_TARGET_PARTITION,
     H_TARGET_TOPIC,
+    H_TIME_ZONE,
+    H_TIMES,
+    H_UNTIL,
     ID_MAX_BYTES,
+    KEEP,
     OP_CANCEL,
     OP_RESCHEDULE,
     OP_SCHEDULE,
     PREFIX,
+    REPLACE,
     Header,
 )
 from delayline.names import MAX_OFFSET, MAX_PARTITION, TOPIC_MAX_LENGTH, ClusterNames, is_legal_topic
 from delayline.partitioner import partition_for
 from delayline.record import BY_KEY, Cancel, Record, Reject, Request, Reschedule, Schedule
+from delayline.recurrence import (
+    ALL,
+    MISSED,
+    NO_END,
+    SAME_INTERVAL,
+    SHORTEST_MS,
+    Recurrence,
+    first_of_interval,
+    parse_cron,
+    parse_factor,
+    parse_time_zone,
+)
 from delayline.settings import ClusterSettings
 from delayline.times import MAX_MS, parse_duration, parse_number, parse_time
 
 _Found: TypeAlias = dict[str, bytes | None]
 
 # A delivered record that is sent again as a request has these: they say nothing about the new request.
-_IGNORED: Final = frozenset((H_SOURCE, H_SCHEDULED_FOR))
+_IGNORED: Final = frozenset((H_SOURCE,))
 # These count only beside delay-parent, on a request that the service has written back.
-_PROVENANCE: Final = frozenset((H_ROOT, H_ATTEMPT, H_OCCURRENCE))
+_PROVENANCE: Final = frozenset((H_ROOT, H_SCHEDULED_FOR, H_ATTEMPT, H_OCCURRENCE))
 _TIMES: Final = frozenset((H_DELIVER_AT, H_AFTER, H_LEVEL))
 _CANCEL: Final = frozenset((H_OP, H_ID)) | _PROVENANCE
 _RESCHEDULE: Final = _CANCEL | _TIMES | {H_EXPIRE_AT}
-_SCHEDULE: Final = _RESCHEDULE | {H_TARGET_TOPIC, H_TARGET_KEY, H_TARGET_PARTITION, H_PARENT}
+_RECURRING: Final = frozenset(
+    (H_CRON, H_TIME_ZONE, H_INTERVAL, H_INTERVAL_FACTOR, H_TIMES, H_UNTIL, H_MISSED)
+)
+_SCHEDULE: Final = (
+    _RESCHEDULE
+    | _RECURRING
+    | {
+        H_TARGET_TOPIC,
+        H_TARGET_KEY,
+        H_TARGET_PARTITION,
+        H_IF_EXISTS,
+        H_PARENT,
+    }
+)
 ON_REQUESTS: Final = _SCHEDULE | _IGNORED
 """All that a request can carry and not be rejected for it; whatever else it carries is the user's own."""
 # A request that is written back was held to max_delay when it was accepted. A broker's clock that has stepped
@@ -207,13 +242,112 @@ def _schedule(
             None,
             1,
             None,
+            None,
+            _keep(found) if H_IF_EXISTS in found else False,
         ),
     )
+    most_ms = settings.max_delay_ms
     if H_PARENT in found:
-        _require_delay(scheduled_for_ms - timestamp_ms, settings.max_delay_ms + WRITTEN_BACK_SLACK_MS)
-        return _written_back(schedule, record, found, names)
-    _require_delay(scheduled_for_ms - timestamp_ms, settings.max_delay_ms)
+        schedule, most_ms = _written_back(schedule, record, found, names), most_ms + WRITTEN_BACK_SLACK_MS
+    if not _RECURRING.isdisjoint(found):
+        schedule = _recurring(schedule, found, timestamp_ms)
+    _require_delay(max(schedule.scheduled_for_ms, schedule.due_ms) - timestamp_ms, most_ms)
     return schedule
+
+
+def _keep(found: _Found) -> bool:
+    raw = found[H_IF_EXISTS] or b""
+    if raw not in {REPLACE, KEEP}:
+        _refuse("bad-if-exists", f"{H_IF_EXISTS} is {_shown(raw)}: write replace or keep")
+    if H_ID not in found:
+        _refuse("no-id", f"{H_ID} is missing: {H_IF_EXISTS} asks whether it is known")
+    return raw == KEEP
+
+
+def _recurring(schedule: Schedule, found: _Found, timestamp_ms: int) -> Schedule:
+    """The schedule with how it comes again; its time is when it starts, without one an interval from now.
+
+    The first occurrence of a cron expression is the master's to find, which has the time zones: until then it
+    is a row that is due at once.
+    """
+    recurrence, by_user = _recurrence(found), schedule.parent is None
+    if by_user and H_EXPIRE_AT in found:
+        _refuse(
+            "header-not-allowed", f"{H_EXPIRE_AT} is for one delivery: {H_UNTIL} ends a recurring message"
+        )
+    if by_user and schedule.id is None and not recurrence.ends:
+        _refuse("bad-recurrence", NO_END)
+    if recurrence.cron is not None and schedule.occurrence is None:
+        start_ms = max(schedule.scheduled_for_ms, timestamp_ms)
+        return schedule._replace(scheduled_for_ms=start_ms, due_ms=timestamp_ms, recurrence=recurrence)
+    if not by_user:
+        return schedule._replace(occurrence=schedule.occurrence or 1, recurrence=recurrence)
+    start_ms = schedule.scheduled_for_ms
+    if _TIMES.isdisjoint(found):
+        start_ms += recurrence.interval_ms
+    try:
+        first = first_of_interval(recurrence, start_ms, timestamp_ms)
+    except ValueError as error:
+        _refuse("bad-interval-factor", f"{H_INTERVAL_FACTOR} does not go with this start: {error}")
+    if first is None:
+        _refuse("no-occurrence", f"{H_UNTIL} is {recurrence.until_ms}: there is none from {start_ms} to then")
+    return schedule._replace(
+        scheduled_for_ms=first.at_ms, due_ms=first.at_ms, occurrence=1, recurrence=first.recurrence
+    )
+
+
+def _recurrence(found: _Found) -> Recurrence:
+    cron, interval = found.get(H_CRON), found.get(H_INTERVAL)
+    if (cron is None) == (interval is None):
+        _refuse("bad-recurrence", f"send one of {H_CRON} and {H_INTERVAL}, with what goes with it")
+    for key, needed in ((H_TIME_ZONE, H_CRON), (H_INTERVAL_FACTOR, H_INTERVAL)):
+        if key in found and needed not in found:
+            _refuse("bad-recurrence", f"{key} goes with {needed} only")
+    return Recurrence(
+        None if cron is None else _read(parse_cron, cron, H_CRON, "bad-cron"),
+        0 if interval is None else _interval_ms(interval),
+        _optional(found, H_INTERVAL_FACTOR, parse_factor, "bad-interval-factor") or SAME_INTERVAL,
+        _optional(found, H_TIME_ZONE, parse_time_zone, "bad-time-zone"),
+        _optional(found, H_TIMES, _times, "bad-times"),
+        _optional(found, H_UNTIL, parse_time, "bad-until"),
+        _optional(found, H_MISSED, _missed, "bad-missed") or ALL,
+    )
+
+
+_T = TypeVar("_T")
+
+
+def _optional(found: _Found, key: str, read: Callable[[bytes], _T], code: str) -> _T | None:
+    raw = found.get(key)
+    return None if raw is None else _read(read, raw, key, code)
+
+
+def _read(read: Callable[[bytes], _T], raw: bytes, key: str, code: str) -> _T:
+    try:
+        return read(raw)
+    except ValueError as error:
+        _refuse(code, f"{key} is {_shown(raw)}: {error}")
+
+
+def _interval_ms(raw: bytes) -> int:
+    interval_ms = _read(parse_duration, raw, H_INTERVAL, "bad-interval")
+    if interval_ms < SHORTEST_MS:
+        _refuse("bad-interval", f"{H_INTERVAL} is {_shown(raw)}: the shortest one is {SHORTEST_MS} ms")
+    return interval_ms
+
+
+def _times(raw: bytes) -> int:
+    times = parse_number(raw, MAX_OFFSET)
+    if times < 1:
+        raise ValueError("write 1 or more")
+    return times
+
+
+def _missed(raw: bytes) -> str:
+    for missed in MISSED:
+        if raw == missed.encode():
+            return missed
+    raise ValueError(f"write {', '.join(MISSED[:-1])} or {MISSED[-1]}")
 
 
 def _reschedule(record: Record, found: _Found, settings: ClusterSettings) -> Reschedule:
@@ -234,6 +368,8 @@ def _written_back(schedule: Schedule, record: Record, found: _Found, names: Clus
         root = _root(_present(found, H_ROOT), record.partition, parent, names)
         attempt = _number(found, H_ATTEMPT, MAX_PARTITION, least=1) if H_ATTEMPT in found else 1
         occurrence = _number(found, H_OCCURRENCE, MAX_OFFSET, least=1) if H_OCCURRENCE in found else None
+        if H_SCHEDULED_FOR in found:
+            schedule = schedule._replace(scheduled_for_ms=_number(found, H_SCHEDULED_FOR, MAX_MS))
     except ValueError as error:
         _refuse("bad-parent", f"{error}; only the service itself sends {H_PARENT}")
     return schedule._replace(parent=parent, root=root, attempt=attempt, occurrence=occurrence)

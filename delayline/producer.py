@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+import weakref
 from collections import deque
 from collections.abc import Mapping
 from types import TracebackType
@@ -22,7 +23,9 @@ from delayline.errors import (
     UnansweredError,
 )
 from delayline.names import ClusterNames
+from delayline.outcome_reader import OutcomeReader
 from delayline.receipt import SLICE_S, OnDelivery, Receipt, advice_on, deadline_after
+from delayline.recurrence import Recurrence
 from delayline.requests import BufferRecord, Data, Duration, Time, UserHeaders
 
 _log = logging.getLogger(__name__)
@@ -54,18 +57,30 @@ class DelayProducer:
         config: bootstrap servers ("host:port,..."), or a librdkafka configuration with `bootstrap.servers`.
         cluster: the name of the delay service.
         max_block_s: how long a call may wait: for the first answer of a broker, or for room in the queue.
+        outcomes: whether `Receipt.outcome` is to be asked what became of requests. The outcomes topic is then
+            read from the first request on, by a thread of its own.
 
     Raises:
         ConfigurationError: a setting that requests depend on is changed, or librdkafka does not take one.
     """
 
     def __init__(
-        self, config: str | Mapping[str, object], *, cluster: str = "delay", max_block_s: float = 30.0
+        self,
+        config: str | Mapping[str, object],
+        *,
+        cluster: str = "delay",
+        max_block_s: float = 30.0,
+        outcomes: bool = False,
     ) -> None:
         self._names = _names(cluster)
         self._topic = self._names.buffer
         self._max_block_s = max_block_s
-        self._producer: Producer | None = _producer(config)
+        given = _given(config)
+        self._producer: Producer | None = _producer(given)
+        self._reader: OutcomeReader | None = None
+        if outcomes:
+            self._reader = OutcomeReader(given, self._names.outcomes, max_block_s)
+            weakref.finalize(self, self._reader.stop)  # of a producer that is dropped without being closed
         self._buffer_found = False
         self._failures: deque[Receipt] = deque(maxlen=_FAILURES_KEPT)
 
@@ -82,6 +97,8 @@ class DelayProducer:
         id: str | None = None,  # noqa: A002 - the wire format's own word
         expire_at: Time | None = None,
         partition: int | None = None,
+        repeat: Recurrence | None = None,
+        if_exists: str = "replace",
         on_delivery: OnDelivery | None = None,
     ) -> Receipt:
         """Deliver `value` to `topic` later; arguments as `delayline.requests.schedule`.
@@ -107,11 +124,13 @@ class DelayProducer:
             id=id,
             expire_at=expire_at,
             partition=partition,
+            repeat=repeat,
+            if_exists=if_exists,
         )
         return self.send(request, on_delivery=on_delivery)
 
     def cancel(self, id: str, *, on_delivery: OnDelivery | None = None) -> Receipt:  # noqa: A002
-        """Do not deliver the pending message with this id; the outcomes topic says if it was in time."""
+        """Do not deliver the pending message with this id; the receipt's outcome says if it was in time."""
         return self.send(requests.cancel(id), on_delivery=on_delivery)
 
     def reschedule(
@@ -137,12 +156,42 @@ class DelayProducer:
     def send(self, request: BufferRecord, *, on_delivery: OnDelivery | None = None) -> Receipt:
         """Send a request made by `delayline.requests`."""
         producer = self._open()
-        if not self._buffer_found:
-            self._find_buffer(producer)
-        receipt = Receipt(producer.poll, self._failures.append, on_delivery)
-        self._enqueue(producer, request, receipt)
+        self.find_buffer()
+        awaited = None if self._reader is None else self._reader.expect()
+        receipt = Receipt(producer.poll, self._failures.append, on_delivery, awaited)
+        try:
+            self._enqueue(producer, request, receipt)
+        except BaseException:
+            if awaited is not None:
+                awaited.failed()
+            raise
         producer.poll(0)
         return receipt
+
+    def find_buffer(self) -> None:
+        """Look the buffer topic up, once; without it the first request does.
+
+        librdkafka would queue requests for a missing topic, and fail them later.
+
+        Raises:
+            NotSentError: no broker, no buffer topic, or closed.
+        """
+        producer = self._open()
+        if self._buffer_found:
+            return
+        try:
+            topic = producer.list_topics(self._topic, self._max_block_s).topics[self._topic]
+        except KafkaException as error:
+            raise BufferTopicError(
+                f"no broker answered within {self._max_block_s} s: check bootstrap.servers "
+                f"({error.args[0].str()})"
+            ) from error
+        if topic.error is not None:
+            raise BufferTopicError(
+                f"topic {self._topic}: {topic.error.str()}; check the cluster's name, "
+                "or make it with `delayline topics create`"
+            )
+        self._buffer_found = True
 
     def poll(self, timeout: float = 0.0) -> None:
         """Run the callbacks that are ready, waiting up to `timeout` seconds; other calls run them too."""
@@ -165,7 +214,10 @@ class DelayProducer:
         self._raise_failures()
 
     def close(self, timeout: float | None = None) -> None:
-        """Flush (errors as there), then take no more requests. Closing twice is no error."""
+        """Flush (errors as there), then take no more requests and read no more outcomes.
+
+        Closing twice is no error.
+        """
         if self._producer is None:
             return
         try:
@@ -173,6 +225,8 @@ class DelayProducer:
         finally:
             # Not Producer.close(), which can block for ever: librdkafka ends with the last reference.
             self._producer = None
+            if self._reader is not None:
+                self._reader.close()
 
     def __enter__(self) -> Self:
         return self
@@ -186,22 +240,6 @@ class DelayProducer:
         if self._producer is None:
             raise ClosedError("the producer is closed: make a new one")
         return self._producer
-
-    def _find_buffer(self, producer: Producer) -> None:
-        """Look the topic up, once: librdkafka would queue requests for a missing one and fail them later."""
-        try:
-            topic = producer.list_topics(self._topic, self._max_block_s).topics[self._topic]
-        except KafkaException as error:
-            raise BufferTopicError(
-                f"no broker answered within {self._max_block_s} s: check bootstrap.servers "
-                f"({error.args[0].str()})"
-            ) from error
-        if topic.error is not None:
-            raise BufferTopicError(
-                f"topic {self._topic}: {topic.error.str()}; check the cluster's name, "
-                "or make it with `delayline topics create`"
-            )
-        self._buffer_found = True
 
     def _enqueue(self, producer: Producer, request: BufferRecord, receipt: Receipt) -> None:
         deadline = deadline_after(self._max_block_s)
@@ -245,7 +283,7 @@ def _names(cluster: str) -> ClusterNames:
         raise ConfigurationError(str(error)) from None
 
 
-def _producer(config: str | Mapping[str, object]) -> Producer:
+def _given(config: str | Mapping[str, object]) -> dict[str, Any]:
     given: dict[str, Any] = {"bootstrap.servers": config} if isinstance(config, str) else dict(config)
     if not given.get("bootstrap.servers"):
         raise ConfigurationError("bootstrap.servers is missing: give the brokers as host:port,host:port")
@@ -256,6 +294,10 @@ def _producer(config: str | Mapping[str, object]) -> Producer:
         if name in given:
             raise ConfigurationError(f"{name} cannot be set: {why}")
     given.setdefault("logger", _log)  # librdkafka's own lines, which would go to stderr
+    return given
+
+
+def _producer(given: dict[str, Any]) -> Producer:
     try:
         return Producer(given | _FIXED)
     except (KafkaException, TypeError, ValueError) as error:

@@ -8,8 +8,9 @@ from typing import Final, TypeAlias, TypeVar
 
 from confluent_kafka import KafkaError, Message
 
-from delayline.errors import SendError, UnansweredError
+from delayline.errors import NoOutcomeError, SendError, UnansweredError
 from delayline.names import source
+from delayline.outcomes import Awaited, Outcome
 
 # The longest that librdkafka may hold a thread, which then sees neither Ctrl-C nor another thread's answer.
 SLICE_S: Final = 0.1
@@ -24,14 +25,16 @@ class Receipt:
     Like a future, but without a lock: it is filled in by whichever thread polls the producer.
     """
 
-    __slots__ = ("_callback", "_on_failure", "_poll", "error", "source", "told")
+    __slots__ = ("_awaited", "_callback", "_on_failure", "_poll", "error", "source", "told")
 
     def __init__(
         self,
         poll: Callable[[float], object],
         on_failure: OnDelivery,
         callback: OnDelivery | None,
+        awaited: Awaited | None = None,
     ) -> None:
+        self._awaited = awaited
         self._poll = poll
         self._on_failure = on_failure
         self._callback = callback
@@ -63,13 +66,40 @@ class Receipt:
         assert self.error is not None
         raise self.error
 
+    def outcome(self, timeout: float | None = None) -> Outcome:
+        """Wait for what became of the request; the producer must have been made with `outcomes=True`.
+
+        A cancel and a reschedule always get an outcome. A schedule gets one if it replaced a pending message,
+        was a duplicate, was skipped, or went to the dead-letter topic: that it was delivered, its target
+        topic says.
+
+        Raises:
+            SendError: the brokers did not take the request.
+            UnansweredError: `timeout` seconds have passed without an outcome; it may still come.
+            NoOutcomeError: outcomes are not read, or no longer.
+        """
+        if self._awaited is None:
+            raise NoOutcomeError("outcomes are not read: make the producer with outcomes=True")
+        deadline = deadline_after(timeout)
+        source = self.result(timeout)
+        while self._awaited.outcome is None:
+            if (left := deadline - time.monotonic()) <= 0:
+                raise UnansweredError(_no_outcome(source, timeout, self._awaited.trouble))
+            self._poll(0)  # reading outcomes can depend on acknowledgements that nobody else takes
+            self._awaited.wait(min(left, SLICE_S))
+        return self._awaited.outcome
+
     def answered(self, error: KafkaError | None, message: Message) -> None:
         """Take librdkafka's delivery report."""
         if error is None:
             self.source = source(
                 _known(message.topic()), _known(message.partition()), _known(message.offset())
             )
+            if self._awaited is not None:
+                self._awaited.acknowledged(self.source)
         else:
+            if self._awaited is not None:
+                self._awaited.failed()
             self.error = SendError(
                 f"the request was not acknowledged: {error.str()}; {advice_on(error)}", error
             )
@@ -87,6 +117,14 @@ def advice_on(error: KafkaError) -> str:
     if error.fatal():
         return "the producer cannot go on: make a new one"
     return "see to the brokers, then repeat it"
+
+
+def _no_outcome(source: str, timeout: float | None, trouble: str | None) -> str:
+    why = "" if trouble is None else f"; the outcomes topic cannot be read at the moment: {trouble}"
+    return (
+        f"no outcome of {source} within {timeout} s: ask again, or see `delayline cluster status` for a lane "
+        f"without a master; a schedule need not have one{why}"
+    )
 
 
 def deadline_after(timeout: float | None) -> float:

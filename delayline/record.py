@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
 from delayline.headers import Header
+from delayline.recurrence import Recurrence
 
 BY_KEY: Final = -1
 
@@ -42,7 +43,9 @@ class Schedule(NamedTuple):
     parent: int | None  # offset of the request that this one follows from; None for a user's own
     root: str | None  # source of the user's own request; None if this is it
     attempt: int  # 1 for a user's own
-    occurrence: int | None
+    occurrence: int | None  # of a recurring one: which delivery this is; None: the first is still to be found
+    recurrence: Recurrence | None = None
+    keep: bool = False  # it is a duplicate if its id is known: see docs/wire-format.md
 
 
 class Reschedule(NamedTuple):

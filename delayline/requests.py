@@ -6,9 +6,9 @@ its settings is refused here, with the same code: sooner, and closer to the mist
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias, TypeVar
 
 from delayline.errors import InvalidRequestError
 from delayline.headers import (
@@ -16,19 +16,32 @@ from delayline.headers import (
     H_DELIVER_AT,
     H_EXPIRE_AT,
     H_ID,
+    H_IF_EXISTS,
     H_LEVEL,
     H_OP,
     H_TARGET_KEY,
     H_TARGET_PARTITION,
     H_TARGET_TOPIC,
     ID_MAX_BYTES,
+    KEEP,
     OP_CANCEL,
     OP_RESCHEDULE,
     PREFIX,
     Header,
 )
-from delayline.names import MAX_PARTITION, TOPIC_MAX_LENGTH, is_legal_topic
+from delayline.names import MAX_OFFSET, MAX_PARTITION, TOPIC_MAX_LENGTH, is_legal_topic
 from delayline.partitioner import partition_for
+from delayline.recurrence import (
+    ALL,
+    MISSED,
+    SAME_INTERVAL,
+    SHORTEST_MS,
+    Recurrence,
+    parse_cron,
+    parse_factor,
+    parse_time_zone,
+    recurrence_headers,
+)
 from delayline.times import MAX_MS, duration_ms, epoch_ms, parse_duration, parse_time
 
 Data: TypeAlias = bytes | str | None  # a str is sent as UTF-8
@@ -65,8 +78,12 @@ def schedule(  # noqa: PLR0913 - each argument is a header
     id: str | None = None,  # noqa: A002 - the wire format's own word
     expire_at: Time | None = None,
     partition: int | None = None,
+    repeat: Recurrence | None = None,
+    if_exists: str = "replace",
 ) -> BufferRecord:
     """Deliver `value` to `topic` at a time, after a delay or by a level; with none of them at once.
+
+    With `repeat`, again and again: the time is when that starts.
 
     Args:
         topic: the target topic.
@@ -79,6 +96,10 @@ def schedule(  # noqa: PLR0913 - each argument is a header
         id: a name for the message, by which to cancel or reschedule it, or to replace it by another.
         expire_at: as `deliver_at`; not worth delivering after this.
         partition: the partition of the target topic; by default murmur2 of the key.
+        repeat: how it comes again, made by `every` or `cron`; with an id, or with `times` or `until`; not
+            together with `expire_at`.
+        if_exists: `replace` what is pending under this id, or `keep` it: then this is a duplicate, also for a
+            while after the message was delivered. It makes a request safe to repeat.
 
     Raises:
         InvalidRequestError: what the service would reject.
@@ -91,11 +112,73 @@ def schedule(  # noqa: PLR0913 - each argument is a header
         result.append((H_TARGET_PARTITION, _partition(partition)))
     if expire_at is not None:
         result.append((H_EXPIRE_AT, _time(expire_at, "expire_at", "bad-expire-at")))
+    if repeat is not None:
+        if expire_at is not None:
+            raise InvalidRequestError(
+                "header-not-allowed", "expire_at is for one delivery: to end a recurring one, use until"
+            )
+        if id is None and not repeat.ends:
+            raise InvalidRequestError(
+                "bad-recurrence", "nothing could stop the recurring message: give an id, times or until"
+            )
+        result += recurrence_headers(repeat)
+    if if_exists != "replace":
+        result.append((H_IF_EXISTS, _if_exists(if_exists, id)))
     if id is None:
         return BufferRecord(own_key, _data(value), result)
     raw_id = _id(id)
     result += ((H_ID, raw_id), (H_TARGET_KEY, own_key))
     return BufferRecord(raw_id, _data(value), result)
+
+
+def every(
+    interval: Duration,
+    *,
+    factor: float | str = 1,
+    times: int | None = None,
+    until: Time | None = None,
+    missed: str = ALL,
+) -> Recurrence:
+    """Again and again after an interval; the first time at the time given, or an interval from now.
+
+    Args:
+        interval: a timedelta, milliseconds, or text such as "1h30m"; a second at least.
+        factor: by which the interval grows each time, 1 to 1000 with at most three decimals.
+        times: deliveries in all.
+        until: a time after which there are none.
+        missed: what to deliver of occurrences that passed while nothing could be delivered: `all`, the
+            `latest`, or none (`skip`).
+
+    Raises:
+        InvalidRequestError: what the service would reject.
+    """
+    interval_ms = _checked(
+        _interval_ms, _duration(interval, "interval", "bad-interval"), "interval", "bad-interval"
+    )
+    permille = _checked(
+        parse_factor, str(factor).removesuffix(".0").encode(), "factor", "bad-interval-factor"
+    )
+    return Recurrence(None, interval_ms, permille, None, *_limits(times, until, missed))
+
+
+def cron(
+    expression: str,
+    *,
+    time_zone: str | None = None,
+    times: int | None = None,
+    until: Time | None = None,
+    missed: str = ALL,
+) -> Recurrence:
+    """When a cron expression fires (minute hour day month weekday, or with seconds before them), as cron does
+    it where clocks change; further arguments and errors as `every`.
+
+    `time_zone` is an IANA name such as "Europe/Berlin"; by default UTC.
+    """
+    text = _checked(parse_cron, expression.encode(), "the cron expression", "bad-cron")
+    zone = None
+    if time_zone is not None:
+        zone = _checked(parse_time_zone, time_zone.encode("latin-1", "replace"), "time_zone", "bad-time-zone")
+    return Recurrence(text, 0, SAME_INTERVAL, zone, *_limits(times, until, missed))
 
 
 def cancel(id: str) -> BufferRecord:  # noqa: A002
@@ -135,6 +218,31 @@ def _reschedule(id: str, times: list[Header], expire_at: Time | None) -> BufferR
     return BufferRecord(raw_id, None, headers)
 
 
+def _limits(times: int | None, until: Time | None, missed: str) -> tuple[int | None, int | None, str]:
+    if times is not None and (not _is_int(times) or not 1 <= times <= MAX_OFFSET):
+        raise InvalidRequestError("bad-times", f"times is {times!r}: use a whole number from 1")
+    if missed not in MISSED:
+        raise InvalidRequestError("bad-missed", f"missed is {missed!r}: use {', '.join(MISSED)}")
+    return times, None if until is None else int(_time(until, "until", "bad-until")), missed
+
+
+def _interval_ms(text: bytes) -> int:
+    interval_ms = parse_duration(text)
+    if interval_ms < SHORTEST_MS:
+        raise ValueError(f"the shortest one is {SHORTEST_MS} ms")
+    return interval_ms
+
+
+T = TypeVar("T")
+
+
+def _checked(read: Callable[[bytes], T], text: bytes, argument: str, code: str) -> T:
+    try:
+        return read(text)
+    except ValueError as error:
+        raise InvalidRequestError(code, f"{argument}: {error}") from None
+
+
 def _data(data: Data) -> bytes | None:
     return data.encode() if isinstance(data, str) else data
 
@@ -158,6 +266,14 @@ def _topic(topic: str) -> bytes:
             f"{topic!r} is no topic name: Kafka takes 1 to {TOPIC_MAX_LENGTH} of a-z A-Z 0-9 . _ -",
         )
     return topic.encode()
+
+
+def _if_exists(if_exists: str, id: str | None) -> bytes:  # noqa: A002
+    if if_exists != "keep":
+        raise InvalidRequestError("bad-if-exists", f"if_exists is {if_exists!r}: use replace or keep")
+    if id is None:
+        raise InvalidRequestError("no-id", "if_exists asks whether the id is known: give an id")
+    return KEEP
 
 
 def _id(id: str) -> bytes:  # noqa: A002
@@ -188,7 +304,7 @@ def _time_headers(deliver_at: Time | None, after: Duration | None, level: int | 
     if deliver_at is not None:
         return [(H_DELIVER_AT, _time(deliver_at, "deliver_at", "bad-deliver-at"))]
     if after is not None:
-        return [(H_AFTER, _duration(after))]
+        return [(H_AFTER, _duration(after, "after", "bad-after"))]
     if level is not None:
         return [(H_LEVEL, _level(level))]
     return []
@@ -210,19 +326,20 @@ def _time(time: Time, argument: str, code: str) -> bytes:
     return b"%d" % time
 
 
-def _duration(after: Duration) -> bytes:
+def _duration(duration: Duration, argument: str, code: str) -> bytes:
     try:
-        if isinstance(after, timedelta):
-            return b"%dms" % duration_ms(after)
-        if isinstance(after, str):
-            return b"%dms" % parse_duration(after.encode())
+        if isinstance(duration, timedelta):
+            return b"%dms" % duration_ms(duration)
+        if isinstance(duration, str):
+            return b"%dms" % parse_duration(duration.encode())
     except ValueError as error:
-        raise InvalidRequestError("bad-after", f"after: {error}") from None
-    if not _is_int(after) or not 0 <= after <= MAX_MS:
+        raise InvalidRequestError(code, f"{argument}: {error}") from None
+    if not _is_int(duration) or not 0 <= duration <= MAX_MS:
         raise InvalidRequestError(
-            "bad-after", f'after is {after!r}: use a timedelta, milliseconds as int, or text such as "1h30m"'
+            code,
+            f'{argument} is {duration!r}: use a timedelta, milliseconds as int, or text such as "1h30m"',
         )
-    return b"%dms" % after
+    return b"%dms" % duration
 
 
 def _level(level: int) -> bytes:

@@ -35,7 +35,8 @@ class ClusterSettings:
 
     `partitions` of the buffer topic; `lanes` they are split into; `levels_ms`, the delay of level 1, 2, ...;
     `max_delay_ms`, counted from a request's own timestamp; `targets`, glob patterns of the topics that may be
-    delivered to (empty: every topic).
+    delivered to (empty: every topic); `dedup_window_ms`, how long after its due time an id is still known to
+    `delay-if-exists: keep`.
     """
 
     cluster: str = "delay"
@@ -44,6 +45,7 @@ class ClusterSettings:
     levels_ms: tuple[int, ...] = ROCKETMQ_LEVELS_MS
     max_delay_ms: int = 366 * _DAY_MS
     targets: tuple[str, ...] = ()
+    dedup_window_ms: int = _HOUR_MS
     format_version: int = FORMAT_VERSION
 
     def __post_init__(self) -> None:
@@ -63,6 +65,10 @@ class ClusterSettings:
         _require(
             0 < self.max_delay_ms <= _MAX_DELAY_LIMIT_MS,
             f"max_delay_ms is {self.max_delay_ms}: it must be 1 to {_MAX_DELAY_LIMIT_MS}",
+        )
+        _require(
+            0 <= self.dedup_window_ms <= _MAX_DELAY_LIMIT_MS,
+            f"dedup_window_ms is {self.dedup_window_ms}: it must be 0 to {_MAX_DELAY_LIMIT_MS}",
         )
         _require(len(self.levels_ms) > 0, "levels_ms is empty: give at least one level")
         _require(

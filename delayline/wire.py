@@ -15,12 +15,17 @@ from confluent_kafka import Message
 from delayline.headers import (
     H_AFTER,
     H_ATTEMPT,
+    H_CRON,
     H_DELIVER_AT,
     H_ERROR,
     H_ERROR_DETAIL,
     H_EXPIRE_AT,
     H_ID,
+    H_IF_EXISTS,
+    H_INTERVAL,
+    H_INTERVAL_FACTOR,
     H_LEVEL,
+    H_MISSED,
     H_OCCURRENCE,
     H_OP,
     H_PARENT,
@@ -30,6 +35,9 @@ from delayline.headers import (
     H_TARGET_KEY,
     H_TARGET_PARTITION,
     H_TARGET_TOPIC,
+    H_TIME_ZONE,
+    H_TIMES,
+    H_UNTIL,
     OP_CANCEL,
     OP_RESCHEDULE,
     OP_SCHEDULE,
@@ -38,6 +46,7 @@ from delayline.headers import (
 )
 from delayline.parser import ON_REQUESTS, parse, parse_plain
 from delayline.record import BY_KEY, Cancel, Record, Reject, Request, Reschedule, Schedule
+from delayline.recurrence import Recurrence, recurrence_headers
 from delayline.rejects import REJECT_CODES
 
 # The wire format in one place: what the service's other packages import.
@@ -45,12 +54,17 @@ __all__ = [
     "BY_KEY",
     "H_AFTER",
     "H_ATTEMPT",
+    "H_CRON",
     "H_DELIVER_AT",
     "H_ERROR",
     "H_ERROR_DETAIL",
     "H_EXPIRE_AT",
     "H_ID",
+    "H_IF_EXISTS",
+    "H_INTERVAL",
+    "H_INTERVAL_FACTOR",
     "H_LEVEL",
+    "H_MISSED",
     "H_OCCURRENCE",
     "H_OP",
     "H_PARENT",
@@ -60,6 +74,9 @@ __all__ = [
     "H_TARGET_KEY",
     "H_TARGET_PARTITION",
     "H_TARGET_TOPIC",
+    "H_TIMES",
+    "H_TIME_ZONE",
+    "H_UNTIL",
     "OP_CANCEL",
     "OP_RESCHEDULE",
     "OP_SCHEDULE",
@@ -68,6 +85,7 @@ __all__ = [
     "Cancel",
     "Header",
     "Record",
+    "Recurrence",
     "Reject",
     "Request",
     "Reschedule",
@@ -132,7 +150,7 @@ def rewrite_headers(schedule: Schedule) -> list[Header]:
     """The headers of a request that the service writes back; its parent and root must be set.
 
     Everything is explicit, so that `parse` of a record with these headers, in the parent's partition, gives
-    `schedule` again, with due at max(scheduled_for, the new record's timestamp).
+    `schedule` again, with due at max(due, the new record's timestamp).
     """
     if schedule.parent is None or schedule.root is None:
         raise ValueError("a request that is written back needs a parent and a root: set both")
@@ -140,11 +158,13 @@ def rewrite_headers(schedule: Schedule) -> list[Header]:
         *schedule.headers,
         (H_TARGET_TOPIC, schedule.target_topic.encode()),
         (H_TARGET_KEY, schedule.target_key),
-        (H_DELIVER_AT, b"%d" % schedule.scheduled_for_ms),
+        (H_DELIVER_AT, b"%d" % schedule.due_ms),
         (H_PARENT, b"%d" % schedule.parent),
         (H_ROOT, schedule.root.encode()),
         (H_ATTEMPT, b"%d" % schedule.attempt),
     ]
+    if schedule.scheduled_for_ms != schedule.due_ms:
+        headers.append((H_SCHEDULED_FOR, b"%d" % schedule.scheduled_for_ms))
     if schedule.target_partition != BY_KEY:
         headers.append((H_TARGET_PARTITION, b"%d" % schedule.target_partition))
     if schedule.id is not None:
@@ -153,6 +173,8 @@ def rewrite_headers(schedule: Schedule) -> list[Header]:
         headers.append((H_EXPIRE_AT, b"%d" % schedule.expire_at_ms))
     if schedule.occurrence is not None:
         headers.append((H_OCCURRENCE, b"%d" % schedule.occurrence))
+    if schedule.recurrence is not None:
+        headers += recurrence_headers(schedule.recurrence)
     return headers
 
 

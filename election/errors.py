@@ -10,7 +10,7 @@
     - Malformed: the znode holds what this version cannot read
     - SettingsDiffer: the cluster was created with other settings
     - Superseded: a newer master has written its checkpoint
-    - PortTaken: the peer port cannot be listened on
+    - PortTaken: a port of the node cannot be listened on
     - NodeIdTaken: another process is this node
 """
 
@@ -62,4 +62,4 @@ class NodeIdTaken(ElectionError):
 
 
 class PortTaken(ElectionError):
-    """The peer port cannot be listened on: set another `peer_port`, or end the process that has it."""
+    """A port of the node cannot be listened on: set another one, or end the process that has it."""

@@ -13,16 +13,13 @@ from typing import Any, Final
 
 import structlog
 from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
-from confluent_kafka.admin import (  # type: ignore[attr-defined]  # missing from the stubs' __all__
-    AdminClient,
-    OffsetSpec,
-)
+from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]  # missing from the stubs' __all__
 
 from delayline.names import ClusterNames
 from node.ports import Doubtful
 from node.reader import OffsetsGone, TopicReader
 from node.refusal import Refusal, Refusing, checkpoint_topic_missing, checkpoint_unreadable, log_refusal
-from node.topics import TIMEOUT_S, TopicMissing, describe
+from node.topics import TIMEOUT_S, TopicMissing, admin_client, describe
 from store.checkpoint import Checkpoint, UnreadableCheckpoint, Vector
 
 log = structlog.get_logger("delayline.checkpoints")
@@ -161,7 +158,7 @@ class CheckpointFollower:
     def _follow(self) -> None:
         """Follows the topic until it is gone or recreated. Raises `TopicMissing`, `UnreadableCheckpoint`."""
         self._look.clear()
-        admin = AdminClient(self._client_config)
+        admin = admin_client(self._client_config)
         topic_id = describe(admin, self._topic).id
         reader = TopicReader(self._client_config, self._topic)
         try:
@@ -204,7 +201,7 @@ class KafkaLog:
         follower: CheckpointFollower,
     ) -> None:
         self._client_config = client_config
-        self._admin = AdminClient(client_config)
+        self._admin = admin_client(client_config)
         self._names = names
         self._lane = lane
         self._partitions = partitions
@@ -217,20 +214,23 @@ class KafkaLog:
         except TopicMissing as error:
             self._follower.look_again()
             raise Refusing(checkpoint_topic_missing(str(error))) from error
-        end = self._ends(self._names.checkpoint, [self._lane])[self._lane]
+        end = self.ends(self._names.checkpoint, [self._lane])[self._lane]
         return self._follower.wait_for(topic_id, end)
 
     def stable_ends(self) -> Vector:
         """See the port."""
-        return self._ends(self._names.buffer, self._partitions)
+        return self.ends(self._names.buffer, self._partitions)
 
     def high_watermarks(self) -> Vector:
         """The ends of the buffer's partitions, open transactions and all."""
-        return self._ends(self._names.buffer, self._partitions, IsolationLevel.READ_UNCOMMITTED)
+        return self.ends(self._names.buffer, self._partitions, IsolationLevel.READ_UNCOMMITTED)
 
-    def _ends(
+    def ends(
         self, topic: str, partitions: list[int], isolation: IsolationLevel = IsolationLevel.READ_COMMITTED
     ) -> Vector:
+        """Where partitions of a topic end, by default for who does not read what is still open. Raises
+        `Doubtful`.
+        """
         latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
         wanted = {TopicPartition(topic, partition): latest for partition in partitions}
         try:
@@ -240,5 +240,5 @@ class KafkaLog:
         except KafkaException as error:
             # After a restart of its broker a client asks with the leader epoch that it knew, and is
             # refused, for ever (librdkafka 2.16): a new one learns the epoch anew.
-            self._admin = AdminClient(self._client_config)
+            self._admin = admin_client(self._client_config)
             raise Doubtful(f"the end of {topic} is not known: {error}") from error

@@ -224,6 +224,11 @@ class NodeConfig(ConnectionConfig):
         le=65535,
         description="its port for them",
     )
+    http_host: Text = Field(
+        default="127.0.0.1",
+        description="where `delayline message show` and `list` reach this node: an address, or a name",
+    )
+    http_port: int = Field(default=0, ge=0, le=65535, description="its port for them; 0: any that is free")
     session_timeout_s: float = Field(default=6.0, gt=0, description="ZooKeeper session timeout")
     max_clock_skew_ms: int = Field(
         default=500, ge=0, description="largest difference from the brokers' clock that a master may have"
@@ -234,6 +239,11 @@ class NodeConfig(ConnectionConfig):
     selection_max_messages: int = Field(default=5000, ge=1, description="most messages in one transaction")
     selection_max_bytes: int = Field(
         default=8 * 1024 * 1024, ge=1, description="most bytes in one transaction (one message always fits)"
+    )
+    max_parks: int = Field(
+        default=30,
+        ge=0,
+        description="how often a message is put off because its target has no leader; then a dead letter",
     )
     transaction_timeout_ms: int = Field(
         default=10_000,

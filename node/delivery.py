@@ -98,6 +98,7 @@ class Config(msgspec.Struct, frozen=True):
     names: ClusterNames
     limits: Limits
     max_clock_skew_ms: int
+    max_parks: int
     small: int = 500
 
 
@@ -395,7 +396,8 @@ class Delivery:
 
     def _planned(self, chosen: Selection, now_ms: int) -> _Planned:
         epoch = self.epoch if self._in_flight is None else self._in_flight.checkpoint.epoch
-        plan = Plan(self._config.names, self._config.lane, epoch, now_ms, self._targets, self._poison)
+        config = self._config
+        plan = Plan(config.names, config.lane, epoch, now_ms, self._targets, self._poison, config.max_parks)
         plan.add(chosen)
         return _Planned(chosen, plan, now_ms)
 
@@ -405,7 +407,7 @@ class Delivery:
         """
         now_ms = self._now_ms()
         none_left = sent.selection.frontier.delivered_up_to_ms >= sent.now_ms
-        if none_left or sent.plan.writes_back or self._held_until_ms(now_ms) is not None:
+        if none_left or sent.plan.awaits or self._held_until_ms(now_ms) is not None:
             return None
         chosen = self._select(now_ms)
         return self._planned(chosen, now_ms) if chosen.size else None
@@ -452,7 +454,7 @@ class Delivery:
         yield Step.AFTER_CHECKPOINT_RECORD
         self._in_flight = _InFlight(chosen, checkpoint, transaction.commit())
         self._sending = None
-        if plan.writes_back:
+        if plan.awaits:
             self._awaited = written_back
         self._heartbeat_at_ms = planned.now_ms + HEARTBEAT_MS
         yield Step.DURING_COMMIT

@@ -8,7 +8,6 @@ from typing import Any
 
 import msgspec
 from confluent_kafka import KafkaError, Message
-from confluent_kafka.admin import AdminClient
 
 from delayline.names import ClusterNames
 from delayline.parser import WRITTEN_BACK_SLACK_MS
@@ -16,7 +15,7 @@ from delayline.settings import ClusterSettings
 from delayline.wire import Header, Reject, parse, parse_plain, read_headers
 from node.reader import OffsetsGone, TopicReader
 from node.refusal import Refusal, buffer_forbidden
-from node.topics import newest_gone_ms
+from node.topics import admin_client, newest_gone_ms
 from store.arrivals import Arrival, arrival, plain_arrival
 from store.checkpoint import Checkpoint, Vector
 from store.view import View
@@ -95,7 +94,7 @@ class Ingest:
 
         The last checkpoint's master had read all below its `read`. A view that has ingested as much as that
         master lacks nothing but markers. An empty one may begin above them if whatever is gone was due, and
-        is delivered: no delay is longer than the cluster's longest.
+        is delivered, and its id is no longer known: no delay is longer than the cluster's longest.
         """
         low, high = reader.bounds(partition)
         reached = self._view.reached()
@@ -114,8 +113,9 @@ class Ingest:
         return low
 
     def _expect_all_delivered(self, partition: int, low: int, last: Checkpoint) -> None:
-        gone_ms = newest_gone_ms(AdminClient(self._client_config), self._names.buffer, partition)
-        longest_ms = self._settings.max_delay_ms + WRITTEN_BACK_SLACK_MS
+        gone_ms = newest_gone_ms(admin_client(self._client_config), self._names.buffer, partition)
+        settings = self._settings
+        longest_ms = settings.max_delay_ms + settings.dedup_window_ms + WRITTEN_BACK_SLACK_MS
         if gone_ms is None or gone_ms + longest_ms > last.delivered_up_to_ms:
             raise NotRebuildable(
                 f"{self._names.buffer}/{partition} begins at offset {low}; what was before that may have "

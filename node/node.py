@@ -17,7 +17,6 @@ from typing import Any, Final
 import msgspec
 import structlog
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient
 
 from delayline.names import ClusterNames
 from delayline.settings import ClusterSettings
@@ -31,12 +30,15 @@ from node.brokers import LastComplaint, words
 from node.config import NodeConfig
 from node.delivery import Step
 from node.health import Health
+from node.http.app import application
+from node.http.server import HttpServer
 from node.ingest import LogTooShort, NotRebuildable
+from node.messages import Messages
 from node.parts import Election, Parts
 from node.ports import Doubtful
 from node.reader import OffsetsGone
 from node.refusal import Refusal, Refusing
-from node.topics import Described, TopicMissing, describe
+from node.topics import Described, TopicMissing, admin_client, describe
 from store.checkpoint import UnreadableCheckpoint
 from store.identity import FORMAT, Identity, OtherIdentity, claim
 from store.kv import Damaged, Full, InUse, StoreError, Unusable
@@ -82,6 +84,8 @@ class NodeStatus(msgspec.Struct, frozen=True):
     pid: int
     at_ms: int
     peer_host: str = ""
+    http_host: str = ""
+    http_port: int = 0
     run: str = ""  # with the next one: which process of two that are this node
     started_ms: int = 0
 
@@ -102,7 +106,7 @@ class Node:
         self._names = ClusterNames(config.cluster)
         self._client_config = config.client_config()
         self._complaint = LastComplaint()
-        self._admin = AdminClient(self._client_config | {"error_cb": self._complaint})
+        self._admin = admin_client(self._client_config | {"error_cb": self._complaint})
         self._run_id, self._started_ms = uuid.uuid4().hex, time.time_ns() // 1_000_000
         self._member = config.node_id
         self._stopping = threading.Event()
@@ -114,6 +118,7 @@ class Node:
         self._settings: ClusterSettings | None = None
         self._buffer: Described | None = None
         self._parts: Parts | None = None
+        self._http = HttpServer(config.http_host, config.http_port)
         self._peers = Peers(config.node_id, config.peer_host, config.peer_port)
         self._session = Session(config.kazoo_options(), timeout_s=config.session_timeout_s)
         self._registry = Registry(self._session, Znodes(config.cluster))
@@ -153,6 +158,7 @@ class Node:
     def start(self) -> None:
         """Starts the node's threads; it becomes a candidate once it has caught up."""
         self._session.start()
+        self._http.start(application(self._messages))
         self._thread.start()
 
     def stop(self) -> None:
@@ -259,7 +265,7 @@ class Node:
         try:
             store = RocksStore(config.data_dir / "store")
             self._claim(store, settings, buffer)
-            return Parts(config, settings, store, election, health, self._hook)
+            return Parts(config, settings, store, election, health, self._standing, self._hook)
         except UnreadableCheckpoint as error:
             raise Refusing(refusal.other_data(f"its checkpoint: {error}", config.data_dir)) from error
 
@@ -407,14 +413,24 @@ class Node:
             pid=os.getpid(),
             at_ms=time.time_ns() // 1_000_000,
             peer_host=self._config.peer_host,
+            http_host=self._http.host,
+            http_port=self._http.port,
             run=self._run_id,
             started_ms=self._started_ms,
         )
 
+    def _messages(self) -> Messages | None:
+        return None if self._parts is None else self._parts.messages
+
+    def _standing(self) -> tuple[str, str]:
+        return self._config.node_id, self.state
+
     def _end(self) -> None:
+        self._http.stop()
         if self._parts is not None:
             self._parts.stop()
         else:
             self._peers.stop()
         self._session.stop()
+        self._http.join()
         log.info("node-stopped", node=self._config.node_id)

@@ -13,18 +13,20 @@ recovers. The exhaustive search over two masters and both ids is in tests/simula
 
 from __future__ import annotations
 
+import random
 import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Final, TypeVar, cast
 
+import msgspec
 import structlog
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from delayline.names import ClusterNames
-from node.ports import Doubtful, Fenced, Outgoing, Refused
-from node.targets import BATCH_BYTES, KafkaTargets
+from node.ports import ANY_PARTITION, UNAVAILABLE, Doubtful, Fenced, Outgoing, Refused
+from node.targets import BATCH_BYTES, KafkaTargets, Place, named
 from store.checkpoint import Checkpoint, Vector
 from store.keys import Key
 
@@ -34,12 +36,15 @@ SLOW_COMMIT_S: Final = 2.0
 SLOW_FLUSH_S: Final = 0.5
 OPEN_TIMEOUT_S: Final = 10.0
 SHORTEST_TRY_S: Final = 0.003  # about what an answer takes on one network
-LONGEST_TRY_S: Final = 1.0
+LONGEST_TRY_S: Final = 0.25
+LONGEST_REST_S: Final = 0.25
 WARM_PRODUCERS: Final = 5
 REPORTED_TRANSACTIONS: Final = 16
 FATAL_TIMEOUT_S: Final = 0.1
 CONNECT_TIMEOUT_S: Final = 5.0
 
+# A broker that comes back is waited for by a whole transaction: ten seconds by default.
+_RECONNECT: Final = {"reconnect.backoff.max.ms": 500}
 _CONFIG: dict[str, Any] = {
     "enable.idempotence": True,
     "acks": "all",
@@ -80,6 +85,8 @@ _NOT_ITS_OWN: Final = frozenset(
 
 T = TypeVar("T")
 
+_Odd = SystemError | AttributeError
+
 Holder = list[Producer]
 """One producer, or none once it was discarded: whoever still has the list does not keep it alive."""
 
@@ -101,7 +108,9 @@ class KafkaOutbox:
         worth while to wait for the brokers.
         """
         self.clock_offset_ms = 0
-        self._config = client_config | _CONFIG | {"transaction.timeout.ms": transaction_timeout_ms}
+        self._config = (
+            _RECONNECT | client_config | _CONFIG | {"transaction.timeout.ms": transaction_timeout_ms}
+        )
         self._names = names
         self._lane = lane
         self._timeout_s = transaction_timeout_ms / 1000
@@ -111,6 +120,9 @@ class KafkaOutbox:
         self._warm: dict[str, list[Holder]] = {"a": [], "b": []}
         self._pair: list[Holder] = []
         self._turn = 0
+        self._last: list[KafkaTransaction | None] = [None, None]  # of each id
+        self._unmarked: list[set[Place]] = [set(), set()]  # see `_note_unmarked`
+        self._doubtful: list[tuple[int, KafkaTransaction]] = []
         self._reported_left = 0
         # Two commit in turn; one in doubt may hang for a while and must not hold up those after it.
         self._committers = ThreadPoolExecutor(4, thread_name_prefix="commit")
@@ -145,19 +157,49 @@ class KafkaOutbox:
         self.drop()
         self._fit_batches()
         self._pair = [self._initialised("a"), self._initialised("b")]
+        self._note_unmarked()
         self._turn = 0
         self._reported_left = REPORTED_TRANSACTIONS
 
     def begin(self) -> KafkaTransaction:
         """See the port."""
-        holder = self._pair[self._turn]
-        self._turn = 1 - self._turn
+        turn = self._turn
+        holder, unmarked = self._pair[turn], self._unmarked[turn]
+        self._turn = 1 - turn
         try:
             holder[0].begin_transaction()
         except KafkaException as error:
             raise _translated(error, "a transaction cannot begin") from error
         reported, self._reported_left = self._reported_left > 0, max(0, self._reported_left - 1)
-        return KafkaTransaction(self, holder, reported=reported)
+        begun = KafkaTransaction(self, holder, unmarked, reported=reported or bool(unmarked))
+        self._last[turn] = begun
+        return begun
+
+    def _note_unmarked(self) -> None:
+        """Where the last transaction of each id has no marker, now that it is decided.
+
+        Kafka's coordinator passes over a partition without a leader when it writes a transaction's markers
+        [measured, 4.3.0]: as soon as there is a leader again, what was aborted there is open again, and the
+        next transaction of the id that ends there decides over it as well. So that one has to be aborted.
+        """
+        self._doubtful = []
+        for turn, last in enumerate(self._last):
+            if last is None or last.committed:
+                continue
+            if last.committing:
+                self._doubtful.append((turn, last))
+            else:
+                self._unmarked[turn] |= last.lost(self._targets)
+        self._last = [None, None]
+
+    def _decide(self, first: Checkpoint) -> None:
+        """The first checkpoint of an epoch repeats the last one that was committed: a doubtful transaction
+        that has another one was aborted.
+        """
+        for turn, last in self._doubtful:
+            if not last.has_left(first):
+                self._unmarked[turn] |= last.lost(self._targets)
+        self._doubtful = []
 
     def _fit_batches(self) -> None:
         """A target that takes smaller messages than the others takes smaller batches, too."""
@@ -200,11 +242,16 @@ class KafkaOutbox:
                 code = error.args[0].code()
                 if code not in _TRY_AGAIN or waited_s > OPEN_TIMEOUT_S or self._resigning():
                     _discard(holder)
-                    raise _translated(error, f"id {suffix} cannot be initialised") from error
+                    raise _translated(error, f"id {suffix} cannot be initialised{self._why()}") from error
             if code == KafkaError.CONCURRENT_TRANSACTIONS:
                 _discard(holder)  # at once: its own next try would fence the one that comes after it
-                time.sleep(max(SHORTEST_TRY_S, waited_s / 4))
+                time.sleep(min(max(SHORTEST_TRY_S, waited_s / 4), LONGEST_REST_S))
                 holder = self._next(suffix)
+
+    def _why(self) -> str:
+        """What keeps a transaction from its end: the marker of a partition that has no leader."""
+        unled = named(self._targets.unled())
+        return f", for its last transaction cannot end: {unled} has no leader" if unled else ""
 
     def _next(self, suffix: str) -> Holder:
         return self._warm[suffix].pop() if self._warm[suffix] else self._connected(suffix)
@@ -234,17 +281,27 @@ class KafkaTransaction:
     transactions after `open`, which every failure leads to, have them.
     """
 
-    def __init__(self, outbox: KafkaOutbox, holder: Holder, *, reported: bool) -> None:
+    def __init__(self, outbox: KafkaOutbox, holder: Holder, unmarked: set[Place], *, reported: bool) -> None:
+        """`unmarked`: where the id's transactions lack a marker; what this one clears, it takes out."""
+        self.committing = False  # its end may be a commit
+        self.committed = False
+        self._checkpoint: Checkpoint | None = None
+        self._begun_s = time.monotonic()
+        self._topics: set[str] = set()
+        self._unled: set[Place] = set()  # when it was sent
+        self._touched: set[Place] = set()  # only if there are any `unmarked`
+        self._unmarked = unmarked
         self._reported = reported
         self._outbox = outbox
         self._holder = holder
-        self._sent: Sequence[Outgoing] = ()
         self._written_back: Vector = {}
         self._failed: tuple[str, KafkaError] | None = None  # the first failure: topic and error
 
     def send(self, records: Sequence[Outgoing]) -> None:
         """See the port. A local rejection does not fail the transaction, so each is looked at."""
-        self._sent = records
+        self._topics |= {record.topic for record in records}
+        led = self._led()
+        self._expect_leaders(records)
         produce = self._held().produce
         buffer = self._outbox._names.buffer  # noqa: SLF001 (one module, one owner)
         on_delivery, on_written_back = self._on_delivery if self._reported else None, self._on_written_back
@@ -252,6 +309,9 @@ class KafkaTransaction:
             topic = record.topic
             report = on_written_back if topic == buffer else on_delivery
             headers = cast("Any", record.headers)  # the stub's list is invariant
+            partition = record.partition
+            if led and partition == ANY_PARTITION and record.key is None and led.get(topic):
+                partition = random.choice(led[topic])  # the client would take one without a leader, too
             while True:
                 try:
                     # By place: names cost a fifth more. The one left out is another name of `on_delivery`.
@@ -259,7 +319,7 @@ class KafkaTransaction:
                         topic,
                         record.value,
                         record.key,
-                        record.partition,
+                        partition,
                         report,
                         None,
                         record.timestamp_ms,
@@ -270,6 +330,34 @@ class KafkaTransaction:
                     self._serve(lambda: self._held().poll(0.01))  # the queue is full: let some go out
                 except KafkaException as error:
                     self._refuse(topic, error.args[0], record.row)
+
+    def _led(self) -> dict[str, Sequence[int]]:
+        """Of topics that have lost some of their leaders, the partitions that have one."""
+        targets = self._outbox._targets  # noqa: SLF001
+        return {topic: led for topic in self._topics if (led := targets.led(topic))}
+
+    def _expect_leaders(self, records: Sequence[Outgoing]) -> None:
+        """What was planned may have lost its leader since: sent there, it would hold this transaction up."""
+        targets = self._outbox._targets  # noqa: SLF001
+        self._unled = targets.unled(self._topics)
+        unled = {topic for topic, _ in self._unled}
+        for record in records if unled else ():
+            if record.topic in unled:
+                problem = targets.problem(record.topic, record.partition, record.key, 0)
+                if problem is not None and problem[0] == UNAVAILABLE:
+                    raise Doubtful(f"{problem[1]}: it had one when it was planned")
+
+    def has_left(self, first: Checkpoint) -> bool:
+        """Whether its checkpoint is the one that the first of an epoch repeats."""
+        own = self._checkpoint
+        return own is not None and first == msgspec.structs.replace(
+            own, epoch=first.epoch, node=first.node, at_ms=first.at_ms, first=True
+        )
+
+    def lost(self, targets: KafkaTargets) -> set[Place]:
+        """The partitions that it may have sent to and that have lost their leader since it began."""
+        unled = targets.unled_since(self._begun_s) - self._unled
+        return {place for place in unled if place[0] in self._topics}
 
     def flush(self) -> Vector:
         """See the port."""
@@ -285,12 +373,15 @@ class KafkaTransaction:
 
     def _expect_targets(self) -> None:
         """The client waits for a topic or partition that has gone; all else would wait with it."""
-        changed = self._outbox._targets.changed({record.topic for record in self._sent})  # noqa: SLF001
+        changed = self._outbox._targets.changed(self._topics, self._unled)  # noqa: SLF001
         if changed is not None:
-            raise Doubtful(f"{changed} was deleted or changed while records were sent to it")
+            raise Doubtful(f"{changed} was deleted, changed or lost a leader while records were sent to it")
 
     def checkpoint(self, checkpoint: Checkpoint) -> None:
         """See the port. Its acknowledgement also shows how far the brokers' clock is off."""
+        self._checkpoint = checkpoint
+        if checkpoint.first:
+            self._outbox._decide(checkpoint)  # noqa: SLF001
         topic = self._outbox._names.checkpoint  # noqa: SLF001
         sent_ms = time.time_ns() // 1_000_000
         try:
@@ -310,7 +401,23 @@ class KafkaTransaction:
 
     def _commit(self) -> None:
         self.flush()  # it says what is wrong, where the commit would only say that something is
-        self._serve(lambda: self._held().commit_transaction(SLOW_COMMIT_S), "the commit is not known")
+        self._clear_unmarked()
+        self.committing = True
+        try:
+            self._serve(lambda: self._held().commit_transaction(SLOW_COMMIT_S), "the commit is not known")
+        except Fenced:
+            self.committing = False  # it was refused
+            raise
+        self.committed = True
+
+    def _clear_unmarked(self) -> None:
+        """Gives itself up if it would commit what was aborted; see `KafkaOutbox._note_unmarked`."""
+        cleared = self._touched & self._unmarked
+        if cleared:
+            self._unmarked -= cleared
+            raise Doubtful(
+                f"{named(cleared)} had no leader when a transaction was aborted: it is aborted there now"
+            )
 
     def _held(self) -> Producer:
         """The producer. It is not kept as such: librdkafka keeps the reports' callbacks until they are
@@ -322,17 +429,18 @@ class KafkaTransaction:
 
     def _serve(self, call: Callable[[], T], what: str = "records were not acknowledged") -> T:
         """A call that serves the client's events. A fatal error, fencing above all, comes out of it as an
-        exception, and as a SystemError if a delivery report met that exception first.
+        exception; and as another one if a delivery report or the client's own log line met that exception
+        first: what runs while an exception is set fails in odd ways, down to methods that are not found.
         """
         try:
             return call()
         except KafkaException as error:
             raise _translated(error, what) from error
-        except SystemError as error:
+        except (SystemError, AttributeError) as error:
             raise _translated(self._behind(error), what) from error
 
-    def _behind(self, error: SystemError) -> KafkaException | SystemError:
-        """The fatal error that a delivery report met. Where the report has lost it (`returned NULL without
+    def _behind(self, error: _Odd) -> KafkaException | _Odd:
+        """The fatal error that a report or log line met. Where that has lost it (`returned NULL without
         setting an exception`), the next call has it; the transaction is given up in any case.
         """
         if isinstance(error.__cause__, KafkaException):
@@ -355,7 +463,10 @@ class KafkaTransaction:
         raise _translated(KafkaException(error), "a record was not acknowledged")
 
     def _on_delivery(self, error: KafkaError | None, message: Message) -> None:
-        if error is not None and (self._failed is None or self._failed[1].code() in _NOT_ITS_OWN):
+        if error is None:
+            if self._unmarked:
+                self._touched.add((message.topic() or "", message.partition() or 0))
+        elif self._failed is None or self._failed[1].code() in _NOT_ITS_OWN:
             self._failed = message.topic() or "", error
 
     def _on_written_back(self, error: KafkaError | None, message: Message) -> None:
@@ -393,8 +504,8 @@ class KafkaCommit:
         self._future.result()
 
 
-def _translated(error: KafkaException | SystemError, what: str) -> Doubtful | Fenced:
-    if isinstance(error, SystemError):
+def _translated(error: KafkaException | _Odd, what: str) -> Doubtful | Fenced:
+    if not isinstance(error, KafkaException):
         return Doubtful(f"{what}: {error}")
     cause = error.args[0]
     if cause.code() in _FENCED:

@@ -16,6 +16,7 @@ from election.peer import Peers
 from election.registry import Registry
 from election.session import Session
 from election.znodes import Znodes
+from node.broker_links import BrokerLinks
 from node.checkpoints import CheckpointFollower, KafkaLog
 from node.config import NodeConfig
 from node.delivery import Config, Delivery, Step
@@ -24,11 +25,15 @@ from node.housekeeping import Housekeeping
 from node.ingest import Ingest
 from node.lane import LaneWorker, SystemClock
 from node.leadership import ElectedLeadership
+from node.messages import Messages, Reader
 from node.mirror import Mirror
 from node.outbox import KafkaOutbox
+from node.past import Past
 from node.refusal import SIT_OUT_S, Refusal, clock_skewed, log_refusal
+from node.target_watch import TargetWatch
 from node.targets import KafkaTargets
 from store.kv import KeyValue, StoreError
+from store.lookup import Lookup
 from store.selection import Limits
 from store.view import View
 
@@ -53,17 +58,21 @@ class Parts:
         store: KeyValue,
         election: Election,
         health: Health,
+        standing: Callable[[], tuple[str, str]],
         hook: Callable[[Step], None],
     ) -> None:
+        """`standing`: the node's name and state."""
         self._standing = threading.Lock()
         self._withdrawn = threading.Event()
         self._recused: Refusal | None = None
         names, client = ClusterNames(config.cluster), config.client_config()
         lane, partitions = config.lane, settings.partitions_of(config.lane)
-        self.view = View(store, partitions, int(config.replay_window_s * 1000))
+        self.view = View(store, partitions, int(config.replay_window_s * 1000), settings.dedup_window_ms)
         self.follower = CheckpointFollower(client, names, lane, self._wake)
         self.kafka_log = KafkaLog(client, names, lane, partitions, self.follower)
-        self.targets = KafkaTargets(client)
+        links = BrokerLinks()
+        self.targets = KafkaTargets(client, links.reach)
+        self.watch = TargetWatch(self.targets, links)
         self.candidacy = Candidacy(
             election.session,
             Znodes(config.cluster).candidates(lane),
@@ -96,17 +105,27 @@ class Parts:
             health,
             hook,
         )
+        past = Past(client, names, lane, settings, self.kafka_log, config.transaction_timeout_ms)
+        self.messages = Messages(
+            names,
+            settings,
+            lane,
+            int(config.replay_window_s * 1000),
+            Reader(Lookup(self.view), past, self.kafka_log),
+            standing,
+        )
         self._delivery_config = Config(
             node=config.node_id,
             lane=lane,
             names=names,
             limits=Limits(config.selection_max_messages, config.selection_max_bytes),
             max_clock_skew_ms=config.max_clock_skew_ms,
+            max_parks=config.max_parks,
         )
 
     def start(self) -> None:
         """Starts what runs from the beginning; ingest starts once it is opened."""
-        for part in (self.follower, self.mirror, self.candidacy, self.lane, self.housekeeping):
+        for part in (self.follower, self.mirror, self.candidacy, self.lane, self.housekeeping, self.watch):
             part.start()
 
     def awaiting(self) -> Refusal | None:
@@ -156,7 +175,8 @@ class Parts:
         self._hand_over()
         self._leave_election()
         self.candidacy.stop()
-        others = (self.mirror, self.ingest, self.housekeeping, self.follower)
+        others = (self.mirror, self.ingest, self.housekeeping, self.follower, self.watch)
+        self.messages.close()
         for part in others:
             part.stop()
         for part in others:

@@ -6,9 +6,12 @@ service writes back to the buffer last (rule 4, docs/design.md).
 
 from __future__ import annotations
 
+from zlib import crc32
+
 import msgspec
 
 from delayline.names import ClusterNames, source
+from delayline.recurrence import Occurrence, Recurrence, Turn, UnknownTimeZoneError, first_turn, next_turn
 from delayline.wire import (
     Header,
     Schedule,
@@ -17,7 +20,7 @@ from delayline.wire import (
     rewrite_headers,
     user_headers,
 )
-from node.ports import ANY_PARTITION, Outgoing, Targets
+from node.ports import ANY_PARTITION, UNAVAILABLE, Outgoing, Targets
 from store.keys import Key
 from store.records import IndexEntry, RejectRow, RescheduleRow, ScheduledRow, decode_row
 from store.selection import Answer, Resolution, Selection
@@ -28,6 +31,11 @@ RECORD_OVERHEAD_BYTES = 512
 BATCH_HEADER_BYTES = 61
 RECORD_FRAMING_BYTES = 12
 """Length, attributes, the two deltas and the number of headers, at their longest for a batch of one."""
+
+BAD_TIME_ZONE = "bad-time-zone"
+
+FIRST_PARK_MS = 1_000
+LONGEST_PARK_MS = 300_000
 
 
 class Poisoned(msgspec.Struct, frozen=True):
@@ -65,10 +73,20 @@ class Plan:
     """The records of one transaction."""
 
     def __init__(
-        self, names: ClusterNames, lane: int, epoch: int, now_ms: int, targets: Targets, poison: Poison
+        self,
+        names: ClusterNames,
+        lane: int,
+        epoch: int,
+        now_ms: int,
+        targets: Targets,
+        poison: Poison,
+        max_parks: int,
     ) -> None:
         self.records: list[Outgoing] = []
         self.writes_back = False
+        self.awaits = (
+            False  # what it writes back has an id: nothing is selected before it is ingested (rule 3)
+        )
         self._written_back: list[Outgoing] = []
         self._names = names
         self._buffer = names.buffer
@@ -78,6 +96,7 @@ class Plan:
         self._now_ms = now_ms
         self._targets = targets
         self._poison = poison
+        self._max_parks = max_parks
 
     def add(self, selection: Selection) -> None:
         """Plans the whole selection; the hot path of delivery. Raises what `Targets.learn` raises."""
@@ -89,8 +108,13 @@ class Plan:
         append, deliver = self.records.append, self._delivery
         for (key, raw), row in zip(chosen, rows, strict=True):
             if isinstance(row, ScheduledRow):
-                anywhere = row.target_partition == ANY_PARTITION and row.expire_at_ms is None
-                if anywhere and row.target_topic in untroubled:
+                if row.recurrence is not None:
+                    self._recur(key, row, row.recurrence, len(raw))
+                elif (
+                    row.target_partition == ANY_PARTITION
+                    and row.expire_at_ms is None
+                    and row.target_topic in untroubled
+                ):
                     append(deliver(key, row))
                 else:
                     self._schedule(key, row, len(raw))
@@ -107,24 +131,82 @@ class Plan:
         if self._poison:
             return set()
         size_bytes = largest_row_bytes + RECORD_OVERHEAD_BYTES
-        problem = self._targets.problem
-        return {
-            topic for topic in topics if not problem(topic, ANY_PARTITION, keyed=False, size_bytes=size_bytes)
-        }
+        return {topic for topic in topics if self._targets.open_to_all(topic, size_bytes)}
 
-    def _schedule(self, key: Key, row: ScheduledRow, size_bytes: int) -> None:
+    def _schedule(
+        self, key: Key, row: ScheduledRow, size_bytes: int, stands_for_ms: int | None = None
+    ) -> bool:
+        """Delivers a message, or makes it a dead letter; False if it is parked instead.
+
+        `stands_for_ms`: of occurrences that were missed, the time of the one that it stands for.
+        """
         if row.expire_at_ms is not None and self._now_ms > row.expire_at_ms:
             detail = (
                 f"delay-expire-at was {row.expire_at_ms}, the message came up for delivery at {self._now_ms}"
             )
             self._dead_letter(key, row, "expired", "expired", detail)
-            return
-        record = self._delivery(key, row)
+            return True
+        as_of = row if stands_for_ms is None else msgspec.structs.replace(row, scheduled_for_ms=stands_for_ms)
+        record = self._delivery(key, as_of)
         refusal = self._problem(record, size_bytes) or self._refused(key)
+        if refusal is None:
+            self.records.append(record)
+        elif refusal[0] == UNAVAILABLE and row.attempt <= self._max_parks:
+            self._park(key, row, *refusal)
+            return False
+        else:
+            self._dead_letter(key, row, "dead-lettered", *refusal)
+        return True
+
+    def _park(self, key: Key, row: ScheduledRow, code: str, detail: str) -> None:
+        """Puts a message off as it is, chain and all, until what it lacks may be there."""
+        own = source(self._buffer, key[1], key[2])
+        root = row.root or own
+        self._outcome(
+            own, "parked", op="schedule", id_=row.id, message=own, root=root, code=code, detail=detail
+        )
+        request = self._request(row, key[2])._replace(
+            due_ms=self._now_ms + park_ms(key, row.attempt), root=root, attempt=row.attempt + 1
+        )
+        self._write_back(key, row, request)
+
+    def _recur(self, key: Key, row: ScheduledRow, recurrence: Recurrence, size_bytes: int) -> None:
+        """Delivers an occurrence, or finds the first one, and writes back what follows.
+
+        What was refused for what it is would be refused again: then the chain ends with the dead letter.
+        """
+        refusal = self._refused(key)
         if refusal is not None:
             self._dead_letter(key, row, "dead-lettered", *refusal)
             return
-        self.records.append(record)
+        try:
+            turn = self._turn(row, recurrence)
+        except UnknownTimeZoneError as error:
+            self._without_time_zone(key, row, str(error))
+            return
+        if turn.deliver_as_ms is not None:
+            if not self._schedule(key, row, size_bytes, turn.deliver_as_ms):
+                return  # what follows, follows from the later try
+        elif row.occurrence is not None:
+            own = source(self._buffer, key[1], key[2])
+            self._outcome(own, "skipped", op="schedule", id_=row.id, message=own, root=row.root or own)
+        elif turn.following is None:
+            detail = f"delay-cron fires at no time from {row.scheduled_for_ms} to {recurrence.until_ms}"
+            self._dead_letter(key, row, "dead-lettered", "no-occurrence", detail)
+        if turn.following is not None:
+            self._write_back(key, row, self._next_request(key, row, turn.following))
+
+    def _without_time_zone(self, key: Key, row: ScheduledRow, detail: str) -> None:
+        """Of a chain that goes on, some node has known the time zone: a master that does may come again."""
+        if row.occurrence is not None and row.attempt <= self._max_parks:
+            self._park(key, row, BAD_TIME_ZONE, detail)
+        else:
+            self._dead_letter(key, row, "dead-lettered", BAD_TIME_ZONE, detail)
+
+    def _turn(self, row: ScheduledRow, recurrence: Recurrence) -> Turn:
+        if row.occurrence is None:
+            return first_turn(recurrence, row.scheduled_for_ms)
+        return next_turn(Occurrence(row.occurrence, row.scheduled_for_ms, recurrence), self._now_ms)
 
     def _refused(self, key: Key) -> tuple[str, str] | None:
         poisoned = self._poison.get(key)
@@ -133,11 +215,10 @@ class Plan:
     def _problem(self, record: Outgoing, size_bytes: int) -> tuple[str, str] | None:
         """Asks with the row's size, which is more than the record's; only if that is too much, exactly."""
         topic, partition = record.topic, record.partition
-        keyed, at_most_bytes = record.key is not None, size_bytes + RECORD_OVERHEAD_BYTES
-        problem = self._targets.problem(topic, partition, keyed=keyed, size_bytes=at_most_bytes)
-        if problem is None:
+        at_most_bytes = size_bytes + RECORD_OVERHEAD_BYTES
+        if self._targets.problem(topic, partition, record.key, at_most_bytes) is None:
             return None
-        return self._targets.problem(topic, partition, keyed=keyed, size_bytes=_batch_bytes(record))
+        return self._targets.problem(topic, partition, record.key, _batch_bytes(record))
 
     def _delivery(self, key: Key, row: ScheduledRow) -> Outgoing:
         source = self._source(key[1], key[2]) if row.root is None else row.root.encode()
@@ -179,7 +260,7 @@ class Plan:
     def _fits(self, letter: Outgoing) -> bool:
         self._targets.learn({letter.topic})
         size_bytes = _batch_bytes(letter)
-        problem = self._targets.problem(letter.topic, ANY_PARTITION, keyed=True, size_bytes=size_bytes)
+        problem = self._targets.problem(letter.topic, ANY_PARTITION, letter.key, size_bytes)
         return problem is None or problem[0] != "too-large"
 
     def _reschedule(self, key: Key, row: RescheduleRow, resolution: Resolution) -> None:
@@ -198,49 +279,76 @@ class Plan:
             root=root,
         )
         if resolution.raw is not None:
-            self._write_back(key, row, decode_row(resolution.raw), root)
+            moved = decode_row(resolution.raw)
+            assert isinstance(moved, ScheduledRow), "the id index points to schedules only"
+            self._write_back(key, moved, self._moved_request(key, row, moved, root))
 
-    def _write_back(
-        self, key: Key, row: RescheduleRow, moved: ScheduledRow | RescheduleRow | RejectRow, root: str | None
-    ) -> None:
-        assert isinstance(moved, ScheduledRow), "the id index points to schedules only"
-        target_key = moved.key if moved.target_key is None else moved.target_key[0]
-        request = Schedule(
-            id=moved.id,
+    def _moved_request(self, key: Key, row: RescheduleRow, moved: ScheduledRow, root: str | None) -> Schedule:
+        return self._request(moved, key[2])._replace(
             scheduled_for_ms=row.scheduled_for_ms,
             due_ms=row.scheduled_for_ms,
-            target_topic=moved.target_topic,
-            target_key=target_key,
-            target_partition=moved.target_partition,
+            attempt=1,
             expire_at_ms=moved.expire_at_ms if row.expire_at_ms is None else row.expire_at_ms,
-            headers=user_headers(moved.headers),
-            parent=key[2],
             root=root,
-            attempt=moved.attempt,
-            occurrence=moved.occurrence,
         )
+
+    def _next_request(self, key: Key, row: ScheduledRow, following: Occurrence) -> Schedule:
+        return self._request(row, key[2])._replace(
+            scheduled_for_ms=following.at_ms,
+            due_ms=following.at_ms,
+            expire_at_ms=None,
+            root=row.root or source(self._buffer, key[1], key[2]),
+            attempt=1,
+            occurrence=following.number,
+            recurrence=following.recurrence,
+        )
+
+    @staticmethod
+    def _request(row: ScheduledRow, parent: int) -> Schedule:
+        """What a row asks for, as a request that follows from another one."""
+        return Schedule(
+            id=row.id,
+            scheduled_for_ms=row.scheduled_for_ms,
+            due_ms=row.scheduled_for_ms,
+            target_topic=row.target_topic,
+            target_key=row.key if row.target_key is None else row.target_key[0],
+            target_partition=row.target_partition,
+            expire_at_ms=row.expire_at_ms,
+            headers=user_headers(row.headers),
+            parent=parent,
+            root=row.root,
+            attempt=row.attempt,
+            occurrence=row.occurrence,
+            recurrence=row.recurrence,
+        )
+
+    def _write_back(self, key: Key, row: ScheduledRow, request: Schedule) -> None:
+        """Produces a request that follows from the one at `key`, last in the transaction (rule 4)."""
+        headers = rewrite_headers(request)
         self._written_back.append(
-            Outgoing(
-                self._buffer, key[1], moved.key, moved.value, rewrite_headers(request), self._now_ms, key
-            )
+            Outgoing(self._buffer, key[1], row.key, row.value, headers, self._now_ms, key)
         )
         self.writes_back = True
+        self.awaits = self.awaits or row.id is not None
 
     def _answer(self, answer: Answer) -> None:
         """Writes the answer to a cancel or replace; a replace is answered only if applied (rule 2)."""
         control = answer.control
         partition, offset = answer.place
-        if control.op == "schedule":
+        op = control.op
+        if op == "schedule":
             if not answer.applied:
                 return
             outcome = "replaced"
+        elif op == "keep":
+            op, outcome = "schedule", "duplicate"
         elif answer.applied:
             outcome = "cancelled"
         else:
             outcome = "unknown" if control.removed is None else "too-late"
         message, root = self._named(partition, control.removed)
         own = source(self._buffer, partition, offset)
-        self._outcome(own, outcome, op=control.op, id_=control.id, message=message, root=root)
+        self._outcome(own, outcome, op=op, id_=control.id, message=message, root=root)
 
     def _named(self, partition: int, entry: IndexEntry | None) -> tuple[str | None, str | None]:
         """The sources of an index entry's row and of the user's request behind it."""
@@ -267,6 +375,14 @@ class Plan:
         self.records.append(
             Outgoing(self._names.outcomes, self._lane, request.encode(), value, [], self._now_ms, None)
         )
+
+
+def park_ms(key: Key, attempt: int) -> int:
+    """How long a message is parked after a failed attempt: twice as long each time, and between half of that
+    and all of it, so that not all come back at once. Not drawn, so a plan made again is the same.
+    """
+    full_ms = min(FIRST_PARK_MS << min(attempt - 1, 20), LONGEST_PARK_MS)
+    return full_ms // 2 + crc32(b"%d/%d/%d" % (key[1], key[2], attempt)) % (full_ms // 2 + 1)
 
 
 def _batch_bytes(record: Outgoing) -> int:

@@ -15,6 +15,7 @@ from store.checkpoint import Checkpoint, Vector
 from store.keys import Key
 
 ANY_PARTITION = -1
+UNAVAILABLE = "target-unavailable"
 
 
 class Outgoing(msgspec.Struct, frozen=True, gc=False):
@@ -149,8 +150,15 @@ class Targets(Protocol):
         a limit that was lowered. Whatever is needed next is looked up anew.
         """
 
-    def problem(self, topic: str, partition: int, *, keyed: bool, size_bytes: int) -> tuple[str, str] | None:
-        """The dead-letter code and detail if a record of that size, keyed or not, cannot go there."""
+    def open_to_all(self, topic: str, size_bytes: int) -> bool:
+        """Whether every record of that size can go there, with a key or without, to any partition."""
+
+    def problem(
+        self, topic: str, partition: int, key: bytes | None, size_bytes: int
+    ) -> tuple[str, str] | None:
+        """The dead-letter code and detail if a record of that size, with that key, cannot go there. With
+        `UNAVAILABLE` it may later: the partition has no leader.
+        """
 
 
 class Clock(Protocol):

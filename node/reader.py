@@ -71,6 +71,18 @@ class TopicReader:
             raise Doubtful(f"{self.topic}/{partition}: its bounds are not known: {error}") from error
         return int(low), int(high)
 
+    def first_since(self, partition: int, at_ms: int) -> int | None:
+        """The first offset whose record is of that time or later; None if there is none yet. Raises
+        `Doubtful`.
+        """
+        try:
+            (found,) = self._consumer.offsets_for_times(
+                [TopicPartition(self.topic, partition, at_ms)], timeout=LOOKUP_TIMEOUT_S
+            )
+        except KafkaException as error:
+            raise Doubtful(f"{self.topic}/{partition}: offsets by time are not known: {error}") from error
+        return int(found.offset) if found.offset >= 0 else None
+
     def start(self, offsets: Vector) -> None:
         """Reads on from these offsets, of these partitions alone."""
         self.reached = dict(offsets)

@@ -22,6 +22,8 @@ from delayline import (
     ConfigurationError,
     DelaylineError,
     InvalidRequestError,
+    NoOutcomeError,
+    OutcomesTopicError,
     QueueFullError,
     SendError,
     UnansweredError,
@@ -123,7 +125,9 @@ def _of_client(error: DelaylineError) -> type[OperatorError]:
         return UnavailableError
     if isinstance(error, SendError):
         return type(from_kafka(error.kafka_error, ""))
-    if isinstance(error, BufferTopicError):
+    if isinstance(error, NoOutcomeError) and isinstance(error.__cause__, KafkaException):
+        return type(from_kafka(error.__cause__.args[0], ""))
+    if isinstance(error, BufferTopicError | OutcomesTopicError):
         # Raised from the client's exception if no broker answered, of its own if the topic is not there.
         return UnavailableError if isinstance(error.__cause__, KafkaException) else NotFoundError
     return OperatorError

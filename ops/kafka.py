@@ -76,10 +76,22 @@ class KafkaAdmin:
 
     def ends(self, topic: str) -> dict[int, int]:
         """The offset that the next record of each partition gets; NotFoundError if there is no such topic."""
+        return self._offsets(topic, OffsetSpec.latest())  # type: ignore[no-untyped-call]
+
+    def begins(self, topic: str, from_ms: int | None = None) -> dict[int, int]:
+        """The offset of the first record of each partition, or of the first with such a timestamp or a later
+        one (where there is none: the end); NotFoundError if there is no such topic.
+        """
+        if from_ms is None:
+            return self._offsets(topic, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
+        found = self._offsets(topic, OffsetSpec.for_timestamp(from_ms))
+        ends = self.ends(topic)
+        return {partition: ends[partition] if offset < 0 else offset for partition, offset in found.items()}
+
+    def _offsets(self, topic: str, spec: OffsetSpec) -> dict[int, int]:
         there = self.require(topic)
-        spec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
-        latest = {TopicPartition(topic, partition): spec for partition in there.partitions}
-        futures = self._client.list_offsets(latest, request_timeout=self._timeout_s)
+        wanted = {TopicPartition(topic, partition): spec for partition in there.partitions}
+        futures = self._client.list_offsets(wanted, request_timeout=self._timeout_s)
         try:
             return {asked.partition: future.result().offset for asked, future in futures.items()}
         except KafkaException as error:

@@ -115,7 +115,8 @@ _DELETE = Setting("cleanup.policy", "delete", "exactly", "compaction would remov
 
 
 def _buffer(settings: ClusterSettings, max_message_bytes: int) -> tuple[Setting, ...]:
-    retention_ms = settings.max_delay_ms + RETENTION_MARGIN_MS
+    # An id is known from the log alone: also for as long as a repeated request is a duplicate.
+    retention_ms = settings.max_delay_ms + settings.dedup_window_ms + RETENTION_MARGIN_MS
     return (
         _log_append_time("due times count from the broker's timestamp"),
         _DELETE,

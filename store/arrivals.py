@@ -18,6 +18,7 @@ class Kind(IntEnum):
     RESCHEDULE = 1
     REJECT = 2
     CANCEL = 3
+    KEEP = 4  # a schedule, unless its id is known
 
 
 class Record(Protocol):
@@ -52,6 +53,7 @@ class Arrival(NamedTuple):
 
 
 _SCHEDULE: Final = Kind.SCHEDULE
+_KEEP: Final = Kind.KEEP
 # Half of what calling the class costs, which is Python code.
 _new_arrival: Final = tuple.__new__
 
@@ -95,9 +97,22 @@ def arrival(record: Record, request: wire.Request) -> Arrival:
 
 def _schedule(record: Record, request: wire.Schedule) -> Arrival:
     """The hot path: no field is looked up by its name where all of them are needed."""
-    id_, for_ms, due_ms, topic, target_key, target_partition, expire_at_ms, _, parent, root, attempt, nth = (
-        request
-    )
+    (
+        id_,
+        for_ms,
+        due_ms,
+        topic,
+        target_key,
+        target_partition,
+        expire_at_ms,
+        _,
+        parent,
+        root,
+        attempt,
+        nth,
+        recurrence,
+        keep,
+    ) = request
     key = record.key
     row = ScheduledRow(
         key,
@@ -113,6 +128,7 @@ def _schedule(record: Record, request: wire.Schedule) -> Arrival:
         root,
         attempt,
         nth,
+        recurrence,
     )
     root_offset = None if root is None else parse_source(root)[2]
     return _new_arrival(
@@ -121,7 +137,7 @@ def _schedule(record: Record, request: wire.Schedule) -> Arrival:
             record.partition,
             record.offset,
             record.timestamp_ms,
-            _SCHEDULE,
+            _KEEP if keep else _SCHEDULE,
             due_ms,
             id_,
             parent,

@@ -14,7 +14,7 @@ import msgspec
 
 from store import keys
 from store.arrivals import Arrival, Kind
-from store.checkpoint import Frontier
+from store.checkpoint import Frontier, Vector
 from store.keys import Key
 from store.kv import KeyValue
 from store.records import Control, IndexEntry, decode_control, decode_index, decode_offset, encode
@@ -23,24 +23,39 @@ NO_KEY: Key = (-1, -1, -1)
 NEVER_MS: Final = 1 << 63  # later than any due time
 _CANCEL: Final = Kind.CANCEL  # as plain names: they are looked at for every record
 _SCHEDULE: Final = Kind.SCHEDULE
+_KEEP: Final = Kind.KEEP
 
 
 class Ingest:
     """One batch under way. The caller holds the view's lock from the first `add` to the write."""
 
-    def __init__(self, kv: KeyValue, aligned: Frontier, position: Key | None, window_start_ms: int) -> None:
-        """`position` is the in-memory one; rows done and due before `window_start_ms` are not kept."""
+    def __init__(
+        self,
+        kv: KeyValue,
+        aligned: Frontier,
+        position: Key | None,
+        window_start_ms: int,
+        newest_ms: Vector,
+        dedup_window_ms: int,
+    ) -> None:
+        """`position` is the in-memory one; rows done and due before `window_start_ms` are not kept;
+        `newest_ms`: each partition's newest timestamp so far.
+        """
         self.batch = kv.batch()
         self.counts: dict[int, int] = {}  # by minute, what rows become more by
         self.counts_below: dict[int, int] = {}  # the part of it that is at or below the position
         self.first_due_ms = NEVER_MS
-        self.low_expiry: bytes | None = None
+        self.low_expiry: dict[int, bytes] = {}  # by partition
         self.low_row: bytes | None = None
         self.urgent = False
         self._kv = kv
         self._aligned = aligned
         self._bound = max(aligned.position or NO_KEY, position or NO_KEY)
         self._window_start_ms = window_start_ms
+        self._newest_ms = newest_ms
+        self._dedup_window_ms = dedup_window_ms
+        self._running_ms: dict[tuple[int, int], int] = {}  # the newest timestamp by then, by place
+        self._arrivals: Sequence[Arrival] = ()
         self._indexes: dict[bytes, IndexEntry | None] = {}
         self._tombstones: dict[bytes, int] = {}
         self._controls: dict[tuple[int, int], Control] = {}
@@ -49,12 +64,16 @@ class Ingest:
         """Takes the arrivals in log order; the hot path of ingest."""
         put, row, counts, bound, bound_ms = self.batch.put, keys.row, self.counts, self._bound, self._bound[0]
         first_due_ms = self.first_due_ms
+        self._arrivals = arrivals
         for arrival in arrivals:
             partition, offset, _, kind, due_ms, id_, _, _, raw = arrival
             if kind is _CANCEL:
                 self._cancel(arrival)
                 continue
-            if kind is _SCHEDULE and id_ is not None and not self._claim(arrival, id_):
+            if kind is _SCHEDULE:
+                if id_ is not None and not self._claim(arrival, id_):
+                    continue
+            elif kind is _KEEP and not self._claim_if_unknown(arrival):
                 continue
             below = due_ms <= bound_ms and (due_ms, partition, offset) <= bound
             if below and not self._store_below(arrival):
@@ -94,6 +113,27 @@ class Ingest:
         self._expire_later(arrival.due_ms, arrival, id_)
         return True
 
+    def _claim_if_unknown(self, arrival: Arrival) -> bool:
+        """False if the id's last schedule is still known, however it ended: this one is a duplicate, which
+        changes nothing. The index entry says so, which delivery leaves alone and a cancel takes away.
+        """
+        assert arrival.id is not None, "the parser refuses it without an id"
+        entry = self._index(keys.index(arrival.partition, arrival.id))
+        if entry is None or self._newest_by(arrival) >= entry.due_ms + self._dedup_window_ms:
+            return self._claim(arrival, arrival.id)
+        self._leave_control(arrival, "keep", arrival.id, entry)
+        return False
+
+    def _newest_by(self, arrival: Arrival) -> int:
+        """The partition's newest timestamp up to an arrival: a function of the log, as no clock is."""
+        if not self._running_ms:
+            newest_ms = dict(self._newest_ms)
+            for one in self._arrivals:
+                partition = one.partition
+                newest_ms[partition] = max(newest_ms.get(partition, 0), one.timestamp_ms)
+                self._running_ms[partition, one.offset] = newest_ms[partition]
+        return self._running_ms[arrival.partition, arrival.offset]
+
     def _overtaken(self, arrival: Arrival, id_: str, entry: IndexEntry | None, parent: int) -> bool:
         """Rule 4: a later schedule or cancel of the id stands between the parent and its written-back one."""
         if entry is not None and entry.origin > parent:
@@ -120,7 +160,7 @@ class Ingest:
         """
         self.batch.delete(keys.row(entry.due_ms, partition, entry.offset))
         self.batch.delete(keys.late(partition, entry.offset))
-        self.batch.delete(keys.expiry(entry.due_ms, partition, entry.offset))
+        self.batch.delete(keys.expiry(partition, entry.due_ms, entry.offset))
         minute = entry.due_ms // keys.MINUTE_MS
         self.counts[minute] = self.counts.get(minute, 0) - 1
         if (entry.due_ms, partition, entry.offset) <= self._bound:
@@ -149,7 +189,8 @@ class Ingest:
         controls = stored | self._controls
         for place, control in controls.items():
             is_above = place[0] == partition and place[1] > parent
-            if is_above and control.id == id_ and control.previous <= parent:
+            ends = control.op != "keep" and control.id == id_ and control.previous <= parent
+            if is_above and ends:
                 self._put_control(*place, msgspec.structs.replace(control, applied=True))
                 return
 
@@ -178,9 +219,10 @@ class Ingest:
         return -1 if raw is None else decode_offset(raw)
 
     def _expire_later(self, due_ms: int, arrival: Arrival, id_: str) -> None:
-        key = keys.expiry(due_ms, arrival.partition, arrival.offset)
+        partition = arrival.partition
+        key = keys.expiry(partition, due_ms, arrival.offset)
         self.batch.put(key, id_.encode())
-        self.low_expiry = _lower(self.low_expiry, key)
+        self.low_expiry[partition] = _lower(self.low_expiry.get(partition), key)
 
 
 def _lower(known: bytes | None, key: bytes) -> bytes:

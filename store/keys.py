@@ -8,7 +8,7 @@ prefix key                            value
 ``c``  partition, offset              a control request that waits for its answer
 ``i``  partition, id                  the id's last request
 ``t``  partition, id                  offset of the id's last cancel
-``x``  due, partition, offset         the id whose index entry or tombstone may go with that row
+``x``  partition, due, offset         the id whose index entry or tombstone may go with that row
 ``n``  minute                         rows stored that fall due in that minute
 ``m``  name                           counters and metadata
 ====== ============================== ==========================================================
@@ -33,6 +33,7 @@ META: Final = b"m"
 
 INGESTED: Final = META + b"ingested"
 READ: Final = META + b"read"
+NEWEST: Final = META + b"newest"
 ALIGNED: Final = META + b"aligned"
 LOW_WATER: Final = META + b"low-water"
 IDENTITY: Final = META + b"identity"
@@ -40,6 +41,7 @@ IDENTITY: Final = META + b"identity"
 MINUTE_MS: Final = 60_000
 
 _timed = Struct(">cQIQ")
+_queued = Struct(">cIQQ")
 _placed = Struct(">cIQ")
 _named = Struct(">cI")
 _counted = Struct(">cQ")
@@ -56,13 +58,19 @@ def row(due_ms: int, partition: int, offset: int) -> bytes:
     return _pack_timed(ROW, due_ms, partition, offset)
 
 
-def expiry(due_ms: int, partition: int, offset: int) -> bytes:
-    """An entry of the expiry queue, in the order in which rows go."""
-    return _pack_timed(EXPIRY, due_ms, partition, offset)
+def expiry(partition: int, due_ms: int, offset: int) -> bytes:
+    """An entry of a partition's expiry queue, in the order in which its rows go."""
+    return _queued.pack(EXPIRY, partition, due_ms, offset)
+
+
+def queued(raw: bytes) -> Key:
+    """The (due, partition, offset) of the row that an expiry entry's key names."""
+    _, partition, due_ms, offset = _queued.unpack(raw)
+    return due_ms, partition, offset
 
 
 def timed(raw: bytes) -> Key:
-    """The (due, partition, offset) of a row's or an expiry entry's key."""
+    """The (due, partition, offset) of a row's key."""
     _, due_ms, partition, offset = _unpack_timed(raw)
     return due_ms, partition, offset
 
@@ -86,6 +94,12 @@ def placed(raw: bytes) -> tuple[int, int]:
 def index(partition: int, id_: str) -> bytes:
     """An id's index entry."""
     return _named.pack(INDEX, partition) + id_.encode()
+
+
+def named(raw: bytes) -> int:
+    """The partition of an index entry's key."""
+    partition: int = _named.unpack_from(raw)[1]
+    return partition
 
 
 def tombstone(partition: int, id_: str) -> bytes:

@@ -10,6 +10,8 @@ from typing import Final
 
 import msgspec
 
+from delayline.recurrence import Recurrence
+
 Headers = list[tuple[str, bytes | None]]
 
 
@@ -28,7 +30,8 @@ class ScheduledRow(msgspec.Struct, frozen=True, array_like=True, tag=0, gc=False
     parent: int | None  # offset of the request that made the service write this one back
     root: str | None  # source of the user's own request, where this is not it
     attempt: int
-    occurrence: int | None
+    occurrence: int | None  # None with a recurrence: the first one is still to be found
+    recurrence: Recurrence | None = None
 
 
 class RescheduleRow(msgspec.Struct, frozen=True, array_like=True, tag=1, gc=False):
@@ -79,9 +82,9 @@ class IndexEntry(msgspec.Struct, frozen=True, array_like=True, gc=False):
 class Control(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A cancel or replace that was carried out at ingest and waits for its answer."""
 
-    op: str
+    op: str  # cancel; schedule: it replaces; keep: it is a duplicate
     id: str
-    removed: IndexEntry | None
+    removed: IndexEntry | None  # of a duplicate: what it is one of
     applied: bool  # it kept a written-back request from being stored
     previous: int = -1  # the offset of the id's last schedule or cancel before it; -1: none is known
 

@@ -70,11 +70,14 @@ class View:
     write leaves the view as it was.
     """
 
-    def __init__(self, kv: KeyValue, partitions: Sequence[int], replay_window_ms: int) -> None:
+    def __init__(
+        self, kv: KeyValue, partitions: Sequence[int], replay_window_ms: int, dedup_window_ms: int
+    ) -> None:
         """`partitions` are the lane's."""
         self.lock = threading.Lock()
         self._kv = kv
         self._window_ms = replay_window_ms
+        self._dedup_window_ms = dedup_window_ms
         raw_ingested, raw_aligned = kv.get(keys.INGESTED), kv.get(keys.ALIGNED)
         stored = {} if raw_ingested is None else decode_vector(raw_ingested)
         self._ingested: Vector = {partition: stored.get(partition, 0) for partition in partitions}
@@ -85,8 +88,10 @@ class View:
         self._aligned = nothing(partitions) if self._checkpoint is None else self._checkpoint.frontier
         self._tip = self._aligned
         self._low_row = kv.get(keys.LOW_WATER) or keys.ROW
-        self._low_expiry = keys.EXPIRY
-        self._lowest_new_expiry: bytes | None = None  # since the last `expired`
+        self._low_expiry = {partition: keys.expiry(partition, 0, 0) for partition in partitions}
+        self._lowest_new_expiry: dict[int, bytes] = {}  # since the last `expired`
+        raw_newest = kv.get(keys.NEWEST)
+        self._newest: Vector = {} if raw_newest is None else decode_vector(raw_newest)  # timestamps, ms
         self._pending = Pending(kv, self._tip.position)
         self._newest_ms = 0
         self._wake_due_ms: int | None = None
@@ -102,7 +107,7 @@ class View:
 
     @property
     def newest_timestamp_ms(self) -> int:
-        """The newest timestamp of a record ingested since the start; 0 before the first one."""
+        """The newest timestamp of the partitions from which records have come since the start; 0 before."""
         return self._newest_ms
 
     def reached(self) -> Reached:
@@ -126,18 +131,28 @@ class View:
         `select` told it to wait for.
         """
         fresh = [a for a in arrivals if a.offset >= self._ingested[a.partition]]
-        ingest = Ingest(self._kv, self._aligned, self._tip.position, self._window_start_ms())
+        ingest = Ingest(
+            self._kv,
+            self._aligned,
+            self._tip.position,
+            self._window_start_ms(),
+            self._newest,
+            self._dedup_window_ms,
+        )
         if fresh:
             ingest.add(fresh)
             ingested = self._ingested | {a.partition: a.offset + 1 for a in fresh}
             counts = self._pending.write(ingest.batch, ingest.counts)
+            newest = self._newest | _newest_of(fresh, self._newest)
             ingest.batch.put(keys.INGESTED, encode(ingested))
+            ingest.batch.put(keys.NEWEST, encode(newest))
             if ingest.low_row is not None and ingest.low_row < self._low_row:
                 ingest.batch.put(keys.LOW_WATER, ingest.low_row)
             self._kv.write(ingest.batch)
             self._pending.taken(counts, ingest.counts, ingest.counts_below)
             self._publish(ingest, ingested)
-            self._newest_ms = max(self._newest_ms, *(a.timestamp_ms for a in fresh))
+            self._newest = newest
+            self._newest_ms = max(self._newest_ms, *(newest[a] for a in {a.partition for a in fresh}))
         self._read.update(read)
         return ingest.urgent or self._wake_due_ms is None or ingest.first_due_ms < self._wake_due_ms
 
@@ -155,9 +170,9 @@ class View:
         self._ingested = ingested
         if ingest.low_row is not None:
             self._low_row = min(self._low_row, ingest.low_row)
-        if ingest.low_expiry is not None:
-            self._low_expiry = min(self._low_expiry, ingest.low_expiry)
-            self._lowest_new_expiry = min(self._lowest_new_expiry or ingest.low_expiry, ingest.low_expiry)
+        for partition, key in ingest.low_expiry.items():
+            self._low_expiry[partition] = min(self._low_expiry[partition], key)
+            self._lowest_new_expiry[partition] = min(self._lowest_new_expiry.get(partition, key), key)
 
     def select(self, now_ms: int, limits: Limits) -> Selection:
         """Selects behind the tip and moves it (rule 1). An empty selection says how far nothing is due:
@@ -276,23 +291,31 @@ class View:
         self._pending.forget(minute)
 
     def expired(self, most: int) -> list[tuple[Key, str]]:
-        """Up to `most` ids whose last row has been pruned or whose last cancel is covered, oldest first.
+        """Up to `most` ids (but one of each partition) whose last row has been pruned or whose last cancel is
+        covered, and that are no longer known to a request that asks; oldest first.
 
         What the log's end is *after* this call decides when they may go: see `collect`. Pruning ends at the
         position, which stays where it is while nothing falls due; cancels are forgotten all the same.
         """
-        found: list[tuple[Key, str]] = []
         with self.lock:
-            self._lowest_new_expiry = None
-            pruned_to = keys.EXPIRY + self._low_row[1:]
-            end = max(pruned_to, keys.expiry(max(0, self._window_start_ms()), 0, 0))
-            for raw_key, raw_id in self._kv.scan(self._low_expiry, end):
-                key = keys.timed(raw_key)
-                if len(found) == most or key[2] >= self._aligned.ingested.get(key[1], 0):
-                    break
-                if raw_key >= pruned_to and self._kv.get(keys.row(*key)) is not None:
-                    break  # not pruned: it may wait still
-                found.append((key, raw_id.decode()))
+            self._lowest_new_expiry = {}
+            share = max(1, most // len(self._low_expiry))
+            return [found for partition in self._low_expiry for found in self._expired_in(partition, share)]
+
+    def _expired_in(self, partition: int, most: int) -> list[tuple[Key, str]]:
+        found: list[tuple[Key, str]] = []
+        pruned_ms = keys.timed(self._low_row)[0] if len(self._low_row) == keys.TIMED_BYTES else 0
+        known_ms = self._newest.get(partition, 0) - self._dedup_window_ms
+        end_ms = min(max(pruned_ms + 1, self._window_start_ms()), known_ms + 1)
+        end = keys.expiry(partition, max(0, end_ms), 0)
+        for raw_key, raw_id in self._kv.scan(self._low_expiry[partition], end):
+            key = keys.queued(raw_key)
+            raw_row = keys.row(*key)
+            if len(found) == most or key[2] >= self._aligned.ingested.get(partition, 0):
+                break
+            if raw_row >= self._low_row and self._kv.get(raw_row) is not None:
+                break  # not pruned: it may wait still
+            found.append((key, raw_id.decode()))
         return found
 
     @_patient
@@ -308,12 +331,12 @@ class View:
         batch = self._kv.batch()
         for (due_ms, partition, offset), id_ in expired:
             self._drop_if_current(batch.delete, partition, offset, id_)
-            batch.delete(keys.expiry(due_ms, partition, offset))
+            batch.delete(keys.expiry(partition, due_ms, offset))
         self._kv.write(batch)
-        if expired:
-            self._low_expiry = keys.after(keys.expiry(*expired[-1][0]))
-        if self._lowest_new_expiry is not None:
-            self._low_expiry = min(self._low_expiry, self._lowest_new_expiry)
+        for (due_ms, partition, offset), _ in expired:
+            self._low_expiry[partition] = keys.after(keys.expiry(partition, due_ms, offset))
+        for partition, key in self._lowest_new_expiry.items():
+            self._low_expiry[partition] = min(self._low_expiry[partition], key)
         return True
 
     def _drop_if_current(
@@ -337,6 +360,13 @@ class View:
             self._pending.counted(count, walked)
         return count.known + walked + later + late
 
+    def glimpse(self, take: Callable[[KeyValue, Frontier, Reached], R]) -> R:
+        """Runs `take` under the lock, with the aligned frontier: the entries that it gets and the scans that
+        it opens are of one state of the view. It must not walk them there.
+        """
+        with self.lock:
+            return take(self._kv, self._aligned, Reached(dict(self._ingested), dict(self._read)))
+
     def flush(self) -> None:
         self._kv.flush()
 
@@ -347,3 +377,13 @@ class View:
 
 FOREVER_MS = 1 << 62
 MOST_LATE_WALKED = 1000
+
+
+def _newest_of(arrivals: Sequence[Arrival], newest_ms: Vector) -> Vector:
+    """The newest timestamp of each partition that something has come from."""
+    found: Vector = {}
+    for arrival in arrivals:
+        partition, timestamp_ms = arrival.partition, arrival.timestamp_ms
+        if timestamp_ms > found.get(partition, -1):
+            found[partition] = timestamp_ms
+    return {partition: max(at_ms, newest_ms.get(partition, 0)) for partition, at_ms in found.items()}

@@ -5,7 +5,10 @@ from __future__ import annotations
 from xdist.scheduler import LoadScopeScheduling
 
 # File -> the one whose fixtures it shares: Spark, and the history with faults that it has audited.
-_WITH = {"tests/integration/test_audit_page.py": "tests/integration/test_audit.py"}
+_WITH = {
+    "tests/integration/test_audit_page.py": "tests/integration/test_audit.py",
+    "tests/integration/test_audit_recurring.py": "tests/integration/test_audit.py",
+}
 
 
 class FileByFile(LoadScopeScheduling):  # type: ignore[misc]  # it ships no types

@@ -8,6 +8,7 @@ from pyspark.sql import functions as F  # noqa: N812  # as Spark's own documenta
 from ops.audit.bounds import Bounds
 from ops.audit.classes import is_control
 from ops.audit.flaw import Checks, said
+from ops.audit.meaning import REJECT
 
 
 def answer_checks(bounds: Bounds) -> Checks:
@@ -15,7 +16,7 @@ def answer_checks(bounds: Bounds) -> Checks:
     return [
         ("lost", _lost()),
         ("duplicated", _duplicated()),
-        ("false_outcome", _false_answer()),
+        ("false_outcome", _false_answer(bounds)),
         ("false_outcome", _false_root()),
         ("unexplained", _unexplained(bounds)),
     ]
@@ -36,10 +37,11 @@ def _duplicated() -> Column:
     return F.when(twice, said("answered ", answers, " times, written back ", rewrites, " times"))
 
 
-def _false_answer() -> Column:
+def _false_answer(bounds: Bounds) -> Column:
     kind, answer, expected = F.col("kind"), F.col("answer"), F.col("expected")
     outcome = answer["outcome"]
-    judged = F.col("judged")
+    # What it is a duplicate of may be older than the buffer.
+    judged = F.col("judged") & ~((outcome == "duplicate") & bounds.before_buffer(answer["message"]))
     strange_op = said("answered as a ", answer["op"], ", and it is a ", kind)
     allowed = F.array_join(expected["outcomes"], " or ")
     placed = answer["message"].eqNullSafe(expected["message"]) & answer["root"].eqNullSafe(expected["root"])
@@ -72,15 +74,16 @@ def _whose(answer: Column) -> Column:
 
 
 def _false_root() -> Column:
-    """An outcome of a message's end is keyed by the row, and names the user's request."""
-    ending, root = F.col("own_ending"), F.coalesce("root", "source")
+    """An outcome of a message's end or park is keyed by the row, and names the user's request."""
+    ending = F.coalesce("own_ending", "own_park")
+    root = F.coalesce(F.when(F.col("kind") != REJECT, F.col("root")), "source")
     wrong = F.col("kind").isNotNull() & ending.isNotNull() & ~ending["root"].eqNullSafe(root)
     return F.when(wrong, said(ending["outcome"], " for ", ending["root"], " instead of ", root))
 
 
 def _unexplained(bounds: Bounds) -> Column:
     """An outcome of no request (unless retention has taken that), or one that is none."""
-    told = F.coalesce(F.col("answer.record"), F.col("own_ending.record"))
+    told = F.coalesce("answer.record", "own_ending.record", "own_park.record")
     alone = F.col("kind").isNull() & ~bounds.before_buffer(F.col("source"))
     return F.when(
         F.col("strange_count") > 0, said(F.col("strange.record"), " is no outcome known here")

@@ -22,6 +22,7 @@ class Bounds:
     buffer_first: Mapping[int, int]  # the buffer's first offset in each partition
     outcomes_edge_ms: int
     letters_edge_ms: int
+    letter_limit_bytes: int  # what is larger the dead-letter topic may have had no room for
     target_edges_ms: Mapping[str, int]
 
     def edge_ms(self, target: Column) -> Column:

@@ -4,6 +4,9 @@ Each record votes for the sources it speaks of: a request for its own, a written
 its parent's too, a delivery or dead letter for `delay-source`, an outcome for its key and for its root, a
 ledger's line for what it acknowledges. The votes are then brought together by source, all of them in one
 go: the one large shuffle of the audit's second half.
+
+Of a recurring message each request that was written back is a case of its own, as the user's is: it has its
+own delivery, or end.
 """
 
 from __future__ import annotations
@@ -13,15 +16,18 @@ import functools
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812  # as Spark's own documentation has it
 
-from ops.audit.evidence import ANSWERS, ENDINGS, Evidence
-from ops.audit.meaning import SCHEDULE
+from ops.audit.evidence import ANSWERS, ENDINGS, PARKED, Evidence
+from ops.audit.meaning import REJECT, SCHEDULE
 
 # What a message is delivered by: its own row, or that of the last request that was written back for it.
 _ROW = (
     "offset", "due_ms", "scheduled_for_ms", "expire_at_ms", "attempt", "occurrence", "settled_by",
-    "settled_at_ms", "late", "removed", "key_sha", "value_sha", "headers",
+    "settled_at_ms", "late", "removed", "key_sha", "value_sha", "key_bytes", "value_bytes", "headers",
 )  # fmt: skip
-_FIRSTS = ("letter", "applied", "ending", "answer", "own_ending", "strange")
+# What a request that was written back says of what follows.
+_FOLLOWING = ("offset", "source", "occurrence", "scheduled_for_ms", "recurrence", "attempt")
+_FIRSTS = ("letter", "applied", "own_applied", "ending", "answer", "own_ending", "own_park", "strange")
+_APPLIED = ("cancelled", "replaced")
 _COUNTS = ("rewrites", *(f"{name}_count" for name in _FIRSTS))
 
 
@@ -29,10 +35,12 @@ def cases(requests: DataFrame, evidence: Evidence, ledger: DataFrame | None) -> 
     """One row for each source that any record speaks of.
 
     The columns of its request (all null if there is none), and `row`, what the message is delivered by. Then,
-    each with how many there are and the first of them as a struct: `delivered`; `letter`; by root `applied`
-    (cancelled, replaced) and `ending` (expired, dead-lettered); by key `answer` (to a control request or
-    replace), `own_ending`, and `strange`, what is no outcome. `rewrites`: how many requests were written back
-    for this one. `acknowledged`: the ledger's hash.
+    each with how many there are and the first of them as a struct: `delivered`; `letter`; by root, or if it
+    recurs by its own place, `applied` (cancelled, replaced) and `ending` (expired, dead-lettered, skipped);
+    by key `answer` (to a control request or replace), `own_ending`, `own_park`, and `strange`, what is no
+    outcome. `park`: the last of its parks, by root, or if it recurs by its own place.
+    `rewrites`: how many requests were written back for this one; `following`: the first of them.
+    `acknowledged`: the ledger's hash.
     """
     votes = [
         requests.select("source", _all_but_source(requests).alias("request")),
@@ -46,14 +54,28 @@ def cases(requests: DataFrame, evidence: Evidence, ledger: DataFrame | None) -> 
     )
     first = [F.first(name, ignorenulls=True).alias(name) for name in ("request", "rare", "acknowledged")]
     grouped = _by_source(votes, [*first, *counted])
-    own_row = F.when(F.col("request").isNotNull(), F.struct(*(f"request.{name}" for name in _ROW)))
-    row = F.coalesce("rare.rewritten", own_row).alias("row")
+    own_row = F.struct("source", *(f"request.{name}" for name in _ROW))
+    row = F.coalesce("rare.rewritten", F.when(F.col("request").isNotNull(), own_row)).alias("row")
     # Null where nothing rare is: no letter, no outcome.
     counts = [F.coalesce(f"rare.{name}", F.lit(0)).alias(name) for name in _COUNTS]
-    return grouped.select(
-        "source", "request.*", row, "delivered", "delivered_count", "acknowledged", *counts,
+    found = grouped.select(
+        "source", "request.*", row, "delivered", "delivered_count", "acknowledged", "rare.following",
+        "rare.park", *counts,
         *(f"rare.{name}" for name in _FIRSTS),
     )  # fmt: skip
+    return _recurring_by_row(found)
+
+
+def _recurring_by_row(found: DataFrame) -> DataFrame:
+    """What was said of a recurring message's root is of many rows: of each, what was said of itself."""
+    recurs = F.col("recurrence").isNotNull()
+    own = {
+        f"{name}{suffix}": F.when(recurs, F.col(f"own_{name}{suffix}")).otherwise(F.col(f"{name}{suffix}"))
+        for name in ("applied", "ending")
+        for suffix in ("", "_count")
+    }
+    park = F.when(recurs, F.col("own_park")).otherwise(F.col("park"))
+    return found.withColumns(own | {"park": park})
 
 
 def _by_source(votes: list[DataFrame], columns: list[Column]) -> DataFrame:
@@ -72,16 +94,23 @@ def _rare(requests: DataFrame, evidence: Evidence) -> DataFrame:
     letters = evidence.dead_letters
     told, fate, letter = F.col("told"), F.col("fate"), F.col("dead_letter")
     answer, own_ending = told["outcome"].isin(*ANSWERS), told["outcome"].isin(*ENDINGS)
-    strange = told.isNotNull() & ~F.coalesce(answer | own_ending, F.lit(False))
-    applied, ending = fate["outcome"].isin("cancelled", "replaced"), fate["outcome"].isin(*ENDINGS)
+    own_park = told["outcome"] == PARKED
+    strange = told.isNotNull() & ~F.coalesce(answer | own_ending | own_park, F.lit(False))
+    parked = F.when(fate["outcome"] == PARKED, F.substring_index(fate["keyed_by"], "/", -1).try_cast("long"))
+    applied, ending = fate["outcome"].isin(*_APPLIED), fate["outcome"].isin(*ENDINGS)
+    struck = F.col("struck")
     columns = [
         F.max_by("rewrite", "rewrite.offset").alias("rewritten"),
-        F.count("parent").alias("rewrites"),
+        F.count("following").alias("rewrites"),
+        F.min_by("following", "following.offset").alias("following"),
         *_earliest("letter", letter, letter.isNotNull(), letter["timestamp_ms"]),
         *_earliest("applied", fate, applied, fate["timestamp_ms"]),
+        *_earliest("own_applied", struck, struck["outcome"].isin(*_APPLIED), struck["timestamp_ms"]),
         *_earliest("ending", fate, ending, fate["timestamp_ms"]),
         *_earliest("answer", told, answer, told["timestamp_ms"]),
         *_earliest("own_ending", told, own_ending, told["timestamp_ms"]),
+        *_earliest("own_park", told, own_park, told["timestamp_ms"]),
+        F.max_by(fate, parked).alias("park"),
         *_earliest("strange", told, strange, told["timestamp_ms"]),
     ]
     votes = [
@@ -94,25 +123,32 @@ def _rare(requests: DataFrame, evidence: Evidence) -> DataFrame:
 
 
 def _of_written_back(requests: DataFrame) -> list[DataFrame]:
-    """A written-back request is the row of its root, unless it was dropped, and the doing of its parent."""
-    written_back = requests.filter((F.col("kind") == SCHEDULE) & F.col("parent").isNotNull())
+    """A written-back request is the row of its root, unless it was dropped or is an occurrence, and the doing
+    of its parent.
+    """
+    written_back = requests.filter(F.col("kind").isin(SCHEDULE, REJECT) & F.col("parent").isNotNull())
     parent = F.concat_ws("/", F.substring_index("source", "/", 2), F.col("parent").cast("string"))
-    row = F.struct(*_ROW).alias("rewrite")
+    row, following = F.struct("source", *_ROW).alias("rewrite"), F.struct(*_FOLLOWING).alias("following")
+    moved = ~F.col("overtaken") & F.col("recurrence").isNull()
     return [
-        written_back.filter(~F.col("overtaken")).select(F.col("root").alias("source"), row),
-        written_back.select(parent.alias("source"), "parent"),
+        written_back.filter(moved).select(F.col("root").alias("source"), row),
+        written_back.select(parent.alias("source"), following),
     ]
 
 
 def _of_outcomes(outcomes: DataFrame) -> DataFrame:
-    """An outcome is of the request it is keyed by, and of the message whose root it names."""
+    """An outcome is of the request it is keyed by, and of the message that it names, and its root."""
     record = F.struct(
         "record", "timestamp_ms", "outcome", "op", "message", "root", "code", "at_ms", "keyed_by"
     )
     none = F.when(F.lit(False), record)
-    by_key = F.struct(F.col("keyed_by").alias("source"), record.alias("told"), none.alias("fate"))
-    by_root = F.struct(F.col("root").alias("source"), none.alias("told"), record.alias("fate"))
-    votes = outcomes.select(F.explode(F.array(by_key, by_root)).alias("vote")).select("vote.*")
+
+    def vote(source: str, name: str) -> Column:
+        columns = [(record if other == name else none).alias(other) for other in ("told", "fate", "struck")]
+        return F.struct(F.col(source).alias("source"), *columns)
+
+    ways = F.array(vote("keyed_by", "told"), vote("root", "fate"), vote("message", "struck"))
+    votes = outcomes.select(F.explode(ways).alias("vote")).select("vote.*")
     return votes.filter(F.col("source").isNotNull())
 
 

@@ -1,4 +1,7 @@
-"""What became of each request: one class for each, so that the classes sum to the requests."""
+"""What became of each request: one class for each, so that the classes sum to the requests.
+
+A recurring request is of the class `recurring`: what became of its occurrences is counted apart.
+"""
 
 from __future__ import annotations
 
@@ -6,30 +9,68 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812  # as Spark's own documentation has it
 
 from ops.audit.bounds import Bounds
+from ops.audit.evidence import PARKED
 from ops.audit.meaning import CANCEL, REJECT, RESCHEDULE, SCHEDULE
 
 CLASSES = (
-    "delivered", "cancelled", "replaced", "expired", "dead-lettered",
+    "delivered", "recurring", "duplicate", "cancelled", "replaced", "expired", "dead-lettered",
     "rescheduled", "too-late", "unknown", "pending", "aged-out", "lost",
 )  # fmt: skip
+ENDS = (
+    "delivered", "skipped", "cancelled", "replaced", "rescheduled", "expired", "dead-lettered", PARKED,
+    "pending", "aged-out", "lost",
+)  # fmt: skip
+"""What becomes of an occurrence. One that was parked is there again: its later try has an end of its own."""
+OCCURRENCE = "occurrence"
+BEGUN = "begun"
+"""The end of a request that is no occurrence itself: a cron expression's, once the first one is found."""
 
 
 def with_class(cases: DataFrame, bounds: Bounds) -> DataFrame:
-    """Adds `class`, null for what is no request of a user's, and `overdue`: lost only in that it is late."""
+    """Adds `end`, what became of a message or an occurrence; `class`, that of a user's request (null where
+    there is no such thing); and `overdue`: lost only in that it is late.
+    """
     settled = F.when(is_message(), F.col("row.settled_by").isNotNull() | F.col("row.removed").isNotNull())
     reached = settled.otherwise(F.col("answered_by").isNotNull())
-    verdict = F.when(is_message(), _of_message(bounds)).when(is_control(), _of_control(bounds))
-    return cases.withColumn("class", verdict).withColumn("overdue", (F.col("class") == "lost") & ~reached)
+    end = F.when(is_message() & ~_is_dropped(), _of_message(bounds))
+    control = F.when(is_control(), _of_control(bounds))
+    of_user = F.when(F.col("parent").isNull(), F.when(recurs(), _of_recurring()).otherwise(F.col("end")))
+    lost = F.coalesce(F.col("class"), F.col("end")) == "lost"
+    return (
+        cases.withColumn("end", end)
+        .withColumn("class", F.coalesce(control, of_user))
+        .withColumn("overdue", F.coalesce(lost, F.lit(False)) & ~reached)
+    )
 
 
 def is_message() -> Column:
-    """A user's own schedule, or what was meant to be one."""
-    return F.col("kind").isin(SCHEDULE, REJECT) & F.col("parent").isNull()
+    """A user's own schedule, or what was meant to be one; or one that was written back to recur."""
+    own = F.col("parent").isNull() | recurs()
+    return F.col("kind").isin(SCHEDULE, REJECT) & own & ~F.col("duplicate")
 
 
 def is_control() -> Column:
-    """A cancel or a reschedule."""
-    return F.col("kind").isin(CANCEL, RESCHEDULE)
+    """A cancel, a reschedule, or a schedule that changes nothing: it is answered."""
+    return F.col("kind").isin(CANCEL, RESCHEDULE) | F.col("duplicate")
+
+
+def is_refused_reschedule() -> Column:
+    """One whose message the brokers would not take back into the buffer."""
+    return (F.col("kind") == RESCHEDULE) & (F.col("letter_count") > 0)
+
+
+def recurs() -> Column:
+    """One of a recurring message's requests, a user's or one that was written back."""
+    return F.col("recurrence").isNotNull()
+
+
+def is_beginning() -> Column:
+    """A cron expression's request: what it is taken for is to find the first occurrence."""
+    return recurs() & F.col("occurrence").isNull()
+
+
+def _is_dropped() -> Column:
+    return recurs() & F.col("overtaken")
 
 
 def _of_message(bounds: Bounds) -> Column:
@@ -40,6 +81,10 @@ def _of_message(bounds: Bounds) -> Column:
         .when(F.col("letter_count") > 0, _death(F.col("letter.code")))
         .when(F.col("ending_count") > 0, F.col("ending.outcome"))
         .when(F.col("applied_count") > 0, F.col("applied.outcome"))
+        .when(F.col("answer.outcome") == "duplicate", "duplicate")
+        .when(recurs() & F.col("moved"), "rescheduled")
+        .when(is_beginning() & (F.col("rewrites") > 0), BEGUN)
+        .when(recurs() & F.col("park").isNotNull() & (F.col("rewrites") > 0), PARKED)
         .when(row["due_ms"] <= bounds.edge_ms(F.col("target_topic")), "aged-out")
         .when(removed["timestamp_ms"] <= bounds.outcomes_edge_ms, "aged-out")
         # The answer that is missing is the cancel's loss; a replace has no other answer.
@@ -50,6 +95,15 @@ def _of_message(bounds: Bounds) -> Column:
     )
 
 
+def _of_recurring() -> Column:
+    """By its own row only where that is not all that there can be to it."""
+    end = F.col("end")
+    never_begun = is_beginning() & (end == "dead-lettered")
+    return F.when(end.isin("duplicate", "aged-out", "lost") | never_begun, end).when(
+        end.isNotNull(), "recurring"
+    )
+
+
 def _death(code: Column) -> Column:
     return F.when(code == "expired", "expired").otherwise("dead-lettered")
 
@@ -57,7 +111,9 @@ def _death(code: Column) -> Column:
 def _of_control(bounds: Bounds) -> Column:
     at_ms = F.col("timestamp_ms")
     return (
-        F.when(F.col("answer_count") > 0, F.col("answer.outcome"))
+        F.when(F.col("duplicate") & (F.col("delivered_count") > 0), "delivered")
+        .when(F.col("answer_count") > 0, F.col("answer.outcome"))
+        .when(is_refused_reschedule(), "dead-lettered")
         .when(at_ms <= bounds.outcomes_edge_ms, "aged-out")
         .when(F.col("answered_by").isNotNull() | (at_ms < bounds.due_before_ms), "lost")
         .otherwise("pending")

@@ -5,17 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812  # as Spark's own documentation has it
 
 from delayline.names import ClusterNames
-from delayline.wire import H_ERROR, H_SOURCE
+from delayline.wire import H_ERROR, H_OCCURRENCE, H_PARENT, H_SOURCE
 from ops.audit.content import digest, last_header
-from ops.audit.meaning import source
+from ops.audit.meaning import SCHEDULE, source
 from ops.audit.snapshot import Place
 
-ANSWERS = ("cancelled", "replaced", "rescheduled", "too-late", "unknown")
-ENDINGS = ("expired", "dead-lettered")
+ANSWERS = ("cancelled", "replaced", "rescheduled", "too-late", "unknown", "duplicate")
+ENDINGS = ("expired", "dead-lettered", "skipped")
+PARKED = "parked"
+NO_NUMBER = 0
+"""In place of the number of an occurrence: the first one is still to be found."""
 _OUTCOME = (
     "outcome string, op string, id string, message string, root string, code string, detail string, "
     "epoch long, at_ms long"
@@ -24,7 +27,10 @@ _OUTCOME = (
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What the evidence topics of one cluster hold; `source` is the request that a record is of."""
+    """What the evidence topics of one cluster hold; `source` is the request that a record is of.
+
+    `occurrence`: which delivery of a recurring message a record says it is.
+    """
 
     deliveries: DataFrame  # of the targets: what came from this cluster's buffer
     dead_letters: DataFrame
@@ -46,6 +52,7 @@ def _deliveries(targets: DataFrame, names: ClusterNames) -> DataFrame:
     """Records without `delay-source`, or of another cluster's, are none of this audit's business."""
     return targets.select(
         last_header(F.col("headers"), H_SOURCE).alias("source"),
+        _number(F.col("headers")).alias("occurrence"),
         "topic",
         "partition",
         "offset",
@@ -62,12 +69,46 @@ def _dead_letters(topic: DataFrame) -> DataFrame:
     return topic.select(
         F.coalesce(last_header(headers, H_SOURCE), record).alias("source"),
         record.alias("record"),
+        _letter_number(headers).alias("occurrence"),
         "timestamp_ms",
         last_header(headers, H_ERROR).alias("code"),
         digest(F.col("key")).alias("key_sha"),
         digest(F.col("value")).alias("value_sha"),
         "headers",
     )
+
+
+def _number(headers: Column) -> Column:
+    return last_header(headers, H_OCCURRENCE).try_cast("long")
+
+
+def _letter_number(headers: Column) -> Column:
+    """A user's own request has none, whatever it carries; `NO_NUMBER`: the first one is still to be found."""
+    written_back = last_header(headers, H_PARENT).isNotNull()
+    return F.when(written_back, F.coalesce(_number(headers), F.lit(NO_NUMBER)))
+
+
+def at_their_rows(evidence: Evidence, requests: DataFrame) -> Evidence:
+    """The same, with deliveries and dead letters of a recurring message at the row of their occurrence.
+
+    They name the user's request and a number; the row is the last of that number that was taken in. The rows
+    are broadcast: some 100 bytes for each occurrence, and the many other messages need not move for them.
+    """
+    rank = F.struct(~F.col("overtaken"), F.col("offset").alias("offset"))
+    root = F.coalesce("root", "source").alias("source")
+    rows = (
+        requests.filter(F.col("recurrence").isNotNull() & (F.col("kind") == SCHEDULE))
+        .groupBy(root, F.coalesce("occurrence", F.lit(NO_NUMBER)).alias("occurrence"))
+        .agg(F.max(rank)["offset"].alias("row_offset"))
+    )
+
+    def placed(records: DataFrame) -> DataFrame:
+        place = F.concat_ws("/", F.substring_index("source", "/", 2), F.col("row_offset").cast("string"))
+        own = F.when(F.col("row_offset").isNotNull(), place).otherwise(F.col("source"))
+        joined = records.join(F.broadcast(rows), ["source", "occurrence"], "left")
+        return joined.withColumn("source", own).drop("row_offset")
+
+    return Evidence(placed(evidence.deliveries), placed(evidence.dead_letters), evidence.outcomes)
 
 
 def _outcomes(topic: DataFrame) -> DataFrame:

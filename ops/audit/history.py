@@ -8,30 +8,45 @@ to say: its position was reached by an earlier checkpoint than its offset. One t
 (spilling to disk), one sorts each partition.
 
 The id index is replayed in log order (docs/design.md, rules 2 to 4): a schedule sets it, a cancel clears
-it, a written-back request is dropped if a schedule's origin or a cancel above its parent came before it.
+it, a written-back request is dropped if a schedule's origin or a cancel above its parent came before it. A
+duplicate (ops/audit/duplicates.py) does nothing to it.
 """
 
 from __future__ import annotations
+
+from typing import Final
 
 from pyspark.sql import Column, DataFrame, Window, WindowSpec
 from pyspark.sql import functions as F  # noqa: N812  # as Spark's own documentation has it
 
 from ops.audit.meaning import CANCEL, RESCHEDULE, SCHEDULE
 
+_OF_THE_ID: Final = ("overtaken", "moved", "removed", "expected", "answered_by", "judged")
+
 
 def with_history(requests: DataFrame, checkpoints: DataFrame) -> DataFrame:
-    """`requests`, with these columns added.
+    """`requests`, which say which of them are duplicates, with these columns added.
 
     `settled_by`, `seen_by`: checkpoints, null if there is none yet. `settled_at_ms`: when the broker took
     the former. `whole_from`: of what no later checkpoint than this covers, the order in time cannot be
     told. `late`. `overtaken`: a written-back request that was dropped. `removed`: the cancel or replace
-    that removed this row before it was settled. `expected`: the outcomes that may answer this request, with
-    the sources of the message and its root; null: none is due. `answered_by`: the checkpoint that answers
-    it. `judged`: whether an answer can be held to what is expected.
+    that removed this row before it was settled. `moved`: a reschedule has put another row in its place.
+    `expected`: the outcomes that may answer this request, with the sources of the message and its root;
+    null: none is due. `answered_by`: the checkpoint that answers it. `judged`: whether an answer can be held
+    to what is expected.
     """
     whole_from = checkpoints.groupBy("lane").agg(F.first("whole_from").alias("whole_from"))
     known = requests.join(F.broadcast(whole_from), "lane", "left")
-    return _expected(_with_neighbours(_placed(known, checkpoints))).drop("before", "after", "entry")
+    return _of_ids(_placed(known, checkpoints))
+
+
+def with_duplicates(history: DataFrame) -> DataFrame:
+    """The same, where other requests are found to be duplicates: what follows from the ids, anew."""
+    return _of_ids(history.drop(*_OF_THE_ID))
+
+
+def _of_ids(placed: DataFrame) -> DataFrame:
+    return _expected(_with_neighbours(placed)).drop("before", "after", "entry", "ended")
 
 
 def _placed(requests: DataFrame, checkpoints: DataFrame) -> DataFrame:
@@ -114,12 +129,15 @@ def _least(
 
 
 def _with_neighbours(placed: DataFrame) -> DataFrame:
-    """Adds `overtaken`; the id's events `before` and `after` in the log; the `entry` a reschedule met."""
+    """Adds `overtaken`; the id's events `before` and `after` in the log; the `entry` a reschedule met.
+
+    `ended`: a cancel or replace that was the first to come between a parent and what was written back for it.
+    """
     # A request without an id is alone with itself. The hash comes first because sorts look at that first.
     alone = F.when(F.col("id").isNull(), F.col("offset"))
     identity = Window.partitionBy(F.xxhash64("id", alone), "partition", "id", alone)
     earlier = identity.orderBy("offset").rowsBetween(Window.unboundedPreceding, -1)
-    is_event = F.col("kind").isin(SCHEDULE, CANCEL)
+    is_event = F.col("kind").isin(SCHEDULE, CANCEL) & ~F.col("duplicate")
     origin = F.when(is_event, F.coalesce("parent", "offset"))
     event = F.when(
         is_event & ~F.col("overtaken"),
@@ -133,11 +151,15 @@ def _with_neighbours(placed: DataFrame) -> DataFrame:
     # Not a frame that is open at the end: Spark takes time quadratic in its length for those.
     following = F.expr("lead(event) ignore nulls").over(identity.orderBy("offset"))
     neighbours = {"before": last.over(earlier), "after": following, "entry": last.over(_met(identity))}
+    by_user = F.when(is_event & F.col("parent").isNull(), F.col("offset"))
+    user_before = F.last(by_user, ignorenulls=True).over(earlier)
+    dropped_parent = F.expr("lead(dropped_parent) ignore nulls").over(identity.orderBy("offset"))
+    ended = (dropped_parent < F.col("offset")) & (F.coalesce(user_before, F.lit(-1)) <= dropped_parent)
     return (
         placed.withColumn("overtaken", overtaken)
-        .withColumn("event", event)
-        .withColumns(neighbours)
-        .drop("event")
+        .withColumns({"event": event, "dropped_parent": F.when(F.col("overtaken"), F.col("parent"))})
+        .withColumns(neighbours | {"ended": F.coalesce(ended, F.lit(False))})
+        .drop("event", "dropped_parent")
     )
 
 
@@ -150,12 +172,14 @@ def _met(identity: WindowSpec) -> WindowSpec:
 
 
 def _expected(history: DataFrame) -> DataFrame:
-    """Adds `judged`, `expected` and `removed`."""
-    kind, seen_by = F.col("kind"), F.col("seen_by")
+    """Adds `judged`, `expected`, `removed` and `moved`."""
+    kind, seen_by, after = F.col("kind"), F.col("seen_by"), F.col("after")
     replaces = (kind == SCHEDULE) & F.col("parent").isNull()
+    moved = (kind == SCHEDULE) & after["parent"].isNotNull() & (after["parent"] != F.col("offset"))
     answered_by = F.when(kind == RESCHEDULE, F.col("settled_by")).otherwise(seen_by)
     expected = (
         F.when(kind == CANCEL, _cancel_answer())
+        .when(F.col("duplicate"), _answer(F.col("before"), "duplicate"))
         .when(replaces, _replace_answer())
         .when(kind == RESCHEDULE, _reschedule_answer())
     )
@@ -165,6 +189,7 @@ def _expected(history: DataFrame) -> DataFrame:
             "judged": F.coalesce(answered_by > F.col("whole_from"), F.lit(False)),
             "expected": F.when(answered_by.isNotNull(), expected),
             "removed": _removed(),
+            "moved": F.coalesce(moved, F.lit(False)),
         }
     )
 
@@ -175,7 +200,7 @@ def _removed() -> Column:
     by_user = (after["kind"] == CANCEL) | after["parent"].isNull()
     in_time = after["seen_by"].isNotNull() & ~_done_before(F.col("settled_by"), after["seen_by"])
     return F.when(
-        (F.col("kind") == SCHEDULE) & by_user & in_time,
+        (F.col("kind") == SCHEDULE) & ~F.col("duplicate") & by_user & in_time,
         F.struct(
             after["kind"].alias("kind"),
             after["source"].alias("source"),
@@ -195,14 +220,17 @@ def _cancel_answer() -> Column:
     return (
         F.when(~_is_schedule(before), _answer(None, "unknown"))
         # The id's entry may have been pruned with its row, so that nothing was known of it any more.
-        .when(_done_before(before["settled_by"], seen_by), _answer(before, "too-late", "unknown"))
+        .when(
+            _done_before(before["settled_by"], seen_by) & ~F.col("ended"),
+            _answer(before, "too-late", "unknown"),
+        )
         .otherwise(_answer(before, "cancelled"))
     )
 
 
 def _replace_answer() -> Column:
     before = F.col("before")
-    in_time = ~_done_before(before["settled_by"], F.col("seen_by"))
+    in_time = ~_done_before(before["settled_by"], F.col("seen_by")) | F.col("ended")
     return F.when(_is_schedule(before) & in_time, _answer(before, "replaced"))
 
 

@@ -6,6 +6,7 @@ The parser is Python, so the headers (never the values) go through a Python work
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from pyspark.sql import Column, DataFrame
@@ -14,6 +15,7 @@ from pyspark.sql import functions as F  # noqa: N812  # as Spark's own documenta
 from delayline import wire
 from delayline.names import ClusterNames
 from delayline.partitioner import partition_for
+from delayline.recurrence import Recurrence
 from delayline.settings import ClusterSettings
 from ops.audit.content import content_digest, digest, headers_digest_of
 
@@ -21,11 +23,13 @@ SCHEDULE, CANCEL, RESCHEDULE, REJECT = "schedule", "cancel", "reschedule", "reje
 
 MEANING = (
     "kind string, id string, scheduled_for_ms long, due_ms long, target_topic string, target_key binary, "
-    "target_partition int, expire_at_ms long, parent long, root string, attempt int, occurrence int, "
-    "code string, headers_sha binary"
+    "target_partition int, expire_at_ms long, parent long, root string, attempt int, occurrence long, "
+    "recurrence struct<cron: string, interval_ms: long, factor_permille: int, time_zone: string, "
+    "times: long, until_ms: long, missed: string>, keep boolean, code string, headers_sha binary"
 )
 # What Kafka's Java client makes of bytes that are not UTF-8.
 _UNDECODABLE = "\ufffd"
+_NO_LIMIT_MS = 1_000 * 366 * 24 * 3_600_000  # the most that a cluster can have
 
 
 class Request(NamedTuple):
@@ -53,6 +57,8 @@ class Meaning(NamedTuple):
     root: str | None = None
     attempt: int | None = None
     occurrence: int | None = None
+    recurrence: Recurrence | None = None
+    keep: bool = False
     code: str | None = None
     headers_sha: bytes | None = None
 
@@ -74,6 +80,8 @@ def requests(buffer: DataFrame, settings: ClusterSettings, partitions: Mapping[s
         source("topic", "partition", "offset").alias("source"),
         digest(F.col("key")).alias("key_sha"),
         digest(F.col("value")).alias("value_sha"),
+        F.octet_length("key").alias("key_bytes"),
+        F.octet_length("value").alias("value_bytes"),
         "headers",
         meaning.alias("meaning"),
     )
@@ -93,6 +101,7 @@ def source(topic: str, partition: str, offset: str) -> Column:
 
 def _parser(settings: ClusterSettings, partitions: Mapping[str, int]) -> Callable[..., tuple[Any, ...]]:
     names = ClusterNames(settings.cluster)
+    without_limit = replace(settings, max_delay_ms=_NO_LIMIT_MS)
 
     def parse(  # the columns of a record
         partition: int,
@@ -109,7 +118,10 @@ def _parser(settings: ClusterSettings, partitions: Mapping[str, int]) -> Callabl
         if any(_UNDECODABLE in header_key for header_key in header_keys):
             meaning = Meaning(REJECT, due_ms=timestamp_ms, code="header-key")
         else:
-            meaning = _meaning(record, wire.parse(record, settings, names), partitions)
+            request = wire.parse(record, settings, names)
+            meaning = _meaning(record, request, partitions)
+            if meaning.code == "delay-too-long":
+                meaning = _of_chain(meaning, wire.parse(record, without_limit, names))
         return meaning._replace(headers_sha=headers_digest_of(headers))
 
     return parse
@@ -131,6 +143,20 @@ def _meaning(record: Request, request: wire.Request, partitions: Mapping[str, in
     )
 
 
+def _of_chain(reject: Meaning, request: wire.Request) -> Meaning:
+    """A reject that the service has itself written back: an occurrence so far away that it ends its chain."""
+    if not isinstance(request, wire.Schedule) or request.parent is None:
+        return reject
+    return reject._replace(
+        scheduled_for_ms=request.scheduled_for_ms,
+        parent=request.parent,
+        root=request.root,
+        attempt=request.attempt,
+        occurrence=request.occurrence,
+        recurrence=request.recurrence,
+    )
+
+
 def _schedule(request: wire.Schedule, partitions: Mapping[str, int]) -> Meaning:
     return Meaning(
         SCHEDULE,
@@ -145,6 +171,8 @@ def _schedule(request: wire.Schedule, partitions: Mapping[str, int]) -> Meaning:
         request.root,
         request.attempt,
         request.occurrence,
+        request.recurrence,
+        request.keep,
     )
 
 

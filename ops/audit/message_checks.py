@@ -16,12 +16,12 @@ from delayline.wire import (
     REJECT_CODES,
 )
 from ops.audit.bounds import Bounds
-from ops.audit.classes import is_message
+from ops.audit.classes import is_beginning, is_message, is_refused_reschedule, recurs
+from ops.audit.content import last_header
 from ops.audit.flaw import Checks, said
+from ops.audit.letters import altered_parts
 from ops.audit.meaning import REJECT, SCHEDULE
-
-# delay-source, delay-error, delay-error-detail.
-_ADDED_TO_LETTER = 3
+from ops.audit.parks import by_parked_try, was_parked
 
 
 def message_checks(bounds: Bounds) -> Checks:
@@ -31,7 +31,7 @@ def message_checks(bounds: Bounds) -> Checks:
         ("duplicated", _duplicated()),
         ("early", _early(bounds)),
         ("altered", _altered()),
-        ("altered", _letter_altered()),
+        ("altered", _letter_altered(bounds)),
         ("false_outcome", _removed_and_yet_there()),
         ("false_outcome", _false_death(bounds)),
         ("unexplained", _unexplained(bounds)),
@@ -41,11 +41,18 @@ def message_checks(bounds: Bounds) -> Checks:
 
 def _lost() -> Column:
     row = F.col("row")
+    parked = said(
+        "parked by checkpoint ", row["settled_by"], ", and nothing was written back to be tried later"
+    )
     settled = said("due ", row["due_ms"], ", passed by checkpoint ", row["settled_by"], ", and it is nowhere")
     removed = said("removed by ", row["removed"]["source"], ", and no outcome says so")
-    reason = F.when(row["removed"].isNotNull(), removed).when(row["settled_by"].isNotNull(), settled)
+    reason = (
+        F.when(was_parked(), parked)
+        .when(row["removed"].isNotNull(), removed)
+        .when(row["settled_by"].isNotNull(), settled)
+    )
     return F.when(
-        is_message() & (F.col("class") == "lost"), reason.otherwise(said("overdue since ", row["due_ms"]))
+        is_message() & (F.col("end") == "lost"), reason.otherwise(said("overdue since ", row["due_ms"]))
     )
 
 
@@ -56,7 +63,13 @@ def _duplicated() -> Column:
     ends = said(
         "delivered ", delivered, " times, dead-lettered ", letters, " times; outcomes of its end: ", endings
     )
-    return F.when(is_message() & twice, said(ends, ", of its cancel or replace: ", applied))
+    again = said("it is at ", _there(), ", and it is a duplicate of ", F.col("expected.message"))
+    parked = by_parked_try() | (was_parked() & (letters + endings > 0))
+    return (
+        F.when(is_message() & twice, said(ends, ", of its cancel or replace: ", applied))
+        .when(is_message() & parked, said("parked, and by the same attempt it is at ", _there()))
+        .when(F.col("duplicate") & _there().isNotNull(), again)
+    )
 
 
 def _early(bounds: Bounds) -> Column:
@@ -70,7 +83,7 @@ def _early(bounds: Bounds) -> Column:
         committed_early_ms > bounds.clock_skew_ms,
         said(_place(), " was committed ", committed_early_ms, " ms early by the broker's clock"),
     )
-    return F.when(is_message() & F.col("delivered").isNotNull(), text)
+    return F.when(is_message() & F.col("delivered").isNotNull() & ~by_parked_try(), text)
 
 
 def _place() -> Column:
@@ -89,7 +102,7 @@ def _altered() -> Column:
         F.when(got["topic"] != F.col("target_topic"), "topic"),
         F.when(got["partition"] != F.col("target_partition"), "partition"),
     )
-    is_delivery = is_message() & (F.col("kind") == SCHEDULE) & got.isNotNull()
+    is_delivery = is_message() & (F.col("kind") == SCHEDULE) & got.isNotNull() & ~by_parked_try()
     return F.when(is_delivery & (parts != ""), said(_place(), " differs in ", parts))
 
 
@@ -99,12 +112,16 @@ def _headers_differ(got: Column, own: Column) -> Column:
 
 
 def _service_headers() -> Column:
-    """What the service adds, in the order of `delayline.wire.delivery_headers`."""
+    """What the service adds, in the order of `delayline.wire.delivery_headers`.
+
+    The time that an occurrence says it stands for is held against the rule, in ops/audit/chain.py.
+    """
     row = F.col("row")
+    claimed_ms = F.when(recurs(), last_header(F.col("delivered.headers"), H_SCHEDULED_FOR))
     wanted = (
         (H_ID, F.col("id")),
-        (H_SOURCE, F.col("source")),
-        (H_SCHEDULED_FOR, row["scheduled_for_ms"]),
+        (H_SOURCE, F.coalesce("root", "source")),
+        (H_SCHEDULED_FOR, F.coalesce(claimed_ms, row["scheduled_for_ms"].cast("string"))),
         (H_ATTEMPT, row["attempt"]),
         (H_OCCURRENCE, row["occurrence"]),
     )
@@ -116,17 +133,8 @@ def _header(key: str, value: Column) -> Column:
     return F.struct(F.lit(key).alias("key"), value.cast("string").cast("binary").alias("value"))
 
 
-def _letter_altered() -> Column:
-    """A dead letter holds the request whole, the user's or the one written back for it, and three more."""
-    got, row = F.col("letter"), F.col("row")
-    readable = F.coalesce(F.col("code") != "header-key", F.lit(True))
-    had = F.slice(got["headers"], 1, F.greatest(F.size(got["headers"]) - _ADDED_TO_LETTER, F.lit(0)))
-    parts = F.concat_ws(
-        ", ",
-        F.when(~got["key_sha"].eqNullSafe(row["key_sha"]), "key"),
-        F.when(~got["value_sha"].eqNullSafe(row["value_sha"]), "value"),
-        F.when(readable & (had != row["headers"]), "headers"),
-    )
+def _letter_altered(bounds: Bounds) -> Column:
+    got, parts = F.col("letter"), altered_parts(bounds.letter_limit_bytes)
     differs = is_message() & got.isNotNull() & (parts != "")
     return F.when(differs, said(got["record"], " differs in ", parts))
 
@@ -142,7 +150,8 @@ def _removed_and_yet_there() -> Column:
     rightly = removed.isNotNull() | settled_by.isNull() | (settled_by <= F.col("whole_from"))
     claimed = F.when(applied.isNotNull() & rightly, said(applied["outcome"], " by ", applied["keyed_by"]))
     unclaimed = (removed["kind"] == SCHEDULE) & removed["judged"] & applied.isNull()
-    how = F.coalesce(claimed, F.when(unclaimed, said("replaced by ", removed["source"])))
+    dropped = F.when(recurs() & F.col("overtaken"), F.lit("dropped, because its id had changed"))
+    how = F.coalesce(dropped, claimed, F.when(unclaimed, said("replaced by ", removed["source"])))
     return F.when(
         is_message() & _there().isNotNull() & how.isNotNull(), said(how, ", and yet it is at ", _there())
     )
@@ -154,11 +163,14 @@ def _false_death(bounds: Bounds) -> Column:
     code = letter["code"]
     expired = code == "expired"
     early_ms = expire_at_ms - ending["at_ms"]
-    alone = ending["at_ms"] > bounds.letters_edge_ms
+    skipped = ending["outcome"] == "skipped"
+    alone = (ending["at_ms"] > bounds.letters_edge_ms) & ~skipped
     untold = ending.isNull() & (letter["timestamp_ms"] > bounds.outcomes_edge_ms)
     told_otherwise = ending.isNotNull() & (expired != (ending["outcome"] == "expired"))
     text = (
-        F.when(letter.isNull() & alone, said(ending["outcome"], " without a dead letter"))
+        F.when(skipped & _there().isNotNull(), said("skipped, and yet it is at ", _there()))
+        .when(skipped & ~recurs(), F.lit("skipped, and it does not recur"))
+        .when(letter.isNull() & alone, said(ending["outcome"], " without a dead letter"))
         .when(letter.isNull(), None)
         .when(untold, said(letter["record"], " has no outcome"))
         .when(~F.coalesce(code, F.lit("")).isin(*REJECT_CODES), said(code, " is no code of a dead letter"))
@@ -177,10 +189,14 @@ def _false_death(bounds: Bounds) -> Column:
 
 def _unexplained(bounds: Bounds) -> Column:
     """A record of no message, or of one that cannot be delivered."""
-    of_nothing = ~F.coalesce(is_message(), F.lit(False)) & ~bounds.before_buffer(F.col("source"))
+    known = F.coalesce(is_message() | F.col("duplicate") | is_refused_reschedule(), F.lit(False))
+    of_nothing = ~known & ~bounds.before_buffer(F.col("source"))
     of_reject = (F.col("kind") == REJECT) & (F.col("delivered_count") > 0)
-    return F.when(of_nothing & _there().isNotNull(), said(_there(), " is of no message in the buffer")).when(
-        of_reject, said(_place(), " is of a request that is a reject: ", F.col("code"))
+    of_beginning = is_beginning() & (F.col("delivered_count") > 0)
+    return (
+        F.when(of_nothing & _there().isNotNull(), said(_there(), " is of no message in the buffer"))
+        .when(of_reject, said(_place(), " is of a request that is a reject: ", F.col("code")))
+        .when(of_beginning, said(_place(), " is of no occurrence that was written down"))
     )
 
 

@@ -12,12 +12,14 @@ from pyspark.sql import functions as F  # noqa: N812  # as Spark's own documenta
 
 from ops.audit.classes import is_message
 from ops.audit.flaw import flaws, said, violations
+from ops.audit.parks import by_parked_try
 
 
 def line() -> Column:
     """Where a message stands, for `order_violations`; null if it was not delivered or cannot be judged."""
     row, delivered = F.col("row"), F.col("delivered")
     judged = is_message() & delivered.isNotNull() & (row["settled_by"] > F.col("whole_from"))
+    judged &= ~by_parked_try()
     return F.when(
         judged,
         F.struct(

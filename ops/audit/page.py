@@ -47,6 +47,7 @@ def sections(picture: Picture, marks: Marks | None = None) -> list[Section]:
         Section("Checks", [_checks(picture.report)]),
         *_violations(picture),
         Section("What became of the requests", [_classes(picture)]),
+        *_occurrences(picture.report),
         *_lateness(picture),
         *_timeline(picture, _failovers(picture) if marks is None else marks),
         *_epochs(picture),
@@ -67,6 +68,8 @@ def _in_short(picture: Picture) -> Facts:
         "requests": report.requests,
         "acknowledged, by the ledger": report.ledger,
         "delivered": report.classes.get("delivered", 0),
+        "recurring": report.classes.get("recurring") or None,
+        "occurrences delivered": report.occurrences.get("delivered"),
         "lateness p50": _ms(late.p50),
         "lateness p99": _ms(late.p99),
         "lateness max": _ms(late.max),
@@ -147,6 +150,20 @@ def _classes(picture: Picture) -> Table:
         if (count := picture.report.classes.get(name, 0))
     ]
     return Table([*columns, Column("requests", number=True)], rows)
+
+
+def _occurrences(report: Report) -> list[Section]:
+    if not report.occurrences:
+        return []
+    rows = [
+        (end, Cell(count, "bad" if end == "lost" else "plain")) for end, count in report.occurrences.items()
+    ]
+    note = Text(
+        "Each one is a message of its own. Skipped: the next one was due already, and delay-missed says so. "
+        "Rescheduled: moved to another time, where it is counted again."
+    )
+    table = Table([Column("end"), Column("occurrences", number=True)], rows)
+    return [Section("Occurrences of recurring messages", [table, note])]
 
 
 def _lateness(picture: Picture) -> list[Section]:

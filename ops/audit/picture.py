@@ -37,7 +37,7 @@ class Picture:
     cluster: str
     taken_ms: int
     report: Report
-    kinds: Mapping[tuple[str, str], int]  # requests by kind and class
+    kinds: Mapping[tuple[str, str], int]  # requests by kind and class; of OCCURRENCE: occurrences
     targets: Sequence[Target]
     late: Sequence[Step]
     timeline: Timeline
@@ -55,7 +55,7 @@ def picture(found: Audit, config: AuditConfig) -> Picture:
         report=found.report,
         kinds={(row["kind"], row["class"]): row["count"] for row in found.classes.collect()},
         targets=_targets(found),
-        late=spread(found.requests),
+        late=spread(found.messages),
         timeline=timeline,
         epochs=epochs,
         epochs_in_all=found.epochs.count(),

@@ -9,11 +9,13 @@ from typing import Any
 from pyspark.sql import Row
 
 KINDS: Mapping[str, str] = {
-    "lost": "neither delivered nor ended otherwise by its time; a control request without an answer",
-    "duplicated": "delivered, dead-lettered or answered more than once",
+    "lost": "neither delivered nor ended otherwise by its time; an occurrence that is missing; a control "
+    "request without an answer",
+    "duplicated": "delivered, dead-lettered or answered more than once; a duplicate that was delivered",
     "early": "delivered before its due time",
     "altered": "key, value, headers, topic or partition are not what was asked for",
     "out_of_order": "delivered behind a message with a greater key that was no late one (I4)",
+    "wrong_occurrence": "of a recurring message: not the one that its rule gives, or at another time",
     "false_outcome": "the outcomes topic says what the log and the checkpoints do not bear out (I7)",
     "checkpoint_moved_back": "a checkpoint covers less than the one before it (I5)",
     "epochs_overlapping": "two masters have committed in turns (I6)",
@@ -23,6 +25,7 @@ KINDS: Mapping[str, str] = {
 
 INVARIANTS: Mapping[str, str] = {
     "lost": "I1", "duplicated": "I1", "early": "I2", "altered": "I3", "out_of_order": "I4",
+    "wrong_occurrence": "I1",
     "false_outcome": "I7", "checkpoint_moved_back": "I5", "epochs_overlapping": "I6",
     "missing_from_buffer": "I1", "unexplained": "I1",
 }  # fmt: skip
@@ -59,12 +62,14 @@ class Report:
     early: int = 0
     altered: int = 0
     out_of_order: int = 0
+    wrong_occurrence: int = 0
     false_outcomes: int = 0
     overdue: int = 0
     checkpoint_moved_back: int = 0
     epochs_overlapping: int = 0
     missing_from_buffer: int = 0
     unexplained: int = 0
+    occurrences: Mapping[str, int] = field(default_factory=dict)  # of recurring messages, by ENDS
     lateness_ms: Lateness = field(default_factory=Lateness)
     violations: tuple[Violation, ...] = ()  # the first ones; the counts are of all
 

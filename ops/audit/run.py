@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  # as Spark's own documentation has it
 
 from ops.audit.bounds import Bounds
 from ops.audit.cases import cases
+from ops.audit.chain import chain_violations
 from ops.audit.checkpoints import checkpoint_violations, checkpoints, epochs
-from ops.audit.classes import CLASSES
+from ops.audit.classes import CLASSES, ENDS, OCCURRENCE
 from ops.audit.config import AuditConfig
-from ops.audit.evidence import Evidence, edges_ms
+from ops.audit.duplicates import marked
+from ops.audit.evidence import Evidence, at_their_rows, edges_ms
 from ops.audit.flaw import violations
-from ops.audit.history import with_history
+from ops.audit.history import with_duplicates, with_history
 from ops.audit.ledger import read_ledger
 from ops.audit.meaning import requests
 from ops.audit.order import order_violations
@@ -24,6 +26,7 @@ from ops.audit.snapshot import FOREVER_MS, Extent, Offsets
 from ops.audit.source import records
 from ops.audit.verdicts import verdicts
 from ops.errors import ConfigError
+from ops.topic_rules import KAFKA_MAX_MESSAGE_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +44,15 @@ class Audit:
     """What an audit has found, as data frames.
 
     `requests`: one row for each request of a user's (`source`, `kind`, `id`, `class`, and for messages
-    `due_ms`, `target_topic`, `delivered_as`, `delivered_at_ms`, `lateness_ms`). `violations`: `kind`,
-    `source`, `detail`. `classes`: how many requests of each kind ended in each class. `lateness`: per
-    target, in ms. `epochs`: who was master when, per lane. `records`: what all that was drawn from.
+    `due_ms`, `target_topic`, `delivered_as`, `delivered_at_ms`, `lateness_ms`). `messages`: the same columns
+    for each message and each occurrence of one, with its `end` and its number, `occurrence`. `violations`:
+    `kind`, `source`, `detail`. `classes`: how many requests of each kind ended in each class, and
+    occurrences (kind `occurrence`) in each end. `lateness`: per target, in ms. `epochs`: who was master when,
+    per lane. `records`: what all that was drawn from.
     """
 
     requests: DataFrame
+    messages: DataFrame
     violations: DataFrame
     classes: DataFrame
     lateness: DataFrame
@@ -76,21 +82,24 @@ class _Run:
     def verdict(self) -> Audit:
         ledger_lines = self._ledger_lines()
         checkpointed = self._keep(self._checkpoints())
-        asked = self._keep(with_history(self._requests(), checkpointed))
+        asked = self._history(checkpointed)
         targets = self._targets(asked)
-        evidence = self._evidence(targets)
+        evidence = at_their_rows(self._evidence(targets), asked)
         bounds = self._bounds(targets)
         found = self._keep(verdicts(cases(asked, evidence, self._ledger()), bounds))
         wrong = self._keep(
             violations(found, F.col("flaws"))
             .unionByName(order_violations(found))
+            .unionByName(chain_violations(found))
             .unionByName(checkpoint_violations(checkpointed))
         )
-        classified = found.filter(F.col("class").isNotNull()).drop("flaws", "line")
-        classes, lateness = _classes(classified), _lateness(classified)
+        told = found.drop("flaws", "line", "link")
+        classified = told.filter(F.col("class").isNotNull())
+        messages = told.filter(F.col("end").isNotNull())
+        classes, lateness = _classes(told), _lateness(messages)
         report = self._report(classes, lateness, wrong, ledger_lines)
         found_in = Records(asked, checkpointed, evidence, self._snapshot.taken_ms)
-        return Audit(classified, wrong, classes, lateness, epochs(checkpointed), found_in, report)
+        return Audit(classified, messages, wrong, classes, lateness, epochs(checkpointed), found_in, report)
 
     def _keep(self, frame: DataFrame) -> DataFrame:
         """The same rows, computed once, without the plan that led to them.
@@ -104,6 +113,14 @@ class _Run:
         self._offsets.settle(self._snapshot.buffer)
         found = records(self._spark, self._config, self._snapshot.buffer)
         return requests(found, self._config.settings, self._snapshot.partitions)
+
+    def _history(self, checkpointed: DataFrame) -> DataFrame:
+        """Which requests are duplicates is found out only if any asks whether it is: it takes its time."""
+        requests = self._requests().withColumn("duplicate", F.lit(False))
+        asked = self._keep(with_history(requests, checkpointed))
+        if not asked.agg(F.max("keep")).collect()[0][0]:
+            return asked
+        return self._keep(with_duplicates(marked(asked, self._config.settings.dedup_window_ms)))
 
     def _checkpoints(self) -> DataFrame:
         topic = self._names.checkpoint
@@ -163,13 +180,20 @@ class _Run:
             buffer_first={partition: first for (_, partition), first in self._snapshot.buffer.first.items()},
             outcomes_edge_ms=edges.pop(self._names.outcomes, 0),
             letters_edge_ms=edges.pop(self._names.dead_letter, 0),
+            letter_limit_bytes=self._letter_limit_bytes(),
             target_edges_ms=edges,
         )
+
+    def _letter_limit_bytes(self) -> int:
+        """The limit as it is, or Kafka's default if that is less: it may have been raised since."""
+        return min(self._offsets.limit_bytes(self._names.dead_letter), KAFKA_MAX_MESSAGE_BYTES)
 
     def _report(
         self, classes: DataFrame, lateness: DataFrame, violations: DataFrame, ledger_lines: int | None
     ) -> Report:
-        counted = classes.collect()
+        rows = classes.collect()
+        counted = [row for row in rows if row["kind"] != OCCURRENCE]
+        occurred = {row["class"]: row["count"] for row in rows if row["kind"] == OCCURRENCE}
         kinds = {row["kind"]: row["count"] for row in violations.groupBy("kind").count().collect()}
         shown = violations.orderBy("kind", "source").limit(self._config.listed).collect() if kinds else []
         totals = {name: sum(row["count"] for row in counted if row["class"] == name) for name in CLASSES}
@@ -177,24 +201,35 @@ class _Run:
             requests=sum(totals.values()),
             classes=totals,
             ledger=ledger_lines,
-            overdue=sum(row["overdue"] for row in counted),
+            occurrences={name: occurred[name] for name in ENDS if name in occurred},
+            overdue=sum(row["overdue"] for row in rows),
             lateness_ms=_overall(lateness),
             violations=listed(shown),
             **by_field(kinds),
         )
 
 
-def _classes(classified: DataFrame) -> DataFrame:
-    return classified.groupBy("kind", "class").agg(
+def _classes(told: DataFrame) -> DataFrame:
+    """A recurring request may itself be the first occurrence: then it counts as both, but is overdue once."""
+    request = F.struct(F.col("kind"), F.col("class"), (F.col("overdue") & ~_is_occurrence()).alias("overdue"))
+    occurrence = F.struct(F.lit(OCCURRENCE).alias("kind"), F.col("end").alias("class"), "overdue")
+    as_one = F.when(F.col("class").isNotNull(), request)
+    as_other = F.when(F.col("end").isNotNull() & _is_occurrence(), occurrence)
+    counted = told.select(F.explode(F.array_compact(F.array(as_one, as_other))).alias("one")).select("one.*")
+    return counted.groupBy("kind", "class").agg(
         F.count("*").alias("count"), F.count_if("overdue").alias("overdue")
     )
 
 
-def _lateness(classified: DataFrame) -> DataFrame:
+def _is_occurrence() -> Column:
+    return F.col("occurrence").isNotNull()
+
+
+def _lateness(messages: DataFrame) -> DataFrame:
     """Per target; the row without a target is of all of them."""
     late = F.col("lateness_ms")
     return (
-        classified.filter(late.isNotNull())
+        messages.filter(late.isNotNull())
         .rollup("target_topic")
         .agg(
             F.count("*").alias("count"),

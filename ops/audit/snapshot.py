@@ -126,13 +126,19 @@ class Offsets:
 
     def keeping(self, topics: Iterable[str]) -> dict[str, Keeping]:
         """How long each topic keeps its records."""
+        return {topic: _keeping(config) for topic, config in self._configs(topics).items()}
+
+    def limit_bytes(self, topic: str) -> int:
+        """The largest batch that the topic takes."""
+        return int(self._configs([topic])[topic]["max.message.bytes"].value or 0)
+
+    def _configs(self, topics: Iterable[str]) -> dict[str, Mapping[str, ConfigEntry]]:
         wanted = [ConfigResource(ResourceType.TOPIC, topic) for topic in topics]
         if not wanted:
             return {}
         with self._asking():
             answers = self._admin.describe_configs(wanted, request_timeout=TIMEOUT_S)
-            configs = {resource.name: future.result() for resource, future in answers.items()}
-        return {topic: _keeping(config) for topic, config in configs.items()}
+            return {resource.name: future.result() for resource, future in answers.items()}
 
     def _partitions(self) -> dict[str, int]:
         with self._asking():

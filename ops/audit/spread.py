@@ -22,7 +22,7 @@ class Step:
     messages: int
 
 
-def spread(requests: DataFrame) -> tuple[Step, ...]:
+def spread(messages: DataFrame) -> tuple[Step, ...]:
     """The steps that hold any message, in their order: some hundreds, however many messages there are.
 
     Early ones are all in one step.
@@ -31,7 +31,7 @@ def spread(requests: DataFrame) -> tuple[Step, ...]:
     above = F.floor(F.log(late / _EXACT_BELOW_MS) / math.log(GROWTH)) + _EXACT_BELOW_MS
     step = F.when(late < 0, -1).when(late < _EXACT_BELOW_MS, late).otherwise(above)
     counted = (
-        requests.filter(late.isNotNull())
+        messages.filter(late.isNotNull())
         .groupBy(step.alias("step"))
         .agg(F.count("*").alias("messages"), F.min(late).alias("least_ms"), F.max(late).alias("most_ms"))
         .orderBy("step")

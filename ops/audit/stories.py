@@ -163,6 +163,7 @@ class _Teller:
             F.col("about").alias("of"), "timestamp_ms", "distance", _what_request().alias("what"),
             F.col("source").alias("place"), _request_says().alias("says"),
             F.lit(None).cast("long").alias("epoch"), "lane", "settled_by", "due_ms", "root",
+            F.col("recurrence").isNotNull().alias("recurs"),
             F.when(F.col("expected").isNotNull(), F.col("answered_by")).alias("answered_by"),
         )  # fmt: skip
         return _bounded(told.dropDuplicates(["of", "place"]), "distance")
@@ -224,10 +225,13 @@ _BY_A_MASTER: Final = ("written back", "delivery", "dead letter")
 
 
 def _due_ms(requests: Sequence[Row]) -> dict[str, int]:
-    """When each message was due, by the last request that was written back for it, or its own."""
+    """When each message was due, by the last request that was written back for it, or its own. Of a recurring
+    one each request is a message.
+    """
     due_ms: dict[str, int] = {}
     for row in sorted(requests, key=lambda row: _place(row["place"])):
-        if row["of"] in (row["place"], row["root"]) and row["due_ms"] is not None:
+        own = row["of"] == row["place"] or (row["of"] == row["root"] and not row["recurs"])
+        if own and row["due_ms"] is not None:
             due_ms[row["of"]] = row["due_ms"]
     return due_ms
 
@@ -277,6 +281,8 @@ def _request_says() -> Column:
             ("", F.col("kind")),
             ("code ", F.when(F.col("kind") == REJECT, F.col("code"))),
             ("id ", F.col("id")),
+            ("", F.when(F.col("keep"), F.lit("kept if the id is known"))),
+            ("occurrence ", F.col("occurrence")),
             ("due ", _time(F.col("due_ms"))),
             ("to ", F.when(is_schedule, target)),
             ("expires ", _time(F.col("expire_at_ms"))),

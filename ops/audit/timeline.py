@@ -65,7 +65,7 @@ class Epoch:
 
 def deliveries_over_time(found: Audit) -> tuple[Timeline, tuple[Epoch, ...]]:
     """The timeline, and the newest epochs, oldest first."""
-    bucket_ms = _bucket_ms(found.requests)
+    bucket_ms = _bucket_ms(found.messages)
     served = _served(found, bucket_ms).localCheckpoint(eager=False)
     return Timeline(bucket_ms, _bars(served)), _epochs(found.epochs, served)
 
@@ -76,9 +76,9 @@ def bucket_size_ms(span_ms: int) -> int:
     return next(fitting, (span_ms // (BUCKETS - 1) // _DAY + 1) * _DAY)
 
 
-def _bucket_ms(requests: DataFrame) -> int:
+def _bucket_ms(messages: DataFrame) -> int:
     at_ms = F.col("delivered_at_ms")
-    span_ms = requests.agg(F.max(at_ms) - F.min(at_ms)).collect()[0][0]
+    span_ms = messages.agg(F.max(at_ms) - F.min(at_ms)).collect()[0][0]
     return bucket_size_ms(span_ms or 0)
 
 
@@ -87,7 +87,7 @@ def _served(found: Audit, bucket_ms: int) -> DataFrame:
     at_ms = F.col("delivered_at_ms")
     bucket = F.floor(at_ms / bucket_ms) * bucket_ms
     by_transaction = (
-        found.requests.filter(at_ms.isNotNull())
+        found.messages.filter(at_ms.isNotNull())
         .groupBy("lane", "settled_by", bucket.alias("bucket"))
         .agg(
             F.count("*").alias("messages"),

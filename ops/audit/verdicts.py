@@ -7,18 +7,21 @@ from pyspark.sql import functions as F  # noqa: N812  # as Spark's own documenta
 
 from ops.audit.answer_checks import answer_checks
 from ops.audit.bounds import Bounds
-from ops.audit.classes import with_class
+from ops.audit.chain import link
+from ops.audit.classes import recurs, with_class
 from ops.audit.flaw import flaws
 from ops.audit.message_checks import message_checks
 from ops.audit.order import line
+from ops.audit.parks import park_checks
 
 
 def verdicts(cases: DataFrame, bounds: Bounds) -> DataFrame:
     """One narrow row for each case.
 
-    `class` and `overdue` as in ops.audit.classes; `flaws`, what is wrong; `line`, where a message stands
-    among others; and of a message when it was due, where it was delivered, when, and in which transaction
-    (the checkpoint `settled_by` of its `lane`).
+    `class`, `end` and `overdue` as in ops.audit.classes; `flaws`, what is wrong; `line`, where a message
+    stands among others; `link`, where an occurrence stands in its chain, and its number; and of a message
+    when it was due, where it was delivered, when, and in which transaction (the checkpoint `settled_by` of
+    its `lane`).
     """
     place = F.concat_ws("/", "delivered.topic", "delivered.partition", "delivered.offset")
     delivered_at_ms = F.col("delivered.timestamp_ms")
@@ -27,6 +30,8 @@ def verdicts(cases: DataFrame, bounds: Bounds) -> DataFrame:
         "kind",
         "id",
         "class",
+        "end",
+        F.when(recurs(), F.col("occurrence")).alias("occurrence"),
         "overdue",
         F.col("row.due_ms").alias("due_ms"),
         "target_topic",
@@ -36,5 +41,6 @@ def verdicts(cases: DataFrame, bounds: Bounds) -> DataFrame:
         delivered_at_ms.alias("delivered_at_ms"),
         (delivered_at_ms - F.col("row.due_ms")).alias("lateness_ms"),
         line().alias("line"),
-        flaws([*message_checks(bounds), *answer_checks(bounds)]).alias("flaws"),
+        link().alias("link"),
+        flaws([*message_checks(bounds), *park_checks(bounds), *answer_checks(bounds)]).alias("flaws"),
     )

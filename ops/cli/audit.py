@@ -101,6 +101,10 @@ def _show(report: Report) -> None:
     classes = [{"class": name, "requests": count} for name, count in report.classes.items()]
     emit("table", classes, {"class": "class", "requests": "requests"})
     click.echo()
+    if report.occurrences:
+        ends = [{"end": end, "count": count} for end, count in report.occurrences.items()]
+        emit("table", ends, {"end": "end", "count": "occurrences of recurring"})
+        click.echo()
     checks = [
         {"found": report.found(kind), "check": kind, "meaning": meaning} for kind, meaning in KINDS.items()
     ]

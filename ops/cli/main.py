@@ -24,7 +24,11 @@ COMMANDS = {
     "node": ("ops.cli.node:node_group", "Run a delay node."),
     "cluster": ("ops.cli.cluster:cluster_group", "Show the nodes, their lanes and masters."),
     "checkpoint": ("ops.cli.checkpoint:checkpoint_group", "Show what has been delivered, exactly."),
-    "message": ("ops.cli.message:message_group", "Schedule, cancel, reschedule, run a message now."),
+    "message": ("ops.cli.message:message_group", "Schedule, cancel, show, list messages."),
+    "dead-letter": (
+        "ops.cli.dead_letter:dead_letter_group",
+        "List, show and retry what could not be delivered.",
+    ),
     "stack": ("ops.cli.stack:stack_group", "A local Kafka and ZooKeeper to try things on."),
     "demo": ("ops.cli.demo:demo_command", "Watch three nodes deliver through failures, then audit."),
     "audit": ("ops.cli.audit:audit_command", "Prove with Spark what became of every request."),

@@ -1,19 +1,19 @@
-"""`delayline message`: requests by hand, with the producer that applications use."""
+"""`delayline message`: requests by hand, with the producer that applications use, and what became of them."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from contextlib import closing
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from ops.cli import lookup
 from ops.cli.options import connect_kafka, connection_options
 from ops.cli.output import Format, emit_one, output_option, say
 
 if TYPE_CHECKING:
-    from delayline import DelayProducer, Receipt
+    from delayline import DelayProducer, Receipt, Recurrence
     from node.config import KafkaConfig
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -23,7 +23,11 @@ _BLOCK_S = 5.0
 
 @click.group("message")
 def message_group() -> None:
-    """Schedule, cancel, reschedule, run a message now."""
+    """Schedule, cancel, reschedule, run a message now; show what became of it, list what is pending."""
+
+
+message_group.add_command(lookup.show)
+message_group.add_command(lookup.list_command)
 
 
 _TIME_OPTIONS: tuple[Callable[[Any], Any], ...] = (
@@ -36,10 +40,50 @@ _TIME_OPTIONS: tuple[Callable[[Any], Any], ...] = (
 )
 
 
-def _time_options(command: Command) -> Command:
-    for option in reversed(_TIME_OPTIONS):
-        command = option(command)
-    return command
+_REPEAT_OPTIONS: tuple[Callable[[Any], Any], ...] = (
+    click.option("--every", metavar="DURATION", help="Again and again, so long after the last one."),
+    click.option("--factor", metavar="NUMBER", help="With --every: the interval grows by it each time."),
+    click.option("--cron", metavar="EXPRESSION", help='Whenever it fires, such as "30 9 * * MON-FRI".'),
+    click.option("--time-zone", metavar="NAME", help="Of --cron, such as Europe/Berlin (default: UTC)."),
+    click.option("--times", type=int, help="Deliveries in all; without --id give this or --until."),
+    click.option("--until", metavar="TIME", help="None after this."),
+    click.option("--missed", type=click.Choice(["all", "latest", "skip"]), help="Which of those to deliver."),
+)
+
+
+def _options(of: tuple[Callable[[Any], Any], ...]) -> Callable[[Command], Command]:
+    def add(command: Command) -> Command:
+        for option in reversed(of):
+            command = option(command)
+        return command
+
+    return add
+
+
+_time_options = _options(_TIME_OPTIONS)
+
+
+def _repeat(options: dict[str, Any]) -> Recurrence | None:
+    """What the options of a recurring message say."""
+    from delayline import requests  # noqa: PLC0415
+
+    given = {name: options.pop(name) for name in ("every", "factor", "cron", "time_zone", *_LIMITS)}
+    asked = {name: value for name, value in given.items() if value is not None}
+    interval, expression = asked.pop("every", None), asked.pop("cron", None)
+    if (interval is None) == (expression is None):
+        if interval is not None or asked:
+            raise click.UsageError("give --every or --cron, and what goes with it")
+        return None
+    if interval is not None:
+        if "time_zone" in asked:
+            raise click.UsageError("--time-zone goes with --cron")
+        return requests.every(interval, **asked)
+    if "factor" in asked:
+        raise click.UsageError("--factor goes with --every")
+    return requests.cron(str(expression), **asked)
+
+
+_LIMITS = ("times", "until", "missed")
 
 
 _WAIT = click.option(
@@ -60,14 +104,22 @@ _WAIT = click.option(
 @click.option("--key", help="The message's key.")
 @click.option("-H", "--header", "headers", metavar="NAME=VALUE", multiple=True, help="May be repeated.")
 @click.option("--id", "id_", help="Makes the message known by this id; replaces a pending one with the same.")
+@click.option(
+    "--if-exists",
+    type=click.Choice(["replace", "keep"]),
+    default="replace",
+    show_default=True,
+    help="What is to become of a message that has this id; keep makes it safe to repeat.",
+)
 @click.option("--partition", type=int, help="Of the target (default: by key).")
 @_time_options
+@_options(_REPEAT_OPTIONS)
 @output_option
 @connection_options
 def schedule(
     output: Format, topic: str, value: str, headers: tuple[str, ...], id_: str | None, **options: Any
 ) -> None:
-    """Deliver VALUE to TOPIC later; without a time, at once.
+    """Deliver VALUE to TOPIC later; without a time, at once. With --every or --cron, again and again.
 
     A VALUE of - is read from standard input. Prints the request's source, which the delivered message carries
     as `delay-source`.
@@ -76,7 +128,8 @@ def schedule(
 
     payload = sys.stdin.buffer.read() if value == "-" else value.encode()
     pairs = [_header(text) for text in headers]
-    request = {name: options.pop(name) for name in ("key", "partition", *_TIMES)}
+    request = {name: options.pop(name) for name in ("key", "partition", "if_exists", *_TIMES)}
+    request["repeat"] = _repeat(options)
     requests.schedule(topic, payload, headers=pairs, id=id_, **request)  # says what is wrong at once
     config = _reached(options)
     source = _send(config, lambda p: p.schedule(topic, payload, headers=pairs, id=id_, **request))
@@ -140,21 +193,23 @@ def _control(
     wait_s: float,
     send: Callable[[DelayProducer], Receipt],
 ) -> int:
-    from ops.outcomes import OutcomeReader  # noqa: PLC0415
+    from delayline import UnansweredError  # noqa: PLC0415
 
     config = _reached(options)
     if wait_s == 0:
         emit_one(output, {"source": _send(config, send), "id": id_})
         return 0
-    with closing(OutcomeReader(config)) as reader:
-        source = _send(config, send)
-        outcome = reader.wait(source, wait_s)
-    if outcome is None:
-        return _unanswered(output, source, id_, wait_s)
-    answer = {"source": source, "id": id_, "outcome": outcome["outcome"]}
-    answer |= {key: outcome.get(key) for key in ("message", "code", "detail") if outcome.get(key) is not None}
-    emit_one(output, answer)
-    return _EXIT_CODES.get(outcome["outcome"], 1)
+    with _producer(config, outcomes=True) as producer:
+        receipt = send(producer)
+        source = receipt.result(_BLOCK_S)
+        try:
+            outcome = receipt.outcome(wait_s)
+        except UnansweredError:
+            return _unanswered(output, source, id_, wait_s)
+    answer = {"source": source, "id": id_, "outcome": outcome.outcome}
+    more = {"message": outcome.message, "code": outcome.code, "detail": outcome.detail}
+    emit_one(output, answer | {key: value for key, value in more.items() if value is not None})
+    return _EXIT_CODES.get(outcome.outcome, 1)
 
 
 def _unanswered(output: Format, source: str, id_: str, wait_s: float) -> int:
@@ -177,11 +232,15 @@ def _reached(options: dict[str, Any]) -> KafkaConfig:
 
 
 def _send(config: KafkaConfig, send: Callable[[DelayProducer], Receipt]) -> str:
+    with _producer(config) as producer:
+        return send(producer).result(_BLOCK_S)
+
+
+def _producer(config: KafkaConfig, *, outcomes: bool = False) -> DelayProducer:
     from delayline import DelayProducer  # noqa: PLC0415
 
     properties = config.client_config() | {"log_level": 0}
-    with DelayProducer(properties, cluster=config.cluster, max_block_s=_BLOCK_S) as producer:
-        return send(producer).result(_BLOCK_S)
+    return DelayProducer(properties, cluster=config.cluster, max_block_s=_BLOCK_S, outcomes=outcomes)
 
 
 def _header(text: str) -> tuple[str, str]:

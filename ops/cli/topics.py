@@ -58,6 +58,13 @@ def _duration_ms(text: str) -> int:
 @click.option(
     "--target", "targets", multiple=True, help="Allow only targets like this glob; may be repeated."
 )
+@click.option(
+    "--dedup-window",
+    "dedup_window_ms",
+    callback=_durations,
+    metavar="DURATION",
+    help="How long after its due time an id is still known to delay-if-exists: keep (default: 1h).",
+)
 @click.option("--replication", type=click.IntRange(1), help="Of new topics (default: 3, or one a broker).")
 @click.option("--max-message-bytes", type=click.IntRange(1), help="Of a new buffer topic (default: 1000000).")
 @output_option
@@ -72,7 +79,7 @@ def create(
     """
     from ops import topics  # noqa: PLC0415
 
-    keys = ("partitions", "lanes", "max_delay_ms", "levels_ms", "targets")
+    keys = ("partitions", "lanes", "max_delay_ms", "levels_ms", "targets", "dedup_window_ms")
     chosen = {key: value for key in keys if (value := options.pop(key)) not in (None, ())}
     config = connect(options)
     created = topics.create(config, chosen, replication=replication, max_message_bytes=max_message_bytes)
@@ -117,6 +124,7 @@ def _as_data(created: Created) -> dict[str, Any]:
         "max_delay_ms": settings.max_delay_ms,
         "levels_ms": list(settings.levels_ms),
         "targets": list(settings.targets),
+        "dedup_window_ms": settings.dedup_window_ms,
         "settings_written": created.settings_written,
         "topics_made": list(created.topics),
         "findings": [_finding(found) for found in created.findings],
@@ -133,6 +141,7 @@ def _for_people(data: dict[str, Any]) -> dict[str, Any]:
         "max delay": render_duration(data["max_delay_ms"]),
         "levels": " ".join(map(render_duration, data["levels_ms"])),
         "targets": " ".join(data["targets"]) or "every topic",
+        "dedup window": render_duration(data["dedup_window_ms"]),
         "settings": "written" if data["settings_written"] else "as they were",
         "topics made": " ".join(data["topics_made"]) or "none, all were there",
     }

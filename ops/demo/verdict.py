@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from typing import Any, Final
@@ -27,6 +28,7 @@ _CHECKS: Final = (
     ("I1", "duplicated", "duplicated"),
     ("I1", "overdue", "overdue"),
     ("I1", "missing_from_buffer", "acknowledged, not in the buffer"),
+    ("I1", "wrong_occurrence", "wrong occurrence"),
     ("I1", "unexplained", "unexplained"),
     ("I2", "early", "early"),
     ("I3", "altered", "altered"),
@@ -68,6 +70,7 @@ class Verdict:
             "requests": self.audited.requests,
             "ledger": self.audited.ledger,
             "classes": dict(self.audited.classes),
+            "occurrences": dict(self.audited.occurrences),
             "violations": [asdict(violation) for violation in self.audited.violations],
             "failovers": [asdict(failover) for failover in self.failovers],
             "lateness_ms": asdict(self.lateness),
@@ -81,17 +84,17 @@ class Verdict:
 
     def show(self, console: Console) -> None:
         """Print it."""
-        classes = ", ".join(f"{count:,} {name}" for name, count in self.audited.classes.items() if count)
         counts = f"{self.audited.requests:,} requests, {self.audited.ledger:,} acknowledged"
-        console.print(f"\n{counts}: {classes}\n", soft_wrap=True)
+        console.print(f"\n{counts}: {_listed(self.audited.classes)}")
+        occurrences = sum(self.audited.occurrences.values())
+        console.print(f"\n{occurrences:,} occurrences: {_listed(self.audited.occurrences)}\n")
         console.print(self._table())
         console.print()
         console.print(failover_table(self.failovers))
         console.print(
             f"\nundisturbed, {self.undisturbed_s:.0f} s: lateness p50 {self.lateness.p50} ms, "
             f"p99 {self.lateness.p99} ms, max {self.lateness.max} ms; "
-            f"longest pause {self.longest_undisturbed_pause_ms:.0f} ms",
-            soft_wrap=True,
+            f"longest pause {self.longest_undisturbed_pause_ms:.0f} ms"
         )
         for violation in self.audited.violations[:10]:
             console.print(Text(f"{violation.kind} {violation.source}: {violation.detail}", style="red"))
@@ -133,6 +136,10 @@ def _revision(names: list[str], prefix: str) -> str:
     """The revision in the one jar's name that is the prefix and a number."""
     found = (name.removeprefix(prefix) for name in names if name.startswith(prefix))
     return next((revision for revision in found if revision[:1].isdigit()), "?")
+
+
+def _listed(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{count:,} {name}" for name, count in counts.items() if count) or "none"
 
 
 def _count(count: int) -> Text:

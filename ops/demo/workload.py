@@ -13,7 +13,8 @@ from random import Random
 from typing import Final
 
 from delayline import requests
-from delayline.headers import Header
+from delayline.headers import KEEP, Header
+from delayline.recurrence import MISSED, SHORTEST_MS
 from delayline.requests import BufferRecord
 from ops.demo.rejects import WRONG
 
@@ -31,21 +32,23 @@ _LEVELS_MS: Final = {1: 1_000, 2: 5_000}
 _HOUR_MS: Final = 3_600_000
 
 _WEIGHTS: Final = {
-    "deliver-at": 26, "after": 26, "level": 18, "at-once": 13, "past-due": 5, "cancelled": 4, "replaced": 2,
+    "deliver-at": 28, "after": 28, "level": 19, "at-once": 13, "past-due": 5, "cancelled": 4, "replaced": 2,
     "rescheduled": 1, "run-now": 1, "expired": 1, "rejected": 1.5, "no-target": 1, "unknown-id": 0.5,
-    "far": 0.5,
+    "far": 0.5, "kept": 1, "interval": 1, "cron": 0.5, "ended": 0.5,
 }  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A request to send at `send_ms`. What it asks for is due at `due_ms`; None: far off, or never."""
+    """A request to send at `send_ms`. What it asks for is due at `due_ms`, the last time if it recurs; None:
+    far off, or never.
+    """
 
     send_ms: int
     due_ms: int | None
     kind: str
     request: BufferRecord
-    is_message: bool = True  # False: a cancel, reschedule or run-now
+    is_message: bool = True  # False: a cancel, reschedule, run-now or duplicate
 
 
 class Workload:
@@ -108,6 +111,10 @@ class _Maker:
             "no-target": self._no_target,
             "unknown-id": self._unknown_id,
             "far": self._far,
+            "kept": self._kept,
+            "interval": self._interval,
+            "cron": self._cron,
+            "ended": self._ended,
         }
 
     def make(self, kind: str, now_ms: int, until_ms: int) -> list[Planned]:
@@ -189,6 +196,37 @@ class _Maker:
         if self.random.random() < 0.5:  # above the highest level: the highest
             return [self._schedule("far", now_ms, None, level=99)]
         return [self._schedule("far", now_ms, None, after=_HOUR_MS)]
+
+    def _kept(self, now_ms: int, until_ms: int) -> list[Planned]:
+        """Asked for twice by one who is not sure of the first time; the second one changes nothing."""
+        due_ms = now_ms + self._ms(500, 3_000)
+        message = self._schedule(
+            "kept", now_ms, due_ms, deliver_at=due_ms, id=self._id(), if_exists=KEEP.decode()
+        )
+        again_ms = min(now_ms + self._ms(1, 1_000), until_ms - 1)
+        return [message, Planned(again_ms, None, "duplicate", message.request, is_message=False)]
+
+    def _interval(self, now_ms: int, _: int) -> list[Planned]:
+        times, first_ms = self._ms(2, 4), now_ms + self._ms(500, 2_000)
+        last_ms = first_ms + (times - 1) * SHORTEST_MS
+        repeat = requests.every(SHORTEST_MS, times=times, missed=self.random.choice(MISSED))
+        return [self._schedule("interval", now_ms, last_ms, deliver_at=first_ms, repeat=repeat)]
+
+    def _cron(self, now_ms: int, _: int) -> list[Planned]:
+        until_ms = now_ms + self._ms(3_000, 5_000)
+        zone = self.random.choice((None, "Europe/Berlin"))
+        repeat = requests.cron("*/2 * * * * *", time_zone=zone, until=until_ms)
+        return [self._schedule("cron", now_ms, until_ms, repeat=repeat)]
+
+    def _ended(self, now_ms: int, until_ms: int) -> list[Planned]:
+        """A cancel ends what would come again and again, often right when it does."""
+        at_ms = min(now_ms + self._ms(1_500, 3_500), until_ms - 1)
+        first_ms = now_ms + self._ms(300, 1_000)
+        repeat = requests.every(SHORTEST_MS)
+        return [
+            self._schedule("ended", now_ms, at_ms, deliver_at=first_ms, repeat=repeat, id=self._id()),
+            Planned(at_ms, None, "cancel", requests.cancel(self._id()), is_message=False),
+        ]
 
     def _schedule(
         self, kind: str, now_ms: int, due_ms: int | None, topic: str | None = None, **options: object

@@ -102,19 +102,21 @@ class KafkaServer(Server):
 
     def _prepare(self) -> None:
         wait_free(self._controller_port, timeout_s=10)
-        config = _CONFIG.format(
+        self._config.write_text(self._settings())
+        if not self._meta.exists():
+            cluster_id = urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
+            self._format(f"d{cluster_id[1:]}")
+
+    def _settings(self) -> str:
+        return _CONFIG.format(
             host=HOST, port=self.port, controller_port=self._controller_port, data=self.data
         )
-        self._config.write_text(config)
-        if not (self.data / "log" / "meta.properties").exists():
-            self._format()
 
-    def _format(self) -> None:
+    def _format(self, cluster_id: str) -> None:
         """Make the empty log folder a KRaft one."""
-        cluster_id = urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
         command = [
             *self._java("-Xmx64m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", *reading_options()),
-            "kafka.tools.StorageTool", "format", "-t", f"d{cluster_id[1:]}", "-c", str(self._config),
+            "kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", str(self._config),
         ]  # fmt: skip
         done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
         if done.returncode != 0:
@@ -131,3 +133,7 @@ class KafkaServer(Server):
     @property
     def _config(self) -> Path:
         return self.data / "server.properties"
+
+    @property
+    def _meta(self) -> Path:
+        return self.data / "log" / "meta.properties"

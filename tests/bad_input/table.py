@@ -12,6 +12,7 @@ from delayline.headers import (
     H_ERROR,
     H_EXPIRE_AT,
     H_ID,
+    H_IF_EXISTS,
     H_LEVEL,
     H_OCCURRENCE,
     H_OP,
@@ -24,6 +25,7 @@ from delayline.headers import (
     H_TARGET_TOPIC,
 )
 from tests.bad_input.odd_values import ODD_TIMES, PAST_TIMES, odd_numbers
+from tests.bad_input.recurring import recurring
 from tests.bad_input.row import TARGET, Answered, Delivered, Fate, RawHeader, Rejected, Row, Undelivered
 
 KEPT_ID: Final = "kept"
@@ -294,6 +296,29 @@ def _id() -> list[Row]:
     return [*rows, *_not_once(name, b"kept"), *_values(name, good, Delivered())]
 
 
+def _if_exists() -> list[Row]:
+    name = H_IF_EXISTS
+    odd = {
+        "empty": b"",
+        "a space behind it": b"keep ",
+        "capital letters": b"KEEP",
+        "another word": b"ignore",
+        "not UTF-8": b"\xff",
+    }
+    fresh: RawHeader = (H_ID, b"fresh")
+    values = {"replace": b"replace", "keep": b"keep"}
+    return [
+        *_values(name, odd, Rejected("bad-if-exists"), (TARGET, KEPT)),
+        *_not_once(name, b"keep", (TARGET, KEPT)),
+        *(
+            Row(group=name, label=f"{label}, no id", odd=((name, raw),), fate=Rejected("no-id"))
+            for label, raw in values.items()
+        ),
+        Row(group=name, label="keep, a new id", odd=(fresh, (name, b"keep")), fate=Delivered()),
+        Row(group=name, label="keep, known", odd=(KEPT, (name, b"keep")), fate=Answered("duplicate")),
+    ]
+
+
 def _expire_at() -> list[Row]:
     name = H_EXPIRE_AT
     past = {label: raw for label, (raw, _) in PAST_TIMES.items()}
@@ -366,8 +391,8 @@ def _other_headers() -> list[Row]:
         "delay-AFTER",
         "delay-after ",
         "delay-time",
-        "delay-cron",
-        "delay-interval",
+        "delay-crontab",
+        "delay-repeat",
         "delay-ä",
         H_ERROR,
         "delay-" + "x" * 5_000,
@@ -523,7 +548,9 @@ def _all() -> tuple[Row, ...]:
         _level,
         _time_conflict,
         _id,
+        _if_exists,
         _expire_at,
+        recurring,
         _controls,
         _other_headers,
         _origin,

@@ -17,9 +17,20 @@ from ops.demo.view import FAULT_NAMES
 from tests.support.waiting import eventually
 
 KINDS = ["kill", "zookeeper", "term", "pause", "kill"]
-ZEROS = ("lost", "duplicated", "early", "altered", "out_of_order", "false_outcomes", "overdue")
+ZEROS = (
+    "lost",
+    "duplicated",
+    "early",
+    "altered",
+    "out_of_order",
+    "wrong_occurrence",
+    "false_outcomes",
+    "overdue",
+)
 SUMS = (
     "delivered",
+    "recurring",
+    "duplicate",
     "cancelled",
     "replaced",
     "rescheduled",

@@ -10,7 +10,7 @@ import json
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from confluent_kafka import KafkaError, Message, Producer
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # not in its __all__
@@ -24,6 +24,7 @@ from delayline.wire import Header
 from ops.audit import LedgerWriter
 
 TARGET_PARTITIONS = 2
+LETTER_LIMIT_BYTES = 4_000
 
 
 class Written(NamedTuple):
@@ -71,11 +72,36 @@ class WrittenBack:
 
 
 @dataclass
+class Next:
+    """The next occurrence of a recurring message, written back in the transaction that takes `of`."""
+
+    of: Row
+    at_ms: int
+    number: int
+    value: bytes | None = None  # None: as it should be
+    request: Request | None = None
+
+
+@dataclass
+class Later:
+    """What is written back for a row that is parked, in the transaction that takes it."""
+
+    of: Row
+    at_ms: int
+    request: Request | None = None
+
+
+Row: TypeAlias = Request | WrittenBack | Next | Later
+"""What a message is delivered by."""
+
+
+@dataclass
 class Delivery:
     """A record of the target topic. What is None, or 0, is as it should be."""
 
-    of: Request | WrittenBack
+    of: Row
     early_ms: int = 0
+    as_ms: int | None = None  # the time that it stands for
     headers: list[Header] | None = None
     value: bytes | None = None
     source: str | None = None
@@ -86,27 +112,32 @@ class Outcome:
     """A record of the outcomes topic: what became of `by`, with the row that it speaks of."""
 
     outcome: str
-    by: Request
+    by: Row
     op: str = "schedule"
-    message: Request | None = None
+    message: Row | None = None
     code: str | None = None
+    at_ms: int | None = None  # None: when it was due
 
 
 @dataclass
 class DeadLetter:
-    of: Request
+    of: Row
     code: str
+    with_value: bool = True
 
 
 @dataclass
 class Transaction:
-    """One commit of a master. It has ingested and seen all that the steps before it have written."""
+    """One commit of a master. It has ingested and seen all that the steps before it have written, but not
+    what users write `meanwhile`, before it writes back.
+    """
 
     delivers: list[Delivery] = field(default_factory=list)
     tells: list[Outcome] = field(default_factory=list)
     buries: list[DeadLetter] = field(default_factory=list)
-    writes_back: list[WrittenBack] = field(default_factory=list)
-    passes: list[Request | WrittenBack] = field(default_factory=list)  # the last by key is the position
+    meanwhile: list[Request] = field(default_factory=list)
+    writes_back: list[WrittenBack | Next | Later] = field(default_factory=list)
+    passes: list[Row] = field(default_factory=list)  # the last by key is the position
     epoch: int = 1
     node: str = "n1"
     first: bool = False  # it repeats the checkpoint before it
@@ -136,10 +167,13 @@ class Writer:
     def write(self, steps: Sequence[Step]) -> None:
         for step in steps:
             if isinstance(step, Request):
-                self._append(self._users, step)
-                self._ledger.add(step.source, step.record)
+                self._ask(step)
             else:
                 self._commit(step)
+
+    def _ask(self, request: Request) -> None:
+        self._append(self._users, request)
+        self._ledger.add(request.source, request.record)
 
     def _make_topics(self, bootstrap: str) -> None:
         by_broker = {"message.timestamp.type": "LogAppendTime"}
@@ -149,7 +183,7 @@ class Writer:
             # Not by the broker: these histories are of another time.
             NewTopic(self._names.checkpoint, 1, 1, config=kept),
             NewTopic(self._names.outcomes, 1, 1),
-            NewTopic(self._names.dead_letter, 1, 1),
+            NewTopic(self._names.dead_letter, 1, 1, config={"max.message.bytes": str(LETTER_LIMIT_BYTES)}),
             NewTopic(self._target, TARGET_PARTITIONS, 1),
         ]
         admin = AdminClient({"bootstrap.servers": bootstrap})
@@ -184,6 +218,8 @@ class Writer:
             self._bury(letter)
         for outcome in step.tells:
             self._tell(outcome, step.epoch)
+        for request in step.meanwhile:
+            self._ask(request)
         for back in step.writes_back:
             back.request = self._write_back(back)
         self._checkpoint(step)
@@ -196,7 +232,9 @@ class Writer:
             wanted.headers if delivery.headers is None else delivery.headers,
             id=wanted.id,
             source=(delivery.source or root.source).encode(),
-            scheduled_for_ms=wanted.scheduled_for_ms,
+            scheduled_for_ms=wanted.scheduled_for_ms if delivery.as_ms is None else delivery.as_ms,
+            attempt=wanted.attempt,
+            occurrence=wanted.occurrence,
         )
         key = wanted.target_key
         value = root.record.value if delivery.value is None else delivery.value
@@ -205,38 +243,36 @@ class Writer:
         _produce(self._master, self._target, BufferRecord(key, value, headers), partition, timestamp=at_ms)
 
     def _bury(self, letter: DeadLetter) -> None:
-        record = letter.of.record
+        record = _row(letter.of).record
         headers = wire.dead_letter_headers(
-            record.headers, source=letter.of.source, code=letter.code, detail="as the test has it"
+            record.headers, source=_root(letter.of).source, code=letter.code, detail="as the test has it"
         )
-        _produce(self._master, self._names.dead_letter, record._replace(headers=headers), 0)
+        buried = record._replace(headers=headers, value=record.value if letter.with_value else None)
+        _produce(self._master, self._names.dead_letter, buried, 0)
 
     def _tell(self, outcome: Outcome, epoch: int) -> None:
-        message = outcome.message and outcome.message.source
+        message, by = outcome.message, _row(outcome.by)
         told = {
             "outcome": outcome.outcome,
             "op": outcome.op,
             "id": None,
-            "message": message,
-            "root": message,
+            "message": message and _row(message).source,
+            "root": message and _root(message).source,
             "code": outcome.code,
             "detail": None,
             "epoch": epoch,
-            "at_ms": outcome.by.due_ms,
+            "at_ms": by.due_ms if outcome.at_ms is None else outcome.at_ms,
         }
-        record = BufferRecord(outcome.by.source.encode(), json.dumps(told).encode(), [])
+        record = BufferRecord(by.source.encode(), json.dumps(told).encode(), [])
         _produce(self._master, self._names.outcomes, record, 0)
 
-    def _write_back(self, back: WrittenBack) -> Request:
-        wanted = back.reschedule.meaning
-        assert isinstance(wanted, wire.Reschedule)
-        schedule = back.message.schedule._replace(
-            scheduled_for_ms=wanted.scheduled_for_ms,
-            parent=back.reschedule.place.offset,
-            root=back.message.source,
-        )
-        record = back.message.record._replace(headers=wire.rewrite_headers(schedule))
-        request = Request(record, back.reschedule.partition)
+    def _write_back(self, back: WrittenBack | Next | Later) -> Request:
+        row, parent, root, schedule = _written_back(back)
+        schedule = schedule._replace(parent=parent.place.offset, root=root.source)
+        record = row.record._replace(headers=wire.rewrite_headers(schedule))
+        if isinstance(back, Next) and back.value is not None:
+            record = record._replace(value=back.value)
+        request = Request(record, parent.partition)
         self._append(self._master, request)
         return request
 
@@ -268,7 +304,7 @@ def target_of(settings: ClusterSettings) -> str:
     return f"{settings.cluster}.orders"
 
 
-def _row(of: Request | WrittenBack) -> Request:
+def _row(of: Row) -> Request:
     """The request whose key a message is delivered by."""
     if isinstance(of, Request):
         return of
@@ -276,9 +312,31 @@ def _row(of: Request | WrittenBack) -> Request:
     return of.request
 
 
-def _root(of: Request | WrittenBack) -> Request:
+def _root(of: Row) -> Request:
     """The user's own request."""
+    if isinstance(of, Next):
+        # What the service cannot accept itself it treats as anybody's.
+        return _row(of) if isinstance(_row(of).meaning, wire.Reject) else _root(of.of)
+    if isinstance(of, Later):
+        return _root(of.of)
     return of if isinstance(of, Request) else of.message
+
+
+def _written_back(back: WrittenBack | Next | Later) -> tuple[Request, Request, Request, wire.Schedule]:
+    """The row that is followed, the parent, the root, and what is asked for."""
+    if isinstance(back, WrittenBack):
+        row, wanted = back.message, back.reschedule.meaning
+        assert isinstance(wanted, wire.Reschedule)
+        at_ms = wanted.scheduled_for_ms
+        moved = row.schedule._replace(scheduled_for_ms=at_ms, due_ms=at_ms)
+        return row, back.reschedule, row, moved
+    row = _row(back.of)
+    later = row.schedule._replace(due_ms=back.at_ms)
+    if isinstance(back, Next):
+        later = later._replace(scheduled_for_ms=back.at_ms, occurrence=back.number, attempt=1)
+    else:
+        later = later._replace(attempt=later.attempt + 1)
+    return row, row, _root(back.of), later
 
 
 def _key(request: Request) -> tuple[int, int, int]:

@@ -9,10 +9,13 @@ from delayline.partitioner import partition_for
 from delayline.requests import BufferRecord
 from delayline.settings import ClusterSettings
 from tests.integration.histories import (
+    LETTER_LIMIT_BYTES,
     DeadLetter,
     Delivery,
+    Later,
     Outcome,
     Request,
+    Row,
     Step,
     Transaction,
     WrittenBack,
@@ -21,15 +24,15 @@ from tests.integration.histories import (
 
 USER_HEADERS = [("trace", b"\x00\x01"), ("trace", b"\x00\x01"), ("empty", b""), ("null", None)]
 CLASSES = {
-    "delivered": 11,
+    "delivered": 12,
     "cancelled": 2,  # the message, and the request that cancelled it
     "replaced": 1,
     "expired": 1,
-    "dead-lettered": 1,
+    "dead-lettered": 3,  # one of them a reschedule
     "rescheduled": 1,
     "too-late": 1,
     "unknown": 1,
-    "pending": 1,
+    "pending": 2,
 }
 
 
@@ -45,7 +48,7 @@ class SampleHistory:
 
     @property
     def end_ms(self) -> int:
-        """All is due by then but the pending one."""
+        """All is due by then but the pending ones."""
         return self.base_ms + 600_000
 
     @property
@@ -54,7 +57,8 @@ class SampleHistory:
             self.beginning,
             *self.timely,
             *(self.doomed, self.cancel, self.moved, self.move),
-            *(self.old, self.new, self.reject, self.stale, self.pending, self.unknown),
+            *(self.old, self.new, self.reject, self.large, self.stale, self.pending, self.unknown),
+            *(self.parked, self.stuck, self.refused),
             self.answers,
             self.in_time,
             self.late,
@@ -80,8 +84,12 @@ class SampleHistory:
         self.old = self.schedule("old", 9.0, id="order-3")
         self.new = self.schedule("new", 5.0, id="order-3")
         self.reject = Request(BufferRecord(b"k", b"no target", list(USER_HEADERS)), 0)
+        self.large = Request(BufferRecord(b"k", bytes(LETTER_LIMIT_BYTES), list(USER_HEADERS)), 0)
         self.stale = self.schedule("stale", 6.0, expire_at=5.5)
         self.pending = self.schedule("pending", 3600.0)
+        self.parked = self.schedule("parked", 3.5, headers=USER_HEADERS)
+        self.stuck = self.schedule("stuck", 3600.0, id="order-5")
+        self.refused = self._of_id(requests.reschedule("order-5", deliver_at=self._at_ms(8.0)))
         self.unknown = self._of_id(requests.cancel("order-9"))
         self.late = self.schedule("late", 1.5, key="same")
         self.too_late = self._of_id(requests.cancel("order-3"))
@@ -94,6 +102,8 @@ class SampleHistory:
 
     def _make_transactions(self) -> None:
         self.move_back = WrittenBack(self.moved, self.move)
+        self.second_try = Later(self.parked, self._at_ms(4.5))
+        self.third_try = Later(self.second_try, self._at_ms(6.5))
         self.beginning = Transaction(first=True)
         self.answers = Transaction(
             tells=[
@@ -101,22 +111,37 @@ class SampleHistory:
                 Outcome("replaced", self.new, "schedule", self.old),
                 Outcome("unknown", self.unknown, "cancel"),
                 Outcome("rescheduled", self.move, "reschedule", self.moved),
-                Outcome("dead-lettered", self.reject, message=self.reject, code="no-target"),
+                self._dead(self.reject, "no-target"),
+                self._dead(self.large, "no-target"),
+                self._dead(self.refused, "too-large", op="reschedule"),
             ],
-            buries=[DeadLetter(self.reject, "no-target")],
+            buries=[
+                DeadLetter(self.reject, "no-target"),
+                DeadLetter(self.large, "no-target", with_value=False),
+                DeadLetter(self.refused, "too-large"),
+            ],
             writes_back=[self.move_back],
-            passes=[self.move, self.reject],
+            passes=[self.move, self.reject, self.large, self.refused],
         )
-        self.in_time = Transaction(delivers=[Delivery(one) for one in self.timely], passes=[self.timely[-1]])
+        self.in_time = Transaction(
+            delivers=[Delivery(one) for one in self.timely],
+            tells=[self._put_off(self.parked)],
+            writes_back=[self.second_try],
+            passes=[self.parked],
+        )
         self.catching_up = Transaction(
             delivers=[Delivery(self.late), Delivery(self.move_back), Delivery(self.new)],
-            tells=[Outcome("expired", self.stale, message=self.stale, code="expired")],
+            tells=[
+                Outcome("expired", self.stale, message=self.stale, code="expired"),
+                self._put_off(self.second_try),
+            ],
             buries=[DeadLetter(self.stale, "expired")],
+            writes_back=[self.third_try],
             passes=[self.stale],
         )
         self.failover = Transaction(first=True, epoch=2, node="n2")
         self.ending = Transaction(
-            delivers=[Delivery(self.last)],
+            delivers=[Delivery(self.third_try), Delivery(self.last)],
             tells=[Outcome("too-late", self.too_late, "cancel", self.new)],
             passes=[self.last],
             epoch=2,
@@ -124,14 +149,25 @@ class SampleHistory:
         )
 
     def plant_faults(self) -> Transaction:
-        """Do wrong in seven ways; the transaction, which goes back, comes last in the history."""
+        """Do wrong in nine ways; the transaction, which goes back, comes last in the history."""
         one, two, three, four, five, _, seven = self.in_time.delivers
         one.headers = [("trace", b"\x00\x01"), ("trace", b"\x00\x00"), *USER_HEADERS[2:]]
         three.early_ms = 1
         self.in_time.delivers = [one, two, three, five, four, seven]
         self.ending.delivers.append(Delivery(self.seven, early_ms=-3_600))  # with the last one
         self.ending.tells[0].outcome = "cancelled"
+        self.catching_up.writes_back.remove(self.third_try)
+        self.ending.delivers = [*self.ending.delivers[1:], Delivery(self.doomed)]
+        self.ending.passes = [self.doomed]
         return Transaction(passes=[self.one], epoch=2, node="n2")
+
+    @staticmethod
+    def _dead(request: Request, code: str, op: str = "schedule") -> Outcome:
+        return Outcome("dead-lettered", request, op, request, code)
+
+    @staticmethod
+    def _put_off(row: Row) -> Outcome:
+        return Outcome("parked", row, message=row, code="target-unavailable")
 
     def schedule(
         self,

@@ -174,6 +174,9 @@ def answer(config: ConnectionConfig, outcome: str) -> None:
         "message": None,
         "root": None,
         "code": None,
+        "detail": None,
+        "epoch": 1,
+        "at_ms": 1_767_225_600_000,
     }
     producer = Producer({"bootstrap.servers": config.bootstrap_servers})
     source = f"{names.buffer}/{request.partition}/{request.offset}"

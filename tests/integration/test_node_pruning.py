@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 import psutil
+import pytest
 
 from delayline import DelayProducer
 from node.node import Node
@@ -14,10 +15,19 @@ from store import keys
 from store.kv import KeyValue
 from tests.support.cluster import Cluster
 from tests.support.fates import check_exactly_once
+from tests.support.fixtures import MakeCluster
 from tests.support.requests import Sender, key_in, now_ms
 from tests.support.waiting import becomes, eventually
 
 VALUE = b"x" * 1_000
+
+
+@pytest.fixture
+def cluster(make_cluster: MakeCluster) -> Cluster:
+    """An id is known no longer than until its message is due."""
+    return make_cluster(dedup_window_ms=0)
+
+
 _SPACES = {
     "rows": keys.ROW,
     "late": keys.LATE,
@@ -43,6 +53,7 @@ def test_all_that_was_delivered_leaves_master_and_follower(cluster: Cluster) -> 
             sender.cancel(f"unknown-{number}")
         ledger = sender.flush()
     check_exactly_once(cluster, ledger)
+    _move_time_on(cluster)
     for node in (master, follower):
         becomes(partial(_kept, node), {})
 
@@ -78,11 +89,14 @@ def test_what_is_pending_stays_and_so_does_its_id(cluster: Cluster) -> None:
             sender.schedule(at_ms=now_ms() + 3_600_000, id=f"later-{number}")
         sender.flush()
         cluster.wait_delivered(50)
+        for partition in range(cluster.settings.partitions):
+            sender.schedule(key=key_in(partition, cluster.settings.partitions))
         becomes(partial(_kept, node), {"rows": 50, "ids": 50, "expiry": 50})
         for number in range(50):
             sender.cancel(f"later-{number}")
         ledger = sender.flush()
     assert check_exactly_once(cluster, ledger).count("cancelled") == 50
+    _move_time_on(cluster)
     becomes(partial(_kept, node), {})
 
 
@@ -118,7 +132,15 @@ def test_ids_go_as_fast_as_they_come(cluster: Cluster) -> None:
             sender.schedule(b"", id=f"id-{number}", headers=())
         sender.flush()
     cluster.wait_delivered(12_000)
+    _move_time_on(cluster)
     becomes(partial(_kept, node), {}, timeout_s=10.0)
+
+
+def _move_time_on(cluster: Cluster) -> None:
+    """Time is what the log says: an id is known until a later record comes to its partition."""
+    with DelayProducer({"bootstrap.servers": cluster.bootstrap}, cluster=cluster.name) as producer:
+        for partition in range(cluster.settings.partitions):
+            producer.schedule(cluster.target(), b"", key=key_in(partition, cluster.settings.partitions))
 
 
 def _kept(node: Node) -> dict[str, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterator
 
@@ -24,7 +25,7 @@ def make_outbox(cluster: Cluster) -> Iterator[MakeOutbox]:
 
     def make() -> KafkaOutbox:
         config = cluster.node_config(f"node-{len(made)}").client_config()
-        targets = KafkaTargets(config)
+        targets = KafkaTargets(config, lambda _: frozenset())
         made.append(KafkaOutbox(config, cluster.names, 0, 10_000, targets, lambda: None, lambda: False))
         return made[-1]
 
@@ -133,6 +134,26 @@ def test_a_master_that_was_succeeded_is_fenced_and_commits_nothing(
     with pytest.raises(Fenced):
         deliver(transaction, *late, flushed=flushed)
     assert visible(cluster) == []
+
+
+class NodesLogger(logging.Logger):
+    """A node's logger is of a class of its own, whose methods are not found while an exception is set."""
+
+
+def test_a_master_is_fenced_also_where_the_client_logs_it_first(
+    cluster: Cluster, make_outbox: MakeOutbox
+) -> None:
+    succeeded, successor = make_outbox(), make_outbox()
+    succeeded._config["logger"] = NodesLogger("of a node")
+    succeeded.open()
+    succeeded._reported_left = 0
+    transaction = succeeded.begin()
+    transaction.send([outgoing(cluster.target(), b"too late")])
+    transaction.flush()
+    successor.open()
+    late = [outgoing(cluster.target(), b"too late %d" % number) for number in range(100)]
+    with pytest.raises(Fenced):
+        deliver(transaction, *late, flushed=False)
 
 
 def test_flush_tells_how_far_the_buffer_was_written(cluster: Cluster, make_outbox: MakeOutbox) -> None:

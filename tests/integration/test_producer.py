@@ -16,6 +16,7 @@ from delayline import (
     BufferTopicError,
     DelayProducer,
     InvalidRequestError,
+    OutcomesTopicError,
     QueueFullError,
     Receipt,
     SendError,
@@ -183,6 +184,17 @@ def test_a_missing_buffer_topic_is_said_before_anything_is_sent(stack: Stack, cl
     producer = DelayProducer(stack.bootstrap, cluster=cluster_name)
     with pytest.raises(BufferTopicError, match="delayline topics create"):
         producer.schedule("orders", b"v")
+
+
+def test_a_missing_outcomes_topic_is_said_before_anything_is_sent(stack: Stack, names: ClusterNames) -> None:
+    producer = DelayProducer(stack.bootstrap, cluster=names.cluster, outcomes=True)
+    with pytest.raises(OutcomesTopicError, match="delayline topics create"):
+        producer.cancel("a")
+    producer.flush(DEADLINE_S)
+    consumer = Consumer({"bootstrap.servers": stack.bootstrap, "group.id": "unused"})
+    places = [TopicPartition(names.buffer, partition) for partition in range(PARTITIONS)]
+    assert [consumer.get_watermark_offsets(place, DEADLINE_S)[1] for place in places] == [0] * PARTITIONS
+    consumer.close()
 
 
 def test_a_header_key_that_is_not_utf_8_is_a_reject_however_hot_the_loop(

@@ -7,6 +7,7 @@ import sys
 import time
 import uuid
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 
 import psutil
@@ -102,16 +103,27 @@ def test_zookeeper_ends_sessions_on_short_ticks(private_stack: Callable[..., Loc
         client.close()
 
 
-@pytest.mark.parametrize("sign", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_no_server_outlives_its_owner(tmp_path: Path, sign: signal.Signals) -> None:
-    command = [sys.executable, "-c", OWNER, str(tmp_path)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as owner:
-        assert owner.stdout is not None
-        server = psutil.Process(int(owner.stdout.readline()))
-        supervisors = psutil.Process(owner.pid).children()
-        os.kill(owner.pid, sign)
+def test_no_server_outlives_its_owner_whatever_ends_that(tmp_path: Path) -> None:
+    signs = (signal.SIGKILL, signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    with ExitStack() as stack:
+        owners = {sign: stack.enter_context(_owner(tmp_path / sign.name)) for sign in signs}
+        left = {sign: _ended_by(owner, sign) for sign, owner in owners.items()}
+    assert left == {sign: [] for sign in signs}
+
+
+def _owner(folder: Path) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", OWNER, str(folder)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+
+
+def _ended_by(owner: subprocess.Popen[str], sign: signal.Signals) -> list[psutil.Process]:
+    """Which of its processes are left."""
+    assert owner.stdout is not None
+    server = psutil.Process(int(owner.stdout.readline()))
+    supervisors = psutil.Process(owner.pid).children()
     assert len(supervisors) == 1
-    assert psutil.wait_procs([server, *supervisors], timeout=15)[1] == []
+    os.kill(owner.pid, sign)
+    return psutil.wait_procs([server, *supervisors], timeout=15)[1]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends a process with its parent")

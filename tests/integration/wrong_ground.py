@@ -65,6 +65,7 @@ _VARIES = (
     (r"(?:SSL handshake failed: )?Disconnected: [^;]*", "SSL handshake failed"),  # in words that change
     (r" \(_ssl\.c:\d+\)", ""),
     (r"peer port \d+", "peer port 17400"),
+    (r"HTTP port \d+", "HTTP port 17500"),
     (r"process \d+", "process 4242"),
     (r"/dir/\d+\.yaml", "/dir/node.yaml"),
     (r"/dir/n\d+\b", "/dir/n1"),

@@ -48,6 +48,7 @@ class Screens:
         """`mark`: a variable in the environment of every process, by which one that is left is found."""
         self._ground = ground
         self._mark = mark
+        self._inherited = dict(os.environ)  # the test runner changes it while rows run
         self._pool = ThreadPoolExecutor(_AT_ONCE)
         self._lock = threading.Lock()
         self._running: dict[str, Future[Screen]] = {}
@@ -119,7 +120,7 @@ class Screens:
             self._mark[0]: self._mark[1],
         }
         chosen = {name: value.format(**words) for name, value in row.variables.items()}
-        return {**os.environ, **given, **chosen}
+        return {**self._inherited, **given, **chosen}
 
     def _of_node(self, process: subprocess.Popen[str], row: Row, expected: str | None) -> Screen:
         lines: list[str] = []

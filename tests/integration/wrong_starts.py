@@ -136,6 +136,8 @@ _TOPICS = (
     Row("a node, settings of a newer format", f"{NODE} --cluster {{cluster}}-newer", "refuses"),
     Row("a node of a lane that there is not", f"{NODE} --lane 1", "refuses"),
     Row("a lane that there is not", "checkpoint show --lane 1", 3),
+    Row("a message, and no node to ask", "message show order-1 --cluster {cluster}-bare", 6),
+    Row("a message, and no such node", "message list --node n9 --cluster {cluster}-bare", 3),
 )
 _FOLDER = (
     Row("it is a file", f"{NODE} --data-dir {{dir}}/file", "refuses"),
@@ -152,6 +154,7 @@ _PEERS = (
     Row("the peer port is taken", f"{NODE} --peer-port {{silent_port}}", 5),
     Row("the peer host is another machine's", f"{NODE} --peer-host 192.0.2.1", 5),
     Row("the peer host does not resolve", f"{NODE} --peer-host {NO_NAME}", "warns"),
+    Row("the HTTP port is taken", f"{NODE} --http-port {{silent_port}}", 5),
     Row("two nodes of one id", f"{NODE} --node-id first", "refuses"),
 )
 _STACK = (

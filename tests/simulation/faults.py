@@ -24,7 +24,9 @@ ARMED: Final = frozenset(
     )
 )
 # These strike what all processes depend on.
-SHARED: Final = frozenset(("zookeeper-outage", "broker-clock-step", "foreign-stall", "checkpoints-lost"))
+SHARED: Final = frozenset(
+    ("zookeeper-outage", "broker-clock-step", "foreign-stall", "checkpoints-lost", "leader-lost")
+)
 SESSION_MS: Final = 400
 MOST_ARMED: Final = 2
 
@@ -66,6 +68,10 @@ def _strike_shared(world: World, fault: str) -> None:
     elif fault == "broker-clock-step":
         partition = rng.choice(world.setup.partitions)
         world.broker_skew_ms[partition] = world.draw_skew_ms()
+    elif fault == "leader-lost":
+        topic = rng.choice(sorted(world.target_topics))
+        world.leaderless.add(topic)
+        world.after(rng.choice((20, 500, 2_000, 6_000)), lambda: world.leaderless.discard(topic))
     elif fault == "checkpoints-lost":
         for node in world.nodes:
             if node.process is not None and node.process.mastership is not None:

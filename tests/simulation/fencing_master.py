@@ -89,7 +89,7 @@ class Run:
         self._answers = deque(script)
         self.committing: str | None = None  # the answer of the commit that is being told
         self._commits = Commits()
-        self._view = View(MemoryStore(), [0], 0)
+        self._view = View(MemoryStore(), [0], 0, 0)
         self._view.apply([_row(offset) for offset in range(ROWS)], {0: ROWS})
         self._opened = 0
         self._issued = 0
@@ -112,7 +112,7 @@ class Run:
         targets = cast("Any", self)
         box = self._box = outbox.KafkaOutbox({}, NAMES, 0, 10_000, targets, lambda: None, lambda: False)
         box._committers = cast("Any", self._commits)
-        config = Config(self.name, 0, NAMES, Limits(1, 1_000), 0)
+        config = Config(self.name, 0, NAMES, Limits(1, 1_000), 0, 0)
         here = cast("Any", self)
         self._delivery = Delivery(config, self._view, box, here, here, here, here)
         mastership = self._delivery.run()
@@ -154,8 +154,21 @@ class Run:
     def doubt(self) -> None:
         """Every target still is."""
 
-    def problem(self, topic: str, partition: int, *, keyed: bool, size_bytes: int) -> None:
+    def open_to_all(self, topic: str, size_bytes: int) -> bool:
+        return True
+
+    def problem(self, topic: str, partition: int, key: bytes | None, size_bytes: int) -> None:
         """Every record is welcome."""
+
+    def led(self, topic: str) -> tuple[int, ...]:
+        """All partitions have a leader."""
+        return ()
+
+    def unled(self, topics: AbstractSet[str] | None = None) -> set[tuple[str, int]]:
+        return set()
+
+    def unled_since(self, since_s: float) -> set[tuple[str, int]]:
+        return set()
 
     def confirm(self) -> bool:
         """A mastership begins. Its future depends on what follows, and on this much of the past."""

@@ -1,5 +1,8 @@
 """After the checkpoint topic was lost: at least once for the gap, and still nothing is lost.
 
+What was written back in the gap stays in the log, and what it followed from is done again: a message that was
+parked may arrive twice, and a recurring one without an id goes on twice from there.
+
 The lane goes on from the later of the znode's mirror and the new master's own alignment (docs/design.md,
 "Znodes"). An *era* is the time between two losses. Within one, all is as ever; what the lost checkpoints
 covered may be done again in the next.
@@ -17,29 +20,34 @@ from store.checkpoint import Checkpoint
 from tests.simulation.host import Violation
 from tests.simulation.invariants import check_epoch, check_progress
 from tests.simulation.log import Entry, Partition, Transaction
+from tests.simulation.model import row_of
 from tests.simulation.requests import FAR_MS, TARGETS, Kind
 from tests.simulation.world import World
 
 
 def check_gap(world: World) -> None:
-    """Every request has a fate; in one era a message has only one, and a control one answer; checkpoints and
-    epochs follow one another as ever. Raises `Violation`.
+    """Every request has a fate; in one era a message, or an occurrence of it, has only one, and a control one
+    answer; checkpoints and epochs follow one another as ever. Raises `Violation`.
     """
     eras = _eras(world)
-    # By request, era, and whether it is an answer: a control may be a message's end as well (a replace).
-    fates: defaultdict[tuple[str, bool, int], list[str]] = defaultdict(list)
+    written_back = _written_back_before(world, eras)
+    settled: set[str] = set()
+    # By request, occurrence, era, and whether it is an answer: a control may be a message's end as well (a
+    # replace).
+    fates: defaultdict[tuple[str, int, bool, int], list[str]] = defaultdict(list)
     for topic in (*TARGETS, world.names.dead_letter, world.names.outcomes):
         for partition in world.topics[topic]:
             for entry in partition.committed(0, partition.stable_end):
                 assert entry.transaction is not None, "the service writes in transactions"
-                for source, fate in _fates(world, topic, entry):
-                    fates[source, fate == "answered", eras[entry.transaction]].append(fate)
-    for (source, _, era), found in fates.items():
-        if len(found) > 1:
-            raise Violation("I1 doubled", f"{source} was {' and '.join(found)} in era {era}")
+                for source, number, fate in _fates(world, topic, entry):
+                    settled.add(source)
+                    if fate not in {"duplicate", "skipped", "ended"}:  # nothing has changed, or it was done
+                        fates[source, number, fate == "answered", eras[entry.transaction]].append(fate)
+    for (source, number, _, era), found in fates.items():
+        if len(found) > 1 and source not in written_back:
+            raise Violation("I1 doubled", f"{source}, {number}, was {' and '.join(found)} in era {era}")
     for partition in (*world.lost, world.checkpoints):
         _check_era(partition)
-    settled = {source for source, _, _ in fates}
     for number in world.setup.partitions:
         _check_settled(world, world.topics[world.names.buffer][number], settled)
 
@@ -67,22 +75,47 @@ def _eras(world: World) -> dict[Transaction, int]:
     }
 
 
-def _fates(world: World, topic: str, entry: Entry) -> list[tuple[str, str]]:
-    """Which requests a record settles, and how."""
+def _written_back_before(world: World, eras: dict[Transaction, int]) -> set[str]:
+    """The users' requests after which something was written back in an era that was lost."""
+    roots = set()
+    for partition in world.topics[world.names.buffer]:
+        for entry in partition.committed(0, partition.stable_end):
+            if entry.request is not None or entry.record is None or entry.transaction is None:
+                continue
+            if eras[entry.transaction] < len(world.lost):
+                roots.add((dict(entry.record.headers)["delay-root"] or b"").decode())
+    return roots
+
+
+def _recurs(world: World, root: str) -> bool:
+    """Whether a user's request is for a recurring message."""
+    _, partition, offset = root.rsplit("/", 2)
+    found = world.topics[world.names.buffer][int(partition)]
+    (entry,) = found.committed(int(offset), int(offset) + 1)
+    return entry.request is not None and entry.request.repeat is not None
+
+
+def _fates(world: World, topic: str, entry: Entry) -> list[tuple[str, int, str]]:
+    """Which requests, and which occurrences, a record settles, and how."""
     assert entry.record is not None, "markers are not read"
     headers = dict(entry.record.headers)
     if (headers.get("delay-id") or b"").startswith(b"forged"):
         return []
     if topic != world.names.outcomes:
         fate = "dead-lettered" if topic == world.names.dead_letter else "delivered"
-        return [((headers["delay-source"] or b"").decode(), fate)]
+        number = int(headers.get("delay-occurrence") or b"1")
+        return [((headers["delay-source"] or b"").decode(), number, fate)]
     outcome = json.loads(entry.record.value or b"")
     if str(outcome["id"]).startswith("forged"):
         return []
-    answered = [((entry.record.key or b"").decode(), "answered")] if outcome["op"] != "schedule" else []
-    if outcome["outcome"] in {"cancelled", "replaced"}:
-        answered.append((outcome["root"], outcome["outcome"]))
-    return answered
+    own = (entry.record.key or b"").decode()
+    if outcome["outcome"] == "duplicate":
+        return [(own, 1, "duplicate")]
+    fates = [(own, 1, "answered")] if outcome["op"] != "schedule" else []
+    if outcome["outcome"] in {"cancelled", "replaced", "skipped"}:
+        # Of a recurring message it may be the next one that is cancelled, and the one named is done.
+        fates.append((outcome["root"], 1, "ended" if _recurs(world, outcome["root"]) else outcome["outcome"]))
+    return fates
 
 
 def _check_settled(world: World, partition: Partition, settled: set[str]) -> None:
@@ -94,6 +127,8 @@ def _check_settled(world: World, partition: Partition, settled: set[str]) -> Non
         far = request.kind is Kind.SCHEDULE and (
             request.scheduled_for_ms(record.timestamp_ms) > world.now_ms + FAR_MS // 2
         )
+        first = row_of((record.partition, record.offset), request, record.timestamp_ms)
+        far = far or (request.repeat is not None and first.due_ms > world.now_ms - 2_000)
         source = f"{world.names.buffer}/{record.partition}/{record.offset}"
         if source not in settled and not far and not _moved_far(world, partition, record.offset):
             raise Violation("I1", f"lost: nothing became of {source}")

@@ -35,6 +35,7 @@ class World(Protocol):
     topics: Topics
     checkpoints: Partition  # the lane's partition of the checkpoint topic
     target_topics: frozenset[str]
+    leaderless: set[str]  # targets that take nothing for now
     coordinator: tuple[TransactionalId, TransactionalId]
 
     def after(self, delay_ms: int, action: Callable[[], None]) -> None:

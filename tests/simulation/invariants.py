@@ -23,7 +23,7 @@ def check(world: World) -> Model:
     for last, one in pairs:
         assert one is not None, "only the first one has none before it"
         check_progress(last, one)
-    model = Model(checkpoints)
+    model = Model(checkpoints, world.setup.settings.dedup_window_ms)
     model.read(world.topics[world.names.buffer], world.setup.partitions)
     Judge(world, model, found, numbers).judge()
     for last, one in pairs:

@@ -9,7 +9,7 @@ from store.checkpoint import Checkpoint
 from tests.simulation.host import Violation
 from tests.simulation.log import Record, Transaction
 from tests.simulation.model import NEVER, Control, Model, Place, Row
-from tests.simulation.requests import TARGETS, Kind
+from tests.simulation.requests import REFUSED, TARGETS, Kind, Repeat
 from tests.simulation.world import World
 
 
@@ -69,21 +69,106 @@ class Judge:
             self._reschedule(row)
         elif row.request.kind is Kind.REJECT:
             self._dead_letter(row, "dead-lettered", row.request.error or "")
-        else:
+        elif self._was(row, "parked"):
+            self._parked(row)
+        elif row.request.repeat is None:
             self._message(row)
+        else:
+            self._recurring(row, row.request.repeat)
 
-    def _message(self, row: Row) -> None:
+    def _was(self, row: Row, outcome: str, code: str | None = None) -> bool:
+        found = self._outcome_of(row.place)
+        return found is not None and found["outcome"] == outcome and code in {None, found["code"]}
+
+    def _parked(self, row: Row) -> None:
+        """Nothing was delivered, and the same was written back, for a while later that grows."""
+        if row.attempt > self._world.setup.max_parks:
+            raise Violation("I1", f"{row.place} was parked once too often")
+        outcome = self._outcome_of(row.place)
+        assert outcome is not None, "the caller looked"
+        self._expect(row.place, row.done_in, {"parked"}, row, "target-unavailable")
+        sent = self._found.written_back.pop(row.place, None)
+        if sent is None or sent.number != row.done_in:
+            raise Violation("I1", f"lost: {row.place} was parked, and written back: {sent}")
+        headers, full_ms = dict(sent.record.headers), 1_000 << (row.attempt - 1)
+        parked_ms = int(headers["delay-deliver-at"] or b"") - outcome["at_ms"]
+        if headers["delay-attempt"] != b"%d" % (row.attempt + 1) or not full_ms // 2 <= parked_ms <= full_ms:
+            raise Violation("I1", f"{row.place} was parked as {headers}, at {outcome['at_ms']}")
+
+    def _recurring(self, row: Row, repeat: Repeat) -> None:
+        """An occurrence was delivered, or skipped as missed; what follows it was written back."""
+        if row.number is None:
+            first_ms = -(-row.scheduled_for_ms // repeat.every_ms) * repeat.every_ms
+            if repeat.until_ms is not None and first_ms > repeat.until_ms:
+                self._dead_letter(row, "dead-lettered", "no-occurrence")
+                self._followed_by(row, None)
+            else:
+                self._followed_by(row, (1, first_ms, 0))
+            return
+        if row.request.error in REFUSED and self._was(row, "dead-lettered", row.request.error):
+            self._dead_letter(row, "dead-lettered", row.request.error)
+            self._followed_by(row, None)
+            return
+        now_ms = self._selected_ms(row)
+        at_ms, every_ms = row.scheduled_for_ms, row.every_ms
+        following = next_of(repeat, at_ms, every_ms)
+        missed = repeat.missed != "all" and following is not None and following[0] <= now_ms
+        while missed and following is not None and following[0] <= now_ms:
+            (at_ms, every_ms), following = following, next_of(repeat, *following)
+        if missed and repeat.missed == "skip":
+            self._expect(row.place, row.done_in, {"skipped"}, row)
+            self._followed_by(row, (row.number, at_ms, every_ms))
+            return
+        self._message(row, at_ms)
+        self._followed_by(
+            row, None if row.number == repeat.times else following and (row.number + 1, *following)
+        )
+
+    def _selected_ms(self, row: Row) -> int:
+        """The time for which the transaction was made that took an occurrence."""
+        outcome = self._outcome_of(row.place)
+        if outcome is not None:
+            at_ms: int = outcome["at_ms"]
+            return at_ms
+        for sent in self._found.deliveries.get(self._source(row.root), []):
+            if sent.number == row.done_in:
+                return sent.record.timestamp_ms
+        raise Violation("I1", f"lost: the occurrence {row.place} is not in transaction {row.done_in}")
+
+    def _followed_by(self, row: Row, wanted: tuple[int, int, int] | None) -> None:
+        """What was written back after a row: number and time of the next occurrence, and the interval."""
+        sent = self._found.written_back.pop(row.place, None)
+        found = None
+        if sent is not None:
+            headers = dict(sent.record.headers)
+            every = (headers.get("delay-interval") or b"0ms").removesuffix(b"ms")
+            found = (
+                int(headers["delay-occurrence"] or b""),
+                int(headers["delay-deliver-at"] or b""),
+                int(every),
+            )
+        if found != wanted:
+            raise Violation("I1", f"{row.place} is followed by {found}, not by {wanted}")
+        if sent is not None and sent.number != row.done_in:
+            raise Violation("I7", f"{row.place} was followed in transaction {sent.number}")
+
+    def _message(self, row: Row, scheduled_for_ms: int | None = None) -> None:
+        """`scheduled_for_ms`: which one of those that were missed it stands for."""
         source = self._source(row.root)
         outcome = self._outcome_of(row.place)
         if outcome is not None and outcome["outcome"] == "expired":
             if row.expire_at_ms is None or outcome["at_ms"] <= row.expire_at_ms:
                 raise Violation("I1", f"{row.place} has not expired")
             self._dead_letter(row, "expired", "expired")
+        elif outcome is not None and outcome["code"] == "target-unavailable":
+            if row.attempt <= self._world.setup.max_parks:
+                raise Violation("I1", f"{row.place} could have been parked")
+            self._dead_letter(row, "dead-lettered", "target-unavailable")
         elif row.request.error is not None:
             self._dead_letter(row, "dead-lettered", row.request.error)
         else:
             sent = self._take(self._found.deliveries, source, row)
-            self._compare(row, sent)
+            self._compare(row, sent, row.scheduled_for_ms if scheduled_for_ms is None else scheduled_for_ms)
             self._timely(row, sent)
 
     def _take(self, kind: dict[str, list[Sent]], source: str, row: Row) -> Sent:
@@ -100,14 +185,15 @@ class Judge:
         if row.expire_at_ms is not None and sent.record.timestamp_ms > row.expire_at_ms:
             raise Violation("I1", f"{row.place} was delivered after it had expired")
 
-    def _compare(self, row: Row, sent: Sent) -> None:
+    def _compare(self, row: Row, sent: Sent, scheduled_for_ms: int) -> None:
         """I3, and the service's own headers."""
         request, record = row.request, sent.record
         own = {
             "delay-id": None if request.id is None else request.id.encode(),
             "delay-source": self._source(row.root).encode(),
-            "delay-scheduled-for": b"%d" % row.scheduled_for_ms,
-            "delay-attempt": b"1",
+            "delay-scheduled-for": b"%d" % scheduled_for_ms,
+            "delay-attempt": b"%d" % row.attempt,
+            "delay-occurrence": None if row.number is None else b"%d" % row.number,
         }
         wanted = [*request.user_headers, *((name, value) for name, value in own.items() if value is not None)]
         if (record.key, record.value, record.headers) != (request.target_key, request.value, wanted):
@@ -174,11 +260,14 @@ class Judge:
         removed = control.removed
         if number == NEVER:
             raise Violation("I7", f"{control.place} was never answered")
+        if control.duplicate:
+            self._expect(control.place, number, {"duplicate"}, removed)
+            return
         if control.request.kind is Kind.CANCEL and removed is None:
             self._expect(control.place, number, {"unknown"}, None)
             return
         assert removed is not None, "a replace has replaced something"
-        if removed.done_in >= number:
+        if removed.done_in >= number or control.ended:
             applied = "cancelled" if control.request.kind is Kind.CANCEL else "replaced"
             self._expect(control.place, number, {applied}, removed)
         elif control.request.kind is Kind.CANCEL:
@@ -198,6 +287,7 @@ class Judge:
         """What is left was not called for. What forged requests cause is their own affair."""
         forged = {self._source(row.place) for row in self._model.rows.values() if row.request.forged}
         forged |= {self._source(one.place) for one in self._model.controls if one.request.forged}
+        forged |= {self._source(place) for place in self._model.forged}
         for invariant, kind in (
             ("I1 doubled", self._found.deliveries),
             ("I1 doubled", self._found.dead_letters),
@@ -207,7 +297,7 @@ class Judge:
                 if left and source not in forged:
                     raise Violation(invariant, f"{source}: {left[0]} was not called for")
         for place, sent in self._found.written_back.items():
-            if not self._model.rows[place].request.forged:
+            if place not in self._model.forged and not self._model.rows[place].request.forged:
                 raise Violation("I7", f"{place}: {sent} was not called for")
 
     def _orders(self) -> None:
@@ -259,3 +349,12 @@ class Judge:
             ingested = self._found.checkpoints[max(0, number - 1)].ingested[row.place[0]]
             if row.due_ms <= up_to_ms and row.place[1] < ingested:
                 raise Violation("I5", f"delivered-up-to was {up_to_ms} when {row.place} was outstanding")
+
+
+def next_of(repeat: Repeat, at_ms: int, every_ms: int) -> tuple[int, int] | None:
+    """The occurrence after one: its time, and how long after it the next one comes."""
+    if repeat.cron:
+        following = (at_ms // repeat.every_ms + 1) * repeat.every_ms, 0
+    else:
+        following = at_ms + every_ms, repeat.grown(every_ms)
+    return None if repeat.until_ms is not None and following[0] > repeat.until_ms else following

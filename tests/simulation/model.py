@@ -9,7 +9,7 @@ its own row done, by what that transaction's checkpoint had seen. All times in m
 from __future__ import annotations
 
 from bisect import bisect_left
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from store.checkpoint import Checkpoint
 from tests.simulation.host import Violation
@@ -33,6 +33,9 @@ class Row:
     root: Place
     origin: int
     parent: int | None = None
+    number: int | None = None  # of a recurring message: which delivery; None: the first is to be found
+    every_ms: int = 0  # and how long after it the next one comes
+    attempt: int = 1  # one more each time that it is parked
     removed_by: int | None = None  # offset, in the same partition
     dropped: bool = False  # written back too late: never stored
     done_in: int = NEVER  # number of the transaction (and checkpoint)
@@ -49,6 +52,8 @@ class Control:
     place: Place
     request: Request
     removed: Row | None
+    duplicate: bool = False  # it asked for what was there, which is `removed`, and not removed
+    ended: bool = False  # it kept what was written back after the removed row from being stored
 
 
 @dataclass(slots=True)
@@ -56,10 +61,13 @@ class Model:
     """What follows from the log. Transactions are numbered by their checkpoints, from 0."""
 
     checkpoints: list[Checkpoint]
+    dedup_window_ms: int
     rows: dict[Place, Row] = field(default_factory=dict)
     controls: list[Control] = field(default_factory=list)
+    forged: set[Place] = field(default_factory=set)  # written back after a forged request
     _last: dict[tuple[int, str], list[tuple[int, Row | None]]] = field(default_factory=dict)
     _cancels: dict[tuple[int, str], int] = field(default_factory=dict)
+    _newest_ms: dict[int, int] = field(default_factory=dict)
     _positions: list[Key] = field(default_factory=list)
     _ingested: dict[int, list[int]] = field(default_factory=dict)
     _seen: dict[int, list[int]] = field(default_factory=dict)
@@ -120,22 +128,30 @@ class Model:
         record, request = entry.record, entry.request
         assert record is not None, "markers are not requests"
         place = (record.partition, record.offset)
+        newest_ms = max(self._newest_ms.get(place[0], 0), record.timestamp_ms)
+        self._newest_ms[place[0]] = newest_ms
         if request is None:
             self._take_written_back(place, record.timestamp_ms, dict(record.headers))
             return
         if request.kind is Kind.CANCEL:
             self._cancel(place, request)
             return
-        scheduled_for_ms = request.scheduled_for_ms(record.timestamp_ms)
-        due_ms = record.timestamp_ms
-        if request.kind is Kind.SCHEDULE:
-            due_ms = max(scheduled_for_ms, due_ms)
-        row = Row(place, due_ms, scheduled_for_ms, request.expire_at_ms, request, place, place[1])
+        if request.keep and self._is_duplicate(place, request, newest_ms):
+            return
+        row = row_of(place, request, record.timestamp_ms)
         self._add(row)
         if request.kind is Kind.SCHEDULE and request.id is not None:
             removed = self._replace(row, request.id)
             if removed is not None:
                 self.controls.append(Control(place, request, removed))
+
+    def _is_duplicate(self, place: Place, request: Request, newest_ms: int) -> bool:
+        assert request.id is not None, "it asks whether its id is known"
+        known = self.last_of(place[0], request.id, place[1])
+        if known is None or newest_ms >= known.due_ms + self.dedup_window_ms:
+            return False
+        self.controls.append(Control(place, request, known, duplicate=True))
+        return True
 
     def _add(self, row: Row) -> None:
         row.done_in = self.done_in(row.key)
@@ -160,34 +176,103 @@ class Model:
         self.controls.append(Control(place, request, removed))
 
     def _take_written_back(self, place: Place, timestamp_ms: int, headers: dict[str, bytes | None]) -> None:
-        parent = int(headers["delay-parent"] or b"")
-        reschedule = self.rows[place[0], parent]
-        if reschedule.request.forged:
-            return  # what forged requests cause is their own affair
+        parent_place = place[0], int(headers["delay-parent"] or b"")
+        if parent_place in self.forged or self.rows[parent_place].request.forged:
+            self.forged.add(place)  # what forged requests cause is their own affair
+            return
+        parent = self.rows[parent_place]
+        if parent.request.kind is Kind.RESCHEDULE:
+            row = self._moved(place, timestamp_ms, parent)
+        elif headers["delay-attempt"] != b"1":
+            row = _parked(place, timestamp_ms, parent, headers)
+        else:
+            row = self._next(place, timestamp_ms, parent, headers)
+        self._add(row)
+        id_ = row.request.id
+        if id_ is None:
+            return
+        last = self.last_of(place[0], id_, place[1])
+        overtaken = last is not None and last.origin > row.origin
+        if overtaken or self._cancels.get((place[0], id_), -1) > row.origin:
+            row.dropped = True
+            self._end_by_first_control(row)
+        else:
+            self._replace(row, id_)
+
+    def _end_by_first_control(self, dropped: Row) -> None:
+        for control in self.controls:
+            is_above = control.place[0] == dropped.place[0] and control.place[1] > dropped.origin
+            if control.request.id == dropped.request.id and is_above and not control.duplicate:
+                control.ended = True
+                return
+
+    def _moved(self, place: Place, timestamp_ms: int, reschedule: Row) -> Row:
         _, moved = self.decided(reschedule)
         if moved is None:
             raise Violation("I7", f"{place}: written back by a reschedule that moves nothing")
-        assert moved.request.id is not None, "only what has an id is moved"
         scheduled_for_ms = reschedule.scheduled_for_ms
+        to_be_found = moved.request.repeat is not None and moved.number is None
         expire_at_ms = reschedule.expire_at_ms
-        row = Row(
+        return Row(
             place,
-            max(scheduled_for_ms, timestamp_ms),
+            timestamp_ms if to_be_found else max(scheduled_for_ms, timestamp_ms),
             scheduled_for_ms,
             moved.expire_at_ms if expire_at_ms is None else expire_at_ms,
             moved.request,
             moved.root,
-            parent,
-            parent,
+            reschedule.place[1],
+            reschedule.place[1],
+            moved.number,
+            moved.every_ms,
         )
-        self._add(row)
-        id_ = moved.request.id
-        last = self.last_of(place[0], id_, place[1])
-        overtaken = last is not None and last.origin > parent
-        if overtaken or self._cancels.get((place[0], id_), -1) > parent:
-            row.dropped = True
-        else:
-            self._replace(row, id_)
+
+    def _next(self, place: Place, timestamp_ms: int, parent: Row, headers: dict[str, bytes | None]) -> Row:
+        """An occurrence, at the time that was written down; whether that is right, the judge says."""
+        at_ms = int(headers["delay-deliver-at"] or b"")
+        number = int(headers["delay-occurrence"] or b"")
+        every_ms = int((headers.get("delay-interval") or b"0ms").removesuffix(b"ms"))
+        return Row(
+            place,
+            max(at_ms, timestamp_ms),
+            at_ms,
+            None,
+            parent.request,
+            parent.root,
+            parent.place[1],
+            parent.place[1],
+            number,
+            every_ms,
+        )
+
+
+def _parked(place: Place, timestamp_ms: int, parent: Row, headers: dict[str, bytes | None]) -> Row:
+    """The same message, at the time that was written down; whether that is right, the judge says."""
+    return replace(
+        parent,
+        place=place,
+        due_ms=max(int(headers["delay-deliver-at"] or b""), timestamp_ms),
+        origin=parent.place[1],
+        parent=parent.place[1],
+        attempt=parent.attempt + 1,
+        removed_by=None,
+        dropped=False,
+    )
+
+
+def row_of(place: Place, request: Request, timestamp_ms: int) -> Row:
+    """The row of a user's request that waits for its time."""
+    at_ms, repeat = request.scheduled_for_ms(timestamp_ms), request.repeat
+    if repeat is None or repeat.cron:
+        at_once = repeat is not None or request.kind is not Kind.SCHEDULE
+        at_ms = at_ms if repeat is None else max(at_ms, timestamp_ms)
+        due_ms = timestamp_ms if at_once else max(at_ms, timestamp_ms)
+        return Row(place, due_ms, at_ms, request.expire_at_ms, request, place, place[1])
+    every_ms = repeat.every_ms
+    if request.deliver_at_ms is None:
+        at_ms += every_ms
+    while at_ms < timestamp_ms:  # what was past already was never asked for
+        at_ms, every_ms = at_ms + every_ms, repeat.grown(every_ms)
+    return Row(place, at_ms, at_ms, None, request, place, place[1], number=1, every_ms=every_ms)
 
 
 def _first(values: list[int] | list[Key], wanted: int | Key) -> int:

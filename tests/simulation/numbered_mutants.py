@@ -120,10 +120,10 @@ NUMBERED: Final = (
         (
             Patch(
                 "store/ingest.py",
-                "            if kind is _SCHEDULE and",
+                "            if kind is _SCHEDULE:\n",
                 "            if kind is Kind.RESCHEDULE:\n"
                 "                self._move(arrival)\n"
-                "            if kind is _SCHEDULE and",
+                "            if kind is _SCHEDULE:\n",
             ),
             Patch(
                 "store/ingest.py",
@@ -322,8 +322,8 @@ NUMBERED: Final = (
         (
             Patch(
                 "node/outbox.py",
-                'self._initialised("b")]\n        self._turn = 0\n',
-                'self._initialised("b")]\n',
+                "        self._note_unmarked()\n        self._turn = 0\n",
+                "        self._note_unmarked()\n",
             ),
         ),
         exhaustive=True,

@@ -20,6 +20,13 @@ FORGETFUL: Final = profile_with(
     transactional_share=0.0,
 )
 
+# Messages with ids, parked often, and what may overtake them: nothing else is written back.
+PARKS: Final = profile_with(
+    {"id-now": 20, "id-future": 20, "cancel": 20, "interval": 10, "reschedule": 0, "run-now": 0},
+    {"leader-lost": 40},
+    ids=(2, 4),
+)
+
 OTHERS: Final = (
     Mutant(
         "late-by-alignment-only",
@@ -67,7 +74,7 @@ OTHERS: Final = (
             ),
         ),
         FORGETFUL,
-        begin=1000,
+        begin=100,
     ),
     Mutant(
         "selects-before-written-back",
@@ -172,6 +179,141 @@ OTHERS: Final = (
             ),
         ),
         profile_with(faults={"clock-step": 40}),
+    ),
+    Mutant(
+        "dropped-request-ends-nothing",
+        "rule 2 [4/2067]",
+        "a written-back request that is dropped leaves the answer of the control that ended it as it was",
+        (
+            Patch(
+                "store/ingest.py",
+                "            self._apply_first_control(arrival.partition, id_, arrival.parent)\n",
+                "",
+            ),
+        ),
+        profile_with({"id-interval": 20, "id-cron": 10, "cancel": 20}),
+    ),
+    Mutant(
+        "next-after-delivery",
+        "an occurrence is computed from the time of the one before",
+        "the next occurrence comes an interval after the delivery, not after the time that it stood for",
+        (
+            Patch(
+                "delayline/recurrence.py",
+                "    following = _following(current)\n    if recurrence.missed",
+                "    following = _following(current._replace(at_ms=now_ms))\n    if recurrence.missed",
+            ),
+        ),
+    ),
+    Mutant(
+        "duplicate-is-known-for-longer",
+        "a duplicate changes nothing",
+        "a duplicate moves the due time for which its id is known",
+        (
+            Patch(
+                "store/ingest.py",
+                '        self._leave_control(arrival, "keep", arrival.id, entry)\n',
+                '        self._leave_control(arrival, "keep", arrival.id, entry)\n'
+                "        later = msgspec.structs.replace(entry, due_ms=entry.due_ms + 1_000)\n"
+                "        self._set_index(keys.index(arrival.partition, arrival.id), later)\n",
+            ),
+        ),
+        profile_with({"id-keep": 30}),
+    ),
+    Mutant(
+        "duplicate-ends-the-chain",
+        "a duplicate changes nothing",
+        "a duplicate is taken for what keeps a written-back request from being stored",
+        (
+            Patch(
+                "store/ingest.py",
+                'ends = control.op != "keep" and control.id',
+                "ends = control.id",
+            ),
+        ),
+        profile_with(
+            {"id-keep": 30, "id-interval": 30, "cancel": 30, "reschedule": 0, "run-now": 0}, ids=(1, 2)
+        ),
+    ),
+    Mutant(
+        "known-by-its-own-time",
+        "time is the newest timestamp in the partition so far",
+        "whether an id is known is judged by the record's own timestamp",
+        (
+            Patch(
+                "store/ingest.py",
+                "self._newest_by(arrival) >= entry.due_ms",
+                "arrival.timestamp_ms >= entry.due_ms",
+            ),
+        ),
+        profile_with({"id-keep": 30}, {"broker-clock-step": 20}),
+    ),
+    Mutant(
+        "id-goes-while-it-is-known",
+        "an id is kept as long as it is known",
+        "the index entry goes with its row, though a duplicate may still come",
+        (
+            Patch(
+                "store/view.py",
+                "end_ms = min(max(pruned_ms + 1, self._window_start_ms()), known_ms + 1)",
+                "end_ms = max(pruned_ms + 1, self._window_start_ms())",
+            ),
+        ),
+        profile_with({"id-keep": 30}, replay_window_ms=(0,), dedup_window_ms=(1_000,)),
+    ),
+    Mutant(
+        "parked-is-not-overtaken",
+        "rule 4, a park",
+        "a parked message is stored though its id was cancelled or replaced meanwhile",
+        (
+            Patch(
+                "store/ingest.py",
+                "if arrival.parent is not None and self._overtaken(",
+                "if arrival.parent == -1 and self._overtaken(",
+            ),
+        ),
+        PARKS,
+    ),
+    Mutant(
+        "parked-again-has-its-first-parent",
+        "rule 4, a park",
+        "what is parked a second time carries the offset of the request that was parked first",
+        (
+            Patch(
+                "node/plan.py",
+                "request = self._request(row, key[2])._replace(\n            due_ms=",
+                "request = self._request(row, row.parent or key[2])._replace(\n            due_ms=",
+            ),
+        ),
+        PARKS,
+    ),
+    Mutant(
+        "parked-occurrence-goes-on",
+        "a parked occurrence is not followed",
+        "the next occurrence is written back beside the one that is parked",
+        (
+            Patch(
+                "node/plan.py",
+                "                return  # what follows, follows from the later try\n",
+                "                pass\n",
+            ),
+        ),
+        PARKS,
+    ),
+    Mutant(
+        "refused-occurrence-goes-on",
+        "what is refused for what it is ends its chain",
+        "an occurrence that the brokers refuse for what it is is followed by the next one",
+        (
+            Patch(
+                "node/plan.py",
+                "        refusal = self._refused(key)\n        if refusal is not None:\n"
+                '            self._dead_letter(key, row, "dead-lettered", *refusal)\n            return\n'
+                "        try:\n",
+                "        try:\n",
+            ),
+        ),
+        profile_with({"interval": 20, "id-interval": 10, "cron": 10}),
     ),
     Mutant(
         "late-does-not-wake",

@@ -43,7 +43,7 @@ class SimulatedCommit:
             return
         try:
             self._transaction.finish()
-        except (Fenced, Refused) as error:
+        except (Doubtful, Fenced, Refused) as error:
             self._answered(error)
         else:
             self._end()
@@ -125,16 +125,18 @@ class SimulatedTransaction:
         self._host.vouch(record.timestamp_ms)
 
     def let_go(self) -> None:
-        """Sends what is left. Raises `Fenced`."""
+        """Sends what is left. Raises `Fenced`, and `Doubtful` where a target has lost its leader."""
         while self.unsent:
             record = self.unsent.popleft()
+            if record.topic in self._host.world.leaderless:
+                raise Doubtful(f"{record.topic} has no leader")
             if self._to_target(record) and (record.value or b"").startswith(BAD_VALUE):
                 self._refused = True  # the brokers say so, of the whole batch
             else:
                 self._send(record)
 
     def finish(self) -> None:
-        """Sends what is left. Raises `Fenced`, and `Refused` if the brokers have not taken all."""
+        """Sends what is left. Raises what `let_go` does, and `Refused` if the brokers have not taken all."""
         self.let_go()
         if self._refused:
             raise Refused("a record of the batch is invalid", {})

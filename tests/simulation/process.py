@@ -12,7 +12,7 @@ from typing import Final
 
 from delayline import wire
 from node.delivery import Config, Delivery, Ended, Step, Wait
-from node.ports import Doubtful
+from node.ports import ANY_PARTITION, UNAVAILABLE, Doubtful
 from store.arrivals import Arrival, arrival
 from store.checkpoint import Checkpoint, Vector
 from store.keys import Key
@@ -64,7 +64,7 @@ class Process:
         self._ensemble = ensemble
         self._buffer = world.topics[setup.names.buffer]
         self._checkpoints = world.checkpoints
-        self.view = View(store, setup.partitions, setup.replay_window_ms)
+        self.view = View(store, setup.partitions, setup.replay_window_ms, setup.settings.dedup_window_ms)
         self._fetched: Vector = self.view.reached().read
         self._ends_untold: Vector = {}
         self._followed = max(0, self._checkpoints.stable_end - world.rng.randint(1, 30))
@@ -169,13 +169,19 @@ class Process:
     def doubt(self) -> None:
         """See the port `Targets`: nothing is remembered here."""
 
-    def problem(self, topic: str, partition: int, *, keyed: bool, size_bytes: int) -> tuple[str, str] | None:
+    def open_to_all(self, topic: str, size_bytes: int) -> bool:
+        """See the port `Targets`."""
+        return self.problem(topic, ANY_PARTITION, None, size_bytes) is None
+
+    def problem(
+        self, topic: str, partition: int, key: bytes | None, size_bytes: int
+    ) -> tuple[str, str] | None:
         """See the port `Targets`."""
         if topic not in self.world.topics:
             return "target-missing", f"{topic} does not exist"
         if partition >= len(self.world.topics[topic]):
             return "target-partition", f"{topic} has no partition {partition}"
-        return None
+        return (UNAVAILABLE, f"{topic} has no leader") if topic in self.world.leaderless else None
 
     def last_checkpoint(self) -> Checkpoint | None:
         """See the port `Log`."""
@@ -306,7 +312,15 @@ class Process:
         if self.role != "leader":
             return False
         setup = self.world.setup
-        config = Config(self.name, LANE, setup.names, setup.limits, setup.max_clock_skew_ms, setup.small)
+        config = Config(
+            self.name,
+            LANE,
+            setup.names,
+            setup.limits,
+            setup.max_clock_skew_ms,
+            setup.max_parks,
+            setup.small,
+        )
         delivery = Delivery(config, self.view, SimulatedOutbox(self), self, self._leadership, self, self)
         self.mastership = delivery.run()
         self._delivery, self._delivering = delivery, False

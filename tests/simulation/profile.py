@@ -19,6 +19,11 @@ REQUESTS: Final = {
     "id-future": 16,
     "id-past": 2,
     "id-far": 1,
+    "interval": 2,
+    "cron": 1,
+    "id-interval": 3,
+    "id-cron": 2,
+    "id-keep": 6,
     "cancel": 10,
     "reschedule": 10,
     "run-now": 5,
@@ -52,6 +57,7 @@ FAULTS: Final = {
     "stall-ingest": 4,
     "stall-follower": 3,
     "foreign-stall": 4,
+    "leader-lost": 5,
 }
 
 
@@ -70,6 +76,8 @@ class Profile:
     messages: tuple[int, ...] = (1, 2, 3, 5, 8, 20, 100)  # of one selection
     small: tuple[int, ...] = (1, 2, 5, 500)  # from this size on transactions overlap
     replay_window_ms: tuple[int, ...] = (0, 50, 300, 2_000)
+    dedup_window_ms: tuple[int, ...] = (0, 100, 1_000)
+    max_parks: tuple[int, ...] = (0, 1, 3)
     skew_ms: tuple[int, ...] = (0, 20, 100, 400)
     transactional_share: float = 0.2  # of the requests: sent in an application's own transactions
     foreign_abort_share: float = 0.3

@@ -23,6 +23,8 @@ TARGETS: Final = {"orders": 2, "invoices": 1}
 MISSING_TARGET: Final = "nowhere"
 BAD_VALUE: Final = b"bad"  # brokers refuse the batch, without saying for which record
 BIG_VALUE: Final = b"big"  # the client refuses the record
+REFUSED: Final = frozenset(("undeliverable", "too-large"))
+"""The codes of those two: what is refused for what it is ends a chain."""
 
 
 class Kind(Enum):
@@ -32,6 +34,22 @@ class Kind(Enum):
     CANCEL = "cancel"
     RESCHEDULE = "reschedule"
     REJECT = "reject"
+
+
+@dataclass(slots=True)
+class Repeat:
+    """How a message comes again; times in ms."""
+
+    every_ms: int
+    factor: float = 1.0  # by which the interval grows
+    cron: bool = False  # at multiples of `every_ms`
+    times: int | None = None
+    until_ms: int | None = None
+    missed: str = "all"
+
+    def grown(self, every_ms: int) -> int:
+        """The interval after this one."""
+        return -int(-every_ms * self.factor // 1)
 
 
 @dataclass(slots=True)
@@ -51,6 +69,8 @@ class Request:
     deliver_at_ms: int | None = None
     after_ms: int = 0
     expire_at_ms: int | None = None
+    repeat: Repeat | None = None
+    keep: bool = False  # a duplicate, if its id is known
     error: str | None = None  # the dead-letter code to expect, of a reject or at delivery
     forged: bool = False  # pretends to be written back by the service
 
@@ -110,21 +130,33 @@ class Users:
             id_, partition = None, rng.choice(self._own)
         request = self._message(partition, id_)
         self._time(request, kind.removeprefix("id-"), now_ms)
-        if kind == "expiring":
+        if kind.endswith(("interval", "cron")):
+            self._repeat(request, kind.removeprefix("id-"), now_ms)
+            if rng.random() < 0.2:
+                self._spoil(request, rng.choice(("missing", "bad", "big")))
+        elif kind == "id-keep":
+            request.keep = True
+            request.headers.append(("delay-if-exists", b"keep"))
+        elif kind == "expiring":
             request.expire_at_ms = now_ms + rng.randint(-50, 1_500)
             request.headers.append((H_EXPIRE_AT, b"%d" % request.expire_at_ms))
-        elif kind == "missing":
-            request.target, request.error = MISSING_TARGET, "target-missing"
         elif kind == "no-partition":
             request.headers = [header for header in request.headers if header[0] != H_TARGET_PARTITION]
             request.headers.append((H_TARGET_PARTITION, b"7"))
             request.target_partition, request.error = 7, "target-partition"
+        else:
+            self._spoil(request, kind)
+        request.headers.append((H_TARGET_TOPIC, request.target.encode()))
+        return request
+
+    def _spoil(self, request: Request, kind: str) -> None:
+        """Makes it one that cannot be delivered, if it is to be of such a kind."""
+        if kind == "missing":
+            request.target, request.error = MISSING_TARGET, "target-missing"
         elif kind == "bad":
             request.value, request.error = BAD_VALUE + b"%d" % self._number, "undeliverable"
         elif kind == "big":
             request.value, request.error = BIG_VALUE + b"%d" % self._number, "too-large"
-        request.headers.append((H_TARGET_TOPIC, request.target.encode()))
-        return request
 
     def _message(self, partition: int, id_: str | None) -> Request:
         """A schedule without its time and target."""
@@ -162,8 +194,36 @@ class Users:
             request.headers.append((H_LEVEL, b"%d" % level))
         elif kind == "far":
             self._at(request, now_ms + FAR_MS + rng.randint(0, 1_000))
+        elif kind in {"interval", "cron"}:
+            if rng.random() < 0.5:
+                self._at(request, now_ms + rng.randint(-1_500, 1_000))  # when it starts
         elif kind not in {"now", "forged"}:
             self._at(request, self._due(now_ms))
+
+    def _repeat(self, request: Request, kind: str, now_ms: int) -> None:
+        """How the message comes again: so often, or for so long, that it ends."""
+        rng = self._rng
+        repeat = Repeat(rng.choice((1_000, 2_000)), missed=rng.choice(("all", "all", "latest", "skip")))
+        if kind == "cron":
+            repeat.cron = True
+            request.headers.append(("delay-cron", b"*/%d * * * * *" % (repeat.every_ms // 1_000)))
+        else:
+            request.headers.append(("delay-interval", b"%dms" % repeat.every_ms))
+            if rng.random() < 0.3:
+                repeat.factor = 1.5
+                request.headers.append(("delay-interval-factor", b"1.5"))
+        if rng.random() < 0.7:
+            repeat.times = rng.randint(1, 4)
+            request.headers.append(("delay-times", b"%d" % repeat.times))
+        if repeat.times is None or rng.random() < 0.3:
+            if request.deliver_at_ms is None and not repeat.cron:
+                self._at(request, now_ms)  # what begins after it has ended is refused
+            least_ms = 0 if repeat.cron else 4_000
+            repeat.until_ms = max(now_ms, request.deliver_at_ms or 0) + least_ms + rng.randint(0, 4_000)
+            request.headers.append(("delay-until", b"%d" % repeat.until_ms))
+        if repeat.missed != "all":
+            request.headers.append(("delay-missed", repeat.missed.encode()))
+        request.repeat = repeat
 
     def _due(self, now_ms: int) -> int:
         """A time to come, often one that another message has, too."""
@@ -211,7 +271,8 @@ class Users:
         end = ends[request.partition]
         flaws: list[tuple[str, list[Header]]] = [
             ("no-target", []),
-            ("unknown-header", [("delay-cron", b"* * * * *")]),
+            ("unknown-header", [("delay-crown", b"* * * * *")]),
+            ("bad-cron", [("delay-cron", b"61 * * * *")]),
             ("bad-after", [(H_AFTER, b"soon")]),
             ("bad-op", [(H_OP, b"explode")]),
             ("bad-parent", [(H_PARENT, b"%d" % (end + 1_000_000)), (H_ROOT, b"delay.buffer/0/0")]),

@@ -31,6 +31,7 @@ class Setup:
     request_count: int
     fault_count: int
     small: int  # transactions from this size on overlap
+    max_parks: int
 
 
 def draw(rng: random.Random, profile: Profile) -> Setup:
@@ -38,7 +39,11 @@ def draw(rng: random.Random, profile: Profile) -> Setup:
     partitions = rng.randint(*profile.partitions)
     lanes = 2 if partitions == 3 and rng.random() < 0.3 else 1
     settings = ClusterSettings(
-        partitions=partitions, lanes=lanes, levels_ms=LEVELS_MS, max_delay_ms=MAX_DELAY_MS
+        partitions=partitions,
+        lanes=lanes,
+        levels_ms=LEVELS_MS,
+        max_delay_ms=MAX_DELAY_MS,
+        dedup_window_ms=rng.choice(profile.dedup_window_ms),
     )
     return Setup(
         profile=profile,
@@ -53,4 +58,5 @@ def draw(rng: random.Random, profile: Profile) -> Setup:
         request_count=rng.randint(*profile.request_count),
         fault_count=rng.randint(*profile.fault_count),
         small=rng.choice(profile.small),
+        max_parks=rng.choice(profile.max_parks),
     )

@@ -49,6 +49,7 @@ class World:
         self.now_ms = START_MS
         self.coverage: Counter[tuple[str, str]] = Counter()
         self.target_topics = frozenset(TARGETS)
+        self.leaderless: set[str] = set()  # targets that take nothing for now
         settings = self.setup.settings
         self.topics = Topics(
             {
@@ -267,6 +268,7 @@ class World:
         self.calm = True
         self.note("calm")
         self.ensemble.up = True
+        self.leaderless.clear()
         while self.foreign:
             self.end_foreign()
         limit_ms = self.now_ms + CALM_LIMIT_MS
@@ -327,6 +329,8 @@ class World:
                     times_ms.append(timestamp_ms)
                     if entry.request is not None:
                         times_ms.append(entry.request.scheduled_for_ms(timestamp_ms))
+                    else:
+                        times_ms.append(int(dict(entry.record.headers)["delay-deliver-at"] or b""))
             soon_ms = self.now_ms + FAR_MS // 2
             self._wanted_known = ends, max(at_ms for at_ms in times_ms if at_ms < soon_ms)
         return self._wanted_known

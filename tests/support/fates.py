@@ -50,7 +50,7 @@ def known_fates(cluster: Cluster) -> Fates:
     for outcome in cluster.outcomes:
         if outcome["outcome"] in _REMOVED:
             of[outcome["root"]].append(outcome["outcome"])
-        if outcome["op"] in ("cancel", "reschedule"):
+        if outcome["op"] in ("cancel", "reschedule") or outcome["outcome"] == "duplicate":
             answers[outcome["request"]].append(outcome["outcome"])
     return Fates(of, answers, deliveries)
 

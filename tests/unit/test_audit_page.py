@@ -13,7 +13,7 @@ from ops.audit.picture import Picture
 from ops.audit.spread import Step
 from ops.audit.stories import Story
 from ops.audit.timeline import BUCKETS, Bar, Epoch, Timeline, bucket_size_ms
-from ops.page import render
+from ops.page import Cell, Column, Table, render
 
 NOW_MS = 1_795_255_200_000
 CLEAN = Report(10, {"delivered": 10}, 10, lateness_ms=Lateness(5, 80, 250))
@@ -54,6 +54,14 @@ def test_what_is_not_listed_is_counted() -> None:
     assert "the first 1 of them here; 1,234 more" in html
     assert "Not shown: 7 more of: delivery." in html
     assert "7 older ones are not shown." in html
+
+
+def test_what_became_of_occurrences_is_counted_apart_from_the_requests() -> None:
+    report = replace(CLEAN, classes={"recurring": 1}, occurrences={"delivered": 41, "skipped": 1})
+    [section] = [one for one in audit_page(replace(SEEN, report=report)).sections if "Occurr" in one.title]
+    assert section.parts[0] == Table(
+        [Column("end"), Column("occurrences", number=True)], [("delivered", Cell(41)), ("skipped", Cell(1))]
+    )
 
 
 @pytest.mark.parametrize("span_ms", [0, 2_999, 60_000, 86_400_000, 366 * 86_400_000, 10**13])

@@ -59,6 +59,10 @@ def test_moments_are_those_at_which_the_share_had_come() -> None:
     assert (read.first_ms, read.half_ms, read.most_ms, read.last_ms) == (10.0, 10.0, 20.0, 30.0)
 
 
+def test_the_longest_pause_is_that_between_two_batches() -> None:
+    assert reader.summarised([(10.0, 1), (15.0, 1), (40.0, 1), (42.0, 1)], []).pause_ms == 25.0
+
+
 def test_percentiles_and_buckets_are_those_of_the_latenesses() -> None:
     late_us = [1_000] * 98 + [2_500, 5_000_000]
     read = reader.summarised([(1.0, 100)], late_us)
@@ -89,6 +93,8 @@ def test_every_goal_has_a_kind() -> None:
         ("lateness.1000.p50", "ms"),
         ("gap.1000", "ms"),
         ("gap.1000.rate", "msgs/s"),
+        ("troubled.loss.1000.pause", "ms"),
+        ("troubled.loss.1000.rate", "msgs/s"),
     ],
 )
 def test_a_figure_has_the_unit_of_its_kind(figure: str, unit: str) -> None:
@@ -294,6 +300,11 @@ def test_the_quick_profile_has_nothing_of_ten_millions() -> None:
     quick = {name for name, _ in profile("quick", 1).scenarios}
     full = {name for name, _ in profile("full", 1).scenarios}
     assert full - quick == {"ingest-rising-10m", "ingest-random-10m"}
+
+
+def test_the_troubled_profile_has_each_trouble_and_its_absence() -> None:
+    names = [name for name, _ in profile("troubled", 1).scenarios]
+    assert names == [f"troubled-{one}" for one in ("none", "missing", "forbidden", "leaderless", "loss")]
 
 
 def test_only_takes_the_scenarios_whose_names_begin_so() -> None:

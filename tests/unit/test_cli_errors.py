@@ -54,9 +54,8 @@ def test_an_error_of_zookeeper_has_its_exit_code(
     assert (error.exit_code, str(error)) == (exit_code, "what is wrong")
 
 
-def buffer_error(*, answered: bool) -> delayline.BufferTopicError:
-    error = delayline.BufferTopicError("no buffer")
-    error.__cause__ = None if answered else KafkaException(KafkaError(KafkaError._TRANSPORT))
+def caused(error: delayline.DelaylineError, code: int) -> delayline.DelaylineError:
+    error.__cause__ = KafkaException(KafkaError(code))
     return error
 
 
@@ -68,8 +67,12 @@ def buffer_error(*, answered: bool) -> delayline.BufferTopicError:
         (delayline.QueueFullError("full"), 6),
         (delayline.UnansweredError("no answer"), 6),
         (delayline.SendError("refused", KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)), 4),
-        (buffer_error(answered=True), 3),
-        (buffer_error(answered=False), 6),
+        (delayline.BufferTopicError("no buffer"), 3),
+        (caused(delayline.BufferTopicError("no buffer"), KafkaError._TRANSPORT), 6),
+        (delayline.OutcomesTopicError("no outcomes"), 3),
+        (caused(delayline.OutcomesTopicError("no outcomes"), KafkaError._TRANSPORT), 6),
+        (caused(delayline.NoOutcomeError("no outcome"), KafkaError.TOPIC_AUTHORIZATION_FAILED), 4),
+        (delayline.NoOutcomeError("closed"), 1),
     ],
 )
 def test_an_error_of_the_client_has_its_exit_code(error: Exception, exit_code: int) -> None:

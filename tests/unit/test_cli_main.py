@@ -71,6 +71,8 @@ def test_help_imports_nothing_slow() -> None:
         "plotly",
         "jinja2",
         "msgspec",
+        "starlette",
+        "uvicorn",
     }
     assert not slow & set(modules)
 
@@ -168,9 +170,14 @@ def test_an_error_is_one_line_on_stderr_and_its_own_exit_code(
     [
         (["message", "cancel", "x", "-X", "foo"], "'foo' is not KEY=VALUE"),
         (["message", "schedule", "t", "v", "-H", "foo"], "'foo' is not NAME=VALUE"),
+        (["message", "schedule", "t", "v", "--every", "1s"], "give an id, times or until"),
         (["message", "reschedule", "x"], "give the new time"),
         (["topics", "create", "--max-delay", "90"], "'90' is no duration"),
         (["topics", "create", "--level", "1s", "--level", "x"], "'x' is no duration"),
+        (["dead-letter", "list", "--from", "yesterday"], "'yesterday' is no time"),
+        (["dead-letter", "list", "--code", "bad"], "'bad' is no code of a dead letter"),
+        (["dead-letter", "retry", "0/1", "--id", "x"], "not both"),
+        (["dead-letter", "retry", "--execute"], "there is no terminal: add --yes"),
     ],
 )
 def test_a_wrong_argument_is_a_usage_error(

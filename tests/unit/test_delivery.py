@@ -65,7 +65,12 @@ class World:
     def doubt(self) -> None:
         """They still are."""
 
-    def problem(self, topic: str, partition: int, *, keyed: bool, size_bytes: int) -> tuple[str, str] | None:
+    def open_to_all(self, topic: str, size_bytes: int) -> bool:
+        return True
+
+    def problem(
+        self, topic: str, partition: int, key: bytes | None, size_bytes: int
+    ) -> tuple[str, str] | None:
         return None
 
     # the outbox, its transaction, and its commit
@@ -121,7 +126,7 @@ def delivery(world: World, view: View) -> Delivery:
 
 
 def new_delivery(world: World, view: View, limits: Limits) -> Delivery:
-    return Delivery(Config("a", 0, NAMES, limits, 500), view, world, world, world, world, world)
+    return Delivery(Config("a", 0, NAMES, limits, 500, 0), view, world, world, world, world, world)
 
 
 def run_to_wait(mastership: Iterator[Step | Wait]) -> Wait:

@@ -13,6 +13,8 @@ from rich.console import Console
 from node.delivery import HEARTBEAT_MS
 from node.node import NodeState, NodeStatus
 from ops.audit import Report
+from ops.audit.classes import CLASSES, ENDS
+from ops.audit.report import by_field
 from ops.demo.episode import Episode, longest_undisturbed_pause_ms, measured
 from ops.demo.measure import Arrival, Lateness, Stretch
 from ops.demo.verdict import MEMORY_LIMIT_MB, Verdict
@@ -84,6 +86,21 @@ def test_the_json_has_counts_classes_failovers_lateness_settings_and_versions() 
     assert told["lateness_ms"]["p99"] == 9
     assert told["settings"] == {"nodes": 3}
     assert {"kafka", "zookeeper", "pyspark"} <= set(told["versions"])
+
+
+def test_every_kind_of_violation_has_a_row() -> None:
+    assert by_field({}).keys() <= verdict().as_dict().keys()
+
+
+def test_what_is_said_fits_eighty_columns() -> None:
+    out = io.StringIO()
+    counts = dict.fromkeys([*CLASSES], 1_234_567)
+    audited = replace(CLEAN, classes=counts, occurrences=dict.fromkeys(ENDS, 1_234_567))
+    verdict(audited).show(Console(file=out, width=80))
+    assert max(map(len, out.getvalue().splitlines())) <= 80
+    said = " ".join(out.getvalue().split())
+    assert all(f"1,234,567 {name}" in said for name in (*CLASSES, *ENDS))
+    assert "580 ms 3 3.0 s 2550 ms" in said
 
 
 def test_a_broken_promise_is_said_loudly() -> None:

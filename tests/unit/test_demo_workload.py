@@ -84,7 +84,7 @@ def test_every_kind_of_request_is_there(live: list[Planned]) -> None:
     assert kinds >= {
         "deliver-at", "after", "level", "at-once", "past-due", "cancelled", "cancel", "rescheduled",
         "reschedule", "replaced", "replacing", "run-now", "expired", "rejected", "no-target", "unknown-id",
-        "far",
+        "far", "kept", "duplicate", "interval", "cron", "ended",
     }  # fmt: skip
 
 

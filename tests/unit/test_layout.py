@@ -1,8 +1,10 @@
-"""The client stands alone: installed without the rest, with confluent-kafka as its only dependency."""
+"""The client stands alone: installed without the rest, with confluent-kafka and cronsim."""
 
 from __future__ import annotations
 
 import ast
+import re
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -18,10 +20,9 @@ ROOT = Path(__file__).resolve().parents[2]
 def client_wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
     folder = tmp_path_factory.mktemp("client")
     source = folder / "delayline"
-    source.mkdir()
-    for file in (ROOT / "delayline").iterdir():
-        if file.is_file():
-            (source / file.name).write_bytes(file.read_bytes())
+    shutil.copytree(
+        ROOT / "delayline", source, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info", "build")
+    )
     command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-index", "--no-deps"]
     subprocess.run([*command, "--no-build-isolation", "-w", folder, source], check=True)
     return zipfile.ZipFile(next(folder.glob("*.whl")))
@@ -34,19 +35,19 @@ def test_the_client_distribution_holds_no_package_but_delayline(client_wheel: zi
 
 def test_the_client_distribution_holds_every_module_of_the_client(client_wheel: zipfile.ZipFile) -> None:
     packed = {name for name in client_wheel.namelist() if name.endswith((".py", "py.typed"))}
-    there = {f"delayline/{file.name}" for file in (ROOT / "delayline").iterdir()}
+    there = {str(file.relative_to(ROOT)) for file in (ROOT / "delayline").rglob("*")}
     assert packed == {name for name in there if name.endswith((".py", "py.typed"))}
 
 
-def test_the_client_depends_on_confluent_kafka_only(client_wheel: zipfile.ZipFile) -> None:
+def test_the_client_depends_on_confluent_kafka_and_cronsim_only(client_wheel: zipfile.ZipFile) -> None:
     metadata = next(name for name in client_wheel.namelist() if name.endswith("/METADATA"))
     required = message_from_bytes(client_wheel.read(metadata)).get_all("Requires-Dist") or []
-    assert [name.split("<")[0].split(">")[0] for name in required] == ["confluent-kafka"]
+    assert [re.split("[<>=]", name)[0] for name in required] == ["confluent-kafka", "cronsim"]
 
 
-def test_the_client_imports_the_standard_library_confluent_kafka_and_itself_only() -> None:
-    imported = {name for file in (ROOT / "delayline").glob("*.py") for name in _imports(file)}
-    assert imported - set(sys.stdlib_module_names) <= {"confluent_kafka", "delayline"}
+def test_the_client_imports_the_standard_library_what_it_depends_on_and_itself_only() -> None:
+    imported = {name for file in (ROOT / "delayline").rglob("*.py") for name in _imports(file)}
+    assert imported - set(sys.stdlib_module_names) <= {"confluent_kafka", "cronsim", "delayline"}
 
 
 def test_the_bootstrap_imports_the_standard_library_only() -> None:

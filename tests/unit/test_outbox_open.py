@@ -44,6 +44,12 @@ class Targets:
     def batch_bytes(self) -> int:
         return BATCH_BYTES
 
+    def unled(self) -> set[tuple[str, int]]:
+        return set()
+
+    def unled_since(self, since_s: float) -> set[tuple[str, int]]:
+        return set()
+
 
 Opened = Callable[..., dict[str, list[Client]]]
 

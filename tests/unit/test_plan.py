@@ -7,7 +7,7 @@ import pytest
 from delayline.names import ClusterNames
 from delayline.wire import H_ERROR, H_ERROR_DETAIL, H_SOURCE
 from node.plan import Plan, Poison, Poisoned
-from node.ports import Outgoing
+from node.ports import ANY_PARTITION, Outgoing
 from store.checkpoint import nothing
 from store.records import RejectRow, ScheduledRow, encode
 from store.selection import Selection
@@ -33,7 +33,12 @@ class Limited:
     def doubt(self) -> None:
         """They still are."""
 
-    def problem(self, topic: str, partition: int, *, keyed: bool, size_bytes: int) -> tuple[str, str] | None:
+    def open_to_all(self, topic: str, size_bytes: int) -> bool:
+        return self.problem(topic, ANY_PARTITION, None, size_bytes) is None
+
+    def problem(
+        self, topic: str, partition: int, key: bytes | None, size_bytes: int
+    ) -> tuple[str, str] | None:
         assert topic in self._known, "learned before it is asked for"
         if topic not in self._limits_bytes:
             return "target-missing", "it is not there"
@@ -45,7 +50,7 @@ class Limited:
 def sent(row: ScheduledRow | RejectRow, letter_limit_bytes: int, poison: Poison | None = None) -> Outgoing:
     """The record that goes out for a row."""
     targets = Limited(**{"orders": 10_000, NAMES.dead_letter: letter_limit_bytes})
-    plan = Plan(NAMES, 0, 1, 2_000, targets, poison or {})
+    plan = Plan(NAMES, 0, 1, 2_000, targets, poison or {}, max_parks=0)
     plan.add(Selection([], [(KEY, encode(row))], [], {}, nothing([0])))
     (record,) = (one for one in plan.records if one.topic != NAMES.outcomes)
     return record

@@ -25,7 +25,7 @@ from ops.topic_rules import (
 SETTINGS = ClusterSettings(partitions=6, lanes=2)
 NAMES = ClusterNames()
 DAY_MS = 24 * 60 * 60 * 1000
-RETENTION_MS = SETTINGS.max_delay_ms + RETENTION_MARGIN_MS
+RETENTION_MS = SETTINGS.max_delay_ms + SETTINGS.dedup_window_ms + RETENTION_MARGIN_MS
 BROKERS = 3
 
 
@@ -237,11 +237,12 @@ def test_the_headers_of_a_delivery_fit_into_the_overhead() -> None:
     assert sum(len(name) + len(value or b"") + 8 for name, value in headers) < OVERHEAD_BYTES
 
 
-def test_retention_covers_the_longest_delay() -> None:
-    buffer = wanted_topics(replace(SETTINGS, levels_ms=(0,), max_delay_ms=1000))[0]
+def test_retention_covers_the_longest_delay_and_the_time_for_which_an_id_is_known() -> None:
+    settings = replace(SETTINGS, levels_ms=(0,), max_delay_ms=1000, dedup_window_ms=500)
+    buffer = wanted_topics(settings)[0]
     (retention_ms,) = (setting.value for setting in buffer.settings if setting.key == "retention.ms")
 
-    assert int(retention_ms) == 1000 + RETENTION_MARGIN_MS
+    assert int(retention_ms) == 1500 + RETENTION_MARGIN_MS
 
 
 def test_partitions_follow_the_settings() -> None:

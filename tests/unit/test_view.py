@@ -262,7 +262,7 @@ class TestAlignment:
 
 class TestPruning:
     def test_a_delivered_row_goes_when_it_has_left_the_replay_window(self, view: View) -> None:
-        take(view, at(0, 0, schedule(2_000, "x")))
+        take(view, at(0, 0, schedule(2_000, "x")), at(0, 1, schedule(99_000), timestamp_ms=2_000))
         deliver(view, 2_500)
         view.prune()
         assert view.expired(10) == []
@@ -271,7 +271,7 @@ class TestPruning:
         assert view.expired(10) == [((2_000, 0, 0), "x")]
 
     def test_an_id_outlives_its_row_until_the_log_s_end_is_read(self, view: View) -> None:
-        take(view, at(0, 0, schedule(2_000, "x")))
+        take(view, at(0, 0, schedule(2_000, "x")), at(0, 1, schedule(99_000), timestamp_ms=2_000))
         deliver(view, 9_000)
         view.prune()
         expired = view.expired(10)

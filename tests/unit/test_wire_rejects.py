@@ -38,7 +38,9 @@ def is_one_line(detail: str) -> bool:
 def test_a_request_is_taken_or_rejected_as_the_table_says(row: Row) -> None:
     found = parsed(row)
     if not isinstance(row.fate, Rejected):
-        assert isinstance(found, (Cancel, Reschedule) if isinstance(row.fate, Answered) else Schedule)
+        answered = isinstance(found, (Cancel, Reschedule)) or (isinstance(found, Schedule) and found.keep)
+        assert not isinstance(found, Reject)
+        assert answered or not isinstance(row.fate, Answered)
         return
     assert isinstance(found, Reject)
     assert found.code == row.fate.code
@@ -46,7 +48,8 @@ def test_a_request_is_taken_or_rejected_as_the_table_says(row: Row) -> None:
 
 
 def test_every_code_is_in_the_table() -> None:
-    assert {getattr(row.fate, "code", None) for row in TABLE} - {None} == REJECT_CODES.keys()
+    no_input = {"target-unavailable"}  # is what the brokers are in, whatever is asked for
+    assert {getattr(row.fate, "code", None) for row in TABLE} - {None} == REJECT_CODES.keys() - no_input
 
 
 def test_every_row_has_a_name_of_its_own() -> None:

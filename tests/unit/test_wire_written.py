@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from delayline.recurrence import Recurrence
 from delayline.wire import (
     BY_KEY,
     Header,
@@ -70,7 +71,7 @@ _written_back = st.builds(
     Schedule,
     id=st.none() | st.text(min_size=1, max_size=256),
     scheduled_for_ms=st.integers(0, TIMESTAMP_MS + MAX_DELAY_MS),
-    due_ms=st.just(0),
+    due_ms=st.integers(0, TIMESTAMP_MS + MAX_DELAY_MS),
     target_topic=st.from_regex(r"[a-zA-Z0-9-][a-zA-Z0-9._-]{0,240}[a-z]", fullmatch=True),
     target_key=st.none() | st.binary(),
     target_partition=st.integers(BY_KEY, 2**31 - 1),
@@ -80,14 +81,41 @@ _written_back = st.builds(
     root=st.integers(0, 50).map(lambda offset: f"delay.buffer/0/{offset}"),
     attempt=st.integers(1, 2**31 - 1),
     occurrence=st.none() | st.integers(1, 2**63 - 1),
+    recurrence=st.none(),
+    keep=st.just(value=False),
+)
+_NUMBERS = st.none() | st.integers(1, 2**63 - 1)
+_recurring = st.builds(
+    Recurrence,
+    cron=st.none() | st.sampled_from(["0 9 * * *", "*/5 * * * * *", "0 0 L 2 5#2"]),
+    interval_ms=st.integers(1_000, MAX_DELAY_MS),
+    factor_permille=st.integers(1_000, 1_000_000),
+    time_zone=st.none() | st.just("Europe/Berlin"),
+    times=_NUMBERS,
+    until_ms=_NUMBERS,
+    missed=st.sampled_from(["all", "latest", "skip"]),
 )
 
 
 @given(schedule=_written_back)
 def test_a_request_written_back_parses_to_itself(schedule: Schedule) -> None:
     record = BufferedRecord(rewrite_headers(schedule), key=b"whatever")
-    due_ms = max(schedule.scheduled_for_ms, TIMESTAMP_MS)
+    due_ms = max(schedule.due_ms, TIMESTAMP_MS)
     assert parse(record, SETTINGS, NAMES) == schedule._replace(due_ms=due_ms)
+
+
+@given(schedule=_written_back, recurrence=_recurring, number=st.integers(1, 2**63 - 1))
+def test_an_occurrence_written_back_parses_to_itself(
+    schedule: Schedule, recurrence: Recurrence, number: int
+) -> None:
+    if recurrence.cron is None:
+        recurrence = recurrence._replace(time_zone=None)
+    else:
+        recurrence = recurrence._replace(interval_ms=0, factor_permille=1_000)
+    occurrence = schedule._replace(occurrence=number, recurrence=recurrence)
+    record = BufferedRecord(rewrite_headers(occurrence), key=b"whatever")
+    due_ms = max(schedule.due_ms, TIMESTAMP_MS)
+    assert parse(record, SETTINGS, NAMES) == occurrence._replace(due_ms=due_ms)
 
 
 @pytest.mark.parametrize(("parent", "root"), [(None, "delay.buffer/0/7"), (42, None)])
@@ -97,8 +125,9 @@ def test_a_request_without_an_origin_cannot_be_written_back(parent: int | None, 
 
 
 def test_a_clock_that_steps_back_does_not_reject_what_was_accepted() -> None:
+    latest_ms = TIMESTAMP_MS + MAX_DELAY_MS
     accepted = Schedule(
-        "a", TIMESTAMP_MS + MAX_DELAY_MS, 0, "t", None, BY_KEY, None, [], 42, "delay.buffer/0/7", 1, None
+        "a", latest_ms, latest_ms, "t", None, BY_KEY, None, [], 42, "delay.buffer/0/7", 1, None
     )
     record = BufferedRecord(rewrite_headers(accepted), timestamp_ms=TIMESTAMP_MS - DAY_MS)
     assert isinstance(parse(record, SETTINGS, NAMES), Schedule)

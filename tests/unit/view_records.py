@@ -14,10 +14,11 @@ from tests.unit.wire_records import BufferedRecord
 
 MANY = Limits(1000, 1 << 20)
 WINDOW_MS = 1_000
+DEDUP_WINDOW_MS = 0
 
 
 def new_view(folder: Path) -> View:
-    return View(RocksStore(folder), [0, 1], WINDOW_MS)
+    return View(RocksStore(folder), [0, 1], WINDOW_MS, DEDUP_WINDOW_MS)
 
 
 def at(partition: int, offset: int, request: Request, timestamp_ms: int = 1_000) -> Arrival:

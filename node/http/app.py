@@ -1,0 +1,106 @@
+"""What a node answers over HTTP, as JSON.
+
+    GET /message?id=ID[&history=recent|all|none]
+    GET /messages[?from_ms=][&to_ms=][&target=][&id_prefix=][&limit=][&after=]
+
+404 for an id that is unknown (with the whole answer), 400 for a bad question, 503 while the node cannot tell.
+What is not an answer is `{"error": ...}`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any, Final, get_args
+
+import anyio
+import anyio.to_thread
+import msgspec
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from node.messages import Extent, Messages, WrongLane, parse_cursor
+from store.kv import StoreError
+from store.lookup import Closed, Query
+from store.view import FOREVER_MS
+
+AT_ONCE: Final = 4
+"""Looks at the same time: each walks, and takes the interpreter from delivery."""
+DEFAULT_LIMIT: Final = 50
+
+
+class _Bad(Exception):
+    """The question is wrong: what, and what it may be."""
+
+
+def application(messages: Callable[[], Messages | None]) -> Starlette:
+    """`messages`: None while the node's store is not open yet."""
+    looks = anyio.CapacityLimiter(AT_ONCE)
+
+    def route(path: str, answer: Callable[[Messages, Request], tuple[int, Any]]) -> Route:
+        async def endpoint(request: Request) -> Response:
+            return await anyio.to_thread.run_sync(_answered, messages(), answer, request, limiter=looks)
+
+        return Route(path, endpoint, methods=["GET"])
+
+    return Starlette(routes=[route("/message", _message), route("/messages", _messages)])
+
+
+def _answered(
+    messages: Messages | None, answer: Callable[[Messages, Request], tuple[int, Any]], request: Request
+) -> Response:
+    if messages is None:
+        return _response(503, {"error": "the node has not opened its store yet: ask again, or another node"})
+    try:
+        return _response(*answer(messages, request))
+    except (_Bad, WrongLane) as error:
+        return _response(400, {"error": str(error)})
+    except (Closed, StoreError) as error:
+        return _response(503, {"error": str(error)})
+
+
+def _response(code: int, body: Any) -> Response:
+    return Response(msgspec.json.encode(body), code, media_type="application/json")
+
+
+def _message(messages: Messages, request: Request) -> tuple[int, Any]:
+    asked = _only(request, "id", "history")
+    if not asked.get("id"):
+        raise _Bad("say which message: ?id=...")
+    extent = asked.get("history", "recent")
+    if extent not in get_args(Extent):
+        raise _Bad(f"history is {extent!r}: it may be {', '.join(get_args(Extent))}")
+    shown = messages.show(asked["id"], extent, time.time_ns() // 1_000_000)  # type: ignore[arg-type]
+    return 404 if shown.message.state == "unknown" else 200, shown
+
+
+def _messages(messages: Messages, request: Request) -> tuple[int, Any]:
+    asked = _only(request, "from_ms", "to_ms", "target", "id_prefix", "limit", "after")
+    query = Query(
+        begin_ms=_number(asked, "from_ms", 0),
+        end_ms=_number(asked, "to_ms", FOREVER_MS),
+        target=asked.get("target"),
+        id_prefix=asked.get("id_prefix", ""),
+    )
+    try:
+        after = parse_cursor(asked["after"]) if "after" in asked else None
+    except ValueError as error:
+        raise _Bad(f"after: {error}") from error
+    return 200, messages.list(query, after, max(1, _number(asked, "limit", DEFAULT_LIMIT)))
+
+
+def _only(request: Request, *names: str) -> dict[str, str]:
+    asked = dict(request.query_params)
+    unknown = asked.keys() - set(names)
+    if unknown:
+        raise _Bad(f"unknown: {', '.join(sorted(unknown))}; there are {', '.join(names)}")
+    return asked
+
+
+def _number(asked: dict[str, str], name: str, default: int) -> int:
+    text = asked.get(name, str(default))
+    if not (text.isascii() and text.isdigit() and len(text) <= 19):
+        raise _Bad(f"{name} is {text[:100]!r}: it must be a number")
+    return min(int(text), FOREVER_MS)

@@ -1,0 +1,125 @@
+"""The HTTP role: a thread that answers, and that no client can hold up or fill.
+
+Every connection has a while for each request, from its first byte to the last one of its answer; there are
+no more than so many, and the oldest makes room for a new one. So neither half a request nor an answer that
+nobody reads keeps a file descriptor that the store may need.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import threading
+from functools import partial
+from typing import Any, Final
+
+import structlog
+import uvicorn
+from starlette.applications import Starlette
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from election.errors import PortTaken
+from election.peer import listen_address
+
+log = structlog.get_logger("delayline.http")
+
+REQUEST_TIMEOUT_S: Final = 120.0
+MOST_CONNECTIONS: Final = 64
+BACKLOG: Final = 128
+END_TIMEOUT_S: Final = 1
+
+
+class HttpServer:
+    """Binds in the constructor: PortTaken. `port` 0: any that is free; `port` then says which."""
+
+    def __init__(self, host: str, port: int) -> None:
+        """`host`: as others are told; a name listens on all interfaces."""
+        self.host = host
+        self._listener = _listen(host, port)
+        self.port: int = self._listener.getsockname()[1]
+        self._server: uvicorn.Server | None = None
+        self._thread = threading.Thread(target=self._run, name="http", daemon=True)
+
+    def start(self, app: Starlette) -> None:
+        """Begins to answer."""
+        config = uvicorn.Config(
+            app,
+            http=partial(_Bounded, {}),  # type: ignore[arg-type]  # it is only called
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            log_level="error",  # what clients do wrong is their business
+            access_log=False,
+            server_header=False,
+            timeout_graceful_shutdown=END_TIMEOUT_S,
+        )
+        self._server = uvicorn.Server(config)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Asks the thread to end."""
+        if self._server is None:
+            self._listener.close()
+        else:
+            self._server.should_exit = True
+
+    def join(self) -> None:
+        """Waits for the end of the thread."""
+        if self._thread.ident is not None:
+            self._thread.join()
+
+    def _run(self) -> None:
+        assert self._server is not None, "started with an application"
+        try:
+            self._server.run(sockets=[self._listener])
+        except Exception as error:
+            # A node delivers without it.
+            log.error("http-ended", detail=str(error))  # noqa: TRY400 - one line, no stack trace
+        finally:
+            self._listener.close()  # one that is stopped before it has begun leaves it open
+
+
+class _Bounded(H11Protocol):
+    """A connection with a deadline for each request."""
+
+    def __init__(self, in_order: dict[_Bounded, None], **options: Any) -> None:
+        """`in_order`: the server's connections, as they came; its event loop's own."""
+        super().__init__(**options)
+        self._open = in_order
+        self._deadline: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._set_deadline()
+        self._open[self] = None
+        if len(self._open) > MOST_CONNECTIONS:
+            next(iter(self._open)).transport.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._open.pop(self, None)
+        if self._deadline is not None:
+            self._deadline.cancel()
+        super().connection_lost(exc)
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        self._set_deadline()
+
+    def _set_deadline(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+        self._deadline = self.loop.call_later(REQUEST_TIMEOUT_S, self.transport.abort)
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    address = listen_address(host)
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    try:
+        return socket.create_server((address, port), family=family, backlog=BACKLOG)
+    except OSError as error:
+        where = address or "all interfaces"
+        raise PortTaken(
+            f"cannot listen on HTTP port {port} at {where}: {os.strerror(error.errno or 0)}; "
+            "set another http_port or http_host, or end the process that has the port"
+        ) from error

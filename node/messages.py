@@ -1,0 +1,324 @@
+"""What a node tells of messages: of one by its id, and of those that are pending. Nothing of their content.
+
+What is pending the view knows (store/lookup.py), what is done the log of record (node/past.py). Every answer
+says how far this node had read the log when it was given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, Literal, NamedTuple
+
+import msgspec
+from confluent_kafka import KafkaException
+
+from delayline.names import ClusterNames, parse_source, source
+from delayline.partitioner import partition_for
+from delayline.settings import ClusterSettings
+from node.checkpoints import KafkaLog
+from node.past import Fate, Past, Told
+from node.plan import Outcome
+from node.ports import Doubtful
+from store.checkpoint import Frontier, UnreadableCheckpoint
+from store.keys import Key
+from store.lookup import Known, Lookup, Page, Query, Total
+from store.records import RescheduleRow, Row, ScheduledRow
+from store.view import Reached
+
+MOST_HISTORY: Final = 200_000
+MOST_LISTED: Final = 1_000
+
+Extent = Literal["recent", "all", "none"]
+
+
+class WrongLane(Exception):
+    """The id is in a partition of another lane: ask a node of that."""
+
+
+class Standing(msgspec.Struct, frozen=True):
+    """Who answers, and how far it had read. `lag`: offsets of its lane that it had not read, of those that
+    were committed when it was asked; None if Kafka did not say.
+    """
+
+    node: str
+    lane: int
+    state: str
+    ingested: dict[int, int]
+    lag: int | None
+    delivered_up_to_ms: int
+
+
+class Message(msgspec.Struct, frozen=True, kw_only=True):
+    """One message, or another request that waits. What is not known, or does not apply, is None.
+
+    `state`: `pending`, `parked` (put off: its target had no leader), `delivered`, `expired`,
+    `dead-lettered`, `skipped`, `cancelling` (the cancel is taken, its answer not yet written), `cancelled`,
+    `done` (what it came to cannot be told) or `unknown`. `at_ms` and `epoch`: of the transaction that made it
+    so, by the clock of its master; `by`: the request that did. `source`: where the request is that this row
+    was made from; `root`: the user's own one behind it.
+    """
+
+    state: str
+    op: str = "schedule"
+    id: str | None
+    due_ms: int | None = None
+    scheduled_for_ms: int | None = None
+    target_topic: str | None = None
+    target_partition: int | None = None
+    attempt: int | None = None
+    occurrence: int | None = None
+    expire_at_ms: int | None = None
+    source: str | None = None
+    root: str | None = None
+    at_ms: int | None = None
+    epoch: int | None = None
+    by: str | None = None
+    code: str | None = None
+    detail: str | None = None
+
+
+class Event(msgspec.Struct, frozen=True):
+    """One outcome of an id, as the outcomes topic has it; `request`: what was decided on."""
+
+    at_ms: int
+    epoch: int
+    outcome: str
+    op: str
+    request: str
+    message: str | None
+    code: str | None
+    detail: str | None
+
+
+class History(msgspec.Struct, frozen=True):
+    """The outcomes of an id since a time, in order. `left_out`: so many records would have had to be read."""
+
+    since_ms: int
+    events: list[Event]
+    left_out: int = 0
+    trouble: str | None = None
+
+
+class Shown(msgspec.Struct, frozen=True):
+    """The answer to `show`."""
+
+    node: Standing
+    message: Message
+    history: History | None
+
+
+class Listed(msgspec.Struct, frozen=True):
+    """The answer to `list`, in key order; `next`: the cursor behind which more may be, None at the end."""
+
+    node: Standing
+    messages: list[Message]
+    next: str | None
+    total: Total | None
+
+
+class Reader(NamedTuple):
+    """What the answers are taken from."""
+
+    lookup: Lookup
+    past: Past
+    kafka_log: KafkaLog
+
+
+class Messages:
+    """One node's answers. May be used by any thread; both raise `Closed` and `StoreError`."""
+
+    def __init__(
+        self,
+        names: ClusterNames,
+        settings: ClusterSettings,
+        lane: int,
+        replay_window_ms: int,
+        reader: Reader,
+        standing: Callable[[], tuple[str, str]],
+    ) -> None:
+        """`standing`: the node's name and state."""
+        self._buffer = names.buffer
+        self._settings = settings
+        self._lane = lane
+        self._window_ms = replay_window_ms
+        self._lookup, self._past, self._log = reader
+        self._node = standing
+
+    def close(self) -> None:
+        """Ends the answers under way, and gives no more."""
+        self._past.close()
+        self._lookup.close()
+
+    def show(self, id_: str, history: Extent, now_ms: int) -> Shown:
+        """What became of the last schedule of an id. Raises `WrongLane`."""
+        partition = partition_for(id_.encode(), self._settings.partitions)
+        if partition not in self._settings.partitions_of(self._lane):
+            raise WrongLane(f"{id_!r} is in partition {partition}, which is not of lane {self._lane}")
+        lag = self._lag()
+        known = self._lookup.find(partition, id_)
+        message = self._message(partition, id_, known)
+        told = None if history == "none" else self._history(id_, history, now_ms)
+        return Shown(self._standing(known.reached, known.aligned, lag), message, told)
+
+    def list(self, query: Query, after: Key | None, limit: int) -> Listed:
+        """A page of what is pending, of up to `MOST_LISTED`."""
+        lag = self._lag()
+        page: Page = self._lookup.page(query, after, min(limit, MOST_LISTED))
+        return Listed(
+            self._standing(page.reached, page.aligned, lag),
+            [self._waiting(key, row) for key, row in page.rows],
+            None if page.last is None else cursor(page.last),
+            page.total,
+        )
+
+    # -- how far this node is
+
+    def _lag(self) -> Callable[[Reached], int | None]:
+        """Asks for the log's end before anything is looked up, so that none is too small."""
+        try:
+            ends = self._log.stable_ends()
+        except Doubtful:
+            return lambda _: None
+        return lambda reached: sum(max(0, end - reached.read.get(p, 0)) for p, end in ends.items())
+
+    def _standing(
+        self, reached: Reached, aligned: Frontier, lag: Callable[[Reached], int | None]
+    ) -> Standing:
+        node, state = self._node()
+        return Standing(node, self._lane, state, reached.ingested, lag(reached), aligned.delivered_up_to_ms)
+
+    # -- one message
+
+    def _message(self, partition: int, id_: str, known: Known) -> Message:
+        if known.key is not None:
+            if not known.aligned.done(known.key) and known.row is not None:
+                return self._waiting(known.key, known.row)
+            return self._done(known.key, id_, known.row)
+        if known.cancelled_by is None:
+            return Message(state="unknown", id=id_)
+        by = source(self._buffer, partition, known.cancelled_by)
+        if known.aligned.seen.get(partition, 0) <= known.cancelled_by:
+            return Message(state="cancelling", id=id_, by=by)
+        return self._cancelled(partition, id_, known.cancelled_by)
+
+    def _waiting(self, key: Key, row: Row) -> Message:
+        own = source(self._buffer, key[1], key[2])
+        if isinstance(row, ScheduledRow):
+            parked = row.attempt > 1 and row.parent is not None
+            return self._described("parked" if parked else "pending", key, row.id, row)
+        if isinstance(row, RescheduleRow):
+            for_ms = row.scheduled_for_ms
+            return Message(
+                state="pending",
+                op="reschedule",
+                id=row.id,
+                due_ms=key[0],
+                scheduled_for_ms=for_ms,
+                source=own,
+            )
+        return Message(
+            state="pending", op="reject", id=None, due_ms=key[0], source=own, code=row.code, detail=row.detail
+        )
+
+    def _described(
+        self, state: str, key: Key, id_: str | None, row: ScheduledRow | None, fate: Fate | None = None
+    ) -> Message:
+        own = source(self._buffer, key[1], key[2])
+        passed, outcome = (None, None) if fate is None else fate
+        message = Message(state=state, id=id_, due_ms=key[0], source=own, root=own)
+        if row is not None:
+            message = msgspec.structs.replace(
+                message,
+                scheduled_for_ms=row.scheduled_for_ms,
+                target_topic=row.target_topic,
+                target_partition=None if row.target_partition < 0 else row.target_partition,
+                attempt=row.attempt,
+                occurrence=row.occurrence,
+                expire_at_ms=row.expire_at_ms,
+                root=row.root or own,
+            )
+        if passed is not None:
+            message = msgspec.structs.replace(message, at_ms=passed.at_ms, epoch=passed.epoch)
+        return message if outcome is None else _with_outcome(message, outcome)
+
+    def _done(self, key: Key, id_: str, row: ScheduledRow | None) -> Message:
+        """A row that is done; it may have left the store already, the log has it still."""
+        try:
+            if row is None:
+                _, row = self._past.schedule_at(key[1], key[2])
+            fate = self._past.fate_of(key)
+        except _UNTOLD as error:
+            return msgspec.structs.replace(self._described("done", key, id_, row), detail=str(error))
+        if fate.passed is None:
+            return msgspec.structs.replace(self._described("done", key, id_, row), detail=_NO_CHECKPOINT)
+        return self._described(
+            "delivered" if fate.outcome is None else fate.outcome.outcome, key, id_, row, fate
+        )
+
+    def _cancelled(self, partition: int, id_: str, offset: int) -> Message:
+        """What the id's last cancel came to, and the message that it concerned."""
+        by = source(self._buffer, partition, offset)
+        try:
+            _, answer = self._past.answer_to(partition, offset)
+            if answer is None:
+                return Message(state="done", id=id_, by=by, detail=_NO_CHECKPOINT)
+            if answer.message is None or answer.outcome == "unknown":
+                state = answer.outcome if answer.outcome == "cancelled" else "unknown"
+                return Message(state=state, id=id_, by=by, at_ms=answer.at_ms, epoch=answer.epoch)
+            key, row = self._past.schedule_at(*parse_source(answer.message)[1:])
+            if answer.outcome == "cancelled":
+                cancelled = self._described("cancelled", key, id_, row)
+                return msgspec.structs.replace(cancelled, by=by, at_ms=answer.at_ms, epoch=answer.epoch)
+        except _UNTOLD as error:
+            return Message(state="done", id=id_, by=by, detail=str(error))
+        return self._done(key, id_, row)
+
+    def _history(self, id_: str, extent: Extent, now_ms: int) -> History:
+        since_ms = max(0, now_ms - self._window_ms)
+        try:
+            found = self._past.history_of(id_, since_ms, None if extent == "all" else MOST_HISTORY)
+        except _UNTOLD as error:
+            return History(since_ms, [], trouble=str(error))
+        if isinstance(found, int):
+            return History(since_ms, [], left_out=found)
+        return History(since_ms, [_event(told) for told in found])
+
+
+_UNTOLD: Final = (Doubtful, KafkaException, UnreadableCheckpoint)
+_NO_CHECKPOINT: Final = "the checkpoint topic has no checkpoint left that tells when"
+
+
+def cursor(key: Key) -> str:
+    """A page's end, for who asks for the next one."""
+    return "-".join(map(str, key))
+
+
+def parse_cursor(text: str) -> Key:
+    """ValueError if it is none."""
+    parts = text.split("-")
+    if len(parts) != 3 or not all(part.isascii() and part.isdigit() and len(part) < 20 for part in parts):
+        raise ValueError(f"{text[:100]!r} is no cursor: take it from the answer before")
+    due_ms, partition, offset = map(int, parts)
+    if max(due_ms, offset) >= 1 << 63 or partition >= 1 << 31:
+        raise ValueError(f"{text[:100]!r} is no cursor: take it from the answer before")
+    return due_ms, partition, offset
+
+
+def _with_outcome(message: Message, outcome: Outcome) -> Message:
+    return msgspec.structs.replace(
+        message, at_ms=outcome.at_ms, epoch=outcome.epoch, code=outcome.code, detail=outcome.detail
+    )
+
+
+def _event(told: Told) -> Event:
+    request, outcome = told
+    return Event(
+        outcome.at_ms,
+        outcome.epoch,
+        outcome.outcome,
+        outcome.op,
+        request,
+        outcome.message,
+        outcome.code,
+        outcome.detail,
+    )

@@ -1,0 +1,87 @@
+"""The target watch: notices that a target's partition has lost its leader before anything is sent there.
+
+A transaction that has touched a partition without a leader can neither commit nor abort: its markers cannot
+be written there. Its transactional id then answers CONCURRENT_TRANSACTIONS until there is a leader again,
+and the lane stands still so long. So the watch asks the brokers every half second who leads what is in use;
+and since they go on naming a broker that has died until its session with the controller ends (nine seconds
+by default), it holds a connection to each of those brokers. If that ends, and no new one can be made, the
+broker is as good as gone.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Final
+
+import structlog
+from confluent_kafka import KafkaException
+
+from node.broker_links import BrokerLinks
+from node.ports import Doubtful
+from node.targets import KafkaTargets
+
+log = structlog.get_logger("delayline.targets")
+
+PERIOD_S: Final = 0.5
+LONGEST_PERIOD_S: Final = 5.0
+LOOKING_PAUSE: Final = 19  # with very many targets, looking takes a twentieth of the time
+SHORTEST_REST_S: Final = 0.01  # something may accept connections only to end them
+
+
+class TargetWatch:
+    """Runs until stopped. It has something to do where targets are in use: on a master."""
+
+    def __init__(self, targets: KafkaTargets, links: BrokerLinks) -> None:
+        self._targets = targets
+        self._links = links
+        self._gone: frozenset[int] = frozenset()
+        self._blind = False  # the last look failed: said once
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="target-watch", daemon=True)
+
+    def start(self) -> None:
+        """Starts the thread."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Asks the thread to end."""
+        self._stopping.set()
+        self._links.poke()
+
+    def join(self) -> None:
+        """Waits for the end of the thread."""
+        self._thread.join()
+
+    def _run(self) -> None:
+        try:
+            while not self._stopping.is_set():
+                began_s = time.monotonic()
+                self._look()
+                took_s = time.monotonic() - began_s
+                period_s = min(max(PERIOD_S, took_s * LOOKING_PAUSE), LONGEST_PERIOD_S)
+                self._watch_until(began_s + max(took_s, period_s))
+        finally:
+            self._links.close()
+
+    def _look(self) -> None:
+        try:
+            self._targets.look()
+            self._blind = False
+        except (Doubtful, KafkaException) as error:
+            if not self._blind:
+                log.warning("targets-not-looked-up", detail=str(error))
+            self._blind = True
+
+    def _watch_until(self, until_s: float) -> None:
+        """Holds the connections; whatever ends, is seen at once."""
+        while not self._stopping.is_set():
+            gone = self._links.hold(self._targets.brokers())
+            if gone - self._gone:
+                log.warning("brokers-not-reached", brokers=sorted(gone))
+            self._gone = gone
+            self._targets.lose(gone)
+            self._stopping.wait(SHORTEST_REST_S)
+            if time.monotonic() >= until_s:
+                return
+            self._links.wait(until_s - time.monotonic())

@@ -1,0 +1,297 @@
+"""`delayline dead-letter`: what could not be accepted or delivered, and sending it again."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from ops.cli.options import connect, connect_kafka, connection_options
+from ops.cli.output import Format, age, emit, emit_one, output_option, say
+
+if TYPE_CHECKING:
+    from delayline.wire import Header
+    from node.config import ConnectionConfig
+    from ops.dead_letters.letter import Letter
+    from ops.dead_letters.retry import Sent, Tally
+    from ops.dead_letters.search import Wanted
+    from ops.records import Place
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+_SHORT = 60
+
+
+@click.group("dead-letter")
+def dead_letter_group() -> None:
+    """List, show and retry what could not be accepted or delivered."""
+
+
+def _time_ms(_: click.Context, __: click.Parameter, value: str | None) -> int | None:
+    from delayline.times import parse_time  # noqa: PLC0415
+
+    try:
+        return None if value is None else parse_time(value.encode())
+    except ValueError as error:
+        raise click.BadParameter(f"{value!r} is no time: {error}") from error
+
+
+def _codes(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> frozenset[str]:
+    from delayline.rejects import REJECT_CODES  # noqa: PLC0415
+
+    for value in values:
+        if value not in REJECT_CODES:
+            raise click.BadParameter(
+                f"{value!r} is no code of a dead letter: docs/wire-format.md has them all"
+            )
+    return frozenset(values)
+
+
+_FILTERS: tuple[Callable[[Any], Any], ...] = (
+    click.option("--code", "codes", multiple=True, callback=_codes, help="Of this code; may be repeated."),
+    click.option("--target", metavar="TOPIC", help="To this target topic."),
+    click.option("--id", metavar="ID", help="With this delay-id."),
+    click.option("--from", "from_ms", metavar="TIME", callback=_time_ms, help="Not older than this."),
+    click.option("--to", "to_ms", metavar="TIME", callback=_time_ms, help="Older than this."),
+)
+_FILTER_NAMES = ("codes", "target", "id", "from_ms", "to_ms")
+
+
+def _filter_options(command: Command) -> Command:
+    for option in reversed(_FILTERS):
+        command = option(command)
+    return command
+
+
+def _wanted(options: dict[str, Any]) -> Wanted:
+    from ops.dead_letters.search import Wanted  # noqa: PLC0415
+
+    return Wanted(**{name: options.pop(name) for name in _FILTER_NAMES})
+
+
+LETTER_COLUMNS = {
+    "place": "place",
+    "when": "when",
+    "code": "code",
+    "id": "id",
+    "target": "target",
+    "detail": "detail",
+}
+CODE_COLUMNS = {"code": "code", "letters": "letters"}
+
+
+@dead_letter_group.command(
+    "list", epilog="Example: delayline dead-letter list --code target-missing --from 2030-01-01T00:00:00Z"
+)
+@_filter_options
+@click.option("--limit", type=click.IntRange(1), default=50, show_default=True, help="Letters to show.")
+@click.option("--oldest-first", is_flag=True, help="The oldest ones (default: the newest).")
+@output_option
+@connection_options
+def list_(output: Format, limit: int, *, oldest_first: bool, **options: Any) -> None:
+    """List dead letters, and how many there are of each code."""
+    from ops.dead_letters.search import find, listed  # noqa: PLC0415
+
+    wanted = _wanted(options)
+    listing = listed(find(connect_kafka(options), wanted), limit, oldest_first=oldest_first)
+    total = listing.codes.total()
+    codes = [{"code": code, "letters": count} for code, count in listing.codes.most_common()]
+    if output == "json":
+        letters = [_as_data(letter) for letter in listing.letters]
+        emit(output, [], {}, data={"total": total, "codes": dict(listing.codes), "letters": letters})
+    elif total:
+        now_ms = _now_ms()
+        emit(output, [_row(letter, now_ms) for letter in listing.letters], LETTER_COLUMNS)
+        click.echo()
+        emit(output, codes, CODE_COLUMNS)
+    say(f"{len(listing.letters)} of {total} dead letters" if total else "no dead letters")
+
+
+@dead_letter_group.command(epilog="Example: delayline dead-letter show 0/17")
+@click.argument("place")
+@output_option
+@connection_options
+def show(output: Format, place: str, **options: Any) -> None:
+    """Show all of the letter at PLACE (partition/offset), and what to do about its code."""
+    from ops.dead_letters.search import find_at  # noqa: PLC0415
+
+    config = connect_kafka(options)
+    (letter,) = find_at(config, _places((place,), config.cluster))
+    emit_one(output, _whole(letter) if output == "json" else _for_people(letter))
+
+
+@dead_letter_group.command(epilog="Example: delayline dead-letter retry --code target-missing --execute")
+@click.argument("places", nargs=-1, metavar="[PLACE]...")
+@_filter_options
+@click.option("--limit", type=click.IntRange(1), help="Only so many, the oldest ones (default: all).")
+@click.option("--keep-time", is_flag=True, help="Due when the request says (default: at once).")
+@click.option("--execute", is_flag=True, help="Send them (default: say what would be sent).")
+@click.option("--yes", is_flag=True, help="Do not ask for the cluster's name.")
+@output_option
+@connection_options
+def retry(output: Format, places: tuple[str, ...], *, execute: bool, yes: bool, **options: Any) -> None:
+    """Send the requests of dead letters to the buffer again: those at PLACEs, or those that the options name.
+
+    Without --execute it says how many there are, and of which codes. A letter is sent again once. Left out,
+    unless their place or code is named: requests that were rejected for what they are, and expired ones.
+    """
+    from ops import topics  # noqa: PLC0415
+    from ops.dead_letters.retry import Asked, send, survey  # noqa: PLC0415
+
+    wanted = _wanted(options)
+    limit, keep_time = options.pop("limit"), options.pop("keep_time")
+    if places and (limit is not None or wanted != type(wanted)()):
+        raise click.UsageError("give places, or options that choose letters: not both")
+    if execute and not yes and not sys.stdin.isatty():
+        raise click.UsageError("--execute asks for confirmation, and there is no terminal: add --yes")
+    config = connect(options)
+    asked = Asked(wanted, _places(places, config.cluster), limit, keep_time, _now_ms())
+    found = survey(config, topics.read_settings(config), asked)
+    tally = found.tally()
+    if not execute or not tally.to_send:
+        _emit_retry(output, config, tally, None)
+        _say_dry(tally, execute=execute)
+        return
+    if not yes:
+        _confirm(config, tally)
+    sent = send(config, found.choices())
+    _emit_retry(output, config, tally, sent)
+    _say_sent(tally, sent)
+
+
+def _places(texts: tuple[str, ...], cluster: str) -> frozenset[Place]:
+    from delayline.names import ClusterNames  # noqa: PLC0415
+    from ops.dead_letters.letter import parse_place  # noqa: PLC0415
+
+    try:
+        return frozenset(parse_place(text, ClusterNames(cluster).dead_letter) for text in texts)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="PLACE") from error
+
+
+def _confirm(config: ConnectionConfig, tally: Tally) -> None:
+    question = f"{_count(tally.to_send)} will be sent again. To go on, type the cluster's name"
+    if click.prompt(question, default="", show_default=False, err=True) != config.cluster:
+        raise click.UsageError(f"that is not the cluster's name, {config.cluster}: nothing was sent")
+
+
+RETRY_COLUMNS = {"letters": "letters", "code": "code", "target": "target", "why": "what becomes of them"}
+
+
+def _emit_retry(output: Format, config: ConnectionConfig, tally: Tally, sent: Sent | None) -> None:
+    from ops.dead_letters.choice import WHY  # noqa: PLC0415
+
+    rows = [
+        {**group._asdict(), "letters": count, "why": WHY[group.fate]}
+        for group, count in sorted(tally.groups.items(), key=lambda item: (item[0].fate != "send", -item[1]))
+    ]
+    if output == "table":
+        if rows:
+            emit(output, [{**row, "target": _shown(row["target"])} for row in rows], RETRY_COLUMNS)
+        return
+    data = {"cluster": config.cluster, "to_send": tally.to_send, "expired_meanwhile": tally.late}
+    emit(output, [], {}, data=data | {"groups": rows, "sent": None if sent is None else _sent_rows(sent)})
+
+
+def _sent_rows(sent: Sent) -> list[dict[str, str]]:
+    from ops.dead_letters.letter import render_place  # noqa: PLC0415
+
+    return [{"place": render_place(place), "source": source} for place, source in sent.sources.items()]
+
+
+def _say_dry(tally: Tally, *, execute: bool) -> None:
+    late = f", {tally.late} of them past their delay-expire-at" if tally.late else ""
+    then = "" if execute or not tally.to_send else "; --execute sends them"
+    say(f"{_count(tally.to_send)} can be sent again{late}; nothing was sent{then}")
+
+
+def _say_sent(tally: Tally, sent: Sent) -> None:
+    """Raises what ended the sending too early, with what was sent."""
+    done = f"{len(sent.sources)} of {_count(tally.to_send)} sent again"
+    if sent.error is None:
+        say(done)
+        return
+    from ops.errors import OperatorError, translated  # noqa: PLC0415
+
+    for row in _sent_rows(sent):
+        say(f"sent: {row['place']} is {row['source']}")
+    kind = type(translated(sent.error) or OperatorError())
+    raise kind(f"{done}, then: {sent.error}; run it again: what has arrived in the buffer is left out then")
+
+
+def _count(letters: int) -> str:
+    return f"{letters} letter{'' if letters == 1 else 's'}"
+
+
+def _as_data(letter: Letter) -> dict[str, Any]:
+    from ops.dead_letters.letter import render_place  # noqa: PLC0415
+
+    return {
+        "place": render_place(letter.place),
+        "at_ms": letter.at_ms,
+        "code": letter.code,
+        "id": letter.id,
+        "target": letter.target,
+        "source": letter.source,
+        "detail": letter.detail,
+    }
+
+
+def _row(letter: Letter, now_ms: int) -> dict[str, Any]:
+    short = letter.detail if len(letter.detail) <= _SHORT else letter.detail[: _SHORT - 3] + "..."
+    shown = {name: _shown(value) for name, value in _as_data(letter).items() if name != "at_ms"}
+    return {**shown, "when": age(letter.at_ms, now_ms), "detail": _shown(short)}
+
+
+def _whole(letter: Letter) -> dict[str, Any]:
+    from delayline.rejects import REJECT_CODES, WHAT_TO_DO  # noqa: PLC0415
+
+    return {
+        **_as_data(letter),
+        "meaning": REJECT_CODES.get(letter.code or ""),
+        "what_to_do": WHAT_TO_DO.get(letter.code or ""),
+        "key": _data(letter.key),
+        "headers": [[name, _data(value)] for name, value in letter.headers],
+        "value": _data(letter.value),
+    }
+
+
+def _for_people(letter: Letter) -> dict[str, Any]:
+    whole = _whole(letter)
+    headers = [_header(header) for header in letter.headers]
+    shown = {name: _shown(value) for name, value in whole.items() if name not in ("headers", "at_ms")}
+    shown["place"] = f"{whole['place']}, written {age(letter.at_ms, _now_ms())}"
+    shown["value"] = _bytes(letter.value, "\n\t")
+    return {**shown, "key": _bytes(letter.key), "headers": "\n".join(headers) or None}
+
+
+def _header(header: Header) -> str:
+    name, value = header
+    return f"{_shown(name)} = {_bytes(value) or '(null)'}"
+
+
+def _data(value: bytes | None) -> Any:
+    """For JSON: text, or the size of what is none."""
+    try:
+        return None if value is None else value.decode()
+    except UnicodeDecodeError:
+        return {"bytes": len(value or b"")}
+
+
+def _bytes(value: bytes | None, also: str = "") -> str | None:
+    text = _data(value)
+    return f"({text['bytes']} bytes, not text)" if isinstance(text, dict) else _shown(text, also)
+
+
+def _shown(text: str | None, also: str = "") -> str | None:
+    """Users' text, which must not write to the terminal by itself."""
+    if text is None:
+        return None
+    return "".join(c if c.isprintable() or c in also else repr(c)[1:-1] for c in text)
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

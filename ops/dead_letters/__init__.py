@@ -1,0 +1,1 @@
+"""The dead-letter topic for an operator: finding letters, looking at one, sending requests again."""

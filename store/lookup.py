@@ -1,0 +1,336 @@
+"""Looking into the view from outside: what is known of an id, and what is pending, page by page.
+
+No look holds ingest or delivery up. What must belong together is taken under the view's lock in a moment: a
+few entries, and scans, which are snapshots. They are walked outside it, in slices, with a rest after each,
+since whoever walks holds the interpreter.
+
+Pending is what is not done under the aligned checkpoint: the late rows, which lie at or below its position,
+and all behind it. So every late row comes before every other one in key order, and a page that begins behind
+a key meets each message that stays pending once, whatever comes and goes meanwhile.
+"""
+
+from __future__ import annotations
+
+import heapq
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Final, NamedTuple, TypeVar
+
+import msgspec
+
+from store import keys
+from store.checkpoint import Frontier
+from store.keys import Key
+from store.kv import KeyValue
+from store.records import (
+    IndexEntry,
+    Row,
+    ScheduledRow,
+    decode_index,
+    decode_offset,
+    decode_row,
+)
+from store.view import FOREVER_MS, Reached, View
+
+T = TypeVar("T")
+
+LOOK_AT_CLOCK: Final = 64  # entries
+SLICE_S: Final = 0.002
+REST_S: Final = 0.002
+MOST_WALKED: Final = 200_000
+MOST_S: Final = 5.0
+"""What one walk takes at most, of rows and of time (they may be large): what is left is for the next page."""
+
+
+class Closed(Exception):
+    """The view is being closed: ask another node."""
+
+
+class Known(NamedTuple):
+    """What the view knows of an id: its last schedule, with the row if that is still stored; else the offset
+    of its last cancel; else nothing.
+    """
+
+    reached: Reached
+    aligned: Frontier
+    key: Key | None
+    row: ScheduledRow | None
+    cancelled_by: int | None
+
+
+class Query(msgspec.Struct, frozen=True):
+    """Which pending rows are wanted: due in begin <= due < end, to a target, with an id that begins so."""
+
+    begin_ms: int = 0
+    end_ms: int = FOREVER_MS
+    target: str | None = None
+    id_prefix: str = ""
+
+    @property
+    def of_messages(self) -> bool:
+        """Whether a row has to be read to know that it is wanted."""
+        return self.target is not None or bool(self.id_prefix)
+
+    def wants(self, row: Row | None) -> bool:
+        """By what the row says, not by its time. Only messages have a target or an id here."""
+        if not self.of_messages:
+            return row is not None
+        if not isinstance(row, ScheduledRow):
+            return False
+        to_target = self.target is None or row.target_topic == self.target
+        return to_target and (not self.id_prefix or (row.id or "").startswith(self.id_prefix))
+
+    def covers(self, key: Key) -> bool:
+        """Whether the time of a row is wanted."""
+        return self.begin_ms <= key[0] < self.end_ms
+
+
+class Total(msgspec.Struct, frozen=True):
+    """How many rows are wanted in all; `at_least` if not all were looked at."""
+
+    count: int
+    at_least: bool
+
+
+class Page(NamedTuple):
+    """Wanted rows in key order. `last`: the key behind which the next page begins; None if this is the end.
+    `total`: of the first page alone.
+    """
+
+    reached: Reached
+    aligned: Frontier
+    rows: list[tuple[Key, Row]]
+    last: Key | None
+    total: Total | None
+
+
+class Lookup:
+    """Looks into one view. May be used by any thread, until it is closed."""
+
+    def __init__(self, view: View) -> None:
+        self._view = view
+        self._changed = threading.Condition()
+        self._users = 0
+        self._closed = False
+
+    def close(self) -> None:
+        """Ends the looks under way and waits for their end: the view may be closed then."""
+        with self._changed:
+            self._closed = True
+            self._changed.wait_for(lambda: self._users == 0)
+
+    def find(self, partition: int, id_: str) -> Known:
+        """What is known of an id, at one moment. Raises `Closed`."""
+
+        def take(kv: KeyValue, aligned: Frontier, reached: Reached) -> Known:
+            raw_entry = kv.get(keys.index(partition, id_))
+            if raw_entry is None:
+                raw_cancel = kv.get(keys.tombstone(partition, id_))
+                cancelled_by = None if raw_cancel is None else decode_offset(raw_cancel)
+                return Known(reached, aligned, None, None, cancelled_by)
+            key = _key(decode_index(raw_entry), partition)
+            row = _row(kv, key)
+            return Known(reached, aligned, key, row if isinstance(row, ScheduledRow) else None, None)
+
+        with self._open():
+            return self._view.glimpse(take)
+
+    def page(self, query: Query, after: Key | None, limit: int) -> Page:
+        """Up to `limit` of the wanted rows behind `after`; fewer, with a `last`, where the walk grows too
+        long. Raises `Closed`.
+        """
+        with self._open():
+            by_id = self._view.glimpse(partial(_IdWalk, query)) if query.id_prefix else None
+            page = None if by_id is None else self._by_id(by_id, query, after, limit)
+            if page is not None:
+                return page
+            walk = self._view.glimpse(partial(_TimeWalk, query, after))
+            return self._by_time(walk, query, after, limit)
+
+    @contextmanager
+    def _open(self) -> Iterator[None]:
+        with self._changed:
+            if self._closed:
+                raise Closed("the node is stopping")
+            self._users += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._users -= 1
+                self._changed.notify_all()
+
+    def _sliced(self, entries: Iterable[T], *, to_end: bool = False) -> Iterator[T | None]:
+        """The entries; None, and no more of them, where it has taken too much, unless it goes `to_end`."""
+        begun_s = rested_s = time.monotonic()
+        for number, entry in enumerate(entries):
+            if number % LOOK_AT_CLOCK == 0 and (now_s := time.monotonic()) - rested_s > SLICE_S:
+                if self._closed:
+                    raise Closed("the node is stopping")
+                if not to_end and now_s - begun_s > MOST_S:
+                    yield None
+                    return
+                time.sleep(REST_S)
+                rested_s = time.monotonic()
+            if number == MOST_WALKED and not to_end:
+                yield None
+                return
+            yield entry
+
+    def _by_id(self, walk: _IdWalk, query: Query, after: Key | None, limit: int) -> Page | None:
+        """By the id index, which has the ids that begin so side by side; None if they are too many."""
+        wanted: list[Key] = []
+        for entry in self._sliced(walk.entries):
+            if entry is None:
+                return None
+            raw_key, raw_entry = entry
+            key = _key(decode_index(raw_entry), keys.named(raw_key))
+            if walk.aligned.done(key) or not query.covers(key):
+                continue
+            if query.target is None or query.wants(_row(walk.kv, key)):
+                wanted.append(key)
+        total = Total(len(wanted), at_least=False) if after is None else None
+        first = heapq.nsmallest(limit + 1, (key for key in wanted if after is None or key > after))
+        last = first[limit - 1] if len(first) > limit else None
+        found = [(key, _row(walk.kv, key)) for key in first[:limit]]
+        return Page(walk.reached, walk.aligned, _stored(found), last, total)
+
+    def _by_time(self, walk: _TimeWalk, query: Query, after: Key | None, limit: int) -> Page:
+        late, late_count = self._late(walk, query, after, limit)
+        behind = self._behind(walk, query, limit + 1 - len(late), to_end=query.of_messages and after is None)
+        found = [*((key, _row(walk.kv, key)) for key in late), *behind.rows]
+        last = found[limit - 1][0] if len(found) > limit else behind.stopped_at
+        if after is not None:
+            total = None
+        elif query.of_messages:
+            total = Total(late_count + behind.matched, at_least=behind.stopped_at is not None)
+        else:
+            total = self._counted(walk, late_count)
+        return Page(walk.reached, walk.aligned, _stored(found[:limit]), last, total)
+
+    def _late(self, walk: _TimeWalk, query: Query, after: Key | None, limit: int) -> tuple[list[Key], int]:
+        """The first of the wanted late rows behind `after`, and how many are wanted. They lie by offset, so
+        all are looked at.
+        """
+        count = 0
+        first: list[Key] = []  # those to be shown, sorted whenever twice as many have come together
+        for entry in self._sliced(walk.late, to_end=True):
+            assert entry is not None, "it goes to the end"
+            raw_key, raw_due = entry
+            key = (keys.unpack_due(raw_due), *keys.placed(raw_key))
+            if not walk.late_and_pending(key) or not query.covers(key):
+                continue
+            if query.of_messages and not query.wants(_row(walk.kv, key)):
+                continue
+            count += 1
+            if after is None or key > after:
+                first.append(key)
+                if len(first) > 2 * limit + 2:
+                    first = sorted(first)[: limit + 1]
+        return sorted(first)[: limit + 1], count
+
+    def _behind(self, walk: _TimeWalk, query: Query, most: int, *, to_end: bool) -> _Behind:
+        """Wanted rows behind the position: `most` of them, and `to_end` counts on."""
+        rows: list[tuple[Key, Row]] = []
+        matched = 0
+        raw_key = keys.row(0, 0, 0)
+        for entry in self._sliced(walk.behind):
+            if entry is None:
+                return _Behind(rows, matched, keys.timed(raw_key))
+            if len(rows) >= most and not to_end:
+                break
+            raw_key, raw = entry
+            row = _bare(raw)
+            if query.wants(row):
+                matched += 1
+                if len(rows) < most:
+                    rows.append((keys.timed(raw_key), row))
+        return _Behind(rows, matched, None)
+
+    def _counted(self, walk: _TimeWalk, late_count: int) -> Total:
+        """Whole minutes by their counts; the rows of the first and the last one are walked."""
+        count = late_count + sum(decode_offset(raw) for _, raw in walk.minutes)
+        for scan in (walk.before_minutes, walk.after_minutes):
+            for entry in self._sliced(scan):
+                if entry is None:
+                    return Total(count, at_least=True)
+                count += 1
+        return Total(count, at_least=False)
+
+
+class _Behind(NamedTuple):
+    """`stopped_at`: the last row looked at, if there may be more."""
+
+    rows: list[tuple[Key, Row]]
+    matched: int
+    stopped_at: Key | None
+
+
+class _IdWalk:
+    """The index entries whose ids begin with the query's prefix. Made under the view's lock."""
+
+    def __init__(self, query: Query, kv: KeyValue, aligned: Frontier, reached: Reached) -> None:
+        self.kv, self.aligned, self.reached = kv, aligned, reached
+        scans = []
+        for partition in sorted(reached.ingested):
+            begin = keys.index(partition, query.id_prefix)
+            scans.append(kv.scan(begin, begin[:-1] + bytes([begin[-1] + 1])))  # UTF-8 has no byte 255
+        self.entries = (entry for scan in scans for entry in scan)
+
+
+class _TimeWalk:
+    """The scans of one look at the rows, by time. Made under the view's lock."""
+
+    def __init__(
+        self, query: Query, after: Key | None, kv: KeyValue, aligned: Frontier, reached: Reached
+    ) -> None:
+        self.kv, self.aligned, self.reached = kv, aligned, reached
+        position = aligned.position
+        behind = keys.ROW if position is None else keys.after(keys.row(*position))
+        begin, end = max(behind, keys.row(query.begin_ms, 0, 0)), keys.row(query.end_ms, 0, 0)
+        self.late = kv.scan(keys.LATE, keys.end_of(keys.LATE))
+        self.behind = kv.scan(begin if after is None else max(begin, keys.after(keys.row(*after))), end)
+        # In between are whole minutes, none of whose rows is done.
+        first, last = _next_minute(begin), query.end_ms // keys.MINUTE_MS
+        middle = min(keys.row(first * keys.MINUTE_MS, 0, 0), end)
+        self.before_minutes = kv.scan(begin, middle)
+        self.minutes = kv.scan(keys.count(first), keys.count(max(first, last)))
+        self.after_minutes = kv.scan(max(middle, keys.row(last * keys.MINUTE_MS, 0, 0)), end)
+
+    def late_and_pending(self, key: Key) -> bool:
+        """Whether a late entry's row is at or below the aligned position and not done: one above it is among
+        those behind, whatever this node has in flight.
+        """
+        position = self.aligned.position
+        return position is not None and key <= position and not self.aligned.done(key)
+
+
+def _next_minute(raw_row: bytes) -> int:
+    """The first minute that begins at a row's key or above it."""
+    if len(raw_row) < keys.TIMED_BYTES:
+        return 0
+    minute = keys.timed(raw_row[: keys.TIMED_BYTES])[0] // keys.MINUTE_MS
+    return minute if raw_row <= keys.row(minute * keys.MINUTE_MS, 0, 0) else minute + 1
+
+
+def _key(entry: IndexEntry, partition: int) -> Key:
+    return entry.due_ms, partition, entry.offset
+
+
+def _row(kv: KeyValue, key: Key) -> Row | None:
+    raw = kv.get(keys.row(*key))
+    return None if raw is None else _bare(raw)
+
+
+def _bare(raw: bytes) -> Row:
+    """A row without the message itself: a page of large ones would be large, and nobody is shown any."""
+    bare: Row = msgspec.structs.replace(decode_row(raw), key=None, value=None, headers=[])
+    return bare
+
+
+def _stored(found: Iterable[tuple[Key, Row | None]]) -> list[tuple[Key, Row]]:
+    """The rows that have not gone since."""
+    return [(key, row) for key, row in found if row is not None]

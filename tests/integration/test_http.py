@@ -1,0 +1,130 @@
+"""A node's HTTP interface and its clients: wrong questions, clients that hang, nodes that do not answer."""
+
+from __future__ import annotations
+
+import http.client
+import http.server
+import json
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import pytest
+
+from node.http import server
+from node.http.app import application
+from node.http.server import HttpServer
+from node.messages import Messages, WrongLane
+from ops.errors import UnavailableError
+from ops.lookup import Address, Lane
+from tests.support.waiting import PATIENCE_S
+
+HALF = b"GET /messages HTTP/1.1\r\nHo"
+
+
+class OfAnotherLane(Messages):
+    """Knows nothing, and says of every id that it is another lane's."""
+
+    def __init__(self) -> None:
+        pass
+
+    def show(self, id_: str, *_: object) -> None:  # type: ignore[override]
+        raise WrongLane(f"{id_} is of another lane")
+
+
+@pytest.fixture
+def port(request: pytest.FixtureRequest) -> Iterator[int]:
+    """That of a server, of a node whose store is open unless the test says otherwise."""
+    messages = getattr(request, "param", OfAnotherLane())
+    made = HttpServer("127.0.0.1", 0)
+    made.start(application(lambda: messages))
+    yield made.port
+    made.stop()
+    made.join()
+
+
+def asked(port: int, question: str) -> tuple[int, dict[str, str]]:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE_S)
+    connection.request("GET", question)
+    response = connection.getresponse()
+    return response.status, json.loads(response.read())
+
+
+@pytest.mark.parametrize(
+    ("question", "why"),
+    [
+        ("/message", "say which message: ?id=..."),
+        ("/message?id=x&history=some", "history is 'some': it may be recent, all, none"),
+        ("/message?id=x&what=y", "unknown: what; there are id, history"),
+        ("/message?id=x", "x is of another lane"),
+        ("/messages?limit=-1", "limit is '-1': it must be a number"),
+        ("/messages?after=x", "after: 'x' is no cursor: take it from the answer before"),
+    ],
+)
+def test_a_wrong_question_is_answered_with_what_is_wrong(port: int, question: str, why: str) -> None:
+    assert asked(port, question) == (400, {"error": why})
+
+
+@pytest.mark.parametrize("port", [None], indirect=True)
+def test_a_node_that_has_not_opened_its_store_says_so(port: int) -> None:
+    status, said = asked(port, "/messages")
+    assert (status, said["error"].split(":")[0]) == (503, "the node has not opened its store yet")
+
+
+def test_half_a_request_is_not_waited_for_for_ever(monkeypatch: pytest.MonkeyPatch, port: int) -> None:
+    monkeypatch.setattr(server, "REQUEST_TIMEOUT_S", 0.1)
+    with socket.create_connection(("127.0.0.1", port), PATIENCE_S) as hanging:
+        hanging.sendall(HALF)
+        assert ended(hanging)
+
+
+def test_the_oldest_connection_makes_room(monkeypatch: pytest.MonkeyPatch, port: int) -> None:
+    monkeypatch.setattr(server, "MOST_CONNECTIONS", 2)
+    with ExitStack() as ends:
+        first, *_ = (
+            ends.enter_context(socket.create_connection(("127.0.0.1", port), PATIENCE_S)) for _ in range(3)
+        )
+        assert ended(first)
+        assert asked(port, "/message")[0] == 400
+
+
+def ended(connection: socket.socket) -> bool:
+    try:
+        return connection.recv(1) == b""
+    except ConnectionResetError:
+        return True
+
+
+@pytest.fixture
+def stranger() -> Iterator[int]:
+    """The port of a server that is no node."""
+
+    class Other(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(json.dumps({"node": {"node": "another"}}).encode())
+
+        def log_message(self, *_: object) -> None:
+            """Says nothing on stderr."""
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Other) as other:
+        threading.Thread(target=other.serve_forever, daemon=True).start()
+        yield other.server_port
+        other.shutdown()
+
+
+def test_a_lane_without_a_node_that_answers_says_of_each_why(stranger: int) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    lane = Lane(0, [Address("n1", "127.0.0.1", port), Address("n2", "127.0.0.1", stranger)])
+    with pytest.raises(UnavailableError) as raised:
+        lane.ask("/messages", {})
+    assert f"n1 at 127.0.0.1:{port}: Connection refused" in str(raised.value)
+    assert f"n2 at 127.0.0.1:{stranger}: something else answers there" in str(raised.value)
+
+
+def test_a_lane_without_a_node_says_so() -> None:
+    with pytest.raises(UnavailableError, match="no node of lane 3 is running"):
+        Lane(3, []).ask("/messages", {})

@@ -1,0 +1,354 @@
+"""Messages looked up by id and listed while they wait, on real nodes: from the master and from a follower."""
+
+from __future__ import annotations
+
+import json
+import socket
+import uuid
+from collections.abc import Iterator
+from contextlib import ExitStack
+from functools import partial
+from typing import Any
+
+import pytest
+
+from delayline import DelayProducer, every
+from delayline.names import parse_source
+from delayline.times import render_time
+from node import messages
+from node.config import NodeConfig
+from node.ports import UNAVAILABLE
+from node.targets import KafkaTargets
+from ops import lookup
+from ops.cli.main import run
+from store.checkpoint import Checkpoint
+from tests.logging_state import restored_logging
+from tests.stacks import Stack
+from tests.support.cluster import TARGET, Cluster
+from tests.support.fixtures import MakeCluster
+from tests.support.requests import now_ms
+from tests.support.waiting import becomes, eventually
+
+HOUR_MS = 3_600_000
+DARK = "dark"
+LISTED = 300
+HANGING = 70
+
+STATES = {
+    "early": "delivered",
+    "waits": "pending",
+    "there": "delivered",
+    "gone": "cancelled",
+    "missed": "delivered",
+    "again": "pending",
+    "moved": "pending",
+    "stale": "expired",
+    "lost": "dead-lettered",
+    "off": "parked",
+    "daily": "pending",
+    "nobody": "unknown",
+    "never": "unknown",
+}
+
+
+class Told:
+    """A cluster whose second master has decided on a message in each state; `a` follows, `b` leads."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self.producer = DelayProducer(cluster.bootstrap, cluster=cluster.name, outcomes=True)
+        first = cluster.start_here("a")
+        cluster.wait_epoch(1)
+        self.sources = {"early": self.schedule("early")}
+        cluster.wait_delivered(1)
+        cluster.start_here("b")
+        cluster.wait_candidates(2)
+        cluster.stop_here(first)
+        cluster.wait_epoch(2)
+        cluster.start_here("a")
+        assert cluster.wait_candidates(2) == ["b", "a"]
+        self.due_ms = now_ms() + HOUR_MS
+        self._request()
+
+    def schedule(self, id_: str, target: str = TARGET, **options: Any) -> str:
+        receipt = self.producer.schedule(self.cluster.target(target), id_.encode(), id=id_, **options)
+        return receipt.result()
+
+    def _request(self) -> None:
+        self.sources |= {
+            id_: self.schedule(id_, deliver_at=self.due_ms) for id_ in ("waits", "gone", "again", "moved")
+        }
+        self.sources |= {id_: self.schedule(id_) for id_ in ("there", "missed")}
+        self.schedule("stale", expire_at=1)
+        self.schedule("lost", "nowhere")
+        self.schedule("off", DARK)
+        self.schedule("daily", deliver_at=now_ms() + 500, repeat=every("1d"))
+        self.cluster.wait_delivered(4)
+        self.schedule("again", deliver_at=self.due_ms + HOUR_MS)
+        answers = [self.producer.cancel(id_) for id_ in ("gone", "missed", "never")]
+        answers.append(self.producer.reschedule("moved", deliver_at=self.due_ms + 2 * HOUR_MS))
+        said = [answer.outcome(30).outcome for answer in answers]
+        assert said == ["cancelled", "too-late", "unknown", "rescheduled"]
+
+    def show(self, id_: str, node: str | None = None) -> Any:
+        return lookup.show(self.cluster.connection, id_, node, "recent")
+
+    def message(self, id_: str, node: str | None = None) -> Any:
+        return self.show(id_, node)["message"]
+
+    def pending(
+        self, after: str | None = None, limit: int = 1_000, node: str | None = None, **query: Any
+    ) -> Any:
+        return lookup.pending(self.cluster.connection, query, after, limit, node)
+
+    def ids(self, **options: Any) -> list[str]:
+        return [message["id"] for message in self.pending(**options).messages]
+
+    def first_covering(self, source: str, due_ms: int) -> Checkpoint:
+        """The first of all committed checkpoints under which the row is done."""
+        _, partition, offset = parse_source(source)
+        found = (c for c in self.cluster.checkpoints() if c.frontier.done((due_ms, partition, offset)))
+        return next(found)
+
+    def close(self) -> None:
+        self.producer.close(10)
+        self.cluster.close()
+
+
+@pytest.fixture(scope="module")
+def told(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Told]:
+    name = f"t-lookup-{uuid.uuid4().hex[:8]}"
+    with ExitStack() as ends:
+        patches = ends.enter_context(pytest.MonkeyPatch.context())
+        problem = KafkaTargets.problem
+
+        def dark(self: KafkaTargets, topic: str, *more: Any) -> tuple[str, str] | None:
+            found = (UNAVAILABLE, f"{topic}/0 has no leader") if topic.endswith(f".{DARK}") else None
+            return found or problem(self, topic, *more)
+
+        patches.setattr(KafkaTargets, "problem", dark)
+        cluster = Cluster(stack, name, tmp_path_factory.mktemp("lookup"), targets=(TARGET, DARK))
+        ends.callback(cluster.close)
+        told = Told(cluster)
+        ends.callback(told.producer.close, 10)
+        yield told
+
+
+@pytest.mark.parametrize("node", ["a", "b"])
+def test_every_node_shows_what_became_of_each_message(told: Told, node: str) -> None:
+    becomes(lambda: {id_: told.message(id_, node)["state"] for id_ in STATES}, STATES)
+
+
+@pytest.mark.parametrize("node", ["a", "b"])
+@pytest.mark.parametrize(("id_", "epoch"), [("early", 1), ("there", 2), ("missed", 2)])
+def test_a_delivered_message_has_the_time_and_epoch_of_its_transaction(
+    told: Told, node: str, id_: str, epoch: int
+) -> None:
+    message = told.message(id_, node)
+    covering = told.first_covering(told.sources[id_], message["due_ms"])
+    assert (message["epoch"], message["at_ms"]) == (epoch, covering.at_ms)
+    assert (message["root"], message["target_topic"]) == (told.sources[id_], told.cluster.target())
+
+
+def test_a_message_that_waits_has_its_due_time_its_target_attempt_and_occurrence(told: Told) -> None:
+    waits, moved, daily = (told.message(id_) for id_ in ("waits", "moved", "daily"))
+    assert (
+        waits.items() >= {"due_ms": told.due_ms, "attempt": 1, "target_topic": told.cluster.target()}.items()
+    )
+    assert (moved["due_ms"], moved["root"]) == (told.due_ms + 2 * HOUR_MS, told.sources["moved"])
+    assert daily["occurrence"] == 2
+    eventually(lambda: told.message("off")["attempt"] > 1, "it is parked")
+
+
+def test_a_message_that_was_not_delivered_has_the_reason(told: Told) -> None:
+    stale, lost, gone = (told.message(id_) for id_ in ("stale", "lost", "gone"))
+    assert (stale["code"], lost["code"], lost["epoch"]) == ("expired", "target-missing", 2)
+    assert (gone["source"], gone["due_ms"]) == (told.sources["gone"], told.due_ms)
+
+
+@pytest.mark.parametrize(
+    ("id_", "outcomes"),
+    [
+        ("again", ["replaced"]),
+        ("moved", ["rescheduled"]),
+        ("missed", ["too-late"]),
+        ("lost", ["dead-lettered"]),
+        ("never", ["unknown"]),
+        ("waits", []),
+    ],
+)
+def test_a_message_s_history_has_its_outcomes(told: Told, id_: str, outcomes: list[str]) -> None:
+    assert [event["outcome"] for event in told.show(id_)["history"]["events"]] == outcomes
+
+
+def test_a_history_that_is_too_long_is_left_out_unless_it_is_asked_for(
+    told: Told, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(messages, "MOST_HISTORY", 3)
+    left_out = told.show("again")["history"]
+    assert left_out["left_out"] > 3
+    assert left_out["events"] == []
+    whole = lookup.show(told.cluster.connection, "again", None, "all")["history"]
+    assert [event["outcome"] for event in whole["events"]] == ["replaced"]
+
+
+def test_every_answer_says_how_far_the_node_was(told: Told) -> None:
+    ingested = {str(partition): 0 for partition in range(2)}
+    for answer in (told.show("waits", "a"), {"node": told.pending(node="a").nodes[0]}):
+        standing = answer["node"]
+        assert (standing["node"], standing["state"], standing["lane"]) == ("a", "follower", 0)
+        assert standing["ingested"].keys() == ingested.keys()
+        assert standing["delivered_up_to_ms"] > told.due_ms - 2 * HOUR_MS
+    becomes(lambda: told.show("waits", "a")["node"]["lag"], 0)
+
+
+def test_the_master_is_asked_and_another_one_if_it_does_not_answer(
+    told: Told, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert told.show("waits")["node"]["node"] == "b"
+    ask = lookup.Address.ask
+    monkeypatch.setattr(
+        lookup.Address,
+        "ask",
+        lambda self, *question: "b is away" if self.node == "b" else ask(self, *question),
+    )
+    assert told.show("waits")["node"]["node"] == "a"
+
+
+def test_what_is_pending_is_chosen_by_time_target_and_id(told: Told) -> None:
+    assert told.ids(id_prefix="wa") == ["waits"]
+    assert told.ids(from_ms=told.due_ms, to_ms=told.due_ms + 1) == ["waits"]
+    assert told.ids(from_ms=told.due_ms, to_ms=told.due_ms + 3 * HOUR_MS) == ["waits", "again", "moved"]
+    eventually(lambda: told.ids(target=told.cluster.target(DARK)) == ["off"], "it is parked, not in flight")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        (["show", "waits"], 0, "state          pending"),
+        (["show", "nobody"], 3, "state  unknown"),
+        (["show", "again"], 0, "replaced"),
+        (["list", "--id-prefix", "wait"], 0, "waits"),
+        (["show", "waits", "--node", "c"], 3, "no node c is running: there are a, b"),
+        (["list", "--from", "soon"], 2, "'soon'"),
+        (["list", "--after", "x"], 2, "is no cursor"),
+    ],
+)
+def test_the_commands_say_it_and_end_with_a_code(
+    told: Told,
+    arguments: list[str],
+    code: int,
+    says: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    ended, out, err = typed(told, arguments, monkeypatch, capsys)
+    assert (ended, says in out + err) == (code, True), out + err
+    assert ("ingested" in err) == (code == 0 or says.startswith("state"))
+
+
+def typed(
+    told: Told,
+    arguments: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> tuple[int, str, str]:
+    connection = told.cluster.connection
+    for name in ("bootstrap_servers", "zookeeper", "cluster"):
+        monkeypatch.setenv(f"DELAYLINE_{name.upper()}", getattr(connection, name))
+    capsys.readouterr()
+    with restored_logging():
+        code = run(["message", *arguments])
+    return code, *capsys.readouterr()
+
+
+def test_lists_are_data_as_well_and_sixty_columns_cut_nothing(
+    told: Told, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = ["list", "--id-prefix", "wait", "--to", render_time(told.due_ms + 1)]
+    _, out, _ = typed(told, [*asked, "-o", "json"], monkeypatch, capsys)
+    data = json.loads(out)
+    assert [message["source"] for message in data["messages"]] == [told.sources["waits"]]
+    assert (data["next"], data["total"]) == (None, {"count": 1, "at_least": False})
+    for name, value in (("FORCE_COLOR", "1"), ("NO_COLOR", "1"), ("TERM", "xterm"), ("COLUMNS", "60")):
+        monkeypatch.setenv(name, value)
+    _, out, _ = typed(told, asked, monkeypatch, capsys)
+    assert f"source      {told.sources['waits']}" in out.splitlines()
+
+
+def test_pages_meet_each_pending_message_once_while_others_come_and_go(told: Told) -> None:
+    begin_ms = now_ms() + 2 * HOUR_MS
+    wanted = [f"page-{number:03}" for number in range(LISTED)]
+    sent = [
+        told.producer.schedule(told.cluster.target(), b"", id=id_, deliver_at=begin_ms + number % 50)
+        for number, id_ in enumerate(wanted)
+    ]
+    for receipt in sent:
+        receipt.result(30)
+    before, delivered = len(told.cluster.delivered), 0
+    assert told.pending(limit=1).total["count"] >= LISTED
+    found: list[str] = []
+    after: str | None = None
+    while True:
+        listing = told.pending(after, 17, node="ab"[len(found) % 2], from_ms=now_ms())
+        found += [message["id"] for message in listing.messages if message["id"] in wanted]
+        after = listing.next
+        if after is None:
+            break
+        told.schedule(f"passing-{delivered}")
+        told.schedule(f"new-{delivered}", deliver_at=begin_ms + delivered)
+        delivered += 1
+    assert sorted(found) == wanted
+    told.cluster.wait_delivered(before + delivered)
+
+
+def test_lanes_are_listed_together_and_each_id_is_found_in_its_own(make_cluster: MakeCluster) -> None:
+    cluster = make_cluster(lanes=2)
+    for lane, node_id in enumerate("ab"):
+        cluster.start_here(node_id, lane=lane)
+        cluster.wait_candidates(1, lane)
+    for node_id in "ab":
+        eventually(partial(_has_address, cluster, node_id), f"{node_id} has an address")
+    begin_ms = now_ms() + HOUR_MS
+    ids = [f"order-{number}" for number in range(8)]
+    with DelayProducer(cluster.bootstrap, cluster=cluster.name) as producer:
+        for number, id_ in enumerate(ids):
+            producer.schedule(cluster.target(), b"", id=id_, deliver_at=begin_ms + number)
+    becomes(
+        lambda: lookup.pending(cluster.connection, {}, None, 9, None).total, {"count": 8, "at_least": False}
+    )
+    first = lookup.pending(cluster.connection, {}, None, 5, None)
+    second = lookup.pending(cluster.connection, {}, first.next, 5, None)
+    assert [message["id"] for message in (*first.messages, *second.messages)] == ids
+    answers = [lookup.show(cluster.connection, id_, None, "none") for id_ in ids]
+    assert {answer["message"]["state"] for answer in answers} == {"pending"}
+    assert {answer["node"]["node"] for answer in answers} == {"a", "b"}
+
+
+def _has_address(cluster: Cluster, node_id: str) -> bool:
+    return bool(cluster.member(node_id).get("http_port"))
+
+
+def test_clients_that_hang_hold_up_neither_other_answers_nor_delivery(told: Told) -> None:
+    address = eventually(lambda: told.cluster.member("b").get("http_port"), "b has an address")
+    before = len(told.cluster.delivered)
+    with ExitStack() as ends:
+        for _ in range(HANGING):
+            hanging = ends.enter_context(socket.create_connection(("127.0.0.1", address)))
+            hanging.sendall(b"GET /messages HTTP/1.1\r\nHo")
+        assert told.show("waits", "b")["message"]["state"] == "pending"
+        told.schedule("passes-by")
+        told.cluster.wait_delivered(before + 1, timeout_s=5)
+
+
+def test_an_http_port_that_is_taken_is_told_in_one_line(told: Told) -> None:
+    from election.errors import PortTaken
+    from node.node import Node
+
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        config: NodeConfig = told.cluster.node_config("c", http_port=port)
+        with pytest.raises(
+            PortTaken, match=f"cannot listen on HTTP port {port} at 127.0.0.1: Address already"
+        ):
+            Node(config)

@@ -1,0 +1,130 @@
+"""What a node reads of the past in topics that are written by hand: aborted transactions, late markers."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import msgspec
+import pytest
+from confluent_kafka import Producer
+
+from delayline.names import ClusterNames, source
+from node.checkpoints import CheckpointFollower, KafkaLog
+from node.config import ConnectionConfig
+from node.past import Past
+from ops import topics
+from store.checkpoint import Checkpoint
+from store.keys import Key
+from tests.stacks import Stack
+from tests.support.checkpoints import sample_checkpoint
+from tests.support.requests import now_ms
+from tests.support.waiting import PATIENCE_S
+
+CHECKPOINTS = 60
+EARLY_MS = 1_000
+KEY: Key = (EARLY_MS, 0, 0)
+
+
+class Topics:
+    """A cluster's topics without a node, and who writes there."""
+
+    def __init__(self, stack: Stack, name: str) -> None:
+        self.names = ClusterNames(name)
+        connection = ConnectionConfig(
+            cluster=name, bootstrap_servers=stack.bootstrap, zookeeper=stack.zookeeper
+        )
+        settings = topics.create(connection, {"partitions": 2}).settings
+        client = connection.client_config()
+        follower = CheckpointFollower(client, self.names, 0, lambda: None)
+        kafka_log = KafkaLog(client, self.names, 0, [0, 1], follower)
+        self.past = Past(client, self.names, 0, settings, kafka_log, 10_000)
+        self._transactional_id = f"{name}-writer"
+        self._client = client
+
+    def writer(self) -> Producer:
+        writer = Producer(self._client | {"transactional.id": self._transactional_id, "linger.ms": 0})
+        writer.init_transactions(PATIENCE_S)
+        return writer
+
+    def write(self, writer: Producer, checkpoint: Checkpoint, *, commit: bool) -> None:
+        """One in a transaction of its own."""
+        writer.begin_transaction()
+        writer.produce(self.names.checkpoint, checkpoint.encode(), checkpoint.record_key, 0)
+        if commit:
+            writer.commit_transaction(PATIENCE_S)
+        else:
+            writer.flush(PATIENCE_S)
+            writer.abort_transaction(PATIENCE_S)
+
+
+@pytest.fixture
+def written(stack: Stack, cluster_name: str) -> Iterator[Topics]:
+    made = Topics(stack, cluster_name)
+    yield made
+    made.past.close()
+
+
+def checkpoint(number: int, ingested: int) -> Checkpoint:
+    return msgspec.structs.replace(
+        sample_checkpoint(lane=0, epoch=1),
+        position=(EARLY_MS + number, 0, 0),
+        ingested={0: ingested, 1: 0},
+        seen={0: ingested, 1: 0},
+        at_ms=now_ms(),
+    )
+
+
+def test_the_first_checkpoint_that_covers_a_row_is_found_whatever_was_aborted_around_it(
+    written: Topics,
+) -> None:
+    rng = random.Random(0)
+    writer, committed, ingested = written.writer(), [], 0
+    for number in range(CHECKPOINTS):
+        commit = rng.random() < 0.6
+        made = checkpoint(number, ingested + rng.randrange(3))
+        written.write(writer, made, commit=commit)
+        if commit:
+            committed.append(made)
+            ingested = made.ingested[0]
+    for _ in range(10):
+        key = EARLY_MS + rng.randrange(CHECKPOINTS + 10), 0, rng.randrange(ingested + 5)
+        expected = next((one for one in committed if one.frontier.done(key)), None)
+        assert written.past.fate_of(key).passed == expected
+
+
+def test_an_outcome_whose_transaction_is_not_over_everywhere_is_waited_for(written: Topics) -> None:
+    own = source(written.names.buffer, 0, 0)
+    outcome = {"outcome": "expired", "op": "schedule", "id": "x", "message": own, "root": own}
+    outcome |= {"code": "expired", "detail": None, "epoch": 1, "at_ms": now_ms()}  # type: ignore[dict-item]
+    writer = written.writer()
+    written.write(writer, checkpoint(0, 1), commit=True)
+    writer.begin_transaction()
+    writer.produce(written.names.outcomes, json.dumps(outcome), own, 0)
+    assert writer.flush(PATIENCE_S) == 0
+    with ThreadPoolExecutor(1) as reader:
+        asked = reader.submit(written.past.fate_of, KEY)
+        with pytest.raises(TimeoutError):
+            asked.result(0.5)
+        writer.commit_transaction(PATIENCE_S)
+        found = asked.result(PATIENCE_S).outcome
+    assert found is not None
+    assert found.outcome == "expired"
+
+
+def test_the_answer_to_a_replace_is_not_what_became_of_the_message_that_made_it(written: Topics) -> None:
+    own, replaced = source(written.names.buffer, 0, 0), source(written.names.buffer, 0, 7)
+    outcome = {"outcome": "replaced", "op": "schedule", "id": "x", "message": replaced, "root": replaced}
+    outcome |= {"code": None, "detail": None, "epoch": 1, "at_ms": now_ms()}  # type: ignore[dict-item]
+    writer = written.writer()
+    writer.begin_transaction()
+    writer.produce(written.names.outcomes, json.dumps(outcome), own, 0)
+    writer.commit_transaction(PATIENCE_S)
+    written.write(writer, checkpoint(0, 1), commit=True)
+    assert written.past.fate_of(KEY).outcome is None
+
+
+def test_a_row_that_no_checkpoint_left_covers_has_no_time(written: Topics) -> None:
+    assert written.past.fate_of(KEY) == (None, None)

@@ -1,0 +1,44 @@
+"""Which requests of one id are duplicates, by the log."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ops.audit.duplicates import Event, duplicates_of
+
+WINDOW_MS = 100
+
+
+def event(offset: int, newest_ms: int, due_ms: int | None = None, **more: Any) -> Event:
+    found = {"kind": "schedule", "parent": None, "keep": False} | more
+    return Event(offset=offset, newest_ms=newest_ms, due_ms=due_ms, **found)
+
+
+FIRST = event(0, 0, due_ms=50)
+CANCEL = event(1, 10, kind="cancel")
+
+
+@pytest.mark.parametrize(
+    ("events", "duplicates"),
+    [
+        ([FIRST, event(1, 10, 500, keep=True)], [1]),
+        ([FIRST, event(1, 149, 500, keep=True)], [1]),
+        ([FIRST, event(1, 150, 500, keep=True)], []),
+        ([FIRST, event(1, 150, 500, keep=True), event(2, 160, 170, keep=True)], [2]),
+        ([FIRST, event(1, 10, 900, keep=True), event(2, 150, 160, keep=True)], [1]),
+        ([FIRST, event(1, 10, 900)], []),
+        ([event(0, 0, 50, keep=True)], []),
+        ([FIRST, CANCEL, event(2, 20, 60, keep=True)], []),
+        ([FIRST, event(1, 60, 400, parent=0), event(2, 300, 500, keep=True)], [2]),
+        ([FIRST, CANCEL, event(2, 60, 400, parent=0), event(3, 300, 500, keep=True)], []),
+    ],
+    ids=[
+        "known", "known to the end of the window", "known no more", "known since it was accepted",
+        "a duplicate makes nothing known for longer", "it does not ask", "unknown", "cancelled",
+        "written back", "written back too late",
+    ],
+)  # fmt: skip
+def test_duplicates_are_those_whose_id_is(events: list[Event], duplicates: list[int]) -> None:
+    assert duplicates_of(events, WINDOW_MS) == duplicates

@@ -1,0 +1,85 @@
+"""What a node tells of messages from its view alone, whatever Kafka says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from delayline.names import ClusterNames
+from delayline.settings import ClusterSettings
+from node.messages import Messages, Reader, WrongLane
+from node.ports import Doubtful
+from store.lookup import Lookup, Query
+from store.view import View
+from tests.unit.view_records import at, cancel, deliver, new_view, reject, reschedule, schedule, take
+
+ID = "x"
+PARTITION = 0  # of two, by murmur2
+
+
+class NoLog:
+    """A Kafka that does not answer."""
+
+    def stable_ends(self) -> dict[int, int]:
+        raise Doubtful("no answer")
+
+
+@pytest.fixture
+def view(tmp_path: Path) -> View:
+    return new_view(tmp_path / "store")
+
+
+def messages(view: View, lanes: int = 1, lane: int = 0) -> Messages:
+    nothing: Any = NoLog()
+    settings = ClusterSettings(partitions=2, lanes=lanes)
+    reader = Reader(Lookup(view), nothing, nothing)
+    return Messages(ClusterNames(), settings, lane, 1_000, reader, lambda: ("n1", "follower"))
+
+
+def state(view: View) -> str:
+    return messages(view).show(ID, "none", 0).message.state
+
+
+def test_a_message_that_was_put_off_is_parked(view: View) -> None:
+    take(view, at(PARTITION, 3, schedule(9_000, ID, parent=2)._replace(attempt=2)))
+    assert state(view) == "parked"
+
+
+def test_a_message_that_was_moved_is_pending(view: View) -> None:
+    take(view, at(PARTITION, 3, schedule(9_000, ID, parent=2)))
+    assert state(view) == "pending"
+
+
+def test_a_cancel_without_its_answer_is_not_called_cancelled(view: View) -> None:
+    take(view, at(PARTITION, 0, schedule(9_000, ID)), at(PARTITION, 1, cancel(ID)))
+    message = messages(view).show(ID, "none", 0).message
+    assert (message.state, message.by) == ("cancelling", f"delay.buffer/{PARTITION}/1")
+
+
+def test_an_id_of_another_lane_is_not_called_unknown(view: View) -> None:
+    with pytest.raises(WrongLane, match="is in partition 0, which is not of lane 1"):
+        messages(view, lanes=2, lane=1).show(ID, "none", 0)
+
+
+def test_without_kafka_the_lag_is_not_known_and_the_view_is_told_all_the_same(view: View) -> None:
+    take(view, at(PARTITION, 0, schedule(9_000, ID)))
+    shown = messages(view).show(ID, "none", 0)
+    assert (shown.node.lag, shown.node.ingested, shown.message.state) == (None, {0: 1, 1: 0}, "pending")
+
+
+def test_rejects_and_reschedules_are_listed_as_what_they_are(view: View) -> None:
+    take(view, at(0, 0, reject()), at(0, 1, reschedule(ID, 9_000)), at(0, 2, schedule(9_000, ID)))
+    deliver(view, 0)
+    listed = messages(view).list(Query(), None, 10)
+    assert [(one.op, one.id, one.code) for one in listed.messages] == [
+        ("reject", None, "no-target"),
+        ("reschedule", ID, None),
+        ("schedule", ID, None),
+    ]
+
+
+def test_a_list_ends_with_the_cursor_of_its_last_message(view: View) -> None:
+    take(view, *(at(0, offset, schedule(2_000)) for offset in range(3)))
+    assert messages(view).list(Query(), None, 2).next == "2000-0-1"

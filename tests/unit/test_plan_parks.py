@@ -1,0 +1,135 @@
+"""What is planned for a message whose target has no leader, or whose time zone is unknown."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Set as AbstractSet
+from typing import Any
+
+import msgspec
+import pytest
+
+from delayline.names import ClusterNames
+from delayline.recurrence import Recurrence
+from delayline.settings import ClusterSettings
+from delayline.wire import H_ERROR, Schedule, parse
+from node.plan import FIRST_PARK_MS, LONGEST_PARK_MS, Plan, park_ms
+from node.ports import UNAVAILABLE, Outgoing
+from store.checkpoint import nothing
+from store.records import ScheduledRow, encode
+from store.selection import Selection
+from tests.unit.wire_records import BufferedRecord
+
+NAMES = ClusterNames("delay")
+SETTINGS = ClusterSettings(partitions=1)
+KEY = (1_000, 0, 7)
+NOW_MS = 2_000
+OWN = "delay.buffer/0/7"
+ROW = ScheduledRow(b"k", b"v", [("own", b"h")], "a", "orders", -1, None, 900, None, None, None, 1, None)
+HOURLY = Recurrence(None, 3_600_000, 1_000, None, None, None, "all")
+
+NOWHERE = Recurrence("0 9 * * *", 0, 1_000, "Europe/Nowhere", None, None, "all")
+IN_NOWHERE = msgspec.structs.replace(ROW, occurrence=4, recurrence=NOWHERE)
+
+
+class Leaderless:
+    """Targets that are there, and have no leader."""
+
+    def learn(self, topics: AbstractSet[str]) -> None:
+        """All are there."""
+
+    def require(self, topics: frozenset[str]) -> None:
+        """All are there."""
+
+    def doubt(self) -> None:
+        """They still are."""
+
+    def open_to_all(self, topic: str, size_bytes: int) -> bool:
+        return False
+
+    def problem(
+        self, topic: str, partition: int, key: bytes | None, size_bytes: int
+    ) -> tuple[str, str] | None:
+        return None if topic == NAMES.dead_letter else (UNAVAILABLE, f"{topic}/0 has no leader")
+
+
+def planned(row: ScheduledRow, max_parks: int = 3) -> dict[str, Outgoing]:
+    """The records that go out for a row, by topic."""
+    plan = Plan(NAMES, 0, 1, NOW_MS, Leaderless(), {}, max_parks)
+    plan.add(Selection([], [(KEY, encode(row))], [], {}, nothing([0])))
+    assert len({record.topic for record in plan.records}) == len(plan.records), "one to each topic"
+    return {record.topic: record for record in plan.records}
+
+
+def written_back(row: ScheduledRow) -> Schedule:
+    """The request that is written back for a row, as it is read again a little later."""
+    record = planned(row)[NAMES.buffer]
+    buffered = BufferedRecord(
+        record.headers, key=record.key, value=record.value, offset=50, timestamp_ms=NOW_MS
+    )
+    request = parse(buffered, SETTINGS, NAMES)
+    assert isinstance(request, Schedule), request
+    return request
+
+
+def test_a_parked_message_comes_again_as_it_was_but_later() -> None:
+    again = written_back(ROW)
+    delay_ms = park_ms(KEY, 1)
+    assert again == Schedule(
+        "a", 900, NOW_MS + delay_ms, "orders", b"k", -1, None, [("own", b"h")], 7, OWN, 2, None
+    )
+
+
+def test_a_parked_message_is_an_outcome() -> None:
+    record = planned(ROW)[NAMES.outcomes]
+    outcome = json.loads(record.value or b"")
+    assert record.key == OWN.encode()
+    assert (outcome["outcome"], outcome["code"], outcome["message"]) == ("parked", UNAVAILABLE, OWN)
+
+
+@pytest.mark.parametrize(("attempt", "goes"), [(3, NAMES.buffer), (4, NAMES.dead_letter)])
+def test_a_message_is_parked_so_often_and_then_a_dead_letter(attempt: int, goes: str) -> None:
+    records = planned(msgspec.structs.replace(ROW, attempt=attempt), max_parks=3)
+    assert set(records) == {goes, NAMES.outcomes}
+    assert (H_ERROR, UNAVAILABLE.encode()) in records[goes].headers or goes == NAMES.buffer
+
+
+def test_a_parked_occurrence_comes_again_with_what_follows_undecided() -> None:
+    again = written_back(msgspec.structs.replace(ROW, occurrence=4, recurrence=HOURLY))
+    assert (again.occurrence, again.scheduled_for_ms, again.recurrence) == (4, 900, HOURLY)
+
+
+def test_an_occurrence_that_is_given_up_is_followed_by_the_next_one() -> None:
+    last = msgspec.structs.replace(ROW, occurrence=4, recurrence=HOURLY, attempt=4)
+    records = planned(last, max_parks=3)
+    assert set(records) == {NAMES.dead_letter, NAMES.outcomes, NAMES.buffer}
+
+
+def test_a_message_that_has_expired_is_not_parked() -> None:
+    assert NAMES.buffer not in planned(msgspec.structs.replace(ROW, expire_at_ms=NOW_MS - 1))
+
+
+def test_a_chain_whose_time_zone_is_unknown_here_is_put_off_as_it_is() -> None:
+    again = written_back(IN_NOWHERE)
+    delay_ms = park_ms(KEY, 1)
+    assert (again.due_ms, again.scheduled_for_ms) == (NOW_MS + delay_ms, 900)
+    assert (again.occurrence, again.attempt, again.recurrence) == (4, 2, IN_NOWHERE.recurrence)
+    records = planned(IN_NOWHERE)
+    assert set(records) == {NAMES.buffer, NAMES.outcomes}
+    outcome = json.loads(records[NAMES.outcomes].value or b"")
+    assert (outcome["outcome"], outcome["code"]) == ("parked", "bad-time-zone")
+
+
+@pytest.mark.parametrize("changes", [{"attempt": 4}, {"occurrence": None}], ids=["parked often", "the first"])
+def test_a_time_zone_that_stays_or_always_was_unknown_makes_a_dead_letter(changes: dict[str, Any]) -> None:
+    records = planned(msgspec.structs.replace(IN_NOWHERE, **changes), max_parks=3)
+    assert set(records) == {NAMES.dead_letter, NAMES.outcomes}
+    assert (H_ERROR, b"bad-time-zone") in records[NAMES.dead_letter].headers
+
+
+@pytest.mark.parametrize("attempt", [1, 2, 9, 10, 1_000_000])
+def test_the_time_of_a_park_doubles_up_to_the_longest_and_varies_by_half(attempt: int) -> None:
+    full_ms = min(FIRST_PARK_MS * 2 ** min(attempt - 1, 64), LONGEST_PARK_MS)
+    times_ms = {park_ms((0, 0, offset), attempt) for offset in range(500)}
+    assert full_ms // 2 <= min(times_ms) < max(times_ms) <= full_ms
+    assert len(times_ms) > 250, "they do not all come back at once"
