@@ -74,7 +74,7 @@ OTHERS: Final = (
             ),
         ),
         FORGETFUL,
-        begin=100,
+        begin=400,
     ),
     Mutant(
         "selects-before-written-back",

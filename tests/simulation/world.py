@@ -19,6 +19,7 @@ from tests.simulation import faults
 from tests.simulation.coordinator import TransactionalId
 from tests.simulation.host import Host
 from tests.simulation.log import Fate, Partition, Topics, Transaction
+from tests.simulation.model import row_of
 from tests.simulation.process import Node, Process
 from tests.simulation.profile import Profile
 from tests.simulation.requests import FAR_MS, TARGETS, Users
@@ -328,7 +329,8 @@ class World:
                     timestamp_ms = entry.record.timestamp_ms
                     times_ms.append(timestamp_ms)
                     if entry.request is not None:
-                        times_ms.append(entry.request.scheduled_for_ms(timestamp_ms))
+                        place = partition.number, entry.record.offset
+                        times_ms.append(row_of(place, entry.request, timestamp_ms).due_ms)
                     else:
                         times_ms.append(int(dict(entry.record.headers)["delay-deliver-at"] or b""))
             soon_ms = self.now_ms + FAR_MS // 2
