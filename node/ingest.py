@@ -153,26 +153,26 @@ class Ingest:
             if not messages and reader.reached == reached:
                 continue
             reached = dict(reader.reached)
-            if self._view.apply(self._arrivals(messages), reached):
+            if self._view.apply(arrivals_of(messages, self._settings, self._names), reached):
                 self._wake()
 
-    def _arrivals(self, messages: Sequence[Message]) -> list[Arrival]:
-        """What the messages do to the view; the hot path of ingest."""
-        settings, names = self._settings, self._names
-        arrivals = []
-        for message in messages:
-            headers = read_headers(message)
-            _, timestamp_ms = message.timestamp()
-            place = message.partition() or 0, message.offset() or 0, timestamp_ms
-            key, value = message.key(), message.value()
-            if isinstance(headers, Reject):
-                arrivals.append(arrival(BufferRecord(*place, key, value, None), headers))
-                continue
-            headers = headers or []
-            plain = parse_plain(headers, timestamp_ms, settings, names)
-            if plain is not None:
-                arrivals.append(plain_arrival(place, key, value, headers, *plain))
-                continue
-            record = BufferRecord(*place, key, value, headers)
-            arrivals.append(arrival(record, parse(record, settings, names)))
-        return arrivals
+
+def arrivals_of(messages: Sequence[Message], settings: ClusterSettings, names: ClusterNames) -> list[Arrival]:
+    """What messages of the buffer do to the view; the hot path of ingest."""
+    arrivals = []
+    for message in messages:
+        headers = read_headers(message)
+        _, timestamp_ms = message.timestamp()
+        place = message.partition() or 0, message.offset() or 0, timestamp_ms
+        key, value = message.key(), message.value()
+        if isinstance(headers, Reject):
+            arrivals.append(arrival(BufferRecord(*place, key, value, None), headers))
+            continue
+        headers = headers or []
+        plain = parse_plain(headers, timestamp_ms, settings, names)
+        if plain is not None:
+            arrivals.append(plain_arrival(place, key, value, headers, *plain))
+            continue
+        record = BufferRecord(*place, key, value, headers)
+        arrivals.append(arrival(record, parse(record, settings, names)))
+    return arrivals

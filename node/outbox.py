@@ -287,7 +287,7 @@ class KafkaTransaction:
         self.committed = False
         self._checkpoint: Checkpoint | None = None
         self._begun_s = time.monotonic()
-        self._topics: set[str] = set()
+        self._sent: Sequence[Outgoing] = ()
         self._unled: set[Place] = set()  # when it was sent
         self._touched: set[Place] = set()  # only if there are any `unmarked`
         self._unmarked = unmarked
@@ -299,9 +299,8 @@ class KafkaTransaction:
 
     def send(self, records: Sequence[Outgoing]) -> None:
         """See the port. A local rejection does not fail the transaction, so each is looked at."""
-        self._topics |= {record.topic for record in records}
-        led = self._led()
-        self._expect_leaders(records)
+        self._sent = records
+        led = self._expect_leaders()
         produce = self._held().produce
         buffer = self._outbox._names.buffer  # noqa: SLF001 (one module, one owner)
         on_delivery, on_written_back = self._on_delivery if self._reported else None, self._on_written_back
@@ -331,21 +330,29 @@ class KafkaTransaction:
                 except KafkaException as error:
                     self._refuse(topic, error.args[0], record.row)
 
-    def _led(self) -> dict[str, Sequence[int]]:
-        """Of topics that have lost some of their leaders, the partitions that have one."""
-        targets = self._outbox._targets  # noqa: SLF001
-        return {topic: led for topic in self._topics if (led := targets.led(topic))}
+    @property
+    def _topics(self) -> set[str]:
+        return {record.topic for record in self._sent}
 
-    def _expect_leaders(self, records: Sequence[Outgoing]) -> None:
-        """What was planned may have lost its leader since: sent there, it would hold this transaction up."""
+    def _expect_leaders(self) -> dict[str, Sequence[int]]:
+        """Of topics that have lost some of their leaders, the partitions that have one.
+
+        Raises `Doubtful` where what was planned has lost its leader since: it would hold this transaction up.
+        """
         targets = self._outbox._targets  # noqa: SLF001
-        self._unled = targets.unled(self._topics)
-        unled = {topic for topic, _ in self._unled}
-        for record in records if unled else ():
-            if record.topic in unled:
+        unled = targets.unled()
+        if not unled:
+            self._unled = unled
+            return {}
+        sent_to = self._topics
+        self._unled = {place for place in unled if place[0] in sent_to}
+        topics = {topic for topic, _ in self._unled}
+        for record in self._sent:
+            if record.topic in topics:
                 problem = targets.problem(record.topic, record.partition, record.key, 0)
                 if problem is not None and problem[0] == UNAVAILABLE:
                     raise Doubtful(f"{problem[1]}: it had one when it was planned")
+        return {topic: led for topic in topics if (led := targets.led(topic))}
 
     def has_left(self, first: Checkpoint) -> bool:
         """Whether its checkpoint is the one that the first of an epoch repeats."""
@@ -356,8 +363,9 @@ class KafkaTransaction:
 
     def lost(self, targets: KafkaTargets) -> set[Place]:
         """The partitions that it may have sent to and that have lost their leader since it began."""
+        topics = self._topics
         unled = targets.unled_since(self._begun_s) - self._unled
-        return {place for place in unled if place[0] in self._topics}
+        return {place for place in unled if place[0] in topics}
 
     def flush(self) -> Vector:
         """See the port."""

@@ -31,14 +31,12 @@ from confluent_kafka import IsolationLevel, Message
 
 from delayline.names import ClusterNames, source
 from delayline.settings import ClusterSettings
-from delayline.wire import Reject, parse, read_headers
 from node.checkpoints import KafkaLog
-from node.ingest import BufferRecord
+from node.ingest import arrivals_of
 from node.plan import Outcome
 from node.ports import Doubtful
-from node.reader import OffsetsGone, TopicReader
+from node.reader import OffsetsGone, TopicReader, place_of
 from node.topics import TIMEOUT_S
-from store.arrivals import arrival
 from store.checkpoint import Checkpoint
 from store.keys import Key
 from store.records import ScheduledRow, decode_row
@@ -115,14 +113,10 @@ class Past:
         with closing(TopicReader(self._client_config, self._names.buffer)) as reader:
             message = next(self._read(reader, partition, offset, offset + 1), None)
         if message is not None:
-            headers = read_headers(message)
-            if not isinstance(headers, Reject):
-                place = partition, offset, message.timestamp()[1]
-                record = BufferRecord(*place, message.key(), message.value(), headers)
-                made = arrival(record, parse(record, self._settings, self._names))
-                row = decode_row(made.raw) if made.raw else None
-                if isinstance(row, ScheduledRow):
-                    return (made.due_ms, partition, offset), row
+            (made,) = arrivals_of([message], self._settings, self._names)
+            row = decode_row(made.raw) if made.raw else None
+            if isinstance(row, ScheduledRow):
+                return (made.due_ms, partition, offset), row
         raise Doubtful(f"{self._names.buffer}/{partition}/{offset} is not there, or no schedule")
 
     def history_of(self, id_: str, since_ms: int, most: int | None) -> list[Told] | int:
@@ -159,7 +153,7 @@ class Past:
                 if covers(checkpoint):
                     found, high = checkpoint, middle
                 else:
-                    low = (message.offset() or 0) + 1
+                    low = place_of(message)[1] + 1
         return found
 
     def _outcome_of(self, request: str, at_ms: int, is_it: Callable[[Outcome], bool]) -> Outcome | None:
@@ -188,23 +182,14 @@ class Past:
     def _read(self, reader: TopicReader, partition: int, begin: int, end: int) -> Iterator[Message]:
         """The messages of begin <= offset < end, once all transactions below `end` are over."""
         reader.start({partition: begin})
-        reached, moved_s = begin, time.monotonic()
-        while reached < end:
-            if self._closed.is_set():
-                raise Doubtful("the node is stopping")
-            try:
-                messages = reader.poll(POLL_S)
-            except OffsetsGone as error:
-                raise Doubtful(str(error)) from error
-            for message in messages:
-                if (message.offset() or 0) >= end:
-                    return
-                yield message
-            if reader.reached[partition] > reached:
-                reached, moved_s = reader.reached[partition], time.monotonic()
-            elif time.monotonic() - moved_s > TIMEOUT_S:
-                raise Doubtful(f"{reader.topic}/{partition} could not be read on from offset {reached}")
-            time.sleep(REST_S)
+        try:
+            for messages in reader.read_to({partition: end}, poll_s=POLL_S, patience_s=TIMEOUT_S):
+                if self._closed.is_set():
+                    raise Doubtful("the node is stopping")
+                yield from messages
+                time.sleep(REST_S)
+        except OffsetsGone as error:
+            raise Doubtful(str(error)) from error
 
 
 def _told(message: Message) -> Told:

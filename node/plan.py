@@ -22,7 +22,7 @@ from delayline.wire import (
 )
 from node.ports import ANY_PARTITION, UNAVAILABLE, Outgoing, Targets
 from store.keys import Key
-from store.records import IndexEntry, RejectRow, RescheduleRow, ScheduledRow, decode_row
+from store.records import IndexEntry, RejectRow, RescheduleRow, Row, ScheduledRow, decode_row
 from store.selection import Answer, Resolution, Selection
 
 RECORD_OVERHEAD_BYTES = 512
@@ -84,9 +84,8 @@ class Plan:
     ) -> None:
         self.records: list[Outgoing] = []
         self.writes_back = False
-        self.awaits = (
-            False  # what it writes back has an id: nothing is selected before it is ingested (rule 3)
-        )
+        # What it writes back has an id: nothing is selected before it is ingested (rule 3).
+        self.awaits = False
         self._written_back: list[Outgoing] = []
         self._names = names
         self._buffer = names.buffer
@@ -160,11 +159,7 @@ class Plan:
 
     def _park(self, key: Key, row: ScheduledRow, code: str, detail: str) -> None:
         """Puts a message off as it is, chain and all, until what it lacks may be there."""
-        own = source(self._buffer, key[1], key[2])
-        root = row.root or own
-        self._outcome(
-            own, "parked", op="schedule", id_=row.id, message=own, root=root, code=code, detail=detail
-        )
+        root = self._own_outcome(key, row, "parked", code, detail)
         request = self._request(row, key[2])._replace(
             due_ms=self._now_ms + park_ms(key, row.attempt), root=root, attempt=row.attempt + 1
         )
@@ -188,8 +183,7 @@ class Plan:
             if not self._schedule(key, row, size_bytes, turn.deliver_as_ms):
                 return  # what follows, follows from the later try
         elif row.occurrence is not None:
-            own = source(self._buffer, key[1], key[2])
-            self._outcome(own, "skipped", op="schedule", id_=row.id, message=own, root=row.root or own)
+            self._own_outcome(key, row, "skipped")
         elif turn.following is None:
             detail = f"delay-cron fires at no time from {row.scheduled_for_ms} to {recurrence.until_ms}"
             self._dead_letter(key, row, "dead-lettered", "no-occurrence", detail)
@@ -233,18 +227,23 @@ class Plan:
     def _source(self, partition: int, offset: int) -> bytes:
         return b"%s/%d/%d" % (self._raw_buffer, partition, offset)
 
-    def _dead_letter(
-        self, key: Key, row: ScheduledRow | RejectRow | RescheduleRow, outcome: str, code: str, detail: str
-    ) -> None:
-        own = source(self._buffer, key[1], key[2])
-        root = (row.root if isinstance(row, ScheduledRow) else None) or own
+    def _dead_letter(self, key: Key, row: Row, outcome: str, code: str, detail: str) -> None:
+        root = self._own_outcome(key, row, outcome, code, detail)
         why = dead_letter_headers((), source=root, code=code, detail=detail)
         self.records.append(self._letter(key, row, why))
+
+    def _own_outcome(
+        self, key: Key, row: Row, outcome: str, code: str | None = None, detail: str | None = None
+    ) -> str:
+        """What became of a row itself; returns the source of the user's request that it goes back to."""
+        own = source(self._buffer, key[1], key[2])
+        root = (row.root if isinstance(row, ScheduledRow) else None) or own
         id_ = None if isinstance(row, RejectRow) else row.id
         op = "reschedule" if isinstance(row, RescheduleRow) else "schedule"
         self._outcome(own, outcome, op=op, id_=id_, message=own, root=root, code=code, detail=detail)
+        return root
 
-    def _letter(self, key: Key, row: ScheduledRow | RejectRow | RescheduleRow, why: list[Header]) -> Outgoing:
+    def _letter(self, key: Key, row: Row, why: list[Header]) -> Outgoing:
         """The whole request, or as much of it as the dead-letter topic takes; the rest is at the source.
 
         The buffer's limit is on the compressed batch, so a request may be larger than a letter can be.

@@ -7,6 +7,7 @@ messages and from the end-of-partition events together (rule 7).
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import structlog
@@ -106,6 +107,21 @@ class TopicReader:
                 self._heed(event)
         return messages
 
+    def read_to(self, ends: Vector, *, poll_s: float, patience_s: float) -> Iterator[list[Message]]:
+        """Batch after batch of the messages below `ends`, until all of these are reached; some are empty.
+
+        Raises `OffsetsGone`, and `Doubtful` if none of them comes nearer for so long.
+        """
+        reached, moved_s = dict(self.reached), time.monotonic()
+        while any(self.reached[partition] < end for partition, end in ends.items()):
+            yield [one for one in self.poll(poll_s) if _offset(one) < ends[_partition(one)]]
+            if self.reached != reached:
+                reached, moved_s = dict(self.reached), time.monotonic()
+            elif time.monotonic() - moved_s > patience_s:
+                raise Doubtful(
+                    f"topic {self.topic} could not be read on in {patience_s:g} s: see to the brokers"
+                )
+
     def _heed(self, event: Message) -> None:
         """Looks at what is no message: an end of a partition, or an error."""
         error = event.error()
@@ -135,6 +151,11 @@ _GONE = (
     KafkaError.OFFSET_OUT_OF_RANGE,
     KafkaError._AUTO_OFFSET_RESET,  # noqa: SLF001 (what auto.offset.reset=error turns it into)
 )
+
+
+def place_of(message: Message) -> tuple[int, int]:
+    """The partition and the offset of a message."""
+    return _partition(message), _offset(message)
 
 
 def _partition(message: Message) -> int:

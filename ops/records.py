@@ -5,7 +5,6 @@ As read_committed readers see them, by hand: no consumer group, no offset commit
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
 from typing import Final
@@ -15,7 +14,7 @@ from confluent_kafka import Message
 from node.config import KafkaConfig
 from node.ports import Doubtful
 from node.reader import TopicReader
-from ops.errors import OperatorError, UnavailableError, from_kafka
+from ops.errors import UnavailableError, from_kafka
 
 Place = tuple[int, int]
 """(partition, offset) of a record."""
@@ -32,18 +31,7 @@ def records_from(config: KafkaConfig, topic: str, begins: Mapping[int, int]) -> 
     with closing(_reader(config, topic)) as reader:
         bounds = {partition: _bounds(reader, partition) for partition in begins}
         reader.start({p: max(begins[p], low) for p, (low, end) in bounds.items() if begins[p] < end})
-        ends = {partition: bounds[partition][1] for partition in reader.reached}
-        patience_s = time.monotonic() + _PATIENCE_S
-        while any(reader.reached[partition] < end for partition, end in ends.items()):
-            before = dict(reader.reached)
-            for message in reader.poll(_WAIT_S):
-                partition, offset = place_of(message)
-                if offset < ends[partition]:
-                    yield message
-            if reader.reached != before:
-                patience_s = time.monotonic() + _PATIENCE_S
-            elif time.monotonic() > patience_s:
-                raise _unread(config, reader)
+        yield from _below(config, reader, {partition: bounds[partition][1] for partition in reader.reached})
 
 
 def records_at(config: KafkaConfig, topic: str, places: Iterable[Place]) -> Iterator[Message]:
@@ -57,28 +45,19 @@ def records_at(config: KafkaConfig, topic: str, places: Iterable[Place]) -> Iter
             if partition not in bounds:
                 bounds[partition] = _bounds(reader, partition)
             low, end = bounds[partition]
-            found = _at(config, reader, partition, offset) if low <= offset < end else None
-            if found is not None:
-                yield found
+            if low <= offset < end:
+                reader.start({partition: offset})
+                yield from _below(config, reader, {partition: offset + 1})
 
 
-def _at(config: KafkaConfig, reader: TopicReader, partition: int, offset: int) -> Message | None:
-    reader.start({partition: offset})
-    patience_s = time.monotonic() + _PATIENCE_S
-    while reader.reached[partition] == offset:
-        for message in reader.poll(_WAIT_S):
-            return message if place_of(message) == (partition, offset) else None
-        if time.monotonic() > patience_s:
-            raise _unread(config, reader)
-    return None  # a transaction's marker, and nothing behind it
-
-
-def place_of(message: Message) -> Place:
-    """The place of a record."""
-    partition, offset = message.partition(), message.offset()
-    assert partition is not None, "a record has a partition"
-    assert offset is not None, "a record has an offset"
-    return partition, offset
+def _below(config: KafkaConfig, reader: TopicReader, ends: dict[int, int]) -> Iterator[Message]:
+    try:
+        for messages in reader.read_to(ends, poll_s=_WAIT_S, patience_s=_PATIENCE_S):
+            yield from messages
+    except Doubtful as error:
+        if reader.trouble is not None:
+            raise from_kafka(reader.trouble, config.bootstrap_servers) from error
+        raise UnavailableError(str(error)) from error
 
 
 def _reader(config: KafkaConfig, topic: str) -> TopicReader:
@@ -90,11 +69,3 @@ def _bounds(reader: TopicReader, partition: int) -> tuple[int, int]:
         return reader.bounds(partition)
     except Doubtful as error:
         raise UnavailableError(str(error)) from error
-
-
-def _unread(config: KafkaConfig, reader: TopicReader) -> OperatorError:
-    if reader.trouble is not None:
-        return from_kafka(reader.trouble, config.bootstrap_servers)
-    return UnavailableError(
-        f"topic {reader.topic} could not be read on in {_PATIENCE_S:g} s: see to the brokers"
-    )

@@ -21,7 +21,8 @@ from delayline.wire import (
     Reject,
     read_headers,
 )
-from ops.records import Place, place_of
+from node.reader import place_of
+from ops.records import Place
 
 _PLACE: Final = re.compile(r"([0-9]{1,10})/([0-9]{1,19})", re.ASCII)
 _SERVICES_OWN: Final = (H_SOURCE, H_ERROR, H_ERROR_DETAIL)

@@ -15,11 +15,12 @@ from delayline.names import ClusterNames, parse_source
 from delayline.settings import ClusterSettings
 from delayline.wire import H_ID
 from node.config import KafkaConfig
+from node.reader import place_of
 from ops.dead_letters.choice import Choice, Chooser, Fate
 from ops.dead_letters.letter import Letter
 from ops.dead_letters.search import NO_LETTER, Wanted, age_order, find, find_at
 from ops.dead_letters.since import Since, look_since
-from ops.records import Place, place_of, records_at
+from ops.records import Place, records_at
 
 _PRODUCER: Final = {
     "message.max.bytes": 1_000_000_000,  # the brokers' limits decide: they took the request once

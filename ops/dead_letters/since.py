@@ -11,9 +11,10 @@ from confluent_kafka import Message
 from delayline.names import ClusterNames, source
 from delayline.wire import H_ID, H_PARENT, H_SOURCE, Reject, read_headers
 from node.config import KafkaConfig
+from node.reader import place_of
 from ops.dead_letters.letter import Letter
 from ops.kafka import KafkaAdmin
-from ops.records import place_of, records_from
+from ops.records import records_from
 
 # A letter's time is its master's clock, a request's time the broker's.
 _CLOCKS_DIFFER_MS: Final = 60_000
