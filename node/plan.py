@@ -228,20 +228,24 @@ class Plan:
         return b"%s/%d/%d" % (self._raw_buffer, partition, offset)
 
     def _dead_letter(self, key: Key, row: Row, outcome: str, code: str, detail: str) -> None:
-        root = self._own_outcome(key, row, outcome, code, detail)
-        why = dead_letter_headers((), source=root, code=code, detail=detail)
+        why = dead_letter_headers((), source=self._root(key, row), code=code, detail=detail)
         self.records.append(self._letter(key, row, why))
+        self._own_outcome(key, row, outcome, code, detail)
 
     def _own_outcome(
         self, key: Key, row: Row, outcome: str, code: str | None = None, detail: str | None = None
     ) -> str:
-        """What became of a row itself; returns the source of the user's request that it goes back to."""
-        own = source(self._buffer, key[1], key[2])
-        root = (row.root if isinstance(row, ScheduledRow) else None) or own
+        """What became of a row itself; returns its root."""
+        own, root = source(self._buffer, key[1], key[2]), self._root(key, row)
         id_ = None if isinstance(row, RejectRow) else row.id
         op = "reschedule" if isinstance(row, RescheduleRow) else "schedule"
         self._outcome(own, outcome, op=op, id_=id_, message=own, root=root, code=code, detail=detail)
         return root
+
+    def _root(self, key: Key, row: Row) -> str:
+        """The source of the user's request that a row goes back to."""
+        root = row.root if isinstance(row, ScheduledRow) else None
+        return root or source(self._buffer, key[1], key[2])
 
     def _letter(self, key: Key, row: Row, why: list[Header]) -> Outgoing:
         """The whole request, or as much of it as the dead-letter topic takes; the rest is at the source.
