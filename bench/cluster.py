@@ -172,8 +172,14 @@ class Clusters:
 
     @contextmanager
     def topics(self, purpose: str, count: int) -> Iterator[list[str]]:
-        """Fresh plain topics, deleted at the end."""
-        names = [self.topic(purpose) for _ in range(count)]
+        """Fresh topics of one partition each, deleted at the end.
+
+        One reader reads them all, and its fetch is looked at anew for each partition that is written to: with
+        several partitions each, the broker would be busy with that alone.
+        """
+        names = [f"{purpose}-{next(self._numbers)}" for _ in range(count)]
+        for name in names:
+            self.make_topic(name, partitions=1)
         try:
             yield names
         finally:
@@ -217,9 +223,9 @@ class Clusters:
         for removed in self._admin.delete_topics(names).values():
             removed.result()
 
-    def make_topic(self, name: str) -> None:
+    def make_topic(self, name: str, partitions: int = TARGET_PARTITIONS) -> None:
         """A plain topic of this name."""
-        for made in self._admin.create_topics([NewTopic(name, TARGET_PARTITIONS, 1)]).values():
+        for made in self._admin.create_topics([NewTopic(name, partitions, 1)]).values():
             made.result()
 
 
