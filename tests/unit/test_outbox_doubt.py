@@ -1,0 +1,148 @@
+"""What the outbox does where a commit is in doubt and a partition has lost its leader, on clients that answer
+as they are told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, cast
+
+import msgspec
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+
+from delayline.names import ClusterNames
+from node import outbox
+from node.ports import Doubtful, Outgoing, Transaction
+from node.targets import BATCH_BYTES, KafkaTargets
+from store.checkpoint import Checkpoint
+from tests.support.waiting import eventually
+
+PLACE = ("orders", 0)
+RECORD = Outgoing(*PLACE, b"k", b"v", [], 1_000, (1_000, 0, 7))
+NONE = dict.fromkeys(range(1), 0)
+BEFORE = Checkpoint(
+    lane=0, epoch=1, position=None, ingested=NONE, seen=NONE, read=NONE, written_back=NONE,
+    delivered_up_to_ms=1_000, node="a", at_ms=1_000,
+)  # fmt: skip
+IN_DOUBT = msgspec.structs.replace(BEFORE, position=(1_000, 0, 7), ingested={0: 8})
+
+
+class Acknowledged:
+    """A record as the brokers have taken it."""
+
+    def __init__(self, topic: str, partition: int) -> None:
+        self._place = topic, partition
+
+    def topic(self) -> str:
+        return self._place[0]
+
+    def partition(self) -> int:
+        return self._place[1]
+
+    def timestamp(self) -> tuple[int, int]:
+        return 2, 1_000
+
+
+class Client:
+    """A producer that takes everything; its commit is in doubt if `in_doubt` says so."""
+
+    in_doubt = False
+
+    def __init__(self) -> None:
+        self._reports: list[Callable[[], None]] = []
+
+    def list_topics(self, _: str, timeout: float) -> None:
+        """It is connected."""
+
+    def init_transactions(self, timeout: float) -> None:
+        """It is the only one."""
+
+    def begin_transaction(self) -> None:
+        """It is open."""
+
+    def produce(
+        self, topic: str, value: bytes, key: bytes, partition: int, *by_place: Any, **named: Any
+    ) -> None:
+        report = named.get("on_delivery") or (by_place[0] if by_place else None)
+        if report is not None:
+            self._reports.append(lambda: report(None, Acknowledged(topic, partition)))
+
+    def flush(self, timeout: float) -> int:
+        while self._reports:
+            self._reports.pop()()
+        return 0
+
+    def commit_transaction(self, timeout: float) -> None:
+        if Client.in_doubt:
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+
+
+class Targets:
+    """One that has lost its leader since a transaction began, and has one again."""
+
+    def batch_bytes(self) -> int:
+        return BATCH_BYTES
+
+    def unled(self) -> set[tuple[str, int]]:
+        return set()
+
+    def unled_since(self, since_s: float) -> set[tuple[str, int]]:
+        return {PLACE}
+
+
+@pytest.fixture
+def box(monkeypatch: pytest.MonkeyPatch) -> Iterator[outbox.KafkaOutbox]:
+    monkeypatch.setattr(outbox, "Producer", lambda _: Client())
+    targets = cast("KafkaTargets", Targets())
+    made = outbox.KafkaOutbox({}, ClusterNames("delay"), 0, 10_000, targets, lambda: None, lambda: False)
+    yield made
+    made.close()
+
+
+def commit(transaction: Transaction, checkpoint: Checkpoint) -> None:
+    """Sends the record, and ends the transaction; raises what its commit does."""
+    transaction.send([RECORD])
+    transaction.checkpoint(checkpoint)
+    committed = transaction.commit()
+    eventually(committed.done, "the commit is over")
+    committed.result()
+
+
+def left_in_doubt(box: outbox.KafkaOutbox, monkeypatch: pytest.MonkeyPatch, last: Checkpoint) -> None:
+    """Nobody has said whether IN_DOUBT was committed; then the outbox is opened anew, after `last`."""
+    box.open()
+    with monkeypatch.context() as patch:
+        patch.setattr(Client, "in_doubt", True)
+        with pytest.raises(Doubtful, match="the commit is not known"):
+            commit(box.begin(), IN_DOUBT)
+    box.open()
+    first = box.begin()
+    first.checkpoint(msgspec.structs.replace(last, epoch=2, node="b", at_ms=2_000, first=True))
+    first.commit().result()
+    commit(box.begin(), IN_DOUBT)  # on -b, which has left nothing
+
+
+def test_what_was_aborted_without_a_marker_is_aborted_by_the_next_one_of_its_id(
+    box: outbox.KafkaOutbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left_in_doubt(box, monkeypatch, BEFORE)
+    with pytest.raises(Doubtful, match="orders/0 had no leader when a transaction was aborted"):
+        commit(box.begin(), IN_DOUBT)
+
+
+def test_once_it_was_aborted_the_next_one_of_its_id_is_committed(
+    box: outbox.KafkaOutbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left_in_doubt(box, monkeypatch, BEFORE)
+    with pytest.raises(Doubtful):
+        commit(box.begin(), IN_DOUBT)
+    commit(box.begin(), IN_DOUBT)
+    commit(box.begin(), IN_DOUBT)
+
+
+def test_what_was_committed_after_all_is_left_as_it_is(
+    box: outbox.KafkaOutbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left_in_doubt(box, monkeypatch, IN_DOUBT)
+    commit(box.begin(), IN_DOUBT)
