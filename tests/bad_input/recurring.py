@@ -15,11 +15,22 @@ from delayline.headers import (
     H_UNTIL,
 )
 from tests.bad_input.odd_values import ODD_TIMES, PAST_TIMES, odd_numbers
-from tests.bad_input.row import TARGET, Delivered, Fate, RawHeader, Rejected, Row, Undelivered
+from tests.bad_input.row import (
+    TARGET,
+    Delivered,
+    Fate,
+    RawHeader,
+    Rejected,
+    Row,
+    Undelivered,
+    not_once,
+    values_of,
+)
 
 CRON: RawHeader = (H_CRON, b"0 9 * * MON-FRI")
 EVERY: RawHeader = (H_INTERVAL, b"1s")
 ONCE: RawHeader = (H_TIMES, b"1")
+BASE = (TARGET, EVERY)
 
 _FIRST = Delivered(after_ms=1_000, occurrence=1)
 
@@ -27,24 +38,6 @@ _FIRST = Delivered(after_ms=1_000, occurrence=1)
 def recurring() -> list[Row]:
     """All of them; what is no mistake is delivered once."""
     return [*_cron(), *_interval(), *_factor(), *_times(), *_until(), *_time_zone(), *_missed(), *_together()]
-
-
-def _rows(
-    name: str, values: dict[str, bytes], fate: Fate, base: tuple[RawHeader, ...] = (TARGET, EVERY)
-) -> list[Row]:
-    return [
-        Row(group=name, label=label, base=base, odd=((name, raw),), fate=fate)
-        for label, raw in values.items()
-    ]
-
-
-def _not_once(name: str, good: bytes, base: tuple[RawHeader, ...] = (TARGET, EVERY)) -> list[Row]:
-    group = name
-    twice = ((name, good), (name, good))
-    return [
-        Row(group=group, label="twice", base=base, odd=twice, fate=Rejected("duplicate-header")),
-        Row(group=group, label="null", base=base, odd=((name, None),), fate=Rejected("null-header")),
-    ]
 
 
 def _cron() -> list[Row]:
@@ -74,7 +67,7 @@ def _cron() -> list[Row]:
         "129 characters": b"0," * 60 + b"0 * * * *",
         "100,000 characters": b"0" * 100_000,
     }
-    return [*_rows(H_CRON, odd, Rejected("bad-cron"), (TARGET,)), *_not_once(*_plain(CRON), (TARGET,))]
+    return [*values_of(H_CRON, odd, Rejected("bad-cron"), (TARGET,)), *not_once(*_plain(CRON), (TARGET,))]
 
 
 def _plain(header: RawHeader) -> tuple[str, bytes]:
@@ -96,10 +89,10 @@ def _interval() -> list[Row]:
     }
     base = (TARGET, ONCE)
     return [
-        *_rows(H_INTERVAL, odd, Rejected("bad-interval"), base),
-        *_rows(H_INTERVAL, {"367 days": b"367d"}, Rejected("delay-too-long"), base),
-        *_not_once(H_INTERVAL, b"1s", base),
-        *_rows(H_INTERVAL, {"the shortest": b"1s", "rounded up": b"999.1ms"}, _FIRST, base),
+        *values_of(H_INTERVAL, odd, Rejected("bad-interval"), base),
+        *values_of(H_INTERVAL, {"367 days": b"367d"}, Rejected("delay-too-long"), base),
+        *not_once(H_INTERVAL, b"1s", base),
+        *values_of(H_INTERVAL, {"the shortest": b"1s", "rounded up": b"999.1ms"}, _FIRST, base),
     ]
 
 
@@ -115,9 +108,9 @@ def _factor() -> list[Row]:
     good = {"one": b"1", "three decimals": b"1.001", "a thousand": b"1000"}
     base = (TARGET, EVERY, ONCE)
     return [
-        *_rows(H_INTERVAL_FACTOR, odd, Rejected("bad-interval-factor"), base),
-        *_not_once(H_INTERVAL_FACTOR, b"2", base),
-        *_rows(H_INTERVAL_FACTOR, good, _FIRST, base),
+        *values_of(H_INTERVAL_FACTOR, odd, Rejected("bad-interval-factor"), base),
+        *not_once(H_INTERVAL_FACTOR, b"2", base),
+        *values_of(H_INTERVAL_FACTOR, good, _FIRST, base),
         Row(
             group=H_INTERVAL_FACTOR,
             label="thousands of intervals in the past",
@@ -131,9 +124,9 @@ def _factor() -> list[Row]:
 def _times() -> list[Row]:
     odd = odd_numbers(b"1") | {"zero": b"0", "negative": b"-1"}
     return [
-        *_rows(H_TIMES, odd, Rejected("bad-times")),
-        *_not_once(H_TIMES, b"1"),
-        *_rows(H_TIMES, {"zeros in front": b"001"}, _FIRST),
+        *values_of(H_TIMES, odd, Rejected("bad-times"), BASE),
+        *not_once(H_TIMES, b"1", BASE),
+        *values_of(H_TIMES, {"zeros in front": b"001"}, _FIRST, BASE),
     ]
 
 
@@ -141,9 +134,9 @@ def _until() -> list[Row]:
     past = {label: raw for label, (raw, _) in PAST_TIMES.items()}
     both_past = (H_DELIVER_AT, b"5"), (H_UNTIL, b"5")
     return [
-        *_rows(H_UNTIL, ODD_TIMES, Rejected("bad-until")),
-        *_not_once(H_UNTIL, b"0"),
-        *_rows(H_UNTIL, past, Rejected("no-occurrence")),
+        *values_of(H_UNTIL, ODD_TIMES, Rejected("bad-until"), BASE),
+        *not_once(H_UNTIL, b"0", BASE),
+        *values_of(H_UNTIL, past, Rejected("no-occurrence"), BASE),
         Row(
             group=H_UNTIL,
             label="the time at which it starts, in the past",
@@ -183,9 +176,9 @@ def _time_zone() -> list[Row]:
     none_such = Undelivered("bad-time-zone", "is no time zone that this node knows")
     base = (TARGET, CRON, ONCE)
     return [
-        *_rows(H_TIME_ZONE, odd, Rejected("bad-time-zone"), base),
-        *_not_once(H_TIME_ZONE, b"Europe/Berlin", base),
-        *_rows(H_TIME_ZONE, unknown, none_such, base),
+        *values_of(H_TIME_ZONE, odd, Rejected("bad-time-zone"), base),
+        *not_once(H_TIME_ZONE, b"Europe/Berlin", base),
+        *values_of(H_TIME_ZONE, unknown, none_such, base),
     ]
 
 
@@ -200,9 +193,9 @@ def _missed() -> list[Row]:
     }
     base = (TARGET, EVERY, ONCE)
     return [
-        *_rows(H_MISSED, odd, Rejected("bad-missed"), base),
-        *_not_once(H_MISSED, b"all", base),
-        *_rows(H_MISSED, {"spelt out": b"all"}, _FIRST, base),
+        *values_of(H_MISSED, odd, Rejected("bad-missed"), base),
+        *not_once(H_MISSED, b"all", base),
+        *values_of(H_MISSED, {"spelt out": b"all"}, _FIRST, base),
     ]
 
 

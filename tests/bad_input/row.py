@@ -147,3 +147,23 @@ class Row:
 def users_own(headers: Sequence[tuple[str, bytes | None]]) -> list[tuple[str, bytes | None]]:
     """The headers that are delivered."""
     return [header for header in headers if not header[0].startswith(PREFIX)]
+
+
+def values_of(
+    name: str, values: dict[str, bytes], fate: Fate, base: tuple[RawHeader, ...] = (TARGET,)
+) -> list[Row]:
+    """A row for each value of a header, by its label."""
+    return [
+        Row(group=name, label=label, base=base, odd=((name, raw),), fate=fate)
+        for label, raw in values.items()
+    ]
+
+
+def not_once(name: str, good: bytes, base: tuple[RawHeader, ...] = (TARGET,)) -> list[Row]:
+    """There twice, and with a null value."""
+    twice, null = Rejected("duplicate-header"), Rejected("null-header")
+    return [
+        Row(group=name, label="twice", base=base, odd=((name, good), (name, good)), fate=twice),
+        Row(group=name, label="twice, once null", base=base, odd=((name, good), (name, None)), fate=twice),
+        Row(group=name, label="null", base=base, odd=((name, None),), fate=null),
+    ]

@@ -26,7 +26,18 @@ from delayline.headers import (
 )
 from tests.bad_input.odd_values import ODD_TIMES, PAST_TIMES, odd_numbers
 from tests.bad_input.recurring import recurring
-from tests.bad_input.row import TARGET, Answered, Delivered, Fate, RawHeader, Rejected, Row, Undelivered
+from tests.bad_input.row import (
+    TARGET,
+    Answered,
+    Delivered,
+    Fate,
+    RawHeader,
+    Rejected,
+    Row,
+    Undelivered,
+    not_once,
+    values_of,
+)
 
 KEPT_ID: Final = "kept"
 """The id of a sound message that is pending all the while: nothing in the table may touch it."""
@@ -37,25 +48,6 @@ RESCHEDULE: RawHeader = (H_OP, b"reschedule")
 PARENT: RawHeader = (H_PARENT, b"2")
 ROOT: RawHeader = (H_ROOT, b"{cluster}.buffer/0/0")
 MOST: Final = b"9223372036854775807"
-
-
-def _values(
-    name: str, values: dict[str, bytes], fate: Fate, base: tuple[RawHeader, ...] = (TARGET,)
-) -> list[Row]:
-    return [
-        Row(group=name, label=label, base=base, odd=((name, raw),), fate=fate)
-        for label, raw in values.items()
-    ]
-
-
-def _not_once(name: str, good: bytes, base: tuple[RawHeader, ...] = (TARGET,)) -> list[Row]:
-    """There twice, and with a null value."""
-    twice, null = Rejected("duplicate-header"), Rejected("null-header")
-    return [
-        Row(group=name, label="twice", base=base, odd=((name, good), (name, good)), fate=twice),
-        Row(group=name, label="twice, once null", base=base, odd=((name, good), (name, None)), fate=twice),
-        Row(group=name, label="null", base=base, odd=((name, None),), fate=null),
-    ]
 
 
 def _no_request() -> list[Row]:
@@ -88,9 +80,9 @@ def _op() -> list[Row]:
     }
     base = (TARGET, KEPT)
     return [
-        *_values(H_OP, odd, Rejected("bad-op"), base),
-        *_not_once(H_OP, b"cancel", base),
-        *_values(H_OP, {"spelt out": b"schedule"}, Delivered()),
+        *values_of(H_OP, odd, Rejected("bad-op"), base),
+        *not_once(H_OP, b"cancel", base),
+        *values_of(H_OP, {"spelt out": b"schedule"}, Delivered()),
     ]
 
 
@@ -133,12 +125,12 @@ def _target_topic() -> list[Row]:
     no_key = Undelivered("undeliverable", "is compacted: it takes no message without a key")
     compacted = (name, b"{targets}.compacted")
     return [
-        *_values(name, odd, Rejected("bad-target-topic"), ()),
-        *_values(name, forbidden, Rejected("target-forbidden"), ()),
-        *_values(name, missing, not_there, ()),
-        *_not_once(name, b"{targets}.orders", ()),
+        *values_of(name, odd, Rejected("bad-target-topic"), ()),
+        *values_of(name, forbidden, Rejected("target-forbidden"), ()),
+        *values_of(name, missing, not_there, ()),
+        *not_once(name, b"{targets}.orders", ()),
         Row(group=name, label="compacted, no key", base=(), odd=(compacted,), key=None, fate=no_key),
-        *_values(name, {"249 characters": b"{249}"}, Delivered(), ()),
+        *values_of(name, {"249 characters": b"{249}"}, Delivered(), ()),
     ]
 
 
@@ -164,10 +156,10 @@ def _target_partition() -> list[Row]:
     odd = odd_numbers(b"0") | {"negative": b"-1", "2^31": b"2147483648"}
     none_such = Undelivered("target-partition", "has 2 partitions, there is no ")
     return [
-        *_values(name, odd, Rejected("bad-target-partition")),
-        *_not_once(name, b"0"),
-        *_values(name, {"one too many": b"2", "2^31 - 1": b"2147483647"}, none_such),
-        *_values(name, {"the last one": b"1", "zeros in front": b"0001"}, Delivered(partition=1)),
+        *values_of(name, odd, Rejected("bad-target-partition")),
+        *not_once(name, b"0"),
+        *values_of(name, {"one too many": b"2", "2^31 - 1": b"2147483647"}, none_such),
+        *values_of(name, {"the last one": b"1", "zeros in front": b"0001"}, Delivered(partition=1)),
     ]
 
 
@@ -175,9 +167,9 @@ def _deliver_at() -> list[Row]:
     name = H_DELIVER_AT
     far = {"year 9999": b"9999-12-31T23:59:59Z", "2^63 - 1": MOST, "microseconds": b"1577836800000000"}
     return [
-        *_values(name, ODD_TIMES, Rejected("bad-deliver-at")),
-        *_not_once(name, b"0"),
-        *_values(name, far, Rejected("delay-too-long")),
+        *values_of(name, ODD_TIMES, Rejected("bad-deliver-at")),
+        *not_once(name, b"0"),
+        *values_of(name, far, Rejected("delay-too-long")),
         *(
             Row(group=name, label=label, odd=((name, raw),), fate=Delivered(scheduled_for_ms=ms))
             for label, (raw, ms) in PAST_TIMES.items()
@@ -220,11 +212,11 @@ def _after() -> list[Row]:
     none = {"zero": b"0s", "zero in ISO 8601": b"PT0S", "zeros in front": b"000000ms"}
     one = {"a part of a millisecond": b"0.0001ms", "a fraction": b"0.001s", "a comma": b"PT0,001S"}
     return [
-        *_values(name, odd, Rejected("bad-after")),
-        *_not_once(name, b"1s"),
-        *_values(name, far, Rejected("delay-too-long")),
-        *_values(name, none, Delivered()),
-        *_values(name, one, Delivered(after_ms=1)),
+        *values_of(name, odd, Rejected("bad-after")),
+        *not_once(name, b"1s"),
+        *values_of(name, far, Rejected("delay-too-long")),
+        *values_of(name, none, Delivered()),
+        *values_of(name, one, Delivered(after_ms=1)),
     ]
 
 
@@ -240,11 +232,11 @@ def _level() -> list[Row]:
     none = {"zero": b"0", "minus zero": b"-0", "negative": b"-1", "-2^63 + 1": b"-" + MOST}
     last = {"above the last": b"3", "2^63 - 1": MOST}
     return [
-        *_values(name, odd, Rejected("bad-level")),
-        *_not_once(name, b"1"),
-        *_values(name, none, Delivered()),
-        *_values(name, {"zeros in front": b"001"}, Delivered(after_ms=100)),
-        *_values(name, last, Delivered(after_ms=200)),
+        *values_of(name, odd, Rejected("bad-level")),
+        *not_once(name, b"1"),
+        *values_of(name, none, Delivered()),
+        *values_of(name, {"zeros in front": b"001"}, Delivered(after_ms=100)),
+        *values_of(name, last, Delivered(after_ms=200)),
     ]
 
 
@@ -293,7 +285,7 @@ def _id() -> list[Row]:
         Row(group=name, label="another partition" + of, base=base, odd=(KEPT,), fate=wrong, misplaced=True)
         for of, base in bases.items()
     ]
-    return [*rows, *_not_once(name, b"kept"), *_values(name, good, Delivered())]
+    return [*rows, *not_once(name, b"kept"), *values_of(name, good, Delivered())]
 
 
 def _if_exists() -> list[Row]:
@@ -308,8 +300,8 @@ def _if_exists() -> list[Row]:
     fresh: RawHeader = (H_ID, b"fresh")
     values = {"replace": b"replace", "keep": b"keep"}
     return [
-        *_values(name, odd, Rejected("bad-if-exists"), (TARGET, KEPT)),
-        *_not_once(name, b"keep", (TARGET, KEPT)),
+        *values_of(name, odd, Rejected("bad-if-exists"), (TARGET, KEPT)),
+        *not_once(name, b"keep", (TARGET, KEPT)),
         *(
             Row(group=name, label=f"{label}, no id", odd=((name, raw),), fate=Rejected("no-id"))
             for label, raw in values.items()
@@ -326,11 +318,11 @@ def _expire_at() -> list[Row]:
     expired = Undelivered("expired", "the message came up for delivery at")
     before = ((H_AFTER, b"50ms"), (name, b"0"))
     return [
-        *_values(name, ODD_TIMES, Rejected("bad-expire-at")),
-        *_not_once(name, b"0"),
-        *_values(name, past, expired),
+        *values_of(name, ODD_TIMES, Rejected("bad-expire-at")),
+        *not_once(name, b"0"),
+        *values_of(name, past, expired),
         Row(group=name, label="before the time of delivery", odd=before, fate=expired),
-        *_values(name, far, Delivered()),
+        *values_of(name, far, Delivered()),
     ]
 
 

@@ -21,35 +21,11 @@ from delayline.times import render_time
 from delayline.wire import parse
 from election.registry import Registry
 from node.config import ConnectionConfig
-from ops.cli.main import run
 from ops.zookeeper import registry
 from store.checkpoint import Checkpoint
-from tests.logging_state import restored_logging
 from tests.stacks import Stack
 from tests.support.checkpoints import sample_checkpoint
-
-
-class Done(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-    @property
-    def data(self) -> Any:
-        return json.loads(self.out)
-
-
-class Operator:
-    """Types commands against one cluster."""
-
-    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
-        self._capsys = capsys
-
-    def __call__(self, *arguments: str) -> Done:
-        self._capsys.readouterr()
-        code = run(arguments)
-        captured = self._capsys.readouterr()
-        return Done(code, captured.out, captured.err)
+from tests.support.commands import Operator, operator_of
 
 
 @pytest.fixture
@@ -63,11 +39,8 @@ def config(stack: Stack, cluster_name: str) -> ConnectionConfig:
 def operator(
     config: ConnectionConfig, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Iterator[Operator]:
-    monkeypatch.setenv("DELAYLINE_BOOTSTRAP_SERVERS", config.bootstrap_servers)
-    monkeypatch.setenv("DELAYLINE_ZOOKEEPER", config.zookeeper)
-    monkeypatch.setenv("DELAYLINE_CLUSTER", config.cluster)
-    with restored_logging():
-        yield Operator(capsys)
+    with operator_of(config, monkeypatch, capsys) as operator:
+        yield operator
 
 
 @pytest.fixture

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import io
-import json
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Any, NamedTuple
 
 import pytest
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # missing from the stubs' __all__
@@ -20,11 +19,10 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # missing fro
 from delayline import DelayProducer, every
 from delayline.headers import H_SOURCE
 from delayline.requests import BufferRecord
-from ops.cli.main import run
 from ops.kafka import KafkaAdmin
-from tests.logging_state import restored_logging
 from tests.stacks import Stack
 from tests.support.cluster import Cluster
+from tests.support.commands import Operator, operator_of
 from tests.support.fixtures import MakeCluster
 from tests.support.requests import key_in, now_ms
 from tests.support.tail import Got, Tail
@@ -32,29 +30,6 @@ from tests.support.waiting import eventually
 
 LETTER_LIMIT_BYTES = 4_000
 OWN = [("trace", b"1"), ("bin", b"\xff\x00"), ("trace", None)]
-
-
-class Done(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-    @property
-    def data(self) -> Any:
-        assert self.code == 0, self.err
-        return json.loads(self.out)
-
-
-class Operator:
-    """Types commands against one cluster, at no terminal."""
-
-    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
-        self._capsys = capsys
-
-    def __call__(self, *arguments: str) -> Done:
-        self._capsys.readouterr()
-        code = run(["dead-letter", *arguments])
-        return Done(code, *self._capsys.readouterr())
 
 
 @dataclass
@@ -135,14 +110,10 @@ def _letters_of(cluster: Cluster, sources: dict[str, str]) -> dict[str, str]:
 def type_in(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Iterator[Callable[[Cluster], Operator]]:
-    def at(cluster: Cluster) -> Operator:
-        monkeypatch.setenv("DELAYLINE_BOOTSTRAP_SERVERS", cluster.bootstrap)
-        monkeypatch.setenv("DELAYLINE_ZOOKEEPER", cluster.zookeeper)
-        monkeypatch.setenv("DELAYLINE_CLUSTER", cluster.name)
-        return Operator(capsys)
-
-    with restored_logging():
-        yield at
+    with ExitStack() as operators:
+        yield lambda cluster: operators.enter_context(
+            operator_of(cluster.connection, monkeypatch, capsys, "dead-letter")
+        )
 
 
 @pytest.fixture

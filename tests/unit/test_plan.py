@@ -1,50 +1,17 @@
 from __future__ import annotations
 
-from collections.abc import Set as AbstractSet
-
 import pytest
 
-from delayline.names import ClusterNames
 from delayline.wire import H_ERROR, H_ERROR_DETAIL, H_SOURCE
 from node.plan import Plan, Poison, Poisoned
-from node.ports import ANY_PARTITION, Outgoing
+from node.ports import Outgoing
 from store.checkpoint import nothing
 from store.records import RejectRow, ScheduledRow, encode
 from store.selection import Selection
+from tests.unit.planning import NAMES, Limited
 
-NAMES = ClusterNames("delay")
 KEY = (1_000, 0, 7)
 SERVICES = [H_SOURCE, H_ERROR, H_ERROR_DETAIL]
-
-
-class Limited:
-    """Targets of one partition that take records of a size; a topic that has no limit is missing."""
-
-    def __init__(self, **limits_bytes: int) -> None:
-        self._limits_bytes = limits_bytes
-        self._known: set[str] = set()
-
-    def learn(self, topics: AbstractSet[str]) -> None:
-        self._known |= topics
-
-    def require(self, topics: frozenset[str]) -> None:
-        """All are there."""
-
-    def doubt(self) -> None:
-        """They still are."""
-
-    def open_to_all(self, topic: str, size_bytes: int) -> bool:
-        return self.problem(topic, ANY_PARTITION, None, size_bytes) is None
-
-    def problem(
-        self, topic: str, partition: int, key: bytes | None, size_bytes: int
-    ) -> tuple[str, str] | None:
-        assert topic in self._known, "learned before it is asked for"
-        if topic not in self._limits_bytes:
-            return "target-missing", "it is not there"
-        if size_bytes > self._limits_bytes[topic]:
-            return "too-large", "it takes less"
-        return None
 
 
 def sent(row: ScheduledRow | RejectRow, letter_limit_bytes: int, poison: Poison | None = None) -> Outgoing:

@@ -5,20 +5,15 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from delayline.names import ClusterNames
 from delayline.recurrence import Recurrence
-from delayline.settings import ClusterSettings
-from delayline.wire import H_ERROR, Schedule, parse
+from delayline.wire import H_ERROR
 from node.plan import Plan, Poison, Poisoned
 from node.ports import Outgoing
 from store.checkpoint import nothing
 from store.records import IndexEntry, RescheduleRow, ScheduledRow, encode
 from store.selection import Resolution, Selection
-from tests.unit.test_plan import Limited
-from tests.unit.wire_records import BufferedRecord
+from tests.unit.planning import NAMES, Limited, read_again
 
-NAMES = ClusterNames("delay")
-SETTINGS = ClusterSettings(partitions=1)
 KEY = (1_000, 0, 7)
 NOW_MS = 2_000
 EVERY_MINUTE = Recurrence(None, 60_000, 1_000, None, None, None, "all")
@@ -40,20 +35,10 @@ def of(row: ScheduledRow) -> Selection:
     return Selection([], [(KEY, encode(row))], [], {}, nothing([0]))
 
 
-def read_again(record: Outgoing) -> Schedule:
-    """A request that was written back."""
-    buffered = BufferedRecord(
-        record.headers, key=record.key, value=record.value, offset=50, timestamp_ms=NOW_MS
-    )
-    request = parse(buffered, SETTINGS, NAMES)
-    assert isinstance(request, Schedule), request
-    return request
-
-
 def test_an_occurrence_is_delivered_and_followed_by_the_next_one() -> None:
     records = planned(of(ROW))
     assert set(records) == {"orders", NAMES.buffer}
-    following = read_again(records[NAMES.buffer])
+    following = read_again(records[NAMES.buffer], NOW_MS)
     assert (following.occurrence, following.due_ms, following.parent) == (5, 60_900, 7)
 
 
@@ -72,7 +57,7 @@ def test_what_the_brokers_refuse_for_what_it_is_ends_the_chain(row: ScheduledRow
 def test_an_expiry_that_a_reschedule_has_given_is_that_of_one_delivery(expire_at_ms: int, goes: str) -> None:
     records = planned(of(msgspec.structs.replace(ROW, expire_at_ms=expire_at_ms)))
     assert goes in records
-    assert read_again(records[NAMES.buffer]).expire_at_ms is None
+    assert read_again(records[NAMES.buffer], NOW_MS).expire_at_ms is None
 
 
 def test_a_reschedule_begins_the_count_of_parks_anew() -> None:
@@ -80,5 +65,5 @@ def test_a_reschedule_begins_the_count_of_parks_anew() -> None:
     move = RescheduleRow(b"a", None, [], "a", 90_000, None)
     resolution = Resolution("rescheduled", IndexEntry(1_000, 6, 5, None), encode(parked))
     records = planned(Selection([], [(KEY, encode(move))], [], {KEY: resolution}, nothing([0])))
-    moved = read_again(records[NAMES.buffer])
+    moved = read_again(records[NAMES.buffer], NOW_MS)
     assert (moved.attempt, moved.occurrence, moved.due_ms) == (1, 4, 90_000)

@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Set as AbstractSet
 from typing import Any
 
 import msgspec
 import pytest
 
-from delayline.names import ClusterNames
 from delayline.recurrence import Recurrence
-from delayline.settings import ClusterSettings
-from delayline.wire import H_ERROR, Schedule, parse
+from delayline.wire import H_ERROR, Schedule
 from node.plan import FIRST_PARK_MS, LONGEST_PARK_MS, Plan, park_ms
 from node.ports import UNAVAILABLE, Outgoing
 from store.checkpoint import nothing
 from store.records import ScheduledRow, encode
 from store.selection import Selection
-from tests.unit.wire_records import BufferedRecord
+from tests.unit.planning import NAMES, Leaderless, read_again
 
-NAMES = ClusterNames("delay")
-SETTINGS = ClusterSettings(partitions=1)
 KEY = (1_000, 0, 7)
 NOW_MS = 2_000
 OWN = "delay.buffer/0/7"
@@ -30,27 +25,6 @@ HOURLY = Recurrence(None, 3_600_000, 1_000, None, None, None, "all")
 
 NOWHERE = Recurrence("0 9 * * *", 0, 1_000, "Europe/Nowhere", None, None, "all")
 IN_NOWHERE = msgspec.structs.replace(ROW, occurrence=4, recurrence=NOWHERE)
-
-
-class Leaderless:
-    """Targets that are there, and have no leader."""
-
-    def learn(self, topics: AbstractSet[str]) -> None:
-        """All are there."""
-
-    def require(self, topics: frozenset[str]) -> None:
-        """All are there."""
-
-    def doubt(self) -> None:
-        """They still are."""
-
-    def open_to_all(self, topic: str, size_bytes: int) -> bool:
-        return False
-
-    def problem(
-        self, topic: str, partition: int, key: bytes | None, size_bytes: int
-    ) -> tuple[str, str] | None:
-        return None if topic == NAMES.dead_letter else (UNAVAILABLE, f"{topic}/0 has no leader")
 
 
 def planned(row: ScheduledRow, max_parks: int = 3) -> dict[str, Outgoing]:
@@ -62,14 +36,8 @@ def planned(row: ScheduledRow, max_parks: int = 3) -> dict[str, Outgoing]:
 
 
 def written_back(row: ScheduledRow) -> Schedule:
-    """The request that is written back for a row, as it is read again a little later."""
-    record = planned(row)[NAMES.buffer]
-    buffered = BufferedRecord(
-        record.headers, key=record.key, value=record.value, offset=50, timestamp_ms=NOW_MS
-    )
-    request = parse(buffered, SETTINGS, NAMES)
-    assert isinstance(request, Schedule), request
-    return request
+    """The request that is written back for a row."""
+    return read_again(planned(row)[NAMES.buffer], NOW_MS)
 
 
 def test_a_parked_message_comes_again_as_it_was_but_later() -> None:

@@ -1,0 +1,63 @@
+"""Targets as a plan asks about them, and what it writes back, read again."""
+
+from __future__ import annotations
+
+from collections.abc import Set as AbstractSet
+
+from delayline.names import ClusterNames
+from delayline.settings import ClusterSettings
+from delayline.wire import Schedule, parse
+from node.ports import ANY_PARTITION, UNAVAILABLE, Outgoing
+from tests.unit.wire_records import BufferedRecord
+
+NAMES = ClusterNames("delay")
+SETTINGS = ClusterSettings(partitions=1)
+
+
+class Limited:
+    """Targets of one partition that take records of a size; a topic that has no limit is missing."""
+
+    def __init__(self, **limits_bytes: int) -> None:
+        self._limits_bytes = limits_bytes
+        self._known: set[str] = set()
+
+    def learn(self, topics: AbstractSet[str]) -> None:
+        self._known |= topics
+
+    def require(self, topics: frozenset[str]) -> None:
+        """All are there."""
+
+    def doubt(self) -> None:
+        """They still are."""
+
+    def open_to_all(self, topic: str, size_bytes: int) -> bool:
+        return self.problem(topic, ANY_PARTITION, None, size_bytes) is None
+
+    def problem(
+        self, topic: str, partition: int, key: bytes | None, size_bytes: int
+    ) -> tuple[str, str] | None:
+        assert topic in self._known, "learned before it is asked for"
+        if topic not in self._limits_bytes:
+            return "target-missing", "it is not there"
+        if size_bytes > self._limits_bytes[topic]:
+            return "too-large", "it takes less"
+        return None
+
+
+class Leaderless(Limited):
+    """Targets that are there, and have no leader."""
+
+    def problem(
+        self, topic: str, partition: int, key: bytes | None, size_bytes: int
+    ) -> tuple[str, str] | None:
+        return None if topic == NAMES.dead_letter else (UNAVAILABLE, f"{topic}/0 has no leader")
+
+
+def read_again(record: Outgoing, now_ms: int) -> Schedule:
+    """A request that was written back, as ingest reads it a little later."""
+    buffered = BufferedRecord(
+        record.headers, key=record.key, value=record.value, offset=50, timestamp_ms=now_ms
+    )
+    request = parse(buffered, SETTINGS, NAMES)
+    assert isinstance(request, Schedule), request
+    return request
