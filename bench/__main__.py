@@ -127,10 +127,11 @@ def show_command(run: Path, html: Path | None, *, as_markdown: bool) -> None:
 )
 @click.option("--page", type=FILE, default=markdown.PAGE, show_default=True, help="The page.")
 def docs_command(run: Path, before: Path, page: Path) -> None:
-    """Put the figures of a run into docs/benchmarks.md, between its markers."""
-    tables = markdown.rendered(_load(run), _load(before))
+    """Put the figures of a run into docs/benchmarks.md, between the markers of its profile."""
+    record = _load(run)
+    tables = markdown.rendered(record, _load(before) if record.profile in markdown.COMMON_PROFILES else None)
     try:
-        page.write_text(markdown.replaced(page.read_text(), tables))
+        page.write_text(markdown.replaced(page.read_text(), tables, record.profile))
     except markdown.NoPlace as error:
         raise click.ClickException(f"{page}: {error}") from error
 

@@ -14,8 +14,8 @@ DOCS: Final = Path(__file__).parents[1] / "docs"
 PAGE: Final = DOCS / "benchmarks.md"
 BEFORE: Final = DOCS / "benchmarks" / "before.json"
 """What the code before the work on its speed came to."""
-BEGIN: Final = "<!-- figures -->"
-END: Final = "<!-- /figures -->"
+COMMON_PROFILES: Final = ("quick", "full")
+"""Their figures are the page's first table; every other profile has one of its own."""
 
 
 class NoPlace(Exception):
@@ -36,13 +36,15 @@ def rendered(record: Record, earlier: Record | None = None) -> str:
     return "\n".join(lines) + "\n"
 
 
-def replaced(page: str, table: str) -> str:
-    """The page with the table between its markers. Raises `NoPlace`."""
-    head, begin, rest = page.partition(BEGIN)
-    _, end, tail = rest.partition(END)
+def replaced(page: str, table: str, profile: str) -> str:
+    """The page with the table between its profile's markers. Raises `NoPlace`."""
+    name = "figures" if profile in COMMON_PROFILES else profile
+    first, last = f"<!-- {name} -->", f"<!-- /{name} -->"
+    head, begin, rest = page.partition(first)
+    _, end, tail = rest.partition(last)
     if not begin or not end:
-        raise NoPlace(f"the page lacks {BEGIN} or, behind it, {END}: put them where the table belongs")
-    return f"{head}{BEGIN}\n{table}{END}{tail}"
+        raise NoPlace(f"the page lacks {first} or, behind it, {last}: put them where the table belongs")
+    return f"{head}{first}\n{table}{last}{tail}"
 
 
 def _heading(of_kind: Kind, first_line: str) -> str:

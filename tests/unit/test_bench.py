@@ -287,13 +287,15 @@ def before() -> Record:
     return load(markdown.BEFORE)
 
 
-def test_a_page_without_markers_is_refused() -> None:
-    with pytest.raises(markdown.NoPlace, match="lacks <!-- figures -->"):
-        markdown.replaced("<!-- /figures -->", "table")
+@pytest.mark.parametrize(("profile_name", "section"), [("quick", "figures"), ("troubled", "troubled")])
+def test_a_page_without_markers_is_refused(profile_name: str, section: str) -> None:
+    with pytest.raises(markdown.NoPlace, match=f"lacks <!-- {section} -->"):
+        markdown.replaced(f"<!-- /{section} -->", "table", profile_name)
 
 
-def test_the_benchmark_page_has_a_place_for_the_figures() -> None:
-    assert "table\n" in markdown.replaced(markdown.PAGE.read_text(), "table\n")
+@pytest.mark.parametrize("profile_name", ["quick", "full", "troubled"])
+def test_the_benchmark_page_has_a_place_for_the_figures(profile_name: str) -> None:
+    assert "table\n" in markdown.replaced(markdown.PAGE.read_text(), "table\n", profile_name)
 
 
 def test_the_quick_profile_has_nothing_of_ten_millions() -> None:
