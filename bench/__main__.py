@@ -33,7 +33,10 @@ def main() -> None:
 
 @main.command("run")
 @click.option(
-    "--profile", type=click.Choice(["quick", "full", "troubled"]), default="quick", show_default=True
+    "--profile",
+    type=click.Choice(["quick", "full", "troubled", "scraped"]),
+    default="quick",
+    show_default=True,
 )
 @click.option("--only", multiple=True, metavar="NAME", help="Only the scenarios whose names begin so.")
 @click.option("--rounds", type=click.IntRange(1), help=f"How often each is run (default: {runs.ROUNDS}).")
@@ -42,7 +45,8 @@ def run_command(profile: str, only: tuple[str, ...], rounds: int | None) -> None
 
     With two cores, quick takes about 14 minutes, of which the failovers, which run once, are 4. Full has 10
     million messages, too: 40 minutes (15 with one round), and 22 GB on the disk of the folder for temporary
-    files. Troubled is ten targets of which one is in trouble: five minutes.
+    files. Troubled is ten targets of which one is in trouble: five minutes. Scraped is a node whose metrics
+    are read all the time, and by clients that hang: three minutes.
 
     Exit code 1: a scenario has failed; the others are kept. 130: interrupted; what had ended is kept.
     """

@@ -12,16 +12,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+import msgspec
 import psutil
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # missing from its __all__
 
 from bench.loader import Load
 from delayline.names import ClusterNames
 from node.config import ConnectionConfig
+from node.node import NodeStatus
 from ops import topics
 from ops.demo.processes import NodeOptions, NodeProcess
 from ops.stack import LocalStack, StackError
 from ops.stack.ports import free_port
+from ops.zookeeper import registry
 
 TARGET_PARTITIONS: Final = 4
 SESSION_TIMEOUT_S: Final = 20.0  # a node that is stopped for a while must not lose its place
@@ -144,6 +147,23 @@ class Cluster:
         if time.time() * 1000 > due_ms:
             raise TimeoutError(f"{count} messages were not ingested before the first was due")
         return load
+
+    def node_address(self) -> tuple[str, int]:
+        """The host and port at which its node answers over HTTP. Raises `TimeoutError`."""
+        config = ConnectionConfig(
+            cluster=self.names.cluster,
+            bootstrap_servers=self.bootstrap,
+            zookeeper=self.stack.zookeeper,
+        )
+        deadline_s = time.monotonic() + PATIENCE_S
+        while time.monotonic() < deadline_s:
+            with registry(config) as znodes:
+                said = znodes.members().get(self.node.name)
+            if said is not None:
+                member = msgspec.json.decode(said, type=NodeStatus)
+                return member.http_host, member.http_port
+            time.sleep(POLL_S)
+        raise TimeoutError(f"the node has not shown itself within {PATIENCE_S:.0f} s")
 
     def spent(self, since: Spent = NOTHING_SPENT) -> Spent:
         """The CPU time that its node and the broker have taken, since another such."""

@@ -155,6 +155,8 @@ class OutcomeReader:
         error = message.error()
         if error is None:
             self._outcomes.trouble = None
+        elif error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
+            return  # the client asks for its group all the same; it reads without
         elif error.code() in _FINAL:
             raise KafkaException(error)
         elif self._outcomes.trouble != error.str():  # the client tries again by itself

@@ -11,6 +11,7 @@
     - SettingsDiffer: the cluster was created with other settings
     - Superseded: a newer master has written its checkpoint
     - PortTaken: a port of the node cannot be listened on
+    - RequestWaits: the lane's master has not taken an earlier request up yet
     - NodeIdTaken: another process is this node
 """
 
@@ -55,6 +56,10 @@ class SettingsDiffer(ElectionError):
 
 class Superseded(ElectionError):
     """The mirror holds a later checkpoint than the one to be written, so another node has become master."""
+
+
+class RequestWaits(ElectionError):
+    """An earlier request of an operator waits for the lane's master: wait for it, or withdraw it."""
 
 
 class NodeIdTaken(ElectionError):

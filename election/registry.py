@@ -1,8 +1,13 @@
-"""What the nodes of a cluster share in ZooKeeper: settings, members, the checkpoints' mirrors."""
+"""What the nodes of a cluster share in ZooKeeper: settings, members, the checkpoints' mirrors, and what
+operators have said.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection
+from contextlib import suppress
 from dataclasses import dataclass, fields
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -12,14 +17,30 @@ from election.errors import (
     ChrootMissing,
     Malformed,
     NodeIdTaken,
+    RequestWaits,
     SettingsDiffer,
     Superseded,
     ZnodeChanged,
     ZnodeExists,
     ZnodeMissing,
 )
-from election.session import Session
+from election.operators import (
+    Control,
+    Entry,
+    Gap,
+    Switchover,
+    decode_control,
+    decode_entry,
+    decode_gap,
+    encode,
+)
+from election.session import Delete, Make, Replace, Session
 from election.znodes import Znodes
+
+Done = TypeVar("Done")
+
+MOST_HISTORY: Final = 1_000
+_MOST_TRIES: Final = 10  # against others who write the same znode
 
 
 class Registry:
@@ -115,6 +136,11 @@ class Registry:
         """The status (JSON) of each node that is there now."""
         return self._read_children(self._znodes.members)
 
+    def members_written_ms(self) -> dict[str, int]:
+        """When each node that is there last told of itself, by the clock of ZooKeeper's server."""
+        found = {node: self._session.exists(self._znodes.member(node)) for node in self.members()}
+        return {node: stat.written_ms for node, stat in found.items() if stat is not None}
+
     def candidates(self, lane: int) -> dict[str, Candidate]:
         """The lane's queue by the znodes' names, the master first."""
         data = self._read_children(self._znodes.candidates(lane))
@@ -132,6 +158,166 @@ class Registry:
             except ZnodeMissing:
                 continue  # it has gone since
         return found
+
+    # -- what operators say: each change and its entry of the history are there together, or neither is
+
+    def control(self) -> tuple[Control, int | None]:
+        """What is paused, and the znode's version; None if it was never written. Malformed."""
+        found = self._look(self._znodes.control)
+        if found is None:
+            return Control(), None
+        data, version = found
+        return decode_control(data, self._znodes.control), version
+
+    def change_control(self, change: Callable[[Control], Control], entry: Entry) -> Control:
+        """Pauses and resumes: writes what `change` makes of what stands, and gives it back. If it makes
+        nothing of it, nothing is written, nor recorded. ZnodeChanged if others write it all the time.
+        """
+
+        def attempt() -> Control:
+            before, version = self.control()
+            after = change(before)
+            if after != before:
+                self._put(self._znodes.control, encode(after), version, entry)
+            return after
+
+        return self._persistently(attempt)
+
+    def ask(self, lane: int, request: msgspec.Struct, entry: Entry, *, instead: bool = False) -> int:
+        """Asks the lane's master for something (store/operations.py); returns the number that the request
+        has got in place of its own. RequestWaits if an earlier one was not taken up yet, unless this one is
+        to stand `instead`.
+        """
+        path = self._znodes.request(lane)
+
+        def attempt() -> int:
+            standing = self._look(path)
+            last = 0 if standing is None else _number(standing[0], path)
+            taken_up = self._taken_up(lane)
+            if last > taken_up and not instead:
+                raise RequestWaits(f"request {last} at {path} waits for the master of lane {lane}")
+            number = max(last, taken_up) + 1
+            data = msgspec.json.encode(msgspec.structs.replace(request, number=number))
+            self._put(path, data, None if standing is None else standing[1], entry)
+            return number
+
+        return self._persistently(attempt)
+
+    def asked(self, lane: int) -> bytes | None:
+        """The last request to the lane's master (JSON), taken up or not; None if there was none."""
+        found = self._look(self._znodes.request(lane))
+        return None if found is None else found[0]
+
+    def want_switchover(self, lane: int, wanted: Switchover, entry: Entry) -> None:
+        """Wants the lane's master to hand over."""
+        path = self._znodes.switchover(lane)
+
+        def attempt() -> None:
+            standing = self._look(path)
+            self._put(path, encode(wanted), None if standing is None else standing[1], entry)
+
+        self._persistently(attempt)
+
+    def drop_switchover(self, lane: int) -> bool:
+        """Nobody is to hand over any more; False if nobody was."""
+        return self._session.delete(self._znodes.switchover(lane))
+
+    def gap(self, lane: int) -> Gap | None:
+        """What was given up of the lane's log last. Malformed."""
+        path = self._znodes.gap(lane)
+        found = self._look(path)
+        return None if found is None else decode_gap(found[0], path)
+
+    def accept_gap(self, lane: int, gap: Gap, entry: Entry) -> None:
+        """Gives up what retention has taken of the lane's log."""
+        path = self._znodes.gap(lane)
+
+        def attempt() -> None:
+            standing = self._look(path)
+            self._put(path, encode(gap), None if standing is None else standing[1], entry)
+
+        self._persistently(attempt)
+
+    def remove_node(self, node: str, standing: Collection[tuple[int, str]], entry: Entry) -> list[str]:
+        """Deletes the status of a node that is dead and its candidacies, by lane and znode's name; returns
+        the paths of those that were still there. If none was, nothing is recorded. One that lives makes them
+        anew.
+        """
+        candidacies = [f"{self._znodes.candidates(lane)}/{name}" for lane, name in standing]
+        paths = [*candidacies, self._znodes.member(node)]
+        self._ensure(self._znodes.history)
+
+        def attempt() -> list[str]:
+            there = [path for path in paths if self._session.exists(path) is not None]
+            if there:
+                self._session.transact(*map(Delete, there), self._noted(entry))
+            return there
+
+        removed = self._persistently(attempt)
+        self._forget_oldest()
+        return removed
+
+    def record(self, entry: Entry) -> None:
+        """Writes what an operator has changed elsewhere into the history."""
+        self._ensure(self._znodes.history)
+        self._session.transact(self._noted(entry))
+        self._forget_oldest()
+
+    def history(self, most: int = MOST_HISTORY) -> list[Entry]:
+        """The last changes by operators, `most` of them, in order. Malformed."""
+        root = self._znodes.history
+        try:
+            names = sorted(self._session.children(root))[-most:]
+        except ZnodeMissing:
+            return []
+        found = ((f"{root}/{name}", self._look(f"{root}/{name}")) for name in names)
+        return [decode_entry(there[0], path) for path, there in found if there is not None]
+
+    def _taken_up(self, lane: int) -> int:
+        path = self._znodes.checkpoint(lane)
+        found = self._look(path)
+        if found is None:
+            return 0
+        try:
+            return msgspec.json.decode(found[0], type=_TakenUp).operation.number
+        except msgspec.MsgspecError as error:
+            raise Malformed(f"{path} holds no checkpoint: {error}") from error
+
+    def _look(self, path: str) -> tuple[bytes, int] | None:
+        try:
+            data, stat = self._session.read(path)
+        except ZnodeMissing:
+            return None
+        return data, stat.version
+
+    def _put(self, path: str, data: bytes, version: int | None, entry: Entry) -> None:
+        """Writes a znode of this version (None: that is not there), and the entry with it."""
+        self._ensure(self._znodes.history)
+        if version is None:
+            self._ensure(path.rpartition("/")[0])
+        put = Make(path, data) if version is None else Replace(path, data, version)
+        self._session.transact(put, self._noted(entry))
+        self._forget_oldest()
+
+    def _noted(self, entry: Entry) -> Make:
+        return Make(f"{self._znodes.history}/entry-", encode(entry), sequence=True)
+
+    def _ensure(self, path: str) -> None:
+        """A transaction makes no znodes above its own."""
+        if self._session.exists(path) is None:
+            with suppress(ZnodeExists):
+                self._session.create(path, b"")
+
+    def _forget_oldest(self) -> None:
+        for name in sorted(self._session.children(self._znodes.history))[:-MOST_HISTORY]:
+            self._session.delete(f"{self._znodes.history}/{name}")
+
+    def _persistently(self, attempt: Callable[[], Done]) -> Done:
+        """Again, on what stands then, if somebody else was faster."""
+        for _ in range(_MOST_TRIES - 1):
+            with suppress(ZnodeChanged, ZnodeExists, ZnodeMissing):
+                return attempt()
+        return attempt()
 
     # -- the checkpoint's mirror
 
@@ -220,6 +406,23 @@ class _Run(msgspec.Struct):
             return msgspec.json.decode(status, type=_Run)
         except msgspec.MsgspecError:
             return _Run()
+
+
+class _Numbered(msgspec.Struct, frozen=True):
+    number: int = 0
+
+
+class _TakenUp(msgspec.Struct, frozen=True):
+    """What a checkpoint says of the last request that was taken up."""
+
+    operation: _Numbered = _Numbered()
+
+
+def _number(request: bytes, path: str) -> int:
+    try:
+        return msgspec.json.decode(request, type=_Numbered).number
+    except msgspec.MsgspecError as error:
+        raise Malformed(f"{path} holds no request: {error}") from error
 
 
 _Order = tuple[int, tuple[int, ...]]

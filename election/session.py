@@ -23,13 +23,14 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import structlog
 from kazoo.client import KazooClient
+from kazoo.exceptions import NoNodeError, RolledBackError, RuntimeInconsistency
 from kazoo.protocol.states import KazooState
 
 from election.client import KAZOO_ERRORS, Complaints, dispose, options, translated
@@ -42,6 +43,8 @@ log = structlog.stdlib.get_logger("delayline.session")
 _REPLACE_INTERVAL_S = 1.0
 _LONGEST_INTERVAL_S = 30.0
 _CLOSE_TIMEOUT_S = 2.0
+
+_WITH_ANOTHER = (RolledBackError, RuntimeInconsistency)  # a change that failed because another one did
 
 Status = Literal["connecting", "connected", "suspended", "lost", "closed"]
 _STATUS: dict[str, Status] = {
@@ -73,10 +76,35 @@ class SessionState:
 
 @dataclass(frozen=True, slots=True)
 class Stat:
-    """`version` counts the writes; `owner` is the session that an ephemeral znode ends with, else None."""
+    """`version` counts the writes; `owner` is the session that an ephemeral znode ends with, else None;
+    `written_ms`: by the clock of ZooKeeper's server.
+    """
 
     version: int
     owner: int | None
+    written_ms: int
+
+
+class Make(NamedTuple):
+    """A change of a transaction: a new znode, below one that is there; ZnodeExists."""
+
+    path: str
+    data: bytes
+    sequence: bool = False
+
+
+class Replace(NamedTuple):
+    """A change of a transaction: other data for that of `version`; ZnodeMissing, ZnodeChanged."""
+
+    path: str
+    data: bytes
+    version: int
+
+
+class Delete(NamedTuple):
+    """A change of a transaction: a znode is gone; ZnodeMissing."""
+
+    path: str
 
 
 class Session:
@@ -161,6 +189,17 @@ class Session:
         names: list[str] = self._call("list", path, lambda client: client.get_children_async(path), timeout_s)
         return names
 
+    def read_all(
+        self, paths: Sequence[str], *, watch: Watch, timeout_s: float | None = None
+    ) -> list[bytes | None]:
+        """The data of some znodes, None for one that is not there; `watch` is called when any of them is
+        made, written or deleted. Sent together: one round trip.
+        """
+        sends = [partial(_watched, path, watch) for path in paths]
+        sends += [partial(_if_there, path) for path in paths]
+        answers = self._calls("read", ", ".join(paths), sends, timeout_s)
+        return [None if answer is None else answer[0] for answer in answers[len(paths) :]]
+
     def create(
         self,
         path: str,
@@ -193,6 +232,25 @@ class Session:
         except ZnodeMissing:
             return False
         return True
+
+    def transact(self, *changes: Make | Replace | Delete, timeout_s: float | None = None) -> None:
+        """Make all the changes or none. Raises what the first one that fails would raise."""
+
+        def send(client: KazooClient) -> Any:
+            transaction = client.transaction()
+            for change in changes:
+                if isinstance(change, Make):
+                    transaction.create(change.path, change.data, sequence=change.sequence)
+                elif isinstance(change, Delete):
+                    transaction.delete(change.path)
+                else:
+                    transaction.set_data(change.path, change.data, version=change.version)
+            return transaction.commit_async()
+
+        results = self._call("change", changes[0].path, send, timeout_s)
+        for change, result in zip(changes, results, strict=True):
+            if isinstance(result, Exception) and not isinstance(result, _WITH_ANOTHER):
+                raise translated(result, f"change {change.path} at {self.hosts}") from result
 
     def sync(self, path: str, *, timeout_s: float | None = None) -> None:
         """Wait until the server this session is connected to has caught up with ZooKeeper's leader."""
@@ -298,13 +356,34 @@ class Session:
             self._changed.notify_all()
 
 
+class _IfThere:
+    """The answer to a reading, or None if the znode is not there."""
+
+    def __init__(self, answer: Any) -> None:
+        self._answer = answer
+
+    def get(self, timeout: float) -> Any:
+        try:
+            return self._answer.get(timeout=timeout)
+        except NoNodeError:
+            return None
+
+
+def _if_there(path: str, client: KazooClient) -> _IfThere:
+    return _IfThere(client.get_async(path))
+
+
+def _watched(path: str, watch: Watch, client: KazooClient) -> Any:
+    return client.exists_async(path, watch=watch)
+
+
 def _log_change(state: SessionState, hosts: str) -> None:
     say = log.info if state.connected else log.warning
     say("zookeeper session", status=state.status, hosts=hosts, session=f"{state.session_id or 0:#x}")
 
 
 def _stat(stat: Any) -> Stat:
-    return Stat(stat.version, stat.owner_session_id)
+    return Stat(stat.version, stat.owner_session_id, stat.mtime)
 
 
 def _now_ms() -> int:

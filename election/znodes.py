@@ -37,3 +37,25 @@ class Znodes:
     def checkpoint(self, lane: int) -> str:
         """The mirror of the lane's last checkpoint."""
         return f"{self.root}/lanes/{lane}/checkpoint"
+
+    @property
+    def control(self) -> str:
+        """What operators have paused (`election.operators.Control`)."""
+        return f"{self.root}/control"
+
+    def request(self, lane: int) -> str:
+        """What operators want the lane's master to do: replay, skip, stop (store/operations.py)."""
+        return f"{self.root}/lanes/{lane}/request"
+
+    def switchover(self, lane: int) -> str:
+        """Which master is to hand over, and to whom (`election.operators.Switchover`)."""
+        return f"{self.root}/lanes/{lane}/switchover"
+
+    def gap(self, lane: int) -> str:
+        """What an operator has given up of the lane's log (`election.operators.Gap`)."""
+        return f"{self.root}/lanes/{lane}/gap"
+
+    @property
+    def history(self) -> str:
+        """Its children are what operators have changed, in order (`election.operators.Entry`)."""
+        return f"{self.root}/history"

@@ -17,8 +17,15 @@ from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]  # mi
 
 from delayline.names import ClusterNames
 from node.ports import Doubtful
-from node.reader import OffsetsGone, TopicReader
-from node.refusal import Refusal, Refusing, checkpoint_topic_missing, checkpoint_unreadable, log_refusal
+from node.reader import Forbidden, OffsetsGone, TopicReader
+from node.refusal import (
+    Refusal,
+    Refusing,
+    checkpoint_topic_missing,
+    checkpoint_unreadable,
+    log_refusal,
+    topic_forbidden,
+)
 from node.topics import TIMEOUT_S, TopicMissing, admin_client, describe
 from store.checkpoint import Checkpoint, UnreadableCheckpoint, Vector
 
@@ -35,7 +42,7 @@ def read_last(client_config: dict[str, Any], topic: str, lane: int) -> Checkpoin
     """The last committed checkpoint of a lane, None if there is none.
 
     Found by reading back from the end in growing steps, since compaction and markers leave gaps.
-    Raises `Doubtful` if it cannot be read in time, and `UnreadableCheckpoint`.
+    Raises `Doubtful` if it cannot be read in time (`Forbidden`: may not be), and `UnreadableCheckpoint`.
     """
     reader = TopicReader(client_config, topic)
     try:
@@ -68,6 +75,7 @@ def _read_to(reader: TopicReader, lane: int, end: int) -> bytes | None:
     last: bytes | None = None
     reader.reached[lane] = -1
     while reader.reached[lane] < end:
+        reader.expect_allowed()
         if time.monotonic() > deadline_s:
             why = "" if reader.trouble is None else f": {reader.trouble.str()}"
             raise Doubtful(f"{reader.topic}/{lane} could not be read to offset {end} in {TIMEOUT_S} s{why}")
@@ -145,6 +153,8 @@ class CheckpointFollower:
                 self._refuse(checkpoint_topic_missing(str(error)))
             except UnreadableCheckpoint as error:
                 self._refuse(checkpoint_unreadable(f"{self._topic}/{self._lane}", str(error)))
+            except Forbidden:
+                self._refuse(topic_forbidden("checkpoint-forbidden", self._topic))
             except (OffsetsGone, Doubtful, KafkaException) as error:
                 log.warning("checkpoint-topic-unreadable", topic=self._topic, detail=str(error))
                 self._stopping.wait(RETRY_S)
@@ -156,7 +166,9 @@ class CheckpointFollower:
         self._stopping.wait(RETRY_S)
 
     def _follow(self) -> None:
-        """Follows the topic until it is gone or recreated. Raises `TopicMissing`, `UnreadableCheckpoint`."""
+        """Follows the topic until it is gone or recreated. Raises `TopicMissing`, `UnreadableCheckpoint`,
+        `Forbidden`.
+        """
         self._look.clear()
         admin = admin_client(self._client_config)
         topic_id = describe(admin, self._topic).id
@@ -169,6 +181,7 @@ class CheckpointFollower:
             checked_s = time.monotonic()
             while not self._stopping.is_set():
                 messages = reader.poll(POLL_S)
+                reader.expect_allowed()
                 raw = messages[-1].value() if messages else None
                 self._publish(topic_id, raw, reader.reached[self._lane], keep=True)
                 if self._look.is_set() or time.monotonic() - checked_s > LOOK_EVERY_S:

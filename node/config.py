@@ -226,7 +226,7 @@ class NodeConfig(ConnectionConfig):
     )
     http_host: Text = Field(
         default="127.0.0.1",
-        description="where `delayline message show` and `list` reach this node: an address, or a name",
+        description="where commands and whatever watches this node reach it: an address, or a name",
     )
     http_port: int = Field(default=0, ge=0, le=65535, description="its port for them; 0: any that is free")
     session_timeout_s: float = Field(default=6.0, gt=0, description="ZooKeeper session timeout")

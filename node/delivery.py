@@ -26,13 +26,14 @@ import msgspec
 import structlog
 
 from delayline.names import ClusterNames
-from node.plan import Plan, Poison, Poisoned
+from node.plan import Decided, Plan, Poison, Poisoned
 from node.ports import (
     Clock,
     Commit,
     Doubtful,
     Leadership,
     Log,
+    Operator,
     Outbox,
     OutboxError,
     Refused,
@@ -102,10 +103,13 @@ class Config(msgspec.Struct, frozen=True):
     small: int = 500
 
 
-class _InFlight(msgspec.Struct, frozen=True):
+class InFlight(msgspec.Struct, frozen=True):
+    """A transaction whose commit is under way. `decided`: what became of how many requests in it."""
+
     selection: Selection
     checkpoint: Checkpoint
     commit: Commit
+    decided: dict[Decided, int]
 
 
 class _Planned(msgspec.Struct, frozen=True):
@@ -117,7 +121,10 @@ class _Planned(msgspec.Struct, frozen=True):
 
 
 class Delivery:
-    """One mastership of one lane. Used by one thread."""
+    """One mastership of one lane. Used by one thread.
+
+    `lost`: its last recovery has found that the checkpoint topic had lost its end.
+    """
 
     def __init__(
         self,
@@ -127,17 +134,20 @@ class Delivery:
         log_: Log,
         leadership: Leadership,
         targets: Targets,
+        operator: Operator,
         clock: Clock,
     ) -> None:
+        self.lost = False
         self._config = config
         self._view = view
         self._outbox = outbox
         self._log = log_
         self._leadership = leadership
         self._targets = targets
+        self._operator = operator
         self._clock = clock
         self._last: Checkpoint | None = None  # the last one of this mastership, committed
-        self._in_flight: _InFlight | None = None
+        self._in_flight: InFlight | None = None
         self._poison: Poison = {}
         self._most = config.limits.messages  # halved while a refused row is looked for
         self._sending: Selection | None = None
@@ -146,11 +156,17 @@ class Delivery:
         self._epoch_known = 0  # none is used twice
         self._awaited: Vector = {}  # written back; nothing is selected before it is ingested
         self._heartbeat_at_ms = 0
+        self._replay_held = False  # in the last selection: what was written back was not ingested
 
     @property
     def epoch(self) -> int:
         """The epoch of this mastership; 0 before its first checkpoint is committed."""
         return 0 if self._last is None else self._last.epoch
+
+    @property
+    def in_flight(self) -> InFlight | None:
+        """The transaction whose commit is under way; at `Step.AFTER_COMMIT` the one that is committed."""
+        return self._in_flight
 
     def run(self) -> Process[Ended]:
         """Recovers and delivers until this node resigns or is deposed; returns which.
@@ -183,7 +199,7 @@ class Delivery:
         """
         found = error.codes
         if not found and self._sending is not None:
-            rows = [key for key, _ in (*self._sending.late, *self._sending.due)]
+            rows = [key for key, _ in self._sending.rows]
             if len(rows) > 1:
                 self._most = len(rows) // 2
                 return True
@@ -202,6 +218,7 @@ class Delivery:
 
     def _recover(self) -> Process[Ended | None]:
         """Makes this node the one that commits, and its view the one that the last commit left."""
+        self.lost = False
         self._outbox.drop()
         if not (yield from self._confirmed()):
             return Ended.DEPOSED
@@ -221,10 +238,16 @@ class Delivery:
         return Ended.RESIGNED
 
     def _confirmed(self) -> Process[bool]:
-        """No new producer before ZooKeeper has said that this node is master: it would fence the master."""
+        """No new producer before ZooKeeper has said that this node is master: it would fence the master.
+
+        What operators have paused before is known from then on: a pause outlives the master that it was told.
+        """
         while not self._leadership.resigning():
             try:
-                return self._leadership.confirm()
+                confirmed = self._leadership.confirm()
+                if confirmed:
+                    self._operator.refresh()
+                return confirmed
             except Unconfirmed:
                 yield Wait(self._clock.now_ms() + RETRY_MS)
         return False
@@ -254,7 +277,7 @@ class Delivery:
             return self._beginning()
         resumed = max(known, key=lambda checkpoint: checkpoint.order)
         self._epoch_known = max(self._epoch_known, resumed.epoch)
-        _say_lost(resumed)
+        self._say_lost(resumed)
         return resumed
 
     def _look_for_lost(self, last: Checkpoint, own: Checkpoint | None) -> None:
@@ -267,7 +290,17 @@ class Delivery:
         latest = max((one for one in (last, own, mirrored) if one is not None), key=lambda one: one.order)
         self._epoch_known = max(self._epoch_known, latest.epoch)
         if latest.order > last.order:
-            _say_lost(last)
+            self._say_lost(last)
+
+    def _say_lost(self, resumed: Checkpoint) -> None:
+        """Loudly: the only place where exactly once becomes at least once."""
+        self.lost = True
+        log.error(
+            "checkpoint-topic-lost",
+            resumed_epoch=resumed.epoch,
+            delivered_up_to_ms=resumed.delivered_up_to_ms,
+            consequence="messages delivered after this checkpoint are delivered again",
+        )
 
     def _beginning(self) -> Checkpoint:
         """What is true before the first epoch: nothing is done."""
@@ -310,7 +343,7 @@ class Delivery:
         transaction.checkpoint(first)
         yield Step.AFTER_CHECKPOINT_RECORD
         nothing = Selection([], [], [], {}, self._view.tip)
-        self._in_flight = _InFlight(nothing, first, transaction.commit())
+        self._in_flight = InFlight(nothing, first, transaction.commit(), {})
         yield Step.DURING_COMMIT
 
     def _first_checkpoint(self, last: Checkpoint) -> Checkpoint:
@@ -340,7 +373,7 @@ class Delivery:
             held_until_ms = self._held_until_ms(now_ms)
             # No later than that, should the clock have been set back.
             self._heartbeat_at_ms = min(self._heartbeat_at_ms, now_ms + HEARTBEAT_MS)
-            if held_until_ms is not None:
+            if held_until_ms is not None or self._operator.pauses().everything:
                 yield from self._hold(now_ms, held_until_ms)
                 continue
             chosen = self._select(now_ms)
@@ -360,15 +393,17 @@ class Delivery:
         position = self._view.tip.position
         return position[0] if position is not None and now_ms < position[0] else None
 
-    def _hold(self, now_ms: int, until_ms: int) -> Process[None]:
-        """Waits without a selection. Heartbeats go on: they sample the brokers' clock, which ends a
-        mastership with a wrong one.
+    def _hold(self, now_ms: int, until_ms: int | None) -> Process[None]:
+        """Waits without a selection, until something changes if no time is given. Heartbeats go on: they
+        sample the brokers' clock, which ends a mastership with a wrong one.
         """
-        yield from self._settle()
-        if now_ms >= self._heartbeat_at_ms:
+        if self._in_flight is not None:
+            yield from self._settle()  # a resume meanwhile has woken it there, and nobody will again
+        elif now_ms >= self._heartbeat_at_ms:
             yield from self._transact(self._planned(Selection([], [], [], {}, self._view.tip), now_ms))
         else:
-            yield Wait(min(until_ms, self._heartbeat_at_ms))
+            at_ms = self._heartbeat_at_ms
+            yield Wait(at_ms if until_ms is None else min(until_ms, at_ms))
 
     def _now_ms(self) -> int:
         """Rule 1's clock: the brokers' may be ahead of the own by as much as the skew allowed, so that an
@@ -379,6 +414,10 @@ class Delivery:
 
     def _until_due(self) -> Wait:
         due_ms = self._view.wake_at()
+        if self._replay_held:
+            self._view.wake_always()
+            if self._knows_written_back():  # meanwhile
+                return Wait(self._clock.now_ms())
         return Wait(self._heartbeat_at_ms if due_ms is None else min(due_ms, self._heartbeat_at_ms))
 
     def _written_back_ingested(self) -> Process[bool]:
@@ -391,13 +430,33 @@ class Delivery:
         self._awaited = {}
         return True
 
-    def _select(self, now_ms: int) -> Selection:
-        return self._view.select(now_ms, self._config.limits._replace(messages=self._most))
+    def _select(self, now_ms: int, *, known: bool = True) -> Selection:
+        """A replay goes on only while no target of its is paused: what it carries cannot be put off. And once
+        what was written back before has been ingested: of what was put off, that is the message (rule 8).
+        """
+        limits, operator = self._config.limits._replace(messages=self._most), self._operator
+        replays = known and self._knows_written_back()
+        self._replay_held = not replays
+        replays = replays and not self._replays_to(operator.pauses().targets)
+        return self._view.select(now_ms, limits, operator.asked(), replays=replays)
+
+    def _replays_to(self, paused: frozenset[str]) -> bool:
+        """Whether a replay carries, or might, what goes to one of these targets."""
+        replay = self._view.tip.operation.replay
+        anywhere = replay is None or replay.target is None
+        return bool(paused) if anywhere else replay is not None and replay.target in paused
+
+    def _knows_written_back(self) -> bool:
+        last = self._last if self._in_flight is None else self._in_flight.checkpoint
+        return last is None or self._view.has_ingested(last.written_back)
 
     def _planned(self, chosen: Selection, now_ms: int) -> _Planned:
         epoch = self.epoch if self._in_flight is None else self._in_flight.checkpoint.epoch
         config = self._config
-        plan = Plan(config.names, config.lane, epoch, now_ms, self._targets, self._poison, config.max_parks)
+        paused = self._operator.pauses().targets
+        plan = Plan(
+            config.names, config.lane, epoch, now_ms, self._targets, self._poison, config.max_parks, paused
+        )
         plan.add(chosen)
         return _Planned(chosen, plan, now_ms)
 
@@ -407,9 +466,10 @@ class Delivery:
         """
         now_ms = self._now_ms()
         none_left = sent.selection.frontier.delivered_up_to_ms >= sent.now_ms
-        if none_left or sent.plan.awaits or self._held_until_ms(now_ms) is not None:
+        held = self._held_until_ms(now_ms) is not None or self._operator.pauses().everything
+        if none_left or held or sent.plan.awaits:
             return None
-        chosen = self._select(now_ms)
+        chosen = self._select(now_ms, known=not sent.plan.writes_back)
         return self._planned(chosen, now_ms) if chosen.size else None
 
     def _still_right(self, ahead: _Planned) -> _Planned:
@@ -452,10 +512,10 @@ class Delivery:
         checkpoint = self._checkpoint(chosen, written_back)
         transaction.checkpoint(checkpoint)
         yield Step.AFTER_CHECKPOINT_RECORD
-        self._in_flight = _InFlight(chosen, checkpoint, transaction.commit())
+        self._in_flight = InFlight(chosen, checkpoint, transaction.commit(), plan.decided())
         self._sending = None
-        if plan.awaits:
-            self._awaited = written_back
+        if plan.awaits or (plan.writes_back and chosen.frontier.operation.replay is not None):
+            self._awaited = written_back  # a replay would wait for it, and for the next one's, without an end
         self._heartbeat_at_ms = planned.now_ms + HEARTBEAT_MS
         yield Step.DURING_COMMIT
 
@@ -471,6 +531,7 @@ class Delivery:
             read=frontier.read,
             written_back=self._last.written_back | written_back,
             delivered_up_to_ms=frontier.delivered_up_to_ms,
+            operation=frontier.operation,
             node=self._config.node,
             at_ms=self._clock.now_ms(),
         )
@@ -501,15 +562,5 @@ class Delivery:
     def _went_well(self, chosen: Selection) -> None:
         self._failures = 0
         self._most = min(self._config.limits.messages, self._most * 2)
-        for key, _ in (*chosen.late, *chosen.due) if self._poison else ():
+        for key, _ in chosen.rows if self._poison else ():
             self._poison.pop(key, None)
-
-
-def _say_lost(resumed: Checkpoint) -> None:
-    """Loudly: the only place where exactly once becomes at least once."""
-    log.error(
-        "checkpoint-topic-lost",
-        resumed_epoch=resumed.epoch,
-        delivered_up_to_ms=resumed.delivered_up_to_ms,
-        consequence="messages delivered after this checkpoint are delivered again",
-    )

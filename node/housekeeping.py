@@ -16,6 +16,7 @@ from node.health import Health
 from node.ports import Doubtful
 from store.checkpoint import Vector
 from store.keys import Key
+from store.overdue import Overdue, counted, scans
 from store.view import View
 
 log = structlog.get_logger("delayline.housekeeping")
@@ -36,6 +37,7 @@ class Housekeeping:
         health: Health,
     ) -> None:
         self.pending = 0
+        self.overdue: Overdue | None = None  # not counted yet, nor is `pending`
         self._view = view
         self._log = kafka_log
         self._health = health
@@ -79,7 +81,10 @@ class Housekeeping:
         begin_s = time.monotonic()
         if begin_s < self._count_at_s:
             return
+        now_ms = time.time_ns() // 1_000_000
+        due = self._view.glimpse(lambda kv, frontier, _: scans(kv, frontier, now_ms))
         self.pending = self._view.pending()
+        self.overdue = counted(due, now_ms)
         end_s = time.monotonic()
         self._count_at_s = end_s + COUNTING_PAUSE * (end_s - begin_s)
 

@@ -7,14 +7,15 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
-from confluent_kafka import KafkaError, Message
+from confluent_kafka import Message
 
 from delayline.names import ClusterNames
 from delayline.parser import WRITTEN_BACK_SLACK_MS
 from delayline.settings import ClusterSettings
 from delayline.wire import Header, Reject, parse, parse_plain, read_headers
+from election.operators import Gap
 from node.reader import OffsetsGone, TopicReader
-from node.refusal import Refusal, buffer_forbidden
+from node.refusal import Refusal, topic_forbidden
 from node.topics import admin_client, newest_gone_ms
 from store.arrivals import Arrival, arrival, plain_arrival
 from store.checkpoint import Checkpoint, Vector
@@ -42,9 +43,6 @@ class NotRebuildable(Exception):
     """An empty view cannot be made from the log as it is: it may lack what is still to be delivered."""
 
 
-_FORBIDDEN = frozenset((KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.GROUP_AUTHORIZATION_FAILED))
-
-
 class Ingest:
     """Reads the lane's partitions from where the view stands."""
 
@@ -70,27 +68,51 @@ class Ingest:
 
     def refusal(self) -> Refusal | None:
         """Why nothing can be read, if that is a matter of rights."""
-        trouble = None if self._reader is None else self._reader.trouble
-        if trouble is None or trouble.code() not in _FORBIDDEN:
+        if self._reader is None or not self._reader.forbidden:
             return None
-        return buffer_forbidden(f"{self._names.buffer}: {trouble.str()}")
+        return topic_forbidden("buffer-forbidden", self._names.buffer)
 
-    def open(self, last: Checkpoint | None) -> None:
+    def open(self, last: Checkpoint | None, gap: Gap | None = None) -> None:
         """Assigns the partitions. Raises `OffsetsGone` if retention has passed messages that the view has not
         read, `NotRebuildable` if it may have passed some that are not delivered and an empty view lacks them,
         `LogTooShort` if the view or the last checkpoint has read what the log does not have, `Doubtful`.
+
+        `gap`: what an operator has given up. With it the log is what was below `gap.read`, and what is from
+        `gap.begin` on: a view that has taken in the one, and reads the other, is a function of that log, the
+        same on every node. So only a view that stands exactly at `gap.read` may go on, with all its rows; one
+        that has read less, or nothing, has other rows than that one, and refuses as before. It may be rebuilt
+        once whatever is gone was due (`_expect_all_delivered`). One that has read past the log's beginning
+        lacks nothing, and reads on: it has to lead, and no gap to be given up (ops/gap.py sees to that, as
+        far as such a node is there). What is lost is what was requested
+        between the two, and nothing else: the rows that are there stay, and their keys are still behind the
+        position or not. Nothing is delivered twice: what is done is told by the checkpoint, and no offset
+        from `gap.begin` on had been read by any view that goes on. That the view has ingested all below
+        `gap.begin` becomes true of the checkpoint with the next transaction; any other view is then one that
+        lacks what its master had.
         """
         reader = TopicReader(self._client_config, self._names.buffer)
+        given_up = None if gap is None or not self._stands_at(gap) else gap
         try:
-            reader.start({p: self._first_offset(reader, p, last) for p in self._view.reached().read})
+            places = self._view.reached().read
+            reader.start({p: self._first_offset(reader, p, last, given_up) for p in places})
         except Exception:
             reader.close()
             raise
         self._reader = reader
 
-    def _first_offset(self, reader: TopicReader, partition: int, last: Checkpoint | None) -> int:
+    def _stands_at(self, gap: Gap) -> bool:
+        """Whether the view is one that goes on. One that was killed on the way has gone on in part."""
+        ingested = self._view.reached().ingested
+        return all(
+            ingested.get(partition) == read or ingested.get(partition, 0) >= gap.begin[partition]
+            for partition, read in gap.read.items()
+        )
+
+    def _first_offset(
+        self, reader: TopicReader, partition: int, last: Checkpoint | None, given_up: Gap | None
+    ) -> int:
         """Where to read on: behind what was read; where retention has passed that, at the log's beginning, if
-        nothing is missing for it.
+        nothing is missing for it, or what is has been given up.
 
         The last checkpoint's master had read all below its `read`. A view that has ingested as much as that
         master lacks nothing but markers. An empty one may begin above them if whatever is gone was due, and
@@ -105,6 +127,9 @@ class Ingest:
             raise LogTooShort(f"{topic} ends at offset {high}; it has been read to {known}")
         if read >= low:
             return read
+        if given_up is not None and given_up.begin.get(partition) == low:
+            self._view.begin_at(partition, low, low)
+            return low
         if last is None or last.read.get(partition, 0) < low or 0 < ingested < last.ingested[partition]:
             raise OffsetsGone(f"{topic} begins at offset {low}; the view has read to {read}")
         if ingested == 0:

@@ -17,6 +17,7 @@ from node.checkpoints import CheckpointFollower
 from node.delivery import Delivery, Ended, Step, Wait
 from node.health import Health
 from node.leadership import ElectedLeadership
+from node.meter import Meter
 from node.outbox import KafkaOutbox
 from node.ports import Doubtful
 from node.refusal import Refusal, Refusing, log_refusal
@@ -53,6 +54,7 @@ class LaneWorker:
     ) -> None:
         """`check_clock`: called after each commit of a master; may end the mastership."""
         self.refusal: Refusal | None = None  # why this node cannot lead, though it is elected
+        self.meter = Meter()
         self._view = view
         self._outbox = outbox
         self._follower = follower
@@ -132,9 +134,9 @@ class LaneWorker:
                     continue
                 self._hook(step)
                 if step == Step.TAKEN_OVER:
-                    self._taken_over()
-                elif step == Step.AFTER_COMMIT and self.leading:
-                    self._check_clock()
+                    self._taken_over(delivery)
+                elif step == Step.AFTER_COMMIT:
+                    self._committed(delivery)
         except StopIteration as ended:
             self._ended(ended.value, delivery.epoch)
         except Refusing as refusing:
@@ -142,7 +144,14 @@ class LaneWorker:
         finally:
             self._idle.set()
 
-    def _taken_over(self) -> None:
+    def _committed(self, delivery: Delivery) -> None:
+        if delivery.in_flight is not None and self._outbox.committed is not None:
+            self.meter.committed(delivery.in_flight, self._outbox.committed)
+        if self.leading:
+            self._check_clock()
+
+    def _taken_over(self, delivery: Delivery) -> None:
+        self.meter.losses += delivery.lost
         self.refusal = None
         self._idle.clear()
         self._check_clock()

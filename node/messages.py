@@ -1,4 +1,5 @@
-"""What a node tells of messages: of one by its id, and of those that are pending. Nothing of their content.
+"""What a node tells of messages: of one by its id, of those that are pending, and of those that an operator's
+replay or skip would concern. Nothing of their content.
 
 What is pending the view knows (store/lookup.py), what is done the log of record (node/past.py). Every answer
 says how far this node had read the log when it was given.
@@ -20,8 +21,10 @@ from node.past import Fate, Past, Told
 from node.plan import Outcome
 from node.ports import Doubtful
 from store.checkpoint import Frontier, UnreadableCheckpoint
+from store.due import Due
 from store.keys import Key
 from store.lookup import Known, Lookup, Page, Query, Total
+from store.operations import ReplayRequest, SkipRequest
 from store.records import RescheduleRow, Row, ScheduledRow
 from store.view import Reached
 
@@ -116,6 +119,24 @@ class Listed(msgspec.Struct, frozen=True):
     total: Total | None
 
 
+class Forecast(msgspec.Struct, frozen=True):
+    """The answer to `due`. It has no `lag`: Kafka is not asked, for the answer is to come at once."""
+
+    node: Standing
+    due: Due
+
+
+class Foreseen(msgspec.Struct, frozen=True):
+    """What would come of a replay or a skip: why nothing (`refused`), or how many messages by their targets;
+    `at_least` if there may be more.
+    """
+
+    node: Standing
+    refused: str | None
+    targets: dict[str, int]
+    at_least: bool
+
+
 class Reader(NamedTuple):
     """What the answers are taken from."""
 
@@ -125,7 +146,7 @@ class Reader(NamedTuple):
 
 
 class Messages:
-    """One node's answers. May be used by any thread; both raise `Closed` and `StoreError`."""
+    """One node's answers. May be used by any thread; all raise `Closed` and `StoreError`."""
 
     def __init__(
         self,
@@ -170,6 +191,18 @@ class Messages:
             None if page.last is None else cursor(page.last),
             page.total,
         )
+
+    def due(self, now_ms: int) -> Forecast:
+        """What is pending, by when it falls due, and where it goes."""
+        reached, aligned, due = self._lookup.due(now_ms)
+        return Forecast(self._standing(reached, aligned, lambda _: None), due)
+
+    def foresee(self, request: ReplayRequest | SkipRequest, now_ms: int) -> Foreseen:
+        """What would come of the request, were it asked for now."""
+        lag = self._lag()
+        found = self._lookup.rehearse(request, now_ms, self._window_ms)
+        standing = self._standing(found.reached, found.aligned, lag)
+        return Foreseen(standing, found.refused, found.targets, found.at_least)
 
     # -- how far this node is
 

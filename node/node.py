@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import queue
+import shutil
 import signal
 import threading
 import time
@@ -12,6 +13,8 @@ import uuid
 from collections.abc import Callable
 from contextlib import suppress
 from enum import StrEnum
+from importlib.metadata import version
+from pathlib import Path
 from typing import Any, Final
 
 import msgspec
@@ -32,13 +35,16 @@ from node.delivery import Step
 from node.health import Health
 from node.http.app import application
 from node.http.server import HttpServer
+from node.http.watch import watched
 from node.ingest import LogTooShort, NotRebuildable
 from node.messages import Messages
+from node.notify import ServiceManager
 from node.parts import Election, Parts
-from node.ports import Doubtful
+from node.ports import Doubtful, Pauses
 from node.reader import OffsetsGone
 from node.refusal import Refusal, Refusing
 from node.topics import Described, TopicMissing, admin_client, describe
+from node.vitals import FROM_THE_START, ONCE_CAUGHT_UP, WITH_THE_PARTS, Nameplate, Vitals, missing
 from store.checkpoint import UnreadableCheckpoint
 from store.identity import FORMAT, Identity, OtherIdentity, claim
 from store.kv import Damaged, Full, InUse, StoreError, Unusable
@@ -54,6 +60,8 @@ LISTEN_S: Final = 0.5
 YOUNG_OBJECTS: Final = 100_000
 CONNECT_TIMEOUT_S: Final = 1.0
 INSPECT_EVERY_S: Final = 10.0
+LOOK_AGAIN_S: Final = 1.0
+VERSION: Final = version("delayline")
 REGISTER_TIMEOUT_S: Final = 5.0
 
 
@@ -88,6 +96,23 @@ class NodeStatus(msgspec.Struct, frozen=True):
     http_port: int = 0
     run: str = ""  # with the next one: which process of two that are this node
     started_ms: int = 0
+    version: str = ""
+    paused: bool = False  # by an operator
+    paused_targets: list[str] = []
+    disk_free_bytes: int = 0  # where its data is; 0 of 0: not known
+    disk_total_bytes: int = 0
+    session_timeout_s: float = 0.0  # as it asks ZooKeeper for
+    max_clock_skew_ms: int = 0
+    open: bool = False  # its store, and so whatever asks what operators want
+
+
+def _disk(data_dir: Path) -> tuple[int, int]:
+    """Free and all bytes of the disk that a folder is on; 0 and 0 if it is not there."""
+    try:
+        disk = shutil.disk_usage(data_dir)
+    except OSError:
+        return 0, 0
+    return disk.free, disk.total
 
 
 def _nothing(_: Step) -> None:
@@ -111,8 +136,11 @@ class Node:
         self._member = config.node_id
         self._stopping = threading.Event()
         self._refusal: Refusal | None = None
+        self._lacking: Refusal | None = None  # retention has taken what it has not read
         self._passing: Refusal | None = None  # what an inspection has found, until the next one does not
         self._failure: Exception | None = None
+        self._waits_for: str | None = None
+        self._died: list[str] = []  # threads
         self._candidate = False
         self._inspected_s = time.monotonic()
         self._settings: ClusterSettings | None = None
@@ -146,19 +174,26 @@ class Node:
         threading.excepthook = self._on_thread_death
         gc.freeze()  # what was imported stays
         gc.set_threshold(YOUNG_OBJECTS)
+        manager = ServiceManager(os.environ)
         self.start()
         while not self._stopping.is_set():
+            manager.tell(ready=self.state in (NodeState.FOLLOWER, NodeState.MASTER), words=self._in_words())
             with suppress(queue.Empty):
                 # With a timeout: Python runs a handler only when this thread runs, whichever got the signal.
                 told.get(timeout=LISTEN_S)
                 self.stop()
+        manager.stopping()
         self.join()
         return 0 if self._failure is None else 1
+
+    def _in_words(self) -> str:
+        why = self._why_refusing()
+        return self.state if why is None else f"{self.state}: {why}"
 
     def start(self) -> None:
         """Starts the node's threads; it becomes a candidate once it has caught up."""
         self._session.start()
-        self._http.start(application(self._messages))
+        self._http.start(watched(application(self._messages), self.vitals))
         self._thread.start()
 
     def stop(self) -> None:
@@ -172,6 +207,7 @@ class Node:
     def _on_thread_death(self, args: threading.ExceptHookArgs) -> None:
         log.critical("thread-died", thread=args.thread and args.thread.name, exc_info=args.exc_value)
         self._failure = RuntimeError(str(args.exc_value))
+        self._died.append("?" if args.thread is None else args.thread.name)
         self._stopping.set()
 
     def _run(self) -> None:
@@ -211,8 +247,11 @@ class Node:
         said_s: dict[str, float] = {}
         while not self._stopping.is_set():
             try:
-                return ask()
+                answer = ask()
+                self._waits_for = None
+                return answer
             except (Unavailable, Doubtful, ElectionError, KafkaException) as error:
+                self._waits_for = str(error)
                 now_s = time.monotonic()
                 if now_s - said_s.get(str(error), -SAY_AGAIN_S) >= SAY_AGAIN_S:
                     said_s[str(error)] = now_s
@@ -291,14 +330,7 @@ class Node:
         """Reads the checkpoint topic and the log to their ends, as they are now. False if stopped before."""
         while not (parts.follower.started() or self._stopping.is_set()):
             self._stopping.wait(0.02)
-        try:
-            self._wait_for(parts.open_ingest)
-        except OffsetsGone as error:
-            raise Refusing(self._offsets_gone(error)) from error
-        except NotRebuildable as error:
-            raise Refusing(refusal.retention_gap_of_all(str(error))) from error
-        except LogTooShort as error:
-            raise Refusing(self._buffer_recreated(str(error))) from error
+        self._open_ingest(parts)
         if self._stopping.is_set():
             return False
         parts.ingest.start()
@@ -308,6 +340,31 @@ class Node:
                 return True
             self._stopping.wait(0.02)
         return False
+
+    def _open_ingest(self, parts: Parts) -> None:
+        """Refuses, and tries again, while retention has taken what the view has not read: until an operator
+        gives that up, or it is of no account any more.
+        """
+        while not self._stopping.is_set():
+            try:
+                self._wait_for(lambda: parts.open_ingest(self._registry.gap(self._config.lane)))
+                self._lacking = None
+                return
+            except OffsetsGone as error:
+                why = self._offsets_gone(error)
+            except NotRebuildable as error:
+                why = refusal.retention_gap_of_all(str(error))
+            except LogTooShort as error:
+                raise Refusing(self._buffer_recreated(str(error))) from error
+            if why.code != refusal.RETENTION_GAP:
+                raise Refusing(why)
+            self._lack(why)
+            self._stopping.wait(LOOK_AGAIN_S)
+
+    def _lack(self, why: Refusal) -> None:
+        if why != self._lacking:
+            refusal.log_refusal(log, why)
+        self._lacking = why
 
     def _refuse(self, why: Refusal) -> None:
         """From now on this node is no candidate; it stays up to say so."""
@@ -348,7 +405,7 @@ class Node:
             recreated = False
         if recreated:
             return self._buffer_recreated(str(error))
-        return refusal.rebuild("retention-gap", str(error), self._config.data_dir)
+        return refusal.retention_gap(str(error), self._config.data_dir)
 
     def _inspect(self) -> None:
         """Whether the buffer topic and the cluster's settings are still those of the store."""
@@ -393,12 +450,14 @@ class Node:
     def _why_refusing(self) -> Refusal | None:
         if self._refusal is not None or self._parts is None:
             return self._refusal
-        return self._passing or self._parts.awaiting()
+        return self._lacking or self._passing or self._parts.awaiting()
 
     def status(self) -> NodeStatus:
         """What the member znode says."""
         parts, why = self._parts, self._why_refusing()
         checkpoint = None if parts is None else parts.view.checkpoint
+        pauses = Pauses() if parts is None else parts.operator.pauses()
+        free_bytes, total_bytes = _disk(self._config.data_dir)
         return NodeStatus(
             node=self._config.node_id,
             lane=self._config.lane,
@@ -417,7 +476,39 @@ class Node:
             http_port=self._http.port,
             run=self._run_id,
             started_ms=self._started_ms,
+            version=VERSION,
+            paused=pauses.everything,
+            paused_targets=sorted(pauses.targets),
+            disk_free_bytes=free_bytes,
+            disk_total_bytes=total_bytes,
+            session_timeout_s=self._config.session_timeout_s,
+            max_clock_skew_ms=self._config.max_clock_skew_ms,
+            open=parts is not None and parts.started,
         )
+
+    def vitals(self) -> Vitals:
+        """What the node tells whoever watches it. Never blocks."""
+        parts, config = self._parts, self._config
+        vitals = Vitals(
+            nameplate=Nameplate(config.cluster, config.node_id, config.lane, VERSION),
+            state=self.state,
+            refusal=self._why_refusing(),
+            waits_for=self._waits_for,
+            dead=self._dead(),
+            zookeeper=self._session.state.connected,
+            pauses=Pauses() if parts is None else parts.operator.pauses(),
+        )
+        return vitals if parts is None else vitals._replace(**_of_parts(parts))
+
+    def _dead(self) -> list[str]:
+        """Threads that should run and do not. A node that refuses for good has let some of them end."""
+        if self._died or self._stopping.is_set():
+            return self._died
+        expected = FROM_THE_START
+        if self._refusal is None and self._parts is not None and self._parts.started:
+            expected |= WITH_THE_PARTS
+            expected |= ONCE_CAUGHT_UP if self._candidate else frozenset()
+        return missing(expected)
 
     def _messages(self) -> Messages | None:
         return None if self._parts is None else self._parts.messages
@@ -434,3 +525,22 @@ class Node:
         self._session.stop()
         self._http.join()
         log.info("node-stopped", node=self._config.node_id)
+
+
+def _of_parts(parts: Parts) -> dict[str, Any]:
+    """The vitals that there are once the store is open."""
+    checkpoint, soundings, counts = parts.view.checkpoint, parts.soundings, parts.housekeeping
+    return {
+        "leads": parts.lane.leading,
+        "master": parts.candidacy.standing.master,
+        "epoch": 0 if checkpoint is None else checkpoint.epoch,
+        "delivered_up_to_ms": 0 if checkpoint is None else checkpoint.delivered_up_to_ms,
+        "clock_offset_ms": parts.outbox.clock_offset_ms,
+        "lag": soundings.lag,
+        "unstable": soundings.unstable,
+        "pending": None if counts.overdue is None else counts.pending,
+        "overdue": counts.overdue,
+        "figures": soundings.figures,
+        "free_bytes": soundings.free_bytes,
+        "meter": parts.lane.meter,
+    }

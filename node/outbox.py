@@ -18,7 +18,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, NamedTuple, TypeVar, cast
 
 import msgspec
 import structlog
@@ -26,6 +26,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from delayline.names import ClusterNames
 from node.ports import ANY_PARTITION, UNAVAILABLE, Doubtful, Fenced, Outgoing, Refused
+from node.refusal import Refusing, transactional_ids_forbidden
 from node.targets import BATCH_BYTES, KafkaTargets, Place, named
 from store.checkpoint import Checkpoint, Vector
 from store.keys import Key
@@ -91,6 +92,13 @@ Holder = list[Producer]
 """One producer, or none once it was discarded: whoever still has the list does not keep it alive."""
 
 
+class Committed(NamedTuple):
+    """When a commit was known, epoch ms, and how long it took since it was begun."""
+
+    at_ms: int
+    took_s: float
+
+
 class KafkaOutbox:
     """Implements `node.ports.Outbox`. Used by the lane's thread; commits run on threads of their own."""
 
@@ -108,6 +116,7 @@ class KafkaOutbox:
         worth while to wait for the brokers.
         """
         self.clock_offset_ms = 0
+        self.committed: Committed | None = None  # the last one, before whoever waits for it knows
         self._config = (
             _RECONNECT | client_config | _CONFIG | {"transaction.timeout.ms": transaction_timeout_ms}
         )
@@ -242,11 +251,17 @@ class KafkaOutbox:
                 code = error.args[0].code()
                 if code not in _TRY_AGAIN or waited_s > OPEN_TIMEOUT_S or self._resigning():
                     _discard(holder)
+                    self._refuse_forbidden(error.args[0])
                     raise _translated(error, f"id {suffix} cannot be initialised{self._why()}") from error
             if code == KafkaError.CONCURRENT_TRANSACTIONS:
                 _discard(holder)  # at once: its own next try would fence the one that comes after it
                 time.sleep(min(max(SHORTEST_TRY_S, waited_s / 4), LONGEST_REST_S))
                 holder = self._next(suffix)
+
+    def _refuse_forbidden(self, error: KafkaError) -> None:
+        if error.code() == KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
+            ids = tuple(self._names.transactional_id(self._lane, suffix) for suffix in self._warm)
+            raise Refusing(transactional_ids_forbidden(ids))
 
     def _why(self) -> str:
         """What keeps a transaction from its end: the marker of a partition that has no leader."""
@@ -405,9 +420,10 @@ class KafkaTransaction:
 
     def commit(self) -> KafkaCommit:
         """See the port."""
-        return KafkaCommit(self._outbox._submit(self._commit))  # noqa: SLF001
+        begun_s = time.monotonic()
+        return KafkaCommit(self._outbox._submit(lambda: self._commit(begun_s)))  # noqa: SLF001
 
-    def _commit(self) -> None:
+    def _commit(self, begun_s: float) -> None:
         self.flush()  # it says what is wrong, where the commit would only say that something is
         self._clear_unmarked()
         self.committing = True
@@ -417,6 +433,8 @@ class KafkaTransaction:
             self.committing = False  # it was refused
             raise
         self.committed = True
+        took_s = time.monotonic() - begun_s
+        self._outbox.committed = Committed(time.time_ns() // 1_000_000, took_s)
 
     def _clear_unmarked(self) -> None:
         """Gives itself up if it would commit what was aborted; see `KafkaOutbox._note_unmarked`."""

@@ -12,6 +12,7 @@ import structlog
 from delayline.names import ClusterNames
 from delayline.settings import ClusterSettings
 from election.candidacy import Candidacy, Standing
+from election.operators import Gap
 from election.peer import Peers
 from election.registry import Registry
 from election.session import Session
@@ -27,13 +28,17 @@ from node.lane import LaneWorker, SystemClock
 from node.leadership import ElectedLeadership
 from node.messages import Messages, Reader
 from node.mirror import Mirror
+from node.operator import OperatorWatch
 from node.outbox import KafkaOutbox
 from node.past import Past
 from node.refusal import SIT_OUT_S, Refusal, clock_skewed, log_refusal
+from node.soundings import Soundings
+from node.switchover import GivingWay
 from node.target_watch import TargetWatch
 from node.targets import KafkaTargets
-from store.kv import KeyValue, StoreError
+from store.kv import StoreError
 from store.lookup import Lookup
+from store.rocks import RocksStore
 from store.selection import Limits
 from store.view import View
 
@@ -55,7 +60,7 @@ class Parts:
         self,
         config: NodeConfig,
         settings: ClusterSettings,
-        store: KeyValue,
+        store: RocksStore,
         election: Election,
         health: Health,
         standing: Callable[[], tuple[str, str]],
@@ -65,6 +70,7 @@ class Parts:
         self._standing = threading.Lock()
         self._withdrawn = threading.Event()
         self._recused: Refusal | None = None
+        self.started = False  # all that runs from the beginning
         names, client = ClusterNames(config.cluster), config.client_config()
         lane, partitions = config.lane, settings.partitions_of(config.lane)
         self.view = View(store, partitions, int(config.replay_window_s * 1000), settings.dedup_window_ms)
@@ -95,6 +101,7 @@ class Parts:
         )
         self.ingest = Ingest(client, names, settings, self.view, self._wake, health.fail)
         self.housekeeping = Housekeeping(self.view, self.kafka_log, health)
+        self.soundings = Soundings(self.kafka_log, self.view.reached, store.figures, config.data_dir)
         self.lane = LaneWorker(
             self.view,
             self.outbox,
@@ -114,6 +121,18 @@ class Parts:
             Reader(Lookup(self.view), past, self.kafka_log),
             standing,
         )
+        znodes = Znodes(config.cluster)
+        giving_way = GivingWay(
+            config.node_id,
+            lane,
+            election.registry,
+            self.candidacy,
+            self.leadership,
+            self.lane,
+            self.stand,
+            self._last_epoch,
+        )
+        self.operator = OperatorWatch(election.session, znodes, lane, self._wake, giving_way.heed)
         self._delivery_config = Config(
             node=config.node_id,
             lane=lane,
@@ -125,21 +144,25 @@ class Parts:
 
     def start(self) -> None:
         """Starts what runs from the beginning; ingest starts once it is opened."""
-        for part in (self.follower, self.mirror, self.candidacy, self.lane, self.housekeeping, self.watch):
+        parts = self.follower, self.mirror, self.operator, self.candidacy, self.lane, self.housekeeping
+        for part in (*parts, self.watch, self.soundings):
             part.start()
+        self.started = True
 
     def awaiting(self) -> Refusal | None:
         """Why this node cannot be master for now, if it ends by itself once the cause is gone."""
         return self._recused or self.follower.refusal or self.lane.refusal or self.ingest.refusal()
 
-    def open_ingest(self) -> None:
+    def open_ingest(self, gap: Gap | None) -> None:
         """Assigns the buffer's partitions. Raises what `Ingest.open` raises."""
-        self.ingest.open(self.follower.latest())
+        self.ingest.open(self.follower.latest(), gap)
 
     def stand(self) -> bool:
-        """Stands for master; False if the node has withdrawn: it would lead, and deliver nothing."""
+        """Stands for master; False if the node has withdrawn: it would lead, and deliver nothing. Nor does it
+        while its clock is wrong.
+        """
         with self._standing:
-            if self._withdrawn.is_set():
+            if self._withdrawn.is_set() or self._recused is not None:
                 return False
             self.leadership.take_up()
             self.candidacy.enter()
@@ -154,8 +177,9 @@ class Parts:
             return
         why = clock_skewed(offset_ms, allowed_ms)
         log_refusal(log, why)
-        self._recused = why
-        self.leadership.hand_over()
+        with self._standing:  # `stand` would take the handing over back
+            self._recused = why
+            self.leadership.hand_over()
         threading.Thread(target=self._sit_out, name="recused", daemon=True).start()
 
     def _sit_out(self) -> None:
@@ -175,7 +199,10 @@ class Parts:
         self._hand_over()
         self._leave_election()
         self.candidacy.stop()
-        others = (self.mirror, self.ingest, self.housekeeping, self.follower, self.watch)
+        others = (
+            *(self.operator, self.mirror, self.ingest, self.housekeeping),
+            *(self.follower, self.watch, self.soundings),
+        )
         self.messages.close()
         for part in others:
             part.stop()
@@ -203,6 +230,10 @@ class Parts:
     def _on_standing(self, _: Standing) -> None:
         self.lane.wake()
 
+    def _last_epoch(self) -> int:
+        checkpoint = self.view.checkpoint
+        return 0 if checkpoint is None else checkpoint.epoch
+
     def _new_delivery(self) -> Delivery:
         return Delivery(
             self._delivery_config,
@@ -211,5 +242,6 @@ class Parts:
             self.kafka_log,
             self.leadership,
             self.targets,
+            self.operator,
             SystemClock(),
         )

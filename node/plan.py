@@ -6,6 +6,10 @@ service writes back to the buffer last (rule 4, docs/design.md).
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Set as AbstractSet
+from operator import itemgetter
 from zlib import crc32
 
 import msgspec
@@ -33,6 +37,7 @@ RECORD_FRAMING_BYTES = 12
 """Length, attributes, the two deltas and the number of headers, at their longest for a batch of one."""
 
 BAD_TIME_ZONE = "bad-time-zone"
+PAUSED = "target-paused"
 
 FIRST_PARK_MS = 1_000
 LONGEST_PARK_MS = 300_000
@@ -68,6 +73,11 @@ class Outcome(msgspec.Struct, frozen=True):
 
 _encode_outcome = msgspec.json.Encoder().encode
 
+Decided = tuple[str, str, str | None]
+"""What became of a request: its op, the outcome, and the code of why. `delivered` and `replayed` are outcomes
+here, though nothing is written for them.
+"""
+
 
 class Plan:
     """The records of one transaction."""
@@ -81,12 +91,17 @@ class Plan:
         targets: Targets,
         poison: Poison,
         max_parks: int,
+        paused: AbstractSet[str] = frozenset(),
     ) -> None:
+        """`paused`: the targets that operators want to stand still."""
         self.records: list[Outgoing] = []
         self.writes_back = False
         # What it writes back has an id: nothing is selected before it is ingested (rule 3).
         self.awaits = False
         self._written_back: list[Outgoing] = []
+        self._decided: Counter[Decided] = Counter()
+        self._letters = 0
+        self._replayed = 0
         self._names = names
         self._buffer = names.buffer
         self._raw_buffer = names.buffer.encode()
@@ -96,14 +111,22 @@ class Plan:
         self._targets = targets
         self._poison = poison
         self._max_parks = max_parks
+        self._paused = paused
 
     def add(self, selection: Selection) -> None:
         """Plans the whole selection; the hot path of delivery. Raises what `Targets.learn` raises."""
         chosen = [*selection.late, *selection.due]
         rows = [decode_row(raw) for _, raw in chosen]
-        topics = {row.target_topic for row in rows if isinstance(row, ScheduledRow)}
+        replayed = [decode_row(raw) for _, raw in selection.replayed]
+        topics = {row.target_topic for row in (*rows, *replayed) if isinstance(row, ScheduledRow)}
         self._targets.learn(topics)
         untroubled = self._untroubled(topics, max((len(raw) for _, raw in chosen), default=0))
+        skipped_to, first_due = selection.skip_to, len(selection.late)
+        if skipped_to is not None:
+            end = first_due + bisect_right(selection.due, skipped_to, key=itemgetter(0))
+            for (key, raw), row in zip(chosen[first_due:end], rows[first_due:end], strict=True):
+                self._skip(key, row, len(raw), selection)
+            del chosen[first_due:end], rows[first_due:end]
         append, deliver = self.records.append, self._delivery
         for (key, raw), row in zip(chosen, rows, strict=True):
             if isinstance(row, ScheduledRow):
@@ -121,16 +144,33 @@ class Plan:
                 self._dead_letter(key, row, "dead-lettered", row.code, row.detail)
             else:
                 self._reschedule(key, row, selection.resolutions[key])
+        for (key, raw), row in zip(selection.replayed, replayed, strict=True):
+            assert isinstance(row, ScheduledRow), "the selection takes messages only"
+            self._replay(key, row, len(raw))
         for answer in selection.answers:
             self._answer(answer)
         self.records += self._written_back
+
+    def decided(self) -> dict[Decided, int]:
+        """How often it decides each thing. What is plainly delivered is not counted one by one: it is what is
+        left of the records.
+        """
+        others = self._decided.total() + self._letters + self._replayed + len(self._written_back)
+        known: dict[Decided, int] = dict(self._decided)
+        known["schedule", "delivered", None] = len(self.records) - others
+        known["schedule", "replayed", None] = self._replayed
+        return known
 
     def _untroubled(self, topics: set[str], largest_row_bytes: int) -> set[str]:
         """Those of the topics that take a record of any of the selection's rows, with a key or without."""
         if self._poison:
             return set()
         size_bytes = largest_row_bytes + RECORD_OVERHEAD_BYTES
-        return {topic for topic in topics if self._targets.open_to_all(topic, size_bytes)}
+        return {
+            topic
+            for topic in topics
+            if topic not in self._paused and self._targets.open_to_all(topic, size_bytes)
+        }
 
     def _schedule(
         self, key: Key, row: ScheduledRow, size_bytes: int, stands_for_ms: int | None = None
@@ -145,9 +185,15 @@ class Plan:
             )
             self._dead_letter(key, row, "expired", "expired", detail)
             return True
+        refused = self._refused(key)
+        if row.target_topic in self._paused and refused is None:
+            self._put_off(key, row)
+            return False
         as_of = row if stands_for_ms is None else msgspec.structs.replace(row, scheduled_for_ms=stands_for_ms)
         record = self._delivery(key, as_of)
-        refusal = self._problem(record, size_bytes) or self._refused(key)
+        refusal = self._problem(record, size_bytes)
+        if refused is not None and (refusal is None or refusal[0] == UNAVAILABLE):
+            refusal = refused  # written back, it would be refused again
         if refusal is None:
             self.records.append(record)
         elif refusal[0] == UNAVAILABLE and row.attempt <= self._max_parks:
@@ -164,6 +210,57 @@ class Plan:
             due_ms=self._now_ms + park_ms(key, row.attempt), root=root, attempt=row.attempt + 1
         )
         self._write_back(key, row, request)
+
+    def _put_off(self, key: Key, row: ScheduledRow) -> None:
+        """Puts a message for a paused target off as it is. That is no failed attempt, however often it is
+        done, and each time it is half as long as the message has waited, five minutes at most: so what is
+        paused for long costs little, and comes within that of the pause's end.
+        """
+        root = self._own_outcome(key, row, "parked", PAUSED, "an operator has paused the target")
+        due_ms = self._now_ms + _between(key, (self._now_ms - row.scheduled_for_ms) // 2)
+        self._write_back(key, row, self._request(row, key[2])._replace(due_ms=due_ms, root=root))
+
+    def _skip(self, key: Key, row: Row, size_bytes: int, selection: Selection) -> None:
+        """An operator wants the message not to be delivered; its chain goes on. What is no message is done as
+        ever.
+        """
+        if isinstance(row, RejectRow):
+            self._dead_letter(key, row, "dead-lettered", row.code, row.detail)
+        elif isinstance(row, RescheduleRow):
+            self._reschedule(key, row, selection.resolutions[key])
+        elif row.recurrence is not None and row.occurrence is None:
+            self._recur(key, row, row.recurrence, size_bytes)
+        elif row.recurrence is None:
+            self._own_outcome(key, row, "skipped")
+        else:
+            self._skip_occurrence(key, row, row.recurrence)
+
+    def _skip_occurrence(self, key: Key, row: ScheduledRow, recurrence: Recurrence) -> None:
+        """The chain ends, or is put off, where `_recur` would do so."""
+        refused = self._refused(key)
+        if refused is not None:
+            self._dead_letter(key, row, "dead-lettered", *refused)
+            return
+        try:
+            turn = self._turn(row, recurrence)
+        except UnknownTimeZoneError as error:
+            self._without_time_zone(key, row, str(error))
+            return
+        self._own_outcome(key, row, "skipped")
+        if turn.following is not None:
+            self._write_back(key, row, self._next_request(key, row, turn.following))
+
+    def _replay(self, key: Key, row: ScheduledRow, size_bytes: int) -> None:
+        """Delivers a message again, for an operator: whether it has expired since does not matter, and
+        nothing follows from it.
+        """
+        record = self._delivery(key, msgspec.structs.replace(row, attempt=row.attempt + 1))
+        refusal = self._problem(record, size_bytes) or self._refused(key)
+        if refusal is None:
+            self.records.append(record)
+            self._replayed += 1
+        else:
+            self._dead_letter(key, row, "dead-lettered", *refusal)
 
     def _recur(self, key: Key, row: ScheduledRow, recurrence: Recurrence, size_bytes: int) -> None:
         """Delivers an occurrence, or finds the first one, and writes back what follows.
@@ -230,6 +327,7 @@ class Plan:
     def _dead_letter(self, key: Key, row: Row, outcome: str, code: str, detail: str) -> None:
         why = dead_letter_headers((), source=self._root(key, row), code=code, detail=detail)
         self.records.append(self._letter(key, row, why))
+        self._letters += 1
         self._own_outcome(key, row, outcome, code, detail)
 
     def _own_outcome(
@@ -375,6 +473,7 @@ class Plan:
         value = _encode_outcome(
             Outcome(outcome, op, id_, message, root, code, detail, self._epoch, self._now_ms)
         )
+        self._decided[op, outcome, code] += 1
         self.records.append(
             Outgoing(self._names.outcomes, self._lane, request.encode(), value, [], self._now_ms, None)
         )
@@ -384,8 +483,12 @@ def park_ms(key: Key, attempt: int) -> int:
     """How long a message is parked after a failed attempt: twice as long each time, and between half of that
     and all of it, so that not all come back at once. Not drawn, so a plan made again is the same.
     """
-    full_ms = min(FIRST_PARK_MS << min(attempt - 1, 20), LONGEST_PARK_MS)
-    return full_ms // 2 + crc32(b"%d/%d/%d" % (key[1], key[2], attempt)) % (full_ms // 2 + 1)
+    return _between(key, FIRST_PARK_MS << min(attempt - 1, 20))
+
+
+def _between(key: Key, wait_ms: int) -> int:
+    full_ms = min(max(wait_ms, FIRST_PARK_MS), LONGEST_PARK_MS)
+    return full_ms // 2 + crc32(b"%d/%d" % key[1:]) % (full_ms // 2 + 1)
 
 
 def _batch_bytes(record: Outgoing) -> int:

@@ -13,6 +13,7 @@ import msgspec
 from delayline.wire import Header
 from store.checkpoint import Checkpoint, Vector
 from store.keys import Key
+from store.operations import OperatorRequest
 
 ANY_PARTITION = -1
 UNAVAILABLE = "target-unavailable"
@@ -93,7 +94,8 @@ class Outbox(Protocol):
 
     def open(self) -> None:
         """Makes new producers and initialises their ids, a then b: whatever another node has open is
-        aborted or known to be committed when it returns. Raises `Doubtful`, `Fenced`.
+        aborted or known to be committed when it returns. Raises `Doubtful`, `Fenced`, and
+        `node.refusal.Refusing` if the node may not use them.
         """
 
     def begin(self) -> Transaction:
@@ -128,6 +130,26 @@ class Leadership(Protocol):
 
     def mirror(self, checkpoint: Checkpoint) -> None:
         """Hands a committed checkpoint over for the lane's znode. Never blocks."""
+
+
+class Pauses(msgspec.Struct, frozen=True):
+    """What operators want to stand still: all of the cluster, or what goes to some targets."""
+
+    everything: bool = False
+    targets: frozenset[str] = frozenset()
+
+
+class Operator(Protocol):
+    """What operators ask of the lane."""
+
+    def refresh(self) -> None:
+        """Asks ZooKeeper, so that what was said before is known. Raises `Unconfirmed`."""
+
+    def asked(self) -> OperatorRequest | None:
+        """The last request that is known of, taken up already or not. Never blocks."""
+
+    def pauses(self) -> Pauses:
+        """What is to stand still, as far as it is known. Never blocks."""
 
 
 class Unconfirmed(Exception):

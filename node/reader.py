@@ -47,6 +47,10 @@ class OffsetsGone(Exception):
     """The log no longer has the offsets to read: retention has passed them, or the topic was recreated."""
 
 
+class Forbidden(Doubtful):
+    """Who reads may not read the topic."""
+
+
 class TopicReader:
     """Reads some partitions of one topic. Used by one thread; `reached` may be read by any."""
 
@@ -61,6 +65,17 @@ class TopicReader:
     def trouble(self) -> KafkaError | None:
         """Why nothing comes, as far as the client has said lately; it says so again and again."""
         return self._trouble if time.monotonic() - self._trouble_s < TROUBLE_S else None
+
+    @property
+    def forbidden(self) -> bool:
+        """Whether the brokers refuse it: nothing comes until somebody allows it."""
+        trouble = self.trouble
+        return trouble is not None and trouble.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
+
+    def expect_allowed(self) -> None:
+        """Raises `Forbidden`."""
+        if self.forbidden:
+            raise Forbidden(f"topic {self.topic} may not be read by this user: give it Read there")
 
     def bounds(self, partition: int) -> tuple[int, int]:
         """The partition's first offset and its high watermark. Raises `Doubtful`."""
@@ -132,7 +147,7 @@ class TopicReader:
             self.reached[partition] = max(_offset(event), self.reached[partition])
         elif error.code() in _GONE:
             raise OffsetsGone(f"{self.topic}/{event.partition()}: {error.str()}")
-        else:
+        elif error.code() != KafkaError.GROUP_AUTHORIZATION_FAILED:  # no group is used: it reads without
             self._complain(error)
 
     def _complain(self, error: KafkaError) -> None:

@@ -35,6 +35,7 @@ def log_refusal(log: Any, why: Refusal) -> None:
 
 
 SIT_OUT_S: Final = 10.0
+RETENTION_GAP: Final = "retention-gap"
 
 REBUILD: Final = "Stop the node, remove {data_dir}, and start it again: it rebuilds its view from the log."
 
@@ -144,20 +145,45 @@ def buffer_missing(detail: str) -> Refusal:
     )
 
 
+def retention_gap(detail: str, data_dir: object) -> Refusal:
+    """Its view lacks what is gone; the log does, too."""
+    return Refusal(
+        "retention-gap",
+        detail,
+        f"If another node leads: {REBUILD.format(data_dir=data_dir)} If none does, `delayline cluster "
+        "accept-gap` says what is lost if this one goes on.",
+    )
+
+
 def retention_gap_of_all(detail: str) -> Refusal:
     """A rebuilt view would not have what the log has lost, and its checkpoints would say that it was done."""
     return Refusal(
         "retention-gap",
         detail,
         "Start a node that still has its data folder: it has read what is gone. If there is none, what the "
-        "log has lost is lost: go on under another cluster name. `delayline topics check` says whether the "
-        "retention is too short.",
+        "log has lost is lost: `delayline cluster accept-gap` says how much, and goes on without it. "
+        "`delayline topics check` says whether the retention is too short.",
     )
 
 
-def buffer_forbidden(detail: str) -> Refusal:
-    """It is not read, so nothing new is delivered."""
-    return Refusal("buffer-forbidden", detail, "Give the node Read and Describe on the buffer topic.")
+def topic_forbidden(code: str, topic: str) -> Refusal:
+    """It is not read: nothing new is delivered, or nobody knows what was."""
+    return Refusal(
+        code,
+        f"this node may not read {topic}",
+        f'Give its user Read on {topic} (docs/operations.md, "Who may do what"); it ends by itself.',
+    )
+
+
+def transactional_ids_forbidden(ids: tuple[str, ...]) -> Refusal:
+    """Without them nothing can be committed."""
+    names = " and ".join(ids)
+    return Refusal(
+        "transactional-id-forbidden",
+        f"this node may not use the transactional ids {names}",
+        f'Give its user Write on the transactional ids {names} (docs/operations.md, "Who may do what"); it '
+        "ends by itself.",
+    )
 
 
 def settings_unreadable(detail: str) -> Refusal:

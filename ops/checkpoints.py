@@ -1,10 +1,18 @@
-"""The checkpoint in its two places, the topic and the znode, and what a difference between them means."""
+"""The checkpoint in its two places, the topic and the znode, what a difference between them means, and what
+operators have asked for.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+import msgspec
+
 from delayline.names import ClusterNames
+from election.errors import Malformed
+from election.operators import Control
+from election.registry import Registry
 from node.checkpoints import read_last
 from node.config import ConnectionConfig
 from ops.cluster import mirrored_checkpoint
@@ -12,16 +20,21 @@ from ops.errors import NotFoundError
 from ops.kafka import KafkaAdmin
 from ops.zookeeper import registry
 from store.checkpoint import Checkpoint, UnreadableCheckpoint
+from store.operations import OperatorRequest
 
 
 @dataclass(frozen=True, slots=True)
 class CheckpointPair:
-    """A lane's last checkpoint in the topic and its mirror in the znode; None where there is none."""
+    """A lane's last checkpoint in the topic and its mirror in the znode; None where there is none.
+
+    `waits`: the operator's request that no master has taken up yet.
+    """
 
     lane: int
     topic_exists: bool
     in_topic: Checkpoint | None
     in_znode: Checkpoint | None
+    waits: OperatorRequest | None = None
 
     @property
     def alarming(self) -> bool:
@@ -58,7 +71,15 @@ _TOPIC_EMPTY = (
 )
 
 
-def show(config: ConnectionConfig, lane: int | None = None) -> list[CheckpointPair]:
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """The lanes' checkpoints, and what is paused."""
+
+    pairs: Sequence[CheckpointPair]
+    control: Control
+
+
+def show(config: ConnectionConfig, lane: int | None = None) -> Shown:
     """The checkpoints of one lane, or of all.
 
     Raises ZnodeMissing if the cluster was never created, NotFoundError if it has no such lane, and what says
@@ -66,20 +87,50 @@ def show(config: ConnectionConfig, lane: int | None = None) -> list[CheckpointPa
     """
     topic = ClusterNames(config.cluster).checkpoint
     with registry(config) as znodes:
-        lanes = znodes.settings().lanes
-        if lane is not None and not 0 <= lane < lanes:
-            raise NotFoundError(
-                f"cluster {config.cluster} has no lane {lane}: it has"
-                f" {'lane 0 alone' if lanes == 1 else f'lanes 0 to {lanes - 1}'}"
-            )
-        wanted = range(lanes) if lane is None else [lane]
+        wanted = wanted_lanes(config, znodes, lane)
+        control, _ = znodes.control()
         # The mirror first: a commit between the two reads then never makes it look ahead of the topic.
         mirrors = {number: mirrored_checkpoint(znodes, number) for number in wanted}
+        asked = {number: last_request(znodes, number) for number in wanted}
     exists = KafkaAdmin(config).exists(topic)
-    return [
-        CheckpointPair(number, exists, _in_topic(config, topic, number) if exists else None, mirror)
-        for number, mirror in mirrors.items()
-    ]
+    found = {number: _in_topic(config, topic, number) if exists else None for number in wanted}
+    return Shown(
+        [
+            CheckpointPair(
+                number, exists, found[number], mirror, _waiting(asked[number], found[number], mirror)
+            )
+            for number, mirror in mirrors.items()
+        ],
+        control,
+    )
+
+
+def wanted_lanes(config: ConnectionConfig, znodes: Registry, lane: int | None) -> Sequence[int]:
+    """One lane, or all. Raises ZnodeMissing if there is no such cluster, NotFoundError if no such lane."""
+    lanes = znodes.settings().lanes
+    if lane is not None and not 0 <= lane < lanes:
+        raise NotFoundError(
+            f"cluster {config.cluster} has no lane {lane}: it has"
+            f" {'lane 0 alone' if lanes == 1 else f'lanes 0 to {lanes - 1}'}"
+        )
+    return range(lanes) if lane is None else [lane]
+
+
+def last_request(znodes: Registry, lane: int) -> OperatorRequest | None:
+    """The last request to the lane's master, taken up or not. Raises Malformed."""
+    data = znodes.asked(lane)
+    try:
+        return None if data is None else _decode_request(data)
+    except msgspec.MsgspecError as error:
+        raise Malformed(f"the request to the master of lane {lane} cannot be read: {error}") from error
+
+
+def _waiting(asked: OperatorRequest | None, *known: Checkpoint | None) -> OperatorRequest | None:
+    taken_up = max((one.operation.number for one in known if one is not None), default=0)
+    return asked if asked is not None and asked.number > taken_up else None
+
+
+_decode_request = msgspec.json.Decoder(OperatorRequest).decode
 
 
 def _in_topic(config: ConnectionConfig, topic: str, lane: int) -> Checkpoint | None:

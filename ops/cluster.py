@@ -1,4 +1,4 @@
-"""A snapshot of the cluster as its znodes show it: settings, lanes with their masters, members."""
+"""A snapshot of the cluster as its znodes show it: settings, lanes with their masters, members, pauses."""
 
 from __future__ import annotations
 
@@ -9,14 +9,20 @@ from typing import Any
 
 from delayline.names import ClusterNames
 from delayline.settings import ClusterSettings
+from election.operators import Control
 from election.registry import Registry
 from node.config import ConnectionConfig
-from ops.errors import NotFoundError, UnavailableError
+from ops.errors import OperatorError
 from ops.kafka import KafkaAdmin
 from ops.zookeeper import registry
 from store.checkpoint import Checkpoint, UnreadableCheckpoint
 
 _PATIENCE_S = 2.0
+STALE_MS = 5_000
+"""A node that lives tells of itself once a second."""
+MUCH_BEHIND = 10_000
+LITTLE_DISK_BYTES = 1 << 30
+LARGEST_SKEW_MS = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,13 +44,30 @@ class ClusterStatus:
     """What stood in the znodes when they were read.
 
     `members` maps a node to its own words about itself; `buffer_ends` a partition of the buffer to the offset
-    that its next record gets, None if Kafka did not say.
+    that its next record gets, None if Kafka did not say, for the reason in `no_ends`.
     """
 
     settings: ClusterSettings
     lanes: tuple[LaneStatus, ...]
     members: Mapping[str, Mapping[str, Any]]
     buffer_ends: Mapping[int, int] | None
+    control: Control
+    no_ends: str | None = None
+
+    def health(self, node: str, now_ms: int) -> str:
+        """What there is to worry about, the worst first; `ok` if there is nothing."""
+        said = self.members[node]
+        if now_ms - int(said.get("at_ms", now_ms)) > STALE_MS:
+            return "silent"
+        if said.get("state") in {"refusing", "unreadable"}:
+            return str(said["state"])
+        offset_ms = clock_offset_ms(said)
+        if offset_ms is not None and abs(offset_ms) > int(said.get("max_clock_skew_ms") or LARGEST_SKEW_MS):
+            return "clock"
+        if little_disk(said):
+            return "disk"
+        lag = self.lag(node)
+        return "behind" if lag is not None and lag > MUCH_BEHIND else "ok"
 
     def lag(self, node: str) -> int | None:
         """How many offsets of its lane's partitions a node has not taken in yet; None if that is not known.
@@ -61,23 +84,46 @@ class ClusterStatus:
         return sum(max(0, count) for count in behind)
 
 
+def clock_offset_ms(said: Mapping[str, Any]) -> int | None:
+    """How far the brokers' clock is ahead of a master's; what another node says is of when it was one."""
+    return int(said.get("clock_offset_ms", 0)) if said.get("state") == "master" else None
+
+
+def little_disk(said: Mapping[str, Any]) -> bool:
+    """Whether a node's disk is nearly full, if it says so."""
+    known = int(said.get("disk_total_bytes", 0)) > 0
+    return known and int(said.get("disk_free_bytes", 0)) < LITTLE_DISK_BYTES
+
+
 def status(config: ConnectionConfig) -> ClusterStatus:
     """Read the cluster's znodes, and the buffer's ends.
 
     Raises ZnodeMissing if the cluster was never created, Unavailable if ZooKeeper does not answer.
     """
     with registry(config) as znodes:
-        settings = znodes.settings()
-        lanes = tuple(_lane(znodes, lane) for lane in range(settings.lanes))
-        members = {node: _decoded(node, data) for node, data in znodes.members().items()}
-    return ClusterStatus(settings, lanes, members, _buffer_ends(config))
+        return read(znodes, config)
 
 
-def _buffer_ends(config: ConnectionConfig) -> dict[int, int] | None:
+def read(znodes: Registry, config: ConnectionConfig) -> ClusterStatus:
+    """The same, in a session that is there."""
+    settings = znodes.settings()
+    lanes = tuple(_lane(znodes, lane) for lane in range(settings.lanes))
+    members = members_of(znodes)
+    ends, no_ends = _buffer_ends(config)
+    return ClusterStatus(settings, lanes, members, ends, znodes.control()[0], no_ends)
+
+
+def members_of(znodes: Registry) -> dict[str, dict[str, Any]]:
+    """What each node says of itself."""
+    return {node: _decoded(node, data) for node, data in znodes.members().items()}
+
+
+def _buffer_ends(config: ConnectionConfig) -> tuple[dict[int, int] | None, str | None]:
+    """Or why there are none: what ZooKeeper says is worth showing without Kafka, then above all."""
     try:
-        return KafkaAdmin(config, timeout_s=_PATIENCE_S).ends(ClusterNames(config.cluster).buffer)
-    except (UnavailableError, NotFoundError):
-        return None  # what ZooKeeper says is worth showing without Kafka, then above all
+        return KafkaAdmin(config, timeout_s=_PATIENCE_S).ends(ClusterNames(config.cluster).buffer), None
+    except OperatorError as error:
+        return None, str(error)
 
 
 def mirrored_checkpoint(znodes: Registry, lane: int) -> Checkpoint | None:

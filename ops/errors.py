@@ -30,6 +30,8 @@ from delayline import (
 )
 from election.errors import ElectionError
 from node.brokers import words
+from node.ports import Doubtful
+from node.reader import Forbidden
 
 
 class OperatorError(Exception):
@@ -102,6 +104,7 @@ _OF_ELECTION: dict[type[ElectionError], type[OperatorError]] = {
     election.errors.ZnodeExists: ConflictError,
     election.errors.ZnodeChanged: ConflictError,
     election.errors.SettingsDiffer: ConflictError,
+    election.errors.RequestWaits: ConflictError,
     election.errors.ChrootMissing: NotFoundError,
     election.errors.PortTaken: ConflictError,
 }
@@ -115,6 +118,8 @@ def translated(error: Exception, bootstrap_servers: str = "") -> OperatorError |
         return _OF_ELECTION.get(type(error), OperatorError)(str(error))
     if isinstance(error, DelaylineError):
         return _of_client(error)(str(error))
+    if isinstance(error, Doubtful):
+        return (NotAuthorisedError if isinstance(error, Forbidden) else UnavailableError)(str(error))
     return None
 
 

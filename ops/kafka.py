@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
-from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # it re-exports without an __all__
     AdminClient,
     ClusterMetadata,
@@ -23,6 +23,13 @@ from ops.errors import NotFoundError, OperatorError, UnavailableError, from_kafk
 from ops.topic_rules import Topic, WantedTopic, min_insync_replicas
 
 _FIRST_ANSWER_S = 0.5
+
+
+class Described(NamedTuple):
+    """A topic's id, and the names of the operations that this user may do with it (`READ` and the like)."""
+
+    id: str
+    rights: frozenset[str]
 
 
 class KafkaAdmin:
@@ -59,6 +66,22 @@ class KafkaAdmin:
                 settings=settings[name],
             )
             for name in there
+        }
+
+    def described(self, names: list[str]) -> dict[str, Described]:
+        """The id of each of these topics, and what this user may do with it."""
+        if not names:
+            return {}
+        asked = self._client.describe_topics(
+            TopicCollection(names), include_authorized_operations=True, request_timeout=self._timeout_s
+        )
+        try:
+            found = {name: future.result() for name, future in asked.items()}
+        except KafkaException as error:
+            raise self._failure(error) from error
+        return {
+            name: Described(str(one.topic_id), frozenset(right.name for right in one.authorized_operations))
+            for name, one in found.items()
         }
 
     def exists(self, topic: str) -> bool:

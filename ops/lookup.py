@@ -15,6 +15,7 @@ from delayline.partitioner import partition_for
 from delayline.settings import ClusterSettings
 from node.config import ConnectionConfig
 from node.messages import cursor, parse_cursor
+from ops.cluster import STALE_MS
 from ops.errors import NotFoundError, OperatorError, UnavailableError
 from ops.zookeeper import registry
 from store.keys import Key
@@ -22,7 +23,6 @@ from store.keys import Key
 CONNECT_TIMEOUT_S = 2.0
 ANSWER_TIMEOUT_S = 30.0
 HISTORY_TIMEOUT_S = 120.0
-STALE_MS = 5_000  # a node tells of itself once a second
 PATIENCE_S = 15.0  # how long pages are walked for a few rows that are wanted
 _PAGE = 1_000
 _NOWHERE: Key = (-1, -1, -1)
@@ -100,13 +100,21 @@ class Lane:
 
 def show(config: ConnectionConfig, id_: str, node: str | None, history: str) -> Answer:
     """What became of the message with this id, as a node of its lane says."""
-    settings, lanes = _lanes(config, node)
+    settings, lanes = lanes_of(config, node)
     lane = partition_for(id_.encode(), settings.partitions) % settings.lanes
     asked = next((one for one in lanes if one.lane == lane), None)
     if asked is None:
         raise NotFoundError(f"{id_} is in lane {lane}, and {node} is a node of another: leave --node out")
     timeout_s = HISTORY_TIMEOUT_S if history == "all" else ANSWER_TIMEOUT_S
     return asked.ask("/message", {"id": id_, "history": history}, timeout_s)
+
+
+def ask_lanes(
+    config: ConnectionConfig, lane: int | None, path: str, params: Mapping[str, Any], timeout_s: float
+) -> dict[int, Answer]:
+    """What a node of the lane says, or one of each lane."""
+    _, lanes = lanes_of(config, None)
+    return {one.lane: one.ask(path, params, timeout_s) for one in lanes if lane is None or one.lane == lane}
 
 
 @dataclass(slots=True)
@@ -125,7 +133,7 @@ def pending(
     config: ConnectionConfig, query: Mapping[str, Any], after: str | None, limit: int, node: str | None
 ) -> Listing:
     """Up to `limit` pending messages behind `after`, of all lanes, or of one node's."""
-    _, lanes = _lanes(config, node)
+    _, lanes = lanes_of(config, node)
     walks = [_Walk(lane, dict(query), parse_cursor(after) if after else _NOWHERE) for lane in lanes]
     rows, rest = _merged(walks, limit)
     totals = [walk.total for walk in walks if walk.total is not None]
@@ -188,7 +196,7 @@ def _key(message: Answer) -> Key:
     return int(message["due_ms"]), int(partition), int(offset)
 
 
-def _lanes(config: ConnectionConfig, node: str | None) -> tuple[ClusterSettings, list[Lane]]:
+def lanes_of(config: ConnectionConfig, node: str | None) -> tuple[ClusterSettings, list[Lane]]:
     """The lanes and who answers for them; with `node`, its lane and it alone."""
     with registry(config) as znodes:
         settings = znodes.settings()

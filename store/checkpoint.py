@@ -10,6 +10,7 @@ from typing import Self
 import msgspec
 
 from store.keys import Key
+from store.operations import Operation
 
 Vector = dict[int, int]
 """Per partition of the lane, an offset + 1."""
@@ -31,6 +32,7 @@ class Frontier(msgspec.Struct, frozen=True):
     seen: Vector
     read: Vector
     delivered_up_to_ms: int
+    operation: Operation = Operation()
 
     def done(self, key: Key) -> bool:
         """A row is done iff key <= position and offset < ingested[partition]."""
@@ -54,15 +56,17 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
     seen: Vector
     read: Vector
     written_back: Vector
-    replay: None = None
     delivered_up_to_ms: int
+    operation: Operation = Operation()
     node: str
     at_ms: int
     first: bool = False
 
     @property
     def frontier(self) -> Frontier:
-        return Frontier(self.position, self.ingested, self.seen, self.read, self.delivered_up_to_ms)
+        return Frontier(
+            self.position, self.ingested, self.seen, self.read, self.delivered_up_to_ms, self.operation
+        )
 
     @property
     def record_key(self) -> bytes:
@@ -70,11 +74,11 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
         return b"%d/%d" % (self.lane, self.epoch) if self.first else b"%d" % self.lane
 
     @property
-    def order(self) -> tuple[int, Key, int, int, int]:
+    def order(self) -> tuple[int, Key, int, int, int, tuple[int, bool, Key]]:
         """Later checkpoints of a lane compare greater: within an epoch no part of it ever moves back."""
         position = self.position or (-1, -1, -1)
         seen, ingested = sum(self.seen.values()), sum(self.ingested.values())
-        return self.epoch, position, seen, ingested, self.delivered_up_to_ms
+        return self.epoch, position, seen, ingested, self.delivered_up_to_ms, self.operation.order
 
     def encode(self) -> bytes:
         return _encode(self)

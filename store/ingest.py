@@ -17,7 +17,17 @@ from store.arrivals import Arrival, Kind
 from store.checkpoint import Frontier, Vector
 from store.keys import Key
 from store.kv import KeyValue
-from store.records import Control, IndexEntry, decode_control, decode_index, decode_offset, encode
+from store.records import (
+    Control,
+    IndexEntry,
+    PutOff,
+    ScheduledRow,
+    decode_control,
+    decode_index,
+    decode_offset,
+    decode_row,
+    encode,
+)
 
 NO_KEY: Key = (-1, -1, -1)
 NEVER_MS: Final = 1 << 63  # later than any due time
@@ -66,12 +76,12 @@ class Ingest:
         first_due_ms = self.first_due_ms
         self._arrivals = arrivals
         for arrival in arrivals:
-            partition, offset, _, kind, due_ms, id_, _, _, raw = arrival
+            partition, offset, _, kind, due_ms, id_, parent, _, raw = arrival
             if kind is _CANCEL:
                 self._cancel(arrival)
                 continue
             if kind is _SCHEDULE:
-                if id_ is not None and not self._claim(arrival, id_):
+                if (id_ is not None or parent is not None) and not self._follows(arrival):
                     continue
             elif kind is _KEEP and not self._claim_if_unknown(arrival):
                 continue
@@ -86,6 +96,22 @@ class Ingest:
             if due_ms < first_due_ms:  # noqa: PLR1730 - min() is a call
                 first_due_ms = due_ms
         self.first_due_ms = first_due_ms
+
+    def _follows(self, arrival: Arrival) -> bool:
+        """What follows from an earlier request takes its place if it has an id; False if it came too late.
+
+        Without one it leaves the earlier row where it is; and if it was put off, which is for later than its
+        own time, a mark: a replay has to know of that row that it was not delivered.
+        """
+        if arrival.id is not None:
+            return self._claim(arrival, arrival.id)
+        assert arrival.parent is not None, "the caller looked"
+        row = decode_row(arrival.raw)
+        assert isinstance(row, ScheduledRow), "it is a schedule's"
+        if arrival.due_ms > row.scheduled_for_ms:  # an occurrence to come is not of long standing: no mark
+            mark = PutOff(arrival.due_ms, row.scheduled_for_ms)
+            self.batch.put(keys.put_off(arrival.partition, arrival.parent), encode(mark))
+        return True
 
     def _store_below(self, arrival: Arrival) -> bool:
         """An arrival at or below the position: late, unless the last checkpoint's ingested had it."""

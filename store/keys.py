@@ -10,6 +10,7 @@ prefix key                            value
 ``t``  partition, id                  offset of the id's last cancel
 ``x``  partition, due, offset         the id whose index entry or tombstone may go with that row
 ``n``  minute                         rows stored that fall due in that minute
+``p``  partition, offset              which request without an id was put off, and until when
 ``m``  name                           counters and metadata
 ====== ============================== ==========================================================
 """
@@ -29,6 +30,7 @@ INDEX: Final = b"i"
 TOMBSTONE: Final = b"t"
 EXPIRY: Final = b"x"
 COUNT: Final = b"n"
+PUT_OFF: Final = b"p"
 META: Final = b"m"
 
 INGESTED: Final = META + b"ingested"
@@ -89,6 +91,11 @@ def placed(raw: bytes) -> tuple[int, int]:
     """The (partition, offset) of a late entry's or a control row's key."""
     _, partition, offset = _placed.unpack(raw)
     return partition, offset
+
+
+def put_off(partition: int, offset: int) -> bytes:
+    """The mark of a request that has stepped back for a later one of its own."""
+    return _pack_placed(PUT_OFF, partition, offset)
 
 
 def index(partition: int, id_: str) -> bytes:

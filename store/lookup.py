@@ -1,4 +1,5 @@
-"""Looking into the view from outside: what is known of an id, and what is pending, page by page.
+"""Looking into the view from outside: what is known of an id, what is pending, page by page, and what a
+replay or a skip would do.
 
 No look holds ingest or delivery up. What must belong together is taken under the view's lock in a moment: a
 few entries, and scans, which are snapshots. They are walked outside it, in slices, with a rest after each,
@@ -14,6 +15,7 @@ from __future__ import annotations
 import heapq
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -21,10 +23,12 @@ from typing import Final, NamedTuple, TypeVar
 
 import msgspec
 
-from store import keys
+from store import keys, rehearsal
 from store.checkpoint import Frontier
+from store.due import Due, DueWalk
 from store.keys import Key
 from store.kv import KeyValue
+from store.operations import ReplayRequest, SkipRequest
 from store.records import (
     IndexEntry,
     Row,
@@ -43,6 +47,9 @@ REST_S: Final = 0.002
 MOST_WALKED: Final = 200_000
 MOST_S: Final = 5.0
 """What one walk takes at most, of rows and of time (they may be large): what is left is for the next page."""
+MOST_REHEARSED: Final = 10_000_000
+MOST_REHEARSED_S: Final = 20.0
+"""The same for a rehearsal, which has no next page."""
 
 
 class Closed(Exception):
@@ -150,6 +157,27 @@ class Lookup:
             walk = self._view.glimpse(partial(_TimeWalk, query, after))
             return self._by_time(walk, query, after, limit)
 
+    def due(self, now_ms: int) -> tuple[Reached, Frontier, Due]:
+        """What is pending, by when it falls due; within a second, whatever is pending. Raises `Closed`."""
+        with self._open():
+            walk = self._view.glimpse(partial(DueWalk, now_ms, self._view))
+            return walk.reached, walk.aligned, walk.counted(self._sliced)
+
+    def rehearse(
+        self, request: ReplayRequest | SkipRequest, now_ms: int, window_ms: int
+    ) -> rehearsal.Rehearsed:
+        """What would come of a request, whatever its number. Raises `Closed`."""
+        with self._open():
+            begun = self._view.glimpse(partial(rehearsal.begin, request, now_ms, window_ms))
+            targets: Counter[str] = Counter()
+            walked = ((target,) for target in begun.targets)
+            for entry in self._sliced(walked, most=(MOST_REHEARSED, MOST_REHEARSED_S)):
+                if entry is None:
+                    return rehearsal.Rehearsed(*begun[:3], dict(targets), at_least=True)
+                if entry[0] is not None:
+                    targets[entry[0]] += 1
+            return rehearsal.Rehearsed(*begun[:3], dict(targets), at_least=False)
+
     @contextmanager
     def _open(self) -> Iterator[None]:
         with self._changed:
@@ -163,19 +191,29 @@ class Lookup:
                 self._users -= 1
                 self._changed.notify_all()
 
-    def _sliced(self, entries: Iterable[T], *, to_end: bool = False) -> Iterator[T | None]:
-        """The entries; None, and no more of them, where it has taken too much, unless it goes `to_end`."""
+    def _sliced(
+        self,
+        entries: Iterable[T],
+        *,
+        most: tuple[int, float] | None = None,
+        to_end: bool = False,
+    ) -> Iterator[T | None]:
+        """The entries; None, and no more of them, where it has taken too much, unless it goes `to_end`.
+
+        `most`: entries and seconds, where that is not what is usual.
+        """
+        most_walked, most_s = most or (MOST_WALKED, MOST_S)
         begun_s = rested_s = time.monotonic()
         for number, entry in enumerate(entries):
             if number % LOOK_AT_CLOCK == 0 and (now_s := time.monotonic()) - rested_s > SLICE_S:
                 if self._closed:
                     raise Closed("the node is stopping")
-                if not to_end and now_s - begun_s > MOST_S:
+                if not to_end and now_s - begun_s > most_s:
                     yield None
                     return
                 time.sleep(REST_S)
                 rested_s = time.monotonic()
-            if number == MOST_WALKED and not to_end:
+            if number == most_walked and not to_end:
                 yield None
                 return
             yield entry

@@ -1,5 +1,6 @@
 """How many rows wait, without walking them: they are counted by the minute in which they fall due; in the
-tip's own minute, where some are behind the tip and some are done, by what comes and goes.
+tip's own minute, where some are behind the tip and some are done, by what comes and goes. Days are sums of
+their minutes, kept in memory: a year has half a million minutes.
 """
 
 from __future__ import annotations
@@ -14,14 +15,18 @@ from store.kv import Batch, KeyValue
 from store.records import decode_offset, encode
 
 MOST_CACHED = 4096
+DAY_MINUTES = 1440
 
 
 class Count(NamedTuple):
-    """A count under way: what is known, and what must be walked."""
+    """A count under way: what is known, and what must be walked. `later`: the rest of the tip's day;
+    `behind`: the rows of the days behind it.
+    """
 
     jumps: int
     change: int
     known: int
+    behind: int
     of_this_minute: Iterator[tuple[bytes, bytes]]
     later: Iterator[tuple[bytes, bytes]]
     late: Iterator[tuple[bytes, bytes]]
@@ -37,6 +42,9 @@ class Pending:
         self._left: int | None = None  # rows of the tip's minute behind the tip; None: not counted
         self._change = 0  # what such rows have become more by, since the tip last jumped
         self._jumps = 0
+        self._days: dict[int, int] = {}
+        for raw_minute, raw in kv.scan(keys.COUNT, keys.end_of(keys.COUNT)):
+            self._add_to_day(keys.minute(raw_minute), decode_offset(raw))
 
     def stored(self, minute: int) -> int:
         """The rows that fall due in a minute, done or not."""
@@ -58,6 +66,8 @@ class Pending:
         if len(self._cached) > MOST_CACHED:
             self._cached = {}
         self._cached.update(counts)
+        for minute, change in changes.items():
+            self._add_to_day(minute, change)
         self._move(changes.get(self._minute, 0) - below.get(self._minute, 0))
 
     def advance(self, due: Sequence[tuple[Key, bytes]]) -> None:
@@ -80,20 +90,41 @@ class Pending:
     def forget(self, minute: int) -> None:
         """The counts of the minutes before are gone."""
         self._cached = {m: count for m, count in self._cached.items() if m >= minute}
+        self._days = {day: count for day, count in self._days.items() if day >= minute // DAY_MINUTES}
+
+    def behind_tip_in(self, minute: int) -> int | None:
+        """The rows of a minute that are behind the tip, as far as that is known without walking them."""
+        if minute == self._minute:
+            return self._left
+        return self.stored(minute) if minute > self._minute else None
+
+    def behind_day_of(self, minute: int) -> dict[int, int]:
+        """The rows that fall due in the days behind a minute's, by the minute in which each begins."""
+        return {
+            day * DAY_MINUTES: count
+            for day, count in self._days.items()
+            if day > minute // DAY_MINUTES and count > 0
+        }
 
     def count(self, position: Key | None) -> Count:
         """What is to be counted behind the tip, as it is now. The scans are walked without the lock."""
         begin = keys.ROW if position is None else keys.after(keys.row(*position))
         of_this_minute = self._kv.scan(begin, keys.row((self._minute + 1) * keys.MINUTE_MS, 0, 0))
-        later = self._kv.scan(keys.count(self._minute + 1), keys.end_of(keys.COUNT))
+        tomorrow = (self._minute // DAY_MINUTES + 1) * DAY_MINUTES
+        later = self._kv.scan(keys.count(self._minute + 1), keys.count(tomorrow))
+        behind = sum(self.behind_day_of(self._minute).values())
         late = self._kv.scan(keys.LATE, keys.end_of(keys.LATE))
         known = iter(()) if self._left is not None else of_this_minute
-        return Count(self._jumps, self._change, self._left or 0, known, later, late)
+        return Count(self._jumps, self._change, self._left or 0, behind, known, later, late)
 
     def counted(self, count: Count, walked: int) -> None:
         """The rows of the tip's minute were `walked`: from now on they need not be."""
         if self._left is None and count.jumps == self._jumps:
             self._left = walked + self._change - count.change
+
+    def _add_to_day(self, minute: int, change: int) -> None:
+        day = minute // DAY_MINUTES
+        self._days[day] = self._days.get(day, 0) + change
 
     def _move(self, change: int) -> None:
         self._change += change

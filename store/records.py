@@ -57,6 +57,7 @@ class RejectRow(msgspec.Struct, frozen=True, array_like=True, tag=2, gc=False):
 
 Row = ScheduledRow | RescheduleRow | RejectRow
 
+_SCHEDULED_TAG: Final = 0
 _RESCHEDULE_TAG: Final = 1
 _row_decoder = msgspec.msgpack.Decoder(Row)
 _encoder = msgspec.msgpack.Encoder()
@@ -68,6 +69,41 @@ encode = _encoder.encode
 def is_reschedule(raw_row: bytes) -> bool:
     """Tells without decoding: behind the one-byte array header stands the tag."""
     return raw_row[1] == _RESCHEDULE_TAG
+
+
+def message_target(raw_row: bytes) -> str | None:
+    """Where it is to be delivered; None if it is no message. A cron expression's first row is none."""
+    if raw_row[1] != _SCHEDULED_TAG:
+        return None
+    row = decode_row(raw_row)
+    assert isinstance(row, ScheduledRow), "its tag said so"
+    to_be_found = row.recurrence is not None and row.occurrence is None
+    return None if to_be_found else row.target_topic
+
+
+class PutOff(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What was written back for a request without an id: until when it waits, and for what time it is."""
+
+    due_ms: int
+    scheduled_for_ms: int
+
+
+def target_of(raw_row: bytes) -> str | None:
+    """The topic that a message goes to; None for what is none. Reads nothing else of it."""
+    return _decode_target(raw_row).target_topic if raw_row[1] == _SCHEDULED_TAG else None
+
+
+class _Targeted(msgspec.Struct, frozen=True, array_like=True, tag=0, gc=False):
+    """The beginning of a `ScheduledRow`."""
+
+    key: msgspec.Raw
+    value: msgspec.Raw
+    headers: msgspec.Raw
+    id: msgspec.Raw
+    target_topic: str
+
+
+_decode_target = msgspec.msgpack.Decoder(_Targeted).decode
 
 
 class IndexEntry(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -90,6 +126,7 @@ class Control(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 decode_index = msgspec.msgpack.Decoder(IndexEntry).decode
+decode_put_off = msgspec.msgpack.Decoder(PutOff).decode
 decode_control = msgspec.msgpack.Decoder(Control).decode
 decode_offset = msgspec.msgpack.Decoder(int).decode
 decode_vector = msgspec.msgpack.Decoder(dict[int, int]).decode

@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import rocksdict
 
@@ -60,6 +60,27 @@ def _translated(error: Exception, what: str) -> StoreError:
     if any(words in said for words in _FORBIDDEN):
         return Unusable(f"{what}: {said}")
     return Damaged(f"{what}: {said}")
+
+
+class Figures(NamedTuple):
+    """Bytes, but for `estimated_keys`, and `write_stopped`: 1 while RocksDB takes no writes."""
+
+    live_bytes: int
+    block_cache_bytes: int
+    memtable_bytes: int
+    pending_compaction_bytes: int
+    estimated_keys: int
+    write_stopped: int
+
+
+_PROPERTIES = (
+    "live-sst-files-size",
+    "block-cache-usage",
+    "cur-size-all-mem-tables",
+    "estimate-pending-compaction-bytes",
+    "estimate-num-keys",
+    "is-write-stopped",
+)
 
 
 class RocksStore:
@@ -113,6 +134,13 @@ class RocksStore:
             self._db.flush()
         except Exception as error:
             raise _translated(error, "the store cannot be written") from error
+
+    def figures(self) -> Figures:
+        """What RocksDB says of itself; it counts these as it goes. Raises `Damaged`."""
+        try:
+            return Figures(*(self._db.property_int_value(f"rocksdb.{name}") or 0 for name in _PROPERTIES))
+        except Exception as error:
+            raise _translated(error, "the store does not tell of itself") from error
 
     def close(self) -> None:
         try:

@@ -7,7 +7,7 @@ ingested vector it reports belong to one state of the view.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -15,15 +15,23 @@ from store import keys
 from store.checkpoint import Frontier, Vector
 from store.keys import Key
 from store.kv import Damaged, KeyValue
+from store.operations import Replay
 from store.records import (
     Control,
     IndexEntry,
     RescheduleRow,
+    ScheduledRow,
     decode_control,
     decode_index,
+    decode_put_off,
     decode_row,
     is_reschedule,
+    message_target,
+    target_of,
 )
+
+REPLAYED_PART: Final = 4  # so much of a transaction's limits at most
+MOST_WALKED: Final = 1_000  # rows of a replay's range at a time: ingest waits meanwhile
 
 Place = tuple[int, int]
 """(partition, offset) of a request in the buffer topic."""
@@ -53,17 +61,28 @@ class Resolution(msgspec.Struct, frozen=True, gc=False):
 
 
 class Selection(msgspec.Struct, frozen=True):
-    """What one transaction carries, and the frontier it leads to. Rows are in key order."""
+    """What one transaction carries, and the frontier it leads to. Rows are in key order.
+
+    `skip_to`: the due rows up to that key are skipped. `replayed`: rows that were delivered before.
+    `operates`: whether it brings an operator's request on, which is something to commit.
+    """
 
     late: list[tuple[Key, bytes]]
     due: list[tuple[Key, bytes]]
     answers: list[Answer]
     resolutions: dict[Key, Resolution]
     frontier: Frontier
+    skip_to: Key | None = None
+    replayed: list[tuple[Key, bytes]] = []
+    operates: bool = False
+
+    @property
+    def rows(self) -> list[tuple[Key, bytes]]:
+        return [*self.late, *self.due, *self.replayed]
 
     @property
     def size(self) -> int:
-        return len(self.late) + len(self.due) + len(self.answers)
+        return len(self.late) + len(self.due) + len(self.answers) + len(self.replayed) + self.operates
 
 
 def select(
@@ -73,12 +92,14 @@ def select(
     read: Vector,
     now_ms: int,
     limits: Limits,
+    *,
+    replays: bool = True,
 ) -> Selection:
     """The next selection behind `tip`, the frontier of the previous one (committed or in flight).
 
     `ingested` and `read` are where the view stands in the log: behind the last messages, and behind the
     markers that follow them. The selection is empty if nothing is due and no answer waits; its frontier
-    then says how far that is true.
+    then says how far that is true. `replays`: whether a replay goes on.
     """
     answers, seen = _answers(kv, tip, ingested, limits.messages)
     if seen is not None:
@@ -86,6 +107,8 @@ def select(
     taking = _Taking(limits)
     held_back = _take_late(kv, tip, ingested, taking)
     late = sorted(taking.rows)
+    replayed: list[tuple[Key, bytes]] = []
+    operation, skip_to = tip.operation, None
     if held_back is not None:
         frontier = Frontier(
             tip.position,
@@ -93,6 +116,7 @@ def select(
             dict(ingested),
             read | held_back,
             tip.delivered_up_to_ms,
+            operation,
         )
         due = []
     else:
@@ -102,13 +126,22 @@ def select(
         position = due[-1][0] if due else tip.position
         # A new master's clock may be behind the last one's: what was true of a time stays true of it.
         delivered_up_to_ms = max(up_to_ms, tip.delivered_up_to_ms)
-        frontier = Frontier(position, dict(ingested), dict(ingested), dict(read), delivered_up_to_ms)
+        skip_to = operation.skip_to
+        if skip_to is not None and (up_to_ms >= skip_to[0] or (position is not None and position >= skip_to)):
+            operation = msgspec.structs.replace(operation, skip_to=None)
+        if replays and operation.replay is not None:
+            most = min(taking.left, limits.messages // REPLAYED_PART or 1)
+            replayed, replay = _take_replayed(kv, operation.replay, most, limits.bytes // REPLAYED_PART)
+            operation = msgspec.structs.replace(operation, replay=replay)
+        frontier = Frontier(
+            position, dict(ingested), dict(ingested), dict(read), delivered_up_to_ms, operation
+        )
     resolutions = {
         key: _resolve(kv, key, raw, frontier)
         for key, raw in ((*late, *due) if taking.rescheduled else ())
         if is_reschedule(raw)
     }
-    return Selection(late, due, answers, resolutions, frontier)
+    return Selection(late, due, answers, resolutions, frontier, skip_to, replayed)
 
 
 def next_due_ms(kv: KeyValue, tip: Frontier) -> int | None:
@@ -131,6 +164,11 @@ class _Taking:
         self._bytes_left = limits.bytes
         self._taken_any = False
         self.rescheduled: set[str] = set()  # ids
+
+    @property
+    def left(self) -> int:
+        """How many more messages fit."""
+        return self._messages_left
 
     def take(self, rows: Iterable[tuple[Key, bytes]]) -> Key | None:
         """Takes rows for as long as they fit; a second reschedule of an id never does (rule 3). Returns the
@@ -200,6 +238,39 @@ def _take_due(kv: KeyValue, position: Key | None, now_ms: int, taking: _Taking) 
     if taking.take((timed(raw_key), raw) for raw_key, raw in due) is None:
         return now_ms
     return (taking.rows[-1][0][0] - 1) if taking.rows else 0
+
+
+def _take_replayed(
+    kv: KeyValue, replay: Replay, most: int, most_bytes: int
+) -> tuple[list[tuple[Key, bytes]], Replay | None]:
+    """Up to `most` messages of a replay, and where it goes on; None: it is over."""
+    taken: list[tuple[Key, bytes]] = []
+    bytes_left = most_bytes
+    rows = kv.scan(keys.row(*replay.next), keys.after(keys.row(*replay.last)))
+    for walked, (raw_key, raw) in enumerate(rows):
+        key = keys.timed(raw_key)
+        if len(taken) >= most or bytes_left < 0 or walked == MOST_WALKED:
+            carried = replay.carried + len(taken)
+            return taken, msgspec.structs.replace(replay, next=key, carried=carried)
+        bytes_left -= len(raw)  # read, whether it is taken or not: ingest waits meanwhile
+        wanted = replay.covers(key) and replay.target in {None, target_of(raw)}
+        if wanted and replayable(kv, key, raw) is not None:
+            taken.append((key, raw))
+    return taken, None
+
+
+def replayable(kv: KeyValue, key: Key, raw: bytes) -> str | None:
+    """Where a replay delivers a done row to; None if it does not: it is no message, or has been put off, and
+    what was written back for it is the message.
+    """
+    target = message_target(raw)
+    raw_mark = None if target is None else kv.get(keys.put_off(*key[1:]))
+    if raw_mark is None:
+        return target
+    row = decode_row(raw)
+    assert isinstance(row, ScheduledRow), "it is a message"
+    put_off = decode_put_off(raw_mark)  # or what follows an occurrence: another one, of another time
+    return None if row.scheduled_for_ms == put_off.scheduled_for_ms else target
 
 
 def _resolve(kv: KeyValue, key: Key, raw: bytes, frontier: Frontier) -> Resolution:

@@ -27,8 +27,9 @@ from store.checkpoint import Checkpoint, Frontier, Vector, nothing
 from store.ingest import Ingest
 from store.keys import Key
 from store.kv import KeyValue, Stalled
+from store.operations import OperatorRequest, taken_up
 from store.pending import Pending
-from store.records import decode_index, decode_offset, decode_vector, encode
+from store.records import decode_index, decode_offset, decode_put_off, decode_vector, encode
 from store.selection import Limits, Selection, late_keys
 
 P = ParamSpec("P")
@@ -174,12 +175,27 @@ class View:
             self._low_expiry[partition] = min(self._low_expiry[partition], key)
             self._lowest_new_expiry[partition] = min(self._lowest_new_expiry.get(partition, key), key)
 
-    def select(self, now_ms: int, limits: Limits) -> Selection:
+    def select(
+        self, now_ms: int, limits: Limits, request: OperatorRequest | None = None, *, replays: bool = True
+    ) -> Selection:
         """Selects behind the tip and moves it (rule 1). An empty selection says how far nothing is due:
         it makes a heartbeat, or nothing.
+
+        `request`: an operator's, which this selection takes up if none after it has been taken up before.
+        `replays`: whether a replay goes on.
         """
         with self.lock:
-            chosen = selection.select(self._kv, self._tip, self._ingested, self._read, now_ms, limits)
+            tip = self._tip
+            if request is not None and request.number > tip.operation.number:
+                # Not by what is aligned: another node may know this one's commit in flight, and have pruned.
+                kept_from_ms = tip.delivered_up_to_ms - self._window_ms
+                operation = taken_up(tip.operation, request, tip.position, tip.ingested, now_ms, kept_from_ms)
+                tip = msgspec.structs.replace(tip, operation=operation)
+            chosen = selection.select(
+                self._kv, tip, self._ingested, self._read, now_ms, limits, replays=replays
+            )
+            if chosen.frontier.operation != self._tip.operation:
+                chosen = msgspec.structs.replace(chosen, operates=True)
             self._tip = chosen.frontier
             self._pending.advance(chosen.due)
             return chosen
@@ -264,7 +280,12 @@ class View:
             yield from late_keys(self._kv, partition, self._aligned.ingested.get(partition, 0))
 
     def _window_start_ms(self) -> int:
-        return self._aligned.delivered_up_to_ms - self._window_ms
+        """What is done and fell due before is not kept. A replay's rows are, until it has passed them."""
+        start_ms = self._aligned.delivered_up_to_ms - self._window_ms
+        for replay in (self._aligned.operation.replay, self._tip.operation.replay):
+            if replay is not None:
+                start_ms = min(start_ms, replay.next[0])
+        return start_ms
 
     @_patient
     def prune(self) -> None:
@@ -283,12 +304,28 @@ class View:
             return
         batch = self._kv.batch()
         batch.delete_range(self._low_row, end)
-        minute = keys.timed(end[: keys.TIMED_BYTES])[0] // keys.MINUTE_MS
+        end_ms = keys.timed(end[: keys.TIMED_BYTES])[0]
+        minute = end_ms // keys.MINUTE_MS
         batch.delete_range(keys.count(0), keys.count(minute))
+        for partition in self._ingested:
+            if marks_end := self._marks_end(partition, end_ms):
+                batch.delete_range(keys.put_off(partition, 0), marks_end)
         batch.put(keys.LOW_WATER, end)
         self._kv.write(batch)
         self._low_row = end
         self._pending.forget(minute)
+
+    def _marks_end(self, partition: int, pruned_ms: int) -> bytes | None:
+        """Up to which the marks of what was put off may go, if any may: what was written back for it has been
+        pruned, so that its own row has, too. They lie by offset; one that has to stay keeps those behind it.
+        """
+        end = None
+        marks = self._kv.scan(keys.put_off(partition, 0), keys.put_off(partition + 1, 0))
+        for walked, (raw_key, raw) in enumerate(marks):
+            if walked == MOST_MARKS_WALKED or decode_put_off(raw).due_ms >= pruned_ms:
+                break
+            end = keys.after(raw_key)
+        return end
 
     def expired(self, most: int) -> list[tuple[Key, str]]:
         """Up to `most` ids (but one of each partition) whose last row has been pruned or whose last cancel is
@@ -358,7 +395,17 @@ class View:
         late = sum(1 for _ in count.late)
         with self.lock:
             self._pending.counted(count, walked)
-        return count.known + walked + later + late
+        return count.known + walked + later + count.behind + late
+
+    def behind_tip_in(self, minute: int) -> int | None:
+        """How many rows of a minute are behind the tip; None: not known. For what `glimpse` runs."""
+        return self._pending.behind_tip_in(minute)
+
+    def behind_day_of(self, minute: int) -> dict[int, int]:
+        """How many rows fall due in each of the days behind that of a minute, by the minute in which the day
+        begins. For what `glimpse` runs: it holds the lock.
+        """
+        return self._pending.behind_day_of(minute)
 
     def glimpse(self, take: Callable[[KeyValue, Frontier, Reached], R]) -> R:
         """Runs `take` under the lock, with the aligned frontier: the entries that it gets and the scans that
@@ -377,6 +424,7 @@ class View:
 
 FOREVER_MS = 1 << 62
 MOST_LATE_WALKED = 1000
+MOST_MARKS_WALKED = 1_000
 
 
 def _newest_of(arrivals: Sequence[Arrival], newest_ms: Vector) -> Vector:

@@ -1,7 +1,8 @@
 """Pages and pictures of them, to be looked at: `python -m tests.screens DIR`.
 
 Makes the page of a planted history with faults, and that of a short demo; then shoots both, narrow and wide,
-light and dark. With `PAGE...` after the folder, shoots those and makes none.
+light and dark. With `PAGE...` after the folder, shoots those and makes none. `python -m tests.screens
+terminal` writes docs/screens.md: what commands show on a terminal (tests/terminal.py).
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from ops.page import write
 from ops.stack import LocalStack
 from tests.integration.planted import Planted
 from tests.support.browser import Scheme, browser
+from tests.terminal import write_screens
 
 WIDTHS: Final = (400, 1280)
 SCHEMES: Final[tuple[Scheme, ...]] = ("light", "dark")
@@ -28,7 +30,10 @@ MESSAGES: Final = 6_000
 def main() -> None:
     """Make and shoot what the command line asks for."""
     if len(sys.argv) < 2:
-        sys.exit("usage: python -m tests.screens DIR [PAGE...]")
+        sys.exit("usage: python -m tests.screens DIR [PAGE...], or: terminal")
+    if sys.argv[1:] == ["terminal"]:
+        write_screens()
+        return
     folder, *pages = map(Path, sys.argv[1:])
     folder.mkdir(parents=True, exist_ok=True)
     shoot(pages or [_of_planted(folder / "planted.html"), _of_demo(folder / "demo.html")], folder)

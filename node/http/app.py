@@ -2,6 +2,9 @@
 
     GET /message?id=ID[&history=recent|all|none]
     GET /messages[?from_ms=][&to_ms=][&target=][&id_prefix=][&limit=][&after=]
+    GET /due[?now_ms=]
+    GET /replay?from_ms=&to_ms=[&target=]   what a replay would carry: nothing is done
+    GET /skip?to_ms=                        what would be skipped: nothing is done
 
 404 for an id that is unknown (with the whole answer), 400 for a bad question, 503 while the node cannot tell.
 What is not an answer is `{"error": ...}`.
@@ -24,6 +27,7 @@ from starlette.routing import Route
 from node.messages import Extent, Messages, WrongLane, parse_cursor
 from store.kv import StoreError
 from store.lookup import Closed, Query
+from store.operations import ReplayRequest, SkipRequest
 from store.view import FOREVER_MS
 
 AT_ONCE: Final = 4
@@ -45,7 +49,15 @@ def application(messages: Callable[[], Messages | None]) -> Starlette:
 
         return Route(path, endpoint, methods=["GET"])
 
-    return Starlette(routes=[route("/message", _message), route("/messages", _messages)])
+    return Starlette(
+        routes=[
+            route("/message", _message),
+            route("/messages", _messages),
+            route("/due", _due),
+            route("/replay", _replay),
+            route("/skip", _skip),
+        ]
+    )
 
 
 def _answered(
@@ -89,6 +101,28 @@ def _messages(messages: Messages, request: Request) -> tuple[int, Any]:
     except ValueError as error:
         raise _Bad(f"after: {error}") from error
     return 200, messages.list(query, after, max(1, _number(asked, "limit", DEFAULT_LIMIT)))
+
+
+def _due(messages: Messages, request: Request) -> tuple[int, Any]:
+    asked = _only(request, "now_ms")
+    return 200, messages.due(_number(asked, "now_ms", time.time_ns() // 1_000_000))
+
+
+def _replay(messages: Messages, request: Request) -> tuple[int, Any]:
+    asked = _only(request, "from_ms", "to_ms", "target")
+    replay = ReplayRequest(0, _needed(asked, "from_ms"), _needed(asked, "to_ms"), asked.get("target"))
+    return 200, messages.foresee(replay, time.time_ns() // 1_000_000)
+
+
+def _skip(messages: Messages, request: Request) -> tuple[int, Any]:
+    asked = _only(request, "to_ms")
+    return 200, messages.foresee(SkipRequest(0, _needed(asked, "to_ms")), time.time_ns() // 1_000_000)
+
+
+def _needed(asked: dict[str, str], name: str) -> int:
+    if name not in asked:
+        raise _Bad(f"say {name}: epoch ms")
+    return _number(asked, name, 0)
 
 
 def _only(request: Request, *names: str) -> dict[str, str]:

@@ -22,7 +22,8 @@ from ops.audit.meaning import REJECT, SCHEDULE
 # What a message is delivered by: its own row, or that of the last request that was written back for it.
 _ROW = (
     "offset", "due_ms", "scheduled_for_ms", "expire_at_ms", "attempt", "occurrence", "settled_by",
-    "settled_at_ms", "late", "removed", "key_sha", "value_sha", "key_bytes", "value_bytes", "headers",
+    "settled_at_ms", "late", "removed", "skipped", "key_sha", "value_sha", "key_bytes", "value_bytes",
+    "headers",
 )  # fmt: skip
 # What a request that was written back says of what follows.
 _FOLLOWING = ("offset", "source", "occurrence", "scheduled_for_ms", "recurrence", "attempt")

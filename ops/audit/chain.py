@@ -66,6 +66,7 @@ class Link(NamedTuple):
     as_ms: int | None  # the time that the delivered message stands for
     settled: bool
     following: Following | None
+    by_operator: bool = False  # it was skipped, whatever the rule says
 
 
 def link() -> Column:
@@ -85,6 +86,7 @@ def link() -> Column:
         as_ms.alias("as_ms"),
         (F.col("settled_by").isNotNull() & ~removed).alias("settled"),
         F.when(F.col("following").isNotNull(), following).alias("following"),
+        F.col("row.skipped").alias("by_operator"),
     )
     own_headers = F.filter("headers", lambda header: ~header["key"].startswith(PREFIX)).alias("own_headers")
     content = F.struct(*(own_headers if name == "own_headers" else F.col(name) for name in _PARTS.values()))
@@ -174,7 +176,7 @@ def _wrong_end(link: Link, turn: Turn) -> tuple[str, str] | None:
         return "wrong_occurrence", f"occurrence {link.number} was delivered: {detail}"
     if link.end == "delivered" and link.as_ms != as_ms:
         return "wrong_occurrence", f"occurrence {link.number} stands for {link.as_ms} instead of {as_ms}"
-    if link.end == "skipped" and as_ms is not None:
+    if link.end == "skipped" and as_ms is not None and not link.by_operator:
         return "false_outcome", f"skipped, and nothing had overtaken occurrence {link.number}"
     if link.code == "no-occurrence" and turn.following is not None:
         return "false_outcome", f"no-occurrence, and there is one at {turn.following.at_ms}"

@@ -12,7 +12,10 @@ VECTORS = ("ingested", "seen", "read", "written_back")
 _JSON = (
     "lane int, epoch long, position array<long>, ingested map<string, long>, seen map<string, long>, "
     "read map<string, long>, written_back map<string, long>, delivered_up_to_ms long, node string, "
-    "at_ms long, first boolean"
+    "at_ms long, first boolean, operation struct<number: long, refused: string, "
+    "request: struct<type: string, from_ms: long, to_ms: long, target: string>, "
+    # Offsets go up to the last one that there can be, which no long holds.
+    "replay: struct<number: long, next: array<decimal(20, 0)>>, skip_to: array<decimal(20, 0)>>"
 )
 
 
@@ -39,7 +42,16 @@ def checkpoints(topic: DataFrame, compacted_before_ms: int) -> DataFrame:
         "whole_from",
         *(
             f"checkpoint.{name}"
-            for name in ("epoch", "position", *VECTORS, "delivered_up_to_ms", "node", "at_ms", "first")
+            for name in (
+                "epoch",
+                "position",
+                *VECTORS,
+                "delivered_up_to_ms",
+                "node",
+                "at_ms",
+                "first",
+                "operation",
+            )
         ),
     )
 

@@ -13,7 +13,7 @@ from ops.audit.evidence import PARKED
 from ops.audit.meaning import CANCEL, REJECT, RESCHEDULE, SCHEDULE
 
 CLASSES = (
-    "delivered", "recurring", "duplicate", "cancelled", "replaced", "expired", "dead-lettered",
+    "delivered", "recurring", "duplicate", "cancelled", "replaced", "skipped", "expired", "dead-lettered",
     "rescheduled", "too-late", "unknown", "pending", "aged-out", "lost",
 )  # fmt: skip
 ENDS = (

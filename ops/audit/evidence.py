@@ -94,21 +94,31 @@ def at_their_rows(evidence: Evidence, requests: DataFrame) -> Evidence:
     They name the user's request and a number; the row is the last of that number that was taken in. The rows
     are broadcast: some 100 bytes for each occurrence, and the many other messages need not move for them.
     """
+    rows = _rows(requests)
+    deliveries, letters = (_placed(records, rows) for records in (evidence.deliveries, evidence.dead_letters))
+    return Evidence(deliveries, letters, evidence.outcomes)
+
+
+def at_its_row(records: DataFrame, requests: DataFrame) -> DataFrame:
+    """Records of `source`, a user's request, and of an `occurrence`, at the row of that."""
+    return _placed(records, _rows(requests))
+
+
+def _rows(requests: DataFrame) -> DataFrame:
     rank = F.struct(~F.col("overtaken"), F.col("offset").alias("offset"))
     root = F.coalesce("root", "source").alias("source")
-    rows = (
+    return (
         requests.filter(F.col("recurrence").isNotNull() & (F.col("kind") == SCHEDULE))
         .groupBy(root, F.coalesce("occurrence", F.lit(NO_NUMBER)).alias("occurrence"))
         .agg(F.max(rank)["offset"].alias("row_offset"))
     )
 
-    def placed(records: DataFrame) -> DataFrame:
-        place = F.concat_ws("/", F.substring_index("source", "/", 2), F.col("row_offset").cast("string"))
-        own = F.when(F.col("row_offset").isNotNull(), place).otherwise(F.col("source"))
-        joined = records.join(F.broadcast(rows), ["source", "occurrence"], "left")
-        return joined.withColumn("source", own).drop("row_offset")
 
-    return Evidence(placed(evidence.deliveries), placed(evidence.dead_letters), evidence.outcomes)
+def _placed(records: DataFrame, rows: DataFrame) -> DataFrame:
+    place = F.concat_ws("/", F.substring_index("source", "/", 2), F.col("row_offset").cast("string"))
+    own = F.when(F.col("row_offset").isNotNull(), place).otherwise(F.col("source"))
+    joined = records.join(F.broadcast(rows), ["source", "occurrence"], "left")
+    return joined.withColumn("source", own).drop("row_offset")
 
 
 def _outcomes(topic: DataFrame) -> DataFrame:

@@ -21,7 +21,7 @@ from pyspark.sql import functions as F  # noqa: N812  # as Spark's own documenta
 
 from ops.audit.meaning import CANCEL, RESCHEDULE, SCHEDULE
 
-_OF_THE_ID: Final = ("overtaken", "moved", "removed", "expected", "answered_by", "judged")
+_OF_THE_ID: Final = ("overtaken", "moved", "removed", "gone_by", "expected", "answered_by", "judged")
 
 
 def with_history(requests: DataFrame, checkpoints: DataFrame) -> DataFrame:
@@ -30,7 +30,8 @@ def with_history(requests: DataFrame, checkpoints: DataFrame) -> DataFrame:
     `settled_by`, `seen_by`: checkpoints, null if there is none yet. `settled_at_ms`: when the broker took
     the former. `whole_from`: of what no later checkpoint than this covers, the order in time cannot be
     told. `late`. `overtaken`: a written-back request that was dropped. `removed`: the cancel or replace
-    that removed this row before it was settled. `moved`: a reschedule has put another row in its place.
+    that removed this row before it was settled. `gone_by`: the checkpoint that has seen what removed it,
+    settled or not. `moved`: a reschedule has put another row in its place.
     `expected`: the outcomes that may answer this request, with the sources of the message and its root;
     null: none is due. `answered_by`: the checkpoint that answers it. `judged`: whether an answer can be held
     to what is expected.
@@ -189,6 +190,7 @@ def _expected(history: DataFrame) -> DataFrame:
             "judged": F.coalesce(answered_by > F.col("whole_from"), F.lit(False)),
             "expected": F.when(answered_by.isNotNull(), expected),
             "removed": _removed(),
+            "gone_by": F.when(kind == SCHEDULE, after["seen_by"]),
             "moved": F.coalesce(moved, F.lit(False)),
         }
     )

@@ -151,7 +151,9 @@ def _removed_and_yet_there() -> Column:
     claimed = F.when(applied.isNotNull() & rightly, said(applied["outcome"], " by ", applied["keyed_by"]))
     unclaimed = (removed["kind"] == SCHEDULE) & removed["judged"] & applied.isNull()
     dropped = F.when(recurs() & F.col("overtaken"), F.lit("dropped, because its id had changed"))
-    how = F.coalesce(dropped, claimed, F.when(unclaimed, said("replaced by ", removed["source"])))
+    untold = F.col("row.skipped") & (F.col("ending_count") == 0)
+    skipped = F.when(untold, F.lit("an operator has had it skipped"))
+    how = F.coalesce(dropped, claimed, skipped, F.when(unclaimed, said("replaced by ", removed["source"])))
     return F.when(
         is_message() & _there().isNotNull() & how.isNotNull(), said(how, ", and yet it is at ", _there())
     )
@@ -164,12 +166,13 @@ def _false_death(bounds: Bounds) -> Column:
     expired = code == "expired"
     early_ms = expire_at_ms - ending["at_ms"]
     skipped = ending["outcome"] == "skipped"
+    by_operator = F.col("row.skipped") | (F.col("row.settled_by") <= F.col("whole_from"))
     alone = (ending["at_ms"] > bounds.letters_edge_ms) & ~skipped
     untold = ending.isNull() & (letter["timestamp_ms"] > bounds.outcomes_edge_ms)
     told_otherwise = ending.isNotNull() & (expired != (ending["outcome"] == "expired"))
     text = (
         F.when(skipped & _there().isNotNull(), said("skipped, and yet it is at ", _there()))
-        .when(skipped & ~recurs(), F.lit("skipped, and it does not recur"))
+        .when(skipped & ~recurs() & ~by_operator, F.lit("skipped, and no operator has had that done"))
         .when(letter.isNull() & alone, said(ending["outcome"], " without a dead letter"))
         .when(letter.isNull(), None)
         .when(untold, said(letter["record"], " has no outcome"))

@@ -1,4 +1,4 @@
-"""What can be wrong with the parking of a message whose target has no leader.
+"""What can be wrong with the parking of a message whose target has no leader, or is paused.
 
 A parked row ends with its park; what is written back for it, to be tried later, ends in its own way.
 """
@@ -17,7 +17,8 @@ from ops.audit.content import last_header
 from ops.audit.flaw import Checks, said
 from ops.audit.meaning import SCHEDULE
 
-_CODES: Final = ("target-unavailable", "bad-time-zone")
+_PAUSED: Final = "target-paused"
+_CODES: Final = ("target-unavailable", "bad-time-zone", _PAUSED)
 
 
 def park_checks(bounds: Bounds) -> Checks:
@@ -47,7 +48,8 @@ def by_parked_try() -> Column:
 
 def _false_park() -> Column:
     kind, park, later = F.col("kind"), F.col("own_park"), F.col("following")
-    wanted = F.col("attempt") + 1
+    # An operator's pause is no failed attempt.
+    wanted = F.col("attempt") + F.when(park["code"] == _PAUSED, 0).otherwise(1)
     text = (
         F.when(kind != SCHEDULE, said("parked, and it is a ", kind))
         .when(

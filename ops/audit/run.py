@@ -20,6 +20,7 @@ from ops.audit.flaw import violations
 from ops.audit.history import with_duplicates, with_history
 from ops.audit.ledger import read_ledger
 from ops.audit.meaning import requests
+from ops.audit.operations import Operations, operations, replayed, with_skips
 from ops.audit.order import order_violations
 from ops.audit.report import Lateness, Report, by_field, listed
 from ops.audit.snapshot import FOREVER_MS, Extent, Offsets
@@ -78,20 +79,24 @@ class _Run:
         self._names = config.names
         self._offsets = Offsets(config)
         self._snapshot = self._offsets.snapshot(self._names)
+        self._done = Operations()  # by operators
 
     def verdict(self) -> Audit:
         ledger_lines = self._ledger_lines()
         checkpointed = self._keep(self._checkpoints())
+        self._done = operations(checkpointed)
         asked = self._history(checkpointed)
         targets = self._targets(asked)
         evidence = at_their_rows(self._evidence(targets), asked)
+        again = replayed(asked, evidence, self._done)
         bounds = self._bounds(targets)
-        found = self._keep(verdicts(cases(asked, evidence, self._ledger()), bounds))
+        found = self._keep(verdicts(cases(asked, again.evidence, self._ledger()), bounds))
         wrong = self._keep(
             violations(found, F.col("flaws"))
             .unionByName(order_violations(found))
             .unionByName(chain_violations(found))
             .unionByName(checkpoint_violations(checkpointed))
+            .unionByName(again.violations)
         )
         told = found.drop("flaws", "line", "link")
         classified = told.filter(F.col("class").isNotNull())
@@ -117,7 +122,7 @@ class _Run:
     def _history(self, checkpointed: DataFrame) -> DataFrame:
         """Which requests are duplicates is found out only if any asks whether it is: it takes its time."""
         requests = self._requests().withColumn("duplicate", F.lit(False))
-        asked = self._keep(with_history(requests, checkpointed))
+        asked = self._keep(with_skips(with_history(requests, checkpointed), self._done))
         if not asked.agg(F.max("keep")).collect()[0][0]:
             return asked
         return self._keep(with_duplicates(marked(asked, self._config.settings.dedup_window_ms)))

@@ -45,7 +45,7 @@ def audit_command(output: Format, html: Path | None, **options: Any) -> int:
     given = {name: wish for name, wish in wishes.items() if wish is not None}
     write_page = None if html is None else _page_writer(html)
     report, picture = _audited(connect(options), given, pictured=write_page is not None)
-    if output == "json":
+    if output != "table":
         emit(output, [], {}, data=report.as_dict())
     else:
         _show(report)

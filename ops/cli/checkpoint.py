@@ -1,4 +1,4 @@
-"""`delayline checkpoint`: what has been delivered, exactly."""
+"""`delayline checkpoint`: what has been delivered, exactly; who has changed what; replays and skips."""
 
 from __future__ import annotations
 
@@ -6,21 +6,39 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import click
+from rich.text import Text
 
+from ops.cli.checkpoint_change import cancel, replay, skip
+from ops.cli.checkpoint_file import export, import_
 from ops.cli.options import connect, connection_options
-from ops.cli.output import Format, age, emit, output_option, say
+from ops.cli.output import Format, age, emit, output_option, printable, say
 
 if TYPE_CHECKING:
+    from election.operators import Author, Control
+    from ops.changes import Change
     from ops.checkpoints import CheckpointPair
     from store.checkpoint import Checkpoint
+    from store.operations import Operation
 
 
 @click.group("checkpoint")
 def checkpoint_group() -> None:
-    """Show what has been delivered, exactly."""
+    """Show what has been delivered, exactly; deliver it again, or skip ahead."""
 
+
+for _command in (replay, skip, cancel, export, import_):
+    checkpoint_group.add_command(_command)
 
 COLUMNS = {"lane": "lane", "field": "field", "topic": "topic", "znode": "znode"}
+HISTORY_COLUMNS = {
+    "at": "when",
+    "lane": "lane",
+    "what": "what",
+    "who": "who",
+    "before": "from",
+    "after": "to",
+    "why": "why",
+}
 
 
 @checkpoint_group.command(epilog="Example: delayline checkpoint show --lane 0")
@@ -30,28 +48,97 @@ COLUMNS = {"lane": "lane", "field": "field", "topic": "topic", "znode": "znode"}
 def show(output: Format, lane: int | None, **options: Any) -> int:
     """Show the checkpoint in the topic and in the znode, side by side, and what a difference means.
 
-    Exit code 1 if they differ in a way that a healthy cluster never shows.
+    With it the operation under way: a replay and how far it has come, a skip, what was refused last; and what
+    is paused. Exit code 1 if the two differ in a way that a healthy cluster never shows.
     """
     from ops import checkpoints  # noqa: PLC0415
 
-    pairs = checkpoints.show(connect(options), lane)
+    shown = checkpoints.show(connect(options), lane)
     now_ms = time.time_ns() // 1_000_000
-    if output == "json":
-        emit(output, [], {}, data=[_as_data(pair) for pair in pairs])
-    elif rows := [row for pair in pairs for row in _rows(pair, now_ms)]:
-        emit(output, rows, COLUMNS)
-    for pair in pairs:
+    paused = _paused(shown.control, now_ms)
+    if output == "table":
+        rows = [row for pair in shown.pairs for row in _rows(pair, now_ms)]
+        rows += [{"lane": "all", "field": "paused", "topic": None, "znode": one} for one in paused]
+        if rows:
+            emit(output, rows, COLUMNS)
+    else:
+        emit(output, [], {}, data=[_as_data(pair, shown.control) for pair in shown.pairs])
+    for pair in shown.pairs:
         say(f"{'warning: ' if pair.alarming else ''}lane {pair.lane}: {pair.meaning}")
-    return 1 if any(pair.alarming for pair in pairs) else 0
+    for one in paused:
+        say(f"warning: {one.plain}")
+    return 1 if any(pair.alarming for pair in shown.pairs) else 0
+
+
+@checkpoint_group.command(epilog="Example: delayline checkpoint history --limit 5")
+@click.option("--lane", type=int, help="What concerns this lane (default: all).")
+@click.option(
+    "--limit", type=click.IntRange(1, 1_000), default=50, show_default=True, help="So many, the last ones."
+)
+@output_option
+@connection_options
+def history(output: Format, lane: int | None, limit: int, **options: Any) -> None:
+    """Show what has changed: every mastership, and what operators have done; who, when, from, to, why.
+
+    Masterships are kept for ever, of operators' changes the last 1,000. Without Kafka the latter are shown.
+    """
+    from ops import changes  # noqa: PLC0415
+
+    found = changes.history(connect(options), lane, limit)
+    if output != "table":
+        emit(output, [], {}, data=[_change_data(change) for change in found.changes])
+    elif found.changes:
+        emit(output, [_change_row(change) for change in found.changes], HISTORY_COLUMNS)
+    elif found.trouble is None:
+        say("nothing has changed yet: no node has been master")
+    if found.trouble is not None:
+        say(f"warning: masterships are not known: {found.trouble}")
+
+
+def _change_data(change: Change) -> dict[str, Any]:
+    return {
+        "at_ms": change.at_ms,
+        "lane": change.lane,
+        "what": change.what,
+        "who": change.who,
+        "from": change.before,
+        "to": change.after,
+        "why": change.why,
+    }
+
+
+def _change_row(change: Change) -> dict[str, Any]:
+    from delayline.times import render_time  # noqa: PLC0415
+
+    lane = "all" if change.lane is None else str(change.lane)
+    texts = {name: getattr(change, name) for name in ("what", "who", "before", "after", "why")}
+    return texts | {"at": render_time(change.at_ms), "lane": lane}
+
+
+def _paused(control: Control, now_ms: int) -> list[Text]:
+    found = [] if control.paused is None else [("the whole cluster", control.paused)]
+    found += [(f"target {target}", author) for target, author in sorted(control.paused_targets.items())]
+    return [Text(_said(what, author, now_ms), style="bold red") for what, author in found]
+
+
+def _said(what: str, author: Author, now_ms: int) -> str:
+    since = age(author.at_ms, now_ms)
+    return printable(f"{what} is paused since {since} by {author.by}: {author.reason}")
 
 
 def _rows(pair: CheckpointPair, now_ms: int) -> list[dict[str, Any]]:
     topic, znode = _fields(pair.in_topic, now_ms), _fields(pair.in_znode, now_ms)
     names = topic or znode
-    return [
+    rows = [
         {"lane": pair.lane, "field": name, "topic": topic.get(name), "znode": znode.get(name)}
         for name in names
     ]
+    if pair.waits is not None:
+        from ops.asked import described  # noqa: PLC0415
+
+        waits = f"request {pair.waits.number} waits for the master: {described(pair.waits)}"
+        rows.append({"lane": pair.lane, "field": "asked", "topic": None, "znode": waits})
+    return rows
 
 
 def _fields(checkpoint: Checkpoint | None, now_ms: int) -> dict[str, str]:
@@ -64,9 +151,27 @@ def _fields(checkpoint: Checkpoint | None, now_ms: int) -> dict[str, str]:
         "ingested": _vector(checkpoint.ingested),
         "seen": _vector(checkpoint.seen),
         "written back": _vector(checkpoint.written_back),
+        "operation": _operation(checkpoint.operation),
         "master": checkpoint.node,
         "written": age(checkpoint.at_ms, now_ms),
     }
+
+
+def _operation(operation: Operation) -> str:
+    from ops.asked import described, progress  # noqa: PLC0415
+    from store.operations import SkipRequest  # noqa: PLC0415
+
+    said = []
+    if operation.replay is not None:
+        said.append(f"request {operation.replay.number}: {progress(operation.replay)}")
+    if operation.skip_to is not None:
+        said.append(described(SkipRequest(0, operation.skip_to[0] + 1)))
+    last = "" if operation.request is None else f", {described(operation.request)},"
+    if operation.refused is not None:
+        said.append(f"request {operation.number}{last} was refused: {operation.refused}")
+    if not said and operation.number:
+        said.append(f"none; request {operation.number}{last} was the last")
+    return "; ".join(said) or "none"
 
 
 def _position(checkpoint: Checkpoint) -> str:
@@ -82,7 +187,7 @@ def _vector(vector: dict[int, int]) -> str:
     return " ".join(f"{partition}:{offset}" for partition, offset in sorted(vector.items())) or "-"
 
 
-def _as_data(pair: CheckpointPair) -> dict[str, Any]:
+def _as_data(pair: CheckpointPair, control: Control) -> dict[str, Any]:
     import msgspec  # noqa: PLC0415
 
     return {
@@ -91,4 +196,6 @@ def _as_data(pair: CheckpointPair) -> dict[str, Any]:
         "znode": msgspec.to_builtins(pair.in_znode),
         "alarming": pair.alarming,
         "meaning": pair.meaning,
+        "waits": msgspec.to_builtins(pair.waits),
+        "control": msgspec.to_builtins(control),
     }

@@ -1,122 +1,213 @@
-"""`delayline cluster`: who is there, who leads, how far everybody is."""
+"""`delayline cluster`: who is there, who leads, how far everybody is; and what operators do about it."""
 
 from __future__ import annotations
 
-import time
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
-from rich.text import Text
 
+from ops.cli import cluster_status
+from ops.cli.operator import agree, author, expect_answer, operator_options, timeout_option
 from ops.cli.options import connect, connection_options
-from ops.cli.output import Format, age, emit, output_option, rough, say
-
-if TYPE_CHECKING:
-    from ops.cluster import ClusterStatus, LaneStatus
+from ops.cli.output import Format, emit, emit_one, output_option, say
 
 
 @click.group("cluster")
 def cluster_group() -> None:
-    """Show the nodes, their lanes and masters."""
+    """Show the nodes, their lanes and masters; pause, resume, hand mastership over."""
 
 
-LANE_COLUMNS = {
-    "lane": "lane",
-    "master": "master",
-    "epoch": "epoch",
-    "delivered": "delivered up to",
-    "standbys": "standbys",
-}
-MEMBER_COLUMNS = {
-    "node": "node",
-    "lane": "lane",
-    "state": "state",
-    "seen": "seen",
-    "epoch": "epoch",
-    "lag": "lag",
-    "pending": "pending",
-    "reason": "reason",
-}
+cluster_group.add_command(cluster_status.status)
+
+_TIMEOUT = timeout_option(60.0, "How long to wait for it to come to pass.")
+_TARGETS = click.option(
+    "--target", "targets", metavar="TOPIC", multiple=True, help="This target topic alone; may be repeated."
+)
 
 
-@cluster_group.command(epilog="Example: delayline cluster status --cluster delay -o json")
+@cluster_group.command(
+    epilog="Example: delayline cluster pause --target orders --reason 'orders is being moved' --confirm delay"
+)
+@_TARGETS
+@_TIMEOUT
+@operator_options
 @output_option
 @connection_options
-def status(output: Format, **options: Any) -> None:
-    """Show each lane's master, and the state, epoch and lag of each node.
+def pause(
+    output: Format, targets: tuple[str, ...], timeout_s: float, confirm: str | None, **options: Any
+) -> None:
+    """Stop all deliveries, or those to some targets, until they are resumed; whoever is master.
 
-    Lag: records of the buffer that the node has not taken in yet; not known while Kafka is away.
+    Requests are taken in as ever. What falls due meanwhile is delivered when it is resumed; what goes to a
+    target that was paused by itself may come up to five minutes later, and in another order. Returns when
+    every node that is there knows; exit code 6 if one does not answer in time.
     """
-    from ops import cluster  # noqa: PLC0415
+    from ops import pausing  # noqa: PLC0415
 
-    snapshot = cluster.status(connect(options))
-    if output == "json":
-        emit(output, [], {}, data=_as_data(snapshot))
-    else:
-        now_ms = time.time_ns() // 1_000_000
-        emit(output, [_lane_row(lane, now_ms) for lane in snapshot.lanes], LANE_COLUMNS)
-        _emit_members(snapshot, now_ms)
-    for node, said in snapshot.members.items():
-        if said.get("way_out"):
-            say(f"warning: {node} refuses to lead: {said['reason']}; {said['way_out']}")
-    for lane in snapshot.lanes:
-        if lane.master is None:
-            say(f"warning: lane {lane.lane} has no master, so nothing of it is delivered")
+    expect_answer(confirm)
+    by = author(options)
+    config = connect(options)
+    what = f"deliveries to {', '.join(targets)} stop" if targets else "all deliveries stop"
+    agree(config.cluster, confirm, what)
+    done = pausing.pause(config, targets, by, timeout_s)
+    _emit_pause(output, done)
 
 
-def _emit_members(snapshot: ClusterStatus, now_ms: int) -> None:
-    if snapshot.members:
-        click.echo()
-        masters = {lane.lane: lane.master for lane in snapshot.lanes}
-        rows = [_member_row(said, masters, now_ms) for said in _members(snapshot)]
-        emit("table", rows, MEMBER_COLUMNS)
-    else:
-        say("no node is running")
+@cluster_group.command(
+    epilog="Example: delayline cluster resume --target orders --reason 'it is back' --confirm delay"
+)
+@_TARGETS
+@_TIMEOUT
+@operator_options
+@output_option
+@connection_options
+def resume(
+    output: Format, targets: tuple[str, ...], timeout_s: float, confirm: str | None, **options: Any
+) -> None:
+    """Go on after a pause of the whole cluster, or of some targets.
+
+    Returns when every node that is there knows. Exit code 3 if it is not paused. A target that was paused by
+    itself stays so when the cluster is resumed. Once it is resumed, what waits for it may come up to five
+    minutes later, and in another order; `delayline message run-now ID` brings one at once.
+    """
+    from ops import pausing  # noqa: PLC0415
+
+    expect_answer(confirm)
+    by = author(options)
+    config = connect(options)
+    what = f"deliveries to {', '.join(targets)} go on" if targets else "deliveries go on"
+    agree(config.cluster, confirm, what)
+    done = pausing.resume(config, targets, by, timeout_s)
+    _emit_pause(output, done)
+    if targets:
+        say(
+            "what waits for it may come up to five minutes later, and in another order; at once:"
+            " 'delayline message run-now ID'"
+        )
 
 
-def _members(snapshot: ClusterStatus) -> list[dict[str, Any]]:
-    return [{**said, "lag": snapshot.lag(node)} for node, said in snapshot.members.items()]
-
-
-def _member_row(said: dict[str, Any], masters: dict[int, str | None], now_ms: int) -> dict[str, Any]:
-    state = str(said.get("state"))
-    if state == "master" and masters.get(said.get("lane", -1)) != said.get("node"):
-        state = "was master"  # its words outlive it by a session timeout
-    at_ms = said.get("at_ms")
-    return {
-        **said,
-        "state": Text(state, style=_STATE_STYLES.get(state, "yellow")),
-        "seen": None if at_ms is None else f"{rough(now_ms - at_ms)} ago",
+def _emit_pause(output: Format, done: Any) -> None:
+    control = done.control
+    values = {
+        "cluster": done.cluster,
+        "paused": control.paused is not None,
+        "paused_targets": sorted(control.paused_targets),
+        "nodes": list(done.nodes),
+        "took_s": round(done.took_s, 3),
     }
+    if output == "table":
+        values["paused_targets"] = " ".join(values["paused_targets"]) or None
+        values["nodes"] = " ".join(values["nodes"]) or None
+    emit_one(output, values)
+    for word in done.words:
+        say(word)
 
 
-_STATE_STYLES = {"master": "green", "follower": "", "refusing": "bold red"}
+@cluster_group.command(
+    epilog="Example: delayline cluster switchover --to node-2 --reason 'node-1 is restarted' --confirm delay"
+)
+@click.option("--to", metavar="NODE", help="The next master (default: whoever is next).")
+@click.option("--lane", type=int, help="Which lane's (default: the node's, or the only one).")
+@_TIMEOUT
+@operator_options
+@output_option
+@connection_options
+def switchover(
+    output: Format, to: str | None, lane: int | None, timeout_s: float, confirm: str | None, **options: Any
+) -> None:
+    """Hand mastership over to another node, in order: the master finishes its transaction first.
+
+    Returns when the new master delivers. Exit code 3 if there is no master, or the node is no candidate; 5 if
+    it is master already, or there is no other one; 6 if it did not come to pass in time.
+    """
+    from ops import switchover as handing  # noqa: PLC0415
+
+    expect_answer(confirm)
+    by = author(options)
+    config = connect(options)
+    agree(config.cluster, confirm, f"mastership goes to {to or 'the next candidate'}")
+    done = handing.switchover(config, lane, to, by, timeout_s)
+    emit_one(
+        output,
+        {
+            "lane": done.lane,
+            "before": done.before,
+            "master": done.master,
+            "epoch": done.epoch,
+            "took_s": round(done.took_s, 3),
+        },
+    )
 
 
-def _lane_row(lane: LaneStatus, now_ms: int) -> dict[str, Any]:
-    checkpoint = lane.checkpoint
-    return {
-        "lane": lane.lane,
-        "master": lane.master,
-        "epoch": checkpoint.epoch if checkpoint else None,
-        "delivered": age(checkpoint.delivered_up_to_ms, now_ms) if checkpoint else None,
-        "standbys": " ".join(lane.candidates[1:]) or None,
-    }
+@cluster_group.command(
+    "accept-gap",
+    epilog="Example: delayline cluster accept-gap --reason 'retention too short' --execute --confirm delay",
+)
+@click.option("--lane", type=int, default=0, show_default=True, help="Which lane's.")
+@click.option("--node", metavar="NODE", help="The node to go on with (default: the one that has read most).")
+@click.option("--execute", is_flag=True, help="Do it (default: say what would be lost).")
+@_TIMEOUT
+@operator_options
+@output_option
+@connection_options
+def accept_gap(
+    output: Format,
+    lane: int,
+    node: str | None,
+    timeout_s: float,
+    confirm: str | None,
+    *,
+    execute: bool,
+    **options: Any,
+) -> None:
+    """Give up what retention has taken before any node had read it, and go on with what is there.
+
+    Nodes refuse with retention-gap while that may be missing. What is pending on the node that goes on stays;
+    lost is what was requested between what it has read and where the log begins now. Nodes that have read
+    more or less go on refusing, for their views would differ. Exit code 5 if there is nothing to accept.
+    """
+    from ops import gap as gaps  # noqa: PLC0415
+
+    if execute:
+        expect_answer(confirm)
+    by = author(options)
+    config = connect(options)
+    found = gaps.survey(config, lane, node)
+    rows = [
+        {"partition": one.partition, "read": one.read, "begins": one.begin, "lost": one.lost}
+        for one in found.parts
+    ]
+    if execute:
+        agree(config.cluster, confirm, f"up to {found.lost} requests are lost")
+        gaps.accept(config, found, by, timeout_s)
+    data = {"lane": lane, "goes_on": list(found.goes_on), "goes_on_refusing": list(found.left)}
+    emit(output, rows, _GAP_COLUMNS, data=data | {"partitions": rows, "accepted": execute})
+    say(f"{', '.join(found.goes_on)} {'goes' if execute else 'would go'} on, with all that is pending there")
+    if found.left:
+        say(f"{', '.join(found.left)}: other rows than that, so it goes on refusing; empty its data folder")
+    if not execute:
+        say("dry run: nothing was changed; a node that is down may have read more: start it first. --execute")
 
 
-def _as_data(snapshot: ClusterStatus) -> dict[str, Any]:
-    return {
-        "settings": asdict(snapshot.settings),
-        "lanes": [
-            {
-                "lane": lane.lane,
-                "master": lane.master,
-                "standbys": list(lane.candidates[1:]),
-                "epoch": lane.checkpoint.epoch if lane.checkpoint else None,
-                "delivered_up_to_ms": lane.checkpoint.delivered_up_to_ms if lane.checkpoint else None,
-            }
-            for lane in snapshot.lanes
-        ],
-        "members": _members(snapshot),
-    }
+_GAP_COLUMNS = {"partition": "partition", "read": "read to", "begins": "begins at", "lost": "lost at most"}
+
+
+@cluster_group.command(
+    epilog="Example: delayline cluster remove node-3 --reason 'its machine is gone' --confirm delay"
+)
+@click.argument("node")
+@operator_options
+@output_option
+@connection_options
+def remove(output: Format, node: str, confirm: str | None, **options: Any) -> None:
+    """Take a dead NODE's znodes away: its member znode and its candidacies.
+
+    They go by themselves once its session has timed out. Exit code 5 if it lives, 3 if there is no such node.
+    """
+    from ops import removal  # noqa: PLC0415
+
+    expect_answer(confirm)
+    by = author(options)
+    config = connect(options)
+    agree(config.cluster, confirm, f"the znodes of {node} are removed")
+    emit_one(output, {"node": node, "removed": removal.remove(config, node, by)})

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from ops.cli.options import connect, connect_kafka, connection_options
-from ops.cli.output import Format, age, emit, emit_one, output_option, say
+from ops.cli.output import Format, age, emit, emit_one, output_option, printable, say
 
 if TYPE_CHECKING:
     from delayline.wire import Header
@@ -99,7 +99,7 @@ def list_(output: Format, limit: int, *, oldest_first: bool, **options: Any) -> 
     listing = listed(find(connect_kafka(options), wanted), limit, oldest_first=oldest_first)
     total = listing.codes.total()
     codes = [{"code": code, "letters": count} for code, count in listing.codes.most_common()]
-    if output == "json":
+    if output != "table":
         letters = [_as_data(letter) for letter in listing.letters]
         emit(output, [], {}, data={"total": total, "codes": dict(listing.codes), "letters": letters})
     elif total:
@@ -120,7 +120,7 @@ def show(output: Format, place: str, **options: Any) -> None:
 
     config = connect_kafka(options)
     (letter,) = find_at(config, _places((place,), config.cluster))
-    emit_one(output, _whole(letter) if output == "json" else _for_people(letter))
+    emit_one(output, _for_people(letter) if output == "table" else _whole(letter))
 
 
 @dead_letter_group.command(epilog="Example: delayline dead-letter retry --code target-missing --execute")
@@ -288,9 +288,7 @@ def _bytes(value: bytes | None, also: str = "") -> str | None:
 
 def _shown(text: str | None, also: str = "") -> str | None:
     """Users' text, which must not write to the terminal by itself."""
-    if text is None:
-        return None
-    return "".join(c if c.isprintable() or c in also else repr(c)[1:-1] for c in text)
+    return None if text is None else printable(text, also)
 
 
 def _now_ms() -> int:

@@ -55,7 +55,7 @@ def show(output: Format, id_: str, node: str | None, history: bool, **options: A
     from ops import lookup  # noqa: PLC0415
 
     answer = lookup.show(connect(options), id_, node, "all" if history else "recent")
-    if output == "json":
+    if output != "table":
         emit_one(output, answer)
     else:
         _show(answer)
@@ -93,7 +93,7 @@ def list_command(output: Format, **options: Any) -> None:
     }
     limit, after, node = options.pop("limit"), _cursor(options.pop("after")), options.pop("node")
     listing = lookup.pending(connect(options), query, after, limit, node)
-    if output == "json":
+    if output != "table":
         named = {"messages": listing.messages, "next": listing.next, "total": listing.total}
         emit(output, [], {}, data=named | {"nodes": listing.nodes})
     elif listing.messages:

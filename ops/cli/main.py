@@ -16,21 +16,26 @@ from collections.abc import Sequence
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
 # name: (where the command is, its help in the list). Nothing is imported before it is asked for: `--help`
 # answers at once, and a command whose packages are not installed does not break the others.
 COMMANDS = {
     "topics": ("ops.cli.topics:topics_group", "Create and check the cluster's topics and settings."),
     "node": ("ops.cli.node:node_group", "Run a delay node."),
-    "cluster": ("ops.cli.cluster:cluster_group", "Show the nodes, their lanes and masters."),
-    "checkpoint": ("ops.cli.checkpoint:checkpoint_group", "Show what has been delivered, exactly."),
+    "cluster": ("ops.cli.cluster:cluster_group", "Show the nodes; pause, resume, switch over."),
+    "check": ("ops.cli.check:check_group", "Plugins for Nagios: lag, lateness, master."),
+    "checkpoint": ("ops.cli.checkpoint:checkpoint_group", "Show what is delivered, history; replay, skip."),
     "message": ("ops.cli.message:message_group", "Schedule, cancel, show, list messages."),
+    "doctor": ("ops.cli.doctor:doctor_command", "Say what is wrong, and what to do about it."),
+    "due": ("ops.cli.due:due_command", "Draw when what is pending falls due."),
     "dead-letter": (
         "ops.cli.dead_letter:dead_letter_group",
         "List, show and retry what could not be delivered.",
     ),
     "stack": ("ops.cli.stack:stack_group", "A local Kafka and ZooKeeper to try things on."),
     "demo": ("ops.cli.demo:demo_command", "Watch three nodes deliver through failures, then audit."),
+    "completion": ("ops.cli.completion:completion_command", "Print what completes commands in a shell."),
     "audit": ("ops.cli.audit:audit_command", "Prove with Spark what became of every request."),
 }
 _OUR_PACKAGES = ("delayline", "store", "election", "node", "ops")
@@ -53,6 +58,12 @@ class LazyGroup(click.Group):
                 f"'{cmd_name}' needs the package {error.name}: install delayline with its extra `local`"
             ) from error
         return command
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Without importing what is not asked for: its packages may be missing."""
+        found = [CompletionItem(name, help=text) for name, (_, text) in COMMANDS.items()]
+        options = click.Command.shell_complete(self, ctx, incomplete)
+        return [item for item in found if item.value.startswith(incomplete)] + options
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):

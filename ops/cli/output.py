@@ -1,4 +1,4 @@
-"""How commands speak: data on stdout as a table or JSON, everything else on stderr.
+"""How commands speak: data on stdout as a table, JSON or YAML, everything else on stderr.
 
 Tables stay readable without a terminal (full width, one row a line) and on a narrow one (where a table does
 not fit, each row becomes a block of `name  value` lines).
@@ -18,7 +18,7 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-Format = Literal["table", "json"]
+Format = Literal["table", "json", "yaml", "csv"]
 Row = Mapping[str, Any]
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -27,22 +27,31 @@ _PIPE_WIDTH = 1000
 
 
 def output_option(command: Command) -> Command:
-    """Add `-o table|json`, passed as `output`."""
-    option = click.option(
+    """Add `-o table|json|yaml`, passed as `output`."""
+    return output_as("table", "json", "yaml")(command)
+
+
+def output_as(*formats: Format) -> Callable[[Command], Command]:
+    """Add `-o` with these formats, passed as `output`; the first is the default."""
+    return click.option(
         "-o",
         "--output",
-        type=click.Choice(["table", "json"]),
-        default="table",
+        type=click.Choice(formats),
+        default=formats[0],
         show_default=True,
         help="How the data is written.",
     )
-    return option(command)
 
 
 def emit(output: Format, rows: Sequence[Row], columns: Mapping[str, str], *, data: Any = None) -> None:
-    """Write rows to stdout: a table of `columns` (key to heading), or `data` (None: the rows) as JSON."""
-    if output == "json":
-        click.echo(json.dumps(list(rows) if data is None else data, indent=2, default=str))
+    """Write rows to stdout: a table of `columns` (key to heading), or `data` (None: the rows) as JSON or
+    YAML, or the columns of the rows as CSV.
+    """
+    if output == "csv":
+        _write_csv(rows, columns)
+        return
+    if output != "table":
+        _write_data(output, list(rows) if data is None else data)
         return
     console = Console(file=sys.stdout, highlight=False)
     if not console.is_terminal:
@@ -55,17 +64,39 @@ def emit(output: Format, rows: Sequence[Row], columns: Mapping[str, str], *, dat
 
 
 def emit_one(output: Format, values: Row) -> None:
-    """Write one thing to stdout: `name  value` lines, or a JSON object."""
-    if output == "json":
-        click.echo(json.dumps(values, indent=2, default=str))
+    """Write one thing to stdout: `name  value` lines, or an object in JSON or YAML."""
+    if output != "table":
+        _write_data(output, values)
     else:
         console = Console(file=sys.stdout, highlight=False, soft_wrap=True)
-        _print_blocks(console, [values], {key: key.replace("_", " ") for key in values})
+        _print_blocks(console, [values], {key: key.replace("_", " ") for key in values}, also="\n\t")
+
+
+def _write_data(output: Format, data: Any) -> None:
+    text = json.dumps(data, indent=2, default=str)
+    if output == "yaml":
+        import yaml  # noqa: PLC0415 - only who asks for it waits for it
+
+        text = yaml.safe_dump(json.loads(text), sort_keys=False, allow_unicode=True).rstrip("\n")
+    click.echo(text)
+
+
+def _write_csv(rows: Sequence[Row], columns: Mapping[str, str]) -> None:
+    import csv  # noqa: PLC0415
+
+    writer = csv.writer(sys.stdout, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows(["" if row.get(key) is None else row[key] for key in columns] for row in rows)
 
 
 def say(text: str) -> None:
     """A word to whoever watches, on stderr."""
-    click.echo(text, err=True)
+    click.echo(printable(text), err=True)
+
+
+def printable(text: str, also: str = "") -> str:
+    """What others have written, which must not write to the terminal by itself; `also`: what stays."""
+    return "".join(c if c.isprintable() or c in also else repr(c)[1:-1] for c in text)
 
 
 def _table(rows: Sequence[Row], columns: Mapping[str, str]) -> Table:
@@ -82,21 +113,23 @@ def _fits(console: Console, table: Table) -> bool:
     return Measurement.get(console, console.options.update(width=_PIPE_WIDTH), table).maximum <= console.width
 
 
-def _print_blocks(console: Console, rows: Sequence[Row], columns: Mapping[str, str]) -> None:
+def _print_blocks(console: Console, rows: Sequence[Row], columns: Mapping[str, str], also: str = "") -> None:
     width = max(map(len, columns.values()), default=0)
     for number, row in enumerate(rows):
         if number:
             console.print()
         for key, heading in columns.items():
-            console.print(Text(f"{heading:<{width}}  ") + _cell(row.get(key)), soft_wrap=True)
+            console.print(Text(f"{heading:<{width}}  ") + _cell(row.get(key), also), soft_wrap=True)
 
 
-def _cell(value: Any) -> Text:
+def _cell(value: Any, also: str = "") -> Text:
     if value is None:
         return Text("-")
     if isinstance(value, bool):
         return Text("yes" if value else "no")
-    return value if isinstance(value, Text) else Text(str(value))
+    if isinstance(value, Text):
+        return Text(printable(value.plain, also), style=value.style)
+    return Text(printable(str(value), also))
 
 
 def age(epoch_ms: int, now_ms: int) -> str:
@@ -115,3 +148,11 @@ def rough(duration_ms: int) -> str:
         if duration_ms >= size_ms:
             return f"{duration_ms // size_ms}{unit}"
     return f"{max(0, duration_ms)}ms"
+
+
+def size(count_bytes: int) -> str:
+    """Bytes in the largest unit of which there is one, as `1.5 GiB`."""
+    for power, unit in ((40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")):
+        if count_bytes >= 1 << power:
+            return f"{count_bytes / (1 << power):.1f} {unit}"
+    return f"{count_bytes} B"

@@ -84,7 +84,7 @@ def create(
     config = connect(options)
     created = topics.create(config, chosen, replication=replication, max_message_bytes=max_message_bytes)
     data = _as_data(created)
-    emit_one(output, data if output == "json" else _for_people(data))
+    emit_one(output, _for_people(data) if output == "table" else data)
     _comment(created)
     return 1 if created.findings else None
 
@@ -101,7 +101,7 @@ def check(output: Format, target: str | None, **options: Any) -> int | None:
     from ops import topics  # noqa: PLC0415
 
     findings = topics.check(connect(options), target)
-    if findings or output == "json":
+    if findings or output != "table":
         emit(output, [_finding(found) for found in findings], FINDING_COLUMNS)
     if not findings:
         say("All topics are as they must be.")

@@ -20,7 +20,7 @@ clientPort={port}
 clientPortAddress={host}
 maxClientCnxns=0
 admin.enableServer=false
-4lw.commands.whitelist=srvr
+4lw.commands.whitelist=srvr, conf
 """
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import http.client
 import shutil
 
+from ops.stack.ports import HOST
 from tests.support.cluster import Cluster
 from tests.support.fates import check_checkpoints, check_exactly_once, settle
 from tests.support.requests import Sender, now_ms
-from tests.support.waiting import eventually
+from tests.support.waiting import PATIENCE_S, eventually
 
 
 def test_nodes_refuse_without_the_checkpoint_topic_and_say_what_to_do(cluster: Cluster) -> None:
@@ -54,6 +56,7 @@ def test_delivery_resumes_from_the_own_checkpoint_when_the_topic_is_made_anew(cl
     assert fates.count("cancelled") == 50
     check_checkpoints(cluster)
     assert cluster.process("a").wait_event("checkpoint-topic-lost")["level"] == "error"
+    assert _losses(cluster, "a") == 1
     cluster.wait_state("b", "follower")
 
 
@@ -138,6 +141,16 @@ def test_a_checkpoint_topic_made_anew_decides_again(cluster: Cluster) -> None:
     cluster.start("b")
     cluster.wait_epoch(3)
     check_exactly_once(cluster, ledger)
+
+
+def _losses(cluster: Cluster, node_id: str) -> float:
+    """How many the node's metrics tell of."""
+    port = int(cluster.member(node_id)["http_port"])
+    connection = http.client.HTTPConnection(HOST, port, timeout=PATIENCE_S)
+    connection.request("GET", "/metrics")
+    lines = connection.getresponse().read().decode().splitlines()
+    (line,) = (line for line in lines if line.startswith("delayline_checkpoint_losses_total{"))
+    return float(line.split()[-1])
 
 
 def _lose_topic(cluster: Cluster) -> None:

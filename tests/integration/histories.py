@@ -88,6 +88,7 @@ class Later:
 
     of: Row
     at_ms: int
+    paused: bool = False  # by an operator: it is the same attempt
     request: Request | None = None
 
 
@@ -105,6 +106,7 @@ class Delivery:
     headers: list[Header] | None = None
     value: bytes | None = None
     source: str | None = None
+    again: bool = False  # by a replay
 
 
 @dataclass
@@ -233,7 +235,7 @@ class Writer:
             id=wanted.id,
             source=(delivery.source or root.source).encode(),
             scheduled_for_ms=wanted.scheduled_for_ms if delivery.as_ms is None else delivery.as_ms,
-            attempt=wanted.attempt,
+            attempt=wanted.attempt + delivery.again,
             occurrence=wanted.occurrence,
         )
         key = wanted.target_key
@@ -289,7 +291,6 @@ class Writer:
             "seen": ingested,
             "read": ingested,
             "written_back": {} if self._position is None else ingested,
-            "replay": None,
             "delivered_up_to_ms": 0 if self._position is None else self._position[0] - 1,
             "node": step.node,
             "at_ms": taken_ms,
@@ -335,7 +336,7 @@ def _written_back(back: WrittenBack | Next | Later) -> tuple[Request, Request, R
     if isinstance(back, Next):
         later = later._replace(scheduled_for_ms=back.at_ms, occurrence=back.number, attempt=1)
     else:
-        later = later._replace(attempt=later.attempt + 1)
+        later = later._replace(attempt=later.attempt + (not back.paused))
     return row, row, _root(back.of), later
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +22,7 @@ from node.config import ConnectionConfig
 from ops import cluster, topics
 from ops.stack.ports import HOST, free_port
 from tests.stacks import Stack
+from tests.support.waiting import eventually
 
 ROOT = Path(__file__).parents[2]
 DEADLINE_S = 60.0
@@ -52,7 +54,7 @@ class Service:
 
 
 @contextmanager
-def running_service(stack: Stack, folder: Path) -> Iterator[Service]:
+def running_service(stack: Stack, folder: Path, **variables: str) -> Iterator[Service]:
     config = ConnectionConfig(
         cluster=f"t-cli-node-{uuid.uuid4().hex[:8]}",
         bootstrap_servers=stack.bootstrap,
@@ -64,6 +66,7 @@ def running_service(stack: Stack, folder: Path) -> Iterator[Service]:
         "DELAYLINE_BOOTSTRAP_SERVERS": stack.bootstrap,
         "DELAYLINE_ZOOKEEPER": stack.zookeeper,
         "DELAYLINE_CLUSTER": config.cluster,
+        **variables,
     }
     log = folder / "node.log"
     options = ["--node-id", "n1", "--data-dir", str(folder / "data")]
@@ -106,16 +109,66 @@ def test_a_node_leads_its_lane(service: Service) -> None:
     assert (status["members"][0]["node"], status["members"][0]["state"]) == ("n1", "master")
 
 
-def test_a_node_that_is_told_to_stop_hands_over_and_has_logged_json_that_names_it(
-    stack: Stack, tmp_path: Path
-) -> None:
-    with running_service(stack, tmp_path) as service:
-        assert service.stop() == 0
-        assert cluster.status(service.config).lanes[0].master is None
+@dataclass
+class Ended:
+    """A node that led, was told to stop, and ended; `told`: what systemd would have heard of it, in lines."""
 
-    lines = [json.loads(line) for line in service.log.read_text().splitlines()]
+    service: Service
+    exit_code: int
+    master: str | None
+    told: list[list[str]]
+
+
+@pytest.fixture(scope="module")
+def ended(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Ended:
+    folder = tmp_path_factory.mktemp("ended")
+    manager = str(folder / "notify")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
+        listener.bind(manager)
+        listener.setblocking(False)
+        with running_service(stack, folder, NOTIFY_SOCKET=manager, WATCHDOG_USEC="30000000") as service:
+            first = _heard_until(listener, lambda line: line == "STATUS=master")
+            exit_code = service.stop()
+        return Ended(
+            service, exit_code, cluster.status(service.config).lanes[0].master, first + _heard(listener)
+        )
+
+
+def _heard_until(listener: socket.socket, is_it: Callable[[str], bool]) -> list[list[str]]:
+    lines: list[list[str]] = []
+
+    def come() -> bool:
+        lines.extend(_heard(listener))
+        return any(is_it(line) for datagram in lines for line in datagram)
+
+    eventually(come, "systemd hears it")
+    return lines
+
+
+def _heard(listener: socket.socket) -> list[list[str]]:
+    datagrams = []
+    while True:
+        try:
+            datagrams.append(listener.recv(65_536).decode().splitlines())
+        except BlockingIOError:
+            return datagrams
+
+
+def test_a_node_that_is_told_to_stop_hands_over_and_has_logged_json_that_names_it(ended: Ended) -> None:
+    assert (ended.exit_code, ended.master) == (0, None)
+    lines = [json.loads(line) for line in ended.service.log.read_text().splitlines()]
     assert {(line["node"], line["lane"]) for line in lines} == {("n1", 0)}
     assert {line["logger"].partition(".")[0] for line in lines} == {"delayline"}
+
+
+def test_systemd_hears_that_a_node_is_ready_lives_and_stops(ended: Ended) -> None:
+    lines = [line for datagram in ended.told for line in datagram]
+    assert [line for line in lines if line in ("READY=1", "STOPPING=1")] == ["READY=1", "STOPPING=1"]
+    assert next(datagram for datagram in ended.told if "READY=1" in datagram)[1] in (
+        "STATUS=follower",
+        "STATUS=master",
+    )
+    assert all("WATCHDOG=1" in datagram for datagram in ended.told[:-1])
 
 
 def test_a_pending_message_is_cancelled_once(service: Service) -> None:

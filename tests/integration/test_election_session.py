@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
+import queue
 import signal
-import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,12 +16,12 @@ from kazoo.exceptions import NoAuthError
 
 from election.errors import Forbidden, Unavailable, ZnodeChanged, ZnodeExists, ZnodeMissing
 from election.session import Session, SessionState
-from ops.setup.java import find_java
 from ops.stack import LocalStack
 from ops.stack.ports import free_port
 from ops.stack.zookeeper import ZooKeeperServer
 from tests.integration.election_lane import PATIENCE_S, eventually, operator
 from tests.stacks import Stack
+from tests.support.certificates import PASSWORD, Certificate, self_signed
 
 TIMEOUT_S = 1.5
 AUTH = [("digest", "delayline:secret")]
@@ -29,9 +29,9 @@ _TLS_CONFIG = """\
 secureClientPort={port}
 secureClientPortAddress=127.0.0.1
 ssl.keyStore.location={store}
-ssl.keyStore.password=changeit
+ssl.keyStore.password={password}
 ssl.trustStore.location={trusted}
-ssl.trustStore.password=changeit
+ssl.trustStore.password={password}
 ssl.clientAuth=none
 """
 
@@ -97,6 +97,21 @@ def test_what_is_there_already_is_named(session: Session, root: str) -> None:
     session.create(root, b"")
     with pytest.raises(ZnodeExists, match=root):
         session.create(root, b"")
+
+
+def test_znodes_that_are_read_together_tell_of_every_change(session: Session, root: str) -> None:
+    there, missing = f"{root}/there", f"{root}/missing"
+    session.create(there, b"data")
+    changed: queue.SimpleQueue[object] = queue.SimpleQueue()
+    for change in (
+        lambda: session.create(missing, b"made"),
+        lambda: session.write(there, b"written", -1),
+        lambda: session.delete(missing),
+    ):
+        session.read_all([there, missing], watch=changed.put)
+        change()
+        changed.get(timeout=PATIENCE_S)
+    assert session.read_all([there, missing], watch=changed.put) == [b"written", None]
 
 
 def test_a_watch_tells_of_a_deletion(session: Session, root: str) -> None:
@@ -222,13 +237,10 @@ def test_missing_credentials_are_named(stack: Stack, session: Session, root: str
 def tls_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[int, str]]:
     """A ZooKeeper with a self-signed certificate for 127.0.0.1: its port, and the file to trust."""
     folder = tmp_path_factory.mktemp("tls")
-    store, ca = folder / "server.p12", folder / "ca.pem"
-    _keytool(store, "-genkeypair", "-keyalg", "EC", "-dname", "CN=server", "-ext", "SAN=ip:127.0.0.1")
-    _keytool(store, "-exportcert", "-rfc", "-file", str(ca))
-    _keytool(folder / "trusted.p12", "-importcert", "-noprompt", "-file", str(ca))
-    server = _TlsZooKeeper(folder, store)
+    certificate = self_signed(folder)
+    server = _TlsZooKeeper(folder, certificate)
     server.start()
-    yield server.secure_port, str(ca)
+    yield server.secure_port, str(certificate.ca)
     server.kill()  # its network library takes ten seconds to say goodbye
 
 
@@ -265,17 +277,20 @@ def _refusal(session: Session) -> str:
 
 
 class _TlsZooKeeper(ZooKeeperServer):
-    def __init__(self, folder: Path, store: Path) -> None:
+    def __init__(self, folder: Path, certificate: Certificate) -> None:
         super().__init__(folder, free_port(), tick_ms=200)
         self.secure_port = free_port()
-        self._store = store
+        self._certificate = certificate
 
     def _prepare(self) -> None:
         super()._prepare()
         with self._config.open("a") as config:
             config.write(
                 _TLS_CONFIG.format(
-                    port=self.secure_port, store=self._store, trusted=self._store.with_name("trusted.p12")
+                    port=self.secure_port,
+                    store=self._certificate.store,
+                    trusted=self._certificate.trusted(),
+                    password=PASSWORD,
                 )
             )
 
@@ -286,9 +301,3 @@ class _TlsZooKeeper(ZooKeeperServer):
             "-Dzookeeper.serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory",
             *rest,
         ]
-
-
-def _keytool(store: Path, *command: str) -> None:
-    tool = Path(find_java()).resolve().with_name("keytool")
-    common = ["-keystore", str(store), "-storetype", "PKCS12", "-storepass", "changeit", "-alias", "server"]
-    subprocess.run([str(tool), *command, *common], check=True, capture_output=True, timeout=60)

@@ -58,7 +58,12 @@ def asked(port: int, question: str) -> tuple[int, dict[str, str]]:
         ("/message?id=x&history=some", "history is 'some': it may be recent, all, none"),
         ("/message?id=x&what=y", "unknown: what; there are id, history"),
         ("/message?id=x", "x is of another lane"),
+        ("/replay?from_ms=5", "say to_ms: epoch ms"),
+        ("/replay?from_ms=now&to_ms=5", "from_ms is 'now': it must be a number"),
+        ("/skip", "say to_ms: epoch ms"),
+        ("/skip?to_ms=5&target=x", "unknown: target; there are to_ms"),
         ("/messages?limit=-1", "limit is '-1': it must be a number"),
+        ("/due?now_ms=soon", "now_ms is 'soon': it must be a number"),
         ("/messages?after=x", "after: 'x' is no cursor: take it from the answer before"),
     ],
 )

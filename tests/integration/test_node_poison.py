@@ -12,6 +12,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # missing fro
 )
 
 from delayline.wire import H_ERROR, H_ERROR_DETAIL
+from node.targets import MISSING_FOR_S
 from tests.integration.raw_produce import produce_raw
 from tests.support.cluster import Cluster
 from tests.support.fates import check_exactly_once, settle
@@ -171,7 +172,8 @@ def test_a_target_made_anew_with_fewer_partitions_costs_only_what_was_for_those(
         eventually(lambda: _end(cluster, narrow) == 4, "each partition has been written to")
         cluster.delete_topic(narrow)
         cluster.make_topics({narrow: {}}, partitions=1)
-        at_ms = now_ms() + 500
+        # The node may have seen that it was missing, and takes that for true for a while.
+        at_ms = now_ms() + int(MISSING_FOR_S * 1000) + 1_500
         for _ in range(20):
             sender.schedule(at_ms=at_ms, target="narrow", partition=0)
         gone = [sender.schedule(at_ms=at_ms, target="narrow", partition=3) for _ in range(2)]

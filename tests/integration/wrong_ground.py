@@ -67,6 +67,7 @@ _VARIES = (
     (r"peer port \d+", "peer port 17400"),
     (r"HTTP port \d+", "HTTP port 17500"),
     (r"process \d+", "process 4242"),
+    (r"told of itself \d+ s ago", "told of itself 0 s ago"),
     (r"/dir/\d+\.yaml", "/dir/node.yaml"),
     (r"/dir/n\d+\b", "/dir/n1"),
     (r"~[0-9a-f]{8}", "~RUN"),
@@ -80,7 +81,7 @@ def prepared(stack: Stack, folder: Path) -> Iterator[Ground]:
     name = f"t-wrong-{uuid.uuid4().hex[:8]}"
     connection = ConnectionConfig(cluster=name, bootstrap_servers=stack.bootstrap, zookeeper=stack.zookeeper)
     with ExitStack() as ends:
-        broker = SaslKafka(folder / "sasl")
+        broker = SaslKafka(folder / "sasl", {"delay": "right"})
         ends.callback(broker.stop)
         broker.launch()
         silent, http_port = ends.enter_context(_silent_port()), ends.enter_context(_http_port())
@@ -109,6 +110,7 @@ def prepared(stack: Stack, folder: Path) -> Iterator[Ground]:
             words["dir"]: "/dir",
         }
         ends.enter_context(_first_node(connection, folder))
+        ends.enter_context(_half_dead(connection, silent))
         broker.wait_ready()
         yield Ground(words, spoken, folder)
 
@@ -130,6 +132,17 @@ def _first_node(connection: ConnectionConfig, folder: Path) -> Iterator[None]:
     yield
     node.stop()
     node.join()
+
+
+@contextmanager
+def _half_dead(connection: ConnectionConfig, silent_port: int) -> Iterator[None]:
+    """A node of a cluster of its own: its znode is there, its port takes questions and answers none."""
+    name = f"{connection.cluster}-half"
+    said = {"node": "half", "lane": 0, "state": "follower", "http_host": HOST, "http_port": silent_port}
+    with registry(connection.model_copy(update={"cluster": name})) as znodes:
+        znodes.create_settings(ClusterSettings(name))
+        znodes.publish_member("half", json.dumps(said).encode())
+        yield
 
 
 @contextmanager

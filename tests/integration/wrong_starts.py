@@ -47,6 +47,7 @@ TLS = {"DELAYLINE_ZOOKEEPER_TLS": "{{}}"}
 WITH_SASL = "--bootstrap {sasl} -X security.protocol=SASL_PLAINTEXT -X sasl.username=delay"
 WRONG_PASSWORD = f"{WITH_SASL} -X sasl.mechanism=PLAIN -X sasl.password=wrong"
 SCRAM = f"{WITH_SASL} -X sasl.mechanism=SCRAM-SHA-256 -X sasl.password=right"
+PAUSE = "cluster pause --reason r"
 UNSET = {"DELAYLINE_BOOTSTRAP_SERVERS": "", "DELAYLINE_ZOOKEEPER": "", "DELAYLINE_CLUSTER": ""}
 
 
@@ -55,6 +56,10 @@ def _java(version: str) -> dict[str, str]:
     # A `sitecustomize` there keeps Python from looking for one where this machine has its own.
     only = {"PYTHONPATH": "{javas}", "PATH": "{javas}/" + version, "HOME": "{dir}/nowhere"}
     return {**only, "JAVA_HOME": "", "DELAYLINE_CACHE": "{cache}"}
+
+
+def _confirmed(suffix: str) -> str:
+    return f"--cluster {{cluster}}-{suffix} --confirm {{cluster}}-{suffix}"
 
 
 _CONFIGURATION = (
@@ -178,6 +183,27 @@ _JAVA = (
     Row("the same, in the background", "stack up --detach --data-dir {dir}/stack-3", 1, _java("11.0.2")),
     Row("an audit, a Java that is too new", "audit", 1, _java("25.0.1")),
 )
+_OPERATORS = (
+    Row("ZooKeeper refuses the connection", f"{PAUSE} --confirm {{cluster}} --zookeeper {NOWHERE}", 6),
+    Row("other credentials than the cluster's", f"{PAUSE} {_confirmed('guarded')}", 4, DIGEST),
+    Row("a cluster that was never created", f"{PAUSE} {_confirmed('none')}", 3),
+    Row("no terminal, and nothing confirmed", PAUSE, 2),
+    Row("another cluster's name confirmed", f"{PAUSE} --confirm other", 2),
+    Row("no reason", "cluster resume --confirm {cluster}", 2),
+    Row(
+        "a topic of the service's own, paused",
+        f"{PAUSE} --confirm {{cluster}} --target {{cluster}}.buffer",
+        2,
+    ),
+    Row("a resume of what is not paused", f"cluster resume --reason r {_confirmed('bare')}", 3),
+    Row("a switchover without a master", f"cluster switchover --reason r {_confirmed('bare')}", 3),
+    Row("a removal of a node that lives", "cluster remove first --reason r --confirm {cluster}", 5),
+    Row("a removal of a node that is not there", f"cluster remove n9 --reason r {_confirmed('bare')}", 3),
+    Row("no gap to accept", "cluster accept-gap --reason r --cluster {cluster}-bare", 5),
+    Row("no node to ask what is due", "due --cluster {cluster}-bare", 6),
+    Row("a node that is half dead, asked what is due", "due --cluster {cluster}-half", 6),
+    Row("an unknown format", "due -o xml", 2),
+)
 _TERMINAL = (
     Row("standard output is full", STATUS, 1, shell="> /dev/full"),
     Row("the reader has gone", f"{STATUS} -o json", 1, shell="| head -0"),
@@ -191,6 +217,7 @@ GROUPS: dict[str, tuple[Row, ...]] = {
     "Kafka": _KAFKA,
     "ZooKeeper": _ZOOKEEPER,
     "Cluster and topics": _TOPICS,
+    "Operators' commands": _OPERATORS,
     "A node's data folder": _FOLDER,
     "Nodes among each other": _PEERS,
     "Local stack, demo, audit": _STACK,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from node.ports import Pauses
 from tests.simulation.coordinator import TRANSACTION_TIMEOUT_MS
 from tests.simulation.process import Node, Process
 
@@ -25,7 +26,14 @@ ARMED: Final = frozenset(
 )
 # These strike what all processes depend on.
 SHARED: Final = frozenset(
-    ("zookeeper-outage", "broker-clock-step", "foreign-stall", "checkpoints-lost", "leader-lost")
+    (
+        "zookeeper-outage",
+        "broker-clock-step",
+        "foreign-stall",
+        "checkpoints-lost",
+        "leader-lost",
+        "operator-pause",
+    )
 )
 SESSION_MS: Final = 400
 MOST_ARMED: Final = 2
@@ -72,6 +80,10 @@ def _strike_shared(world: World, fault: str) -> None:
         topic = rng.choice(sorted(world.target_topics))
         world.leaderless.add(topic)
         world.after(rng.choice((20, 500, 2_000, 6_000)), lambda: world.leaderless.discard(topic))
+    elif fault == "operator-pause":
+        targets = rng.sample(sorted(world.target_topics), rng.randint(0, 2))
+        world.pause(Pauses(rng.random() < 0.5, frozenset(targets)))
+        world.after(rng.choice((50, 300, 2_000)), lambda: world.pause(Pauses()))
     elif fault == "checkpoints-lost":
         for node in world.nodes:
             if node.process is not None and node.process.mastership is not None:

@@ -20,6 +20,7 @@ from confluent_kafka import KafkaError, KafkaException
 from delayline.names import ClusterNames
 from node import outbox
 from node.delivery import Config, Delivery, Wait
+from node.ports import Pauses
 from node.targets import BATCH_BYTES
 from store.arrivals import Arrival, Kind
 from store.checkpoint import Checkpoint, Vector
@@ -31,6 +32,7 @@ from tests.simulation.stores import MemoryStore
 NAMES: Final = ClusterNames("delay")
 ROWS: Final = 6  # due from the beginning, one to a transaction
 NOW_MS: Final = 1_000
+NOTHING_PAUSED: Final = Pauses()
 MOST_OPENED: Final = 2  # masterships of each master
 MOST_COMMITS: Final = 2  # transactions of each mastership
 FENCED: Final = KafkaError._FENCED
@@ -114,7 +116,7 @@ class Run:
         box._committers = cast("Any", self._commits)
         config = Config(self.name, 0, NAMES, Limits(1, 1_000), 0, 0)
         here = cast("Any", self)
-        self._delivery = Delivery(config, self._view, box, here, here, here, here)
+        self._delivery = Delivery(config, self._view, box, here, here, here, here, here)
         mastership = self._delivery.run()
         try:
             while True:
@@ -159,6 +161,15 @@ class Run:
 
     def problem(self, topic: str, partition: int, key: bytes | None, size_bytes: int) -> None:
         """Every record is welcome."""
+
+    def refresh(self) -> None:
+        """ZooKeeper has nothing to say."""
+
+    def asked(self) -> None:
+        """No operator asks for anything."""
+
+    def pauses(self) -> Pauses:
+        return NOTHING_PAUSED
 
     def led(self, topic: str) -> tuple[int, ...]:
         """All partitions have a leader."""

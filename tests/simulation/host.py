@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from delayline.names import ClusterNames
+from node.ports import Outgoing
 from store.checkpoint import Checkpoint
+from store.operations import OperatorRequest
 from tests.simulation.coordinator import TransactionalId
 from tests.simulation.log import Partition, Topics
 from tests.simulation.setup import Setup
@@ -31,11 +33,13 @@ class World(Protocol):
     setup: Setup
     rng: random.Random
     now_ms: int  # true time
+    calm: bool  # requests and faults are over
     names: ClusterNames
     topics: Topics
     checkpoints: Partition  # the lane's partition of the checkpoint topic
     target_topics: frozenset[str]
     leaderless: set[str]  # targets that take nothing for now
+    asked: list[OperatorRequest]  # by operators, numbered from 1
     coordinator: tuple[TransactionalId, TransactionalId]
 
     def after(self, delay_ms: int, action: Callable[[], None]) -> None:
@@ -77,6 +81,9 @@ class Host(Protocol):
 
     def vouch(self, timestamp_ms: int) -> None:
         """Raises `Violation` if a delivery at that time is early by the clock of I2."""
+
+    def heeds(self, records: Sequence[Outgoing]) -> None:
+        """Raises `Violation` if an operator has paused what is sent, and the process knows it."""
 
     def inspect(self, checkpoint: Checkpoint) -> None:
         """Raises `Violation` if it was selected before all that was stable at the recovery was seen."""

@@ -91,6 +91,8 @@ def check_progress(last: Checkpoint | None, one: Checkpoint) -> None:
                 raise Violation("I5", f"{name} moved back from {before} to {after}")
         if (one.position or (-1, -1, -1)) < (last.position or (-1, -1, -1)):
             raise Violation("I5", f"position moved back from {last.position} to {one.position}")
+        if one.operation.order < last.operation.order:
+            raise Violation("I5", f"an operation moved back from {last.operation} to {one.operation}")
         if one.delivered_up_to_ms < last.delivered_up_to_ms:
             raise Violation("I5", "delivered-up-to moved back")
     if any(one.seen[number] < offset for number, offset in one.ingested.items()):

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from dataclasses import replace
 from typing import Any, NamedTuple
 
+from node.ports import UNAVAILABLE
 from store.checkpoint import Checkpoint
 from tests.simulation.host import Violation
 from tests.simulation.log import Record, Transaction
 from tests.simulation.model import NEVER, Control, Model, Place, Row
+from tests.simulation.operations import Operations
 from tests.simulation.requests import REFUSED, TARGETS, Kind, Repeat
 from tests.simulation.world import World
 
@@ -40,8 +43,13 @@ class Judge:
         self._found = found
         self._buffer = world.names.buffer
         self._numbers = numbers
+        self._operations = Operations(found.checkpoints, world.asked)
+        self._again: set[int] = set()  # the ids of records that were, or may have been, delivered again
 
     def judge(self) -> None:
+        for number, row in self._operations.replayed(self._model):
+            if not row.request.forged:
+                self._replayed(number, row)
         for row in self._model.rows.values():
             if not row.request.forged:
                 self._row(row)
@@ -71,28 +79,54 @@ class Judge:
             self._dead_letter(row, "dead-lettered", row.request.error or "")
         elif self._was(row, "parked"):
             self._parked(row)
-        elif row.request.repeat is None:
-            self._message(row)
-        else:
+        elif row.request.repeat is not None:
             self._recurring(row, row.request.repeat)
+        elif self._operations.skipped(row, self._model):
+            self._expect(row.place, row.done_in, {"skipped"}, row)
+        else:
+            self._message(row)
+
+    def _replayed(self, number: int, row: Row) -> None:
+        """A message was delivered again in that transaction, or is a dead letter again."""
+        source, again = self._source(row.root), replace(row, attempt=row.attempt + 1, done_in=number)
+        outcome = next(
+            (one for one in self._found.outcomes.get(self._source(row.place), []) if one[0] == number), None
+        )
+        if outcome is None:
+            alike = self._found.deliveries.get(source, [])
+            self._again |= {
+                id(one.record) for one in alike if one.number == number and _is_of(one.record, again)
+            }
+            self._compare(again, self._take(self._found.deliveries, source, again), row.scheduled_for_ms)
+            return
+        code = outcome[1]["code"]
+        if code not in {row.request.error, "target-unavailable"}:
+            raise Violation("I1", f"{row.place} was not delivered again: {outcome}")
+        self._dead_letter(again, "dead-lettered", code)
 
     def _was(self, row: Row, outcome: str, code: str | None = None) -> bool:
         found = self._outcome_of(row.place)
         return found is not None and found["outcome"] == outcome and code in {None, found["code"]}
 
     def _parked(self, row: Row) -> None:
-        """Nothing was delivered, and the same was written back, for a while later that grows."""
-        if row.attempt > self._world.setup.max_parks:
-            raise Violation("I1", f"{row.place} was parked once too often")
+        """Nothing was delivered, and the same was written back, for a while later that grows: with each
+        attempt, or, while an operator has paused the target, with what it has waited.
+        """
         outcome = self._outcome_of(row.place)
         assert outcome is not None, "the caller looked"
-        self._expect(row.place, row.done_in, {"parked"}, row, "target-unavailable")
+        paused = outcome["code"] == "target-paused"
+        if not paused and row.attempt > self._world.setup.max_parks:
+            raise Violation("I1", f"{row.place} was parked once too often")
+        self._expect(row.place, row.done_in, {"parked"}, row, "target-paused" if paused else UNAVAILABLE)
         sent = self._found.written_back.pop(row.place, None)
         if sent is None or sent.number != row.done_in:
             raise Violation("I1", f"lost: {row.place} was parked, and written back: {sent}")
-        headers, full_ms = dict(sent.record.headers), 1_000 << (row.attempt - 1)
+        headers = dict(sent.record.headers)
+        waited_ms = outcome["at_ms"] - row.scheduled_for_ms
+        full_ms = max(1_000, waited_ms // 2) if paused else 1_000 << (row.attempt - 1)
+        attempt = row.attempt if paused else row.attempt + 1
         parked_ms = int(headers["delay-deliver-at"] or b"") - outcome["at_ms"]
-        if headers["delay-attempt"] != b"%d" % (row.attempt + 1) or not full_ms // 2 <= parked_ms <= full_ms:
+        if headers["delay-attempt"] != b"%d" % attempt or not full_ms // 2 <= parked_ms <= full_ms:
             raise Violation("I1", f"{row.place} was parked as {headers}, at {outcome['at_ms']}")
 
     def _recurring(self, row: Row, repeat: Repeat) -> None:
@@ -119,7 +153,10 @@ class Judge:
             self._expect(row.place, row.done_in, {"skipped"}, row)
             self._followed_by(row, (row.number, at_ms, every_ms))
             return
-        self._message(row, at_ms)
+        if self._operations.skipped(row, self._model):
+            self._expect(row.place, row.done_in, {"skipped"}, row)
+        else:
+            self._message(row, at_ms)
         self._followed_by(
             row, None if row.number == repeat.times else following and (row.number + 1, *following)
         )
@@ -131,7 +168,7 @@ class Judge:
             at_ms: int = outcome["at_ms"]
             return at_ms
         for sent in self._found.deliveries.get(self._source(row.root), []):
-            if sent.number == row.done_in:
+            if sent.number == row.done_in and _is_of(sent.record, row):
                 return sent.record.timestamp_ms
         raise Violation("I1", f"lost: the occurrence {row.place} is not in transaction {row.done_in}")
 
@@ -174,7 +211,7 @@ class Judge:
     def _take(self, kind: dict[str, list[Sent]], source: str, row: Row) -> Sent:
         """The one record with this source; it must be in the transaction that made the row done."""
         for sent in kind.get(source, []):
-            if sent.number == row.done_in:
+            if sent.number == row.done_in and _is_of(sent.record, row):
                 kind[source].remove(sent)
                 return sent
         raise Violation("I1", f"lost: {row.place} (source {source}) is not in transaction {row.done_in}")
@@ -326,6 +363,8 @@ class Judge:
         row = by_source.get(((headers["delay-source"] or b"").decode(), number))
         if row is None or (headers.get("delay-id") or b"").startswith(b"forged"):
             return
+        if id(record) in self._again or not _is_of(record, row):
+            return  # what is delivered again has no order to keep
         order = number if self._model.late(row) else -1
         if last.get(order, row.key) > row.key:
             raise Violation("I4", f"{row.place} came after {last[order]}")
@@ -349,6 +388,16 @@ class Judge:
             ingested = self._found.checkpoints[max(0, number - 1)].ingested[row.place[0]]
             if row.due_ms <= up_to_ms and row.place[1] < ingested:
                 raise Violation("I5", f"delivered-up-to was {up_to_ms} when {row.place} was outstanding")
+
+
+def _is_of(record: Record, row: Row) -> bool:
+    """Whether a delivery, or a dead letter, is a row's: others of one transaction may have its source."""
+    headers = dict(record.headers)
+    number = None if row.number is None else b"%d" % row.number
+    if "delay-error" in headers:  # it has the request's own headers
+        asked = dict(row.request.headers).get("delay-occurrence") if row.parent is None else number
+        return headers.get("delay-occurrence") == asked
+    return headers.get("delay-attempt") == b"%d" % row.attempt and headers.get("delay-occurrence") == number
 
 
 def next_of(repeat: Repeat, at_ms: int, every_ms: int) -> tuple[int, int] | None:

@@ -38,6 +38,7 @@ class Row:
     attempt: int = 1  # one more each time that it is parked
     removed_by: int | None = None  # offset, in the same partition
     dropped: bool = False  # written back too late: never stored
+    put_off: bool = False  # what was written back for it is the message
     done_in: int = NEVER  # number of the transaction (and checkpoint)
 
     @property
@@ -183,8 +184,9 @@ class Model:
         parent = self.rows[parent_place]
         if parent.request.kind is Kind.RESCHEDULE:
             row = self._moved(place, timestamp_ms, parent)
-        elif headers["delay-attempt"] != b"1":
+        elif "delay-scheduled-for" in headers:  # an occurrence comes at its own time
             row = _parked(place, timestamp_ms, parent, headers)
+            parent.put_off = True
         else:
             row = self._next(place, timestamp_ms, parent, headers)
         self._add(row)
@@ -253,9 +255,10 @@ def _parked(place: Place, timestamp_ms: int, parent: Row, headers: dict[str, byt
         due_ms=max(int(headers["delay-deliver-at"] or b""), timestamp_ms),
         origin=parent.place[1],
         parent=parent.place[1],
-        attempt=parent.attempt + 1,
+        attempt=int(headers["delay-attempt"] or b""),
         removed_by=None,
         dropped=False,
+        put_off=False,
     )
 
 

@@ -1,4 +1,4 @@
-"""The mutants of the clauses that carry a number in brackets, rules 1 to 7 and 9, and of "first on -a".
+"""The mutants of the clauses that carry a number in brackets, of "first on -a", and of what operators ask.
 
 The number says how often leaving the clause out went wrong in the throw-away model that the rules come from.
 """
@@ -8,6 +8,8 @@ from __future__ import annotations
 from typing import Final
 
 from tests.simulation.patches import LATE, LATE_FAULTS, Mutant, Patch, profile_with
+
+PAUSES: Final = profile_with(faults={"operator-pause": 20})
 
 NUMBERED: Final = (
     Mutant(
@@ -182,14 +184,17 @@ NUMBERED: Final = (
             Patch(
                 "node/delivery.py",
                 "        yield Step.AFTER_PRODUCE\n        yield from self._settle()\n",
-                "        yield Step.AFTER_PRODUCE\n",
+                "        yield Step.AFTER_PRODUCE\n"
+                "        if self._last is None:\n"  # else it would fail for want of an epoch, not of the rule
+                "            yield from self._settle()\n",
             ),
             Patch(
                 "node/delivery.py",
-                "        self._in_flight = _InFlight(chosen, checkpoint, transaction.commit())\n",
+                "        self._in_flight = InFlight(chosen, checkpoint, transaction.commit(), "
+                "plan.decided())\n",
                 "        commit = transaction.commit()\n"
                 "        yield from self._settle()\n"
-                "        self._in_flight = _InFlight(chosen, checkpoint, commit)\n",
+                "        self._in_flight = InFlight(chosen, checkpoint, commit, plan.decided())\n",
             ),
         ),
         profile_with(faults={"commit-aborted": 40, "commit-lost": 30}),
@@ -276,6 +281,191 @@ NUMBERED: Final = (
             ),
         ),
         profile_with(transactional_share=0.5, end_of_partition=0.5),
+    ),
+    Mutant(
+        "replay-carries-what-came-later",
+        "rule 8 [3/402]",
+        "a replay carries what has arrived in its range since it began",
+        (
+            Patch(
+                "store/operations.py",
+                "return self.next <= key <= self.last and key[2] < self.ingested.get(key[1], 0)",
+                "return self.next <= key <= self.last",
+            ),
+        ),
+        profile_with(LATE, LATE_FAULTS, operator_share=0.1),
+    ),
+    Mutant(
+        "replay-starts-the-next",
+        "rule 8, no next occurrence",
+        "an occurrence that is delivered again is followed by another one again",
+        (
+            Patch(
+                "node/plan.py",
+                "        if refusal is None:\n            self.records.append(record)\n"
+                "            self._replayed",
+                "        if row.recurrence is not None and row.id is None:\n"
+                "            self._recur(key, row, row.recurrence, size_bytes)\n"
+                "        elif refusal is None:\n            self.records.append(record)\n"
+                "            self._replayed",
+            ),
+        ),
+        profile_with({"interval": 30}, operator_share=0.1),
+    ),
+    Mutant(
+        "replay-passes-occurrences-over",
+        "rule 8, put off or followed by the next one",
+        "an occurrence that the next one follows counts as put off",
+        (
+            Patch(
+                "store/selection.py",
+                "    return None if row.scheduled_for_ms == put_off.scheduled_for_ms else target",
+                "    return None",
+            ),
+        ),
+        profile_with({"interval": 30}, operator_share=0.1),
+    ),
+    Mutant(
+        "replay-carries-what-was-put-off",
+        "rule 8, put off or followed by the next one",
+        "a message that was put off is delivered again for each time that it was",
+        (
+            Patch(
+                "store/selection.py",
+                "    return None if row.scheduled_for_ms == put_off.scheduled_for_ms else target",
+                "    return target",
+            ),
+        ),
+        profile_with(operator_share=0.1),
+    ),
+    Mutant(
+        "replay-before-the-mark",
+        "rule 8, what was written back has been ingested",
+        "a replay goes on though nobody knows yet what was put off",
+        (
+            Patch(
+                "node/delivery.py",
+                "        replays = known and self._knows_written_back()\n",
+                "        replays = True\n",
+            ),
+        ),
+        profile_with(operator_share=0.2),
+    ),
+    Mutant(
+        "replay-starts-anew",
+        "rule 8, a new master goes on from the cursor",
+        "a request is taken up again by the next master",
+        (
+            Patch(
+                "node/delivery.py",
+                "            epoch=self._epoch_known + 1,\n",
+                "            epoch=self._epoch_known + 1,\n"
+                "            operation=msgspec.structs.replace(last.operation, number=0),\n",
+            ),
+        ),
+        profile_with(faults={"crash-master": 30}, operator_share=0.1),
+    ),
+    Mutant(
+        "replay-is-pruned",
+        "rule 8, still inside the replay window",
+        "pruning does not wait for a replay",
+        (
+            Patch(
+                "store/view.py",
+                "                start_ms = min(start_ms, replay.next[0])\n",
+                "                pass\n",
+            ),
+        ),
+        profile_with(operator_share=0.1, messages=(1, 2, 3), replay_window_ms=(300, 2_000)),
+    ),
+    Mutant(
+        "replay-of-what-others-have-pruned",
+        "rule 8, still inside the replay window",
+        "what is kept is judged by the aligned checkpoint, though others may be ahead of it",
+        (
+            Patch(
+                "store/view.py",
+                "kept_from_ms = tip.delivered_up_to_ms - self._window_ms",
+                "kept_from_ms = self._aligned.delivered_up_to_ms - self._window_ms",
+            ),
+        ),
+    ),
+    Mutant(
+        "skip-ends-chains",
+        "rule 8 [796/976]",
+        "an occurrence that is skipped is not followed by the next one",
+        (
+            Patch(
+                "node/plan.py",
+                '        self._own_outcome(key, row, "skipped")\n        if turn.following is not None:\n',
+                '        self._own_outcome(key, row, "skipped")\n        if False:\n',
+            ),
+        ),
+        profile_with({"interval": 20, "cron": 10}, operator_share=0.1),
+    ),
+    Mutant(
+        "skips-late",
+        "rule 8, what arrives later is delivered",
+        "what has arrived at or below the key to which was skipped is skipped, too",
+        (
+            Patch(
+                "node/plan.py",
+                "        skipped_to, first_due = selection.skip_to, len(selection.late)\n",
+                "        skipped_to, first_due = selection.skip_to, 0\n",
+            ),
+            Patch(
+                "node/plan.py",
+                "bisect_right(selection.due, skipped_to, key=itemgetter(0))",
+                "sum(key <= skipped_to for key, _ in chosen)",
+            ),
+        ),
+        profile_with(LATE, LATE_FAULTS, operator_share=0.1),
+    ),
+    Mutant(
+        "pause-is-not-heeded",
+        "a pause",
+        "a master goes on though operators have paused the cluster",
+        (
+            Patch(
+                "node/delivery.py",
+                " or self._operator.pauses().everything:\n                yield",
+                ":\n                yield",
+            ),
+        ),
+        PAUSES,
+    ),
+    Mutant(
+        "pause-ends-with-its-master",
+        "a pause outlives the master",
+        "a new master does not ask what is paused before it delivers",
+        (
+            Patch(
+                "node/delivery.py",
+                "                    self._operator.refresh()\n",
+                "                    pass\n",
+            ),
+        ),
+        PAUSES,
+    ),
+    Mutant(
+        "pause-of-a-target-is-not-heeded",
+        "a paused target",
+        "what goes to a paused target is delivered",
+        (Patch("node/plan.py", "if row.target_topic in self._paused and refused is None:", "if False:"),),
+        PAUSES,
+    ),
+    Mutant(
+        "replays-to-a-paused-target",
+        "rule 8, a replay waits while a target is paused",
+        "a replay goes on while a target is paused",
+        (
+            Patch(
+                "node/delivery.py",
+                "replays = replays and not self._replays_to(operator.pauses().targets)\n",
+                "pass\n",
+            ),
+        ),
+        profile_with(faults={"operator-pause": 20}, operator_share=0.1),
     ),
     Mutant(
         "prunes-past-late",

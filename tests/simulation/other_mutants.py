@@ -83,8 +83,8 @@ OTHERS: Final = (
         (
             Patch(
                 "node/delivery.py",
-                "            self._awaited = written_back\n",
-                "            self._awaited = {}\n",
+                "            self._awaited = written_back  #",
+                "            self._awaited = {}  #",
             ),
         ),
         profile_with({"reschedule": 30, "run-now": 20}, ids=(1, 3)),

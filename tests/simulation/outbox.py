@@ -24,6 +24,7 @@ class SimulatedCommit:
     """EndTxn, once all records are with the brokers; the client gives up after `SLOW_COMMIT_MS`."""
 
     def __init__(self, host: Host, transaction: SimulatedTransaction, fault: str | None) -> None:
+        self.carried = transaction.carried
         self._host = host
         self._transaction = transaction
         self._fault = fault
@@ -96,6 +97,7 @@ class SimulatedTransaction:
         self.which = which
         self.epoch = epoch
         self.unsent: deque[Outgoing] = deque()
+        self.carried = {"delivered": 0, "decided": 0}  # to targets, and outcomes
         self._host = host
         self._written_back: Vector = {}
         self._refused = False
@@ -103,6 +105,9 @@ class SimulatedTransaction:
     def send(self, records: Sequence[Outgoing]) -> None:
         """See the port."""
         rng = self._host.world.rng
+        self._host.heeds(records)
+        self.carried["delivered"] += sum(map(self._to_target, records))
+        self.carried["decided"] += sum(one.topic == self._host.world.names.outcomes for one in records)
         fails_at = rng.randrange(len(records) + 1) if self._host.fails("send-fails") else -1
         sent = rng.randint(0, len(records)) if rng.random() < HOLDS_BACK else len(records)
         for number, record in enumerate(records):

@@ -6,13 +6,13 @@ the scheduler runs one turn of. A process dies as a whole; the next one of its n
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Final
 
 from delayline import wire
 from node.delivery import Config, Delivery, Ended, Step, Wait
-from node.ports import ANY_PARTITION, UNAVAILABLE, Doubtful
+from node.ports import ANY_PARTITION, UNAVAILABLE, Doubtful, Outgoing
 from store.arrivals import Arrival, arrival
 from store.checkpoint import Checkpoint, Vector
 from store.keys import Key
@@ -20,7 +20,8 @@ from store.selection import next_due_ms, select
 from store.view import View
 from tests.simulation.host import Killed, Violation, World
 from tests.simulation.log import Entry
-from tests.simulation.outbox import SimulatedOutbox
+from tests.simulation.operator import SimulatedOperator
+from tests.simulation.outbox import SimulatedCommit, SimulatedOutbox
 from tests.simulation.setup import LANE
 from tests.simulation.stores import CrashableStore
 from tests.simulation.zookeeper import Ensemble, SimulatedLeadership
@@ -69,6 +70,7 @@ class Process:
         self._ends_untold: Vector = {}
         self._followed = max(0, self._checkpoints.stable_end - world.rng.randint(1, 30))
         self._leadership = SimulatedLeadership(self, ensemble)
+        self.operator = SimulatedOperator(self, ensemble)
         self.mastership: Generator[Step | Wait, None, Ended] | None = None
         self._at: Step | Wait | None = None
         self._delivery: Delivery | None = None
@@ -150,6 +152,10 @@ class Process:
         self.paused = self.cut_off = self.ingest_stalled = self.follower_stalled = False
 
     # ------------------------------------------------------------------ Clock, Targets, Log
+
+    def heeds(self, records: Sequence[Outgoing]) -> None:
+        """See the protocol."""
+        self.operator.heeds(records)
 
     def now_ms(self) -> int:
         """See the port `Clock`."""
@@ -240,14 +246,16 @@ class Process:
         """A master that waits for a time is not left asleep with something to do (no polling tick)."""
         if self._delivery is None or not self._delivering or self._delivery._failures:
             return
-        if self.in_call or self._woken:
-            return  # it is not asleep
+        pauses = self.operator.pauses()
+        if self.in_call or self._woken or pauses.everything:
+            return  # it is not asleep, or meant to be
         own_ms, tip, reached = self.world.now_ms + self.skew_ms, self.view.tip, self.view.reached()
         until_ms = self._at.until_ms if isinstance(self._at, Wait) else None
         if until_ms is None or own_ms >= until_ms or (tip.position is not None and own_ms < tip.position[0]):
             return
         limits = self.world.setup.limits
-        chosen = select(self.store, tip, reached.ingested, reached.read, own_ms, limits)
+        replays = not pauses.targets
+        chosen = select(self.store, tip, reached.ingested, reached.read, own_ms, limits, replays=replays)
         due_ms = next_due_ms(self.store, tip)
         if chosen.size or (due_ms is not None and due_ms < until_ms):
             raise Violation("wake", f"{self.name} waits until {until_ms}: {chosen}, next due {due_ms}")
@@ -298,6 +306,8 @@ class Process:
         try:
             self._at = next(self.mastership)
             self._delivering = self._delivering or self._at is Step.TAKEN_OVER
+            if self._at is Step.AFTER_COMMIT:
+                self._check_counted()
         except StopIteration as ended:
             self._ended(ended.value)
         except Killed:
@@ -305,6 +315,18 @@ class Process:
         finally:
             self.in_call = False
         return True
+
+    def _check_counted(self) -> None:
+        """What the core says of a committed transaction, for the metrics, is what it has sent."""
+        assert self._delivery is not None, "its mastership is driven"
+        flight = self._delivery.in_flight
+        assert flight is not None, "its commit is known, and not recorded yet"
+        assert isinstance(flight.commit, SimulatedCommit), "of the simulated outbox"
+        counted = {"delivered": 0, "decided": 0}
+        for (_, outcome, _), count in flight.decided.items():
+            counted["delivered" if outcome in ("delivered", "replayed") else "decided"] += count
+        if counted != flight.commit.carried:
+            raise Violation("metrics", f"{self.name} counts {counted}, and has sent {flight.commit.carried}")
 
     def _begin(self) -> bool:
         if self.resign_asked:
@@ -321,11 +343,17 @@ class Process:
             setup.max_parks,
             setup.small,
         )
-        delivery = Delivery(config, self.view, SimulatedOutbox(self), self, self._leadership, self, self)
+        outbox = SimulatedOutbox(self)
+        delivery = Delivery(config, self.view, outbox, self, self._leadership, self, self.operator, self)
         self.mastership = delivery.run()
         self._delivery, self._delivering = delivery, False
         self._at = None
         return True
+
+    @property
+    def commits(self) -> bool:
+        """Whether a commit of its mastership is not known yet."""
+        return self._delivery is not None and self._delivery._in_flight is not None
 
     def _ended(self, why: Ended) -> None:
         self.world.note("ended", self.name, why.value)

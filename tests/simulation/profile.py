@@ -58,6 +58,7 @@ FAULTS: Final = {
     "stall-follower": 3,
     "foreign-stall": 4,
     "leader-lost": 5,
+    "operator-pause": 4,
 }
 
 
@@ -78,6 +79,7 @@ class Profile:
     replay_window_ms: tuple[int, ...] = (0, 50, 300, 2_000)
     dedup_window_ms: tuple[int, ...] = (0, 100, 1_000)
     max_parks: tuple[int, ...] = (0, 1, 3)
+    operator_share: float = 0.02  # of the requests: an operator's
     skew_ms: tuple[int, ...] = (0, 20, 100, 400)
     transactional_share: float = 0.2  # of the requests: sent in an application's own transactions
     foreign_abort_share: float = 0.3
@@ -92,6 +94,6 @@ DEFAULT: Final = Profile()
 
 # The checkpoint topic is lost now and then, and the lane goes on from the znode's mirror or from what the new
 # master was aligned to: at least once for the gap (tests/simulation/gap.py).
-CHECKPOINTS_LOST: Final = Profile(faults=FAULTS | {"checkpoints-lost": 6})
+CHECKPOINTS_LOST: Final = Profile(faults=FAULTS | {"checkpoints-lost": 6}, operator_share=0.0)
 
 PROFILES: Final = {"default": DEFAULT, "checkpoints-lost": CHECKPOINTS_LOST}

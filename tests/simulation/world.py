@@ -14,7 +14,9 @@ from hashlib import blake2b
 from itertools import accumulate
 from typing import Final
 
+from node.ports import Pauses
 from store.checkpoint import Checkpoint
+from store.operations import OperatorRequest, ReplayRequest, SkipRequest, StopReplay
 from tests.simulation import faults
 from tests.simulation.coordinator import TransactionalId
 from tests.simulation.host import Host
@@ -51,6 +53,7 @@ class World:
         self.coverage: Counter[tuple[str, str]] = Counter()
         self.target_topics = frozenset(TARGETS)
         self.leaderless: set[str] = set()  # targets that take nothing for now
+        self.asked: list[OperatorRequest] = []  # by operators, numbered from 1
         settings = self.setup.settings
         self.topics = Topics(
             {
@@ -155,6 +158,13 @@ class World:
         """The servers are back."""
         self.ensemble.up = True
 
+    def pause(self, pauses: Pauses) -> None:
+        """Operators pause some of it, and nothing else."""
+        self.ensemble.pauses = pauses
+        self.note("pauses", pauses)
+        for process in self._processes():
+            process.operator.tell_soon()
+
     def lose_checkpoints(self) -> None:
         """The checkpoint topic is gone, with what was open in it, and made anew: empty."""
         for producer in self.coordinator:
@@ -171,6 +181,9 @@ class World:
     def request(self) -> None:
         """A user makes a request, in an application's transaction or outside."""
         self.requests_left -= 1
+        if self.rng.random() < self.setup.profile.operator_share:
+            self._operate()
+            return
         transaction = None
         if self.rng.random() < self.setup.profile.transactional_share:
             if not self.foreign or self.rng.random() < 0.3:
@@ -187,6 +200,21 @@ class World:
             self.broker_ms(number), request.key, request.value, request.headers, transaction, request
         )
         self.note("request", request.kind.value, number, offset, request.id)
+
+    def _operate(self) -> None:
+        """An operator asks for something, with a range that is not always one."""
+        number, rng = len(self.asked) + 1, self.rng
+        kind, begin_ms = rng.choice(("replay", "replay", "skip", "stop")), self.now_ms - rng.randint(0, 2_500)
+        if kind == "replay":
+            target = rng.choice((None, None, *TARGETS))
+            self.asked.append(ReplayRequest(number, begin_ms, begin_ms + rng.randint(-20, 3_000), target))
+        elif kind == "skip":
+            self.asked.append(SkipRequest(number, self.now_ms - rng.randint(-50, 300)))
+        else:
+            self.asked.append(StopReplay(number))
+        self.note("operator", self.asked[-1])
+        for process in self._processes():
+            self.after(self.network_delay_ms(), process.wake)
 
     def open_foreign(self) -> None:
         """An application opens a transaction; it stands in the buffer with its first request."""
@@ -270,6 +298,7 @@ class World:
         self.note("calm")
         self.ensemble.up = True
         self.leaderless.clear()
+        self.pause(Pauses())
         while self.foreign:
             self.end_foreign()
         limit_ms = self.now_ms + CALM_LIMIT_MS
@@ -300,11 +329,14 @@ class World:
                 break
 
     def _finished(self) -> bool:
-        """Whether the last checkpoint covers all that falls due soon."""
+        """Whether the last checkpoint covers all that falls due soon, and no later one is on its way."""
         last = self.checkpoints.last_committed()
-        if last is None or last.record is None:
+        if last is None or last.record is None or any(one.commits for one in self._processes()):
             return False
         checkpoint = Checkpoint.decode(last.record.value or b"")
+        operation = checkpoint.operation
+        if operation.number < len(self.asked) or operation.replay or operation.skip_to:
+            return False
         buffer = self.topics[self.names.buffer]
         if any(buffer[number].stable_end < buffer[number].end for number in self.setup.partitions):
             return False

@@ -9,13 +9,20 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from node.ports import Unconfirmed
+from node.ports import Pauses, Unconfirmed
 from store.checkpoint import Checkpoint
 from tests.simulation.host import Host
 
 NOTICE_MS = (0, 60)
 MIRROR_MS = (0, 120)
 RETRY_MS = 50
+
+
+class Confirmed(Protocol):
+    """Hears of it when its process is confirmed as master."""
+
+    def confirmed(self) -> None:
+        """From now on the process has to know what is paused."""
 
 
 class Candidate(Host, Protocol):
@@ -25,6 +32,10 @@ class Candidate(Host, Protocol):
     role: str  # what it was last told: none, candidate or leader
     resign_asked: bool
 
+    @property
+    def operator(self) -> Confirmed:
+        """What knows what operators have paused."""
+
 
 class Ensemble:
     """The servers' state."""
@@ -32,6 +43,7 @@ class Ensemble:
     def __init__(self) -> None:
         self.up = True
         self.mirrored: Checkpoint | None = None
+        self.pauses = Pauses()  # by operators
         self._queue: list[Candidate] = []
 
     @property
@@ -108,6 +120,8 @@ class SimulatedLeadership:
         if not self._ensemble.reaches(self._candidate):
             raise Unconfirmed("ZooKeeper does not answer")
         leads = self._ensemble.leader is self._candidate
+        if leads:
+            self._candidate.operator.confirmed()
         self._candidate.world.note("confirm", self._candidate.name, leads)
         self._candidate.meanwhile()
         return leads

@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 from rich.console import Console
 
-from bench import markdown, message, reader, table
+from bench import markdown, message, reader, table, watcher
 from bench.__main__ import main
 from bench.figures import GOALS, KINDS, Goal, kind, offered_only
 from bench.measured import Measured
@@ -95,6 +95,10 @@ def test_every_goal_has_a_kind() -> None:
         ("gap.1000.rate", "msgs/s"),
         ("troubled.loss.1000.pause", "ms"),
         ("troubled.loss.1000.rate", "msgs/s"),
+        ("scraped.hanging.1000.p99", "ms"),
+        ("scraped.hanging.1000.answer", "ms"),
+        ("scraped.hanging.1000.scrapes", "scrapes/s"),
+        ("scraped.hanging.1000.rate", "msgs/s"),
     ],
 )
 def test_a_figure_has_the_unit_of_its_kind(figure: str, unit: str) -> None:
@@ -307,6 +311,15 @@ def test_the_quick_profile_has_nothing_of_ten_millions() -> None:
 def test_the_troubled_profile_has_each_trouble_and_its_absence() -> None:
     names = [name for name, _ in profile("troubled", 1).scenarios]
     assert names == [f"troubled-{one}" for one in ("none", "missing", "forbidden", "leaderless", "loss")]
+
+
+def test_the_scraped_profile_has_each_way_to_read_the_metrics_and_none() -> None:
+    names = [name for name, _ in profile("scraped", 1).scenarios]
+    assert names == ["scraped-none", "scraped-scraped", "scraped-hanging"]
+
+
+def test_scrapes_come_to_their_rate_and_the_longest_answer() -> None:
+    assert watcher.summarised([0.01, 0.25, 0.02], 1.5) == watcher.Watched(2.0, 250.0)
 
 
 def test_only_takes_the_scenarios_whose_names_begin_so() -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import click
 import pytest
+from click.shell_completion import ShellComplete
 
 from ops.cli import main
 from ops.cli.main import COMMANDS, cli, run
@@ -85,7 +86,11 @@ def test_the_list_of_commands_shows_each(name: str, capsys: pytest.CaptureFixtur
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_each_command_shows_an_example_that_it_accepts(name: str) -> None:
+def test_each_command_shows_an_example_that_it_accepts(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "checkpoints.json").touch()  # of one of the examples
     for path, command in commands_of(name):
         example = command.epilog or ""
         assert example.startswith(f"Example: delayline {' '.join(path)}")
@@ -104,6 +109,48 @@ def test_each_option_says_what_it_is_for(name: str) -> None:
     ]
 
     assert silent == []
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_a_shell_is_told_how_to_complete(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["completion", shell]) == 0
+
+    assert f"_DELAYLINE_COMPLETE={shell}_complete" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [
+        ("delayline cl", ["cluster"]),
+        ("delayline --d", ["--debug"]),
+        ("delayline cluster re", ["resume", "remove"]),
+        ("delayline cluster status --wa", ["--watch"]),
+        ("delayline due -o ", ["table", "json", "yaml", "csv"]),
+    ],
+)
+def test_commands_options_and_choices_are_completed(typed: str, offered: list[str]) -> None:
+    words = typed.split(" ")
+    completing = ShellComplete(cli, {}, "delayline", "_DELAYLINE_COMPLETE")
+
+    items = completing.get_completions(words[1:-1], words[-1])
+
+    assert sorted(item.value for item in items) == sorted(offered)
+
+
+def test_completion_imports_no_command_that_is_not_typed() -> None:
+    script = (
+        "import json, sys\n"
+        "from click.shell_completion import ShellComplete\n"
+        "from ops.cli.main import cli\n"
+        "items = ShellComplete(cli, {}, 'delayline', 'X').get_completions([], '')\n"
+        "print(json.dumps([len(items), [name for name in sys.modules if name.startswith('ops.cli.')]]))"
+    )
+
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+
+    assert json.loads(done.stdout) == [len(COMMANDS), ["ops.cli.main"]]
 
 
 def test_no_command_shows_the_help_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:
@@ -178,6 +225,12 @@ def test_an_error_is_one_line_on_stderr_and_its_own_exit_code(
         (["dead-letter", "list", "--code", "bad"], "'bad' is no code of a dead letter"),
         (["dead-letter", "retry", "0/1", "--id", "x"], "not both"),
         (["dead-letter", "retry", "--execute"], "there is no terminal: add --yes"),
+        (["cluster", "pause", "--reason", "x"], "there is no terminal: add --confirm"),
+        (["cluster", "pause", "--confirm", "delay"], "Missing option '--reason'"),
+        (["cluster", "switchover", "--reason", " ", "--confirm", "delay"], "--reason says nothing"),
+        (["cluster", "resume", "--reason", "x", "--confirm", "other"], "'other' is not the cluster's name"),
+        (["cluster", "accept-gap", "--reason", "x", "--execute"], "there is no terminal: add --confirm"),
+        (["completion", "tcsh"], "'tcsh' is not one of"),
     ],
 )
 def test_a_wrong_argument_is_a_usage_error(

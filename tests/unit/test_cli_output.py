@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 
 import pytest
+import yaml
+from rich.text import Text
 
-from ops.cli.output import age, emit, emit_one
+from ops.cli.output import age, emit, emit_one, say, size
 
 ROWS = [
     {"node": "n1", "lag": 5, "reason": None, "up": True},
@@ -95,6 +97,27 @@ def test_markup_in_data_is_data(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == "id  [bold]x[/bold]\n"
 
 
+@pytest.mark.parametrize("reason", ["why\x1b[2J\nnot", Text("why\x1b[2J\nnot", style="red")])
+def test_what_others_have_written_does_not_write_to_the_terminal_by_itself(
+    reason: str | Text, capsys: pytest.CaptureFixture[str]
+) -> None:
+    emit("table", [{"reason": reason}], {"reason": "reason"})
+
+    assert capsys.readouterr().out.splitlines()[-1] == r"why\x1b[2J\nnot"
+
+
+def test_nor_does_a_word_to_whoever_watches(capsys: pytest.CaptureFixture[str]) -> None:
+    say("paused: why\x1b[2J\nnot")
+
+    assert capsys.readouterr().err == "paused: why\\x1b[2J\\nnot\n"
+
+
+def test_one_thing_keeps_its_lines_and_no_other_control(capsys: pytest.CaptureFixture[str]) -> None:
+    emit_one("table", {"value": "first\n\x1bsecond"})
+
+    assert capsys.readouterr().out == "value  first\n\\x1bsecond\n"
+
+
 @pytest.mark.parametrize(
     ("ago_ms", "text"),
     [(0, "0ms ago"), (999, "999ms ago"), (1000, "1s ago"), (90_000, "1m ago"), (7_200_000, "2h ago")],
@@ -109,3 +132,30 @@ def test_a_time_to_come_has_no_age() -> None:
 
 def test_a_time_that_never_was_is_none() -> None:
     assert age(0, 1_767_225_600_000) == "-"
+
+
+def test_yaml_is_what_json_is(capsys: pytest.CaptureFixture[str]) -> None:
+    emit("json", ROWS, COLUMNS)
+    as_json = json.loads(capsys.readouterr().out)
+    emit("yaml", ROWS, COLUMNS)
+
+    assert yaml.safe_load(capsys.readouterr().out) == as_json
+
+
+def test_one_thing_as_yaml_has_its_keys_in_order(capsys: pytest.CaptureFixture[str]) -> None:
+    emit_one("yaml", {"node": "n1", "lag": None, "id": "ä"})
+
+    assert capsys.readouterr().out == "node: n1\nlag: null\nid: ä\n"
+
+
+def test_csv_has_the_columns_and_quotes_what_needs_it(capsys: pytest.CaptureFixture[str]) -> None:
+    emit("csv", [{"node": "n,1", "lag": 5, "other": 1}, {"node": None}], {"node": "node", "lag": "lag"})
+
+    assert capsys.readouterr().out == 'node,lag\n"n,1",5\n,\n'
+
+
+@pytest.mark.parametrize(
+    ("count_bytes", "text"), [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (3 << 30, "3.0 GiB")]
+)
+def test_a_size_is_in_its_largest_unit(count_bytes: int, text: str) -> None:
+    assert size(count_bytes) == text

@@ -11,7 +11,7 @@ import structlog
 
 from delayline.names import ClusterNames
 from node.delivery import HEARTBEAT_MS, Config, Delivery, Step, Wait
-from node.ports import Outgoing
+from node.ports import Outgoing, Pauses
 from store.checkpoint import Checkpoint, Vector
 from store.selection import Limits
 from store.view import View
@@ -28,6 +28,7 @@ class World:
         self.sent: list[Outgoing] = []
         self.checkpoints: list[Checkpoint] = []
         self.ends: Vector = {}
+        self.paused = Pauses()
         self.calls: list[str] = []  # of the transactions
         self.while_sent: Callable[[], None] = lambda: None
         self.while_flushed: Callable[[], None] = lambda: None
@@ -54,6 +55,16 @@ class World:
 
     def stable_ends(self) -> Vector:
         return self.ends
+
+    # the operators
+    def refresh(self) -> None:
+        """They have said nothing."""
+
+    def asked(self) -> None:
+        """Nothing."""
+
+    def pauses(self) -> Pauses:
+        return self.paused
 
     # the targets
     def learn(self, topics: AbstractSet[str]) -> None:
@@ -126,7 +137,7 @@ def delivery(world: World, view: View) -> Delivery:
 
 
 def new_delivery(world: World, view: View, limits: Limits) -> Delivery:
-    return Delivery(Config("a", 0, NAMES, limits, 500, 0), view, world, world, world, world, world)
+    return Delivery(Config("a", 0, NAMES, limits, 500, 0), view, world, world, world, world, world, world)
 
 
 def run_to_wait(mastership: Iterator[Step | Wait]) -> Wait:
@@ -163,6 +174,7 @@ def test_a_topic_that_has_lost_its_tail_decides_and_it_is_said(
     world.checkpoints = world.checkpoints[:1]  # only the first of the epoch is left
     with structlog.testing.capture_logs() as said:
         run_to_wait(delivery.run())
+    assert delivery.lost
     assert [line["log_level"] for line in said if line["event"] == "checkpoint-topic-lost"] == ["error"]
     assert len(world.sent) == 2, "again"
 

@@ -50,7 +50,7 @@ class Pages(Lane):
 
 def pages(lanes: list[list[Key]], limit: int, monkeypatch: pytest.MonkeyPatch) -> list[list[Key]]:
     """All pages, one after the other."""
-    monkeypatch.setattr(lookup, "_lanes", lambda *_: (None, [Pages(keys) for keys in lanes]), raising=True)
+    monkeypatch.setattr(lookup, "lanes_of", lambda *_: (None, [Pages(keys) for keys in lanes]), raising=True)
     found: list[list[Key]] = []
     after: str | None = None
     while True:

@@ -1,18 +1,31 @@
-"""docs/operations.md has every reason for which a node refuses to be master."""
+"""docs/operations.md has every reason for which a node refuses to be master, and every alert."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
 
+import yaml
+
 ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "operations.md").read_text()
+
+
+def listed(name: str) -> set[str]:
+    """What the first columns of the page's tables hold of such names."""
+    rows = re.findall(r"^\| (`.*?) \|", PAGE, re.MULTILINE)
+    return {found for row in rows for found in re.findall(f"`({name})`", row)}
 
 
 def test_every_refusal_is_in_the_table() -> None:
-    source = "".join((ROOT / "node" / name).read_text() for name in ("refusal.py", "node.py"))
-    codes = set(re.findall(r'(?:Refusal|rebuild)\(\s*"([a-z-]+)"', source))
-    page = (ROOT / "docs" / "operations.md").read_text()
-    rows = re.findall(r"^\| (`.*?) \|", page, re.MULTILINE)
-    listed = {code for row in rows for code in re.findall(r"`([a-z-]+)`", row)}
+    source = "".join(file.read_text() for file in (ROOT / "node").glob("*.py"))
+    codes = set(re.findall(r'(?:Refusal|rebuild|topic_forbidden)\(\s*"([a-z-]+)"', source))
     assert len(codes) > 10
-    assert codes <= listed
+    assert codes <= listed("[a-z-]+")
+
+
+def test_the_table_of_alerts_has_those_that_there_are_and_no_others() -> None:
+    alerts = yaml.safe_load((ROOT / "deploy" / "prometheus" / "alerts.yaml").read_text())
+    names = {rule["alert"] for group in alerts["groups"] for rule in group["rules"]}
+    assert len(names) > 10
+    assert names == listed("Delayline[A-Za-z]+")

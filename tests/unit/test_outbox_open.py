@@ -13,6 +13,7 @@ from confluent_kafka import KafkaError, KafkaException
 from delayline.names import ClusterNames
 from node import outbox
 from node.ports import Doubtful
+from node.refusal import Refusing
 from node.targets import BATCH_BYTES, KafkaTargets
 
 TIMED_OUT = KafkaError._TIMED_OUT
@@ -104,4 +105,10 @@ def test_one_who_is_to_resign_does_not_wait(opened: Opened) -> None:
 @pytest.mark.parametrize("suffix", ["a", "b"])
 def test_what_no_time_heals_is_raised_at_once(opened: Opened, suffix: str) -> None:
     with pytest.raises(Doubtful, match=f"id {suffix} cannot be initialised"):
+        opened(**{suffix: [[KafkaError.INVALID_TRANSACTION_TIMEOUT]]})
+
+
+@pytest.mark.parametrize("suffix", ["a", "b"])
+def test_ids_that_the_node_may_not_use_are_a_refusal(opened: Opened, suffix: str) -> None:
+    with pytest.raises(Refusing, match="transactional-id-forbidden"):
         opened(**{suffix: [[KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED]]})

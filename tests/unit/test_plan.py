@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from delayline.wire import H_ERROR, H_ERROR_DETAIL, H_SOURCE
@@ -74,3 +75,24 @@ def test_a_message_that_cannot_go_keeps_its_reason_when_its_dead_letter_is_refus
     """The letter was refused by a limit that was not known: nothing is wrong with the message for that."""
     letter = sent(scheduled("missing"), 1_000, {KEY: Poisoned("too-large", "the letter was")})
     assert (H_ERROR, b"target-missing") in letter.headers
+
+
+def test_a_plan_says_what_becomes_of_how_many_requests() -> None:
+    plan = Plan(NAMES, 0, 1, 2_000, Limited(**{"orders": 10_000, NAMES.dead_letter: 10_000}), {}, max_parks=0)
+    rows = [
+        *(scheduled("orders") for _ in range(3)),
+        scheduled("nowhere"),
+        msgspec.structs.replace(scheduled("orders"), expire_at_ms=1),
+        RejectRow(b"k", b"v", [], "no-target", "it is not there"),
+    ]
+    due = [((1_000, 0, offset), encode(row)) for offset, row in enumerate(rows)]
+    replayed = [((500, 0, 100), encode(scheduled("orders")))]
+    plan.add(Selection([], due, [], {}, nothing([0]), replayed=replayed))
+    assert plan.decided() == {
+        ("schedule", "delivered", None): 3,
+        ("schedule", "replayed", None): 1,
+        ("schedule", "dead-lettered", "target-missing"): 1,
+        ("schedule", "expired", "expired"): 1,
+        ("schedule", "dead-lettered", "no-target"): 1,
+    }
+    assert sum(record.topic == "orders" for record in plan.records) == 4

@@ -10,9 +10,10 @@ import pytest
 
 from delayline.recurrence import Recurrence
 from delayline.wire import H_ERROR, Schedule
-from node.plan import FIRST_PARK_MS, LONGEST_PARK_MS, Plan, park_ms
+from node.plan import FIRST_PARK_MS, LONGEST_PARK_MS, Plan, Poison, Poisoned, park_ms
 from node.ports import UNAVAILABLE, Outgoing
 from store.checkpoint import nothing
+from store.keys import Key
 from store.records import ScheduledRow, encode
 from store.selection import Selection
 from tests.unit.planning import NAMES, Leaderless, read_again
@@ -27,10 +28,16 @@ NOWHERE = Recurrence("0 9 * * *", 0, 1_000, "Europe/Nowhere", None, None, "all")
 IN_NOWHERE = msgspec.structs.replace(ROW, occurrence=4, recurrence=NOWHERE)
 
 
-def planned(row: ScheduledRow, max_parks: int = 3) -> dict[str, Outgoing]:
+def planned(
+    row: ScheduledRow,
+    max_parks: int = 3,
+    poison: Poison | None = None,
+    paused: frozenset[str] = frozenset(),
+    skip_to: Key | None = None,
+) -> dict[str, Outgoing]:
     """The records that go out for a row, by topic."""
-    plan = Plan(NAMES, 0, 1, NOW_MS, Leaderless(), {}, max_parks)
-    plan.add(Selection([], [(KEY, encode(row))], [], {}, nothing([0])))
+    plan = Plan(NAMES, 0, 1, NOW_MS, Leaderless(), poison or {}, max_parks, paused)
+    plan.add(Selection([], [(KEY, encode(row))], [], {}, nothing([0]), skip_to))
     assert len({record.topic for record in plan.records}) == len(plan.records), "one to each topic"
     return {record.topic: record for record in plan.records}
 
@@ -101,3 +108,27 @@ def test_the_time_of_a_park_doubles_up_to_the_longest_and_varies_by_half(attempt
     times_ms = {park_ms((0, 0, offset), attempt) for offset in range(500)}
     assert full_ms // 2 <= min(times_ms) < max(times_ms) <= full_ms
     assert len(times_ms) > 250, "they do not all come back at once"
+
+
+@pytest.mark.parametrize(
+    "how", [{}, {"paused": frozenset(("orders",))}, {"skip_to": KEY}], ids=["parked", "put off", "skipped"]
+)
+def test_what_the_brokers_refuse_as_it_is_written_back_is_a_dead_letter(how: dict[str, Any]) -> None:
+    chain = msgspec.structs.replace(ROW, occurrence=4, recurrence=HOURLY)
+    records = planned(chain, poison={KEY: Poisoned("too-large", "refused")}, **how)
+    assert set(records) == {NAMES.dead_letter, NAMES.outcomes}
+    assert (H_ERROR, b"too-large") in records[NAMES.dead_letter].headers
+
+
+def test_what_goes_to_a_paused_target_comes_again_as_it_was_and_as_its_first_attempt() -> None:
+    records = planned(ROW, paused=frozenset(("orders",)))
+    again = read_again(records[NAMES.buffer], NOW_MS)
+    assert (again.attempt, again.scheduled_for_ms, again.id) == (1, 900, "a")
+    assert again.due_ms > NOW_MS
+    assert json.loads(records[NAMES.outcomes].value or b"")["code"] == "target-paused"
+
+
+def test_an_occurrence_whose_time_zone_is_unknown_here_cannot_be_skipped_and_is_put_off() -> None:
+    records = planned(IN_NOWHERE, skip_to=KEY)
+    assert set(records) == {NAMES.buffer, NAMES.outcomes}
+    assert json.loads(records[NAMES.outcomes].value or b"")["outcome"] == "parked"

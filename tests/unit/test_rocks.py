@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from store import keys
-from store.kv import Full, InUse, Unusable
+from store.kv import Full, InUse, StoreError, Unusable
 from store.rocks import RocksStore
 
 
@@ -82,3 +82,15 @@ def test_a_folder_that_cannot_be_made_is_unusable(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(Unusable, match="Not a directory"):
         RocksStore(tmp_path / "file" / "store")
+
+
+def test_the_store_tells_of_itself_until_it_is_closed(rocks: RocksStore) -> None:
+    _fill(rocks, 1_000)
+    found = rocks.figures()
+    assert found.memtable_bytes > 300_000
+    assert (found.estimated_keys, found.live_bytes, found.write_stopped) == (1_000, 0, 0)
+    rocks.flush()
+    assert rocks.figures().live_bytes > 300_000
+    rocks.close()
+    with pytest.raises(StoreError):
+        rocks.figures()

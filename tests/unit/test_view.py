@@ -6,6 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from delayline.recurrence import Recurrence
+from delayline.wire import Schedule
+from store.operations import ReplayRequest
 from store.selection import Limits
 from store.view import View
 from tests.unit.view_records import (
@@ -319,3 +322,37 @@ def test_a_reopened_store_is_where_it_was(tmp_path: Path) -> None:
     view.flush()
     view.close()
     assert offsets(new_view(tmp_path).select(5_000, MANY)) == [1]
+
+
+def put_off(until_ms: int, parent: int) -> Schedule:
+    """What is written back for a message that was due at 4,500."""
+    return schedule(4_500, parent=parent)._replace(due_ms=until_ms)
+
+
+class TestReplay:
+    """Which of the done rows a replay carries."""
+
+    def replayed(self, view: View) -> list[int]:
+        chosen = view.select(5_000, MANY, ReplayRequest(1, 4_000, 5_000))
+        return [key[2] for key, _ in chosen.replayed]
+
+    def test_of_a_message_that_was_put_off_again_and_again_the_last_try_alone(self, view: View) -> None:
+        take(view, at(0, 0, schedule(4_500)), at(0, 1, schedule(4_500)))
+        take(view, at(0, 2, put_off(4_600, parent=0)), at(0, 3, put_off(4_700, parent=2)))
+        deliver(view, 5_000)
+        assert self.replayed(view) == [1, 3]
+
+    def test_of_a_message_that_recurs_each_occurrence_also_one_that_was_missed(self, view: View) -> None:
+        hourly = Recurrence(None, 100, 1_000, None, None, None, "all")
+        first = schedule(4_500)._replace(recurrence=hourly, occurrence=1)
+        second = schedule(4_600, parent=0)._replace(recurrence=hourly, occurrence=1)
+        again = second._replace(due_ms=4_700, parent=1, attempt=2)
+        take(view, at(0, 0, first), at(0, 1, second), at(0, 2, again))
+        deliver(view, 5_000)
+        assert self.replayed(view) == [0, 2]
+
+    def test_what_was_put_off_and_pruned_leaves_nothing_behind(self, view: View) -> None:
+        take(view, at(0, 0, schedule(2_000)), at(0, 1, put_off(2_500, parent=0)), at(0, 2, schedule(9_000)))
+        deliver(view, 9_000)
+        view.prune()
+        assert view.glimpse(lambda kv, *_: list(kv.scan(b"p", b"q"))) == []

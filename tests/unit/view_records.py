@@ -66,6 +66,7 @@ def checkpoint_of(selection: Selection, epoch: int = 1) -> Checkpoint:
         read=frontier.read,
         written_back={},
         delivered_up_to_ms=frontier.delivered_up_to_ms,
+        operation=frontier.operation,
         node="n1",
         at_ms=0,
     )

@@ -1,0 +1,87 @@
+"""What operators write into ZooKeeper for the nodes to heed (docs/design.md, "Znodes")."""
+
+from __future__ import annotations
+
+import msgspec
+
+from election.errors import Malformed
+
+
+class Author(msgspec.Struct, frozen=True):
+    """Who wants it, why, and since when (epoch time)."""
+
+    by: str
+    reason: str
+    at_ms: int
+
+
+class Control(msgspec.Struct, frozen=True):
+    """What is to stand still: the whole cluster, and single target topics."""
+
+    paused: Author | None = None
+    paused_targets: dict[str, Author] = {}
+
+
+class Switchover(msgspec.Struct, frozen=True):
+    """The master of `epoch`, and no other one, is to hand over: to a node, or to whoever is next."""
+
+    epoch: int
+    to: str | None
+    author: Author
+
+
+class Gap(msgspec.Struct, frozen=True):
+    """What retention has taken and an operator has given up: in each of these partitions the log goes on at
+    `begin`, for who has taken in what was below `read`, and nothing else (node/ingest.py).
+    """
+
+    read: dict[int, int]
+    begin: dict[int, int]
+    author: Author
+
+
+class Entry(msgspec.Struct, frozen=True, kw_only=True):
+    """What an operator has changed, for the cluster's history; `lane` None: all of them."""
+
+    what: str
+    author: Author
+    lane: int | None = None
+    before: str | None = None
+    after: str | None = None
+
+
+def encode(said: Control | Switchover | Gap | Entry) -> bytes:
+    """As JSON."""
+    return msgspec.json.encode(said)
+
+
+def decode_control(data: bytes, path: str) -> Control:
+    """Reads `encode`'s bytes; Malformed."""
+    try:
+        return msgspec.json.decode(data, type=Control)
+    except msgspec.MsgspecError as error:
+        raise Malformed(f"{path} does not say what is paused: {error}") from error
+
+
+def decode_switchover(data: bytes, path: str) -> Switchover:
+    """Reads `encode`'s bytes; Malformed."""
+    try:
+        return msgspec.json.decode(data, type=Switchover)
+    except msgspec.MsgspecError as error:
+        raise Malformed(f"{path} is no switchover: {error}") from error
+
+
+def decode_gap(data: bytes, path: str) -> Gap:
+    """Reads `encode`'s bytes; Malformed."""
+    try:
+        return msgspec.json.decode(data, type=Gap)
+    except msgspec.MsgspecError as error:
+        raise Malformed(f"{path} is no accepted gap: {error}") from error
+
+
+def decode_entry(data: bytes, path: str) -> Entry:
+    """Reads `encode`'s bytes; Malformed."""
+    try:
+        return msgspec.json.decode(data, type=Entry)
+    except msgspec.MsgspecError as error:
+        raise Malformed(f"{path} is no entry of the history: {error}") from error

@@ -1,0 +1,127 @@
+"""What a node answers those who watch it: Prometheus, Kubernetes, load balancers, `delayline check`.
+
+    GET /metrics            Prometheus' text format
+    GET /livez              200 while all threads run
+    GET /readyz             200 for a node that could lead or leads: master or follower
+    GET /leader             200 for the master
+    GET /replica[?max_lag=] 200 for a node that has caught up, and lacks at most so many offsets
+
+Else 503, with the reason and the way out as JSON. All is answered from what is known, on the event loop:
+nobody waits for the store, for Kafka or for ZooKeeper, and a client that hangs holds nobody else up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from node.metrics import Exposition
+from node.vitals import Vitals
+
+CAUGHT_UP: Final = ("follower", "master")
+_WAITS: Final = "See to that: the node goes on by itself."
+_ENDS: Final = "Ask another node."
+
+Answer = tuple[bool, dict[str, Any]]
+"""Whether it is so, and what to say about it."""
+
+
+def watched(app: Starlette, vitals: Callable[[], Vitals]) -> Starlette:
+    """The application, with these paths besides its own. `vitals`: a glance at the node; never blocks."""
+    app.routes.extend(_routes(vitals))
+    return app
+
+
+def _routes(vitals: Callable[[], Vitals]) -> list[Route]:
+    exposition = Exposition(vitals)
+
+    async def metrics(_: Request) -> Response:
+        return Response(await exposition.text(), headers={"Content-Type": CONTENT_TYPE_PLAIN_0_0_4})
+
+    def route(path: str, answer: Callable[[Vitals], Answer]) -> Route:
+        async def endpoint(_: Request) -> Response:
+            return _response(*answer(vitals()))
+
+        return Route(path, endpoint, methods=["GET"])
+
+    async def replica(request: Request) -> Response:
+        asked = request.query_params.get("max_lag")
+        if asked is not None and not (asked.isascii() and asked.isdigit() and len(asked) <= 19):
+            return Response(
+                msgspec.json.encode({"error": f"max_lag is {asked[:100]!r}: it must be a number"}), 400
+            )
+        return _response(*_replica(vitals(), None if asked is None else int(asked)))
+
+    return [
+        Route("/metrics", metrics, methods=["GET"]),
+        route("/livez", _live),
+        route("/readyz", _ready),
+        route("/leader", _leader),
+        Route("/replica", replica, methods=["GET"]),
+    ]
+
+
+def _response(so: bool, said: dict[str, Any]) -> Response:  # noqa: FBT001 - the answer itself
+    return Response(msgspec.json.encode(said), 200 if so else 503, media_type="application/json")
+
+
+def _live(vitals: Vitals) -> Answer:
+    said = _standing(vitals)
+    if not vitals.dead:
+        return True, said
+    reason = f"threads have ended that should run: {', '.join(vitals.dead)}"
+    return False, said | {"reason": reason, "way_out": "Restart the node: its log says why."}
+
+
+def _ready(vitals: Vitals) -> Answer:
+    said = _standing(vitals)
+    return (True, said) if vitals.state in CAUGHT_UP else (False, said | _why_not(vitals))
+
+
+def _leader(vitals: Vitals) -> Answer:
+    master = vitals.nameplate.node if vitals.leads else vitals.master
+    return vitals.leads, _standing(vitals) | {"master": master, "epoch": vitals.epoch}
+
+
+def _replica(vitals: Vitals, max_lag: int | None) -> Answer:
+    said = _standing(vitals) | {"lag": vitals.lag}
+    if vitals.state not in CAUGHT_UP:
+        return False, said | _why_not(vitals)
+    if max_lag is None or (vitals.lag is not None and vitals.lag <= max_lag):
+        return True, said
+    if vitals.lag is None:
+        return False, said | {"reason": "Kafka does not say where the buffer ends", "way_out": _WAITS}
+    reason = f"{vitals.lag} offsets of the buffer are not read yet; {max_lag} are allowed"
+    return False, said | {"reason": reason, "way_out": "Wait: the node reads on."}
+
+
+def _standing(vitals: Vitals) -> dict[str, Any]:
+    nameplate = vitals.nameplate
+    return {
+        "cluster": nameplate.cluster,
+        "node": nameplate.node,
+        "lane": nameplate.lane,
+        "state": vitals.state,
+    }
+
+
+def _why_not(vitals: Vitals) -> dict[str, str]:
+    """Why a node has not caught up, and what to do about it."""
+    if vitals.refusal is not None:
+        why = vitals.refusal
+        return {"reason": f"{why.code}: {why.detail}", "way_out": why.way_out}
+    if vitals.state == "stopping":
+        return {"reason": "the node ends", "way_out": _ENDS}
+    if vitals.waits_for is not None:
+        return {"reason": f"the node waits: {vitals.waits_for}", "way_out": _WAITS}
+    if vitals.state == "starting":
+        return {"reason": "the node has just started", "way_out": "Wait: the node goes on by itself."}
+    left = "" if vitals.lag is None else f": {vitals.lag} offsets of the buffer are left"
+    return {"reason": f"the node reads the log to its end{left}", "way_out": "Wait: the node reads on."}

@@ -1,0 +1,108 @@
+"""The soundings role: figures that others have to be asked for, Kafka, RocksDB and the disk, so that whoever
+looks at the metrics waits for none of them.
+"""
+
+from __future__ import annotations
+
+import shutil
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from node.checkpoints import KafkaLog
+from node.ports import Doubtful
+from store.checkpoint import Vector
+from store.kv import StoreError
+from store.rocks import Figures
+from store.view import Reached
+
+PERIOD_S: Final = 2.0
+KNOWN_FOR_S: Final = 15.0
+END_TIMEOUT_S: Final = 1.0
+
+
+class Ends(NamedTuple):
+    """Where the lane's partitions of the buffer end, at all and for who reads what is committed; and how far
+    this node had read them.
+    """
+
+    high: Vector
+    stable: Vector
+    read: Vector
+    at_s: float  # monotonic
+
+
+class Soundings:
+    """Runs until stopped. What it has found may be read by any thread; None: not known."""
+
+    def __init__(
+        self,
+        kafka_log: KafkaLog,
+        reached: Callable[[], Reached],
+        figures: Callable[[], Figures],
+        data_dir: Path,
+    ) -> None:
+        self.figures: Figures | None = None
+        self.free_bytes: int | None = None
+        self._ends: Ends | None = None
+        self._log = kafka_log
+        self._reached = reached
+        self._figures = figures
+        self._data_dir = data_dir
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="soundings", daemon=True)
+
+    @property
+    def lag(self) -> int | None:
+        """How many offsets of the buffer that were committed this node had not read."""
+        ends = self._known()
+        return None if ends is None else _behind(ends.read, ends.stable)
+
+    @property
+    def unstable(self) -> int | None:
+        """How many offsets of the buffer are held back by transactions that are open."""
+        ends = self._known()
+        return None if ends is None else _behind(ends.stable, ends.high)
+
+    def _known(self) -> Ends | None:
+        ends = self._ends
+        return None if ends is None or time.monotonic() - ends.at_s > KNOWN_FOR_S else ends
+
+    def start(self) -> None:
+        """Starts the thread."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Asks the thread to end."""
+        self._stopping.set()
+
+    def join(self) -> None:
+        """Waits for the end of the thread, but not for a Kafka that does not answer."""
+        self._thread.join(END_TIMEOUT_S)
+
+    def _run(self) -> None:
+        while True:
+            self._sound_disk()
+            self._sound_log()
+            if self._stopping.wait(PERIOD_S):
+                return
+
+    def _sound_disk(self) -> None:
+        with suppress(StoreError):  # who needs the store says so
+            self.figures = self._figures()
+        with suppress(OSError):
+            self.free_bytes = shutil.disk_usage(self._data_dir).free
+
+    def _sound_log(self) -> None:
+        """One after the other: what comes meanwhile is neither held back nor not read yet."""
+        with suppress(Doubtful):
+            high = self._log.high_watermarks()
+            stable = self._log.stable_ends()
+            self._ends = Ends(high, stable, self._reached().read, time.monotonic())
+
+
+def _behind(behind: Vector, ahead: Vector) -> int:
+    return sum(max(0, end - behind.get(partition, 0)) for partition, end in ahead.items())

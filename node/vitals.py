@@ -1,0 +1,65 @@
+"""What a node tells whoever watches it: a glance at what its parts know already, without waiting for any."""
+
+from __future__ import annotations
+
+import threading
+from typing import Final, NamedTuple
+
+from node.meter import Meter
+from node.ports import Pauses
+from node.refusal import Refusal
+from store.overdue import Overdue
+from store.rocks import Figures
+
+FROM_THE_START: Final = frozenset({"node", "zookeeper-session"})
+WITH_THE_PARTS: Final = frozenset(
+    {
+        *("candidacy", "checkpoint-follower", "housekeeping", "lane", "mirror"),
+        *("operator", "peers", "soundings", "target-watch"),
+    }
+)
+ONCE_CAUGHT_UP: Final = frozenset({"ingest"})
+
+
+class Nameplate(NamedTuple):
+    """Which node it is."""
+
+    cluster: str
+    node: str
+    lane: int
+    version: str
+
+
+class Vitals(NamedTuple):
+    """What is not known is None: nothing is before the node has opened its store.
+
+    `refusal`: why it cannot be master; `waits_for`: what keeps it from going on, in words. `dead`: threads
+    that should run and do not. `leads`: whether it is master, and be it one that has begun to refuse;
+    `master`: the lane's, as ZooKeeper last said. `lag` and `unstable`: offsets of
+    the buffer, see `node.soundings`.
+    """
+
+    nameplate: Nameplate
+    state: str
+    refusal: Refusal | None
+    waits_for: str | None
+    dead: list[str]
+    zookeeper: bool
+    pauses: Pauses
+    leads: bool = False
+    master: str | None = None
+    epoch: int | None = None
+    delivered_up_to_ms: int | None = None
+    clock_offset_ms: int | None = None
+    lag: int | None = None
+    unstable: int | None = None
+    pending: int | None = None
+    overdue: Overdue | None = None
+    figures: Figures | None = None
+    free_bytes: int | None = None
+    meter: Meter | None = None
+
+
+def missing(expected: frozenset[str]) -> list[str]:
+    """Those of the threads that do not run. By their names: a process is one node."""
+    return sorted(expected - {thread.name for thread in threading.enumerate()})

@@ -1,0 +1,206 @@
+"""`delayline cluster status`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+from rich.text import Text
+
+from ops.cli.options import connect, connection_options
+from ops.cli.output import Format, age, emit, output_option, rough, say, size
+
+if TYPE_CHECKING:
+    from election.operators import Control
+    from ops.cluster import ClusterStatus, LaneStatus
+
+WATCH_S: Final = 1.0
+
+PAUSE_COLUMNS = {"paused": "paused", "since": "since", "by": "by", "reason": "reason"}
+LANE_COLUMNS = {
+    "lane": "lane",
+    "master": "master",
+    "epoch": "epoch",
+    "delivered": "delivered up to",
+    "standbys": "standbys",
+}
+MEMBER_COLUMNS = {
+    "node": "node",
+    "lane": "lane",
+    "role": "role",
+    "epoch": "epoch",
+    "applied": "applied",
+    "lag": "lag",
+    "pending": "pending",
+    "disk": "disk free",
+    "version": "version",
+    "clock": "clock",
+    "seen": "seen",
+    "health": "health",
+}
+
+
+@click.command(epilog="Example: delayline cluster status --watch")
+@click.option("-W", "--watch", is_flag=True, help="Again every second, until it is interrupted.")
+@output_option
+@connection_options
+def status(output: Format, *, watch: bool, **options: Any) -> None:
+    """Show what is paused, each lane's master, and how every node is.
+
+    Applied: records of the buffer that the node has taken in; lag: those that it has not; it is not known
+    while Kafka is away. Clock: how far the brokers' is ahead of a master's. Health: ok, or the worst of
+    silent (nothing heard of it for 5 s), refusing, clock, disk, behind.
+    """
+    from ops import cluster  # noqa: PLC0415
+    from ops.zookeeper import registry  # noqa: PLC0415
+
+    config = connect(options)
+    if not watch:
+        show(output, cluster.status(config))
+        return
+    with registry(config) as znodes:
+        _watch(output, lambda: cluster.read(znodes, config))
+
+
+def _watch(output: Format, read: Callable[[], ClusterStatus]) -> None:
+    from election.errors import Unavailable  # noqa: PLC0415
+
+    while True:
+        begun_s = time.monotonic()
+        try:
+            snapshot = read()
+        except Unavailable as error:
+            say(f"warning: {error}")
+        else:
+            click.clear()  # on a terminal alone
+            show(output, snapshot)
+            if output == "table":
+                click.echo()
+        time.sleep(max(0.0, begun_s + WATCH_S - time.monotonic()))
+
+
+def show(output: Format, snapshot: ClusterStatus) -> None:
+    """Write it to stdout, and what there is to worry about to stderr."""
+    now_ms = time.time_ns() // 1_000_000
+    if output != "table":
+        emit(output, [], {}, data=_as_data(snapshot, now_ms))
+    else:
+        show_pauses(snapshot.control, now_ms)
+        emit(output, [_lane_row(lane, now_ms) for lane in snapshot.lanes], LANE_COLUMNS)
+        _emit_members(snapshot, now_ms)
+    if snapshot.no_ends is not None:
+        say(f"warning: no lag is known: {snapshot.no_ends}")
+    for node, said in snapshot.members.items():
+        if said.get("way_out"):
+            say(f"warning: {node} refuses to lead: {said['reason']}; {said['way_out']}")
+    for lane in snapshot.lanes:
+        if lane.master is None:
+            say(f"warning: lane {lane.lane} has no master, so nothing of it is delivered")
+
+
+def show_pauses(control: Control, now_ms: int) -> None:
+    """What operators have paused, in red, if there is anything."""
+    whole = [] if control.paused is None else [("the whole cluster", control.paused)]
+    rows = [
+        {
+            "paused": Text(what, style="bold red"),
+            "since": age(author.at_ms, now_ms),
+            "by": author.by,
+            "reason": Text(author.reason, style="red"),
+        }
+        for what, author in (*whole, *sorted(control.paused_targets.items()))
+    ]
+    if rows:
+        emit("table", rows, PAUSE_COLUMNS)
+        click.echo()
+
+
+def _emit_members(snapshot: ClusterStatus, now_ms: int) -> None:
+    if snapshot.members:
+        click.echo()
+        emit("table", [_member_row(snapshot, node, now_ms) for node in snapshot.members], MEMBER_COLUMNS)
+    else:
+        say("no node is running")
+
+
+def _member_row(snapshot: ClusterStatus, node: str, now_ms: int) -> dict[str, Any]:
+    said = snapshot.members[node]
+    ingested, at_ms, health = said.get("ingested"), said.get("at_ms"), snapshot.health(node, now_ms)
+    offset_ms = _clock_offset_ms(said)
+    return {
+        **said,
+        "node": node,
+        "role": _role(snapshot, node),
+        "applied": sum(ingested.values()) if isinstance(ingested, dict) else None,
+        "lag": snapshot.lag(node),
+        "disk": size(said["disk_free_bytes"]) if said.get("disk_total_bytes") else None,
+        "clock": None if offset_ms is None else f"{offset_ms:+d} ms",
+        "seen": None if at_ms is None else f"{rough(now_ms - at_ms)} ago",
+        "health": Text(health, style="" if health == "ok" else "bold red"),
+    }
+
+
+def _clock_offset_ms(said: Mapping[str, Any]) -> int | None:
+    from ops.cluster import clock_offset_ms  # noqa: PLC0415
+
+    return clock_offset_ms(said)
+
+
+def _role(snapshot: ClusterStatus, node: str) -> Text:
+    said = snapshot.members[node]
+    state = str(said.get("state"))
+    master = next((lane.master for lane in snapshot.lanes if lane.lane == said.get("lane")), None)
+    if state == "master" and master != node:
+        state = "was master"  # its words outlive it by a session timeout
+    return Text(state, style=_STATE_STYLES.get(state, "yellow"))
+
+
+_STATE_STYLES = {"master": "green", "follower": "", "refusing": "bold red"}
+
+
+def _lane_row(lane: LaneStatus, now_ms: int) -> dict[str, Any]:
+    checkpoint = lane.checkpoint
+    return {
+        "lane": lane.lane,
+        "master": lane.master,
+        "epoch": checkpoint.epoch if checkpoint else None,
+        "delivered": age(checkpoint.delivered_up_to_ms, now_ms) if checkpoint else None,
+        "standbys": " ".join(lane.candidates[1:]) or None,
+    }
+
+
+def _as_data(snapshot: ClusterStatus, now_ms: int) -> dict[str, Any]:
+    return {
+        "settings": asdict(snapshot.settings),
+        **control_as_data(snapshot.control),
+        "lanes": [
+            {
+                "lane": lane.lane,
+                "master": lane.master,
+                "standbys": list(lane.candidates[1:]),
+                "epoch": lane.checkpoint.epoch if lane.checkpoint else None,
+                "delivered_up_to_ms": lane.checkpoint.delivered_up_to_ms if lane.checkpoint else None,
+            }
+            for lane in snapshot.lanes
+        ],
+        "members": [
+            {
+                **said,
+                "clock_offset_ms": _clock_offset_ms(said),
+                "lag": snapshot.lag(node),
+                "health": snapshot.health(node, now_ms),
+            }
+            for node, said in snapshot.members.items()
+        ],
+    }
+
+
+def control_as_data(control: Control) -> dict[str, Any]:
+    """What is paused, by whom and why."""
+    import msgspec  # noqa: PLC0415
+
+    said: dict[str, Any] = msgspec.to_builtins(control)
+    return said

@@ -1,0 +1,99 @@
+"""Looks at all there is, and goes on where something does not answer: that is a finding, too."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final
+
+from delayline.settings import ClusterSettings
+from election.errors import ElectionError
+from node.config import ConnectionConfig
+from ops.cluster import ClusterStatus, read
+from ops.doctor.finding import Finding, note, ok, problem
+from ops.doctor.keepers import examine_keepers
+from ops.doctor.nodes import judge_cluster
+from ops.doctor.topics import examine_topics
+from ops.lookup import Address
+from ops.zookeeper import registry
+from store.checkpoint import UnreadableCheckpoint
+
+ANSWER_TIMEOUT_S: Final = 5.0
+LARGEST_CLOCK_OFFSET_MS: Final = 2_000
+
+
+def examine(config: ConnectionConfig) -> list[Finding]:
+    """All findings, in the order in which they are best read."""
+    settings, status, in_znodes = _znodes(config)
+    sessions = {} if status is None else _sessions(status)
+    return [
+        *examine_keepers(config, sessions),
+        *in_znodes,
+        *examine_topics(config, settings),
+        *([] if status is None else judge_cluster(status, time.time_ns() // 1_000_000)),
+        *([] if status is None else _answers(status)),
+    ]
+
+
+def _znodes(
+    config: ConnectionConfig,
+) -> tuple[ClusterSettings | None, ClusterStatus | None, list[Finding]]:
+    settings = None
+    try:
+        with registry(config) as znodes:
+            settings = znodes.settings()
+            status = read(znodes, config)
+            clocks = _clocks(znodes.members_written_ms(), status)
+    except (ElectionError, UnreadableCheckpoint) as error:
+        return settings, None, [problem("znodes", str(error), "the nodes cannot be looked at until then")]
+    found = f"cluster {config.cluster}: {settings.partitions} partitions, {settings.lanes} lane(s)"
+    return settings, status, [ok("znodes", found), *clocks]
+
+
+def _sessions(status: ClusterStatus) -> dict[str, float]:
+    asked = {node: said.get("session_timeout_s") for node, said in status.members.items()}
+    return {node: float(asked_s) for node, asked_s in asked.items() if asked_s}
+
+
+def _clocks(written_ms: Mapping[str, int], status: ClusterStatus) -> list[Finding]:
+    """A status bears the node's time, its znode that of ZooKeeper's server: what lies between them is the
+    way of the one to the other, if the clocks agree.
+    """
+    found = []
+    for node, at_ms in written_ms.items():
+        said_ms = status.members.get(node, {}).get("at_ms")
+        if isinstance(said_ms, int) and abs(said_ms - at_ms) > LARGEST_CLOCK_OFFSET_MS:
+            found.append(
+                problem(
+                    "clocks",
+                    f"the clock of {node} is {said_ms - at_ms:+d} ms off that of ZooKeeper's server",
+                    "set the clocks, for example with `chronyc makestep`",
+                )
+            )
+    if written_ms and not found:
+        found.append(ok("clocks", f"those of the nodes are within {LARGEST_CLOCK_OFFSET_MS} ms"))
+    return found
+
+
+def _answers(status: ClusterStatus) -> list[Finding]:
+    """Whether `delayline message` and the like reach the nodes from here."""
+    there = {
+        node: said
+        for node, said in status.members.items()
+        if said.get("http_port") and said.get("state") not in {"starting", "refusing"}
+    }
+    if not there:
+        return []
+    with ThreadPoolExecutor(len(there)) as askers:
+        silent = [word for word in askers.map(_asked, there.values()) if word is not None]
+    mend = "from another machine it is reached only at an http_host that this one can reach"
+    if silent:
+        return [note("http", f"no answer of {word}", mend) for word in silent]
+    return [ok("http", "every node answers")]
+
+
+def _asked(said: Mapping[str, Any]) -> str | None:
+    address = Address(str(said["node"]), str(said["http_host"]), int(said["http_port"]))
+    answer = address.ask("/due", {}, ANSWER_TIMEOUT_S)
+    return answer if isinstance(answer, str) else None

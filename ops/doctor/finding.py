@@ -1,0 +1,34 @@
+"""One thing that was looked at, and what came of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Level = Literal["ok", "note", "problem"]
+"""`note`: worth knowing, or not to be found out from here; a cluster that has nothing else is well."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """`check`: what was looked at; `found`: what there is; `mend`: what to do, empty if nothing."""
+
+    check: str
+    level: Level
+    found: str
+    mend: str = ""
+
+
+def ok(check: str, found: str) -> Finding:
+    """All is well."""
+    return Finding(check, "ok", found)
+
+
+def note(check: str, found: str, mend: str = "") -> Finding:
+    """Worth knowing."""
+    return Finding(check, "note", found, mend)
+
+
+def problem(check: str, found: str, mend: str) -> Finding:
+    """To be mended."""
+    return Finding(check, "problem", found, mend)

@@ -1,0 +1,117 @@
+"""The nodes by what they say of themselves, the lanes, and what operators have paused: pure functions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from ops.cluster import (
+    LARGEST_SKEW_MS,
+    LITTLE_DISK_BYTES,
+    MUCH_BEHIND,
+    STALE_MS,
+    ClusterStatus,
+    clock_offset_ms,
+    little_disk,
+)
+from ops.doctor.finding import Finding, note, ok, problem
+
+OVERDUE_MS: Final = 60_000
+
+
+def judge_cluster(status: ClusterStatus, now_ms: int) -> list[Finding]:
+    """Everything that the znodes tell."""
+    return [
+        *_paused(status),
+        *_lanes(status, now_ms),
+        *_versions(status),
+        *(finding for node in status.members for finding in _node(status, node, now_ms)),
+    ]
+
+
+def _paused(status: ClusterStatus) -> list[Finding]:
+    control = status.control
+    found = [] if control.paused is None else [("the whole cluster", "", control.paused)]
+    found += [(name, f" --target {name}", by) for name, by in sorted(control.paused_targets.items())]
+    if not found:
+        return [ok("paused", "nothing is")]
+    return [
+        problem(
+            "paused",
+            f"{what} is paused, by {author.by}: {author.reason}",
+            f"delayline cluster resume{option} --reason ...",
+        )
+        for what, option, author in found
+    ]
+
+
+def _lanes(status: ClusterStatus, now_ms: int) -> Iterable[Finding]:
+    for lane in status.lanes:
+        name = f"lane {lane.lane}"
+        if lane.master is None:
+            yield problem(name, "it has no master: nothing of it is delivered", "delayline node run")
+            continue
+        if len(lane.candidates) == 1:
+            yield problem(name, f"no standby: {lane.master} alone can be master", "start another node")
+        if lane.checkpoint is None or lane.checkpoint.delivered_up_to_ms == 0:
+            yield note(
+                name, f"{lane.master} has only begun: nothing is delivered yet", "see its log if it stays so"
+            )
+            continue
+        behind_ms = now_ms - lane.checkpoint.delivered_up_to_ms
+        if behind_ms > OVERDUE_MS and status.control.paused is None:
+            found = f"all is delivered only up to {behind_ms // 1000} s ago"
+            yield problem(name, found, f"see the log of {lane.master}, and 'delayline due'")
+        elif len(lane.candidates) > 1:
+            yield ok(name, f"{lane.master} is master, {len(lane.candidates) - 1} stand by")
+
+
+def _versions(status: ClusterStatus) -> Iterable[Finding]:
+    versions = {str(said.get("version")) for said in status.members.values() if said.get("version")}
+    if len(versions) > 1:
+        yield problem(
+            "versions", f"nodes run {', '.join(sorted(versions))}", "upgrade the others, one by one"
+        )
+    elif versions:
+        yield ok("versions", f"every node runs {versions.pop()}")
+
+
+def _node(status: ClusterStatus, node: str, now_ms: int) -> Iterable[Finding]:
+    said = status.members[node]
+    found = [finding for judge in _JUDGES for finding in judge(node, said)]
+    silent_ms = now_ms - int(said.get("at_ms", now_ms))
+    if silent_ms > STALE_MS:
+        mend = f"see its machine; if it is dead: delayline cluster remove {node} --reason ..."
+        found.append(problem(node, f"nothing heard of it for {silent_ms // 1000} s", mend))
+    lag = status.lag(node)
+    if lag is not None and lag > MUCH_BEHIND:
+        mend = "it catches up by itself; if the lag grows, its disk or network is too slow"
+        found.append(problem(node, f"{lag:,} records behind the log's end", mend))
+    return found or [ok(node, f"{said.get('state')}, all well")]
+
+
+def _refusing(node: str, said: Mapping[str, Any]) -> Iterable[Finding]:
+    if said.get("state") == "refusing":
+        yield problem(node, f"refuses to lead: {said.get('reason')}", str(said.get("way_out")))
+    elif said.get("state") in {"starting", "catching-up"}:
+        yield note(node, f"{said['state']}: no candidate yet", "see its log if it stays so")
+    elif said.get("state") == "unreadable":
+        yield problem(node, "its member znode holds no status", "see which program writes it")
+
+
+def _clock(node: str, said: Mapping[str, Any]) -> Iterable[Finding]:
+    """Only a master's checkpoints show the brokers' clock."""
+    offset_ms = clock_offset_ms(said)
+    allowed_ms = int(said.get("max_clock_skew_ms") or LARGEST_SKEW_MS)
+    if offset_ms is not None and abs(offset_ms) > allowed_ms / 2:
+        found = f"its clock is {-offset_ms:+d} ms off the brokers'; {allowed_ms} ms are allowed"
+        yield problem(node, found, "set the clocks, for example with `chronyc makestep`")
+
+
+def _disk(node: str, said: Mapping[str, Any]) -> Iterable[Finding]:
+    if little_disk(said):
+        free_mib, least_mib = int(said["disk_free_bytes"]) >> 20, LITTLE_DISK_BYTES >> 20
+        yield problem(node, f"{free_mib} MiB of its disk are free, less than {least_mib}", "make room there")
+
+
+_JUDGES: Final = (_refusing, _clock, _disk)

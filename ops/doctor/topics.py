@@ -1,0 +1,70 @@
+"""Kafka: whether it answers, whether its brokers will do, the topics' settings, what this user may do."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from delayline.names import ClusterNames
+from delayline.settings import ClusterSettings
+from node.config import ConnectionConfig
+from ops import topic_rules
+from ops.doctor.finding import Finding, note, ok, problem
+from ops.errors import OperatorError
+from ops.kafka import KafkaAdmin
+from ops.topic_rules import wanted_topics
+
+TIMEOUT_S: Final = 5.0
+_NO_ID: Final = "AAAAAAAAAAAAAAAAAAAAAA"
+
+
+def examine_topics(config: ConnectionConfig, settings: ClusterSettings | None) -> list[Finding]:
+    """`settings`: the cluster's; None if they are not known: then there is nothing to compare with."""
+    try:
+        admin = KafkaAdmin(config, timeout_s=TIMEOUT_S)
+        brokers = admin.brokers()
+        answers = ok("kafka", f"{config.bootstrap_servers} answers; {_counted(brokers)} up")
+        few = note("kafka", "one broker is up: nothing is taken in or delivered while it is away")
+        findings = [answers, few] if brokers == 1 else [answers]
+        return findings if settings is None else [*findings, *_of_cluster(admin, settings, brokers)]
+    except OperatorError as error:
+        return [problem("kafka", str(error), "until it answers, its topics cannot be looked at")]
+
+
+def _counted(brokers: int) -> str:
+    return "one broker is" if brokers == 1 else f"{brokers} brokers are"
+
+
+def _of_cluster(admin: KafkaAdmin, settings: ClusterSettings, brokers: int) -> list[Finding]:
+    wanted = wanted_topics(settings)
+    names = ClusterNames(settings.cluster)
+    actual = admin.topics([topic.name for topic in wanted])
+    wrong = topic_rules.check(wanted, actual, bootstrap_servers=admin.bootstrap_servers, brokers=brokers)
+    findings = [problem("topics", f"{one.topic} {one.problem}", one.mend) for one in wrong]
+    if not wrong:
+        findings.append(ok("topics", f"the four of {settings.cluster} are as they must be"))
+    return findings + _described(admin, names, list(actual))
+
+
+def _described(admin: KafkaAdmin, names: ClusterNames, there: list[str]) -> list[Finding]:
+    described = admin.described(there)
+    findings = []
+    if any(one.id == _NO_ID for one in described.values()):
+        findings.append(
+            problem("brokers", "they give topics no ids, so they are older than 2.8", "upgrade the brokers")
+        )
+    elif described:
+        findings.append(ok("brokers", "2.8 or newer: they give topics ids"))
+    needed = {
+        names.buffer: ("READ", "WRITE"),
+        names.checkpoint: ("READ",),
+        names.outcomes: ("READ",),
+        names.dead_letter: ("READ",),
+    }
+    for topic, one in described.items():
+        missing = [right.capitalize() for right in needed[topic] if right not in one.rights]
+        if missing:
+            found = f"this user may not {' or '.join(missing)} {topic}, as an operator's commands do"
+            findings.append(problem("rights", found, f"give it {' and '.join(missing)} on {topic}"))
+    if described and not any(finding.check == "rights" for finding in findings):
+        findings.append(ok("rights", "this user may do what an operator's commands need"))
+    return findings

@@ -1,0 +1,91 @@
+"""Who has been master of a lane, and from when on: the first checkpoint of each epoch, which stays for ever.
+
+They lie far apart among the checkpoints of the last day. Epochs only grow along the topic, so each first one
+is found by halving, from the last one back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from itertools import islice
+from typing import Final
+
+from confluent_kafka import Message
+
+from delayline.names import ClusterNames
+from node.config import KafkaConfig
+from node.ports import Doubtful
+from node.reader import TopicReader, place_of
+from ops.errors import UnavailableError
+from store.checkpoint import Checkpoint, UnreadableCheckpoint
+
+PROBE_BYTES: Final = 16_384  # one checkpoint is wanted of each place
+_NONE: Final = 1 << 62  # later than any epoch
+_WAIT_S: Final = 0.1
+_PATIENCE_S: Final = 10.0
+
+
+def masterships(config: KafkaConfig, lane: int, most: int | None = None) -> list[Checkpoint]:
+    """The first checkpoints of the last epochs, `most` of them, in order; empty if there is none.
+
+    Raises UnavailableError and UnreadableCheckpoint.
+    """
+    topic = ClusterNames(config.cluster).checkpoint
+    probing = {"log_level": 0, "fetch.message.max.bytes": PROBE_BYTES}
+    try:
+        with closing(TopicReader(config.client_config() | probing, topic)) as reader:
+            return list(islice(_back(reader, lane), most))[::-1]
+    except Doubtful as error:
+        raise UnavailableError(str(error)) from error
+
+
+def _back(reader: TopicReader, lane: int) -> Iterator[Checkpoint]:
+    low, high = reader.bounds(lane)
+    epoch = _NONE
+    while True:
+        # In the first round none is late enough, and `before` is the last checkpoint of all.
+        first, high, before = _first(reader, lane, low, high, epoch)
+        if first is not None:
+            yield first
+        if before is None:
+            return
+        epoch = before.epoch
+
+
+def _first(
+    reader: TopicReader, lane: int, low: int, high: int, epoch: int
+) -> tuple[Checkpoint | None, int, Checkpoint | None]:
+    """The first checkpoint of low <= offset < high of an epoch or a later one, its offset, and the checkpoint
+    before it.
+    """
+    first: Checkpoint | None = None
+    before: Checkpoint | None = None
+    at = high
+    while low < high:
+        middle = (low + high) // 2
+        message = _next(reader, lane, middle, high)
+        if message is None:
+            high = middle
+            continue
+        found = _decoded(message)
+        if found.epoch >= epoch:
+            first, high, at = found, middle, place_of(message)[1]
+        else:
+            before, low = found, place_of(message)[1] + 1
+    return first, at, before
+
+
+def _next(reader: TopicReader, lane: int, begin: int, end: int) -> Message | None:
+    """The first record of begin <= offset < end."""
+    reader.start({lane: begin})
+    batches = reader.read_to({lane: end}, poll_s=_WAIT_S, patience_s=_PATIENCE_S)
+    return next((message for batch in batches for message in batch), None)
+
+
+def _decoded(message: Message) -> Checkpoint:
+    try:
+        return Checkpoint.decode(message.value() or b"")
+    except UnreadableCheckpoint as error:
+        partition, offset = place_of(message)
+        raise UnreadableCheckpoint(f"{message.topic()}/{partition}/{offset}: {error}") from error

@@ -1,0 +1,125 @@
+"""What an operator asks of a lane: to deliver a past range again, to skip ahead, to stop a replay (rule 8,
+docs/design.md).
+
+A request is taken up by the master in a transaction: that one's checkpoint has its number, and so no request
+is taken up twice, whoever is master. Where it leads to is part of the frontier, as all else that a new master
+has to go on with.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from store.keys import Key
+
+_MOST: Final = (1 << 32) - 1, (1 << 64) - 1  # partition and offset
+
+
+class ReplayRequest(msgspec.Struct, frozen=True, tag="replay"):
+    """Delivers again what fell due from `from_ms` up to and without `to_ms`; to one target only, if that is
+    named.
+    """
+
+    number: int
+    from_ms: int
+    to_ms: int
+    target: str | None = None
+
+
+class SkipRequest(msgspec.Struct, frozen=True, tag="skip"):
+    """Delivers nothing that falls due before `to_ms` and is pending, but for what is late already."""
+
+    number: int
+    to_ms: int
+
+
+class StopReplay(msgspec.Struct, frozen=True, tag="stop-replay"):
+    """Ends a replay where it is."""
+
+    number: int
+
+
+OperatorRequest = ReplayRequest | SkipRequest | StopReplay
+
+
+class Replay(msgspec.Struct, frozen=True):
+    """A replay under way: a second cursor, behind the position.
+
+    `ingested` is that of the frontier that it began behind: what has arrived since is no part of it.
+    """
+
+    number: int
+    next: Key
+    last: Key
+    ingested: dict[int, int]
+    target: str | None
+    carried: int = 0  # messages so far
+
+    def covers(self, key: Key) -> bool:
+        """Whether the row that is not gone is one of those to be delivered again."""
+        return self.next <= key <= self.last and key[2] < self.ingested.get(key[1], 0)
+
+
+class Operation(msgspec.Struct, frozen=True):
+    """What operators have asked for, as far as the lane has come with it.
+
+    `request`: the last one that was taken up, for whoever holds what was done against it: a short replay
+    begins and ends in one transaction, and no checkpoint has its cursor.
+    """
+
+    number: int = 0  # of the last request that was taken up
+    request: OperatorRequest | None = None
+    refused: str | None = None  # why nothing came of that
+    replay: Replay | None = None
+    skip_to: Key | None = None  # what is due by then is skipped
+
+    @property
+    def order(self) -> tuple[int, bool, Key]:
+        """Later ones compare greater."""
+        replay = self.replay
+        return self.number, replay is None, (-1, -1, -1) if replay is None else replay.next
+
+
+def taken_up(
+    now: Operation,
+    request: OperatorRequest,
+    position: Key | None,
+    ingested: dict[int, int],
+    now_ms: int,
+    kept_from_ms: int,
+) -> Operation:
+    """What the operation is once a request has been taken up; what is due from `kept_from_ms` on is there."""
+    why = _why_not(now, request, position, now_ms, kept_from_ms)
+    if why is not None:
+        return msgspec.structs.replace(now, number=request.number, request=request, refused=why)
+    if isinstance(request, ReplayRequest):
+        assert position is not None, "it would have been refused"
+        last = min(_before(request.to_ms), position)
+        replay = Replay(request.number, (request.from_ms, 0, 0), last, dict(ingested), request.target)
+        return Operation(request.number, request, replay=replay, skip_to=now.skip_to)
+    if isinstance(request, SkipRequest):
+        return Operation(request.number, request, replay=now.replay, skip_to=_before(request.to_ms))
+    return Operation(request.number, request, skip_to=now.skip_to)
+
+
+def _before(time_ms: int) -> Key:
+    """The last key that is due before a time."""
+    return (time_ms - 1, *_MOST)
+
+
+def _why_not(
+    now: Operation, request: OperatorRequest, position: Key | None, now_ms: int, kept_from_ms: int
+) -> str | None:
+    if isinstance(request, SkipRequest):
+        return "it is in the future: only what is due can be skipped" if request.to_ms > now_ms else None
+    if isinstance(request, StopReplay):
+        return "there is no replay" if now.replay is None else None
+    if now.replay is not None:
+        return "another replay is under way: stop it, or wait for its end"
+    if request.from_ms < kept_from_ms:
+        return f"what fell due before {kept_from_ms} (epoch ms) is not kept any more"
+    if position is None or position < (request.from_ms, 0, 0):
+        return "nothing that fell due since then has been delivered"
+    return "the range is empty" if request.to_ms <= request.from_ms else None

@@ -1,0 +1,275 @@
+"""Kafka over SASL and TLS, where nobody may do anything but what docs/operations.md says is needed."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import shlex
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import yaml
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # missing from the stubs' __all__
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    NewTopic,
+    ResourcePatternType,
+    ResourceType,
+)
+from kazoo.client import KazooClient
+
+from delayline import DelayProducer
+from delayline.names import ClusterNames
+from node.config import NodeConfig
+from node.node import Node
+from ops import checkpoint_file, topics
+from ops.cli.main import run
+from ops.config import load
+from ops.stack.ports import HOST, free_port
+from tests.logging_state import restored_logging
+from tests.stacks import Stack
+from tests.support.certificates import self_signed
+from tests.support.checkpoints import sample_checkpoint
+from tests.support.hurry import hurry
+from tests.support.sasl import ClosedKafka
+from tests.support.tail import Tail
+from tests.support.waiting import PATIENCE_S, eventually
+
+PAGE = Path(__file__).parents[2] / "docs" / "operations.md"
+NAMES = ClusterNames()
+TARGET = "orders.timeout"
+USERS = ("app", "delayline", "operator")
+
+
+@dataclass(frozen=True)
+class Right:
+    """One line of the page: what one user may do with one resource."""
+
+    user: str
+    operations: Sequence[AclOperation]
+    resource: ResourceType
+    name: str
+    pattern: ResourcePatternType
+
+    def bindings(self) -> list[AclBinding]:
+        return [
+            AclBinding(self.resource, self.name, self.pattern, self.user, "*", one, AclPermissionType.ALLOW)
+            for one in self.operations
+        ]
+
+    def filters(self) -> list[AclBindingFilter]:
+        return [
+            AclBindingFilter(
+                self.resource, self.name, self.pattern, self.user, "*", one, AclPermissionType.ALLOW
+            )
+            for one in self.operations
+        ]
+
+
+def rights_on_the_page() -> list[Right]:
+    lines = re.findall(r"`(--allow-principal [^`]+)`", PAGE.read_text())
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--allow-principal", required=True)
+    parser.add_argument("--operation", action="append", required=True)
+    resource = parser.add_mutually_exclusive_group(required=True)
+    resource.add_argument("--topic")
+    resource.add_argument("--transactional-id")
+    parser.add_argument("--resource-pattern-type", default="literal")
+    return [_right(parser.parse_args(shlex.split(line))) for line in lines]
+
+
+def _right(given: argparse.Namespace) -> Right:
+    return Right(
+        given.allow_principal,
+        [AclOperation[re.sub("(?<!^)(?=[A-Z])", "_", one).upper()] for one in given.operation],
+        ResourceType.TOPIC if given.topic else ResourceType.TRANSACTIONAL_ID,
+        given.topic or given.transactional_id,
+        ResourcePatternType[given.resource_pattern_type.upper()],
+    )
+
+
+@dataclass
+class Closed:
+    """A cluster on a closed broker. `said`: what its node said while it lacked the right to its transactional
+    ids.
+    """
+
+    broker: ClosedKafka
+    zookeeper: str
+    folder: Path
+    rights: list[Right]
+    said: Any = None
+    admin: AdminClient = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.admin = AdminClient({"bootstrap.servers": self.broker.address, "log_level": 0})
+
+    def allow(self, *rights: Right) -> None:
+        for made in self.admin.create_acls([one for right in rights for one in right.bindings()]).values():
+            made.result(PATIENCE_S)
+
+    def forbid(self, *rights: Right) -> None:
+        for done in self.admin.delete_acls([one for right in rights for one in right.filters()]).values():
+            done.result(PATIENCE_S)
+
+    def config(self, user: str) -> Path:
+        """A configuration file as that user would write it."""
+        file = self.folder / f"{user}.yaml"
+        content = {
+            "bootstrap_servers": self.broker.sasl_address,
+            "zookeeper": self.zookeeper,
+            "kafka": self.broker.client(user),
+            "zookeeper_auth": {"scheme": "digest", "credential": "delayline:secret"},
+            "node_id": "n1",
+            "data_dir": str(self.folder / "data"),
+            "peer_host": HOST,
+            "peer_port": free_port(),
+        }
+        file.write_text(yaml.safe_dump(content))
+        return file
+
+
+@pytest.fixture(scope="module")
+def closed(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Closed]:
+    folder = tmp_path_factory.mktemp("closed")
+    broker = ClosedKafka(folder / "kafka", dict.fromkeys(USERS, uuid.uuid4().hex), self_signed(folder))
+    try:
+        broker.launch()
+        zookeeper = _chroot(stack)
+        broker.wait_ready()
+        closed = Closed(broker, zookeeper, folder, rights_on_the_page())
+        closed.allow(*(one for one in closed.rights if one.resource is ResourceType.TOPIC))
+        topics.create(load(NodeConfig, file=closed.config("operator"), environment={}), {"partitions": 2})
+        closed.admin.create_topics([NewTopic(TARGET, 1, 1)])[TARGET].result(PATIENCE_S)
+        yield closed
+    finally:
+        broker.stop()
+
+
+def _chroot(stack: Stack) -> str:
+    chroot = f"/t-acls-{uuid.uuid4().hex[:8]}"
+    kazoo = KazooClient(stack.zookeeper)
+    kazoo.start()
+    kazoo.create(chroot)
+    kazoo.stop()
+    kazoo.close()
+    return stack.zookeeper + chroot
+
+
+@pytest.fixture(scope="module")
+def node(closed: Closed) -> Iterator[Node]:
+    """A node that has become master, as soon as it was allowed to."""
+    hurry()
+    node = Node(load(NodeConfig, file=closed.config("delayline"), environment={}))
+    node.start()
+    try:
+        closed.said = eventually(lambda: _refusal(node), "it refuses")
+        closed.allow(*(one for one in closed.rights if one.resource is ResourceType.TRANSACTIONAL_ID))
+        eventually(lambda: node.state == "master", "it is master")
+        yield node
+    finally:
+        node.stop()
+        node.join()
+
+
+def _refusal(node: Node) -> Any:
+    status = node.status()
+    return status if status.state == "refusing" else None
+
+
+def test_an_operator_may_import_checkpoints_before_a_node_begins(closed: Closed) -> None:
+    mine = (one for one in closed.rights if one.user == "User:operator")
+    closed.allow(*(one for one in mine if one.resource is ResourceType.TRANSACTIONAL_ID))
+    none = {0: 0, 1: 0}
+    last = sample_checkpoint(ingested=none, seen=none, read=none, written_back=none)
+    exported = checkpoint_file.CheckpointFile("delay", 1, [checkpoint_file.LaneFile(0, last, [])])
+    file = closed.folder / "checkpoints.json"
+    file.write_bytes(msgspec.json.encode(exported))
+    agreed = ("--execute", "--reason", "it was lost", "--confirm", "delay")
+    with restored_logging():
+        code = run(["checkpoint", "import", str(file), *agreed, "--config", str(closed.config("operator"))])
+    assert code == 0
+
+
+def test_a_node_that_may_not_use_its_transactional_ids_says_what_to_do_and_goes_on_by_itself(
+    closed: Closed, node: Node
+) -> None:
+    assert closed.said.reason == (
+        "transactional-id-forbidden: this node may not use the transactional ids delay-0-a and delay-0-b"
+    )
+    assert "Give its user Write on the transactional ids delay-0-a and delay-0-b" in closed.said.way_out
+    assert node.status().reason is None
+
+
+def test_what_a_producer_schedules_is_delivered_and_what_it_cancels_is_not(
+    closed: Closed, node: Node
+) -> None:
+    config = {"bootstrap.servers": closed.broker.sasl_address, **closed.broker.client("app")}
+    with DelayProducer(config, outcomes=True) as producer:
+        producer.schedule(TARGET, b"later", id="order-1", after="1h")
+        answer = producer.cancel("order-1").outcome(PATIENCE_S)
+        producer.schedule(TARGET, b"now")
+    assert answer.outcome == "cancelled"
+    tail = Tail(closed.broker.address, [TARGET])
+    tail.wait(lambda: tail.records[TARGET], "it is delivered")
+    tail.close()
+    assert [got.value for got in tail.records[TARGET]] == [b"now"]
+
+
+def test_an_operator_sees_and_changes_what_is_there(
+    closed: Closed, node: Node, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = str(closed.config("operator"))
+
+    def command(*arguments: str) -> Any:
+        with restored_logging():
+            assert run([*arguments, "--config", config, "-o", "json"]) == 0
+        return json.loads(capsys.readouterr().out)
+
+    command("message", "schedule", TARGET, "hello", "--after", "1h", "--id", "order-2")
+    assert command("message", "cancel", "order-2", "--wait", "30")["outcome"] == "cancelled"
+    assert command("message", "show", "order-2")["message"]["state"] == "cancelled"
+    assert command("topics", "check", "--target", TARGET) == []
+    command("dead-letter", "list")
+    assert command("checkpoint", "show")[0]["topic"]["node"] == "n1"
+    assert command("cluster", "status")["members"][0]["lag"] == 0
+    with restored_logging():
+        run(["doctor", "--all", "--config", config, "-o", "json"])
+    found = {one["check"]: one["level"] for one in json.loads(capsys.readouterr().out)}
+    assert (found["topics"], found["rights"]) == ("ok", "ok")
+
+
+def test_an_operator_whom_kafka_refuses_sees_what_zookeeper_has(
+    closed: Closed, node: Node, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = ["--config", str(closed.config("operator")), "-X", "sasl.password=another", "-o", "json"]
+    with restored_logging():
+        assert run(["cluster", "status", *config]) == 0
+    said = capsys.readouterr()
+    assert [one["node"] for one in json.loads(said.out)["members"]] == ["n1"]
+    assert re.match("warning: no lag is known: Kafka at .* refuses: ", said.err)
+
+
+@pytest.mark.parametrize(
+    ("topic", "code"), [(NAMES.buffer, "buffer-forbidden"), (NAMES.checkpoint, "checkpoint-forbidden")]
+)
+def test_a_node_that_may_no_longer_read_a_topic_says_so_and_goes_on_when_it_may(
+    closed: Closed, node: Node, topic: str, code: str
+) -> None:
+    (right,) = (one for one in closed.rights if one.name == topic and one.user == "User:delayline")
+    read = Right(right.user, [AclOperation.READ], right.resource, right.name, right.pattern)
+    closed.forbid(read)
+    said = eventually(lambda: _refusal(node), "it refuses")
+    closed.allow(read)
+    assert said.reason == f"{code}: this node may not read {topic}"
+    assert f"Give its user Read on {topic}" in said.way_out
+    eventually(lambda: node.state == "master", "it is master again")

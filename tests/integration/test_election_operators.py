@@ -1,0 +1,229 @@
+"""What operators write into ZooKeeper, each change with its entry of the history, on a real ZooKeeper."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import msgspec
+import pytest
+
+from election.errors import Malformed, RequestWaits, ZnodeChanged, ZnodeExists, ZnodeMissing
+from election.operators import Author, Control, Entry, Switchover, decode_switchover
+from election.registry import MOST_HISTORY, Registry
+from election.session import Delete, Make, Replace, Session
+from election.znodes import Znodes
+from store.operations import OperatorRequest, ReplayRequest, SkipRequest, StopReplay
+from tests.integration.election_lane import PATIENCE_S
+from tests.stacks import Stack
+
+AUTHOR = Author("somebody", "to see what happens", 7)
+
+
+@pytest.fixture(scope="module")
+def session(stack: Stack) -> Iterator[Session]:
+    it = Session({"hosts": stack.zookeeper}, 10)
+    it.start()
+    it.wait_connected(PATIENCE_S)
+    yield it
+    it.stop()
+
+
+@pytest.fixture
+def znodes(cluster_name: str) -> Znodes:
+    return Znodes(cluster_name)
+
+
+@pytest.fixture
+def registry(session: Session, znodes: Znodes) -> Registry:
+    return Registry(session, znodes)
+
+
+def entry(what: str, lane: int | None = None) -> Entry:
+    return Entry(what=what, author=AUTHOR, lane=lane)
+
+
+def take_up(registry: Registry, number: int, epoch: int = 1) -> None:
+    """What a master does, as its mirror shows it."""
+    checkpoint = {"epoch": epoch, "position": None, "operation": {"number": number}}
+    registry.mirror(0).write(json.dumps(checkpoint).encode())
+
+
+def asked(registry: Registry) -> OperatorRequest:
+    request: OperatorRequest = msgspec.json.decode(registry.asked(0) or b"", type=OperatorRequest)
+    return request
+
+
+def whats(registry: Registry) -> list[str]:
+    return [one.what for one in registry.history()]
+
+
+# -- a transaction
+
+
+def test_of_a_transaction_that_fails_nothing_is_there(session: Session, znodes: Znodes) -> None:
+    session.create(f"{znodes.root}/one", b"1")
+    changes = (Make(f"{znodes.root}/two", b"2"), Replace(f"{znodes.root}/one", b"3", 5))
+    with pytest.raises(ZnodeChanged, match=rf"{znodes.root}/one .*somebody else wrote it first"):
+        session.transact(*changes)
+    assert session.exists(f"{znodes.root}/two") is None
+    assert session.read(f"{znodes.root}/one")[0] == b"1"
+
+
+def test_a_transaction_says_what_its_first_wrong_change_is(session: Session, znodes: Znodes) -> None:
+    session.create(f"{znodes.root}/one", b"1")
+    with pytest.raises(ZnodeExists, match=f"{znodes.root}/one"):
+        session.transact(Make(f"{znodes.root}/new", b""), Make(f"{znodes.root}/one", b"2"))
+    with pytest.raises(ZnodeMissing, match=f"{znodes.root}/none"):
+        session.transact(Replace(f"{znodes.root}/none", b"", 0))
+
+
+# -- a dead node
+
+DEAD = "dead"
+CANDIDACIES = [(0, "x-0000000001"), (1, "x-0000000002")]
+
+
+@pytest.fixture
+def dead(session: Session, znodes: Znodes) -> list[str]:
+    """The znodes of a node that is dead."""
+    paths = [*(f"{znodes.candidates(lane)}/{name}" for lane, name in CANDIDACIES), znodes.member(DEAD)]
+    for path in paths:
+        session.create(path, b"{}")
+    return paths
+
+
+def test_a_dead_node_is_removed_with_the_entry(session: Session, registry: Registry, dead: list[str]) -> None:
+    assert registry.remove_node(DEAD, CANDIDACIES, entry("remove")) == dead
+    assert [session.exists(path) for path in dead] == [None] * 3
+    assert whats(registry) == ["remove"]
+
+
+def test_what_of_a_dead_node_goes_by_itself_does_not_hold_up_the_rest(
+    session: Session, registry: Registry, dead: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    transact = session.transact
+
+    def too_late(*changes: Make | Replace | Delete) -> None:
+        session.delete(dead[1])
+        transact(*changes)
+
+    monkeypatch.setattr(session, "transact", too_late)
+    assert registry.remove_node(DEAD, CANDIDACIES, entry("remove")) == [dead[0], dead[2]]
+    assert registry.remove_node(DEAD, CANDIDACIES, entry("remove")) == []
+    assert whats(registry) == ["remove"]
+
+
+# -- what is paused
+
+
+def test_of_a_new_cluster_nothing_is_paused(registry: Registry) -> None:
+    assert registry.control() == (Control(), None)
+    assert registry.history() == []
+
+
+def test_a_change_of_what_is_paused_is_there_with_its_entry(registry: Registry) -> None:
+    paused = registry.change_control(lambda _: Control(paused=AUTHOR), entry("pause"))
+    assert paused == registry.control()[0] == Control(paused=AUTHOR)
+    registry.change_control(lambda there: msgspec.structs.replace(there, paused=None), entry("resume"))
+    assert registry.control() == (Control(), 1)
+    assert whats(registry) == ["pause", "resume"]
+
+
+def test_what_changes_nothing_is_neither_written_nor_recorded(registry: Registry) -> None:
+    registry.change_control(lambda _: Control(paused=AUTHOR), entry("pause"))
+    assert registry.change_control(lambda there: there, entry("again")) == Control(paused=AUTHOR)
+    assert registry.control()[1] == 0
+    assert whats(registry) == ["pause"]
+
+
+def test_two_operators_at_once_lose_neither_change(registry: Registry) -> None:
+    def second(there: Control) -> Control:
+        return msgspec.structs.replace(there, paused_targets={**there.paused_targets, "two": AUTHOR})
+
+    def first(there: Control) -> Control:
+        if "two" not in there.paused_targets:
+            registry.change_control(second, entry("second"))  # in between
+        return msgspec.structs.replace(there, paused_targets={**there.paused_targets, "one": AUTHOR})
+
+    registry.change_control(first, entry("first"))
+    assert sorted(registry.control()[0].paused_targets) == ["one", "two"]
+    assert whats(registry) == ["second", "first"]
+
+
+def test_what_cannot_be_read_is_not_written_over(
+    session: Session, registry: Registry, znodes: Znodes
+) -> None:
+    session.create(znodes.control, b"precious")
+    with pytest.raises(Malformed, match=f"{znodes.control} does not say what is paused"):
+        registry.change_control(lambda _: Control(), entry("resume"))
+    assert session.read(znodes.control)[0] == b"precious"
+    assert whats(registry) == []
+
+
+# -- requests
+
+
+def test_requests_are_numbered_on_from_what_was_asked_and_what_was_taken_up(registry: Registry) -> None:
+    assert registry.asked(0) is None
+    assert registry.ask(0, SkipRequest(0, 5), entry("skip", 0)) == 1
+    assert asked(registry) == SkipRequest(1, 5)
+    take_up(registry, 1)
+    assert registry.ask(0, ReplayRequest(0, 5, 6), entry("replay", 0)) == 2
+    take_up(registry, 8)  # of a request whose znode was lost
+    assert registry.ask(0, ReplayRequest(0, 5, 6, "target"), entry("replay", 0)) == 9
+    assert asked(registry) == ReplayRequest(9, 5, 6, "target")
+    assert whats(registry) == ["skip", "replay", "replay"]
+
+
+def test_a_request_that_waits_is_not_lost_to_a_later_one_unless_it_is_to_be(registry: Registry) -> None:
+    registry.ask(0, SkipRequest(0, 5), entry("skip", 0))
+    with pytest.raises(RequestWaits, match=r"request 1 at .* waits for the master of lane 0"):
+        registry.ask(0, ReplayRequest(0, 5, 6), entry("replay", 0))
+    assert asked(registry) == SkipRequest(1, 5)
+    assert registry.ask(0, StopReplay(0), entry("cancel", 0), instead=True) == 2
+    assert asked(registry) == StopReplay(2)
+    assert whats(registry) == ["skip", "cancel"]
+
+
+def test_lanes_are_asked_apart(registry: Registry) -> None:
+    assert registry.ask(0, SkipRequest(0, 5), entry("skip", 0)) == 1
+    assert registry.ask(1, SkipRequest(0, 6), entry("skip", 1)) == 1
+    assert [one.lane for one in registry.history()] == [0, 1]
+
+
+# -- switchovers
+
+
+def test_a_switchover_is_there_with_its_entry_until_it_is_dropped(
+    session: Session, registry: Registry, znodes: Znodes
+) -> None:
+    for epoch in (3, 4):
+        wanted = Switchover(epoch, "n2", AUTHOR)
+        registry.want_switchover(0, wanted, entry("switchover", 0))
+        path = znodes.switchover(0)
+        assert decode_switchover(session.read(path)[0], path) == wanted
+    assert [registry.drop_switchover(0), registry.drop_switchover(0)] == [True, False]
+    assert whats(registry) == ["switchover", "switchover"]
+
+
+# -- the history
+
+
+def test_the_history_holds_what_was_recorded_in_order_and_all_of_it(registry: Registry) -> None:
+    removed = Entry(what="remove", author=AUTHOR, lane=0, before="n1", after=None)
+    registry.record(removed)
+    for number in range(3):
+        registry.record(entry(f"change {number}"))
+    assert registry.history()[0] == removed
+    assert whats(registry) == ["remove", "change 0", "change 1", "change 2"]
+    assert [one.what for one in registry.history(2)] == ["change 1", "change 2"]
+
+
+def test_the_history_keeps_the_last_thousand(session: Session, registry: Registry, znodes: Znodes) -> None:
+    registry.record(entry("first"))
+    session.transact(*[Make(f"{znodes.history}/entry-", b"{}", sequence=True)] * MOST_HISTORY)
+    registry.record(entry("last"))
+    names = sorted(session.children(znodes.history))
+    assert len(names) == MOST_HISTORY
+    assert names[-1] == "entry-0000001001"

@@ -1,0 +1,179 @@
+"""What operators write into ZooKeeper, and what the nodes do about it."""
+
+from __future__ import annotations
+
+import msgspec
+
+from election.operators import Author, Control, Switchover, encode
+from store.operations import Operation, OperatorRequest, ReplayRequest, SkipRequest
+from tests.support.cluster import Cluster
+from tests.support.fates import check_exactly_once
+from tests.support.fixtures import MakeCluster
+from tests.support.requests import Sender, now_ms
+from tests.support.traffic import Traffic
+from tests.support.waiting import eventually
+
+AUTHOR = Author("somebody", "to see what happens", 1)
+
+
+def write(cluster: Cluster, path: str, data: bytes) -> None:
+    cluster.kazoo.ensure_path(path)
+    cluster.kazoo.set(path, data)
+
+
+def say(cluster: Cluster, control: Control) -> None:
+    """Pauses and resumes; returns once all nodes know."""
+    write(cluster, cluster.znodes.control, encode(control))
+
+    def known() -> bool:
+        said = [cluster.member(node) for node in cluster.candidates()]
+        return all(
+            one.get("paused") is (control.paused is not None)
+            and one.get("paused_targets") == sorted(control.paused_targets)
+            for one in said
+        )
+
+    eventually(known, f"all know of {control}")
+
+
+def ask(cluster: Cluster, request: OperatorRequest) -> None:
+    write(cluster, cluster.znodes.request(0), msgspec.json.encode(request))
+
+
+def started(cluster: Cluster, *nodes: str) -> None:
+    """They stand, in this order."""
+    for count, node in enumerate(nodes, 1):
+        cluster.start(node)
+        cluster.wait_candidates(count)
+
+
+def test_a_paused_cluster_delivers_nothing_whoever_is_master_and_all_of_it_when_it_is_resumed(
+    cluster: Cluster,
+) -> None:
+    started(cluster, "a", "b")
+    with Sender(cluster) as sender:
+        sender.schedule()
+        cluster.wait_delivered(1)
+        say(cluster, Control(paused=AUTHOR))
+        for number in range(20):
+            sender.schedule(id=f"id-{number}")
+        sender.cancel("id-7")
+        ledger = sender.flush()
+        cluster.master().kill()
+        begun = cluster.wait_epoch(2)
+        heartbeats = eventually(
+            lambda: [one for one in cluster.checkpoints() if one.epoch == 2][2:], "heartbeats go on"
+        )
+        assert heartbeats
+        assert {one.position for one in heartbeats} == {begun.position}
+        assert len(cluster.delivered) == 1
+        say(cluster, Control())
+    check_exactly_once(cluster, ledger)
+
+
+def test_what_goes_to_a_paused_target_waits_as_its_first_attempt_and_nothing_else_does(
+    make_cluster: MakeCluster,
+) -> None:
+    """And is one message to a replay, however often it was put off."""
+    cluster = make_cluster(targets=("free", "held"))
+    cluster.start_here("a")
+    say(cluster, Control(paused_targets={cluster.target("held"): AUTHOR}))
+    begin_ms = now_ms()
+    with Sender(cluster) as sender:
+        for number in range(10):
+            sender.schedule(target="held", id=f"id-{number}" if number % 2 else None)
+        sender.flush()
+        for _ in range(10):
+            sender.schedule(target="free")
+        ledger = sender.flush()
+        cluster.tail.wait(lambda: len(cluster.delivered_to("free")) == 10, "the others are delivered")
+        cluster.tail.wait(
+            lambda: sum(one["code"] == "target-paused" for one in cluster.outcomes) >= 20, "each waits twice"
+        )
+        assert not cluster.delivered_to("held")
+        say(cluster, Control())
+        cluster.tail.wait(lambda: len(cluster.delivered_to("held")) == 10, "they have come")
+    assert {got.number("delay-attempt") for got in cluster.delivered_to("held")} == {1}
+    sources = [got.text("delay-source") for got in cluster.delivered]
+    assert sorted(filter(None, sources)) == sorted(ledger.schedules)
+    ask(cluster, ReplayRequest(1, begin_ms, now_ms(), cluster.target("held")))
+    cluster.tail.wait(lambda: len(cluster.delivered_to("held")) >= 20, "they come again")
+    eventually(lambda: cluster.mirrored().operation.number == 1, "the replay is over")
+    cluster.tail.catch_up()
+    held = [(got.text("delay-source"), got.number("delay-attempt")) for got in cluster.delivered_to("held")]
+    assert len(set(held)) == len(held) == 20
+
+
+def test_a_switchover_under_load_makes_the_wanted_node_master_exactly_once(cluster: Cluster) -> None:
+    started(cluster, "a", "b", "c")
+    with Traffic(cluster) as traffic:
+        cluster.wait_delivered(60)
+        wanted = Switchover(cluster.mirrored().epoch, "c", AUTHOR)
+        write(cluster, cluster.znodes.switchover(0), encode(wanted))
+        assert cluster.wait_epoch(2).node == "c"
+        eventually(lambda: sorted(cluster.candidates()) == ["a", "b", "c"], "the others stand behind it")
+        cluster.wait_delivered(len(cluster.delivered) + 60)
+        ledger = traffic.stop()
+    check_exactly_once(cluster, ledger)
+    assert {checkpoint.node for checkpoint in cluster.checkpoints()} == {"a", "c"}
+
+
+def test_a_switchover_of_an_earlier_mastership_is_of_no_account(cluster: Cluster) -> None:
+    started(cluster, "a", "b")
+    cluster.wait_epoch(1)
+    cluster.master().terminate()
+    cluster.wait_epoch(2)
+    write(cluster, cluster.znodes.switchover(0), encode(Switchover(1, None, AUTHOR)))
+    cluster.start("a")
+    assert cluster.wait_candidates(2) == ["b", "a"]
+    with Sender(cluster) as sender:
+        sender.schedule()
+        check_exactly_once(cluster, sender.flush())
+    assert cluster.candidates() == ["b", "a"]
+
+
+def test_a_replay_delivers_its_range_once_more_and_nothing_else(make_cluster: MakeCluster) -> None:
+    cluster = make_cluster(targets=("one", "two"))
+    cluster.start_here("a")
+    with Sender(cluster) as sender:
+        begin_ms = now_ms() + 2_000
+        for number in range(40):
+            sender.schedule(
+                at_ms=begin_ms + number, target=("one", "two")[number % 2], value=b"message %d" % number
+            )
+        sender.flush()
+        cluster.wait_delivered(40)
+        request = ReplayRequest(1, begin_ms + 10, begin_ms + 30, cluster.target("two"))
+        ask(cluster, request)
+        cluster.wait_delivered(50)
+        sender.schedule(target="one", value=b"the last")
+        sender.flush()
+        cluster.wait_delivered(51)
+    again = [got for got in cluster.delivered if got.number("delay-attempt") == 2]
+    assert sorted(got.value or b"" for got in again) == [b"message %d" % n for n in range(11, 30, 2)]
+    assert {got.topic for got in again} == {cluster.target("two")}
+    eventually(
+        lambda: cluster.mirrored().operation == Operation(1, request), "it is over, and operators see it"
+    )
+
+
+def test_what_is_skipped_is_answered_and_never_arrives(cluster: Cluster) -> None:
+    cluster.start_here("a")
+    with Sender(cluster) as sender:
+        sender.schedule()
+        cluster.wait_delivered(1)
+        say(cluster, Control(paused=AUTHOR))
+        for _ in range(10):
+            sender.schedule()
+        ledger = sender.flush()
+        until_ms = now_ms() + 300
+        sender.schedule(value=b"behind", at_ms=until_ms + 1)
+        eventually(lambda: now_ms() > until_ms, "it is past")
+        ask(cluster, SkipRequest(1, until_ms))
+        say(cluster, Control())
+        sender.flush()
+        cluster.wait_delivered(2)
+    assert cluster.delivered[-1].value == b"behind"
+    cluster.tail.wait(lambda: len(cluster.outcomes) == 10, "all are answered")
+    assert {one["outcome"] for one in cluster.outcomes} == {"skipped"}
+    assert {one["request"] for one in cluster.outcomes} <= set(ledger.schedules)

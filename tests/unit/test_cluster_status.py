@@ -1,0 +1,85 @@
+"""How `delayline cluster status` looks."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+
+import pytest
+
+from delayline.settings import ClusterSettings
+from election.operators import Author, Control
+from ops.cli.cluster_status import show
+from ops.cluster import ClusterStatus, LaneStatus
+
+AUTHOR = Author("ann", "it is moved", 1_767_225_600_000)
+MEMBER = {"node": "node-1", "lane": 0, "state": "master", "at_ms": 1, "clock_offset_ms": 3, "version": "1"}
+
+
+def status(control: Control) -> ClusterStatus:
+    lane = LaneStatus(0, ("node-1",), None)
+    return ClusterStatus(ClusterSettings("delay"), (lane,), {"node-1": MEMBER}, None, control)
+
+
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """Rich takes what is captured for a terminal of 200 columns."""
+    for name, value in {"FORCE_COLOR": "1", "TERM": "xterm", "COLUMNS": "200"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    return monkeypatch
+
+
+@pytest.mark.parametrize(
+    ("control", "what"),
+    [
+        (Control(paused=AUTHOR), "the whole cluster"),
+        (Control(paused_targets={"orders": AUTHOR}), "orders"),
+    ],
+)
+def test_what_is_paused_stands_first_in_red(
+    control: Control, what: str, terminal: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    show("table", status(control))
+
+    assert f"\x1b[1;31m{what}" in capsys.readouterr().out.splitlines()[2]
+
+
+def test_where_nothing_is_paused_nothing_is_said_of_it(capsys: pytest.CaptureFixture[str]) -> None:
+    show("table", status(Control()))
+
+    assert "paused" not in capsys.readouterr().out
+
+
+def test_sixty_columns_hold_every_line(
+    terminal: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    terminal.setenv("COLUMNS", "60")
+
+    show("table", status(Control(paused=AUTHOR)))
+
+    lines = capsys.readouterr().out.splitlines()
+    plain = [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in lines]
+    assert max(map(len, plain)) <= 60
+    assert "health     silent" in plain
+
+
+def test_why_there_is_no_lag_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    show("table", replace(status(Control()), no_ends="Kafka at k:9092 refuses: who?"))
+
+    assert "warning: no lag is known: Kafka at k:9092 refuses: who?\n" in capsys.readouterr().err
+
+
+def test_the_clock_is_a_master_s_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    """What another node says of it is of when it was one."""
+    once = MEMBER | {"node": "node-2", "state": "follower", "clock_offset_ms": 700}
+    snapshot = replace(status(Control()), members={"node-1": MEMBER, "node-2": once})
+
+    assert snapshot.health("node-2", now_ms=1) == "ok"
+    show("table", snapshot)
+    master, other = capsys.readouterr().out.splitlines()[-2:]
+    assert ("+3 ms" in master, " ms" in other) == (True, False)
+    show("json", snapshot)
+    members = json.loads(capsys.readouterr().out)["members"]
+    assert [one["clock_offset_ms"] for one in members] == [3, None]

@@ -1,0 +1,117 @@
+"""What the doctor makes of what servers and nodes say."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from delayline.settings import ClusterSettings
+from election.operators import Author, Control
+from ops.cluster import ClusterStatus, LaneStatus
+from ops.doctor.finding import Finding
+from ops.doctor.keepers import Keeper, judge
+from ops.doctor.nodes import judge_cluster
+from tests.support.checkpoints import sample_checkpoint
+
+NOW_MS = 1_800_000_000_000
+WELL = {
+    "node": "a",
+    "lane": 0,
+    "state": "master",
+    "version": "1",
+    "at_ms": NOW_MS,
+    "ingested": {"0": 10},
+    "disk_free_bytes": 1 << 40,
+    "disk_total_bytes": 1 << 41,
+}
+CONF = {"minSessionTimeout": "4000", "maxSessionTimeout": "40000"}
+SRVR = {"Zookeeper version": "3.9.3-abc, built on", "Mode": "leader"}
+
+
+def cluster(
+    candidates: tuple[str, ...] = ("a", "b"),
+    control: Control | None = None,
+    behind_ms: int = 0,
+    end: int = 10,
+    **said: Any,
+) -> ClusterStatus:
+    """One that is well, but for what is said."""
+    checkpoint = msgspec.structs.replace(
+        sample_checkpoint(lane=0, epoch=1), delivered_up_to_ms=NOW_MS - behind_ms
+    )
+    lane = LaneStatus(0, candidates, checkpoint)
+    members = {"a": WELL | said, "b": WELL | {"node": "b", "state": "follower"}}
+    return ClusterStatus(
+        ClusterSettings("delay", partitions=1), (lane,), members, {0: end}, control or Control()
+    )
+
+
+def wrong(findings: list[Finding]) -> list[tuple[str, str, str]]:
+    return [(one.check, one.found, one.mend) for one in findings if one.level == "problem"]
+
+
+def test_a_cluster_that_is_well_has_no_problem() -> None:
+    assert [one.level for one in judge_cluster(cluster(), NOW_MS)] == ["ok"] * 5
+
+
+def test_a_node_that_was_master_is_not_judged_by_the_clock_of_then() -> None:
+    assert wrong(judge_cluster(cluster(state="follower", clock_offset_ms=300), NOW_MS)) == []
+
+
+AUTHOR = Author("ann", "moving", 1)
+
+
+@pytest.mark.parametrize(
+    ("status", "check", "found", "mend"),
+    [
+        (cluster(candidates=()), "lane 0", "no master", "delayline node run"),
+        (cluster(candidates=("a",)), "lane 0", "no standby", "start another node"),
+        (cluster(behind_ms=90_000), "lane 0", "only up to 90 s ago", "delayline due"),
+        (cluster(control=Control(paused=AUTHOR)), "paused", "by ann: moving", "cluster resume --reason"),
+        (
+            cluster(control=Control(paused_targets={"t": AUTHOR})),
+            "paused",
+            "t is paused",
+            "resume --target t",
+        ),
+        (
+            cluster(state="refusing", reason="disk-full: x", way_out="Make room"),
+            "a",
+            "disk-full",
+            "Make room",
+        ),
+        (cluster(at_ms=NOW_MS - 9_000), "a", "nothing heard of it for 9 s", "cluster remove a"),
+        (cluster(clock_offset_ms=300), "a", "its clock is -300 ms off", "set the clocks"),
+        (cluster(disk_free_bytes=1 << 20), "a", "1 MiB of its disk are free", "make room"),
+        (cluster(version="2"), "versions", "nodes run 1, 2", "upgrade the others"),
+    ],
+)
+def test_each_problem_has_a_way_out(status: ClusterStatus, check: str, found: str, mend: str) -> None:
+    ((said_check, said, way_out),) = wrong(judge_cluster(status, NOW_MS))
+    assert (said_check, found in said, mend in way_out) == (check, True, True), (said, way_out)
+
+
+def test_a_node_that_is_far_behind_is_a_problem_of_its_own() -> None:
+    assert {check for check, *_ in wrong(judge_cluster(cluster(end=20_000), NOW_MS))} == {"a", "b"}
+
+
+def test_a_session_that_a_server_does_not_grant_is_a_problem() -> None:
+    findings = judge([Keeper("zk:2181", None, SRVR, CONF)] * 3, {"a": 2.0, "b": 6.0})
+    ((check, found, _), *_) = wrong(findings)
+    assert (check, found) == ("sessions", "zk:2181 grants sessions of 4000 to 40000 ms; a asks for 2000")
+
+
+def test_words_that_a_server_does_not_allow_are_no_problem() -> None:
+    findings = judge([Keeper("zk:2181")], {"a": 6.0})
+    assert wrong(findings) == []
+    assert [one.found.rpartition(": ")[2] for one in findings if "does not allow" in one.found] == [
+        "it does not allow srvr",
+        "it does not allow conf",
+    ]
+
+
+def test_a_server_that_does_not_answer_is_a_problem_of_its_own() -> None:
+    findings = judge([Keeper("zk1:2181", None, SRVR, CONF), Keeper("zk2:2181", "Connection refused")], {})
+    assert [found for _, found, _ in wrong(findings)] == ["zk2:2181 does not answer: Connection refused"]

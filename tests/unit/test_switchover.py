@@ -1,0 +1,34 @@
+"""Which switchovers are refused before anything is written."""
+
+from __future__ import annotations
+
+import pytest
+
+from ops.errors import ConflictError, NotFoundError, OperatorError
+from ops.switchover import refuse
+
+NOW_MS = 1_800_000_000_000
+MEMBERS = {"a": {"at_ms": NOW_MS}, "b": {"at_ms": NOW_MS - 900}, "hangs": {"at_ms": NOW_MS - 9_000}}
+
+
+@pytest.mark.parametrize(
+    ("queue", "to", "error", "why"),
+    [
+        ([], None, NotFoundError, "lane 0 has no master"),
+        (["a", "b"], "a", ConflictError, "a is the master of lane 0 already"),
+        (["a", "b"], "c", NotFoundError, "c is no candidate for lane 0: there are b"),
+        (["a"], None, ConflictError, "a is the only candidate"),
+        (["a", "hangs", "b"], None, ConflictError, "nothing has been heard of hangs for 9 s"),
+        (["a", "b", "hangs"], "hangs", ConflictError, "nothing has been heard of hangs for 9 s"),
+    ],
+)
+def test_a_switchover_of_which_nothing_good_can_come_is_refused(
+    queue: list[str], to: str | None, error: type[OperatorError], why: str
+) -> None:
+    with pytest.raises(error, match=why):
+        refuse(queue, 0, to, MEMBERS, NOW_MS)
+
+
+@pytest.mark.parametrize("to", [None, "b"])
+def test_one_to_a_node_that_was_heard_of_is_not(to: str | None) -> None:
+    refuse(["a", "b", "hangs"], 0, to, MEMBERS, NOW_MS)
