@@ -106,18 +106,21 @@ class Registry:
         `started_ms` of both statuses.
         """
         path = self._znodes.member(node)
-        there = self._session.exists(path)
-        if there is not None and there.owner != self._session.state.session_id:
-            # Of an earlier session or process: it would go with that, in the middle of this one. Somebody who
-            # lives puts it there again.
-            if path in self._published:
-                self._refuse_second(path, status)
-            self._session.delete(path)
-            there = None
-        if there is None:
-            self._session.create(path, status, ephemeral=True)
-        else:
-            self._session.write(path, status, -1)
+
+        def attempt() -> None:
+            there = self._session.exists(path)
+            if there is None:
+                self._session.create(path, status, ephemeral=True)
+            elif there.owner == self._session.state.session_id:
+                self._session.write(path, status, -1)
+            else:
+                # Of an earlier session or process: it would go with that, in the middle of this one. Somebody
+                # who lives puts it there again. It is never not there, for those who wait for every member.
+                if path in self._published:
+                    self._refuse_second(path, status)
+                self._session.transact(Delete(path), Make(path, status, ephemeral=True))
+
+        self._persistently(attempt)
         self._published.add(path)
 
     def _refuse_second(self, path: str, status: bytes) -> None:

@@ -91,6 +91,7 @@ class Make(NamedTuple):
     path: str
     data: bytes
     sequence: bool = False
+    ephemeral: bool = False
 
 
 class Replace(NamedTuple):
@@ -240,7 +241,9 @@ class Session:
             transaction = client.transaction()
             for change in changes:
                 if isinstance(change, Make):
-                    transaction.create(change.path, change.data, sequence=change.sequence)
+                    transaction.create(
+                        change.path, change.data, sequence=change.sequence, ephemeral=change.ephemeral
+                    )
                 elif isinstance(change, Delete):
                     transaction.delete(change.path)
                 else:

@@ -136,33 +136,40 @@ def _unseen_masters(znodes: Registry) -> list[str]:
 
 
 def _wait_known(znodes: Registry, control: Control, timeout_s: float) -> tuple[str, ...]:
-    """Every node that is there says that it knows; UnavailableError names those that do not."""
+    """Every node that is there says that it knows; UnavailableError names those that do not.
+
+    A candidate must say so itself, since it may have asked before this was written. Another node whose store
+    is not open, and be it that it refuses, asks before it ever delivers.
+    """
     until_s = time.monotonic() + timeout_s
     while True:
-        members = members_of(znodes)
-        ignorant = [node for node, said in members.items() if not _knows(said, control)]
+        members, candidates = members_of(znodes), _candidates(znodes)
+        closed = {node for node, said in members.items() if not said.get("open", True)} - candidates
+        there = sorted(members.keys() | candidates)
+        ignorant = [node for node in there if node not in closed and not _knows(members.get(node), control)]
         if not ignorant:
-            return tuple(members)
+            return tuple(there)
         if time.monotonic() > until_s:
+            silent = ", ".join(_silence(node, members.get(node)) for node in ignorant)
             raise UnavailableError(
-                f"it is written, but not every node has said within {timeout_s:g} s that it knows:"
-                f" {', '.join(_silence(node, members[node]) for node in ignorant)}; see 'delayline cluster"
-                " status', or run this again to wait on"
+                f"it is written, but not every node has said within {timeout_s:g} s that it knows: {silent};"
+                " see 'delayline cluster status', or run this again to wait on"
             )
         time.sleep(LOOK_S)
 
 
-def _knows(said: dict[str, Any], control: Control) -> bool:
-    """A node whose store is not open, and be it that it refuses, delivers nothing, and asks before it ever
-    does.
-    """
-    if not said.get("open", True):
-        return True
-    return said.get("paused") is (control.paused is not None) and said.get("paused_targets") == sorted(
-        control.paused_targets
-    )
+def _candidates(znodes: Registry) -> set[str]:
+    lanes = range(znodes.settings().lanes)
+    return {candidate.node for lane in lanes for candidate in znodes.candidates(lane).values()}
 
 
-def _silence(node: str, said: dict[str, Any]) -> str:
+def _knows(said: dict[str, Any] | None, control: Control) -> bool:
+    paused, targets = control.paused is not None, sorted(control.paused_targets)
+    return said is not None and (said.get("paused"), said.get("paused_targets")) == (paused, targets)
+
+
+def _silence(node: str, said: dict[str, Any] | None) -> str:
+    if said is None:
+        return f"{node} (has told nothing of itself)"
     silent_ms = time.time_ns() // 1_000_000 - int(said.get("at_ms", 0))
     return f"{node} (silent for {silent_ms // 1000} s)" if silent_ms > STALE_MS else node

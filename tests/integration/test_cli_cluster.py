@@ -14,6 +14,7 @@ from confluent_kafka.admin import AclOperation  # type: ignore[attr-defined]  # 
 
 import ops.cluster
 import ops.zookeeper
+from election.candidates import Candidate
 from ops import logs
 from ops.cli import cluster_status
 from ops.doctor import topics
@@ -114,6 +115,26 @@ def test_a_pause_waits_for_every_node_that_is_there_and_names_who_does_not_know(
         znodes.publish_member("deaf", b'{"node": "deaf", "lane": 0, "state": "follower", "at_ms": 1}')
         done = seat("pause", "--timeout", "1.5")
         assert (done.code, "that it knows: deaf (silent for" in done.err) == (6, True)
+    assert seat("resume").code == 0
+
+
+@pytest.mark.parametrize("said", [None, b'{"node": "mute", "lane": 0, "state": "starting", "open": false}'])
+def test_a_pause_waits_for_a_candidate_until_it_says_that_it_knows(
+    cluster: Cluster, seat: Seat, said: bytes | None
+) -> None:
+    """It may have asked what is paused before there was anything, and be master the next moment."""
+    candidacy = cluster.kazoo.create(
+        f"{cluster.znodes.candidates(0)}/{uuid.uuid4().hex}-",
+        Candidate("mute", "127.0.0.1", 1, now_ms()).encode(),
+        ephemeral=True,
+        sequence=True,
+    )
+    with registry(cluster.connection) as znodes:
+        if said is not None:
+            znodes.publish_member("mute", said)
+        done = seat("pause", "--timeout", "1.5")
+    cluster.kazoo.delete(candidacy)
+    assert (done.code, "not every node has said" in done.err, ": mute" in done.err) == (6, True, True)
     assert seat("resume").code == 0
 
 

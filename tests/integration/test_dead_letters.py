@@ -34,11 +34,14 @@ OWN = [("trace", b"1"), ("bin", b"\xff\x00"), ("trace", None)]
 
 @dataclass
 class History:
-    """A cluster with a node; what was sent to a target that was not there, and where each letter is."""
+    """A cluster with a node; what was sent to a target that was not there, where each letter is, and until
+    when (epoch ms): later ones are of those who found out that the target is there.
+    """
 
     cluster: Cluster
     target: str
     places: dict[str, str]
+    until_ms: int
 
     def buffer_ends(self) -> dict[int, int]:
         return KafkaAdmin(self.cluster.connection).ends(self.cluster.names.buffer)
@@ -60,8 +63,9 @@ def history(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         with reaching(cluster) as producer:
             sources = _send_all(producer, target)
             places = _letters_of(cluster, sources)
+            until_ms = now_ms() + 1
             producer.schedule(target, b"newer", id="overtaken", after="1h").result(20)
-        yield History(cluster, target, places)
+        yield History(cluster, target, places, until_ms)
 
 
 def _limit(cluster: Cluster, topic: str, limit_bytes: int) -> None:
@@ -247,10 +251,9 @@ def arrived(history: History, tail: Tail) -> list[Got]:
 def test_what_is_sent_again_arrives_as_it_was_and_once(
     operator: Operator, history: History, made: Tail
 ) -> None:
-    done = operator(
-        "retry", "--target", history.target, "--code", "target-missing", "--execute", "--yes", "-o", "json"
-    )
-    again = operator("retry", "--code", "target-missing", "--limit", "7", "--execute", "--yes", "-o", "json")
+    missing = ("--code", "target-missing", "--to", str(history.until_ms))
+    done = operator("retry", "--target", history.target, *missing, "--execute", "--yes", "-o", "json")
+    again = operator("retry", *missing, "--limit", "7", "--execute", "--yes", "-o", "json")
 
     names = ("plain", "with an id", "to keep", "without a value", "of a chain")
     assert {sent["place"] for sent in done.data["sent"]} == {history.places[name] for name in names}

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import Any
+from contextlib import contextmanager
+from typing import Any, TypeVar
 
 import pytest
 
@@ -16,6 +17,8 @@ from election.session import Session
 from election.znodes import Znodes
 from tests.integration.election_lane import PATIENCE_S
 from tests.stacks import Stack
+
+AnySession = TypeVar("AnySession", bound=Session)
 
 
 class AnswerLost(Session):
@@ -35,13 +38,39 @@ class AnswerLost(Session):
         return answer
 
 
-@pytest.fixture
-def session(stack: Stack) -> Iterator[AnswerLost]:
-    it = AnswerLost({"hosts": stack.zookeeper}, 10)
+class Watched(Session):
+    """A session that looks after each change that can take a znode away or put it there."""
+
+    def seen(self) -> None:
+        """Called after each."""
+
+    def create(self, path: str, data: bytes, **options: Any) -> str:
+        made = super().create(path, data, **options)
+        self.seen()
+        return made
+
+    def delete(self, path: str, **options: Any) -> bool:
+        gone = super().delete(path, **options)
+        self.seen()
+        return gone
+
+    def transact(self, *changes: Any, **options: Any) -> None:
+        super().transact(*changes, **options)
+        self.seen()
+
+
+@contextmanager
+def started(it: AnySession) -> Iterator[AnySession]:
     it.start()
     it.wait_connected(PATIENCE_S)
     yield it
     it.stop()
+
+
+@pytest.fixture
+def session(stack: Stack) -> Iterator[AnswerLost]:
+    with started(AnswerLost({"hosts": stack.zookeeper}, 10)) as it:
+        yield it
 
 
 @pytest.fixture
@@ -93,25 +122,29 @@ def test_a_member_shows_its_last_status(registry: Registry) -> None:
 
 
 def test_a_member_is_gone_with_its_session(stack: Stack, registry: Registry, znodes: Znodes) -> None:
-    other = Session({"hosts": stack.zookeeper}, 10)
-    other.start()
-    other.wait_connected(PATIENCE_S)
-    Registry(other, znodes).publish_member("n1", b"{}")
-    assert list(registry.members()) == ["n1"]
-    other.stop()
+    with started(Session({"hosts": stack.zookeeper}, 10)) as other:
+        Registry(other, znodes).publish_member("n1", b"{}")
+        assert list(registry.members()) == ["n1"]
     assert registry.members() == {}
 
 
 def test_a_member_that_came_back_owns_its_znode_itself(
     stack: Stack, session: Session, registry: Registry, znodes: Znodes
 ) -> None:
-    former = Session({"hosts": stack.zookeeper}, 10)
-    former.start()
-    former.wait_connected(PATIENCE_S)
-    Registry(former, znodes).publish_member("n1", b"1")
-    registry.publish_member("n1", b"2")
-    former.stop()
+    with started(Session({"hosts": stack.zookeeper}, 10)) as former:
+        Registry(former, znodes).publish_member("n1", b"1")
+        registry.publish_member("n1", b"2")
     assert registry.members() == {"n1": b"2"}
+
+
+def test_a_member_that_comes_back_is_never_missing(stack: Stack, registry: Registry, znodes: Znodes) -> None:
+    """Who pauses deliveries waits for every member that is there."""
+    registry.publish_member("n1", b"1")
+    members: list[dict[str, bytes]] = []
+    with started(Watched({"hosts": stack.zookeeper}, 10)) as later:
+        later.seen = lambda: members.append(registry.members())  # type: ignore[method-assign]
+        Registry(later, znodes).publish_member("n1", b"2")
+    assert members == [{"n1": b"2"}]
 
 
 def test_a_cluster_without_nodes_has_no_members_and_no_candidates(registry: Registry) -> None:
