@@ -37,15 +37,18 @@ _PRODUCERS_OWN: Final = (
 )
 _LOGS_ERRORS: Final = 3  # as syslog; warnings would be of the producer's properties, which a consumer ignores
 
-_FINAL: Final = (
-    KafkaError.TOPIC_AUTHORIZATION_FAILED,
+_PLACE_LOST: Final = (
     KafkaError.OFFSET_OUT_OF_RANGE,
     KafkaError._AUTO_OFFSET_RESET,  # noqa: SLF001 - what auto.offset.reset=error turns it into
 )
+_FINAL: Final = (KafkaError.TOPIC_AUTHORIZATION_FAILED, *_PLACE_LOST)
 
 
 class OutcomeReader:
     """Reads what is decided of requests made after `expect`; it begins at the first such call.
+
+    Should it lose its place, since the topic was made anew or deleted what it had not read, nobody learns
+    what became of the requests until then; it begins again at the next call.
 
     Args:
         config: the librdkafka configuration of the producer.
@@ -60,6 +63,7 @@ class OutcomeReader:
         self._outcomes = Outcomes()
         self._starting = threading.Lock()
         self._thread: threading.Thread | None = None
+        self._place_lost = False
         self._stopping = False
 
     def expect(self) -> Awaited:
@@ -70,7 +74,7 @@ class OutcomeReader:
             ClosedError: it was stopped before.
         """
         with self._starting:
-            if self._thread is None:
+            if self._thread is None or self._place_lost:
                 self._start()
         return self._outcomes.expect()
 
@@ -96,8 +100,12 @@ class OutcomeReader:
         except BaseException:
             consumer.close()
             raise
+        self._outcomes, self._place_lost = Outcomes(), False
         self._thread = threading.Thread(
-            target=self._run, args=(consumer,), name=f"outcomes of {self._topic}", daemon=True
+            target=self._run,
+            args=(consumer, self._outcomes),
+            name=f"outcomes of {self._topic}",
+            daemon=True,
         )
         self._thread.start()
 
@@ -125,43 +133,46 @@ class OutcomeReader:
             ) from error
         return ends
 
-    def _run(self, consumer: Consumer) -> None:
+    def _run(self, consumer: Consumer, outcomes: Outcomes) -> None:
         try:
             while not self._stopping:
-                self._read(consumer)
-            self._outcomes.end(
-                "outcomes are no longer read: the producer was closed or dropped; ask before that"
-            )
+                self._read(consumer, outcomes)
+            outcomes.end("outcomes are no longer read: the producer was closed or dropped; ask before that")
         except Exception as error:
-            text = error.args[0].str() if isinstance(error, KafkaException) else str(error)
+            text, code = str(error), None
+            if isinstance(error, KafkaException):
+                text, code = error.args[0].str(), error.args[0].code()
             _log.warning("topic %s is no longer read: %s", self._topic, text)
-            self._outcomes.end(f"topic {self._topic} is no longer read: {text}; make a new producer", error)
+            self._place_lost = code in _PLACE_LOST
+            then = "those of later requests are read" if self._place_lost else "make a new producer"
+            outcomes.end(f"topic {self._topic} is no longer read: {text}; {then}", error)
         finally:
             consumer.close()
 
-    def _read(self, consumer: Consumer) -> None:
-        if not self._outcomes.wait_for_room(SLICE_S):
+    def _read(self, consumer: Consumer, outcomes: Outcomes) -> None:
+        if not outcomes.wait_for_room(SLICE_S):
             return
         first = consumer.poll(SLICE_S)
         if first is None:
             return
         # consume() alone would wait its whole timeout for a batch that does not fill.
         polled = [first, *consumer.consume(_BATCH_MESSAGES - 1, 0)]
-        self._outcomes.take([_record(message) for message in polled if message.error() is None])
+        outcomes.take([_record(message) for message in polled if message.error() is None])
         for message in polled:
-            self._heed(message)
+            _heed(message, outcomes)
 
-    def _heed(self, message: Message) -> None:
-        error = message.error()
-        if error is None:
-            self._outcomes.trouble = None
-        elif error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
-            return  # the client asks for its group all the same; it reads without
-        elif error.code() in _FINAL:
-            raise KafkaException(error)
-        elif self._outcomes.trouble != error.str():  # the client tries again by itself
-            self._outcomes.trouble = error.str()
-            _log.warning("outcomes cannot be read at the moment: %s", error.str())
+
+def _heed(message: Message, outcomes: Outcomes) -> None:
+    error = message.error()
+    if error is None:
+        outcomes.trouble = None
+    elif error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
+        return  # the client asks for its group all the same; it reads without
+    elif error.code() in _FINAL:
+        raise KafkaException(error)
+    elif outcomes.trouble != error.str():  # the client tries again by itself
+        outcomes.trouble = error.str()
+        _log.warning("outcomes cannot be read at the moment: %s", error.str())
 
 
 def _consumer_config(config: Mapping[str, Any]) -> dict[str, Any]:

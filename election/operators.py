@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 import msgspec
 
 from election.errors import Malformed
+
+Said = TypeVar("Said")
 
 
 class Author(msgspec.Struct, frozen=True):
@@ -57,31 +61,26 @@ def encode(said: Control | Switchover | Gap | Entry) -> bytes:
 
 def decode_control(data: bytes, path: str) -> Control:
     """Reads `encode`'s bytes; Malformed."""
-    try:
-        return msgspec.json.decode(data, type=Control)
-    except msgspec.MsgspecError as error:
-        raise Malformed(f"{path} does not say what is paused: {error}") from error
+    return _decoded(data, Control, f"{path} does not say what is paused")
 
 
 def decode_switchover(data: bytes, path: str) -> Switchover:
     """Reads `encode`'s bytes; Malformed."""
-    try:
-        return msgspec.json.decode(data, type=Switchover)
-    except msgspec.MsgspecError as error:
-        raise Malformed(f"{path} is no switchover: {error}") from error
+    return _decoded(data, Switchover, f"{path} is no switchover")
 
 
 def decode_gap(data: bytes, path: str) -> Gap:
     """Reads `encode`'s bytes; Malformed."""
-    try:
-        return msgspec.json.decode(data, type=Gap)
-    except msgspec.MsgspecError as error:
-        raise Malformed(f"{path} is no accepted gap: {error}") from error
+    return _decoded(data, Gap, f"{path} is no accepted gap")
 
 
 def decode_entry(data: bytes, path: str) -> Entry:
     """Reads `encode`'s bytes; Malformed."""
+    return _decoded(data, Entry, f"{path} is no entry of the history")
+
+
+def _decoded(data: bytes, of: type[Said], otherwise: str) -> Said:
     try:
-        return msgspec.json.decode(data, type=Entry)
+        return msgspec.json.decode(data, type=of)
     except msgspec.MsgspecError as error:
-        raise Malformed(f"{path} is no entry of the history: {error}") from error
+        raise Malformed(f"{otherwise}: {error}") from error

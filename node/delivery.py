@@ -156,7 +156,7 @@ class Delivery:
         self._epoch_known = 0  # none is used twice
         self._awaited: Vector = {}  # written back; nothing is selected before it is ingested
         self._heartbeat_at_ms = 0
-        self._replay_held = False  # in the last selection: what was written back was not ingested
+        self._replay_held = False  # by the last selection: what was written back was not ingested
 
     @property
     def epoch(self) -> int:
@@ -435,10 +435,11 @@ class Delivery:
         what was written back before has been ingested: of what was put off, that is the message (rule 8).
         """
         limits, operator = self._config.limits._replace(messages=self._most), self._operator
-        replays = known and self._knows_written_back()
-        self._replay_held = not replays
-        replays = replays and not self._replays_to(operator.pauses().targets)
-        return self._view.select(now_ms, limits, operator.asked(), replays=replays)
+        known = known and self._knows_written_back()
+        replays = known and not self._replays_to(operator.pauses().targets)
+        chosen = self._view.select(now_ms, limits, operator.asked(), replays=replays)
+        self._replay_held = not known and chosen.frontier.operation.replay is not None
+        return chosen
 
     def _replays_to(self, paused: frozenset[str]) -> bool:
         """Whether a replay carries, or might, what goes to one of these targets."""

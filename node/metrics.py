@@ -74,7 +74,7 @@ _GAUGES: Final = (
     ),
     _Gauge(
         "clock_offset_seconds",
-        "By how much the brokers' clock is ahead of the node's, as its last commit has shown.",
+        "By how much the brokers' clock is ahead of the master's, as its last commit has shown.",
         lambda v: _seconds(v.clock_offset_ms),
     ),
     _Gauge("paused", "1 while an operator has paused the cluster.", lambda v: v.pauses.everything),

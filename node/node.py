@@ -535,7 +535,7 @@ def _of_parts(parts: Parts) -> dict[str, Any]:
         "master": parts.candidacy.standing.master,
         "epoch": 0 if checkpoint is None else checkpoint.epoch,
         "delivered_up_to_ms": 0 if checkpoint is None else checkpoint.delivered_up_to_ms,
-        "clock_offset_ms": parts.outbox.clock_offset_ms,
+        "clock_offset_ms": parts.outbox.clock_offset_ms if parts.lane.leading else None,
         "lag": soundings.lag,
         "unstable": soundings.unstable,
         "pending": None if counts.overdue is None else counts.pending,

@@ -18,6 +18,7 @@ from ops.audit.page import audit_page
 from ops.audit.picture import picture
 from ops.page import write
 from ops.stack import LocalStack
+from tests.integration.audited import Audited
 from tests.integration.planted import Planted
 from tests.support.browser import Scheme, browser
 from tests.terminal import write_screens
@@ -52,7 +53,7 @@ def shoot(pages: list[Path], folder: Path) -> None:
 def _of_planted(file: Path) -> Path:
     with tempfile.TemporaryDirectory() as scratch, LocalStack(Path(scratch) / "stack") as stack:
         spark = spark_session(compiled=False)
-        planted = Planted(stack.bootstrap, "delay", spark, Path(scratch))
+        planted = Planted(Audited(stack.bootstrap, spark, Path(scratch)), "delay")
         write(audit_page(picture(planted.found, planted.config)), file)
         spark.stop()
     return file

@@ -17,11 +17,9 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # missing fro
     ResourceType,
 )
 
-from bench.cluster import QUIET, Cluster, Clusters
-from bench.figures import RATE
+from bench.cluster import QUIET, Clusters
 from bench.measured import Measured
-from bench.reader import Read, Reading
-from bench.scenarios import lateness
+from bench.scenarios.steady import MEASURED_S, Pace
 from bench.second_broker import SECOND, SecondBroker
 
 Trouble = Literal["none", "missing", "forbidden", "leaderless", "loss"]
@@ -37,44 +35,17 @@ class Troubled:
 
     def __init__(self, trouble: Trouble, rate: int) -> None:
         self._trouble = trouble
-        self._rate = rate
-        self.messages = rate * (lateness.MEASURED_S + lateness.WARM_UP_MS // 1000)
+        self._pace = Pace(rate)
+        self.messages = self._pace.messages
 
     def run(self, clusters: Clusters) -> Measured:
+        name = f"troubled.{self._trouble}.{self._pace.rate}"
         with clusters.cluster("troubled") as cluster, clusters.topics("sound", TARGETS - 1) as sound:
             tenth = f"{cluster.target}.tenth"
             with self._in_trouble(clusters, tenth) as strike:
                 cluster.node.lead()
-                return self._measured(cluster, sound, tenth, strike)
-
-    def _measured(
-        self, cluster: Cluster, sound: list[str], tenth: str, strike: SecondBroker | None
-    ) -> Measured:
-        begin_ms = int(time.time() * 1000) + lateness.LEAD_MS + lateness.WARM_UP_MS
-        count = self.messages // TARGETS * len(sound)
-        reading = Reading(
-            cluster.bootstrap, sound[0], count, others=sound[1:], lateness=True, from_ms=begin_ms
-        )
-        load = cluster.load(
-            self.messages, rate=self._rate, lead_ms=lateness.LEAD_MS, settings={}, targets=[*sound, tenth]
-        )
-        with reading.begin() as reader:
-            if strike is not None:
-                strike_at_s = begin_ms / 1000 + lateness.MEASURED_S / 3
-                threading.Timer(strike_at_s - time.time(), strike.kill).start()
-            sent_s = load.send()
-            read = Read(**reader.result())
-        name = f"troubled.{self._trouble}.{self._rate}"
-        return Measured(
-            {
-                f"{name}.p50": read.p50_ms,
-                f"{name}.p99": read.p99_ms,
-                f"{name}.max": read.max_ms,
-                f"{name}.pause": read.pause_ms,
-                f"{name}{RATE}": self.messages / sent_s,
-            },
-            {name: read.histogram},
-        )
+                came = self._pace.come(cluster, sound, [tenth], lambda begin_s: _strike(strike, begin_s))
+        return came.measured(name, {f"{name}.pause": came.read.pause_ms})
 
     @contextmanager
     def _in_trouble(self, clusters: Clusters, tenth: str) -> Iterator[SecondBroker | None]:
@@ -95,6 +66,13 @@ class Troubled:
         finally:
             if self._trouble != "missing":
                 clusters.remove([tenth])
+
+
+def _strike(broker: SecondBroker | None, begin_s: float) -> None:
+    """Kills it when a third of what is measured has come."""
+    if broker is not None:
+        at_s = begin_s + MEASURED_S / 3
+        threading.Timer(at_s - time.time(), broker.kill).start()
 
 
 @contextmanager

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from ops.cli.operator import agree, confirm_option, expect_answer
 from ops.cli.options import connect, connect_kafka, connection_options
 from ops.cli.output import Format, age, emit, emit_one, output_option, printable, say
 
@@ -129,10 +129,12 @@ def show(output: Format, place: str, **options: Any) -> None:
 @click.option("--limit", type=click.IntRange(1), help="Only so many, the oldest ones (default: all).")
 @click.option("--keep-time", is_flag=True, help="Due when the request says (default: at once).")
 @click.option("--execute", is_flag=True, help="Send them (default: say what would be sent).")
-@click.option("--yes", is_flag=True, help="Do not ask for the cluster's name.")
+@confirm_option
 @output_option
 @connection_options
-def retry(output: Format, places: tuple[str, ...], *, execute: bool, yes: bool, **options: Any) -> None:
+def retry(
+    output: Format, places: tuple[str, ...], confirm: str | None, *, execute: bool, **options: Any
+) -> None:
     """Send the requests of dead letters to the buffer again: those at PLACEs, or those that the options name.
 
     Without --execute it says how many there are, and of which codes. A letter is sent again once. Left out,
@@ -145,8 +147,8 @@ def retry(output: Format, places: tuple[str, ...], *, execute: bool, yes: bool, 
     limit, keep_time = options.pop("limit"), options.pop("keep_time")
     if places and (limit is not None or wanted != type(wanted)()):
         raise click.UsageError("give places, or options that choose letters: not both")
-    if execute and not yes and not sys.stdin.isatty():
-        raise click.UsageError("--execute asks for confirmation, and there is no terminal: add --yes")
+    if execute:
+        expect_answer(confirm)
     config = connect(options)
     asked = Asked(wanted, _places(places, config.cluster), limit, keep_time, _now_ms())
     found = survey(config, topics.read_settings(config), asked)
@@ -155,8 +157,7 @@ def retry(output: Format, places: tuple[str, ...], *, execute: bool, yes: bool, 
         _emit_retry(output, config, tally, None)
         _say_dry(tally, execute=execute)
         return
-    if not yes:
-        _confirm(config, tally)
+    agree(config.cluster, confirm, f"{_count(tally.to_send)} will be sent again")
     sent = send(config, found.choices())
     _emit_retry(output, config, tally, sent)
     _say_sent(tally, sent)
@@ -170,12 +171,6 @@ def _places(texts: tuple[str, ...], cluster: str) -> frozenset[Place]:
         return frozenset(parse_place(text, ClusterNames(cluster).dead_letter) for text in texts)
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="PLACE") from error
-
-
-def _confirm(config: ConnectionConfig, tally: Tally) -> None:
-    question = f"{_count(tally.to_send)} will be sent again. To go on, type the cluster's name"
-    if click.prompt(question, default="", show_default=False, err=True) != config.cluster:
-        raise click.UsageError(f"that is not the cluster's name, {config.cluster}: nothing was sent")
 
 
 RETRY_COLUMNS = {"letters": "letters", "code": "code", "target": "target", "why": "what becomes of them"}

@@ -18,10 +18,13 @@ if TYPE_CHECKING:
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
+confirm_option = click.option(
+    "--confirm", metavar="CLUSTER", help="The cluster's name, instead of being asked for it."
+)
 _OPTIONS: tuple[Callable[[Any], Any], ...] = (
     click.option("--reason", required=True, metavar="TEXT", help="Why; it stays in the cluster's history."),
     click.option("--by", metavar="NAME", help="Who wants it (default: this system's user; sudo's)."),
-    click.option("--confirm", metavar="CLUSTER", help="The cluster's name, instead of being asked for it."),
+    confirm_option,
 )
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
 from ops.audit import spark_session
+from tests.integration.audited import Audited
 from tests.integration.planted import Planted
 from tests.stacks import Stack
 from tests.support.fixtures import cluster, make_cluster
@@ -24,8 +26,13 @@ def spark() -> Iterator[SparkSession]:
     session.stop()
 
 
+@pytest.fixture
+def audited(stack: Stack, spark: SparkSession, tmp_path: Path) -> Audited:
+    return Audited(stack.bootstrap, spark, tmp_path)
+
+
 @pytest.fixture(scope="session")
 def planted(stack: Stack, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Planted:
     """A history with faults, audited once for all who look at it."""
-    cluster = f"t-planted-{uuid.uuid4().hex[:8]}"
-    return Planted(stack.bootstrap, cluster, spark, tmp_path_factory.mktemp("planted"))
+    audited = Audited(stack.bootstrap, spark, tmp_path_factory.mktemp("planted"))
+    return Planted(audited, f"t-planted-{uuid.uuid4().hex[:8]}")

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TypeAlias
 from confluent_kafka import KafkaError, Message, Producer
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # not in its __all__
 
-from delayline import wire
+from delayline import requests, wire
 from delayline.names import ClusterNames, source
 from delayline.partitioner import partition_for
 from delayline.requests import BufferRecord
@@ -148,6 +148,42 @@ class Transaction:
 
 
 Step = Request | Transaction
+
+
+class History:
+    """A history of a cluster's own. Times are seconds after `base_ms`, epoch ms."""
+
+    base_ms: int
+
+    def __init__(self, settings: ClusterSettings) -> None:
+        self.settings = settings
+        self._target = target_of(settings)
+
+    @property
+    def steps(self) -> list[Step]:
+        """All of it, in order."""
+        raise NotImplementedError
+
+    @property
+    def end_ms(self) -> int:
+        """All is due by then but what is pending."""
+        return self.base_ms + 600_000
+
+    def _schedule(self, value: str, at_s: float, **more: Any) -> Request:
+        record = requests.schedule(self._target, value, deliver_at=self._ms(at_s), **more)
+        return Request(record, 0) if "id" not in more else self._of_id(record)
+
+    def _of_id(self, record: BufferRecord) -> Request:
+        """A request with an id is in the partition of the id, which is its key."""
+        assert record.key is not None
+        return Request(record, partition_for(record.key, self.settings.partitions))
+
+    @staticmethod
+    def _each(*rows: Row) -> list[Delivery]:
+        return [Delivery(row) for row in rows]
+
+    def _ms(self, seconds: float) -> int:
+        return self.base_ms + round(seconds * 1000)
 
 
 class Writer:

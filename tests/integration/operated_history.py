@@ -6,32 +6,28 @@ import time
 from typing import Any
 
 from delayline import requests
-from delayline.partitioner import partition_for
-from delayline.requests import BufferRecord
 from delayline.settings import ClusterSettings
 from tests.integration.histories import (
     DeadLetter,
     Delivery,
+    History,
     Later,
     Next,
     Outcome,
-    Request,
     Row,
     Step,
     Transaction,
-    target_of,
 )
 
 CLASSES = {"delivered": 10, "recurring": 1, "skipped": 2, "pending": 2}
 OCCURRENCES = {"delivered": 1, "skipped": 1}
 
 
-class OperatedHistory:
-    """The steps, and names for those that tests change or speak of. Times are seconds after `base_ms`."""
+class OperatedHistory(History):
+    """The steps, and names for those that tests change or speak of."""
 
     def __init__(self, settings: ClusterSettings) -> None:
-        self._settings = settings
-        self._target = target_of(settings)
+        super().__init__(settings)
         self.base_ms = time.time_ns() // 1_000_000 + 60_000
         self.plain = [self._schedule(f"plain {second}", second) for second in range(1, 7)]
         self.put_off = self._schedule("put off", 2.2)
@@ -46,11 +42,6 @@ class OperatedHistory:
         self.daily_2 = Next(self.daily, self._ms(17.2), 2)
         self.late = self._schedule("late", 7.5)
         self._make_transactions()
-
-    @property
-    def end_ms(self) -> int:
-        """All is due by then but what is pending."""
-        return self.base_ms + 600_000
 
     @property
     def steps(self) -> list[Step]:
@@ -115,28 +106,13 @@ class OperatedHistory:
         self.replay_ends.delivers = [Delivery(four, value=b"another", again=True), *self._again(three)]
         self.skip.delivers.append(Delivery(self.skipped))
 
-    def _schedule(self, value: str, at_s: float, **more: Any) -> Request:
-        record = requests.schedule(self._target, value, deliver_at=self._ms(at_s), **more)
-        return Request(record, 0) if "id" not in more else self._of_id(record)
-
-    def _of_id(self, record: BufferRecord) -> Request:
-        assert record.key is not None
-        return Request(record, partition_for(record.key, self._settings.partitions))
-
     @staticmethod
     def _asked(kind: str, **what: Any) -> dict[str, Any]:
         return {"type": kind, "number": 1, **what}
 
     @staticmethod
-    def _each(*rows: Row) -> list[Delivery]:
-        return [Delivery(row) for row in rows]
-
-    @staticmethod
     def _again(*rows: Row) -> list[Delivery]:
         return [Delivery(row, again=True) for row in rows]
-
-    def _ms(self, seconds: float) -> int:
-        return self.base_ms + round(seconds * 1000)
 
 
 _SECOND: dict[str, Any] = {"epoch": 2, "node": "n2"}

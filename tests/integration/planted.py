@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-from pyspark.sql import SparkSession
-
 from delayline.settings import ClusterSettings
-from ops.audit import Audit, AuditConfig, LedgerWriter, audit
-from tests.integration.histories import Writer
+from tests.integration.audited import Audited
 from tests.integration.sample_history import SampleHistory
 
 HOSTILE_ID = "<script>window.obeyed = true</script>"
@@ -17,15 +12,11 @@ AFTER_ALL_S = 9.2e15
 
 
 class Planted:
-    """Writes the history to a new cluster's topics, and audits it."""
+    """The history, as that of a new cluster of this name, and what the audit found."""
 
-    def __init__(self, bootstrap: str, cluster: str, spark: SparkSession, folder: Path) -> None:
-        settings = ClusterSettings(cluster=cluster, partitions=2)
-        self.history = SampleHistory(settings)
+    def __init__(self, audited: Audited, cluster: str) -> None:
+        self.history = SampleHistory(ClusterSettings(cluster=cluster, partitions=2))
         back = self.history.plant_faults()
         self.hostile = self.history.schedule("never delivered", 8.0, id=HOSTILE_ID, expire_at=AFTER_ALL_S)
-        ledger = folder / "ledger.jsonl"
-        with LedgerWriter(ledger) as lines:
-            Writer(bootstrap, settings, lines).write([*self.history.steps, back, self.hostile])
-        self.config = AuditConfig(bootstrap, settings, ledger=ledger, now_ms=self.history.end_ms)
-        self.found: Audit = audit(spark, self.config)
+        self.found = audited(self.history, back, self.hostile)
+        self.config = audited.config(self.history)

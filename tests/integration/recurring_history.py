@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 import time
-from typing import Any
 
 from delayline import requests
-from delayline.partitioner import partition_for
 from delayline.recurrence import Recurrence
-from delayline.requests import BufferRecord
 from delayline.settings import ClusterSettings
 from tests.integration.histories import (
     DeadLetter,
     Delivery,
+    History,
     Later,
     Next,
     Outcome,
-    Request,
     Row,
     Step,
     Transaction,
     WrittenBack,
-    target_of,
 )
 
 CLASSES = {
@@ -42,21 +38,15 @@ OCCURRENCES = {
 }
 
 
-class RecurringHistory:
-    """The steps, and names for those that tests change or speak of. Times are seconds after `base_ms`."""
+class RecurringHistory(History):
+    """The steps, and names for those that tests change or speak of."""
 
     def __init__(self, settings: ClusterSettings) -> None:
-        self._settings = settings
-        self._target = target_of(settings)
+        super().__init__(settings)
         self.base_ms = (time.time_ns() // 10_000_000_000 + 7) * 10_000
         self._make_requests()
         self._make_occurrences()
         self._make_transactions()
-
-    @property
-    def end_ms(self) -> int:
-        """All is due by then."""
-        return self.base_ms + 600_000
 
     @property
     def steps(self) -> list[Step]:
@@ -186,23 +176,8 @@ class RecurringHistory:
         self.latest_2.value = self.fourth.delivers[1].value = b"another"
         self.beginning.tells.append(Outcome("duplicate", self.fresh, "schedule", self.known))
 
-    def _schedule(self, value: str, at_s: float, **more: Any) -> Request:
-        record = requests.schedule(self._target, value, deliver_at=self._ms(at_s), **more)
-        return Request(record, 0) if "id" not in more else self._of_id(record)
-
-    def _of_id(self, record: BufferRecord) -> Request:
-        assert record.key is not None
-        return Request(record, partition_for(record.key, self._settings.partitions))
-
     def _missed(self, missed: str, until_s: float) -> Recurrence:
         return requests.every("10s", until=self._ms(until_s), missed=missed)
 
     def _next(self, of: Row, at_s: float, number: int) -> Next:
         return Next(of, self._ms(at_s), number)
-
-    @staticmethod
-    def _each(*rows: Row) -> list[Delivery]:
-        return [Delivery(row) for row in rows]
-
-    def _ms(self, seconds: float) -> int:
-        return self.base_ms + round(seconds * 1000)

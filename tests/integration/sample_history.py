@@ -5,13 +5,13 @@ from __future__ import annotations
 import time
 
 from delayline import requests
-from delayline.partitioner import partition_for
 from delayline.requests import BufferRecord
 from delayline.settings import ClusterSettings
 from tests.integration.histories import (
     LETTER_LIMIT_BYTES,
     DeadLetter,
     Delivery,
+    History,
     Later,
     Outcome,
     Request,
@@ -19,7 +19,6 @@ from tests.integration.histories import (
     Step,
     Transaction,
     WrittenBack,
-    target_of,
 )
 
 USER_HEADERS = [("trace", b"\x00\x01"), ("trace", b"\x00\x01"), ("empty", b""), ("null", None)]
@@ -36,20 +35,14 @@ CLASSES = {
 }
 
 
-class SampleHistory:
-    """The steps, and names for those that tests change or speak of. Times are seconds after `base_ms`."""
+class SampleHistory(History):
+    """The steps, and names for those that tests change or speak of."""
 
     def __init__(self, settings: ClusterSettings) -> None:
-        self._settings = settings
-        self._target = target_of(settings)
+        super().__init__(settings)
         self.base_ms = time.time_ns() // 1_000_000 + 60_000
         self._make_requests()
         self._make_transactions()
-
-    @property
-    def end_ms(self) -> int:
-        """All is due by then but the pending ones."""
-        return self.base_ms + 600_000
 
     @property
     def steps(self) -> list[Step]:
@@ -80,7 +73,7 @@ class SampleHistory:
         self.doomed = self.schedule("doomed", 9.0, id="order-1")
         self.cancel = self._of_id(requests.cancel("order-1"))
         self.moved = self.schedule("moved", 500.0, id="order-2", key="same")
-        self.move = self._of_id(requests.reschedule("order-2", deliver_at=self._at_ms(4.0)))
+        self.move = self._of_id(requests.reschedule("order-2", deliver_at=self._ms(4.0)))
         self.old = self.schedule("old", 9.0, id="order-3")
         self.new = self.schedule("new", 5.0, id="order-3")
         self.reject = Request(BufferRecord(b"k", b"no target", list(USER_HEADERS)), 0)
@@ -89,7 +82,7 @@ class SampleHistory:
         self.pending = self.schedule("pending", 3600.0)
         self.parked = self.schedule("parked", 3.5, headers=USER_HEADERS)
         self.stuck = self.schedule("stuck", 3600.0, id="order-5")
-        self.refused = self._of_id(requests.reschedule("order-5", deliver_at=self._at_ms(8.0)))
+        self.refused = self._of_id(requests.reschedule("order-5", deliver_at=self._ms(8.0)))
         self.unknown = self._of_id(requests.cancel("order-9"))
         self.late = self.schedule("late", 1.5, key="same")
         self.too_late = self._of_id(requests.cancel("order-3"))
@@ -102,8 +95,8 @@ class SampleHistory:
 
     def _make_transactions(self) -> None:
         self.move_back = WrittenBack(self.moved, self.move)
-        self.second_try = Later(self.parked, self._at_ms(4.5))
-        self.third_try = Later(self.second_try, self._at_ms(6.5))
+        self.second_try = Later(self.parked, self._ms(4.5))
+        self.third_try = Later(self.second_try, self._ms(6.5))
         self.beginning = Transaction(first=True)
         self.answers = Transaction(
             tells=[
@@ -185,16 +178,8 @@ class SampleHistory:
             value,
             key=key,
             headers=headers,
-            deliver_at=self._at_ms(at_s),
+            deliver_at=self._ms(at_s),
             id=id,
-            expire_at=None if expire_at is None else self._at_ms(expire_at),
+            expire_at=None if expire_at is None else self._ms(expire_at),
         )
         return Request(record, partition) if id is None else self._of_id(record)
-
-    def _of_id(self, record: BufferRecord) -> Request:
-        """A request with an id is in the partition of the id, which is its key."""
-        assert record.key is not None
-        return Request(record, partition_for(record.key, self._settings.partitions))
-
-    def _at_ms(self, seconds: float) -> int:
-        return self.base_ms + int(seconds * 1000)

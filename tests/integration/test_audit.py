@@ -12,40 +12,16 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # missing fro
 )
 from pyspark.sql import SparkSession
 
-from delayline.requests import BufferRecord
 from delayline.settings import ClusterSettings
-from ops.audit import Audit, AuditConfig, LedgerWriter, Report, audit
+from ops.audit import AuditConfig, Report, audit
 from ops.audit.evidence import edges_ms
 from ops.audit.snapshot import Keeping, Offsets
 from ops.errors import ConfigError
-from tests.integration.histories import Delivery, Step, Transaction, Writer
+from tests.integration.audited import Audited
+from tests.integration.histories import Delivery, Transaction
 from tests.integration.planted import Planted
 from tests.integration.sample_history import CLASSES, SampleHistory
 from tests.stacks import Stack
-
-
-class Audited:
-    """Writes a history, with a ledger, and audits it when all of it is due."""
-
-    def __init__(self, stack: Stack, spark: SparkSession, settings: ClusterSettings, ledger: Path) -> None:
-        self._stack = stack
-        self._spark = spark
-        self._settings = settings
-        self._ledger = ledger
-        self.acknowledged_too: dict[str, BufferRecord] = {}
-
-    def __call__(self, history: SampleHistory, *more: Step) -> Report:
-        with LedgerWriter(self._ledger) as ledger:
-            Writer(self._stack.bootstrap, self._settings, ledger).write([*history.steps, *more])
-            for source, record in self.acknowledged_too.items():
-                ledger.add(source, record)
-        return self.audit(history).report
-
-    def audit(self, history: SampleHistory) -> Audit:
-        config = AuditConfig(
-            self._stack.bootstrap, self._settings, ledger=self._ledger, now_ms=history.end_ms
-        )
-        return audit(self._spark, config)
 
 
 @pytest.fixture
@@ -58,18 +34,13 @@ def history(settings: ClusterSettings) -> SampleHistory:
     return SampleHistory(settings)
 
 
-@pytest.fixture
-def audited(stack: Stack, spark: SparkSession, settings: ClusterSettings, tmp_path: Path) -> Audited:
-    return Audited(stack, spark, settings, tmp_path / "ledger.jsonl")
-
-
 def found(report: Report) -> set[tuple[str, str]]:
     assert len(report.violations) == len(set(report.violations))
     return {(violation.kind, violation.source) for violation in report.violations}
 
 
 def test_every_request_of_a_correct_history_is_in_its_class(history: SampleHistory, audited: Audited) -> None:
-    report = audited(history)
+    report = audited(history).report
     assert report.violations == ()
     assert {name: count for name, count in report.classes.items() if count} == CLASSES
     assert report.ledger == report.requests == sum(CLASSES.values())
@@ -113,7 +84,7 @@ def test_each_rarer_fault_is_found_and_named_and_nothing_else(
     history.failover.claims = {"delivered_up_to_ms": history.base_ms + 6_500}
     audited.acknowledged_too[f"{buffer}/1/4711"] = history.one.record
     back = Transaction(epoch=2, node="n2", claims={"delivered_up_to_ms": history.base_ms})
-    report = audited(history, overdue, back, Transaction(epoch=1, node="n1"))
+    report = audited(history, overdue, back, Transaction(epoch=1, node="n1")).report
     checkpoint = f"{settings.cluster}.checkpoint/"
     assert {(kind, source) for kind, source in found(report) if not source.startswith(checkpoint)} == {
         ("lost", history.cancel.source),

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
-from pyspark.sql import SparkSession
 
 from delayline.settings import ClusterSettings
-from ops.audit import AuditConfig, LedgerWriter, Report, audit
-from tests.integration.histories import Writer
+from tests.integration.audited import Audited
 from tests.integration.operated_history import CLASSES, OCCURRENCES, OperatedHistory
-from tests.stacks import Stack
 
 
 @pytest.fixture
@@ -24,20 +19,8 @@ def history(settings: ClusterSettings) -> OperatedHistory:
     return OperatedHistory(settings)
 
 
-def audited(
-    history: OperatedHistory, settings: ClusterSettings, stack: Stack, spark: SparkSession, folder: Path
-) -> Report:
-    ledger = folder / "ledger.jsonl"
-    with LedgerWriter(ledger) as lines:
-        Writer(stack.bootstrap, settings, lines).write(history.steps)
-    config = AuditConfig(stack.bootstrap, settings, ledger=ledger, now_ms=history.end_ms)
-    return audit(spark, config).report
-
-
-def test_replays_skips_and_pauses_are_accounted_for(
-    history: OperatedHistory, settings: ClusterSettings, stack: Stack, spark: SparkSession, tmp_path: Path
-) -> None:
-    report = audited(history, settings, stack, spark, tmp_path)
+def test_replays_skips_and_pauses_are_accounted_for(history: OperatedHistory, audited: Audited) -> None:
+    report = audited(history).report
     assert report.violations == ()
     assert {name: count for name, count in report.classes.items() if count} == CLASSES
     assert report.occurrences == OCCURRENCES
@@ -45,10 +28,10 @@ def test_replays_skips_and_pauses_are_accounted_for(
 
 
 def test_each_fault_of_an_operation_is_found_and_named_and_nothing_else(
-    history: OperatedHistory, settings: ClusterSettings, stack: Stack, spark: SparkSession, tmp_path: Path
+    history: OperatedHistory, audited: Audited
 ) -> None:
     history.plant_faults()
-    report = audited(history, settings, stack, spark, tmp_path)
+    report = audited(history).report
     one, two, three, four, _, six = history.plain
     assert sorted((found.kind, found.source) for found in report.violations) == sorted(
         [

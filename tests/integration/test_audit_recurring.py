@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
-from pyspark.sql import SparkSession
 
 from delayline.settings import ClusterSettings
-from ops.audit import Audit, AuditConfig, LedgerWriter, audit
-from tests.integration.histories import Request, Row, Writer
+from tests.integration.audited import Audited
+from tests.integration.histories import Request, Row
 from tests.integration.recurring_history import CLASSES, OCCURRENCES, RecurringHistory
-from tests.stacks import Stack
 
 
 @pytest.fixture
@@ -24,16 +20,6 @@ def history(settings: ClusterSettings) -> RecurringHistory:
     return RecurringHistory(settings)
 
 
-def audited(
-    history: RecurringHistory, settings: ClusterSettings, stack: Stack, spark: SparkSession, folder: Path
-) -> Audit:
-    ledger = folder / "ledger.jsonl"
-    with LedgerWriter(ledger) as lines:
-        Writer(stack.bootstrap, settings, lines).write(history.steps)
-    config = AuditConfig(stack.bootstrap, settings, ledger=ledger, now_ms=history.end_ms)
-    return audit(spark, config)
-
-
 def place(row: Row) -> str:
     request = row if isinstance(row, Request) else row.request
     assert request is not None
@@ -41,9 +27,9 @@ def place(row: Row) -> str:
 
 
 def test_each_occurrence_and_each_duplicate_of_a_correct_history_is_accounted_for(
-    history: RecurringHistory, settings: ClusterSettings, stack: Stack, spark: SparkSession, tmp_path: Path
+    history: RecurringHistory, audited: Audited
 ) -> None:
-    report = audited(history, settings, stack, spark, tmp_path).report
+    report = audited(history).report
     assert report.violations == ()
     assert {name: count for name, count in report.classes.items() if count} == CLASSES
     assert report.occurrences == OCCURRENCES
@@ -51,10 +37,10 @@ def test_each_occurrence_and_each_duplicate_of_a_correct_history_is_accounted_fo
 
 
 def test_each_fault_of_a_chain_or_a_duplicate_is_found_and_named_and_nothing_else(
-    history: RecurringHistory, settings: ClusterSettings, stack: Stack, spark: SparkSession, tmp_path: Path
+    history: RecurringHistory, audited: Audited
 ) -> None:
     history.plant_faults()
-    report = audited(history, settings, stack, spark, tmp_path).report
+    report = audited(history).report
     assert {(one.kind, one.source) for one in report.violations} == {
         ("lost", place(history.every_2)),
         ("duplicated", place(history.cron_1)),

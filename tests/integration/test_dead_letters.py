@@ -43,6 +43,11 @@ class History:
     places: dict[str, str]
     until_ms: int
 
+    @property
+    def execute(self) -> tuple[str, ...]:
+        """What makes a command do what it says, without a question."""
+        return "--execute", "--confirm", self.cluster.name
+
     def buffer_ends(self) -> dict[int, int]:
         return KafkaAdmin(self.cluster.connection).ends(self.cluster.names.buffer)
 
@@ -211,7 +216,7 @@ def test_without_the_clusters_name_nothing_is_sent(
 
     assert (done.code, done.out) == (2, "")
     assert "5 letters will be sent again" in done.err
-    assert "that is not the cluster's name" in done.err
+    assert "'another' is not the cluster's name" in done.err
     assert history.buffer_ends() == before
 
 
@@ -252,8 +257,8 @@ def test_what_is_sent_again_arrives_as_it_was_and_once(
     operator: Operator, history: History, made: Tail
 ) -> None:
     missing = ("--code", "target-missing", "--to", str(history.until_ms))
-    done = operator("retry", "--target", history.target, *missing, "--execute", "--yes", "-o", "json")
-    again = operator("retry", *missing, "--limit", "7", "--execute", "--yes", "-o", "json")
+    done = operator("retry", "--target", history.target, *missing, *history.execute, "-o", "json")
+    again = operator("retry", *missing, "--limit", "7", *history.execute, "-o", "json")
 
     names = ("plain", "with an id", "to keep", "without a value", "of a chain")
     assert {sent["place"] for sent in done.data["sent"]} == {history.places[name] for name in names}
@@ -269,7 +274,7 @@ def test_what_is_sent_again_arrives_as_it_was_and_once(
 def test_a_delivery_of_a_chain_that_is_sent_again_does_not_take_the_place_of_the_next_one(
     operator: Operator, history: History, made: Tail
 ) -> None:
-    operator("retry", history.places["of a chain"], "--execute", "--yes")
+    operator("retry", history.places["of a chain"], *history.execute)
     with DelayProducer(history.cluster.bootstrap, cluster=history.cluster.name, outcomes=True) as producer:
         assert producer.cancel("chain").outcome(20).outcome == "cancelled"
 
@@ -296,7 +301,7 @@ def test_a_retry_that_fails_in_the_middle_says_what_was_sent_and_can_be_repeated
             large: producer.schedule(cluster.target("nowhere"), b"x" * 3_000, id=large).result(20),
         }
     places = _letters_of(cluster, sources)
-    both = "retry", *places.values(), "--execute", "--yes"
+    both = "retry", *places.values(), *history.execute
     _limit(cluster, cluster.names.buffer, 2_000)
     failed = operator(*both)
     _limit(cluster, cluster.names.buffer, 1_000_000)
@@ -314,11 +319,8 @@ def test_a_cluster_without_letters_has_none_to_show_or_to_send(
     cluster = make_cluster(targets=())
     operator = type_in(cluster)
     assert operator("list") == (0, "", "no dead letters\n")
-    assert operator("retry", "--execute", "--yes") == (
-        0,
-        "",
-        "0 letters can be sent again; nothing was sent\n",
-    )
+    done = operator("retry", "--execute", "--confirm", cluster.name)
+    assert done == (0, "", "0 letters can be sent again; nothing was sent\n")
     cluster.delete_topic(cluster.names.dead_letter)
     for command in ("list", "retry"):
         done = operator(command)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import asdict
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
@@ -19,6 +21,7 @@ from tests.support.waiting import PATIENCE_S
 
 PENDING = 2_000
 HOUR_MS = 3_600_000
+UNKNOWN = Outcome("unknown", code=None, detail=None, epoch=1, at_ms=1, message=None, root=None)
 
 
 @pytest.fixture
@@ -164,21 +167,26 @@ def test_where_reading_begins_is_known_before_the_first_request_is_sent(
             super().assign(partitions)
 
     monkeypatch.setattr("delayline.outcome_reader.Consumer", Watched)
-    write_nonsense(cluster)
+    write(cluster, b"?", b"?")
     with DelayProducer(cluster.bootstrap, cluster=cluster.name, outcomes=True) as producer:
         producer.cancel("a")
     assert begins == [1]
 
 
-def test_outcomes_that_were_deleted_unread_are_said_to_be_lost(cluster: Cluster) -> None:
-    write_nonsense(cluster)
+def test_outcomes_that_were_deleted_unread_are_said_to_be_lost_and_later_ones_are_read(
+    cluster: Cluster,
+) -> None:
+    write(cluster, b"?", b"?")
     with DelayProducer(cluster.bootstrap, cluster=cluster.name, outcomes=True) as producer:
         cancel = producer.cancel("a")
         cancel.result(PATIENCE_S)
         cluster.delete_topic(cluster.names.outcomes)
         cluster.create_again()
-        with pytest.raises(NoOutcomeError, match="no longer read"):
+        with pytest.raises(NoOutcomeError, match=r"no longer read.*those of later requests are read"):
             cancel.outcome(PATIENCE_S)
+        later = producer.cancel("a")
+        write(cluster, later.result(PATIENCE_S).encode(), json.dumps(asdict(UNKNOWN)).encode())
+        assert later.outcome(PATIENCE_S) == UNKNOWN
 
 
 def test_an_outcomes_topic_that_may_not_be_read_is_said_at_once(cluster: Cluster) -> None:
@@ -190,8 +198,8 @@ def test_an_outcomes_topic_that_may_not_be_read_is_said_at_once(cluster: Cluster
         producer.cancel("a").outcome(PATIENCE_S)
 
 
-def write_nonsense(cluster: Cluster) -> None:
-    """The outcomes topic is then no longer empty."""
+def write(cluster: Cluster, key: bytes, value: bytes) -> None:
+    """To the outcomes topic, which is then no longer empty."""
     producer = Producer({"bootstrap.servers": cluster.bootstrap})
-    producer.produce(cluster.names.outcomes, b"?", b"?")
+    producer.produce(cluster.names.outcomes, value, key)
     assert producer.flush(PATIENCE_S) == 0

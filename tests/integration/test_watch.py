@@ -280,7 +280,11 @@ def test_a_node_tells_of_what_it_does(cluster: Cluster) -> None:
     assert asked(port, "/leader")[0] == 200
     eventually(lambda: asked(other, "/replica?max_lag=0")[0] == 200, "it has read all")
     shown(other, "delayline_pending_messages", lambda value: value == 1)
-    assert scraped(other)["delayline_master"] == 0
+    theirs = scraped(other)
+    assert theirs["delayline_master"] == 0
+    assert [("delayline_clock_offset_seconds" in one) for one in (found, theirs)] == [True, False], (
+        "a master's"
+    )
     assert [asked(one, "/livez")[0] for one in (port, other)] == [200, 200]
     assert [asked(one, "/readyz")[0] for one in (port, other)] == [200, 200]
     died = threading.ExceptHookArgs((RuntimeError, RuntimeError("boom"), None, threading.Thread(name="lane")))

@@ -224,7 +224,7 @@ def test_an_error_is_one_line_on_stderr_and_its_own_exit_code(
         (["dead-letter", "list", "--from", "yesterday"], "'yesterday' is no time"),
         (["dead-letter", "list", "--code", "bad"], "'bad' is no code of a dead letter"),
         (["dead-letter", "retry", "0/1", "--id", "x"], "not both"),
-        (["dead-letter", "retry", "--execute"], "there is no terminal: add --yes"),
+        (["dead-letter", "retry", "--execute"], "there is no terminal: add --confirm"),
         (["cluster", "pause", "--reason", "x"], "there is no terminal: add --confirm"),
         (["cluster", "pause", "--confirm", "delay"], "Missing option '--reason'"),
         (["cluster", "switchover", "--reason", " ", "--confirm", "delay"], "--reason says nothing"),
