@@ -80,6 +80,10 @@ class BenchNode(NodeProcess):
             time.sleep(POLL_S)
         raise TimeoutError(f"{what}: not within {PATIENCE_S:.0f} s; the node: {self._last_words()}")
 
+    def before(self, sample: Sample) -> Sample:
+        """The one before: what that one shows for the first time has happened since."""
+        return self._samples[max(0, self._samples.index(sample) - 1)]
+
     def lead(self) -> None:
         """Starts it and waits until it is master."""
         self.start()

@@ -30,7 +30,7 @@ class Delivery:
             node.start()
             node.wait("all ingested", lambda sample: sample.ingested == self.messages)
             before = cluster.spent()
-            begun = node.wait("master", lambda sample: sample.master)
+            begun = node.before(node.wait("master", lambda sample: sample.master))
             ended = node.wait("all delivered", lambda sample: sample.delivered_up_to_ms > last_due_ms)
             spent = cluster.spent(before)
             return Measured(

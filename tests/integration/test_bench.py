@@ -51,7 +51,7 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> Done:
         text=True,
         check=False,
     )
-    assert ended.returncode == 0, ended.stderr
+    assert ended.returncode == 0, ended.stdout + ended.stderr
     [kept], [page] = folder.glob("*.json"), folder.glob("*.html")
     return Done(ended.stdout, load(kept), page.read_text())
 
