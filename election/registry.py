@@ -137,29 +137,29 @@ class Registry:
 
     def members(self) -> dict[str, bytes]:
         """The status (JSON) of each node that is there now."""
-        return self._read_children(self._znodes.members)
+        return {node: data for node, (data, _) in self.written_members().items()}
 
-    def members_written_ms(self) -> dict[str, int]:
-        """When each node that is there last told of itself, by the clock of ZooKeeper's server."""
-        found = {node: self._session.exists(self._znodes.member(node)) for node in self.members()}
-        return {node: stat.written_ms for node, stat in found.items() if stat is not None}
+    def written_members(self) -> dict[str, tuple[bytes, int]]:
+        """The same, and when each was written, epoch time by the clock of ZooKeeper's server."""
+        return self._read_children(self._znodes.members)
 
     def candidates(self, lane: int) -> dict[str, Candidate]:
         """The lane's queue by the znodes' names, the master first."""
-        data = self._read_children(self._znodes.candidates(lane))
-        return {name: Candidate.decode(data[name]) for name in in_order(data)}
+        found = self._read_children(self._znodes.candidates(lane))
+        return {name: Candidate.decode(found[name][0]) for name in in_order(found)}
 
-    def _read_children(self, path: str) -> dict[str, bytes]:
+    def _read_children(self, path: str) -> dict[str, tuple[bytes, int]]:
         try:
             names = self._session.children(path)
         except ZnodeMissing:
             return {}
-        found: dict[str, bytes] = {}
+        found: dict[str, tuple[bytes, int]] = {}
         for name in sorted(names):
             try:
-                found[name] = self._session.read(f"{path}/{name}")[0]
+                data, stat = self._session.read(f"{path}/{name}")
             except ZnodeMissing:
                 continue  # it has gone since
+            found[name] = data, stat.written_ms
         return found
 
     # -- what operators say: each change and its entry of the history are there together, or neither is

@@ -155,9 +155,13 @@ class Node:
     @property
     def state(self) -> NodeState:
         """What the node is doing now."""
+        return self._state(self._why_refusing())
+
+    def _state(self, why: Refusal | None) -> NodeState:
+        """For who says why, too: the two are of one moment."""
         if self._stopping.is_set():
             return NodeState.STOPPING
-        if self._why_refusing() is not None:
+        if why is not None:
             return NodeState.REFUSING
         if self._parts is None:
             return NodeState.STARTING
@@ -461,7 +465,7 @@ class Node:
         return NodeStatus(
             node=self._config.node_id,
             lane=self._config.lane,
-            state=self.state,
+            state=self._state(why),
             reason=None if why is None else f"{why.code}: {why.detail}",
             way_out=None if why is None else why.way_out,
             epoch=0 if checkpoint is None else checkpoint.epoch,
@@ -488,11 +492,11 @@ class Node:
 
     def vitals(self) -> Vitals:
         """What the node tells whoever watches it. Never blocks."""
-        parts, config = self._parts, self._config
+        parts, config, why = self._parts, self._config, self._why_refusing()
         vitals = Vitals(
             nameplate=Nameplate(config.cluster, config.node_id, config.lane, VERSION),
-            state=self.state,
-            refusal=self._why_refusing(),
+            state=self._state(why),
+            refusal=why,
             waits_for=self._waits_for,
             dead=self._dead(),
             zookeeper=self._session.state.connected,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -41,7 +42,7 @@ class LaneStatus:
 
 @dataclass(frozen=True, slots=True)
 class ClusterStatus:
-    """What stood in the znodes when they were read.
+    """What stood in the znodes at `read_ms`, epoch time by the clock of who read them.
 
     `members` maps a node to its own words about itself; `buffer_ends` a partition of the buffer to the offset
     that its next record gets, None if Kafka did not say, for the reason in `no_ends`.
@@ -52,12 +53,17 @@ class ClusterStatus:
     members: Mapping[str, Mapping[str, Any]]
     buffer_ends: Mapping[int, int] | None
     control: Control
+    read_ms: int
     no_ends: str | None = None
 
-    def health(self, node: str, now_ms: int) -> str:
+    def silent_ms(self, node: str) -> int:
+        """For how long nothing had been heard of it."""
+        return self.read_ms - int(self.members[node].get("at_ms", self.read_ms))
+
+    def health(self, node: str) -> str:
         """What there is to worry about, the worst first; `ok` if there is nothing."""
         said = self.members[node]
-        if now_ms - int(said.get("at_ms", now_ms)) > STALE_MS:
+        if self.silent_ms(node) > STALE_MS:
             return "silent"
         if said.get("state") in {"refusing", "unreadable"}:
             return str(said["state"])
@@ -108,14 +114,15 @@ def read(znodes: Registry, config: ConnectionConfig) -> ClusterStatus:
     """The same, in a session that is there."""
     settings = znodes.settings()
     lanes = tuple(_lane(znodes, lane) for lane in range(settings.lanes))
-    members = members_of(znodes)
+    members, (control, _) = members_of(znodes), znodes.control()
+    read_ms = time.time_ns() // 1_000_000  # before Kafka is asked, which may be away
     ends, no_ends = _buffer_ends(config)
-    return ClusterStatus(settings, lanes, members, ends, znodes.control()[0], no_ends)
+    return ClusterStatus(settings, lanes, members, ends, control, read_ms, no_ends)
 
 
 def members_of(znodes: Registry) -> dict[str, dict[str, Any]]:
     """What each node says of itself."""
-    return {node: _decoded(node, data) for node, data in znodes.members().items()}
+    return {node: member(node, data) for node, data in znodes.members().items()}
 
 
 def _buffer_ends(config: ConnectionConfig) -> tuple[dict[int, int] | None, str | None]:
@@ -141,7 +148,7 @@ def _lane(znodes: Registry, lane: int) -> LaneStatus:
     return LaneStatus(lane, candidates, mirrored_checkpoint(znodes, lane))
 
 
-def _decoded(node: str, data: bytes) -> dict[str, Any]:
+def member(node: str, data: bytes) -> dict[str, Any]:
     """A member of another version may say more or less than this one knows; only JSON is asked for."""
     try:
         said = json.loads(data)

@@ -84,13 +84,12 @@ def _watch(output: Format, read: Callable[[], ClusterStatus]) -> None:
 
 def show(output: Format, snapshot: ClusterStatus) -> None:
     """Write it to stdout, and what there is to worry about to stderr."""
-    now_ms = time.time_ns() // 1_000_000
     if output != "table":
-        emit(output, [], {}, data=_as_data(snapshot, now_ms))
+        emit(output, [], {}, data=_as_data(snapshot))
     else:
-        show_pauses(snapshot.control, now_ms)
-        emit(output, [_lane_row(lane, now_ms) for lane in snapshot.lanes], LANE_COLUMNS)
-        _emit_members(snapshot, now_ms)
+        show_pauses(snapshot.control, snapshot.read_ms)
+        emit(output, [_lane_row(lane, snapshot.read_ms) for lane in snapshot.lanes], LANE_COLUMNS)
+        _emit_members(snapshot)
     if snapshot.no_ends is not None:
         say(f"warning: no lag is known: {snapshot.no_ends}")
     for node, said in snapshot.members.items():
@@ -118,17 +117,17 @@ def show_pauses(control: Control, now_ms: int) -> None:
         click.echo()
 
 
-def _emit_members(snapshot: ClusterStatus, now_ms: int) -> None:
+def _emit_members(snapshot: ClusterStatus) -> None:
     if snapshot.members:
         click.echo()
-        emit("table", [_member_row(snapshot, node, now_ms) for node in snapshot.members], MEMBER_COLUMNS)
+        emit("table", [_member_row(snapshot, node) for node in snapshot.members], MEMBER_COLUMNS)
     else:
         say("no node is running")
 
 
-def _member_row(snapshot: ClusterStatus, node: str, now_ms: int) -> dict[str, Any]:
+def _member_row(snapshot: ClusterStatus, node: str) -> dict[str, Any]:
     said = snapshot.members[node]
-    ingested, at_ms, health = said.get("ingested"), said.get("at_ms"), snapshot.health(node, now_ms)
+    ingested, health = said.get("ingested"), snapshot.health(node)
     offset_ms = _clock_offset_ms(said)
     return {
         **said,
@@ -138,7 +137,7 @@ def _member_row(snapshot: ClusterStatus, node: str, now_ms: int) -> dict[str, An
         "lag": snapshot.lag(node),
         "disk": size(said["disk_free_bytes"]) if said.get("disk_total_bytes") else None,
         "clock": None if offset_ms is None else f"{offset_ms:+d} ms",
-        "seen": None if at_ms is None else f"{rough(now_ms - at_ms)} ago",
+        "seen": f"{rough(snapshot.silent_ms(node))} ago" if "at_ms" in said else None,
         "health": Text(health, style="" if health == "ok" else "bold red"),
     }
 
@@ -172,7 +171,7 @@ def _lane_row(lane: LaneStatus, now_ms: int) -> dict[str, Any]:
     }
 
 
-def _as_data(snapshot: ClusterStatus, now_ms: int) -> dict[str, Any]:
+def _as_data(snapshot: ClusterStatus) -> dict[str, Any]:
     return {
         "settings": asdict(snapshot.settings),
         **control_as_data(snapshot.control),
@@ -191,7 +190,7 @@ def _as_data(snapshot: ClusterStatus, now_ms: int) -> dict[str, Any]:
                 **said,
                 "clock_offset_ms": _clock_offset_ms(said),
                 "lag": snapshot.lag(node),
-                "health": snapshot.health(node, now_ms),
+                "health": snapshot.health(node),
             }
             for node, said in snapshot.members.items()
         ],

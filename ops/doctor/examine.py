@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
@@ -10,7 +9,7 @@ from typing import Any, Final
 from delayline.settings import ClusterSettings
 from election.errors import ElectionError
 from node.config import ConnectionConfig
-from ops.cluster import ClusterStatus, read
+from ops.cluster import ClusterStatus, member, read
 from ops.doctor.finding import Finding, note, ok, problem
 from ops.doctor.keepers import examine_keepers
 from ops.doctor.nodes import judge_cluster
@@ -31,7 +30,7 @@ def examine(config: ConnectionConfig) -> list[Finding]:
         *examine_keepers(config, sessions),
         *in_znodes,
         *examine_topics(config, settings),
-        *([] if status is None else judge_cluster(status, time.time_ns() // 1_000_000)),
+        *([] if status is None else judge_cluster(status)),
         *([] if status is None else _answers(status)),
     ]
 
@@ -44,7 +43,7 @@ def _znodes(
         with registry(config) as znodes:
             settings = znodes.settings()
             status = read(znodes, config)
-            clocks = _clocks(znodes.members_written_ms(), status)
+            clocks = _clocks(znodes.written_members())
     except (ElectionError, UnreadableCheckpoint) as error:
         return settings, None, [problem("znodes", str(error), "the nodes cannot be looked at until then")]
     found = f"cluster {config.cluster}: {settings.partitions} partitions, {settings.lanes} lane(s)"
@@ -56,22 +55,22 @@ def _sessions(status: ClusterStatus) -> dict[str, float]:
     return {node: float(asked_s) for node, asked_s in asked.items() if asked_s}
 
 
-def _clocks(written_ms: Mapping[str, int], status: ClusterStatus) -> list[Finding]:
+def _clocks(members: Mapping[str, tuple[bytes, int]]) -> list[Finding]:
     """A status bears the node's time, its znode that of ZooKeeper's server: what lies between them is the
     way of the one to the other, if the clocks agree.
     """
     found = []
-    for node, at_ms in written_ms.items():
-        said_ms = status.members.get(node, {}).get("at_ms")
-        if isinstance(said_ms, int) and abs(said_ms - at_ms) > LARGEST_CLOCK_OFFSET_MS:
+    for node, (data, written_ms) in members.items():
+        said_ms = member(node, data).get("at_ms")
+        if isinstance(said_ms, int) and abs(said_ms - written_ms) > LARGEST_CLOCK_OFFSET_MS:
             found.append(
                 problem(
                     "clocks",
-                    f"the clock of {node} is {said_ms - at_ms:+d} ms off that of ZooKeeper's server",
+                    f"the clock of {node} is {said_ms - written_ms:+d} ms off that of ZooKeeper's server",
                     "set the clocks, for example with `chronyc makestep`",
                 )
             )
-    if written_ms and not found:
+    if members and not found:
         found.append(ok("clocks", f"those of the nodes are within {LARGEST_CLOCK_OFFSET_MS} ms"))
     return found
 

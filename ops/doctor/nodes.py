@@ -19,13 +19,13 @@ from ops.doctor.finding import Finding, note, ok, problem
 OVERDUE_MS: Final = 60_000
 
 
-def judge_cluster(status: ClusterStatus, now_ms: int) -> list[Finding]:
+def judge_cluster(status: ClusterStatus) -> list[Finding]:
     """Everything that the znodes tell."""
     return [
         *_paused(status),
-        *_lanes(status, now_ms),
+        *_lanes(status),
         *_versions(status),
-        *(finding for node in status.members for finding in _node(status, node, now_ms)),
+        *(finding for node in status.members for finding in _node(status, node)),
     ]
 
 
@@ -45,7 +45,7 @@ def _paused(status: ClusterStatus) -> list[Finding]:
     ]
 
 
-def _lanes(status: ClusterStatus, now_ms: int) -> Iterable[Finding]:
+def _lanes(status: ClusterStatus) -> Iterable[Finding]:
     for lane in status.lanes:
         name = f"lane {lane.lane}"
         if lane.master is None:
@@ -58,7 +58,7 @@ def _lanes(status: ClusterStatus, now_ms: int) -> Iterable[Finding]:
                 name, f"{lane.master} has only begun: nothing is delivered yet", "see its log if it stays so"
             )
             continue
-        behind_ms = now_ms - lane.checkpoint.delivered_up_to_ms
+        behind_ms = status.read_ms - lane.checkpoint.delivered_up_to_ms
         if behind_ms > OVERDUE_MS and status.control.paused is None:
             found = f"all is delivered only up to {behind_ms // 1000} s ago"
             yield problem(name, found, f"see the log of {lane.master}, and 'delayline due'")
@@ -76,10 +76,10 @@ def _versions(status: ClusterStatus) -> Iterable[Finding]:
         yield ok("versions", f"every node runs {versions.pop()}")
 
 
-def _node(status: ClusterStatus, node: str, now_ms: int) -> Iterable[Finding]:
+def _node(status: ClusterStatus, node: str) -> Iterable[Finding]:
     said = status.members[node]
     found = [finding for judge in _JUDGES for finding in judge(node, said)]
-    silent_ms = now_ms - int(said.get("at_ms", now_ms))
+    silent_ms = status.silent_ms(node)
     if silent_ms > STALE_MS:
         mend = f"see its machine; if it is dead: delayline cluster remove {node} --reason ..."
         found.append(problem(node, f"nothing heard of it for {silent_ms // 1000} s", mend))

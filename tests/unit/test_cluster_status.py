@@ -17,9 +17,9 @@ AUTHOR = Author("ann", "it is moved", 1_767_225_600_000)
 MEMBER = {"node": "node-1", "lane": 0, "state": "master", "at_ms": 1, "clock_offset_ms": 3, "version": "1"}
 
 
-def status(control: Control) -> ClusterStatus:
+def status(control: Control, read_ms: int = 60_000) -> ClusterStatus:
     lane = LaneStatus(0, ("node-1",), None)
-    return ClusterStatus(ClusterSettings("delay"), (lane,), {"node-1": MEMBER}, None, control)
+    return ClusterStatus(ClusterSettings("delay"), (lane,), {"node-1": MEMBER}, None, control, read_ms)
 
 
 @pytest.fixture
@@ -74,9 +74,9 @@ def test_why_there_is_no_lag_is_said(capsys: pytest.CaptureFixture[str]) -> None
 def test_the_clock_is_a_master_s_alone(capsys: pytest.CaptureFixture[str]) -> None:
     """What another node says of it is of when it was one."""
     once = MEMBER | {"node": "node-2", "state": "follower", "clock_offset_ms": 700}
-    snapshot = replace(status(Control()), members={"node-1": MEMBER, "node-2": once})
+    snapshot = replace(status(Control(), read_ms=1), members={"node-1": MEMBER, "node-2": once})
 
-    assert snapshot.health("node-2", now_ms=1) == "ok"
+    assert snapshot.health("node-2") == "ok"
     show("table", snapshot)
     master, other = capsys.readouterr().out.splitlines()[-2:]
     assert ("+3 ms" in master, " ms" in other) == (True, False)

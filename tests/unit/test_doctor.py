@@ -44,7 +44,7 @@ def cluster(
     lane = LaneStatus(0, candidates, checkpoint)
     members = {"a": WELL | said, "b": WELL | {"node": "b", "state": "follower"}}
     return ClusterStatus(
-        ClusterSettings("delay", partitions=1), (lane,), members, {0: end}, control or Control()
+        ClusterSettings("delay", partitions=1), (lane,), members, {0: end}, control or Control(), NOW_MS
     )
 
 
@@ -53,11 +53,11 @@ def wrong(findings: list[Finding]) -> list[tuple[str, str, str]]:
 
 
 def test_a_cluster_that_is_well_has_no_problem() -> None:
-    assert [one.level for one in judge_cluster(cluster(), NOW_MS)] == ["ok"] * 5
+    assert [one.level for one in judge_cluster(cluster())] == ["ok"] * 5
 
 
 def test_a_node_that_was_master_is_not_judged_by_the_clock_of_then() -> None:
-    assert wrong(judge_cluster(cluster(state="follower", clock_offset_ms=300), NOW_MS)) == []
+    assert wrong(judge_cluster(cluster(state="follower", clock_offset_ms=300))) == []
 
 
 AUTHOR = Author("ann", "moving", 1)
@@ -89,12 +89,12 @@ AUTHOR = Author("ann", "moving", 1)
     ],
 )
 def test_each_problem_has_a_way_out(status: ClusterStatus, check: str, found: str, mend: str) -> None:
-    ((said_check, said, way_out),) = wrong(judge_cluster(status, NOW_MS))
+    ((said_check, said, way_out),) = wrong(judge_cluster(status))
     assert (said_check, found in said, mend in way_out) == (check, True, True), (said, way_out)
 
 
 def test_a_node_that_is_far_behind_is_a_problem_of_its_own() -> None:
-    assert {check for check, *_ in wrong(judge_cluster(cluster(end=20_000), NOW_MS))} == {"a", "b"}
+    assert {check for check, *_ in wrong(judge_cluster(cluster(end=20_000)))} == {"a", "b"}
 
 
 def test_a_session_that_a_server_does_not_grant_is_a_problem() -> None:
