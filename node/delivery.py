@@ -221,7 +221,7 @@ class Delivery:
         self.lost = False
         self._outbox.drop()
         if not (yield from self._confirmed()):
-            return Ended.DEPOSED
+            return Ended.RESIGNED if self._leadership.resigning() else Ended.DEPOSED
         yield Step.CONFIRMED
         self._outbox.open()
         yield Step.OPENED
@@ -510,6 +510,7 @@ class Delivery:
         written_back = {} if alone and not plan.writes_back else transaction.flush()
         yield Step.AFTER_PRODUCE
         yield from self._settle()
+        self._require_clock()
         checkpoint = self._checkpoint(chosen, written_back)
         transaction.checkpoint(checkpoint)
         yield Step.AFTER_CHECKPOINT_RECORD
@@ -519,6 +520,16 @@ class Delivery:
             self._awaited = written_back  # a replay would wait for it, and for the next one's, without an end
         self._heartbeat_at_ms = planned.now_ms + HEARTBEAT_MS
         yield Step.DURING_COMMIT
+
+    def _require_clock(self) -> None:
+        """What was selected by a wrong clock is not committed (I2): the commit before has shown it, above all
+        a mastership's first one, beside which the first messages were sent. Who leads hands over then.
+        """
+        offset_ms, allowed_ms = self._outbox.clock_offset_ms, self._config.max_clock_skew_ms
+        if abs(offset_ms) > allowed_ms:
+            raise Doubtful(
+                f"the clock is {-offset_ms:+d} ms off the brokers': what was selected may not be due"
+            )
 
     def _checkpoint(self, chosen: Selection, written_back: Vector) -> Checkpoint:
         assert self._last is not None, "a master has committed its first checkpoint"

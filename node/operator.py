@@ -115,8 +115,9 @@ class OperatorWatch:
             control, request, switchover = self._session.read_all(
                 self._paths, watch=self._on_event, timeout_s=READ_TIMEOUT_S
             )
-            self._pauses = self._paused_by(control)
+            # Before the pauses, in this order: what was asked for while all stood still, a skip, comes first.
             self._asked = self._decoded(self._paths[1], request, _request)
+            self._pauses = self._paused_by(control)
             self._wanted = self._decoded(self._paths[2], switchover, decode_switchover)
         if (self._pauses, self._asked) != before:
             log.info("operators-word", pauses=str(self._pauses), asked=str(self._asked))

@@ -87,7 +87,13 @@ class Transaction(Protocol):
 
 
 class Outbox(Protocol):
-    """The lane's two transactional producers."""
+    """The lane's two transactional producers.
+
+    `clock_offset_ms`: by how much the brokers' clock was ahead of the node's when they acknowledged the last
+    checkpoint.
+    """
+
+    clock_offset_ms: int
 
     def drop(self) -> None:
         """Lets go of the producers, whatever they are doing. Never blocks."""

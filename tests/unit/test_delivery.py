@@ -30,6 +30,7 @@ class World:
         self.ends: Vector = {}
         self.paused = Pauses()
         self.calls: list[str] = []  # of the transactions
+        self.clock_offset_ms = 0
         self.while_sent: Callable[[], None] = lambda: None
         self.while_flushed: Callable[[], None] = lambda: None
 
@@ -162,6 +163,20 @@ def test_a_master_whose_clock_is_set_back_goes_on_with_heartbeats_and_delivers_n
     assert len(world.checkpoints) == known + 2
     assert all(wait.until_ms is not None and wait.until_ms < world.now + HEARTBEAT_MS for wait in waits)
     assert len(world.sent) == 1
+
+
+def test_what_a_clock_that_is_wrong_has_selected_is_not_committed(
+    world: World, view: View, delivery: Delivery
+) -> None:
+    """It was sent beside the first checkpoint, whose commit shows that the clock is wrong."""
+    take(view, at(0, 0, schedule(world.now - 1)))
+    world.clock_offset_ms = -501
+    mastership = delivery.run()
+    run_to_wait(mastership)
+    assert {checkpoint.first for checkpoint in world.checkpoints} == {True}
+    world.clock_offset_ms = -500
+    run_to_wait(mastership)
+    assert [checkpoint.first for checkpoint in world.checkpoints][-2:] == [True, False]
 
 
 def test_a_topic_that_has_lost_its_tail_decides_and_it_is_said(
