@@ -193,15 +193,32 @@ class Cluster:
         assert found is not None, "eventually returns what is true"
         return found
 
+    def masterships(self, lane: int = 0) -> list[Checkpoint]:
+        """The first checkpoint of each: epochs of one node that follow one another are one mastership. A node
+        begins another one whenever a commit was slow.
+        """
+        found: list[Checkpoint] = []
+        for checkpoint in self.checkpoints(lane):
+            if not found or found[-1].node != checkpoint.node:
+                found.append(checkpoint)
+        return found
+
+    def wait_mastership(self, number: int, lane: int = 0) -> Checkpoint:
+        """Waits for the first checkpoint of the lane's first, second, ... mastership."""
+        found = eventually(
+            lambda: self.masterships(lane)[number - 1 :], f"lane {lane} has had {number} masterships"
+        )
+        return found[0]
+
     # -- znodes
 
     @property
     def kazoo(self) -> KazooClient:
-        """An operator's ZooKeeper client."""
+        """An operator's ZooKeeper client. Its session outlives a ZooKeeper that stands still for a while."""
         if self._kazoo is None:
             # It soon finds a ZooKeeper that comes back.
             retry = {"max_tries": -1, "max_delay": 0.1}
-            self._kazoo = KazooClient(hosts=self.zookeeper, timeout=SESSION_TIMEOUT_S, connection_retry=retry)
+            self._kazoo = KazooClient(hosts=self.zookeeper, timeout=PATIENCE_S, connection_retry=retry)
             self._kazoo.start(timeout=PATIENCE_S)
         return self._kazoo
 
