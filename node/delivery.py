@@ -113,11 +113,14 @@ class InFlight(msgspec.Struct, frozen=True):
 
 
 class _Planned(msgspec.Struct, frozen=True):
-    """A selection, the records that it makes, and the time that both were made for."""
+    """A selection, the records that it makes, and the time that both were made for. `lead_ms`: see
+    `Delivery._lead_ms`, at that time.
+    """
 
     selection: Selection
     plan: Plan
     now_ms: int
+    lead_ms: int
 
 
 class Delivery:
@@ -156,6 +159,8 @@ class Delivery:
         self._epoch_known = 0  # none is used twice
         self._awaited: Vector = {}  # written back; nothing is selected before it is ingested
         self._heartbeat_at_ms = 0
+        self._shown_lead_ms = 0  # with the last checkpoint
+        self._proven_lead_ms: int | None = None  # by the last commit that showed the clock to be right
         self._replay_held = False  # by the last selection: what was written back was not ingested
 
     @property
@@ -219,6 +224,7 @@ class Delivery:
     def _recover(self) -> Process[Ended | None]:
         """Makes this node the one that commits, and its view the one that the last commit left."""
         self.lost = False
+        self._proven_lead_ms = None
         self._outbox.drop()
         if not (yield from self._confirmed()):
             return Ended.RESIGNED if self._leadership.resigning() else Ended.DEPOSED
@@ -340,6 +346,7 @@ class Delivery:
         """
         transaction = self._outbox.begin()
         first = self._first_checkpoint(last)
+        self._shown_lead_ms = self._lead_ms()
         transaction.checkpoint(first)
         yield Step.AFTER_CHECKPOINT_RECORD
         nothing = Selection([], [], [], {}, self._view.tip)
@@ -369,16 +376,19 @@ class Delivery:
                 continue
             if self._waits_for_commit():
                 yield from self._settle()
-            now_ms = self._now_ms()
+            now_ms, lead_ms = self._now_ms(), self._lead_ms()
             held_until_ms = self._held_until_ms(now_ms)
             # No later than that, should the clock have been set back.
             self._heartbeat_at_ms = min(self._heartbeat_at_ms, now_ms + HEARTBEAT_MS)
             if held_until_ms is not None or self._operator.pauses().everything:
                 yield from self._hold(now_ms, held_until_ms)
                 continue
+            if self._set_ahead(lead_ms):
+                yield from self._show_clock(now_ms)
+                continue
             chosen = self._select(now_ms)
             if chosen.size or (self._in_flight is None and now_ms >= self._heartbeat_at_ms):
-                yield from self._transact(self._planned(chosen, now_ms))
+                yield from self._transact(self._planned(chosen, now_ms, lead_ms))
             elif self._in_flight is not None:
                 yield from self._settle()
             else:
@@ -400,10 +410,33 @@ class Delivery:
         if self._in_flight is not None:
             yield from self._settle()  # a resume meanwhile has woken it there, and nobody will again
         elif now_ms >= self._heartbeat_at_ms:
-            yield from self._transact(self._planned(Selection([], [], [], {}, self._view.tip), now_ms))
+            yield from self._transact(self._heartbeat(now_ms))
         else:
             at_ms = self._heartbeat_at_ms
             yield Wait(at_ms if until_ms is None else min(until_ms, at_ms))
+
+    def _lead_ms(self) -> int:
+        """By how much the clock is ahead of one that nobody sets: it changes only where the clock is set.
+        Taken after the reading that it is of: should the clock be set ahead in between, that is seen.
+        """
+        return self._clock.now_ms() - self._clock.steady_ms()
+
+    def _set_ahead(self, lead_ms: int) -> bool:
+        """Whether the clock has been set ahead since a commit showed it to be right."""
+        proven_ms = self._proven_lead_ms
+        return proven_ms is not None and lead_ms - proven_ms > self._config.max_clock_skew_ms
+
+    def _show_clock(self, now_ms: int) -> Process[None]:
+        """A heartbeat, before anything is selected: the brokers' clock says whether this one is right now, as
+        after a machine's sleep. If it is not, who leads hands over.
+        """
+        if self._in_flight is not None:
+            yield from self._settle()
+        else:
+            yield from self._transact(self._heartbeat(now_ms))
+
+    def _heartbeat(self, now_ms: int) -> _Planned:
+        return self._planned(Selection([], [], [], {}, self._view.tip), now_ms, self._lead_ms())
 
     def _now_ms(self) -> int:
         """Rule 1's clock: the brokers' may be ahead of the own by as much as the skew allowed, so that an
@@ -451,7 +484,7 @@ class Delivery:
         last = self._last if self._in_flight is None else self._in_flight.checkpoint
         return last is None or self._view.has_ingested(last.written_back)
 
-    def _planned(self, chosen: Selection, now_ms: int) -> _Planned:
+    def _planned(self, chosen: Selection, now_ms: int, lead_ms: int) -> _Planned:
         epoch = self.epoch if self._in_flight is None else self._in_flight.checkpoint.epoch
         config = self._config
         paused = self._operator.pauses().targets
@@ -459,19 +492,19 @@ class Delivery:
             config.names, config.lane, epoch, now_ms, self._targets, self._poison, config.max_parks, paused
         )
         plan.add(chosen)
-        return _Planned(chosen, plan, now_ms)
+        return _Planned(chosen, plan, now_ms, lead_ms)
 
     def _look_ahead(self, sent: _Planned) -> _Planned | None:
         """What comes after `sent`, if that has left something that is due: to be planned while the brokers
         take what is sent costs no time. It is not sent before all of that is acknowledged (rule 5).
         """
-        now_ms = self._now_ms()
+        now_ms, lead_ms = self._now_ms(), self._lead_ms()
         none_left = sent.selection.frontier.delivered_up_to_ms >= sent.now_ms
         held = self._held_until_ms(now_ms) is not None or self._operator.pauses().everything
-        if none_left or held or sent.plan.awaits:
+        if none_left or held or sent.plan.awaits or self._set_ahead(lead_ms):
             return None
         chosen = self._select(now_ms, known=not sent.plan.writes_back)
-        return self._planned(chosen, now_ms) if chosen.size else None
+        return self._planned(chosen, now_ms, lead_ms) if chosen.size else None
 
     def _still_right(self, ahead: _Planned) -> _Planned:
         """What was planned ahead, for the time that it is now: a plan decides what has expired, and dates
@@ -480,7 +513,9 @@ class Delivery:
         now_ms = self._now_ms()
         if now_ms < ahead.now_ms:
             raise Doubtful("the clock was set back: what was selected may not be due")
-        return ahead if now_ms - ahead.now_ms <= STALE_MS else self._planned(ahead.selection, now_ms)
+        if now_ms - ahead.now_ms <= STALE_MS:
+            return ahead
+        return self._planned(ahead.selection, now_ms, ahead.lead_ms)
 
     def _waits_for_commit(self) -> bool:
         """Whether the next selection does. Not for a mastership's first commit: what has fallen due since the
@@ -510,8 +545,10 @@ class Delivery:
         written_back = {} if alone and not plan.writes_back else transaction.flush()
         yield Step.AFTER_PRODUCE
         yield from self._settle()
-        self._require_clock()
+        if chosen.size:
+            self._require_clock(planned.lead_ms)
         checkpoint = self._checkpoint(chosen, written_back)
+        self._shown_lead_ms = self._lead_ms()
         transaction.checkpoint(checkpoint)
         yield Step.AFTER_CHECKPOINT_RECORD
         self._in_flight = InFlight(chosen, checkpoint, transaction.commit(), plan.decided())
@@ -521,14 +558,15 @@ class Delivery:
         self._heartbeat_at_ms = planned.now_ms + HEARTBEAT_MS
         yield Step.DURING_COMMIT
 
-    def _require_clock(self) -> None:
-        """What was selected by a wrong clock is not committed (I2): the commit before has shown it, above all
-        a mastership's first one, beside which the first messages were sent. Who leads hands over then.
+    def _require_clock(self, lead_ms: int) -> None:
+        """What was selected by a clock is committed only once a commit has shown that clock to be right (I2):
+        the first messages of a mastership are sent beside the commit that does, and the clock may be set at
+        any time.
         """
-        offset_ms, allowed_ms = self._outbox.clock_offset_ms, self._config.max_clock_skew_ms
-        if abs(offset_ms) > allowed_ms:
+        if self._proven_lead_ms is None or self._set_ahead(lead_ms):
+            offset_ms = self._outbox.clock_offset_ms
             raise Doubtful(
-                f"the clock is {-offset_ms:+d} ms off the brokers': what was selected may not be due"
+                f"the clock is {-offset_ms:+d} ms off the brokers', or was set: what it selected may be early"
             )
 
     def _checkpoint(self, chosen: Selection, written_back: Vector) -> Checkpoint:
@@ -561,6 +599,8 @@ class Delivery:
             self._sending = flight.selection  # not what may have been sent since
             raise
         yield Step.AFTER_COMMIT
+        if abs(self._outbox.clock_offset_ms) <= self._config.max_clock_skew_ms:
+            self._proven_lead_ms = min(self._shown_lead_ms, self._lead_ms())
         self._view.committed(flight.selection, flight.checkpoint)
         self._in_flight, self._last = None, flight.checkpoint
         self._leadership.mirror(flight.checkpoint)

@@ -37,6 +37,10 @@ class SystemClock:
         """See the port."""
         return time.time_ns() // 1_000_000
 
+    def steady_ms(self) -> int:
+        """See the port."""
+        return time.monotonic_ns() // 1_000_000
+
 
 class LaneWorker:
     """Owns the view's tip and the outbox."""

@@ -194,3 +194,6 @@ class Clock(Protocol):
 
     def now_ms(self) -> int:
         """The node's own clock, in epoch ms."""
+
+    def steady_ms(self) -> int:
+        """The time since some moment, by a clock that nobody sets."""

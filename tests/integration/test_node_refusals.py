@@ -281,18 +281,23 @@ def test_a_buffer_that_is_missing_is_said_and_its_way_out_takes_nothing_away(clu
     assert "remove" not in said["way_out"]
 
 
-def test_a_node_whose_clock_is_wrong_delivers_nothing_early_and_leads_once_it_is_right(
+def test_a_node_whose_clock_is_wrong_delivers_nothing_early_and_leads_while_it_is_right(
     cluster: Cluster,
 ) -> None:
+    """Wrong from the beginning, and then set ahead while it is master."""
     with Sender(cluster) as sender:
         sender.schedule(b"not an hour early", at_ms=now_ms() + 3_000_000)
         sender.schedule(b"now")
         sender.flush()
     node = cluster.start("a", clock_offset_ms=3_600_000)
     refused(cluster, "a", "clock-skew")
-    node.put_clock_right()
+    node.set_clock()
     cluster.wait_state("a", "master")
     cluster.wait_delivered(1)
+    node.set_clock()
+    refused(cluster, "a", "clock-skew")
+    node.set_clock()
+    cluster.wait_state("a", "master")
     cluster.tail.catch_up()
     assert [got.value for got in cluster.delivered] == [b"now"]
 

@@ -144,6 +144,9 @@ class Run:
     def now_ms(self) -> int:
         return NOW_MS
 
+    def steady_ms(self) -> int:
+        return NOW_MS
+
     def batch_bytes(self) -> int:
         return BATCH_BYTES
 

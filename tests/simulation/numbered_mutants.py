@@ -345,8 +345,8 @@ NUMBERED: Final = (
         (
             Patch(
                 "node/delivery.py",
-                "        replays = known and self._knows_written_back()\n",
-                "        replays = True\n",
+                "        known = known and self._knows_written_back()\n",
+                "        known = True\n",
             ),
         ),
         profile_with(operator_share=0.2),
@@ -461,8 +461,8 @@ NUMBERED: Final = (
         (
             Patch(
                 "node/delivery.py",
-                "replays = replays and not self._replays_to(operator.pauses().targets)\n",
-                "pass\n",
+                "replays = known and not self._replays_to(operator.pauses().targets)\n",
+                "replays = known\n",
             ),
         ),
         profile_with(faults={"operator-pause": 20}, operator_share=0.1),

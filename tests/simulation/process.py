@@ -162,6 +162,10 @@ class Process:
         self.last_reading_ms = self.world.now_ms + self.skew_ms
         return self.last_reading_ms
 
+    def steady_ms(self) -> int:
+        """See the port `Clock`."""
+        return self.world.now_ms
+
     def learn(self, topics: AbstractSet[str]) -> None:
         """See the port `Targets`."""
         self.meanwhile()

@@ -2,7 +2,7 @@
 
 Takes one argument, JSON: `config`, the fields of a NodeConfig, and what no configuration of a node can say:
 `step`, at which to die once SIGUSR1 has armed it; `signal`, SIGKILL or SIGSTOP; `delay_s`, how long after
-the step; `clock_offset_ms`, by which the process's clock is wrong until SIGUSR2.
+the step; `clock_offset_ms`, by which the process's clock is wrong until SIGUSR2, and again from the next on.
 
 It ends with the test that started it, whose end closes its stdin.
 """
@@ -46,15 +46,16 @@ class Trap:
 
 
 def set_clock_wrong(offset_ms: int) -> None:
-    """Every clock that tells the time of day, in this process, until it is put right."""
-    true, true_ns, offset_ns = time.time, time.time_ns, offset_ms * 1_000_000
+    """Every clock that tells the time of day, in this process."""
+    true_ns, offset_ns = time.time_ns, offset_ms * 1_000_000
     time.time_ns = lambda: true_ns() + offset_ns
-    time.time = lambda: (true_ns() + offset_ns) / 1e9
+    time.time = lambda: time.time_ns() / 1e9
 
-    def put_right(*_: Any) -> None:
-        time.time, time.time_ns = true, true_ns
+    def other_way_round(*_: Any) -> None:
+        nonlocal offset_ns
+        offset_ns = 0 if offset_ns else offset_ms * 1_000_000
 
-    signal.signal(signal.SIGUSR2, put_right)
+    signal.signal(signal.SIGUSR2, other_way_round)
 
 
 def end_with_parent() -> None:

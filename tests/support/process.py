@@ -60,8 +60,8 @@ class NodeProcess:
         """From now on it dies at its step."""
         self._signal(signal.SIGUSR1)
 
-    def put_clock_right(self) -> None:
-        """From now on its clock is the machine's."""
+    def set_clock(self) -> None:
+        """Right if it was wrong, and the other way round."""
         self._signal(signal.SIGUSR2)
 
     def kill(self) -> None:

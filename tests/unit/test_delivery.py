@@ -18,6 +18,8 @@ from store.view import View
 from tests.unit.view_records import MANY, at, new_view, reschedule, schedule, take
 
 NAMES = ClusterNames("delay")
+SKEW_MS = 500
+HOUR_MS = 3_600_000
 
 
 class World:
@@ -25,6 +27,7 @@ class World:
 
     def __init__(self) -> None:
         self.now = 1_000_000
+        self.set_by = 0
         self.sent: list[Outgoing] = []
         self.checkpoints: list[Checkpoint] = []
         self.ends: Vector = {}
@@ -37,12 +40,21 @@ class World:
     def now_ms(self) -> int:
         return self.now
 
+    def steady_ms(self) -> int:
+        return self.now - self.set_by
+
+    def set_clock(self, by_ms: int, *, off_ms: int) -> None:
+        """And how far the next checkpoint shows it to be off then."""
+        self.now += by_ms
+        self.set_by += by_ms
+        self.clock_offset_ms = -off_ms
+
     # the election
     def confirm(self) -> bool:
         return True
 
     def resigning(self) -> bool:
-        return False
+        return abs(self.clock_offset_ms) > SKEW_MS
 
     def mirrored(self) -> Checkpoint | None:
         return None
@@ -138,7 +150,7 @@ def delivery(world: World, view: View) -> Delivery:
 
 
 def new_delivery(world: World, view: View, limits: Limits) -> Delivery:
-    return Delivery(Config("a", 0, NAMES, limits, 500, 0), view, world, world, world, world, world, world)
+    return Delivery(Config("a", 0, NAMES, limits, SKEW_MS, 0), view, world, world, world, world, world, world)
 
 
 def run_to_wait(mastership: Iterator[Step | Wait]) -> Wait:
@@ -169,14 +181,48 @@ def test_what_a_clock_that_is_wrong_has_selected_is_not_committed(
     world: World, view: View, delivery: Delivery
 ) -> None:
     """It was sent beside the first checkpoint, whose commit shows that the clock is wrong."""
-    take(view, at(0, 0, schedule(world.now - 1)))
-    world.clock_offset_ms = -501
+    take(view, at(0, 0, schedule(world.now + HOUR_MS)))
+    world.while_sent = lambda: world.set_clock(0, off_ms=HOUR_MS)
+    world.now += HOUR_MS
+    steps = list(delivery.run())
+    assert (len(world.sent), Step.AFTER_COMMIT in steps) == (1, True)
+    assert [checkpoint.first for checkpoint in world.checkpoints] == [True]
+
+
+def test_a_clock_that_was_set_ahead_is_shown_to_the_brokers_before_anything_is_selected(
+    world: World, view: View, delivery: Delivery
+) -> None:
+    take(view, at(0, 0, schedule(world.now + HOUR_MS)))
     mastership = delivery.run()
     run_to_wait(mastership)
-    assert {checkpoint.first for checkpoint in world.checkpoints} == {True}
-    world.clock_offset_ms = -500
+    world.calls.clear()
+    world.set_clock(HOUR_MS, off_ms=0)
     run_to_wait(mastership)
-    assert [checkpoint.first for checkpoint in world.checkpoints][-2:] == [True, False]
+    assert world.calls == ["send", "checkpoint", "commit", "send", "checkpoint", "commit"]
+    assert len(world.sent) == 1
+
+
+def test_a_clock_that_was_set_ahead_wrongly_ends_the_mastership_with_nothing_delivered(
+    world: World, view: View, delivery: Delivery
+) -> None:
+    take(view, at(0, 0, schedule(world.now + HOUR_MS)))
+    mastership = delivery.run()
+    run_to_wait(mastership)
+    world.while_sent = lambda: world.set_clock(0, off_ms=HOUR_MS)  # with the next checkpoint
+    world.set_clock(HOUR_MS, off_ms=0)
+    list(mastership)
+    assert world.sent == []
+
+
+def test_what_was_selected_before_the_clock_was_set_back_is_not_committed(world: World, view: View) -> None:
+    def set_back() -> None:
+        world.while_flushed = lambda: None
+        world.set_clock(-10_000, off_ms=0)
+
+    take(view, *(at(0, offset, schedule(world.now)) for offset in range(2)))
+    world.while_flushed = set_back
+    run_to_wait(new_delivery(world, view, ONE).run())
+    assert {checkpoint.position for checkpoint in world.checkpoints} == {None}
 
 
 def test_a_topic_that_has_lost_its_tail_decides_and_it_is_said(
