@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import random
 import socket
+import sys
 import time
+from collections import deque
+from typing import Final
 
 from ops.stack.errors import StackError
 
@@ -12,14 +15,37 @@ HOST = "127.0.0.1"
 # Below the ephemeral ranges of Linux (32768-60999) and macOS (49152-65535): while a server is down, no
 # client's outgoing connection can be given its port, so a restart always gets it back.
 _RANGE = range(20000, 32000)
+_CLAIMS: Final = 32  # held at a time; by then the server of an earlier one listens
+
+_claims: deque[socket.socket] = deque()
 
 
 def free_port() -> int:
-    """A port that nothing listens on now."""
-    for port in random.sample(_RANGE, 200):
-        if is_free(port):
+    """A port that nothing listens on now, and that nobody else was given a moment ago: a server takes seconds
+    until it listens.
+    """
+    for port in random.sample(_RANGE, min(200, len(_RANGE))):
+        if is_free(port) and _claimed(port):
             return port
     raise StackError(f"no free port on {HOST} between {_RANGE.start} and {_RANGE.stop}: end some servers")
+
+
+def _claimed(port: int) -> bool:
+    """Whether the port is this process's from now on. Linux alone has names that end with their process; on
+    other systems nothing is claimed.
+    """
+    if sys.platform != "linux":
+        return True
+    claim = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    try:
+        claim.bind(f"\0delayline-port-{port}")
+    except OSError:
+        claim.close()
+        return False
+    _claims.append(claim)
+    if len(_claims) > _CLAIMS:
+        _claims.popleft().close()
+    return True
 
 
 def is_free(port: int) -> bool:
