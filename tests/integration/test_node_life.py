@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-import statistics
 from itertools import pairwise
 
+import pytest
+
+from node import delivery
 from ops import topics
+from store.checkpoint import Checkpoint
 from tests.stacks import Stack
 from tests.support.cluster import Cluster
 from tests.support.fates import check_exactly_once
@@ -13,6 +16,13 @@ from tests.support.requests import Sender, now_ms
 from tests.support.waiting import becomes, eventually
 
 
+@pytest.fixture
+def no_heartbeats(monkeypatch: pytest.MonkeyPatch) -> None:
+    """But for a master's first one: what is delivered has not waited for the next."""
+    monkeypatch.setattr(delivery, "HEARTBEAT_MS", 3_600_000)
+
+
+@pytest.mark.usefixtures("no_heartbeats")
 def test_a_message_is_delivered_when_it_is_due_and_not_at_the_next_heartbeat(cluster: Cluster) -> None:
     cluster.start_here("a")
     cluster.wait_epoch(1)
@@ -22,35 +32,32 @@ def test_a_message_is_delivered_when_it_is_due_and_not_at_the_next_heartbeat(clu
             sender.schedule(at_ms=begin_ms + 170 * number)
         ledger = sender.flush()
     check_exactly_once(cluster, ledger)
-    late_ms = [got.timestamp_ms - got.number("delay-scheduled-for") for got in cluster.delivered]
-    assert statistics.median(late_ms) < 100, late_ms
 
 
+@pytest.mark.usefixtures("no_heartbeats")
 def test_a_due_time_that_comes_before_the_one_waited_for_wakes_the_master(cluster: Cluster) -> None:
     cluster.start_here("a")
     cluster.wait_epoch(1)
     with Sender(cluster) as sender:
         sender.schedule(at_ms=now_ms() + 3_600_000)
         sender.flush()
-        late_ms = []
-        for _ in range(7):
-            sent_ms = now_ms()
-            sender.schedule(at_ms=sent_ms + 50)
+        for number in range(7):
+            sender.schedule(at_ms=now_ms() + 50)
             sender.flush()
-            cluster.wait_delivered(len(cluster.delivered) + 1)
-            late_ms.append(cluster.delivered[-1].timestamp_ms - sent_ms - 50)
-    assert statistics.median(late_ms) < 200, late_ms
+            cluster.wait_delivered(number + 1)
 
 
 def test_an_idle_master_writes_a_heartbeat_a_second(cluster: Cluster) -> None:
     cluster.start_here("a")
     cluster.wait_epoch(1)
-    eventually(lambda: len(cluster.checkpoints()) > 4, "heartbeats")
-    _, _, *heartbeats = cluster.checkpoints()
-    gaps_ms = [after.at_ms - before.at_ms for before, after in pairwise(heartbeats)]
-    assert min(gaps_ms) >= 900, gaps_ms
-    ups_ms = [heartbeat.delivered_up_to_ms for heartbeat in heartbeats]
-    assert ups_ms == sorted(set(ups_ms)), "delivered-up-to goes on"
+
+    def heartbeats() -> list[Checkpoint]:
+        return [checkpoint for checkpoint in cluster.checkpoints() if not checkpoint.first]
+
+    eventually(lambda: len(heartbeats()) > 3, "heartbeats")
+    ups_ms = [heartbeat.delivered_up_to_ms for heartbeat in heartbeats()]
+    gaps_ms = [after - before for before, after in pairwise(ups_ms)]
+    assert min(gaps_ms) >= 1_000, "each is of the time that it was begun"
 
 
 def test_a_node_waits_for_a_cluster_that_is_not_made_yet(

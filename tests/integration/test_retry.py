@@ -133,7 +133,7 @@ def test_after_the_last_rung_it_is_a_dead_letter_with_its_history(batch: Batch) 
 def test_the_handler_says_when_it_wants_it_again(batch: Batch) -> None:
     first, second = batch.handler.of(b"later")
     assert first.history == ()
-    assert 700 <= second.timestamp_ms - second.history[0].at_ms < 5_000
+    assert second.timestamp_ms - second.history[0].at_ms >= 700
     assert second.history[0].error == "retry-later"
 
 
@@ -209,15 +209,25 @@ def test_a_consumer_whose_place_is_taken_commits_nothing_more_and_says_so(work: 
 
 def test_a_rebalance_loses_nothing_and_doubles_nothing(service: Cluster, cluster_name: str) -> None:
     with closing(Work(service, cluster_name, partitions=2)) as work:
-        values = [b"%d/%d" % (partition, number) for partition in range(2) for number in range(250)]
-        for partition in range(2):
-            work.send(*values[250 * partition : 250 * (partition + 1)], partition=partition)
+        values: list[bytes] = []
         first, second = Calls(pace_s=0.004), Calls(pace_s=0.004)
+
+        def left() -> int:
+            return len(values) - len(first.attempts) - len(second.attempts)
+
+        def is_shared() -> bool:
+            """Until it is, there is always something to do in both partitions."""
+            for partition in range(2 if left() < 100 else 0):
+                more = [b"%d/%d" % (partition, len(values) + number) for number in range(100)]
+                work.send(*more, partition=partition)
+                values.extend(more)
+            return bool(second.attempts)
+
         with work.consuming(first, config=SOON_TOLD):
-            first.wait(10)
+            eventually(lambda: is_shared() or len(first.attempts) >= 10, "the first one is at work")
             with work.consuming(second):
-                eventually(lambda: len(first.attempts) + len(second.attempts) >= 500, "all is handled")
-    assert second.attempts
+                eventually(is_shared, "the second one has its share")
+                eventually(lambda: left() <= 0, "all is handled")
     assert sorted([*first.values, *second.values]) == sorted(values)
 
 
