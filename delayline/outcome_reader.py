@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -17,6 +18,7 @@ _log = logging.getLogger(__name__)
 
 _BATCH_MESSAGES: Final = 1_000
 _CLOSE_S: Final = 5.0
+AGAIN_S: Final = 10.0
 
 _FIXED: Final[dict[str, object]] = {
     "enable.auto.commit": False,
@@ -48,12 +50,12 @@ class OutcomeReader:
     """Reads what is decided of requests made after `expect`; it begins at the first such call.
 
     Should it lose its place, since the topic was made anew or deleted what it had not read, nobody learns
-    what became of the requests until then; it begins again at the next call.
+    what became of the requests until then; it begins again at a later call.
 
     Args:
         config: the librdkafka configuration of the producer.
         topic: the outcomes topic.
-        max_block_s: how long the first `expect` may wait for each answer of a broker.
+        max_block_s: how long an `expect` that begins may wait for each answer of a broker.
     """
 
     def __init__(self, config: Mapping[str, Any], topic: str, max_block_s: float) -> None:
@@ -64,6 +66,7 @@ class OutcomeReader:
         self._starting = threading.Lock()
         self._thread: threading.Thread | None = None
         self._place_lost = False
+        self._again_at_s = 0.0
         self._stopping = False
 
     def expect(self) -> Awaited:
@@ -74,9 +77,19 @@ class OutcomeReader:
             ClosedError: it was stopped before.
         """
         with self._starting:
-            if self._thread is None or self._place_lost:
+            if self._thread is None:
                 self._start()
+            elif self._place_lost and time.monotonic() >= self._again_at_s:
+                self._start_again()
         return self._outcomes.expect()
+
+    def _start_again(self) -> None:
+        """What cannot be read holds no request up: a little later it is tried again."""
+        try:
+            self._start()
+        except OutcomesTopicError as error:
+            _log.warning("outcomes cannot be read at the moment: %s", error)
+            self._again_at_s = time.monotonic() + AGAIN_S
 
     def stop(self) -> None:
         """Ask the thread to end; takes no lock, so that a finalizer may call it wherever it runs."""

@@ -227,7 +227,7 @@ class Delivery:
         self._proven_lead_ms = None
         self._outbox.drop()
         if not (yield from self._confirmed()):
-            return Ended.RESIGNED if self._leadership.resigning() else Ended.DEPOSED
+            return Ended.DEPOSED
         yield Step.CONFIRMED
         self._outbox.open()
         yield Step.OPENED
@@ -376,6 +376,7 @@ class Delivery:
                 continue
             if self._waits_for_commit():
                 yield from self._settle()
+                continue
             now_ms, lead_ms = self._now_ms(), self._lead_ms()
             held_until_ms = self._held_until_ms(now_ms)
             # No later than that, should the clock have been set back.
@@ -433,6 +434,7 @@ class Delivery:
         if self._in_flight is not None:
             yield from self._settle()
         else:
+            self._view.forget()  # and with it up to when all is delivered, by the clock as it was
             yield from self._transact(self._heartbeat(now_ms))
 
     def _heartbeat(self, now_ms: int) -> _Planned:
@@ -515,7 +517,7 @@ class Delivery:
             raise Doubtful("the clock was set back: what was selected may not be due")
         if now_ms - ahead.now_ms <= STALE_MS:
             return ahead
-        return self._planned(ahead.selection, now_ms, ahead.lead_ms)
+        return self._planned(ahead.selection, now_ms, max(ahead.lead_ms, self._lead_ms()))
 
     def _waits_for_commit(self) -> bool:
         """Whether the next selection does. Not for a mastership's first commit: what has fallen due since the
@@ -599,8 +601,8 @@ class Delivery:
             self._sending = flight.selection  # not what may have been sent since
             raise
         yield Step.AFTER_COMMIT
-        if abs(self._outbox.clock_offset_ms) <= self._config.max_clock_skew_ms:
-            self._proven_lead_ms = min(self._shown_lead_ms, self._lead_ms())
+        is_right = abs(self._outbox.clock_offset_ms) <= self._config.max_clock_skew_ms
+        self._proven_lead_ms = min(self._shown_lead_ms, self._lead_ms()) if is_right else None
         self._view.committed(flight.selection, flight.checkpoint)
         self._in_flight, self._last = None, flight.checkpoint
         self._leadership.mirror(flight.checkpoint)

@@ -192,7 +192,8 @@ class Node:
 
     def _in_words(self) -> str:
         why = self._why_refusing()
-        return self.state if why is None else f"{self.state}: {why}"
+        state = self._state(why)
+        return state if why is None else f"{state}: {why}"
 
     def start(self) -> None:
         """Starts the node's threads; it becomes a candidate once it has caught up."""
@@ -539,7 +540,7 @@ def _of_parts(parts: Parts) -> dict[str, Any]:
         "master": parts.candidacy.standing.master,
         "epoch": 0 if checkpoint is None else checkpoint.epoch,
         "delivered_up_to_ms": 0 if checkpoint is None else checkpoint.delivered_up_to_ms,
-        "clock_offset_ms": parts.outbox.clock_offset_ms if parts.lane.leading else None,
+        "clock_offset_ms": parts.known_clock_offset_ms(),
         "lag": soundings.lag,
         "unstable": soundings.unstable,
         "pending": None if counts.overdue is None else counts.pending,

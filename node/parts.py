@@ -168,6 +168,11 @@ class Parts:
             self.candidacy.enter()
             return True
 
+    def known_clock_offset_ms(self) -> int | None:
+        """By how much the brokers' clock is ahead of a master's; of a wrong one, until it leads again."""
+        offset_ms, allowed_ms = self.outbox.clock_offset_ms, self._delivery_config.max_clock_skew_ms
+        return offset_ms if self.lane.leading or abs(offset_ms) > allowed_ms else None
+
     def _check_clock(self) -> None:
         """A master with a wrong clock hands over, and stands again after a while: only a master's checkpoints
         show the brokers' clock.

@@ -24,7 +24,9 @@ _KAFKA_TIMEOUT_S: Final = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """What is paused now, the nodes that know, and what else an operator should be told."""
+    """What is paused now, the nodes that know or ask before they deliver, and what else an operator should be
+    told.
+    """
 
     cluster: str
     control: Control

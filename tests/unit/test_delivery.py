@@ -20,6 +20,7 @@ from tests.unit.view_records import MANY, at, new_view, reschedule, schedule, ta
 NAMES = ClusterNames("delay")
 SKEW_MS = 500
 HOUR_MS = 3_600_000
+ONE = Limits(1, 1 << 20)
 
 
 class World:
@@ -27,7 +28,7 @@ class World:
 
     def __init__(self) -> None:
         self.now = 1_000_000
-        self.set_by = 0
+        self.set_by = self.off_ms = self.shown_off_ms = 0
         self.sent: list[Outgoing] = []
         self.checkpoints: list[Checkpoint] = []
         self.ends: Vector = {}
@@ -44,10 +45,10 @@ class World:
         return self.now - self.set_by
 
     def set_clock(self, by_ms: int, *, off_ms: int) -> None:
-        """And how far the next checkpoint shows it to be off then."""
+        """And how far ahead of the brokers' clock it is then, as its next checkpoint shows."""
         self.now += by_ms
         self.set_by += by_ms
-        self.clock_offset_ms = -off_ms
+        self.off_ms = off_ms
 
     # the election
     def confirm(self) -> bool:
@@ -119,6 +120,7 @@ class World:
 
     def checkpoint(self, checkpoint: Checkpoint) -> None:
         self.calls.append("first checkpoint" if checkpoint.first else "checkpoint")
+        self.shown_off_ms = self.off_ms
         self.checkpoints.append(checkpoint)
 
     def commit(self) -> World:
@@ -129,7 +131,7 @@ class World:
         return True
 
     def result(self) -> None:
-        """It is committed."""
+        self.clock_offset_ms = -self.shown_off_ms
 
 
 @pytest.fixture
@@ -182,10 +184,9 @@ def test_what_a_clock_that_is_wrong_has_selected_is_not_committed(
 ) -> None:
     """It was sent beside the first checkpoint, whose commit shows that the clock is wrong."""
     take(view, at(0, 0, schedule(world.now + HOUR_MS)))
-    world.while_sent = lambda: world.set_clock(0, off_ms=HOUR_MS)
-    world.now += HOUR_MS
-    steps = list(delivery.run())
-    assert (len(world.sent), Step.AFTER_COMMIT in steps) == (1, True)
+    world.set_clock(HOUR_MS, off_ms=HOUR_MS)
+    list(delivery.run())
+    assert len(world.sent) == 1
     assert [checkpoint.first for checkpoint in world.checkpoints] == [True]
 
 
@@ -208,21 +209,42 @@ def test_a_clock_that_was_set_ahead_wrongly_ends_the_mastership_with_nothing_del
     take(view, at(0, 0, schedule(world.now + HOUR_MS)))
     mastership = delivery.run()
     run_to_wait(mastership)
-    world.while_sent = lambda: world.set_clock(0, off_ms=HOUR_MS)  # with the next checkpoint
-    world.set_clock(HOUR_MS, off_ms=0)
+    world.set_clock(HOUR_MS, off_ms=HOUR_MS)
     list(mastership)
     assert world.sent == []
 
 
-def test_what_was_selected_before_the_clock_was_set_back_is_not_committed(world: World, view: View) -> None:
-    def set_back() -> None:
-        world.while_flushed = lambda: None
-        world.set_clock(-10_000, off_ms=0)
-
-    take(view, *(at(0, offset, schedule(world.now)) for offset in range(2)))
-    world.while_flushed = set_back
-    run_to_wait(new_delivery(world, view, ONE).run())
+@pytest.mark.parametrize("due_in_ms", [HOUR_MS, 2 * HOUR_MS], ids=["due by then", "nothing due by then"])
+def test_a_checkpoint_that_was_sent_before_the_clock_was_set_ahead_does_not_prove_it(
+    world: World, view: View, delivery: Delivery, due_in_ms: int
+) -> None:
+    begun_ms = world.now
+    take(view, at(0, 0, schedule(begun_ms + due_in_ms)))
+    mastership = delivery.run()
+    next(step for step in mastership if step == Step.AFTER_CHECKPOINT_RECORD)
+    world.set_clock(HOUR_MS, off_ms=HOUR_MS)
+    list(mastership)
     assert {checkpoint.position for checkpoint in world.checkpoints} == {None}
+    assert max(checkpoint.delivered_up_to_ms for checkpoint in world.checkpoints) <= begun_ms
+
+
+def test_a_commit_that_shows_a_wrong_clock_is_followed_by_none(world: World, view: View) -> None:
+    """Nobody has set the clock: other brokers tell the time."""
+    take(view, *(at(0, offset, schedule(world.now)) for offset in range(4)))
+    world.while_sent = lambda: world.set_clock(0, off_ms=HOUR_MS)
+    list(new_delivery(world, view, ONE).run())
+    assert world.checkpoints[-1].position == (world.now, 0, 0)
+
+
+def test_what_was_planned_anew_by_a_clock_that_was_set_ahead_is_given_up(world: World, view: View) -> None:
+    """By that clock the second message has expired; it is asked again, once it is proven."""
+    take(view, at(0, 0, schedule(world.now)), at(0, 1, schedule(world.now, expire_at_ms=world.now + 60_000)))
+    mastership = new_delivery(world, view, ONE).run()
+    begun = (step for step in mastership if step == Step.DURING_COMMIT)
+    assert (next(begun), next(begun)) == (Step.DURING_COMMIT, Step.DURING_COMMIT)
+    world.set_clock(HOUR_MS, off_ms=0)
+    run_to_wait(mastership)
+    assert [checkpoint.first for checkpoint in world.checkpoints] == [True, False, True, False]
 
 
 def test_a_topic_that_has_lost_its_tail_decides_and_it_is_said(
@@ -240,7 +262,6 @@ def test_a_topic_that_has_lost_its_tail_decides_and_it_is_said(
     assert len(world.sent) == 2, "again"
 
 
-ONE = Limits(1, 1 << 20)
 MASTER = ["first checkpoint", "commit"]
 
 
