@@ -16,6 +16,8 @@ from tests.support.tail import Got
 from tests.support.waiting import eventually
 
 SECOND_MS = 1_000
+ONE = b"one"
+"""A key: what has it arrives in one partition, and so is read in its order, while it still comes."""
 
 
 @pytest.fixture
@@ -51,10 +53,11 @@ def wait_until(cluster: Cluster, value: bytes, at_ms: int) -> None:
 
 
 def pass_by(cluster: Cluster, producer: DelayProducer, at_ms: int) -> None:
-    """Waits until all that is due by then has been delivered."""
+    """Waits until all that is due by then has been delivered, and reads it."""
     value = b"by %d" % at_ms
     producer.schedule(cluster.target(), value, deliver_at=at_ms)
     cluster.tail.wait(lambda: any(got.value == value for got in cluster.delivered), "the time has passed")
+    cluster.tail.catch_up()
 
 
 def test_a_chain_goes_on_through_a_killed_master_with_no_gap_and_no_double(
@@ -90,7 +93,7 @@ def test_controls_concern_the_next_delivery_and_what_comes_after_it(
     cluster.start_here("a")
     cluster.wait_epoch(1)
     for id_ in ("ended", "moved", "replaced"):
-        producer.schedule(cluster.target(), id_.encode(), id=id_, repeat=every("1s"))
+        producer.schedule(cluster.target(), id_.encode(), id=id_, key=ONE, repeat=every("1s"))
     for value in (b"ended", b"moved", b"replaced"):
         wait_for(cluster, value, 1)
     moved_ms = now_ms() + 2 * SECOND_MS
@@ -106,6 +109,7 @@ def test_controls_concern_the_next_delivery_and_what_comes_after_it(
     assert {after - before for before, after in pairwise(times_ms[:moved])} <= {SECOND_MS}
     assert times_ms[moved + 1] == next_ms
     assert numbers_of(cluster, b"moved") == list(range(1, len(times_ms) + 1))
+    cluster.tail.catch_up()
     before = [len(of(cluster, value)) for value in (b"ended", b"replaced")]
     pass_by(cluster, producer, now_ms() + SECOND_MS + 100)
     assert [len(of(cluster, value)) for value in (b"ended", b"replaced")] == before
@@ -116,7 +120,8 @@ def test_what_was_missed_is_delivered_as_asked(cluster: Cluster, producer: Delay
     node = cluster.start_here("a")
     cluster.wait_epoch(1)
     for missed in ("all", "latest", "skip"):
-        producer.schedule(cluster.target(), missed.encode(), repeat=every("1s", times=1_000, missed=missed))
+        repeat = every("1s", times=1_000, missed=missed)
+        producer.schedule(cluster.target(), missed.encode(), key=ONE, repeat=repeat)
     for value in (b"all", b"latest", b"skip"):
         wait_for(cluster, value, 1)
     cluster.stop_here(node)
