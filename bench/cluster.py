@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import msgspec
-import psutil
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # missing from its __all__
 
 from bench.loader import Load
@@ -24,6 +23,7 @@ from ops import topics
 from ops.demo.processes import NodeOptions, NodeProcess
 from ops.stack import LocalStack, StackError
 from ops.stack.ports import free_port
+from ops.stack.server import Server
 from ops.zookeeper import registry
 
 TARGET_PARTITIONS: Final = 4
@@ -36,30 +36,23 @@ INGESTED_IN_A_MS: Final = 80  # sent and taken in, at the least
 
 
 class Sample(NamedTuple):
-    """How far a node had come at a moment (bench/sampled_node.py)."""
+    """How far a node had come at a moment, and the CPU time until then (bench/sampled_node.py)."""
 
     at_ms: float
     ingested: int
     master: bool
     delivered_up_to_ms: int
     peak_bytes: int
-
-
-class Spent(NamedTuple):
-    """CPU seconds."""
-
-    node_s: float
-    broker_s: float
-
-
-NOTHING_SPENT: Final = Spent(0.0, 0.0)
+    node_cpu_us: int
+    broker_cpu_us: int
 
 
 class BenchNode(NodeProcess):
     """The node of a cluster, that writes down how far it has come."""
 
-    def __init__(self, folder: Path, options: NodeOptions) -> None:
+    def __init__(self, folder: Path, options: NodeOptions, broker: Server) -> None:
         super().__init__("n1", folder, free_port(), options)
+        self._broker = broker
         self._samples: list[Sample] = []
         self._read_to = 0
 
@@ -107,8 +100,8 @@ class BenchNode(NodeProcess):
         self._read_to += len(whole) + 1 if whole else 0
         for line in whole.splitlines():
             at_ms, *counts = line.split()
-            ingested, master, up_to_ms, peak_bytes = map(int, counts)
-            self._samples.append(Sample(float(at_ms), ingested, master == 1, up_to_ms, peak_bytes))
+            ingested, master, *others = map(int, counts)
+            self._samples.append(Sample(float(at_ms), ingested, master == 1, *others))
 
     def _prepare(self) -> None:
         super()._prepare()
@@ -116,7 +109,8 @@ class BenchNode(NodeProcess):
         self._samples, self._read_to = [], 0
 
     def _command(self) -> list[str]:
-        return [sys.executable, "-m", "bench.sampled_node", str(self._config), str(self._samples_file)]
+        files = [str(self._config), str(self._samples_file)]
+        return [sys.executable, "-m", "bench.sampled_node", *files, str(self._broker.pid)]
 
     @property
     def _samples_file(self) -> Path:
@@ -168,11 +162,6 @@ class Cluster:
                 return member.http_host, member.http_port
             time.sleep(POLL_S)
         raise TimeoutError(f"the node has not shown itself within {PATIENCE_S:.0f} s")
-
-    def spent(self, since: Spent = NOTHING_SPENT) -> Spent:
-        """The CPU time that its node and the broker have taken, since another such."""
-        node_s, broker_s = _cpu_s(self.node.pid), _cpu_s(self.stack.kafka.pid)
-        return Spent(node_s - since.node_s, broker_s - since.broker_s)
 
 
 class Clusters:
@@ -234,7 +223,7 @@ class Clusters:
         folder = self._folder / name
         folder.mkdir()
         options = NodeOptions(self._stack.bootstrap, self._stack.zookeeper, SESSION_TIMEOUT_S, name)
-        node, names = BenchNode(folder, options), ClusterNames(name)
+        node, names = BenchNode(folder, options, self._stack.kafka), ClusterNames(name)
         try:
             yield Cluster(self._stack, names, f"{name}.target", node)
         finally:
@@ -251,9 +240,3 @@ class Clusters:
         """A plain topic of this name."""
         for made in self._admin.create_topics([NewTopic(name, partitions, 1)]).values():
             made.result()
-
-
-def _cpu_s(pid: int | None) -> float:
-    assert pid is not None, "it runs"
-    times = psutil.Process(pid).cpu_times()
-    return times.user + times.system

@@ -21,8 +21,8 @@ public class Reminders {
         KafkaProducer<String, String> producer =
                 new KafkaProducer<>(config, new StringSerializer(), new StringSerializer());
         try {
-            send(producer, schedule(buffer, target, "meeting-1", "The meeting begins in 15 minutes"));
-            send(producer, schedule(buffer, target, "meeting-2", "This one is called off"));
+            send(producer, schedule(buffer, target, "meeting-1", "2s", "The meeting begins in 15 minutes"));
+            send(producer, schedule(buffer, target, "meeting-2", "1h", "This one is called off"));
             send(producer, cancel(buffer, "meeting-2"));
         } finally {
             producer.close();
@@ -30,11 +30,12 @@ public class Reminders {
     }
 
     /** The record's key is the id: the client's own partitioner then puts it where the service looks for it. */
-    static ProducerRecord<String, String> schedule(String buffer, String target, String id, String text) {
+    static ProducerRecord<String, String> schedule(
+            String buffer, String target, String id, String after, String text) {
         ProducerRecord<String, String> request = new ProducerRecord<>(buffer, id, text);
         header(request, "delay-target-topic", target);
         header(request, "delay-target-key", "customer-7");
-        header(request, "delay-after", "2s");
+        header(request, "delay-after", after);
         header(request, "delay-id", id);
         header(request, "language", "en"); // one of your own: delivered as it is
         return request;

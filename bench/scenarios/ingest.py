@@ -38,19 +38,18 @@ class Ingest:
         node, all_of_it = cluster.node, self.messages
         begun_ms = time.time() * 1000
         node.start()
-        before = cluster.spent()
+        begun = node.wait("at work", lambda _: True)
         first = node.wait("a tenth ingested", lambda sample: sample.ingested >= all_of_it // 10)
         last = node.wait("all ingested", lambda sample: sample.ingested == all_of_it)
         leading = node.wait("candidate", lambda sample: sample.master)
-        spent = cluster.spent(before)
         seconds = (last.at_ms - first.at_ms) / 1000
         return Measured(
             {
                 f"ingest.{self._name}": (last.ingested - first.ingested) / seconds,
                 f"rebuild.{self._name}": all_of_it / ((leading.at_ms - begun_ms) / 1000),
                 f"memory.ingest.{self._name}": node.peak_memory_mb(),
-                f"cpu.ingest.node.{self._name}": spent.node_s / all_of_it * 1e6,
-                f"cpu.ingest.broker.{self._name}": spent.broker_s / all_of_it * 1e6,
+                f"cpu.ingest.node.{self._name}": (leading.node_cpu_us - begun.node_cpu_us) / all_of_it,
+                f"cpu.ingest.broker.{self._name}": (leading.broker_cpu_us - begun.broker_cpu_us) / all_of_it,
             }
         )
 

@@ -1,9 +1,10 @@
 """A candidate in a process of its own, for the tests to kill and pause.
 
-Takes one argument, JSON: cluster, node, zookeeper, session_timeout_s, peer_port. Says on stdout, one JSON
+Takes one argument, JSON: cluster, node, zookeeper, session_timeout_s, peer_port, and yield_s: for how long it
+lets a master that has lost its session go first (null: the product's own time). Says on stdout, one JSON
 object a line, what happens to it (`at_ns` is the machine's monotonic clock, the same for every process), and
-does what the lines on its stdin say: enter, resign, confirm, greeted (by all those ahead of it). SIGTERM and
-the end of stdin make it resign and end.
+does what the lines on its stdin say: enter, resign, confirm and within how many seconds, greeted (by all
+those ahead of it). SIGTERM and the end of stdin make it resign and end.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import Any
 
 import structlog
 
+import election.candidacy
 from election.candidacy import Candidacy, Standing
 from election.candidates import guid_of, place_of
 from election.errors import Unavailable
@@ -58,9 +60,9 @@ def obey(command: str, candidacy: Candidacy, session: Session, peers: Peers) -> 
         say("greeted", by=len(ahead))
     elif command == "resign":
         say("resigned", done=candidacy.resign(timeout_s=2.0))
-    elif command == "confirm":
+    elif command.startswith("confirm "):
         try:
-            say("confirmed", answer=candidacy.confirm(timeout_s=1.0))
+            say("confirmed", answer=candidacy.confirm(float(command.removeprefix("confirm "))))
         except Unavailable as error:
             say("confirmed", answer=None, why=str(error))
 
@@ -69,6 +71,8 @@ def main() -> None:
     structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
     logging.basicConfig(stream=sys.stderr)
     given = json.loads(sys.argv[1])
+    if given["yield_s"] is not None:
+        election.candidacy._YIELD_S = given["yield_s"]
     session = Session({"hosts": given["zookeeper"]}, given["session_timeout_s"])
     peers = Peers(given["node"], HOST, given["peer_port"])
     path = Znodes(given["cluster"]).candidates(0)

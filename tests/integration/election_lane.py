@@ -31,7 +31,13 @@ class CandidateProcess:
     """One candidate (tests/integration/candidate_process.py) and all that it has said."""
 
     def __init__(
-        self, cluster: str, node: str, zookeeper: str, session_timeout_s: float, peer_port: int
+        self,
+        cluster: str,
+        node: str,
+        zookeeper: str,
+        session_timeout_s: float,
+        peer_port: int,
+        yield_s: float | None = None,
     ) -> None:
         self.node = node
         self.lines: list[Line] = []
@@ -42,6 +48,7 @@ class CandidateProcess:
             "zookeeper": zookeeper,
             "session_timeout_s": session_timeout_s,
             "peer_port": peer_port,
+            "yield_s": yield_s,
         }
         self.process = subprocess.Popen(
             [sys.executable, "-m", "tests.integration.candidate_process", json.dumps(given)],
@@ -87,11 +94,13 @@ class CandidateProcess:
         self.process.stdin.write(command + "\n")
         self.process.stdin.flush()
 
-    def confirm(self) -> bool | None:
+    def confirm(self, timeout_s: float = PATIENCE_S) -> bool | None:
         """The candidate's own `confirm`; None: Unavailable."""
         after = len(self.lines)
-        self.order("confirm")
-        answer: bool | None = self.wait(lambda line: line["event"] == "confirmed", after=after)["answer"]
+        self.order(f"confirm {timeout_s}")
+        patience_s = timeout_s + PATIENCE_S
+        line = self.wait(lambda line: line["event"] == "confirmed", after=after, timeout_s=patience_s)
+        answer: bool | None = line["answer"]
         return answer
 
     @property
@@ -126,16 +135,21 @@ class CandidateProcess:
 class Lane:
     """The candidates of one lane in the order they were started."""
 
-    def __init__(self, zookeeper: str, cluster: str, session_timeout_s: float) -> None:
+    def __init__(
+        self, zookeeper: str, cluster: str, session_timeout_s: float, yield_s: float | None = None
+    ) -> None:
         self.zookeeper = zookeeper
         self.cluster = cluster
         self.session_timeout_s = session_timeout_s
+        self.yield_s = yield_s
         self.path = Znodes(cluster).candidates(0)
         self.started: list[CandidateProcess] = []
 
     def begin(self, node: str, peer_port: int = 0) -> CandidateProcess:
         """Start a candidate without waiting for anything."""
-        candidate = CandidateProcess(self.cluster, node, self.zookeeper, self.session_timeout_s, peer_port)
+        candidate = CandidateProcess(
+            self.cluster, node, self.zookeeper, self.session_timeout_s, peer_port, self.yield_s
+        )
         self.started.append(candidate)
         return candidate
 
@@ -174,6 +188,17 @@ def queue(client: KazooClient, path: str) -> list[Candidate]:
         with suppress(NoNodeError):  # it has gone since
             found.append(Candidate.decode(client.get(f"{path}/{name}")[0]))
     return found
+
+
+@contextmanager
+def paused(pid: int | None) -> Iterator[None]:
+    """A process that stands still meanwhile."""
+    assert pid is not None, "it runs"
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
 
 
 def eventually(holds: Callable[[], bool], timeout_s: float = PATIENCE_S) -> None:

@@ -198,16 +198,24 @@ class Writer:
         self._ingested = list(self._ends)
         self._position: tuple[int, int, int] | None = None
         self._make_topics(bootstrap)
+        self._bootstrap = bootstrap
         self._users = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
-        self._master = Producer({"bootstrap.servers": bootstrap, "transactional.id": settings.cluster})
-        self._master.init_transactions(30)
+        self._master = self._new_master()
 
     def write(self, steps: Sequence[Step]) -> None:
+        """Returns when read_committed consumers see all of it."""
         for step in steps:
             if isinstance(step, Request):
                 self._ask(step)
             else:
                 self._commit(step)
+        # A commit returns before its markers are written; who takes the same id waits for them.
+        self._master = self._new_master()
+
+    def _new_master(self) -> Producer:
+        master = Producer({"bootstrap.servers": self._bootstrap, "transactional.id": self._settings.cluster})
+        master.init_transactions(30)
+        return master
 
     def _ask(self, request: Request) -> None:
         self._append(self._users, request)

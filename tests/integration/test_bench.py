@@ -58,7 +58,13 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> Done:
 
 def test_a_run_measures_what_it_was_asked_for_and_no_more(done: Done) -> None:
     assert done.record.figures.keys() == FIGURES | {f"memory.lateness.{RATE}", f"lateness.{RATE}.rate"}
-    assert all(len(values) == 1 and values[0] > 0 for values in done.record.figures.values())
+    # The CPU time of so few messages may be less than a tick of the clock that it is counted by.
+    wrong = {
+        name: values
+        for name, values in done.record.figures.items()
+        if len(values) != 1 or values[0] < 0 or (values[0] == 0 and not name.startswith("cpu."))
+    }
+    assert wrong == {}
 
 
 def test_every_message_is_in_the_distribution_of_lateness(done: Done) -> None:

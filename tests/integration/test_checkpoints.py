@@ -108,6 +108,7 @@ def test_each_lane_has_its_own_last_checkpoint(make_cluster: MakeCluster) -> Non
     writer = Writer(cluster)
     writer.commit(1, lane=0)
     writer.commit(2, lane=1)
+    Writer(cluster)  # waits for the markers
     assert (last(cluster, 0), last(cluster, 1)) == (1, 2)
 
 
@@ -136,6 +137,7 @@ def test_a_topic_made_anew_has_none_of_the_old_checkpoints(
     cluster: Cluster, writer: Writer, follower: CheckpointFollower, kafka_log: KafkaLog
 ) -> None:
     writer.commit(1)
+    Writer(cluster)  # waits for the markers
     assert kafka_log.last_checkpoint() == sample_checkpoint(epoch=1)
     cluster.delete_topic(cluster.names.checkpoint)
     cluster.create_again()

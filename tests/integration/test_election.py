@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import statistics
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -12,25 +11,35 @@ import psutil
 import pytest
 
 from ops.stack import LocalStack
-from tests.integration.election_lane import CandidateProcess, Lane, eventually, operator, queue
+from tests.integration.election_lane import (
+    PATIENCE_S,
+    CandidateProcess,
+    Lane,
+    eventually,
+    operator,
+    paused,
+    queue,
+)
 from tests.stacks import Stack
 
 # Long enough that whatever happens sooner did not happen by its end.
-LONG_SESSION_S = 15.0
+LONG_SESSION_S = 60.0
 SHORT_SESSION_S = 2.0
 AT_ONCE_S = 5.0
 # What would happen at once has not happened after this.
 NO_CHANGE_S = 2.0
+# For an answer that does not come.
+NO_ANSWER_S = 1.0
 
-NewLane = Callable[[str, float], Lane]
+NewLane = Callable[..., Lane]
 
 
 @pytest.fixture
 def new_lane(cluster_name: str) -> Iterator[NewLane]:
     lanes: list[Lane] = []
 
-    def new(zookeeper: str, session_timeout_s: float) -> Lane:
-        lanes.append(Lane(zookeeper, cluster_name, session_timeout_s))
+    def new(zookeeper: str, session_timeout_s: float, yield_s: float | None = None) -> Lane:
+        lanes.append(Lane(zookeeper, cluster_name, session_timeout_s, yield_s))
         return lanes[-1]
 
     yield new
@@ -90,19 +99,6 @@ def test_a_killed_leader_is_succeeded_long_before_its_session_ends(lane: Lane) -
     killed_ns = first.kill()
     assert gap_ms(second.until("leader"), killed_ns) < 1000 * AT_ONCE_S
     assert third.wait(lambda line: line.get("master") == "n2")["role"] == "candidate"
-
-
-def test_a_kill_is_noticed_in_milliseconds(
-    lane: Lane, record_property: Callable[[str, object], None]
-) -> None:
-    candidates = lane.join_all("n1", "n2", "n3")
-    gaps_ms = []
-    for number in range(4, 9):
-        killed_ns = candidates.pop(0).kill()
-        gaps_ms.append(gap_ms(candidates[0].until("leader"), killed_ns))
-        candidates.append(lane.join(f"n{number}"))
-    record_property("gaps_ms", [round(gap, 1) for gap in gaps_ms])
-    assert statistics.median(gaps_ms) < 100
 
 
 def test_the_leader_and_the_next_killed_together_are_both_noticed_at_once(lane: Lane) -> None:
@@ -279,13 +275,19 @@ def test_nobody_is_confirmed_while_zookeeper_is_away(zookeeper: LocalStack, new_
     lane = new_lane(zookeeper.zookeeper, SHORT_SESSION_S)
     leader = lane.join("n1")
     zookeeper.zk.stop()
-    assert (leader.confirm(), leader.roles()) == (None, ["leader"])
+    assert (leader.confirm(NO_ANSWER_S), leader.roles()) == (None, ["leader"])
+
+
+def test_confirm_does_not_wait_longer_than_it_was_told(zookeeper: LocalStack, new_lane: NewLane) -> None:
+    leader = new_lane(zookeeper.zookeeper, LONG_SESSION_S).join("n1")
+    with paused(zookeeper.zk.pid):
+        assert leader.confirm(NO_ANSWER_S) is None
 
 
 def test_when_every_session_is_lost_the_old_master_leads_again(
     zookeeper: LocalStack, new_lane: NewLane
 ) -> None:
-    lane = new_lane(zookeeper.zookeeper, SHORT_SESSION_S)
+    lane = new_lane(zookeeper.zookeeper, SHORT_SESSION_S, yield_s=PATIENCE_S)
     first, second, third = lane.join_all("n1", "n2", "n3")
     _forget_everything(zookeeper)
     assert first.until("leader", after=_index_of_loss(first))["master"] == "n1"
@@ -308,7 +310,7 @@ def test_when_every_session_is_lost_a_dead_master_is_not_waited_for(
 def test_when_every_session_is_lost_a_late_master_is_let_go_first(
     zookeeper: LocalStack, new_lane: NewLane
 ) -> None:
-    lane = new_lane(zookeeper.zookeeper, SHORT_SESSION_S)
+    lane = new_lane(zookeeper.zookeeper, SHORT_SESSION_S, yield_s=PATIENCE_S)
     first, second = lane.join_all("n1", "n2")
     zookeeper.zk.stop()
     _wait_for_a_session(first)
@@ -349,14 +351,13 @@ def test_a_candidate_started_without_zookeeper_joins_when_it_comes(
 ) -> None:
     zookeeper.zk.stop()
     only = new_lane(zookeeper.zookeeper, SHORT_SESSION_S).begin("n1")
-    assert only.confirm() is None
+    assert only.confirm(NO_ANSWER_S) is None
     zookeeper.zk.start()
     only.until("leader")
 
 
 def _wait_for_a_session(candidate: CandidateProcess) -> None:
-    refusals = int(SHORT_SESSION_S) + 1  # each takes a second
-    assert [candidate.confirm() for _ in range(refusals)] == [None] * refusals
+    assert candidate.confirm(1.5 * SHORT_SESSION_S) is None
 
 
 def _forget_everything(zookeeper: LocalStack) -> None:

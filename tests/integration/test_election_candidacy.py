@@ -150,14 +150,6 @@ def test_confirm_says_no_as_soon_as_the_znode_is_gone(stack: Stack, new_node: Ne
         assert node.candidacy.confirm(PATIENCE_S) is False
 
 
-def test_confirm_does_not_wait_longer_than_it_was_told(new_node: NewNode) -> None:
-    node = new_node("n1")
-    node.candidacy.enter()
-    node.until("leader")
-    with pytest.raises(Unavailable):
-        node.candidacy.confirm(0)
-
-
 def test_confirm_is_answered_to_several_threads_at_once(new_node: NewNode) -> None:
     node = new_node("n1")
     node.candidacy.enter()
