@@ -4,8 +4,10 @@ operators have asked for.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import msgspec
 
@@ -21,6 +23,8 @@ from ops.kafka import KafkaAdmin
 from ops.zookeeper import registry
 from store.checkpoint import Checkpoint, UnreadableCheckpoint
 from store.operations import OperatorRequest
+
+MARKER_S: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +97,10 @@ def show(config: ConnectionConfig, lane: int | None = None) -> Shown:
         mirrors = {number: mirrored_checkpoint(znodes, number) for number in wanted}
         asked = {number: last_request(znodes, number) for number in wanted}
     exists = KafkaAdmin(config).exists(topic)
-    found = {number: _in_topic(config, topic, number) if exists else None for number in wanted}
+    found = {
+        number: _in_topic(config, topic, number, mirror) if exists else None
+        for number, mirror in mirrors.items()
+    }
     return Shown(
         [
             CheckpointPair(
@@ -133,8 +140,18 @@ def _waiting(asked: OperatorRequest | None, *known: Checkpoint | None) -> Operat
 _decode_request = msgspec.json.Decoder(OperatorRequest).decode
 
 
-def _in_topic(config: ConnectionConfig, topic: str, lane: int) -> Checkpoint | None:
-    try:
-        return read_last(config.client_config() | {"log_level": 0}, topic, lane)
-    except UnreadableCheckpoint as error:
-        raise UnreadableCheckpoint(f"{topic}/{lane}: {error}") from error
+def _in_topic(
+    config: ConnectionConfig, topic: str, lane: int, mirror: Checkpoint | None
+) -> Checkpoint | None:
+    """A commit is known, and mirrored, before its marker lets others read it: where the mirror is ahead, the
+    topic is looked at again for a while.
+    """
+    until_s = time.monotonic() + MARKER_S
+    while True:
+        try:
+            found = read_last(config.client_config() | {"log_level": 0}, topic, lane)
+        except UnreadableCheckpoint as error:
+            raise UnreadableCheckpoint(f"{topic}/{lane}: {error}") from error
+        behind = mirror is not None and (found is None or found.order < mirror.order)
+        if not behind or time.monotonic() > until_s:
+            return found

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
+from typing import Any
 
 import pytest
 from confluent_kafka import Producer
 
 from node.checkpoints import CheckpointFollower, KafkaLog, read_last
 from node.refusal import Refusing
+from ops import checkpoints
+from ops.zookeeper import registry
+from store.checkpoint import Checkpoint
 from tests.support.checkpoints import sample_checkpoint
 from tests.support.cluster import Cluster
 from tests.support.fixtures import MakeCluster
@@ -35,6 +39,9 @@ class Writer:
 
     def commit(self, epoch: int, lane: int = 0) -> None:
         self.begin(epoch, lane)
+        self.commit_open()
+
+    def commit_open(self) -> None:
         self._producer.commit_transaction(PATIENCE_S)
 
     def abort(self, epoch: int) -> None:
@@ -101,6 +108,25 @@ def test_an_open_transaction_does_not_hold_the_reader_up(cluster: Cluster, write
     writer.begin(2)
     assert last(cluster) == 1
     writer.end()
+
+
+def test_a_mirror_that_is_there_before_its_commit_can_be_read_is_no_alarm(
+    cluster: Cluster, writer: Writer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written = [writer.commit_open]
+
+    def looked(*place: Any) -> Checkpoint | None:
+        found = read_last(*place)
+        if written:
+            written.pop()()
+        return found
+
+    monkeypatch.setattr(checkpoints, "read_last", looked)
+    writer.begin(1)
+    with registry(cluster.connection) as znodes:
+        znodes.mirror(0).write(sample_checkpoint(0, epoch=1).encode())
+    (pair,) = checkpoints.show(cluster.connection).pairs
+    assert (pair.in_topic, pair.alarming) == (pair.in_znode, False)
 
 
 def test_each_lane_has_its_own_last_checkpoint(make_cluster: MakeCluster) -> None:
