@@ -110,9 +110,13 @@ class Cluster:
         )
 
     def delete_topic(self, topic: str) -> None:
-        """Deletes it; returns when the brokers no longer show it."""
+        """Deletes it; returns when the brokers no longer show it. The tail keeps what it has read of it, and
+        reads no other of this name.
+        """
         if topic == self.names.checkpoint:
             self._forget_checkpoint_topic()
+        if topic in self.tail.records:
+            self.tail.leave(topic)
         self.admin.delete_topics([topic])[topic].result(PATIENCE_S)
         eventually(lambda: topic not in self.admin.list_topics(timeout=PATIENCE_S).topics, f"{topic} is gone")
 
@@ -298,6 +302,7 @@ class Cluster:
         step: str | None = None,
         signal_name: str = "SIGKILL",
         delay_s: float = 0.0,
+        carried: int = 0,
         clock_offset_ms: int = 0,
         **fields: Any,
     ) -> NodeProcess:
@@ -308,6 +313,7 @@ class Cluster:
             step=step,
             signal_name=signal_name,
             delay_s=delay_s,
+            carried=carried,
             clock_offset_ms=clock_offset_ms,
         )
         self._processes.append(process)
