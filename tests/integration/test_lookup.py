@@ -65,7 +65,7 @@ class Told:
         cluster.start_here("b")
         cluster.wait_candidates(2)
         cluster.stop_here(first)
-        cluster.wait_epoch(2)
+        cluster.wait_mastership(2)
         cluster.start_here("a")
         assert cluster.wait_candidates(2) == ["b", "a"]
         self.due_ms = now_ms() + HOUR_MS
@@ -125,8 +125,11 @@ class Told:
     def first_covering(self, source: str, due_ms: int) -> Checkpoint:
         """The first of all committed checkpoints under which the row is done."""
         _, partition, offset = parse_source(source)
-        found = (c for c in self.cluster.checkpoints() if c.frontier.done((due_ms, partition, offset)))
-        return next(found)
+        row = due_ms, partition, offset
+        found = eventually(
+            lambda: [one for one in self.cluster.checkpoints() if one.frontier.done(row)], "it is done"
+        )
+        return found[0]
 
     def close(self) -> None:
         self.producer.close(10)
@@ -158,13 +161,13 @@ def test_every_node_shows_what_became_of_each_message(told: Told, node: str) -> 
 
 
 @pytest.mark.parametrize("node", ["a", "b"])
-@pytest.mark.parametrize(("id_", "epoch"), [("early", 1), ("there", 2), ("missed", 2)])
+@pytest.mark.parametrize("id_", ["early", "there", "missed"])
 def test_a_delivered_message_has_the_time_and_epoch_of_its_transaction(
-    told: Told, node: str, id_: str, epoch: int
+    told: Told, node: str, id_: str
 ) -> None:
     message = told.message(id_, node)
     covering = told.first_covering(told.sources[id_], message["due_ms"])
-    assert (message["epoch"], message["at_ms"]) == (epoch, covering.at_ms)
+    assert (message["epoch"], message["at_ms"]) == (covering.epoch, covering.at_ms)
     assert (message["root"], message["target_topic"]) == (told.sources[id_], told.cluster.target())
 
 
@@ -180,7 +183,8 @@ def test_a_message_that_waits_has_its_due_time_its_target_attempt_and_occurrence
 
 def test_a_message_that_was_not_delivered_has_the_reason(told: Told) -> None:
     stale, lost, gone = (told.message(id_) for id_ in ("stale", "lost", "gone"))
-    assert (stale["code"], lost["code"], lost["epoch"]) == ("expired", "target-missing", 2)
+    assert (stale["code"], lost["code"]) == ("expired", "target-missing")
+    assert lost["epoch"] in {one.epoch for one in told.cluster.checkpoints() if one.node == "b"}
     assert (gone["source"], gone["due_ms"]) == (told.sources["gone"], told.due_ms)
 
 

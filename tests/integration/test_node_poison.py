@@ -27,6 +27,8 @@ LATEST_MS = 5_000
 LARGEST_VALUE_BYTES = 999_700
 """Just what the buffer takes, with a small key and the headers of a schedule."""
 
+HOUR_MS = 3_600_000
+
 
 @pytest.fixture
 def cluster(make_cluster: MakeCluster) -> Cluster:
@@ -149,6 +151,7 @@ def test_a_target_deleted_after_it_was_looked_up_costs_only_its_own_messages(clu
         sender.schedule()
         sender.flush()
         cluster.wait_delivered(1)
+        eventually(lambda: _end(cluster, cluster.target("going")) == 1, "it has been looked up")
         cluster.delete_topic(cluster.target("going"))
         at_ms = now_ms() + 500
         gone = [sender.schedule(at_ms=at_ms, target="going") for _ in range(3)]
@@ -197,19 +200,21 @@ def test_a_message_too_large_for_the_buffer_again_keeps_its_time_when_it_is_resc
     cluster: Cluster,
 ) -> None:
     """It was accepted compressed, or just fits: written back it has more headers, and is not compressed."""
-    at_ms = now_ms() + 2_000
     with Sender(cluster) as sender:
-        large = sender.schedule(b"v" * LARGEST_VALUE_BYTES, at_ms=at_ms, id="large")
-        sender.schedule(id="other", at_ms=at_ms)
+        large = sender.schedule(b"v" * LARGEST_VALUE_BYTES, at_ms=now_ms() + HOUR_MS, id="large")
+        sender.schedule(id="other", at_ms=now_ms() + 500)
         moved = sender.run_now("large")
         for _ in range(20):
             sender.schedule()
+        sender.flush()
+        cluster.tail.wait(lambda: cluster.dead_letters, "what is to move it is a dead letter")
+        sender.cancel("large")
         ledger = sender.flush()
         ledger.rejects.add(moved.result())
         del ledger.reschedules[moved.result()]
     fates = check_exactly_once(cluster, ledger)
     assert fates.of[moved.result()] == ["too-large"]
-    assert fates.of[large.result()] == ["delivered"]
+    assert fates.of[large.result()] == ["cancelled"], "it has waited on for its own time"
     assert cluster.names.buffer in (cluster.dead_letters[0].text(H_ERROR_DETAIL) or "")
 
 
@@ -239,6 +244,7 @@ def test_records_that_are_no_requests_are_dead_letters_and_nothing_else_suffers(
         sender.flush()
     cluster.wait_delivered(5)
     cluster.tail.wait(lambda: len(cluster.dead_letters) >= 5, "each is a dead letter")
+    cluster.tail.wait(lambda: len(cluster.outcomes) >= 5, "each has an outcome")
     codes = {letter.value: letter.text(H_ERROR) for letter in cluster.dead_letters}
     assert codes == {
         b"bad key": "header-key",

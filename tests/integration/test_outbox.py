@@ -14,6 +14,7 @@ from node.targets import KafkaTargets
 from tests.support.checkpoints import sample_checkpoint
 from tests.support.cluster import Cluster
 from tests.support.tail import read_all
+from tests.support.waiting import becomes
 
 MakeOutbox = Callable[[], KafkaOutbox]
 
@@ -48,6 +49,7 @@ def deliver(transaction: KafkaTransaction, *records: Outgoing, flushed: bool = T
 
 
 def visible(cluster: Cluster) -> list[bytes | None]:
+    """What read_committed consumers see: it may be nothing yet of a commit that was just answered."""
     return [got.value for got in read_all(cluster.bootstrap, cluster.target())]
 
 
@@ -62,7 +64,8 @@ def test_a_transaction_shows_its_records_and_its_checkpoint_once_it_is_committed
     transaction.checkpoint(sample_checkpoint())
     assert (visible(cluster), cluster.checkpoints()) == ([], [])
     transaction.commit().result()
-    assert (visible(cluster), cluster.checkpoints()) == ([b"1", b"2"], [sample_checkpoint()])
+    becomes(lambda: visible(cluster), [b"1", b"2"])
+    becomes(cluster.checkpoints, [sample_checkpoint()])
 
 
 def test_the_first_transaction_is_on_a_then_strictly_in_turn(make_outbox: MakeOutbox) -> None:
@@ -90,7 +93,7 @@ def test_opening_aborts_what_a_dead_master_left_open(cluster: Cluster, make_outb
         pass
     successor.open()
     deliver(successor.begin(), outgoing(cluster.target(), b"the successor's"))
-    assert visible(cluster) == [b"the successor's"]
+    becomes(lambda: visible(cluster), [b"the successor's"])
 
 
 def test_the_next_transaction_may_be_sent_while_the_one_before_commits(
@@ -109,7 +112,7 @@ def test_the_next_transaction_may_be_sent_while_the_one_before_commits(
     commit.result()
     second.checkpoint(sample_checkpoint())
     second.commit().result()
-    assert sorted(value for value in visible(cluster) if value) == [b"first", b"second"]
+    becomes(lambda: sorted(filter(None, visible(cluster))), [b"first", b"second"])
 
 
 FLUSHED = pytest.mark.parametrize("flushed", [True, False], ids=["flushed", "flushed once"])
@@ -172,7 +175,7 @@ def test_more_records_than_the_clients_queue_holds_are_sent(
     outbox._config["queue.buffering.max.messages"] = 100
     outbox.open()
     deliver(outbox.begin(), *[outgoing(cluster.target(), b"%d" % number) for number in range(2_000)])
-    assert len(visible(cluster)) == 2_000
+    becomes(lambda: len(visible(cluster)), 2_000)
 
 
 @FLUSHED

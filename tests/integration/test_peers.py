@@ -33,6 +33,7 @@ LOOPS = "loops"
 EQUAL_COUNT = 1_000
 MIXED_COUNT = 60
 LEAD_MS = 2_500
+HOUR_MS = 3_600_000
 LOOP_LASTS_MS = 3_000
 
 
@@ -107,13 +108,14 @@ def batch(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ba
             equal_ms = now_ms() + LEAD_MS
             for number in range(EQUAL_COUNT):
                 send(EQUAL, b"%d" % number, key=b"one key", deliver_at=equal_ms)
+            producer.flush(PATIENCE_S)
             loops_ms = now_ms() + LEAD_MS
             _send_loops(send, loops_ms)
             producer.flush(PATIENCE_S)
             send(LOOPS, b"end", deliver_at=loops_ms + LOOP_LASTS_MS + 1_000)
             cancelled = producer.cancel("loop").outcome(PATIENCE_S).outcome
         made = Batch(cluster, node, send.sent, equal_ms, loops_ms, cancelled)
-        cluster.tail.wait(lambda: any(got.value == b"end" for got in made.got(LOOPS)), "all is over")
+        cluster.tail.wait(lambda: _is_over(made), "all is over")
         yield made
 
 
@@ -132,10 +134,22 @@ def _send_mixed(send: _Sending) -> None:
     send(MIXED, b"past", key=b"k", deliver_at=1)
 
 
+def _is_over(batch: Batch) -> bool:
+    """Whether the last delivery of each loop is there, and all else that is due soon."""
+    loops = {(got.value, got.text(H_OCCURRENCE)) for got in batch.got(LOOPS)}
+    levels = {got.value for got in batch.got(LEVELS)}
+    return (
+        loops >= {(b"times", "3"), (b"expires", "2"), (b"grows", "3"), (b"end", None)}
+        and levels >= {b"level 0", b"level -1"}
+        and len(batch.got(EQUAL)) >= EQUAL_COUNT
+        and len(batch.got(MIXED)) > MIXED_COUNT
+    )
+
+
 def _send_loops(send: _Sending, at_ms: int) -> None:
     send(LOOPS, b"times", deliver_at=at_ms, repeat=every("1s", times=3))
     send(LOOPS, b"expires", deliver_at=at_ms, repeat=every("1s", times=10, until=at_ms + 1_000))
-    send(LOOPS, b"cancelled", id="loop", deliver_at=at_ms, repeat=every("1s"))
+    send(LOOPS, b"cancelled", id="loop", deliver_at=at_ms + HOUR_MS, repeat=every("1s"))
     send(LOOPS, b"grows", deliver_at=at_ms, repeat=every("1s", factor=2, times=3))
 
 

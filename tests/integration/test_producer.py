@@ -27,6 +27,7 @@ from delayline.settings import ClusterSettings
 from delayline.wire import Cancel, Header, Reject, Request, Reschedule, Schedule, parse, read_headers
 from tests.integration.raw_produce import produce_raw
 from tests.stacks import Stack
+from tests.support.cluster import wait_led
 from tests.unit.wire_records import BufferedRecord
 
 PARTITIONS = 4
@@ -43,6 +44,7 @@ def names(stack: Stack, cluster_name: str) -> ClusterNames:
     admin = AdminClient({"bootstrap.servers": stack.bootstrap})
     for made in admin.create_topics([NewTopic(names.buffer, PARTITIONS, 1, config=config)]).values():
         made.result(DEADLINE_S)
+    wait_led(admin, {names.buffer: PARTITIONS})
     return names
 
 

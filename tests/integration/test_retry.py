@@ -322,6 +322,7 @@ def test_the_buffer_is_found_before_anything_fails_so_that_no_outage_is_taken_fo
 def test_a_missing_topic_is_named_with_the_command_that_makes_it(work: Work) -> None:
     admin = AdminClient({"bootstrap.servers": work.cluster.bootstrap})
     admin.delete_topics([work.dead])[work.dead].result(PATIENCE_S)
+    eventually(lambda: work.dead not in admin.list_topics(timeout=PATIENCE_S).topics, "it is gone")
     with pytest.raises(
         RetryTopicsError, match=rf"{work.dead} is missing.*create_topics.*kafka-topics\.sh.*--partitions 1"
     ):

@@ -36,6 +36,7 @@ from ops.zookeeper import registry
 from store.identity import FORMAT, Identity, claim
 from store.rocks import RocksStore
 from tests.stacks import Stack
+from tests.support.cluster import wait_led
 from tests.support.sasl import SaslKafka
 from tests.support.waiting import PATIENCE_S, eventually
 
@@ -180,6 +181,7 @@ def _make_clusters(connection: ConnectionConfig) -> None:
     buffers = [ClusterNames(named(suffix).cluster).buffer for suffix in ("wide", "wider")]
     for made in admin.create_topics([NewTopic(buffer, 3, 1) for buffer in buffers]).values():
         made.result(PATIENCE_S)
+    wait_led(admin, dict.fromkeys(buffers, 3))
     kazoo = KazooClient(connection.zookeeper)
     kazoo.start()
     newer = json.loads(ClusterSettings(f"{connection.cluster}-newer").to_json()) | {"format_version": 99}

@@ -41,6 +41,21 @@ TARGET = "target"
 TopicConfig = Mapping[str, str]
 
 
+def wait_led(admin: AdminClient, partitions: Mapping[str, int]) -> None:
+    """Waits until brokers show topics that were made, with a leader of each partition: that they are made is
+    the controller's word. `partitions`: how many each topic has, by name.
+    """
+
+    def all_led() -> bool:
+        there = admin.list_topics(timeout=PATIENCE_S).topics
+        return all(
+            name in there and sum(p.leader >= 0 for p in there[name].partitions.values()) == count
+            for name, count in partitions.items()
+        )
+
+    eventually(all_led, f"{list(partitions)} have their leaders")
+
+
 class Cluster:
     """Makes the cluster's topics, and its targets (by their short names, see `target`).
 
@@ -100,19 +115,16 @@ class Cluster:
         ]
         for made in (self.admin.create_topics(new) if new else {}).values():
             made.result(PATIENCE_S)
-        eventually(lambda: self._all_led(configs, partitions), f"{list(configs)} have their leaders")
-
-    def _all_led(self, names: Iterable[str], partitions: int) -> bool:
-        there = self.admin.list_topics(timeout=PATIENCE_S).topics
-        return all(
-            name in there and sum(p.leader >= 0 for p in there[name].partitions.values()) == partitions
-            for name in names
-        )
+        wait_led(self.admin, dict.fromkeys(configs, partitions))
 
     def delete_topic(self, topic: str) -> None:
-        """Deletes it; returns when the brokers no longer show it."""
+        """Deletes it; returns when the brokers no longer show it. The tail keeps what it has read of it, and
+        reads no other of this name.
+        """
         if topic == self.names.checkpoint:
             self._forget_checkpoint_topic()
+        if topic in self.tail.records:
+            self.tail.leave(topic)
         self.admin.delete_topics([topic])[topic].result(PATIENCE_S)
         eventually(lambda: topic not in self.admin.list_topics(timeout=PATIENCE_S).topics, f"{topic} is gone")
 
@@ -227,7 +239,8 @@ class Cluster:
         return Znodes(self.name)
 
     def mirrored(self, lane: int = 0) -> Checkpoint:
-        """The checkpoint in the lane's znode."""
+        """The checkpoint in the lane's znode, once there is one."""
+        eventually(lambda: self.kazoo.exists(self.znodes.checkpoint(lane)), "it is mirrored")
         return Checkpoint.decode(self.kazoo.get(self.znodes.checkpoint(lane))[0])
 
     def candidates(self, lane: int = 0) -> list[str]:
@@ -298,6 +311,7 @@ class Cluster:
         step: str | None = None,
         signal_name: str = "SIGKILL",
         delay_s: float = 0.0,
+        carried: int = 0,
         clock_offset_ms: int = 0,
         **fields: Any,
     ) -> NodeProcess:
@@ -308,6 +322,7 @@ class Cluster:
             step=step,
             signal_name=signal_name,
             delay_s=delay_s,
+            carried=carried,
             clock_offset_ms=clock_offset_ms,
         )
         self._processes.append(process)

@@ -2,7 +2,8 @@
 
 Takes one argument, JSON: `config`, the fields of a NodeConfig, and what no configuration of a node can say:
 `step`, at which to die once SIGUSR1 has armed it; `signal`, SIGKILL or SIGSTOP; `delay_s`, how long after
-the step; `clock_offset_ms`, by which the process's clock is wrong until SIGUSR2, and again from the next on.
+the step; `carried`, how many messages a replay that is under way must have carried before;
+`clock_offset_ms`, by which the process's clock is wrong until SIGUSR2, and again from the next on.
 
 It ends with the test that started it, whose end closes its stdin.
 """
@@ -27,22 +28,30 @@ from tests.support.hurry import hurry
 class Trap:
     """Called at every step; once armed, sends this process the signal at the next one that is its own."""
 
-    def __init__(self, step: str | None, signal_name: str, delay_s: float) -> None:
+    def __init__(self, step: str | None, signal_name: str, delay_s: float, carried: int) -> None:
+        self.node: Node | None = None  # the one that calls it
         self._step = step
         self._signal = signal.Signals[signal_name]
         self._delay_s = delay_s
+        self._carried = carried
         self._armed = False
 
     def arm(self, *_: Any) -> None:
         self._armed = True
 
     def __call__(self, step: Step) -> None:
-        if not self._armed or step != self._step:
+        if not self._armed or step != self._step or self._carried_by_now() < self._carried:
             return
         self._armed = False
         if self._delay_s:
             time.sleep(self._delay_s)  # the commit runs on meanwhile, on its own thread
         os.kill(os.getpid(), self._signal)
+
+    def _carried_by_now(self) -> int:
+        assert self.node is not None, "it is told before the node starts"
+        parts: Any = self.node._parts
+        replay = parts.view.tip.operation.replay
+        return 0 if replay is None else int(replay.carried)
 
 
 def set_clock_wrong(offset_ms: int) -> None:
@@ -70,10 +79,11 @@ def main() -> int:
         set_clock_wrong(given["clock_offset_ms"])
     config = NodeConfig(**given["config"])
     hurry()
-    trap = Trap(given["step"], given["signal"], given["delay_s"])
+    trap = Trap(given["step"], given["signal"], given["delay_s"], given["carried"])
     signal.signal(signal.SIGUSR1, trap.arm)
     logs.configure(node=config.node_id, lane=config.lane)
-    return Node(config, trap).run()
+    trap.node = Node(config, trap)
+    return trap.node.run()
 
 
 if __name__ == "__main__":

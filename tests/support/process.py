@@ -27,6 +27,7 @@ class NodeProcess:
         step: str | None = None,
         signal_name: str = "SIGKILL",
         delay_s: float = 0.0,
+        carried: int = 0,
         clock_offset_ms: int = 0,
     ) -> None:
         self.node_id = config.node_id
@@ -37,6 +38,7 @@ class NodeProcess:
             "step": step,
             "signal": signal_name,
             "delay_s": delay_s,
+            "carried": carried,
             "clock_offset_ms": clock_offset_ms,
         }
         with log_file.open("ab") as log:

@@ -16,6 +16,7 @@ from delayline.partitioner import partition_for
 from delayline.requests import BufferRecord, UserHeaders
 from delayline.wire import Header
 from tests.support.cluster import Cluster
+from tests.support.tail import read_all
 from tests.support.waiting import PATIENCE_S
 
 DEFAULT_HEADERS: tuple[Header, ...] = (
@@ -217,6 +218,19 @@ class OpenTransaction:
             headers=record.headers,  # type: ignore[arg-type]  # the stub's list is invariant
             on_delivery=acknowledged,
         )
+
+
+def due_times(cluster: Cluster, ledger: Ledger) -> list[tuple[int, bytes | None]]:
+    """When each schedule at a time was due, epoch ms, with its value; in order. Not before the broker has had
+    it, however long it took to be sent.
+    """
+    buffer = cluster.names.buffer
+    had_ms = {
+        source(buffer, got.partition, got.offset): got.timestamp_ms
+        for got in read_all(cluster.bootstrap, buffer)
+    }
+    timed = [(id_, sent) for id_, sent in ledger.schedules.items() if sent.deliver_at_ms is not None]
+    return sorted((max(sent.deliver_at_ms or 0, had_ms[id_]), sent.value) for id_, sent in timed)
 
 
 def key_in(partition: int, partitions: int = 2, prefix: str = "k") -> bytes:

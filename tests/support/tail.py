@@ -83,6 +83,12 @@ class Tail:
             _, end = self._consumer.get_watermark_offsets(at, timeout=LOOKUP_TIMEOUT_S)
             self._read_to(at, end)
 
+    def leave(self, topic: str) -> None:
+        """Reads no further in a topic, which is to go; what was read of it stays."""
+        left = [at for at in self._partitions if at.topic == topic]
+        self._partitions = [at for at in self._partitions if at.topic != topic]
+        self._consumer.incremental_unassign(left)
+
     def close(self) -> None:
         self._consumer.close()
 
