@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from ops.cli.operator import agree, author, expect_answer, operator_options, timeout_option
+from ops.cli.operator import agree, agreed, author, expect_answer, operator_options, timeout_option
 from ops.cli.options import connect, connection_options
 from ops.cli.output import Format, emit, output_option, say
 
@@ -131,10 +131,7 @@ def cancel(output: Format, lane: int | None, timeout_s: float, confirm: str | No
     """
     from ops import requests  # noqa: PLC0415
 
-    expect_answer(confirm)
-    by = author(options)
-    config = connect(options)
-    agree(config.cluster, confirm, "replays end where they are, and requests that wait are taken back")
+    config, by = agreed(options, confirm, "replays end where they are, and requests that wait are taken back")
     cancelled, done = requests.cancel(config, lane, by, say, timeout_s)
     rows = [{"lane": one.lane, "request": one.number, "cancelled": one.what} for one in cancelled]
     emit(output, rows, _CANCEL_COLUMNS, data={"lanes": rows, "waits": not done})

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from ops.cli import cluster_status
-from ops.cli.operator import agree, author, expect_answer, operator_options, timeout_option
+from ops.cli.operator import agree, agreed, author, expect_answer, operator_options, timeout_option
 from ops.cli.options import connect, connection_options
 from ops.cli.output import Format, emit, emit_one, output_option, say
 
@@ -44,11 +44,8 @@ def pause(
     """
     from ops import pausing  # noqa: PLC0415
 
-    expect_answer(confirm)
-    by = author(options)
-    config = connect(options)
     what = f"deliveries to {', '.join(targets)} stop" if targets else "all deliveries stop"
-    agree(config.cluster, confirm, what)
+    config, by = agreed(options, confirm, what)
     done = pausing.pause(config, targets, by, timeout_s)
     _emit_pause(output, done)
 
@@ -72,11 +69,8 @@ def resume(
     """
     from ops import pausing  # noqa: PLC0415
 
-    expect_answer(confirm)
-    by = author(options)
-    config = connect(options)
     what = f"deliveries to {', '.join(targets)} go on" if targets else "deliveries go on"
-    agree(config.cluster, confirm, what)
+    config, by = agreed(options, confirm, what)
     done = pausing.resume(config, targets, by, timeout_s)
     _emit_pause(output, done)
     if targets:
@@ -122,10 +116,7 @@ def switchover(
     """
     from ops import switchover as handing  # noqa: PLC0415
 
-    expect_answer(confirm)
-    by = author(options)
-    config = connect(options)
-    agree(config.cluster, confirm, f"mastership goes to {to or 'the next candidate'}")
+    config, by = agreed(options, confirm, f"mastership goes to {to or 'the next candidate'}")
     done = handing.switchover(config, lane, to, by, timeout_s)
     emit_one(
         output,
@@ -206,8 +197,5 @@ def remove(output: Format, node: str, confirm: str | None, **options: Any) -> No
     """
     from ops import removal  # noqa: PLC0415
 
-    expect_answer(confirm)
-    by = author(options)
-    config = connect(options)
-    agree(config.cluster, confirm, f"the znodes of {node} are removed")
+    config, by = agreed(options, confirm, f"the znodes of {node} are removed")
     emit_one(output, {"node": node, "removed": removal.remove(config, node, by)})

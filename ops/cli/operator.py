@@ -13,8 +13,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from ops.cli.options import connect
+
 if TYPE_CHECKING:
     from election.operators import Author
+    from node.config import ConnectionConfig
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -88,3 +91,14 @@ def agree(cluster: str, confirm: str | None, what: str) -> None:
         confirm = click.prompt(question, default="", show_default=False, err=True)
     if confirm != cluster:
         raise click.UsageError(f"{confirm!r} is not the cluster's name, {cluster}: nothing was changed")
+
+
+def agreed(options: dict[str, Any], confirm: str | None, what: str) -> tuple[ConnectionConfig, Author]:
+    """The cluster to which `what` is to be done, and who wants it, once that is confirmed; else a usage
+    error, before anything begins.
+    """
+    expect_answer(confirm)
+    by = author(options)
+    config = connect(options)
+    agree(config.cluster, confirm, what)
+    return config, by
