@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
@@ -150,7 +151,7 @@ class Transaction:
 Step = Request | Transaction
 
 
-class History:
+class History(ABC):
     """A history of a cluster's own. Times are seconds after `base_ms`, epoch ms."""
 
     base_ms: int
@@ -160,9 +161,9 @@ class History:
         self._target = target_of(settings)
 
     @property
+    @abstractmethod
     def steps(self) -> list[Step]:
         """All of it, in order."""
-        raise NotImplementedError
 
     @property
     def end_ms(self) -> int:

@@ -16,9 +16,8 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # missing fro
 )
 
 from ops import logs
-from tests.logging_state import restored_logging
 from tests.support.cluster import Cluster
-from tests.support.commands import Done, Operator
+from tests.support.commands import Done, Operator, operator_of
 from tests.support.requests import Sender, key_in, now_ms
 from tests.support.waiting import eventually
 
@@ -27,12 +26,9 @@ from tests.support.waiting import eventually
 def operator(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Iterator[Operator]:
-    monkeypatch.setenv("DELAYLINE_BOOTSTRAP_SERVERS", cluster.bootstrap)
-    monkeypatch.setenv("DELAYLINE_ZOOKEEPER", cluster.zookeeper)
-    monkeypatch.setenv("DELAYLINE_CLUSTER", cluster.name)
-    with restored_logging():
+    with operator_of(cluster.connection, monkeypatch, capsys) as typing:
         logs.configure(logging.ERROR)  # the nodes of this process say nothing on stdout
-        yield Operator(capsys)
+        yield typing
 
 
 def accept(cluster: Cluster, operator: Operator, *more: str) -> Done:

@@ -6,7 +6,6 @@ import json
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import pytest
 from confluent_kafka import IsolationLevel, TopicPartition
@@ -17,13 +16,13 @@ from election.candidates import Candidate
 from election.operators import Author, Control, Entry
 from ops import requests
 from ops.checkpoints import last_request
-from ops.cli.main import run
 from ops.errors import ConflictError
 from ops.zookeeper import registry
 from store.operations import SkipRequest
 from tests.logging_state import restored_logging
 from tests.stacks import Stack
 from tests.support.cluster import Cluster
+from tests.support.commands import Done, Operator, tell_cluster
 from tests.support.fixtures import MakeCluster
 from tests.support.requests import Sender, now_ms
 from tests.support.waiting import PATIENCE_S, becomes, eventually
@@ -33,38 +32,26 @@ REASON = ("--reason", "it was lost")
 COUNT = 40
 
 
-class Done(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-    @property
-    def data(self) -> Any:
-        return json.loads(self.out)
-
-
-class Operator:
-    """Types commands against one cluster."""
+class Checkpoints(Operator):
+    """Types commands against one cluster's checkpoints."""
 
     def __init__(self, cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
+        super().__init__(capsys, "checkpoint")
         self._cluster = cluster
-        self._capsys = capsys
 
     def __call__(self, *arguments: str) -> Done:
-        self._capsys.readouterr()
         with restored_logging():
-            code = run(["checkpoint", *arguments])
-        return Done(code, *self._capsys.readouterr())
+            return super().__call__(*arguments)
 
     def execute(self, *arguments: str) -> Done:
         return self(*arguments, "--execute", *REASON, "--by", "anna", "--confirm", self._cluster.name)
 
 
-def typed_in(cluster: Cluster, patches: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Operator:
-    connection = cluster.connection
-    for name in ("bootstrap_servers", "zookeeper", "cluster"):
-        patches.setenv(f"DELAYLINE_{name.upper()}", getattr(connection, name))
-    return Operator(cluster, capsys)
+def typed_in(
+    cluster: Cluster, patches: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Checkpoints:
+    tell_cluster(cluster.connection, patches)
+    return Checkpoints(cluster, capsys)
 
 
 class Delivered:
@@ -113,7 +100,7 @@ def delivered(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 @pytest.fixture
 def operator(
     delivered: Delivered, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Operator:
+) -> Checkpoints:
     return typed_in(delivered.cluster, monkeypatch, capsys)
 
 
@@ -164,7 +151,7 @@ def operator(
     ],
 )
 def test_what_cannot_be_done_is_told_in_one_line(
-    operator: Operator, arguments: list[str], code: int, says: str
+    operator: Checkpoints, arguments: list[str], code: int, says: str
 ) -> None:
     done = operator(*arguments)
     assert (done.code, done.out) == (code, "")
@@ -172,7 +159,7 @@ def test_what_cannot_be_done_is_told_in_one_line(
     assert done.err.count("\n") == 1
 
 
-def test_with_nothing_to_cancel_cancel_says_so(delivered: Delivered, operator: Operator) -> None:
+def test_with_nothing_to_cancel_cancel_says_so(delivered: Delivered, operator: Checkpoints) -> None:
     done = operator("cancel", *REASON, "--confirm", delivered.cluster.name)
     assert (done.code, "nothing to cancel" in done.err) == (3, True)
 
@@ -192,7 +179,7 @@ def test_without_a_node_there_is_nobody_who_can_count_and_nothing_has_changed(
 
 
 def test_a_replay_says_first_how_many_messages_of_which_targets_it_would_carry(
-    delivered: Delivered, operator: Operator
+    delivered: Delivered, operator: Checkpoints
 ) -> None:
     there = len(delivered.cluster.delivered)
     done = operator("replay", *delivered.between(10, 19))
@@ -210,7 +197,7 @@ def test_a_replay_says_first_how_many_messages_of_which_targets_it_would_carry(
 
 
 def test_a_replay_delivers_what_it_said_and_the_history_has_who_and_why(
-    delivered: Delivered, operator: Operator
+    delivered: Delivered, operator: Checkpoints
 ) -> None:
     cluster = delivered.cluster
     there = len(cluster.delivered)
@@ -228,7 +215,7 @@ def test_a_replay_delivers_what_it_said_and_the_history_has_who_and_why(
 
 
 def test_what_was_skipped_during_a_pause_never_arrives_but_a_replay_delivers_it(
-    delivered: Delivered, operator: Operator
+    delivered: Delivered, operator: Checkpoints
 ) -> None:
     cluster = delivered.cluster
     delivered.pause(Control(paused=AUTHOR))
@@ -275,7 +262,7 @@ def wait_taken_up(cluster: Cluster) -> None:
     becomes(lambda: cluster.mirrored().operation.number, last.number)
 
 
-def test_what_waits_for_the_master_can_be_taken_back(delivered: Delivered, operator: Operator) -> None:
+def test_what_waits_for_the_master_can_be_taken_back(delivered: Delivered, operator: Checkpoints) -> None:
     cluster = delivered.cluster
     there = len(cluster.delivered)
     delivered.pause(Control(paused=AUTHOR))
@@ -393,13 +380,13 @@ def test_an_import_brings_the_lane_back_where_the_export_was(
     assert [one["what"] for one in operator("history", "-o", "json").data].count("import") == 1
 
 
-def check_masters(operator: Operator, cluster: Cluster, *nodes: str) -> None:
+def check_masters(operator: Checkpoints, cluster: Cluster, *nodes: str) -> None:
     eventually(lambda: cluster.mirrored().node == nodes[-1], f"{nodes[-1]} is master")
     eventually(lambda: shown_masters(operator) == known_masters(cluster), "the history has all masters")
     assert [one.node for one in cluster.masterships()] == list(nodes)
 
 
-def shown_masters(operator: Operator) -> list[tuple[str | None, str]]:
+def shown_masters(operator: Checkpoints) -> list[tuple[str | None, str]]:
     """From whom to whom, as the history says."""
     return [(one["from"], one["to"]) for one in operator("history", "-o", "json").data]
 
@@ -423,7 +410,7 @@ def wait_committed(cluster: Cluster) -> None:
     eventually(lambda: len(set(map(end, levels))) == 1, "no transaction is open")
 
 
-def refused(operator: Operator, file: Path, code: int = 5) -> str:
+def refused(operator: Checkpoints, file: Path, code: int = 5) -> str:
     done = operator("import", str(file))
     assert (done.code, done.out) == (code, ""), done
     return done.err.removeprefix("error: ").rstrip("\n")

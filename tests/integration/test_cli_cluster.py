@@ -24,7 +24,7 @@ from ops.zookeeper import registry
 from tests.logging_state import restored_logging
 from tests.stacks import Stack
 from tests.support.cluster import Cluster
-from tests.support.commands import Done, Operator
+from tests.support.commands import Done, Operator, operator_of
 from tests.support.requests import Sender, now_ms
 from tests.support.waiting import becomes, eventually
 
@@ -48,11 +48,8 @@ def cluster(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 def operator(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Iterator[Operator]:
-    monkeypatch.setenv("DELAYLINE_BOOTSTRAP_SERVERS", cluster.bootstrap)
-    monkeypatch.setenv("DELAYLINE_ZOOKEEPER", cluster.zookeeper)
-    monkeypatch.setenv("DELAYLINE_CLUSTER", cluster.name)
-    with restored_logging():
-        yield Operator(capsys)
+    with operator_of(cluster.connection, monkeypatch, capsys) as typing:
+        yield typing
 
 
 class Seat:

@@ -49,8 +49,13 @@ def operator_of(
     *words: str,
 ) -> Iterator[Operator]:
     """An operator whose environment says which cluster it is."""
+    tell_cluster(config, monkeypatch)
+    with restored_logging():
+        yield Operator(capsys, *words)
+
+
+def tell_cluster(config: ConnectionConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commands find the cluster in their environment."""
     monkeypatch.setenv("DELAYLINE_BOOTSTRAP_SERVERS", config.bootstrap_servers)
     monkeypatch.setenv("DELAYLINE_ZOOKEEPER", config.zookeeper)
     monkeypatch.setenv("DELAYLINE_CLUSTER", config.cluster)
-    with restored_logging():
-        yield Operator(capsys, *words)
