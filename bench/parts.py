@@ -12,13 +12,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Final, NamedTuple, cast
-
-from confluent_kafka import Message
+from typing import Any, Final, NamedTuple
 
 from bench.cluster import TARGET_PARTITIONS, Cluster, Clusters
 from delayline.settings import ClusterSettings
-from delayline.wire import Header, parse_plain, read_headers
+from delayline.wire import parse_plain
 from node.config import NodeConfig
 from node.node import YOUNG_OBJECTS
 from node.outbox import KafkaOutbox
@@ -42,15 +40,6 @@ class Part(NamedTuple):
     name: str
     own_us: float
     process_us: float
-
-
-class Fields(NamedTuple):
-    """What is read of a message; `place` is its partition, offset and timestamp."""
-
-    place: tuple[int, int, int]
-    key: bytes | None
-    value: bytes | None
-    headers: list[Header]
 
 
 class Clock:
@@ -106,25 +95,21 @@ def _ingest(clock: Clock, cluster: Cluster, view: View, messages: int) -> None:
     left, deadline_s = messages, time.monotonic() + PATIENCE_S
     while left:
         with clock.time("fetch"):
-            fetched = reader.poll(POLL_S)
-        with clock.time("fields"):
-            read = [_fields(message) for message in fetched]
+            records = reader.poll(POLL_S)
         with clock.time("parse"):
-            found = [parse_plain(one.headers, one.place[2], settings, names) for one in read]
+            found = [parse_plain(one.headers, one.timestamp_ms, settings, names) for one in records]
         with clock.time("encode"):
-            arrivals = [plain_arrival(*one, *plain) for one, plain in zip(read, found, strict=True) if plain]
+            arrivals = [
+                plain_arrival(one[:3], one.key, one.value, one.headers, *plain)
+                for one, plain in zip(records, found, strict=True)
+                if plain
+            ]
         with clock.time("put"):
             view.apply(arrivals, reader.reached)
         left -= len(arrivals)
         if time.monotonic() > deadline_s:
             raise TimeoutError(f"{left} of {messages} messages did not come within {PATIENCE_S:.0f} s")
     reader.close()
-
-
-def _fields(message: Message) -> Fields:
-    headers = cast("list[Header]", read_headers(message))
-    place = message.partition() or 0, message.offset() or 0, message.timestamp()[1]
-    return Fields(place, message.key(), message.value(), headers)
 
 
 def _deliver(clock: Clock, cluster: Cluster, view: View) -> None:

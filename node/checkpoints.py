@@ -79,8 +79,8 @@ def _read_to(reader: TopicReader, lane: int, end: int) -> bytes | None:
         if time.monotonic() > deadline_s:
             why = "" if reader.trouble is None else f": {reader.trouble.str()}"
             raise Doubtful(f"{reader.topic}/{lane} could not be read to offset {end} in {TIMEOUT_S} s{why}")
-        for message in reader.poll(0.1):
-            last = message.value()
+        for record in reader.poll(0.1):
+            last = record.value
     return last
 
 
@@ -180,9 +180,9 @@ class CheckpointFollower:
             self._changed()
             checked_s = time.monotonic()
             while not self._stopping.is_set():
-                messages = reader.poll(POLL_S)
+                records = reader.poll(POLL_S)
                 reader.expect_allowed()
-                raw = messages[-1].value() if messages else None
+                raw = records[-1].value if records else None
                 self._publish(topic_id, raw, reader.reached[self._lane], keep=True)
                 if self._look.is_set() or time.monotonic() - checked_s > LOOK_EVERY_S:
                     checked_s = time.monotonic()

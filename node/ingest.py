@@ -6,14 +6,12 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import msgspec
-from confluent_kafka import Message
-
 from delayline.names import ClusterNames
 from delayline.parser import WRITTEN_BACK_SLACK_MS
 from delayline.settings import ClusterSettings
-from delayline.wire import Header, Reject, parse, parse_plain, read_headers
+from delayline.wire import parse, parse_plain
 from election.operators import Gap
+from node.fetch.records import LogRecord
 from node.reader import OffsetsGone, TopicReader
 from node.refusal import Refusal, topic_forbidden
 from node.topics import admin_client, newest_gone_ms
@@ -22,17 +20,6 @@ from store.checkpoint import Checkpoint, Vector
 from store.view import View
 
 POLL_S = 0.2  # how long its end may take
-
-
-class BufferRecord(msgspec.Struct, gc=False):
-    """A record of the buffer topic as the parser reads it."""
-
-    partition: int
-    offset: int
-    timestamp_ms: int
-    key: bytes | None
-    value: bytes | None
-    headers: Sequence[Header] | None
 
 
 class LogTooShort(Exception):
@@ -174,30 +161,27 @@ class Ingest:
     def _take(self, reader: TopicReader) -> None:
         reached: Vector = {}
         while not self._stopping.is_set():
-            messages = reader.poll(POLL_S)
-            if not messages and reader.reached == reached:
+            records = reader.poll(POLL_S)
+            if not records and reader.reached == reached:
                 continue
             reached = dict(reader.reached)
-            if self._view.apply(arrivals_of(messages, self._settings, self._names), reached):
+            if self._view.apply(arrivals_of(records, self._settings, self._names), reached):
                 self._wake()
 
 
-def arrivals_of(messages: Sequence[Message], settings: ClusterSettings, names: ClusterNames) -> list[Arrival]:
-    """What messages of the buffer do to the view; the hot path of ingest."""
+def arrivals_of(
+    records: Sequence[LogRecord], settings: ClusterSettings, names: ClusterNames
+) -> list[Arrival]:
+    """What records of the buffer do to the view; the hot path of ingest."""
     arrivals = []
-    for message in messages:
-        headers = read_headers(message)
-        _, timestamp_ms = message.timestamp()
-        place = message.partition() or 0, message.offset() or 0, timestamp_ms
-        key, value = message.key(), message.value()
-        if isinstance(headers, Reject):
-            arrivals.append(arrival(BufferRecord(*place, key, value, None), headers))
+    for record in records:
+        partition, offset, timestamp_ms, key, value, headers, flaw = record
+        if flaw is not None:
+            arrivals.append(arrival(record, flaw))
             continue
-        headers = headers or []
         plain = parse_plain(headers, timestamp_ms, settings, names)
         if plain is not None:
-            arrivals.append(plain_arrival(place, key, value, headers, *plain))
-            continue
-        record = BufferRecord(*place, key, value, headers)
-        arrivals.append(arrival(record, parse(record, settings, names)))
+            arrivals.append(plain_arrival((partition, offset, timestamp_ms), key, value, headers, *plain))
+        else:
+            arrivals.append(arrival(record, parse(record, settings, names)))
     return arrivals

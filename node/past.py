@@ -27,15 +27,16 @@ from contextlib import closing
 from typing import Any, Final, NamedTuple
 
 import msgspec
-from confluent_kafka import IsolationLevel, Message
+from confluent_kafka import IsolationLevel
 
 from delayline.names import ClusterNames, source
 from delayline.settings import ClusterSettings
 from node.checkpoints import KafkaLog
+from node.fetch.records import LogRecord
 from node.ingest import arrivals_of
 from node.plan import Outcome
 from node.ports import Doubtful
-from node.reader import OffsetsGone, TopicReader, place_of
+from node.reader import OffsetsGone, TopicReader
 from node.topics import TIMEOUT_S
 from store.checkpoint import Checkpoint
 from store.keys import Key
@@ -111,9 +112,9 @@ class Past:
     def schedule_at(self, partition: int, offset: int) -> tuple[Key, ScheduledRow]:
         """The row that a request in the log has become, or was to become."""
         with closing(TopicReader(self._client_config, self._names.buffer)) as reader:
-            message = next(self._read(reader, partition, offset, offset + 1), None)
-        if message is not None:
-            (made,) = arrivals_of([message], self._settings, self._names)
+            record = next(self._read(reader, partition, offset, offset + 1), None)
+        if record is not None:
+            (made,) = arrivals_of([record], self._settings, self._names)
             row = decode_row(made.raw) if made.raw else None
             if isinstance(row, ScheduledRow):
                 return (made.due_ms, partition, offset), row
@@ -131,7 +132,7 @@ class Past:
                 return []
             if most is not None and end - begin > most:
                 return end - begin
-            told = (_told(message) for message in self._outcomes(reader, begin, end, spelt))
+            told = (_told(reader.topic, record) for record in self._outcomes(reader, begin, end, spelt))
             return [one for one in told if one.outcome.id == id_]
 
     def _first(self, covers: Callable[[Checkpoint], bool]) -> Checkpoint | None:
@@ -139,21 +140,20 @@ class Past:
         `found` is the first that does from `high` on.
         """
         topic, lane, found = self._names.checkpoint, self._lane, None
-        config = self._client_config | {"fetch.message.max.bytes": PROBE_BYTES}
-        with closing(TopicReader(config, topic)) as reader:
+        with closing(TopicReader(self._client_config, topic, PROBE_BYTES)) as reader:
             low, _ = reader.bounds(lane)
             high = self._log.ends(topic, [lane], IsolationLevel.READ_UNCOMMITTED)[lane]
             while low < high:
                 middle = (low + high) // 2
-                message = next(self._read(reader, lane, middle, high), None)
-                if message is None:
+                record = next(self._read(reader, lane, middle, high), None)
+                if record is None:
                     high = middle
                     continue
-                checkpoint = Checkpoint.decode(message.value() or b"")
+                checkpoint = Checkpoint.decode(record.value or b"")
                 if covers(checkpoint):
                     found, high = checkpoint, middle
                 else:
-                    low = place_of(message)[1] + 1
+                    low = record.offset + 1
         return found
 
     def _outcome_of(self, request: str, at_ms: int, is_it: Callable[[Outcome], bool]) -> Outcome | None:
@@ -164,38 +164,36 @@ class Past:
         end = self._log.ends(topic, [lane], IsolationLevel.READ_UNCOMMITTED)[lane]
         with closing(TopicReader(self._client_config, topic)) as reader:
             begin = reader.first_since(lane, at_ms - self._margin_ms)
-            for message in self._read(reader, lane, stable if begin is None else begin, end):
-                if message.key() == key and is_it(outcome := _told(message).outcome):
+            for record in self._read(reader, lane, stable if begin is None else begin, end):
+                if record.key == key and is_it(outcome := _told(topic, record).outcome):
                     return outcome
-                if message.timestamp()[1] > at_ms + self._margin_ms:
+                if record.timestamp_ms > at_ms + self._margin_ms:
                     break
         return None
 
-    def _outcomes(self, reader: TopicReader, begin: int, end: int, spelt: bytes) -> Iterator[Message]:
+    def _outcomes(self, reader: TopicReader, begin: int, end: int, spelt: bytes) -> Iterator[LogRecord]:
         until_s = time.monotonic() + MOST_HISTORY_S
-        for message in self._read(reader, self._lane, begin, end):
+        for record in self._read(reader, self._lane, begin, end):
             if time.monotonic() > until_s:
                 raise Doubtful(f"{end - begin} records could not be read in {MOST_HISTORY_S:.0f} s")
-            if spelt in (message.value() or b""):
-                yield message
+            if spelt in (record.value or b""):
+                yield record
 
-    def _read(self, reader: TopicReader, partition: int, begin: int, end: int) -> Iterator[Message]:
+    def _read(self, reader: TopicReader, partition: int, begin: int, end: int) -> Iterator[LogRecord]:
         """The messages of begin <= offset < end, once all transactions below `end` are over."""
         reader.start({partition: begin})
         try:
-            for messages in reader.read_to({partition: end}, poll_s=POLL_S, patience_s=TIMEOUT_S):
+            for records in reader.read_to({partition: end}, poll_s=POLL_S, patience_s=TIMEOUT_S):
                 if self._closed.is_set():
                     raise Doubtful("the node is stopping")
-                yield from messages
+                yield from records
                 time.sleep(REST_S)
         except OffsetsGone as error:
             raise Doubtful(str(error)) from error
 
 
-def _told(message: Message) -> Told:
+def _told(topic: str, record: LogRecord) -> Told:
     try:
-        return Told((message.key() or b"").decode(), _decode_outcome(message.value() or b""))
+        return Told((record.key or b"").decode(), _decode_outcome(record.value or b""))
     except (msgspec.MsgspecError, UnicodeError) as error:
-        raise Doubtful(
-            f"{message.topic()}/{message.partition()}/{message.offset()}: no outcome: {error}"
-        ) from error
+        raise Doubtful(f"{topic}/{record.partition}/{record.offset}: no outcome: {error}") from error

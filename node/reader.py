@@ -1,69 +1,111 @@
 """Reading partitions of a topic by hand: explicit offsets, read_committed, and where the reader stands.
 
-A consumer's own `position()` stays below transaction markers; what has been reached is known from the
-messages and from the end-of-partition events together (rule 7).
+Nothing that stands in the log stops a reader or fills its memory. It asks for a few batches at a time, and
+unpacks and decodes one after the other, within bounds (node/fetch). A client that takes whole answers apart
+cannot: 84 KB of a batch may unpack to a gigabyte.
+
+Where a reader stands is behind the last batch that it has passed, markers and aborted ones included (rule 7).
 """
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Iterator
-from typing import Any
+from collections import deque
+from collections.abc import Coroutine, Iterator
+from contextlib import suppress
+from itertools import islice
+from typing import Any, Final, TypeVar
 
 import structlog
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import KafkaError, KafkaException
 
+from node.fetch.batches import Batch, Committed, DamagedLog, Opened, batches_of, open_batch
+from node.fetch.brokers import EARLIEST, LATEST, NO_ERROR, Brokers, Led, Unreachable
+from node.fetch.compression import Scratch
+from node.fetch.options import Unsupported
+from node.fetch.protocol import FetchRequest, diverges_at
+from node.fetch.records import LogRecord
 from node.ports import Doubtful
 from store.checkpoint import Vector
 
 log = structlog.get_logger("delayline.reader")
 
-BATCH_MESSAGES = 500
-LOOKUP_TIMEOUT_S = 5.0
-TROUBLE_S = 5.0
+T = TypeVar("T")
 
-_CONFIG: dict[str, Any] = {
-    "group.id": "delayline",  # the library asks for one; no offset is ever committed to it
-    "enable.auto.commit": False,
-    "enable.auto.offset.store": False,
-    "enable.partition.eof": True,
-    "isolation.level": "read_committed",
-    "auto.offset.reset": "error",  # anything else may skip messages in silence
-    "allow.auto.create.topics": False,
-    # The end of a partition is told at the end of a fetch that found nothing: a new master waits that long to
-    # know that it has read all, where the last record is a transaction's marker.
-    "fetch.wait.max.ms": 20,
-    "fetch.min.bytes": 1,
-    # How long fetching rests once the queue is full: a second by default, in which a fast reader runs dry.
-    "fetch.queue.backoff.ms": 2,
-    # A batch may be a thousand times larger once it is decompressed; above this the client would not read on.
-    "receive.message.max.bytes": 2_147_483_647,
-    "queued.min.messages": 20_000,
-    "queued.max.messages.kbytes": 16_384,  # bounds memory, whatever the log holds
-}
+MOST_POLLED: Final = 500
+MOST_POLLED_BYTES: Final = 4 << 20
+FETCH_BYTES: Final = 1 << 20
+"""What is asked for at once. The brokers send one batch at least, however large it is."""
+LOOKUP_TIMEOUT_S: Final = 5.0
+TROUBLE_S: Final = 5.0
+RETRY_S: Final = 0.1
+FETCH_WAIT_MS: Final = 250  # how long brokers wait for a record
+
+_MOVED: Final = frozenset(
+    (
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.REPLICA_NOT_AVAILABLE,
+        KafkaError.KAFKA_STORAGE_ERROR,
+        KafkaError.FENCED_LEADER_EPOCH,
+        KafkaError.UNKNOWN_LEADER_EPOCH,
+        KafkaError.OFFSET_NOT_AVAILABLE,
+    )
+)
+"""Another broker leads the partition, or will: nothing to complain of."""
 
 
 class OffsetsGone(Exception):
-    """The log no longer has the offsets to read: retention has passed them, or the topic was recreated."""
+    """The log no longer has the offsets to read: retention has passed them, it has lost its end, or the topic
+    was recreated.
+    """
 
 
 class Forbidden(Doubtful):
     """Who reads may not read the topic."""
 
 
-class TopicReader:
-    """Reads some partitions of one topic. Used by one thread; `reached` may be read by any."""
+class _Ready:
+    """Batches of a partition that wait to be read; `opened` is the first of them, once it is being read."""
 
-    def __init__(self, client_config: dict[str, Any], topic: str) -> None:
+    def __init__(self, partition: int, batches: deque[tuple[Batch, bool]], from_offset: int) -> None:
+        """Each batch with whether it holds messages; those below `from_offset` are passed over."""
+        self.partition = partition
+        self.batches = batches
+        self.from_offset = from_offset
+        self.opened: Opened | None = None
+
+
+class TopicReader:
+    """Reads some partitions of one topic. Used by one thread; `reached`, `trouble` and `forbidden` may be
+    read by any.
+    """
+
+    def __init__(self, client_config: dict[str, Any], topic: str, fetch_bytes: int = FETCH_BYTES) -> None:
+        """Raises `KafkaException` where the configuration asks for what is not to be had."""
         self.topic = topic
         self.reached: Vector = {}
+        self._fetch_bytes = fetch_bytes
         self._trouble: KafkaError | None = None
         self._trouble_s = 0.0
-        self._consumer = Consumer(client_config | _CONFIG)
+        self._scratch = Scratch()
+        self._ready: deque[_Ready] = deque()
+        self._next: Vector = {}  # where the next fetch begins
+        self._epochs: dict[int, int] = {}  # the leader epoch of what was fetched last
+        self._led: Led | None = None
+        self._topic_id: bytes | None = None
+        self._ask_again_s = 0.0  # who leads
+        self._fetches: dict[int, asyncio.Task[Any]] = {}  # by broker
+        try:
+            self._brokers = Brokers(client_config)
+        except Unsupported as error:
+            raise KafkaException(KafkaError(KafkaError._INVALID_ARG, str(error))) from error  # noqa: SLF001
+        self._loop = asyncio.new_event_loop()
 
     @property
     def trouble(self) -> KafkaError | None:
-        """Why nothing comes, as far as the client has said lately; it says so again and again."""
+        """Why nothing comes, as far as has been said lately; it is said again and again."""
         return self._trouble if time.monotonic() - self._trouble_s < TROUBLE_S else None
 
     @property
@@ -79,57 +121,37 @@ class TopicReader:
 
     def bounds(self, partition: int) -> tuple[int, int]:
         """The partition's first offset and its high watermark. Raises `Doubtful`."""
-        try:
-            low, high = self._consumer.get_watermark_offsets(
-                TopicPartition(self.topic, partition), timeout=LOOKUP_TIMEOUT_S
-            )
-        except KafkaException as error:
-            raise Doubtful(f"{self.topic}/{partition}: its bounds are not known: {error}") from error
-        return int(low), int(high)
+        return self._offset_at(partition, EARLIEST), self._offset_at(partition, LATEST)
 
     def first_since(self, partition: int, at_ms: int) -> int | None:
-        """The first offset whose record is of that time or later; None if there is none yet. Raises
-        `Doubtful`.
+        """The first offset below the stable end whose record is of that time or later; None if there is none
+        yet. Raises `Doubtful`.
         """
-        try:
-            (found,) = self._consumer.offsets_for_times(
-                [TopicPartition(self.topic, partition, at_ms)], timeout=LOOKUP_TIMEOUT_S
-            )
-        except KafkaException as error:
-            raise Doubtful(f"{self.topic}/{partition}: offsets by time are not known: {error}") from error
-        return int(found.offset) if found.offset >= 0 else None
+        offset = self._offset_at(partition, at_ms, is_committed=True)
+        return offset if offset >= 0 else None
 
     def start(self, offsets: Vector) -> None:
         """Reads on from these offsets, of these partitions alone."""
-        self.reached = dict(offsets)
-        self._consumer.assign([TopicPartition(self.topic, p, offset) for p, offset in offsets.items()])
+        self._run(self._give_up_fetches())
+        self._ready.clear()
+        self.reached, self._next, self._epochs = dict(offsets), dict(offsets), {}
 
-    def poll(self, timeout_s: float) -> list[Message]:
-        """The messages that are there, or the first ones to come; in order for each partition.
+    def poll(self, timeout_s: float) -> list[LogRecord]:
+        """The records that are there, or the first ones to come; in order for each partition.
 
-        Raises `OffsetsGone`; other errors are the client's to retry.
+        Raises `OffsetsGone`; what else fails is tried again, and said.
         """
-        first = self._consumer.poll(timeout_s)
-        if first is None:
-            return []
-        # consume() alone would wait its whole timeout for a batch that does not fill.
-        polled = [first, *self._consumer.consume(BATCH_MESSAGES - 1, 0)]
-        messages = [message for message in polled if message.error() is None]
-        for partition, last in {_partition(message): message for message in messages}.items():
-            self.reached[partition] = _offset(last) + 1
-        if len(messages) < len(polled):
-            for event in polled:
-                self._heed(event)
-        return messages
+        self._run(self._fetch(timeout_s))
+        return self._take()
 
-    def read_to(self, ends: Vector, *, poll_s: float, patience_s: float) -> Iterator[list[Message]]:
-        """Batch after batch of the messages below `ends`, until all of these are reached; some are empty.
+    def read_to(self, ends: Vector, *, poll_s: float, patience_s: float) -> Iterator[list[LogRecord]]:
+        """Batch after batch of the records below `ends`, until all of these are reached; some are empty.
 
         Raises `OffsetsGone`, and `Doubtful` if none of them comes nearer for so long.
         """
         reached, moved_s = dict(self.reached), time.monotonic()
         while any(self.reached[partition] < end for partition, end in ends.items()):
-            yield [one for one in self.poll(poll_s) if _offset(one) < ends[_partition(one)]]
+            yield [one for one in self.poll(poll_s) if one.offset < ends[one.partition]]
             if self.reached != reached:
                 reached, moved_s = dict(self.reached), time.monotonic()
             elif time.monotonic() - moved_s > patience_s:
@@ -137,49 +159,230 @@ class TopicReader:
                     f"topic {self.topic} could not be read on in {patience_s:g} s: see to the brokers"
                 )
 
-    def _heed(self, event: Message) -> None:
-        """Looks at what is no message: an end of a partition, or an error."""
-        error = event.error()
-        if error is None:
+    def close(self) -> None:
+        """Ends the reader."""
+        if self._loop.is_closed():
             return
-        if error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001
-            partition = _partition(event)
-            self.reached[partition] = max(_offset(event), self.reached[partition])
-        elif error.code() in _GONE:
-            raise OffsetsGone(f"{self.topic}/{event.partition()}: {error.str()}")
-        elif error.code() != KafkaError.GROUP_AUTHORIZATION_FAILED:  # no group is used: it reads without
-            self._complain(error)
+        self._run(self._give_up_fetches())
+        self._run(self._brokers.close())
+        self._run(self._loop.shutdown_default_executor())
+        self._loop.close()
+
+    def _run(self, work: Coroutine[Any, Any, T]) -> T:
+        return self._loop.run_until_complete(work)
+
+    # -- what was fetched
+
+    def _take(self) -> list[LogRecord]:
+        """Reads on in what is ready, up to so many records and bytes, or the end of it."""
+        taken: list[LogRecord] = []
+        left_bytes = MOST_POLLED_BYTES
+        while self._ready and len(taken) < MOST_POLLED and left_bytes > 0:
+            ready = self._ready[0]
+            opened = ready.opened or self._open_next(ready)
+            if opened is None:
+                self._ready.popleft()
+                continue
+            first = len(taken)
+            if opened.is_small:
+                taken.extend(islice(opened.records, MOST_POLLED - first))
+                left_bytes -= opened.size_bytes
+            else:
+                left_bytes -= self._take_large(opened, taken, left_bytes)
+            if len(taken) > first:
+                self._pass(ready.partition, taken[-1].offset + 1)
+            if len(taken) < MOST_POLLED and left_bytes > 0:
+                self._close(ready)
+        return taken
+
+    @staticmethod
+    def _take_large(opened: Opened, taken: list[LogRecord], most_bytes: int) -> int:
+        """Takes records of a batch that is large; returns about how many bytes they have."""
+        size_bytes = 0
+        for record in opened.records:
+            taken.append(record)
+            size_bytes += len(record.value or b"")
+            if len(taken) == MOST_POLLED or size_bytes >= most_bytes:
+                break
+        return size_bytes
+
+    def _open_next(self, ready: _Ready) -> Opened | None:
+        """Begins with the next batch that holds messages, if there is one left."""
+        while ready.batches:
+            batch, is_read = ready.batches[0]
+            if is_read:
+                opened = open_batch(ready.partition, batch, self._scratch)
+                if batch.base_offset < ready.from_offset:
+                    wanted = (one for one in opened.records if one.offset >= ready.from_offset)
+                    opened = opened._replace(records=wanted)
+                ready.opened = opened
+                return opened
+            ready.batches.popleft()
+            self._pass(ready.partition, batch.next_offset)
+        return None
+
+    def _close(self, ready: _Ready) -> None:
+        """The batch that was open has been read to its end."""
+        batch, _ = ready.batches.popleft()
+        ready.opened = None
+        self._scratch.release()
+        self._pass(ready.partition, batch.next_offset)
+
+    def _pass(self, partition: int, offset: int) -> None:
+        self.reached[partition] = max(self.reached[partition], offset)
+
+    # -- fetching
+
+    async def _fetch(self, timeout_s: float) -> None:
+        """Asks for what comes next; waits for it only where nothing else is ready."""
+        deadline_s = self._loop.time() + timeout_s
+        while True:
+            await self._send_fetches(deadline_s)
+            left_s = 0.0 if self._ready else max(0.0, deadline_s - self._loop.time())
+            if self._fetches:
+                done, _ = await asyncio.wait(
+                    self._fetches.values(), timeout=left_s, return_when=asyncio.FIRST_COMPLETED
+                )
+                for node in [node for node, task in self._fetches.items() if task in done]:
+                    self._heed(node, self._fetches.pop(node))
+            elif left_s:
+                await asyncio.sleep(min(left_s, RETRY_S))
+            if self._ready or self._loop.time() >= deadline_s:
+                return
+
+    async def _send_fetches(self, deadline_s: float) -> None:
+        """One fetch to each broker that leads some of the partitions, once little of these is ready."""
+        if (
+            (self._led is None or self._unled())
+            and self._loop.time() >= self._ask_again_s
+            and not self._ready
+        ):
+            await self._learn_leaders(deadline_s)
+        if self._led is None:
+            return
+        by_leader: dict[int, Vector] = {}
+        for partition, offset in self._next.items():
+            if partition in self._led.leaders:
+                by_leader.setdefault(self._led.leaders[partition], {})[partition] = offset
+        # All of a broker's at once: a fetch of some would keep the others waiting behind it for its time.
+        for leader, offsets in by_leader.items():
+            if leader not in self._fetches and not self._has_much(offsets):
+                epochs = {p: epoch for p, epoch in self._epochs.items() if p in offsets}
+                request = FetchRequest(self._led.topic_id, offsets, epochs, FETCH_WAIT_MS, self._fetch_bytes)
+                self._fetches[leader] = self._loop.create_task(self._brokers.ask(leader, request))
+        await asyncio.sleep(0)  # what was asked goes out before what is ready is read
+
+    def _unled(self) -> bool:
+        assert self._led is not None, "the caller looked"
+        return any(partition not in self._led.leaders for partition in self._next)
+
+    def _has_much(self, partitions: Vector) -> bool:
+        """Whether enough of them waits to be read: more would only take memory."""
+        return any(len(ready.batches) > 1 for ready in self._ready if ready.partition in partitions)
+
+    async def _learn_leaders(self, deadline_s: float) -> None:
+        self._ask_again_s = self._loop.time() + RETRY_S
+        try:
+            async with asyncio.timeout_at(max(deadline_s, self._loop.time() + LOOKUP_TIMEOUT_S)):
+                led = await self._brokers.lead(self.topic)
+        except Unreachable as error:
+            self._complain(error.error)
+            return
+        except TimeoutError:
+            self._complain(KafkaError(KafkaError._TIMED_OUT, "no broker answers"))  # noqa: SLF001
+            return
+        if self._topic_id not in {None, led.topic_id}:
+            self._complain(KafkaError(KafkaError.UNKNOWN_TOPIC_ID, f"{self.topic} was made anew"))
+            return
+        self._topic_id, self._led = led.topic_id, led
+
+    def _heed(self, node: int, fetch: asyncio.Task[Any]) -> None:
+        """Takes a fetch's answer in. Raises `OffsetsGone`."""
+        try:
+            answer = fetch.result()
+        except Unreachable as error:
+            self._complain(error.error)
+            self._led = None
+            return
+        if answer.error_code != NO_ERROR:
+            self._complain(KafkaError(answer.error_code))
+            self._led = None
+        for _, partitions, _ in answer.topics:
+            for number, code, _, _, _, aborted, _, raw, tags in partitions:
+                if number in self._next:
+                    self._heed_partition(number, code, aborted or [], raw or b"", tags)
+
+    def _heed_partition(
+        self, partition: int, code: int, aborted: list[Any], raw: bytes, tags: dict[int, Any]
+    ) -> None:
+        where = f"{self.topic}/{partition}"
+        if code == KafkaError.OFFSET_OUT_OF_RANGE:
+            raise OffsetsGone(f"{where} has no offset {self._next[partition]}")
+        if (end := diverges_at(tags)) is not None:
+            raise OffsetsGone(f"{where} has lost its end: from offset {end} on it is not what was read")
+        if code != NO_ERROR:
+            self._led = None
+            if code not in _MOVED:
+                self._complain(KafkaError(code))
+            return
+        begin = self._next[partition]
+        try:
+            batches = batches_of(raw)
+        except DamagedLog as error:
+            self._complain(KafkaError(KafkaError._BAD_MSG, f"{where}: {error}"))  # noqa: SLF001
+            return
+        committed = Committed([(producer, first) for producer, first, _ in aborted])
+        found = deque((batch, committed.holds(batch)) for batch in batches)
+        while found and found[0][0].next_offset <= begin:
+            found.popleft()
+        if found:
+            last = found[-1][0]
+            self._next[partition], self._epochs[partition] = last.next_offset, last.leader_epoch
+            self._ready.append(_Ready(partition, found, begin))
+
+    async def _give_up_fetches(self) -> None:
+        """What is under way is of no interest any more. The connections go with it: a broker answers in
+        order, and would keep what comes next waiting behind it.
+        """
+        fetches, self._fetches = self._fetches, {}
+        for fetch in fetches.values():
+            fetch.cancel()
+        for fetch in fetches.values():
+            with suppress(asyncio.CancelledError, Unreachable):
+                await fetch
+        if fetches:
+            await self._brokers.close()
+
+    # -- look-ups
+
+    def _offset_at(self, partition: int, at: int, *, is_committed: bool = False) -> int:
+        return self._run(self._look_up(partition, at, is_committed=is_committed))
+
+    async def _look_up(self, partition: int, at: int, *, is_committed: bool) -> int:
+        """Raises `Doubtful`."""
+        where = f"{self.topic}/{partition}"
+        failed = "it has no leader"
+        try:
+            async with asyncio.timeout(LOOKUP_TIMEOUT_S):
+                while True:
+                    try:
+                        leader = (await self._brokers.lead(self.topic)).leaders.get(partition)
+                        if leader is not None:
+                            return await self._brokers.offset(
+                                self.topic, partition, leader, at, is_committed=is_committed
+                            )
+                    except Unreachable as error:
+                        failed = str(error)
+                        if error.error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                            break
+                    await asyncio.sleep(RETRY_S)
+        except TimeoutError:
+            pass
+        raise Doubtful(f"{where}: its offsets are not known: {failed}")
 
     def _complain(self, error: KafkaError) -> None:
-        """The client tries again by itself; what is wrong is said once."""
+        """It is tried again; what is wrong is said once."""
         last = self.trouble
         if last is None or error.code() != last.code():
             log.warning("topic-unreadable", topic=self.topic, code=error.name(), detail=error.str())
         self._trouble, self._trouble_s = error, time.monotonic()
-
-    def close(self) -> None:
-        """Ends the reader."""
-        self._consumer.close()
-
-
-_GONE = (
-    KafkaError.OFFSET_OUT_OF_RANGE,
-    KafkaError._AUTO_OFFSET_RESET,  # noqa: SLF001 (what auto.offset.reset=error turns it into)
-)
-
-
-def place_of(message: Message) -> tuple[int, int]:
-    """The partition and the offset of a message."""
-    return _partition(message), _offset(message)
-
-
-def _partition(message: Message) -> int:
-    partition = message.partition()
-    assert partition is not None, "messages and end-of-partition events have a partition"
-    return partition
-
-
-def _offset(message: Message) -> int:
-    offset = message.offset()
-    assert offset is not None, "messages and end-of-partition events have an offset"
-    return offset

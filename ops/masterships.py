@@ -11,12 +11,11 @@ from contextlib import closing
 from itertools import islice
 from typing import Final
 
-from confluent_kafka import Message
-
 from delayline.names import ClusterNames
 from node.config import KafkaConfig
+from node.fetch.records import LogRecord
 from node.ports import Doubtful
-from node.reader import TopicReader, place_of
+from node.reader import TopicReader
 from ops.errors import UnavailableError
 from store.checkpoint import Checkpoint, UnreadableCheckpoint
 
@@ -32,9 +31,8 @@ def masterships(config: KafkaConfig, lane: int, most: int | None = None) -> list
     Raises UnavailableError and UnreadableCheckpoint.
     """
     topic = ClusterNames(config.cluster).checkpoint
-    probing = {"log_level": 0, "fetch.message.max.bytes": PROBE_BYTES}
     try:
-        with closing(TopicReader(config.client_config() | probing, topic)) as reader:
+        with closing(TopicReader(config.client_config(), topic, PROBE_BYTES)) as reader:
             return list(islice(_back(reader, lane), most))[::-1]
     except Doubtful as error:
         raise UnavailableError(str(error)) from error
@@ -64,28 +62,27 @@ def _first(
     at = high
     while low < high:
         middle = (low + high) // 2
-        message = _next(reader, lane, middle, high)
-        if message is None:
+        record = _next(reader, lane, middle, high)
+        if record is None:
             high = middle
             continue
-        found = _decoded(message)
+        found = _decoded(reader.topic, record)
         if found.epoch >= epoch:
-            first, high, at = found, middle, place_of(message)[1]
+            first, high, at = found, middle, record.offset
         else:
-            before, low = found, place_of(message)[1] + 1
+            before, low = found, record.offset + 1
     return first, at, before
 
 
-def _next(reader: TopicReader, lane: int, begin: int, end: int) -> Message | None:
+def _next(reader: TopicReader, lane: int, begin: int, end: int) -> LogRecord | None:
     """The first record of begin <= offset < end."""
     reader.start({lane: begin})
     batches = reader.read_to({lane: end}, poll_s=_WAIT_S, patience_s=_PATIENCE_S)
-    return next((message for batch in batches for message in batch), None)
+    return next((record for batch in batches for record in batch), None)
 
 
-def _decoded(message: Message) -> Checkpoint:
+def _decoded(topic: str, record: LogRecord) -> Checkpoint:
     try:
-        return Checkpoint.decode(message.value() or b"")
+        return Checkpoint.decode(record.value or b"")
     except UnreadableCheckpoint as error:
-        partition, offset = place_of(message)
-        raise UnreadableCheckpoint(f"{message.topic()}/{partition}/{offset}: {error}") from error
+        raise UnreadableCheckpoint(f"{topic}/{record.partition}/{record.offset}: {error}") from error

@@ -9,9 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
 from typing import Final
 
-from confluent_kafka import Message
-
 from node.config import KafkaConfig
+from node.fetch.records import LogRecord
 from node.ports import Doubtful
 from node.reader import TopicReader
 from ops.errors import UnavailableError, from_kafka
@@ -23,7 +22,7 @@ _WAIT_S: Final = 0.2
 _PATIENCE_S: Final = 10.0  # for the next record or the end of a partition
 
 
-def records_from(config: KafkaConfig, topic: str, begins: Mapping[int, int]) -> Iterator[Message]:
+def records_from(config: KafkaConfig, topic: str, begins: Mapping[int, int]) -> Iterator[LogRecord]:
     """The records of some partitions from these offsets to their ends, each partition's in order.
 
     Raises UnavailableError, NotAuthorisedError and what else says why a partition cannot be read.
@@ -34,7 +33,7 @@ def records_from(config: KafkaConfig, topic: str, begins: Mapping[int, int]) -> 
         yield from _below(config, reader, {partition: bounds[partition][1] for partition in reader.reached})
 
 
-def records_at(config: KafkaConfig, topic: str, places: Iterable[Place]) -> Iterator[Message]:
+def records_at(config: KafkaConfig, topic: str, places: Iterable[Place]) -> Iterator[LogRecord]:
     """The records at these places, in the order of places; those that are not there are left out.
 
     Raises as `records_from`.
@@ -50,10 +49,10 @@ def records_at(config: KafkaConfig, topic: str, places: Iterable[Place]) -> Iter
                 yield from _below(config, reader, {partition: offset + 1})
 
 
-def _below(config: KafkaConfig, reader: TopicReader, ends: dict[int, int]) -> Iterator[Message]:
+def _below(config: KafkaConfig, reader: TopicReader, ends: dict[int, int]) -> Iterator[LogRecord]:
     try:
-        for messages in reader.read_to(ends, poll_s=_WAIT_S, patience_s=_PATIENCE_S):
-            yield from messages
+        for records in reader.read_to(ends, poll_s=_WAIT_S, patience_s=_PATIENCE_S):
+            yield from records
     except Doubtful as error:
         if reader.trouble is not None:
             raise from_kafka(reader.trouble, config.bootstrap_servers) from error
@@ -61,7 +60,7 @@ def _below(config: KafkaConfig, reader: TopicReader, ends: dict[int, int]) -> It
 
 
 def _reader(config: KafkaConfig, topic: str) -> TopicReader:
-    return TopicReader(config.client_config() | {"log_level": 0}, topic)
+    return TopicReader(config.client_config(), topic)
 
 
 def _bounds(reader: TopicReader, partition: int) -> tuple[int, int]:

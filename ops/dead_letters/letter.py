@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from confluent_kafka import Message
-
 from delayline.names import MAX_OFFSET, MAX_PARTITION
 from delayline.wire import (
     H_ERROR,
@@ -18,10 +16,8 @@ from delayline.wire import (
     H_SOURCE,
     H_TARGET_TOPIC,
     Header,
-    Reject,
-    read_headers,
 )
-from node.reader import place_of
+from node.fetch.records import LogRecord
 from ops.records import Place
 
 _PLACE: Final = re.compile(r"([0-9]{1,10})/([0-9]{1,19})", re.ASCII)
@@ -72,17 +68,16 @@ class Letter:
         return None if value is None else value.decode("utf-8", "backslashreplace")
 
 
-def read_letter(message: Message) -> Letter:
+def read_letter(record: LogRecord) -> Letter:
     """The letter that a record of the dead-letter topic is."""
-    found = read_headers(message)
-    headers = [] if found is None or isinstance(found, Reject) else found
+    headers = record.headers
     own, said = headers[:-3], headers[-3:]
     source, code, detail = _said(said) if tuple(key for key, _ in said) == _SERVICES_OWN else ("", None, "")
     return Letter(
-        place_of(message),
-        message.timestamp()[1],
-        message.key(),
-        message.value(),
+        (record.partition, record.offset),
+        record.timestamp_ms,
+        record.key,
+        record.value,
         tuple(headers if code is None else own),
         source,
         code,

@@ -15,7 +15,6 @@ from delayline.names import ClusterNames, parse_source
 from delayline.settings import ClusterSettings
 from delayline.wire import H_ID
 from node.config import KafkaConfig
-from node.reader import place_of
 from ops.dead_letters.choice import Choice, Chooser, Fate
 from ops.dead_letters.letter import Letter
 from ops.dead_letters.search import NO_LETTER, Wanted, age_order, find, find_at
@@ -148,7 +147,7 @@ def _null_values(config: KafkaConfig, letters: Iterable[Letter]) -> frozenset[st
                 topic, *place = parse_source(letter.source)
                 sources |= {(place[0], place[1]): letter.source} if topic == buffer else {}
     found = records_at(config, buffer, sources) if sources else ()
-    return frozenset(sources[place_of(message)] for message in found if message.value() is None)
+    return frozenset(sources[one.partition, one.offset] for one in found if one.value is None)
 
 
 def send(config: KafkaConfig, choices: Iterable[tuple[Letter, Choice]]) -> Sent:

@@ -6,12 +6,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
-from confluent_kafka import Message
-
 from delayline.names import ClusterNames, source
-from delayline.wire import H_ID, H_PARENT, H_SOURCE, Reject, read_headers
+from delayline.wire import H_ID, H_PARENT, H_SOURCE
 from node.config import KafkaConfig
-from node.reader import place_of
+from node.fetch.records import LogRecord
 from ops.dead_letters.letter import Letter
 from ops.kafka import KafkaAdmin
 from ops.records import records_from
@@ -34,18 +32,15 @@ class Since:
         at_ms, request = self.used.get(raw_id, (-1, ""))
         return at_ms >= letter.at_ms and request != letter.source
 
-    def note(self, message: Message, buffer: str, letters: str, ids: frozenset[bytes]) -> None:
+    def note(self, record: LogRecord, buffer: str, letters: str, ids: frozenset[bytes]) -> None:
         """Takes a request of the buffer in; `letters` is what the sources of letters begin with."""
-        found = read_headers(message)
-        if found is None or isinstance(found, Reject):
-            return
-        headers = dict(reversed(found))  # the first of a name counts
+        headers = dict(reversed(record.headers))  # the first of a name counts
         origin = (headers.get(H_SOURCE) or b"").decode("utf-8", "replace")
         if origin.startswith(letters):
             self.retried.add(origin)
         raw_id = headers.get(H_ID)
         if raw_id in ids and H_PARENT not in headers:
-            self.used[raw_id] = message.timestamp()[1], source(buffer, *place_of(message))
+            self.used[raw_id] = record.timestamp_ms, source(buffer, record.partition, record.offset)
 
 
 def look_since(config: KafkaConfig, from_ms: int, ids: Iterable[bytes]) -> Since:
@@ -53,6 +48,6 @@ def look_since(config: KafkaConfig, from_ms: int, ids: Iterable[bytes]) -> Since
     names = ClusterNames(config.cluster)
     begins = KafkaAdmin(config).begins(names.buffer, max(0, from_ms - _CLOCKS_DIFFER_MS))
     since, wanted = Since(), frozenset(ids)
-    for message in records_from(config, names.buffer, begins):
-        since.note(message, names.buffer, f"{names.dead_letter}/", wanted)
+    for record in records_from(config, names.buffer, begins):
+        since.note(record, names.buffer, f"{names.dead_letter}/", wanted)
     return since

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any, Self
 
 import pytest
-from confluent_kafka import KafkaError, Message
+from confluent_kafka import KafkaError
 
 from delayline import DelayProducer, requests
 from delayline.errors import QueueFullError, SendError
@@ -16,6 +16,7 @@ from delayline.receipt import Receipt
 from delayline.requests import BufferRecord
 from delayline.settings import ClusterSettings
 from delayline.wire import Header, dead_letter_headers
+from node.fetch.records import LogRecord
 from ops.dead_letters.choice import Choice, Chooser
 from ops.dead_letters.letter import Letter, parse_place, read_letter
 from ops.dead_letters.retry import send_with
@@ -66,18 +67,8 @@ def fate(of: Letter, **fields: Any) -> str:
     return chooser(**fields).choose(of).fate
 
 
-def message(
-    headers: list[Header] | None, partition: int = 0, offset: int = 17, timestamp_ms: int = 0
-) -> Message:
-    return Message(
-        topic="t",
-        partition=partition,
-        offset=offset,
-        timestamp=(1, timestamp_ms),
-        key=b"k",
-        value=b"v",
-        headers=headers,  # type: ignore[arg-type]  # the stub's list is invariant
-    )
+def record(headers: list[Header], partition: int = 0, offset: int = 17, timestamp_ms: int = 0) -> LogRecord:
+    return LogRecord(partition, offset, timestamp_ms, b"k", b"v", headers)
 
 
 ORIGIN: Header = ("delay-source", b"delay.dead-letter/0/17")
@@ -87,14 +78,14 @@ def test_a_letter_is_the_request_and_what_the_service_says_of_it() -> None:
     own = [TARGET, ("delay-source", b"the user's"), ("none", None)]
     headers = dead_letter_headers(own, source=SOURCE, code="expired", detail="too late")
 
-    read = read_letter(message(headers, 2, 5, 9))
+    read = read_letter(record(headers, 2, 5, 9))
 
     assert read == Letter((2, 5), 9, b"k", b"v", tuple(own), SOURCE, "expired", "too late")
 
 
-@pytest.mark.parametrize("headers", [None, [], [TARGET], [("delay-error", b"expired")]])
-def test_a_record_that_the_service_has_not_written_has_no_code(headers: list[Header] | None) -> None:
-    assert read_letter(message(headers)).code is None
+@pytest.mark.parametrize("headers", [[], [TARGET], [("delay-error", b"expired")]])
+def test_a_record_that_the_service_has_not_written_has_no_code(headers: list[Header]) -> None:
+    assert read_letter(record(headers)).code is None
 
 
 def test_a_place_is_read_with_the_topic_or_without() -> None:
@@ -299,7 +290,7 @@ def test_a_request_that_was_in_the_wrong_partition_is_sent_to_the_right_one(numb
 
 def seen(headers: list[Header], *place_and_time: int) -> Since:
     since = Since()
-    since.note(message(headers, *place_and_time), "delay.buffer", "delay.dead-letter/", frozenset({b"i"}))
+    since.note(record(headers, *place_and_time), "delay.buffer", "delay.dead-letter/", frozenset({b"i"}))
     return since
 
 

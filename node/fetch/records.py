@@ -1,0 +1,31 @@
+"""What a record of the log is to whoever reads it, and how much of it a reader takes."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from delayline.wire import Header, Reject
+
+MOST_RECORDS: Final = 100_000
+"""In one batch. Of a batch with more, whatever its size, none is read."""
+
+MOST_UNPACKED_BYTES: Final = 64 << 20
+"""What a compressed batch may unpack to. Of a larger one no record is read."""
+
+LARGEST_RECORD_BYTES: Final = 16 << 20
+"""Key, value and headers of one record. A larger one is not read."""
+
+MOST_HEADERS: Final = 100_000
+"""In one record. Of a record with more, no header is read."""
+
+
+class LogRecord(NamedTuple):
+    """A record, or what is left of one that cannot be read: then `flaw` says why, and it has no headers."""
+
+    partition: int
+    offset: int
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+    headers: list[Header]
+    flaw: Reject | None = None
