@@ -97,6 +97,7 @@ class TopicReader:
         self._topic_id: bytes | None = None
         self._ask_again_s = 0.0  # who leads
         self._fetches: dict[int, asyncio.Task[Any]] = {}  # by broker
+        self._answered: set[int] = set()  # brokers, since the start: the first answer comes at once
         try:
             self._brokers = Brokers(client_config)
         except Unsupported as error:
@@ -134,6 +135,7 @@ class TopicReader:
         """Reads on from these offsets, of these partitions alone."""
         self._run(self._give_up_fetches())
         self._ready.clear()
+        self._answered.clear()
         self.reached, self._next, self._epochs = dict(offsets), dict(offsets), {}
 
     def poll(self, timeout_s: float) -> list[LogRecord]:
@@ -268,7 +270,8 @@ class TopicReader:
         for leader, offsets in by_leader.items():
             if leader not in self._fetches and not self._has_much(offsets):
                 epochs = {p: epoch for p, epoch in self._epochs.items() if p in offsets}
-                request = FetchRequest(self._led.topic_id, offsets, epochs, FETCH_WAIT_MS, self._fetch_bytes)
+                wait_ms = FETCH_WAIT_MS if leader in self._answered else 0
+                request = FetchRequest(self._led.topic_id, offsets, epochs, wait_ms, self._fetch_bytes)
                 self._fetches[leader] = self._loop.create_task(self._brokers.ask(leader, request))
         await asyncio.sleep(0)  # what was asked goes out before what is ready is read
 
@@ -304,6 +307,7 @@ class TopicReader:
             self._complain(error.error)
             self._led = None
             return
+        self._answered.add(node)
         if answer.error_code != NO_ERROR:
             self._complain(KafkaError(answer.error_code))
             self._led = None
@@ -335,7 +339,9 @@ class TopicReader:
         found = deque((batch, committed.holds(batch)) for batch in batches)
         while found and found[0][0].next_offset <= begin:
             found.popleft()
-        if found:
+        if not found:
+            self._pass(partition, begin)  # it stands there for certain
+        else:
             last = found[-1][0]
             self._next[partition], self._epochs[partition] = last.next_offset, last.leader_epoch
             self._ready.append(_Ready(partition, found, begin))
