@@ -13,7 +13,7 @@ import logging
 import re
 import socket
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 from pydantic import (
     AfterValidator,
@@ -23,10 +23,12 @@ from pydantic import (
     SecretStr,
     StringConstraints,
     field_validator,
+    model_validator,
 )
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from delayline.names import ClusterNames
+from node.fetch import options
 
 ENVIRONMENT_PREFIX = "DELAYLINE_"
 
@@ -170,6 +172,11 @@ class KafkaConfig(BaseSettings):
         if not isinstance(raw, dict):
             return raw
         return {str(key): _property_text(value) for key, value in raw.items()}
+
+    @model_validator(mode="after")
+    def _can_be_read_with(self) -> Self:
+        options.check_mechanism(self.kafka)
+        return self
 
     def client_config(self) -> dict[str, Any]:
         """Properties that every Kafka client starts from: brokers, a client id, and the raw ones."""

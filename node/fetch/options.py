@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Mapping
+from tempfile import NamedTemporaryFile
 from typing import Any, Final
 
 DEFAULT_PORT: Final = 9092
@@ -44,12 +45,18 @@ def connection_options(config: Mapping[str, Any]) -> dict[str, Any]:
     return options
 
 
+def check_mechanism(config: Mapping[str, Any]) -> None:
+    """Raises `Unsupported`."""
+    if str(config.get("security.protocol", "")).upper().startswith("SASL"):
+        _sasl(config)
+
+
 def _sasl(config: Mapping[str, Any]) -> dict[str, Any]:
     mechanism = str(config.get("sasl.mechanism", config.get("sasl.mechanisms", "GSSAPI"))).upper()
     if mechanism not in _SASL:
         raise Unsupported(
-            f"sasl.mechanism {mechanism} is none that a node reads with: use {', '.join(_SASL[:-1])} or"
-            f" {_SASL[-1]}, or a client certificate"
+            f"sasl.mechanism is {mechanism}, by which a node cannot read: use {', '.join(_SASL[:-1])} or"
+            f" {_SASL[-1]}, or a client's certificate"
         )
     return {
         "sasl_mechanism": mechanism,
@@ -60,22 +67,30 @@ def _sasl(config: Mapping[str, Any]) -> dict[str, Any]:
 
 def _tls(config: Mapping[str, Any]) -> ssl.SSLContext:
     """Raises `Unsupported` where a file cannot be used."""
+    if "ssl.keystore.location" in config:
+        raise Unsupported("ssl.keystore.location is none that a node reads with: use PEM files")
     try:
         context = ssl.create_default_context(
             cafile=config.get("ssl.ca.location"), cadata=config.get("ssl.ca.pem")
         )
-        certificate = config.get("ssl.certificate.location")
-        if certificate is not None:
-            context.load_cert_chain(
-                certificate, config.get("ssl.key.location"), config.get("ssl.key.password")
-            )
+        _show_certificate(context, config)
     except (OSError, ssl.SSLError) as error:
-        raise Unsupported(
-            f"ssl.ca.location, ssl.certificate.location or ssl.key.location: {error}"
-        ) from error
+        raise Unsupported(f"the certificates or keys of ssl.* cannot be used: {error}") from error
     if str(config.get("ssl.endpoint.identification.algorithm", "https")).lower() == "none":
         context.check_hostname = False
     if str(config.get("enable.ssl.certificate.verification", "true")).lower() not in _YES:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
     return context
+
+
+def _show_certificate(context: ssl.SSLContext, config: Mapping[str, Any]) -> None:
+    """The client's own, if it has one: in files, or as the texts of such files."""
+    password = config.get("ssl.key.password")
+    if "ssl.certificate.location" in config:
+        context.load_cert_chain(config["ssl.certificate.location"], config.get("ssl.key.location"), password)
+    elif "ssl.certificate.pem" in config:
+        with NamedTemporaryFile("w", encoding="ascii") as file:  # read from files alone; its owner's only
+            file.write(f"{config['ssl.certificate.pem']}\n{config.get('ssl.key.pem', '')}\n")
+            file.flush()
+            context.load_cert_chain(file.name, None, password)

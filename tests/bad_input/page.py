@@ -6,15 +6,18 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
-from typing import Final, NoReturn
+from typing import Final
 
 from delayline import headers as names_of
 from delayline.headers import PREFIX
-from delayline.wire import Reject, parse, read_headers
+from delayline.wire import Reject, parse
+from node.fetch.batches import batches_of, open_batch
+from node.fetch.compression import Scratch
 from tests.bad_input.odd_values import odd_numbers
 from tests.bad_input.row import LEVELS_MS, Answered, Delivered, Place, RawHeader, Rejected, Row, Undelivered
 from tests.bad_input.table import TABLE
-from tests.unit.wire_records import TIMESTAMP_MS, BufferedRecord
+from tests.support.raw import Attribute, RawRecord, batch_of
+from tests.unit.wire_records import TIMESTAMP_MS
 
 PAGE: Final = Path(__file__).parents[2] / "docs" / "bad-input.md"
 PLACE: Final = Place("delay", "app")
@@ -46,20 +49,21 @@ For every header that takes a number or a time, with a sound value where one is 
 """
 
 
-class _Unreadable:
-    """A message with a header key that is not UTF-8, as the client library shows it."""
-
-    def headers(self) -> NoReturn:
-        raise UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid start byte")
-
-
 def parsed(row: Row, place: Place = PLACE, offset: int = 100, timestamp_ms: int = TIMESTAMP_MS) -> object:
-    """What the parser makes of a row's request."""
-    if row.raw:
-        return read_headers(_Unreadable())  # type: ignore[arg-type]  # all that it asks of a message
-    headers = row.headers_in(place) if row.readable else None
-    record = BufferedRecord(headers, row.partition, offset, timestamp_ms, key=row.key, value=row.value)
-    return parse(record, place.settings, place.names)
+    """What a node makes of a row's request: of its bytes first, then of what they say."""
+    headers = tuple(
+        (key.encode() if isinstance(key, str) else key, None if value is None else place.resolved(value))
+        for key, value in row.headers
+    )
+    batch = batch_of(
+        [RawRecord(row.key, row.value, headers)],
+        attributes=Attribute.LOG_APPEND_TIME,
+        base_offset=offset,
+        max_timestamp_ms=timestamp_ms,
+    )
+    (stored,) = batches_of(batch.encode())
+    (record,) = open_batch(row.partition, stored, Scratch()).records
+    return record.flaw or parse(record, place.settings, place.names)
 
 
 def rendered() -> str:
