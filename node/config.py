@@ -13,7 +13,7 @@ import logging
 import re
 import socket
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Any
 
 from pydantic import (
     AfterValidator,
@@ -23,7 +23,6 @@ from pydantic import (
     SecretStr,
     StringConstraints,
     field_validator,
-    model_validator,
 )
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
@@ -173,10 +172,11 @@ class KafkaConfig(BaseSettings):
             return raw
         return {str(key): _property_text(value) for key, value in raw.items()}
 
-    @model_validator(mode="after")
-    def _can_be_read_with(self) -> Self:
-        options.check_mechanism(self.kafka)
-        return self
+    @field_validator("kafka")
+    @classmethod
+    def _can_be_read_with(cls, kafka: dict[str, str]) -> dict[str, str]:
+        options.check_mechanism(kafka)
+        return kafka
 
     def client_config(self) -> dict[str, Any]:
         """Properties that every Kafka client starts from: brokers, a client id, and the raw ones."""

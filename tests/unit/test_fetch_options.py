@@ -53,7 +53,7 @@ def test_who_connects_and_how() -> None:
     ],
 )
 def test_servers_are_checked_unless_it_is_said_otherwise(
-    properties: dict[str, Any], checks_name: bool, checks_certificate: bool
+    properties: dict[str, Any], *, checks_name: bool, checks_certificate: bool
 ) -> None:
     context = connection_options({"security.protocol": "SSL", **properties})["ssl_context"]
     assert context.check_hostname == checks_name
