@@ -95,7 +95,10 @@ class TopicReader:
         self._epochs: dict[int, int] = {}  # the leader epoch of what was fetched last
         self._led: Led | None = None
         self._topic_id: bytes | None = None
-        self._ask_again_s = 0.0  # who leads
+        self._doubtful = True  # who leads; who did is asked meanwhile
+        self._learning: asyncio.Task[None] | None = None
+        self._learn_s = 0.0
+        self._rests_until_s: dict[int, float] = {}  # brokers that have not answered
         self._fetches: dict[int, asyncio.Task[Any]] = {}  # by broker
         self._answered: set[int] = set()  # brokers, since the start: the first answer comes at once
         try:
@@ -136,6 +139,7 @@ class TopicReader:
         self._run(self._give_up_fetches())
         self._ready.clear()
         self._answered.clear()
+        self._doubtful = self._led is None or any(partition not in self._led.leaders for partition in offsets)
         self.reached, self._next, self._epochs = dict(offsets), dict(offsets), {}
 
     def poll(self, timeout_s: float) -> list[LogRecord]:
@@ -166,6 +170,9 @@ class TopicReader:
         if self._loop.is_closed():
             return
         self._run(self._give_up_fetches())
+        if self._learning is not None:
+            self._learning.cancel()
+            self._run(asyncio.wait([self._learning]))
         self._run(self._brokers.close())
         self._run(self._loop.shutdown_default_executor())
         self._loop.close()
@@ -239,65 +246,61 @@ class TopicReader:
         """Asks for what comes next; waits for it only where nothing else is ready."""
         deadline_s = self._loop.time() + timeout_s
         while True:
-            await self._send_fetches(deadline_s)
+            if self._doubtful and self._learning is None and self._loop.time() >= self._learn_s:
+                self._learning = self._loop.create_task(self._learn_leaders())
+            if self._led is not None:
+                self._send_fetches(self._led)
+            await asyncio.sleep(0)  # what was asked goes out before what is ready is read
             left_s = 0.0 if self._ready else max(0.0, deadline_s - self._loop.time())
-            if self._fetches:
-                done, _ = await asyncio.wait(
-                    self._fetches.values(), timeout=left_s, return_when=asyncio.FIRST_COMPLETED
-                )
-                for node in [node for node, task in self._fetches.items() if task in done]:
-                    self._heed(node, self._fetches.pop(node))
-            elif left_s:
-                await asyncio.sleep(min(left_s, RETRY_S))
+            await self._wait(min(left_s, RETRY_S) if self._doubtful else left_s)
             if self._ready or self._loop.time() >= deadline_s:
                 return
 
-    async def _send_fetches(self, deadline_s: float) -> None:
-        """One fetch to each broker that leads some of the partitions, once little of these is ready."""
-        if (
-            (self._led is None or self._unled())
-            and self._loop.time() >= self._ask_again_s
-            and not self._ready
-        ):
-            await self._learn_leaders(deadline_s)
-        if self._led is None:
+    async def _wait(self, timeout_s: float) -> None:
+        """Until something has come of what is under way, which is taken in. Raises `OffsetsGone`."""
+        under_way = [*self._fetches.values(), *([] if self._learning is None else [self._learning])]
+        if not under_way:
+            await asyncio.sleep(timeout_s)
             return
+        done, _ = await asyncio.wait(under_way, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+        if self._learning in done:
+            self._learning = None
+        for node in [node for node, fetch in self._fetches.items() if fetch in done]:
+            self._heed(node, self._fetches.pop(node))
+
+    def _send_fetches(self, led: Led) -> None:
+        """One fetch to each broker that leads some of the partitions, once little of these is ready."""
         by_leader: dict[int, Vector] = {}
         for partition, offset in self._next.items():
-            if partition in self._led.leaders:
-                by_leader.setdefault(self._led.leaders[partition], {})[partition] = offset
+            if partition in led.leaders:
+                by_leader.setdefault(led.leaders[partition], {})[partition] = offset
+        now_s = self._loop.time()
         # All of a broker's at once: a fetch of some would keep the others waiting behind it for its time.
         for leader, offsets in by_leader.items():
-            if leader not in self._fetches and not self._has_much(offsets):
+            rests = leader in self._fetches or self._rests_until_s.get(leader, 0.0) > now_s
+            if not rests and not self._has_much(offsets):
                 epochs = {p: epoch for p, epoch in self._epochs.items() if p in offsets}
                 wait_ms = FETCH_WAIT_MS if leader in self._answered else 0
-                request = FetchRequest(self._led.topic_id, offsets, epochs, wait_ms, self._fetch_bytes)
+                request = FetchRequest(led.topic_id, offsets, epochs, wait_ms, self._fetch_bytes)
                 self._fetches[leader] = self._loop.create_task(self._brokers.ask(leader, request))
-        await asyncio.sleep(0)  # what was asked goes out before what is ready is read
-
-    def _unled(self) -> bool:
-        assert self._led is not None, "the caller looked"
-        return any(partition not in self._led.leaders for partition in self._next)
 
     def _has_much(self, partitions: Vector) -> bool:
         """Whether enough of them waits to be read: more would only take memory."""
         return any(len(ready.batches) > 1 for ready in self._ready if ready.partition in partitions)
 
-    async def _learn_leaders(self, deadline_s: float) -> None:
-        self._ask_again_s = self._loop.time() + RETRY_S
+    async def _learn_leaders(self) -> None:
+        """Beside the fetches: nothing waits for a leader but what it leads."""
+        self._learn_s = self._loop.time() + RETRY_S
         try:
-            async with asyncio.timeout_at(max(deadline_s, self._loop.time() + LOOKUP_TIMEOUT_S)):
-                led = await self._brokers.lead(self.topic)
+            led = await self._brokers.lead(self.topic)
         except Unreachable as error:
             self._complain(error.error)
-            return
-        except TimeoutError:
-            self._complain(KafkaError(KafkaError._TIMED_OUT, "no broker answers"))  # noqa: SLF001
             return
         if self._topic_id not in {None, led.topic_id}:
             self._complain(KafkaError(KafkaError.UNKNOWN_TOPIC_ID, f"{self.topic} was made anew"))
             return
         self._topic_id, self._led = led.topic_id, led
+        self._doubtful = any(partition not in led.leaders for partition in self._next)
 
     def _heed(self, node: int, fetch: asyncio.Task[Any]) -> None:
         """Takes a fetch's answer in. Raises `OffsetsGone`."""
@@ -305,16 +308,19 @@ class TopicReader:
             answer = fetch.result()
         except Unreachable as error:
             self._complain(error.error)
-            self._led = None
+            self._doubtful = True
+            self._rests_until_s[node] = self._loop.time() + RETRY_S
             return
         self._answered.add(node)
         if answer.error_code != NO_ERROR:
             self._complain(KafkaError(answer.error_code))
-            self._led = None
+            self._doubtful = True
         for _, partitions, _ in answer.topics:
             for number, code, _, _, _, aborted, _, raw, tags in partitions:
                 if number in self._next:
                     self._heed_partition(number, code, aborted or [], raw or b"", tags)
+                if code != NO_ERROR:
+                    self._rests_until_s[node] = self._loop.time() + RETRY_S
 
     def _heed_partition(
         self, partition: int, code: int, aborted: list[Any], raw: bytes, tags: dict[int, Any]
@@ -325,7 +331,7 @@ class TopicReader:
         if (end := diverges_at(tags)) is not None:
             raise OffsetsGone(f"{where} has lost its end: from offset {end} on it is not what was read")
         if code != NO_ERROR:
-            self._led = None
+            self._doubtful = True
             if code not in _MOVED:
                 self._complain(KafkaError(code))
             return

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -19,6 +20,7 @@ from node.fetch import options
 from node.fetch.protocol import READ_COMMITTED, MetadataRequest
 
 CLOSE_S: Final = 1.0
+ANSWER_S: Final = 2.0  # of one broker, where any will do
 NO_ERROR: Final = 0
 EARLIEST: Final = -2
 LATEST: Final = -1
@@ -97,20 +99,23 @@ class Brokers:
             await asyncio.wait([end for end in ends if end is not None], timeout=CLOSE_S)
 
     async def _ask_any(self, request: Any) -> Any:
-        for node, connection in self._connections.items():
-            if connection.connected():
-                try:
-                    return await self.ask(node, request)
-                except Unreachable:
-                    break  # it may be the one that has gone: the others are asked from the beginning
+        """The first answer: of those that are connected, then of the others. One that stands still costs
+        `ANSWER_S`.
+        """
+        connected = [node for node, connection in self._connections.items() if connection.connected()]
         known = [address for address in self._addresses.values() if address not in self._first]
-        failed: Unreachable | None = None
-        for host, port in [*self._first, *known]:
+        asked: list[Callable[[], Awaitable[Any]]] = [partial(self.ask, node, request) for node in connected]
+        asked += [partial(self._ask_once, host, port, request) for host, port in [*self._first, *known]]
+        failed = Unreachable(KafkaError._ALL_BROKERS_DOWN, "there is no broker to ask")  # noqa: SLF001
+        for ask in asked:
             try:
-                return await self._ask_once(host, port, request)
+                async with asyncio.timeout(ANSWER_S):
+                    return await ask()
             except Unreachable as error:
                 failed = error
-        raise failed or Unreachable(KafkaError._ALL_BROKERS_DOWN, "there is no broker to ask")  # noqa: SLF001
+            except TimeoutError:
+                failed = Unreachable(KafkaError._TIMED_OUT, "no broker answers")  # noqa: SLF001
+        raise failed
 
     async def _ask_once(self, host: str, port: int, request: Any) -> Any:
         connection = await self._connect(host, port)
