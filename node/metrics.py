@@ -80,6 +80,16 @@ _GAUGES: Final = (
     _Gauge("paused", "1 while an operator has paused the cluster.", lambda v: v.pauses.everything),
     _Gauge("paused_targets", "Target topics that an operator has paused.", lambda v: len(v.pauses.targets)),
     _Gauge(
+        "targets_known",
+        "Target topics that are there and in use, as far as the node has looked them up.",
+        lambda v: v.targets and v.targets.known,
+    ),
+    _Gauge(
+        "targets_missing",
+        "Names of target topics that were not there a moment ago.",
+        lambda v: v.targets and v.targets.missing,
+    ),
+    _Gauge(
         "data_dir_free_bytes", "What is free on the disk of the node's data folder.", lambda v: v.free_bytes
     ),
     _Gauge("zookeeper_connected", "1 while the node is connected to ZooKeeper.", lambda v: v.zookeeper),

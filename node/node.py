@@ -547,5 +547,6 @@ def _of_parts(parts: Parts) -> dict[str, Any]:
         "overdue": counts.overdue,
         "figures": soundings.figures,
         "free_bytes": soundings.free_bytes,
+        "targets": parts.targets.counts,
         "meter": parts.lane.meter,
     }
