@@ -73,6 +73,11 @@ _GAUGES: Final = (
         lambda v: v.unstable,
     ),
     _Gauge(
+        "buffer_dated_by_clients",
+        "1 while the buffer topic's records have the times that producers give them, not the brokers'.",
+        lambda v: v.dated_by_clients,
+    ),
+    _Gauge(
         "clock_offset_seconds",
         "By how much the brokers' clock is ahead of the master's, as its last commit has shown.",
         lambda v: _seconds(v.clock_offset_ms),

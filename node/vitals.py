@@ -54,6 +54,7 @@ class Vitals(NamedTuple):
     clock_offset_ms: int | None = None
     lag: int | None = None
     unstable: int | None = None
+    dated_by_clients: bool | None = None
     pending: int | None = None
     overdue: Overdue | None = None
     figures: Figures | None = None
