@@ -33,8 +33,8 @@ RECORD_OVERHEAD_BYTES = 512
 """More than what delivery adds to a row: the service's headers and Kafka's own framing."""
 
 BATCH_HEADER_BYTES = 61
-RECORD_FRAMING_BYTES = 12
-"""Length, attributes, the two deltas and the number of headers, at their longest for a batch of one."""
+ATTRIBUTES_BYTES = 3
+"""The attributes and the two deltas, which are 0 where a batch has one record."""
 
 BAD_TIME_ZONE = "bad-time-zone"
 PAUSED = "target-paused"
@@ -510,13 +510,17 @@ def _between(key: Key, wait_ms: int) -> int:
 
 
 def _batch_bytes(record: Outgoing) -> int:
-    """The size of a batch of this record alone, as the broker counts it uncompressed (record format v2)."""
+    """The size of a batch of this record alone, to the byte, as the broker counts it uncompressed (record
+    format v2).
+    """
     sizes = [len(record.key or b""), len(record.value or b"")]
     for name, value in record.headers:
         sizes += [len(name.encode()), len(value or b"")]
-    framing = sum(_varint_bytes(size) for size in sizes)
-    return BATCH_HEADER_BYTES + RECORD_FRAMING_BYTES + framing + sum(sizes)
+    framing = sum(_varint_bytes(size) for size in (*sizes, len(record.headers)))
+    record_bytes = ATTRIBUTES_BYTES + framing + sum(sizes)
+    return BATCH_HEADER_BYTES + _varint_bytes(record_bytes) + record_bytes
 
 
 def _varint_bytes(number: int) -> int:
+    """Of a number from 0, in zigzag; -1, which stands for null, is as long as 0."""
     return max(1, ((number << 1).bit_length() + 6) // 7)
