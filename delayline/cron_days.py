@@ -18,6 +18,7 @@ LONGEST_SEARCH_YEARS: Final = 50
 
 _LENGTHS: Final = ((31,), (28, 29), (31,), (30,), (31,), (30,), (31,), (31,), (30,), (31,), (30,), (31,))
 _WEEKDAYS: Final = 7
+_FIRST_THAT_MAY_BE_LAST: Final = 26  # the 28th of a February, a Sunday, is behind its last weekday
 
 
 class Cron(CronSim):
@@ -62,6 +63,10 @@ class Cron(CronSim):
         kind = monthrange(year, month)
         days = self._matching.get(kind)
         if days is None:
-            every_day = range(1, kind[1] + 1)
-            days = self._matching[kind] = [day for day in every_day if self.match_day(date(year, month, day))]
+            possible = [day for day in range(1, kind[1] + 1) if self._may_match(day)]
+            days = self._matching[kind] = [day for day in possible if self.match_day(date(year, month, day))]
         return days
+
+    def _may_match(self, day: int) -> bool:
+        """By its number alone. What stands for the last day, or weekday, of a month is a negative one."""
+        return not self.day_and or day in self.days or (day >= _FIRST_THAT_MAY_BE_LAST and min(self.days) < 0)
