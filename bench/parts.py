@@ -22,6 +22,8 @@ from node.node import YOUNG_OBJECTS
 from node.outbox import KafkaOutbox
 from node.plan import Plan
 from node.reader import TopicReader
+from node.target_answers import TargetAnswers
+from node.target_lookup import TargetLookup
 from node.targets import KafkaTargets
 from ops.stack import LocalStack
 from store.arrivals import plain_arrival
@@ -115,8 +117,10 @@ def _ingest(clock: Clock, cluster: Cluster, view: View, messages: int) -> None:
 def _deliver(clock: Clock, cluster: Cluster, view: View) -> None:
     """From the view to the target, transaction after transaction, as node/delivery.py does it."""
     client, names = {"bootstrap.servers": cluster.bootstrap}, cluster.names
-    targets = KafkaTargets(client, lambda _: frozenset())
-    targets.learn({cluster.target})
+    targets = KafkaTargets(TargetAnswers(client, names.checkpoint), lambda _: frozenset())
+    lookup = TargetLookup(targets)
+    lookup.start()
+    targets.insist({cluster.target}, 0)
     timeout_ms = default("transaction_timeout_ms")
     outbox = KafkaOutbox(client, names, LANE, timeout_ms, targets, lambda: None, lambda: False)
     outbox.open()
@@ -133,3 +137,5 @@ def _deliver(clock: Clock, cluster: Cluster, view: View) -> None:
             transaction.send(plan.records)
             transaction.commit().result()
     outbox.close()
+    lookup.stop()
+    lookup.join()

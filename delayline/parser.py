@@ -91,6 +91,10 @@ ON_REQUESTS: Final = _SCHEDULE | _IGNORED
 # A request that is written back was held to max_delay when it was accepted. A broker's clock that has stepped
 # back since must not turn it into a reject.
 WRITTEN_BACK_SLACK_MS: Final = 24 * 60 * 60 * 1000
+NUL: Final = "\0"
+KEY_WITH_NUL: Final = Reject(
+    "header-key", "a header key has a NUL byte, at which clients cut it: leave it out of every header key"
+)
 # A third of what calling the class costs, which is Python code.
 _new_schedule: Final = tuple.__new__
 
@@ -112,7 +116,8 @@ def parse(record: Record, settings: ClusterSettings, names: ClusterNames) -> Req
             return _reschedule(record, found, settings)
         _refuse("bad-op", f"{H_OP} is {_shown(op)}: write schedule, cancel or reschedule")
     except _RefusedError as refused:
-        return Reject(*refused.args)
+        cut = any(NUL in key for key, _ in record.headers or ())
+        return KEY_WITH_NUL if cut else Reject(*refused.args)
 
 
 def parse_plain(
@@ -155,6 +160,9 @@ _Places: TypeAlias = tuple[int, int, _TimeOf | None]
 
 _NOT_PLAIN: Final[_Places] = (0, 0, None)
 _MOST_PLACES: Final = 1024
+_MOST_KEYS: Final = 64
+_MOST_KEYS_LENGTH: Final = 249
+"""What is remembered is the users' own header keys: with these bounds, a few megabytes at most."""
 _plain_places: dict[tuple[str, ...], _Places] = {}
 
 
@@ -163,11 +171,11 @@ def _learn_plain(keys: tuple[str, ...]) -> _Places:
     own = [place for place, key in enumerate(keys) if key.startswith(PREFIX)]
     asked = {keys[place]: place for place in own}
     places = _NOT_PLAIN
-    if len(own) == 2 and H_TARGET_TOPIC in asked:
+    if len(own) == 2 and H_TARGET_TOPIC in asked and not any(NUL in key for key in keys):
         for time_key, time_of in ((H_DELIVER_AT, _at), (H_AFTER, _after)):
             if time_key in asked:
                 places = asked[H_TARGET_TOPIC], asked[time_key], time_of
-    if sum(map(len, keys)) <= TOPIC_MAX_LENGTH:  # the keys are the users'
+    if len(keys) <= _MOST_KEYS and sum(map(len, keys)) <= _MOST_KEYS_LENGTH:  # an empty key takes room, too
         if len(_plain_places) >= _MOST_PLACES:
             _plain_places.clear()
         _plain_places[keys] = places
@@ -192,6 +200,8 @@ def _split(headers: Sequence[Header]) -> tuple[_Found, list[Header]]:
         if key in _SCHEDULE and value is not None and key not in found:
             found[key] = value
         elif not key.startswith(PREFIX):
+            if NUL in key:
+                _refuse(*KEY_WITH_NUL)
             user_headers.append(header)
         elif key in _PROVENANCE:
             flaw = flaw or _flaw(key, twice=key in found)

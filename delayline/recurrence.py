@@ -12,8 +12,9 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 from zoneinfo import ZoneInfo
 
-from cronsim import CronSim, CronSimError
+from cronsim import CronSimError
 
+from delayline.cron_days import Cron
 from delayline.headers import (
     H_CRON,
     H_ID,
@@ -91,16 +92,14 @@ def parse_cron(text: bytes) -> str:
     return text.decode("ascii")
 
 
-@lru_cache(maxsize=4096)  # one that never fires takes long to tell
+@lru_cache(maxsize=4096)
 def _cron_flaw(text: bytes) -> str | None:
     try:
-        next(CronSim(text.decode("ascii"), _SOME_DAY))
-    except StopIteration:
-        return "no day in fifty years is like that"
+        cron = Cron(text.decode("ascii"), _SOME_DAY)
     except (UnicodeDecodeError, CronSimError) as error:
         why = "not ASCII" if isinstance(error, UnicodeDecodeError) else str(error).lower()
         return f"{why}; write minute hour day month weekday, such as 30 9 * * MON-FRI"
-    return None
+    return None if cron.fires() else "no day in fifty years is like that"
 
 
 def parse_factor(text: bytes) -> int:
@@ -248,7 +247,7 @@ def _next_fire_ms(recurrence: Recurrence, after_ms: int) -> int | None:
 def _next_fire_s(cron: str, time_zone: str | None, after_s: int) -> int | None:
     if after_s > _LAST_AFTER_S:
         return None
-    for fire in CronSim(_as_debians(cron), datetime.fromtimestamp(after_s, _zone(time_zone))):
+    for fire in Cron(_as_debians(cron), datetime.fromtimestamp(after_s, _zone(time_zone))):
         fire_s = int(fire.astimezone(UTC).timestamp())
         if fire_s > after_s:  # it is not where clocks were set back: CronSim then begins with the hour before
             return fire_s

@@ -10,7 +10,7 @@ from typing import Final
 # What the request itself gets wrong, found when it is read.
 _REQUEST_CODES: Final = {
     "undecodable": "the record, or the batch that it came in, cannot be read, or is larger than what is read",
-    "header-key": "a header key is not UTF-8, so the headers cannot be read",
+    "header-key": "a header key is not UTF-8 or has a NUL byte, so the headers cannot be read",
     "unknown-header": "a header that starts with delay- is none that the service knows",
     "duplicate-header": "a delay- header is there twice",
     "null-header": "a delay- header has a null value (only delay-target-key may)",
@@ -60,7 +60,7 @@ fires, only the master says.
 
 WHAT_TO_DO: Final[dict[str, str]] = {
     "undecodable": "see that the producer writes what Kafka's own clients read; send less at once",
-    "header-key": "send header keys in UTF-8, best ASCII",
+    "header-key": "send header keys in UTF-8 without NUL, best ASCII",
     "unknown-header": "look for a typing error; rename a header of your own",
     "duplicate-header": "send it once",
     "null-header": "give it a value or leave it out",

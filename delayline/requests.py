@@ -89,7 +89,7 @@ def schedule(  # noqa: PLR0913 - each argument is a header
         topic: the target topic.
         value: the message; a str is sent as UTF-8.
         key: the message's key.
-        headers: the message's own headers, in order; none may start with `delay-`.
+        headers: the message's own headers, in order; none may start with `delay-` or have a NUL in its key.
         deliver_at: an aware datetime, epoch milliseconds, or RFC 3339 text with an offset.
         after: a timedelta, milliseconds, or text such as "1h30m", from when the broker has the request.
         level: the number of a delay in the cluster's table.
@@ -255,6 +255,10 @@ def _user_headers(headers: UserHeaders) -> list[Header]:
             raise InvalidRequestError(
                 "unknown-header",
                 f"header {key!r}: headers in {PREFIX} are the service's; rename it, or use the argument",
+            )
+        if "\0" in key:
+            raise InvalidRequestError(
+                "header-key", f"header {key!r} has a NUL byte, at which it would be cut: leave that out"
             )
     return result
 

@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import Any
+from typing import Any, Final
 
 import structlog
 
@@ -28,6 +28,7 @@ _MOST_VISITORS = 128
 _MOST_COMPLAINTS = 10
 _DEAF_S = 1.0  # after a visitor could not be accepted for want of file descriptors or memory
 _SHORT = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+_LOOPBACK: Final = "127.0.0.1"
 _READ = selectors.EVENT_READ
 _WRITE = selectors.EVENT_WRITE
 
@@ -313,13 +314,25 @@ class _Connection:
 def listen_address(host: str) -> str:
     """What to listen on so that others reach this process at `host`.
 
-    An address as it is; for a name all interfaces (""), since what a name resolves to on its own host is
-    often a loopback address.
+    An address as it is, `127.1`, too. For a name all interfaces (""), since what a name resolves to on its
+    own host is often a loopback address; but for `localhost` and what ends in `.localhost`, which no other
+    host means (RFC 6761), the loopback address that it resolves to here.
     """
-    try:
+    with suppress(ValueError):
         return str(ipaddress.ip_address(host))
-    except ValueError:
+    with suppress(OSError, UnicodeError):
+        return _first_address(host, socket.AI_NUMERICHOST)
+    if host.lower().rstrip(".").rpartition(".")[2] != "localhost":
         return ""
+    with suppress(OSError, UnicodeError):
+        address = _first_address(host)
+        if ipaddress.ip_address(address).is_loopback:
+            return address
+    return _LOOPBACK
+
+
+def _first_address(host: str, flags: int = 0) -> str:
+    return str(socket.getaddrinfo(host, None, type=socket.SOCK_STREAM, flags=flags)[0][4][0])
 
 
 def _listen(host: str, port: int) -> socket.socket:

@@ -26,7 +26,7 @@ from node.refusal import (
     log_refusal,
     topic_forbidden,
 )
-from node.topics import TIMEOUT_S, TopicMissing, admin_client, describe
+from node.topics import TIMEOUT_S, TopicMissing, admin_client, dated_by_clients, describe
 from store.checkpoint import Checkpoint, UnreadableCheckpoint, Vector
 
 log = structlog.get_logger("delayline.checkpoints")
@@ -233,6 +233,10 @@ class KafkaLog:
     def stable_ends(self) -> Vector:
         """See the port."""
         return self.ends(self._names.buffer, self._partitions)
+
+    def dated_by_clients(self) -> bool:
+        """Whether the buffer's records have the times that producers gave them. Raises `Doubtful`."""
+        return dated_by_clients(self._admin, self._names.buffer)
 
     def high_watermarks(self) -> Vector:
         """The ends of the buffer's partitions, open transactions and all."""

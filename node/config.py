@@ -222,7 +222,8 @@ class NodeConfig(ConnectionConfig):
     data_dir: Path = Field(description="folder of the node's RocksDB replica")
     peer_host: Text = Field(
         default_factory=socket.gethostname,
-        description="where the other nodes of the lane reach this one",
+        description="where the other nodes of the lane reach this one: an address, or a name; with a name "
+        "other than localhost it listens on all interfaces",
     )
     peer_port: int = Field(
         # Below the ephemeral range, so that no outgoing connection takes it while the node restarts.
@@ -233,7 +234,8 @@ class NodeConfig(ConnectionConfig):
     )
     http_host: Text = Field(
         default="127.0.0.1",
-        description="where commands and whatever watches this node reach it: an address, or a name",
+        description="where commands and whatever watches this node reach it: an address, or a name; with a "
+        "name other than localhost it listens on all interfaces",
     )
     http_port: int = Field(default=0, ge=0, le=65535, description="its port for them; 0: any that is free")
     session_timeout_s: float = Field(default=6.0, gt=0, description="ZooKeeper session timeout")

@@ -16,6 +16,7 @@ from delayline.rejects import REJECT_CODES
 from node.delivery import InFlight
 from node.outbox import Committed
 from node.plan import PAUSED, Decided
+from node.ports import UNKNOWN
 from store.keys import Key
 from store.selection import Selection
 
@@ -27,7 +28,7 @@ COMMIT_MS: Final = (2, 5, 10, 15, 25, 50, 100, 250, 500, 1_000, 2_000, 5_000, 10
 SELECTION: Final = (1, 5, 10, 50, 100, 500, 1_000, 2_000, 5_000, 10_000)
 
 OTHER: Final = "other"
-REASONS: Final = frozenset(REJECT_CODES) | {PAUSED}
+REASONS: Final = frozenset(REJECT_CODES) | {PAUSED, UNKNOWN}
 """What the label may be, besides `OTHER` and none at all."""
 
 _ALWAYS: Final = (

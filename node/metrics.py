@@ -73,12 +73,27 @@ _GAUGES: Final = (
         lambda v: v.unstable,
     ),
     _Gauge(
+        "buffer_dated_by_clients",
+        "1 while the buffer topic's records have the times that producers give them, not the brokers'.",
+        lambda v: v.dated_by_clients,
+    ),
+    _Gauge(
         "clock_offset_seconds",
         "By how much the brokers' clock is ahead of the master's, as its last commit has shown.",
         lambda v: _seconds(v.clock_offset_ms),
     ),
     _Gauge("paused", "1 while an operator has paused the cluster.", lambda v: v.pauses.everything),
     _Gauge("paused_targets", "Target topics that an operator has paused.", lambda v: len(v.pauses.targets)),
+    _Gauge(
+        "targets_known",
+        "Target topics that are there and in use, as far as the node has looked them up.",
+        lambda v: v.targets and v.targets.known,
+    ),
+    _Gauge(
+        "targets_missing",
+        "Names of target topics that were not there a moment ago.",
+        lambda v: v.targets and v.targets.missing,
+    ),
     _Gauge(
         "data_dir_free_bytes", "What is free on the disk of the node's data folder.", lambda v: v.free_bytes
     ),

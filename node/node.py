@@ -543,9 +543,11 @@ def _of_parts(parts: Parts) -> dict[str, Any]:
         "clock_offset_ms": parts.known_clock_offset_ms(),
         "lag": soundings.lag,
         "unstable": soundings.unstable,
+        "dated_by_clients": soundings.dated_by_clients,
         "pending": None if counts.overdue is None else counts.pending,
         "overdue": counts.overdue,
         "figures": soundings.figures,
         "free_bytes": soundings.free_bytes,
+        "targets": parts.targets.counts,
         "meter": parts.lane.meter,
     }

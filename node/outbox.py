@@ -27,7 +27,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from delayline.names import ClusterNames
 from node.ports import ANY_PARTITION, UNAVAILABLE, Doubtful, Fenced, Outgoing, Refused
 from node.refusal import Refusing, transactional_ids_forbidden
-from node.targets import BATCH_BYTES, KafkaTargets, Place, named
+from node.targets import BATCH_BYTES, KafkaTargets, Known, Place, named
 from store.checkpoint import Checkpoint, Vector
 from store.keys import Key
 
@@ -141,10 +141,10 @@ class KafkaOutbox:
         otherwise. False once there are enough of them: one for each try that a dead master's open transaction
         may cost (see `_initialised`).
 
-        They touch no transactional id before `open` initialises them. What a new master looks up first is
-        looked up, too.
+        They touch no transactional id before `open` initialises them. What a new master has to know first is
+        looked up meanwhile.
         """
-        self._targets.learn(self._names.own_topics)
+        self._targets.expect(self._names.own_topics)
         for suffix, holders in self._warm.items():
             if len(holders) < WARM_PRODUCERS:
                 holders.append(self._connected(suffix))
@@ -304,6 +304,7 @@ class KafkaTransaction:
         self._begun_s = time.monotonic()
         self._sent: Sequence[Outgoing] = ()
         self._unled: set[Place] = set()  # when it was sent
+        self._known: Known = {}  # when it was sent
         self._touched: set[Place] = set()  # only if there are any `unmarked`
         self._unmarked = unmarked
         self._reported = reported
@@ -355,6 +356,7 @@ class KafkaTransaction:
         Raises `Doubtful` where what was planned has lost its leader since: it would hold this transaction up.
         """
         targets = self._outbox._targets  # noqa: SLF001
+        self._known = targets.known
         unled = targets.unled()
         if not unled:
             self._unled = unled
@@ -384,19 +386,23 @@ class KafkaTransaction:
 
     def flush(self) -> Vector:
         """See the port."""
+        timeout_s = self._outbox._timeout_s  # noqa: SLF001
+        until_s = time.monotonic() + SLOW_FLUSH_S + timeout_s
         left = self._serve(lambda: self._held().flush(SLOW_FLUSH_S))
-        if left and self._failed is None:
+        while left and self._failed is None and time.monotonic() < until_s:
             self._expect_targets()
-            left = self._serve(lambda: self._held().flush(self._outbox._timeout_s))  # noqa: SLF001
+            left = self._serve(lambda: self._held().flush(SLOW_FLUSH_S))
         if self._failed is not None:
             self._refuse(*self._failed, None)
         if left:
-            raise Doubtful(f"{left} records were not acknowledged in {self._outbox._timeout_s} s")  # noqa: SLF001
+            raise Doubtful(f"{left} records were not acknowledged in {timeout_s} s")
         return self._written_back
 
     def _expect_targets(self) -> None:
-        """The client waits for a topic or partition that has gone; all else would wait with it."""
-        changed = self._outbox._targets.changed(self._topics, self._unled)  # noqa: SLF001
+        """The client waits for a topic or partition that has gone; all else would wait with it. Only what the
+        watch has seen counts: to ask here might take longer than what it is asked for.
+        """
+        changed = self._outbox._targets.changed(self._topics, self._known, self._unled)  # noqa: SLF001
         if changed is not None:
             raise Doubtful(f"{changed} was deleted, changed or lost a leader while records were sent to it")
 

@@ -34,6 +34,8 @@ from node.past import Past
 from node.refusal import SIT_OUT_S, Refusal, clock_skewed, log_refusal
 from node.soundings import Soundings
 from node.switchover import GivingWay
+from node.target_answers import TargetAnswers
+from node.target_lookup import TargetLookup
 from node.target_watch import TargetWatch
 from node.targets import KafkaTargets
 from store.kv import StoreError
@@ -77,7 +79,8 @@ class Parts:
         self.follower = CheckpointFollower(client, names, lane, self._wake)
         self.kafka_log = KafkaLog(client, names, lane, partitions, self.follower)
         links = BrokerLinks()
-        self.targets = KafkaTargets(client, links.reach)
+        self.targets = KafkaTargets(TargetAnswers(client, names.checkpoint), links.reach)
+        self.lookup = TargetLookup(self.targets)
         self.watch = TargetWatch(self.targets, links)
         self.candidacy = Candidacy(
             election.session,
@@ -145,7 +148,7 @@ class Parts:
     def start(self) -> None:
         """Starts what runs from the beginning; ingest starts once it is opened."""
         parts = self.follower, self.mirror, self.operator, self.candidacy, self.lane, self.housekeeping
-        for part in (*parts, self.watch, self.soundings):
+        for part in (*parts, self.lookup, self.watch, self.soundings):
             part.start()
         self.started = True
 
@@ -206,7 +209,7 @@ class Parts:
         self.candidacy.stop()
         others = (
             *(self.operator, self.mirror, self.ingest, self.housekeeping),
-            *(self.follower, self.watch, self.soundings),
+            *(self.follower, self.lookup, self.watch, self.soundings),
         )
         self.messages.close()
         for part in others:

@@ -24,7 +24,7 @@ from delayline.wire import (
     rewrite_headers,
     user_headers,
 )
-from node.ports import ANY_PARTITION, UNAVAILABLE, Outgoing, Targets
+from node.ports import ANY_PARTITION, UNAVAILABLE, UNKNOWN, Outgoing, Targets
 from store.keys import Key
 from store.records import IndexEntry, RejectRow, RescheduleRow, Row, ScheduledRow, decode_row
 from store.selection import Answer, Resolution, Selection
@@ -33,11 +33,13 @@ RECORD_OVERHEAD_BYTES = 512
 """More than what delivery adds to a row: the service's headers and Kafka's own framing."""
 
 BATCH_HEADER_BYTES = 61
-RECORD_FRAMING_BYTES = 12
-"""Length, attributes, the two deltas and the number of headers, at their longest for a batch of one."""
+ATTRIBUTES_BYTES = 3
+"""The attributes and the two deltas, which are 0 where a batch has one record."""
 
 BAD_TIME_ZONE = "bad-time-zone"
 PAUSED = "target-paused"
+
+_MAY_PASS = frozenset((UNAVAILABLE, UNKNOWN))
 
 FIRST_PARK_MS = 1_000
 LONGEST_PARK_MS = 300_000
@@ -114,12 +116,11 @@ class Plan:
         self._paused = paused
 
     def add(self, selection: Selection) -> None:
-        """Plans the whole selection; the hot path of delivery. Raises what `Targets.learn` raises."""
+        """Plans the whole selection; the hot path of delivery. Raises what `Targets.insist` raises."""
         chosen = [*selection.late, *selection.due]
         rows = [decode_row(raw) for _, raw in chosen]
         replayed = [decode_row(raw) for _, raw in selection.replayed]
-        topics = {row.target_topic for row in (*rows, *replayed) if isinstance(row, ScheduledRow)}
-        self._targets.learn(topics)
+        topics = self._learn(selection, rows, replayed)
         untroubled = self._untroubled(topics, max((len(raw) for _, raw in chosen), default=0))
         skipped_to, first_due = selection.skip_to, len(selection.late)
         if skipped_to is not None:
@@ -150,6 +151,18 @@ class Plan:
         for answer in selection.answers:
             self._answer(answer)
         self.records += self._written_back
+
+    def _learn(self, selection: Selection, rows: list[Row], replayed: list[Row]) -> set[str]:
+        """The targets of messages; all that can be known of them in time is known then, and those of what is
+        replayed are.
+        """
+        last_due_ms = max((key[0] for key, _ in (*selection.late[-1:], *selection.due[-1:])), default=0)
+        topics = {row.target_topic for row in rows if isinstance(row, ScheduledRow)}
+        self._targets.learn(topics, last_due_ms)
+        if replayed:
+            again = {row.target_topic for row in replayed if isinstance(row, ScheduledRow)}
+            self._targets.insist(again, selection.replayed[-1][0][0])
+        return topics
 
     def decided(self) -> dict[Decided, int]:
         """How often it decides each thing. What is plainly delivered is not counted one by one: it is what is
@@ -187,15 +200,19 @@ class Plan:
             return True
         refused = self._refused(key)
         if row.target_topic in self._paused and refused is None:
-            self._put_off(key, row)
+            waited_ms = self._now_ms - row.scheduled_for_ms
+            self._put_off(key, row, PAUSED, "an operator has paused the target", waited_ms // 2)
             return False
         as_of = row if stands_for_ms is None else msgspec.structs.replace(row, scheduled_for_ms=stands_for_ms)
         record = self._delivery(key, as_of)
         refusal = self._problem(record, size_bytes)
-        if refused is not None and (refusal is None or refusal[0] == UNAVAILABLE):
+        if refused is not None and (refusal is None or refusal[0] in _MAY_PASS):
             refusal = refused  # written back, it would be refused again
         if refusal is None:
             self.records.append(record)
+        elif refusal[0] == UNKNOWN:
+            self._put_off(key, row, *refusal, FIRST_PARK_MS)
+            return False
         elif refusal[0] == UNAVAILABLE and row.attempt <= self._max_parks:
             self._park(key, row, *refusal)
             return False
@@ -211,13 +228,15 @@ class Plan:
         )
         self._write_back(key, row, request)
 
-    def _put_off(self, key: Key, row: ScheduledRow) -> None:
-        """Puts a message for a paused target off as it is. That is no failed attempt, however often it is
-        done, and each time it is half as long as the message has waited, five minutes at most: so what is
-        paused for long costs little, and comes within that of the pause's end.
+    def _put_off(self, key: Key, row: ScheduledRow, code: str, detail: str, wait_ms: int) -> None:
+        """Puts a message off as it is. That is no failed attempt, however often it is done.
+
+        For a paused target it is each time half as long as the message has waited, five minutes at most: so
+        what is paused for long costs little, and comes within that of the pause's end. For one that is not
+        known yet it is a second at most: by then it is.
         """
-        root = self._own_outcome(key, row, "parked", PAUSED, "an operator has paused the target")
-        due_ms = self._now_ms + _between(key, (self._now_ms - row.scheduled_for_ms) // 2)
+        root = self._own_outcome(key, row, "parked", code, detail)
+        due_ms = self._now_ms + _between(key, wait_ms)
         self._write_back(key, row, self._request(row, key[2])._replace(due_ms=due_ms, root=root))
 
     def _skip(self, key: Key, row: Row, size_bytes: int, selection: Selection) -> None:
@@ -359,7 +378,6 @@ class Plan:
         return next((letter for letter in letters if self._fits(letter)), bare)
 
     def _fits(self, letter: Outgoing) -> bool:
-        self._targets.learn({letter.topic})
         size_bytes = _batch_bytes(letter)
         problem = self._targets.problem(letter.topic, ANY_PARTITION, letter.key, size_bytes)
         return problem is None or problem[0] != "too-large"
@@ -492,13 +510,17 @@ def _between(key: Key, wait_ms: int) -> int:
 
 
 def _batch_bytes(record: Outgoing) -> int:
-    """The size of a batch of this record alone, as the broker counts it uncompressed (record format v2)."""
+    """The size of a batch of this record alone, to the byte, as the broker counts it uncompressed (record
+    format v2).
+    """
     sizes = [len(record.key or b""), len(record.value or b"")]
     for name, value in record.headers:
         sizes += [len(name.encode()), len(value or b"")]
-    framing = sum(_varint_bytes(size) for size in sizes)
-    return BATCH_HEADER_BYTES + RECORD_FRAMING_BYTES + framing + sum(sizes)
+    framing = sum(_varint_bytes(size) for size in (*sizes, len(record.headers)))
+    record_bytes = ATTRIBUTES_BYTES + framing + sum(sizes)
+    return BATCH_HEADER_BYTES + _varint_bytes(record_bytes) + record_bytes
 
 
 def _varint_bytes(number: int) -> int:
+    """Of a number from 0, in zigzag; -1, which stands for null, is as long as 0."""
     return max(1, ((number << 1).bit_length() + 6) // 7)

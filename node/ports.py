@@ -17,6 +17,7 @@ from store.operations import OperatorRequest
 
 ANY_PARTITION = -1
 UNAVAILABLE = "target-unavailable"
+UNKNOWN = "target-unknown"
 
 
 class Outgoing(msgspec.Struct, frozen=True, gc=False):
@@ -165,8 +166,13 @@ class Unconfirmed(Exception):
 class Targets(Protocol):
     """What is known of the target topics before anything is sent to them."""
 
-    def learn(self, topics: AbstractSet[str]) -> None:
-        """Looks up what is not known of them, at once. Raises `Doubtful`."""
+    def learn(self, topics: AbstractSet[str], due_ms: int) -> None:
+        """Has looked up what is not known of them, and waits for it, but a bounded share of the time: what is
+        not known then is `UNKNOWN`. `due_ms`: when the last of their messages fell due.
+        """
+
+    def insist(self, topics: AbstractSet[str], due_ms: int) -> None:
+        """As `learn`, and waits until all are known. Raises `Doubtful` if that takes seconds."""
 
     def require(self, topics: frozenset[str]) -> None:
         """Learns the service's own topics. Raises `Refusing` if one is missing or may not be written to, and
@@ -175,7 +181,7 @@ class Targets(Protocol):
 
     def doubt(self) -> None:
         """A transaction has failed, and what was known of its topics may be the reason: one that was deleted,
-        a limit that was lowered. Whatever is needed next is looked up anew.
+        a limit that was lowered. Whatever is needed next is looked up anew; until then it counts as it did.
         """
 
     def open_to_all(self, topic: str, size_bytes: int) -> bool:
@@ -185,7 +191,8 @@ class Targets(Protocol):
         self, topic: str, partition: int, key: bytes | None, size_bytes: int
     ) -> tuple[str, str] | None:
         """The dead-letter code and detail if a record of that size, with that key, cannot go there. With
-        `UNAVAILABLE` it may later: the partition has no leader.
+        `UNAVAILABLE` it may later: the partition has no leader. With `UNKNOWN` it may, too: the topic has not
+        been looked up yet.
         """
 
 

@@ -12,6 +12,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
+import structlog
+
 from node.checkpoints import KafkaLog
 from node.ports import Doubtful
 from store.checkpoint import Vector
@@ -19,8 +21,11 @@ from store.kv import StoreError
 from store.rocks import Figures
 from store.view import Reached
 
+log = structlog.get_logger("delayline.soundings")
+
 PERIOD_S: Final = 2.0
 KNOWN_FOR_S: Final = 15.0
+SETTINGS_EVERY_S: Final = 30.0
 END_TIMEOUT_S: Final = 1.0
 
 
@@ -47,6 +52,8 @@ class Soundings:
     ) -> None:
         self.figures: Figures | None = None
         self.free_bytes: int | None = None
+        self.dated_by_clients: bool | None = None  # the buffer's records; see `_sound_settings`
+        self._settings_at_s = 0.0
         self._ends: Ends | None = None
         self._log = kafka_log
         self._reached = reached
@@ -87,6 +94,7 @@ class Soundings:
         while True:
             self._sound_disk()
             self._sound_log()
+            self._sound_settings()
             if self._stopping.wait(PERIOD_S):
                 return
 
@@ -102,6 +110,22 @@ class Soundings:
             high = self._log.high_watermarks()
             stable = self._log.stable_ends()
             self._ends = Ends(high, stable, self._reached().read, time.monotonic())
+
+    def _sound_settings(self) -> None:
+        """Somebody may change the buffer topic while it is in use. What producers then say that the time is
+        decides when their requests are due, and for how long a partition's ids are known. All nodes agree,
+        and most producers' clocks are right: to refuse would stop everything for it. So it is said.
+        """
+        now_s = time.monotonic()
+        if now_s < self._settings_at_s:
+            return
+        self._settings_at_s = now_s + SETTINGS_EVERY_S
+        with suppress(Doubtful):
+            before, self.dated_by_clients = self.dated_by_clients, self._log.dated_by_clients()
+            if self.dated_by_clients and not before:
+                log.error("buffer-dated-by-clients", way_out="see `delayline topics check`")
+            elif before and not self.dated_by_clients:
+                log.info("buffer-dated-by-brokers")
 
 
 def _behind(behind: Vector, ahead: Vector) -> int:

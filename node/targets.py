@@ -1,47 +1,41 @@
 """What is known of the target topics (rule 10): whether they exist, partitions, leaders and size limits.
 
-Looked up before anything is produced: an unknown topic would hold its whole transaction back for as long
-as the client is ready to wait for it. The lane's thread looks up what it has not met before; what is in use
-is kept true by the watch (node/target_watch.py), so that no look-up holds a delivery back. Without the watch
-it is kept for a while, so a topic that is made or changed is seen within that time.
+Known before anything is produced: an unknown topic would hold its whole transaction back for as long as the
+client is ready to wait for it. The lane's thread reads this table and asks nobody: it says what it lacks, and
+waits a bounded time. The look-up (node/target_lookup.py) finds that out; what is in use is kept true by the
+watch (node/target_watch.py). What nobody uses is forgotten after a while, so the table is no larger than the
+cluster; what is missing has bounds of its own (node/target_bounds.py).
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from concurrent.futures import Future
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
-from confluent_kafka import KafkaError, KafkaException, Node, TopicCollection
-from confluent_kafka.admin import (  # type: ignore[attr-defined]  # missing from the stubs' __all__
-    AclOperation,
-    ConfigEntry,
-    ConfigResource,
-    ResourceType,
-    TopicDescription,
-)
 
 from delayline.partitioner import partition_for
 from node.broker_links import Address
-from node.ports import ANY_PARTITION, UNAVAILABLE, Doubtful
+from node.ports import ANY_PARTITION, UNAVAILABLE, UNKNOWN, Doubtful
 from node.refusal import Refusing, own_topic_unusable
-from node.topics import Answers, admin_client, ask
+from node.target_answers import NO_LEADER, Found, Limits, TargetAnswers
+from node.target_bounds import MISSING_FOR_S, Listed, Missing, Patience
+from node.topics import TIMEOUT_S
 
 KNOWN_FOR_S: Final = 60.0
 RENEWED_BEFORE_S: Final = 10.0
-MISSING_FOR_S: Final = 5.0
 REFUSED_FOR_S: Final = 5.0
-MOST_BYTES: Final = 100_000_000
-"""Brokers end the connection on a request above `socket.request.max.bytes`, 100 MiB by default: what cannot
-be sent must not be tried, whatever the topic's own limit says, or its transaction is begun again for ever.
-"""
+UNLED_FOR_S: Final = 3_600.0
+"""A place without a leader is remembered for longer than any transaction lasts."""
+FEW: Final = 100
+"""So many names are asked for in one request; for more of them, all topics are listed."""
+NO_PAUSE, FEW_PAUSE, MANY_PAUSE = 0, 1, 19
+MOST_WANTED: Final = 50_000
 BATCH_BYTES: Final = 1_000_000
 SMALLEST_BATCH_BYTES: Final = 1_024
-NO_LEADER: Final = -1
 
 Place = tuple[str, int]
 """A topic and one of its partitions."""
@@ -65,86 +59,96 @@ class _Target(msgspec.Struct, frozen=True):
         return len(self.leaders)
 
 
-class _Found(NamedTuple):
-    leaders: tuple[int, ...]
-    addresses: dict[int, Address]
-    writable: bool
-
-
-class _Limits(NamedTuple):
-    limit_bytes: int
-    compacted: bool
-
-
-_Targets = dict[str, _Target]
-
-# A topic that this node may not see is no different from one that is not there.
-_MISSING: Final = frozenset((KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_AUTHORIZATION_FAILED))
+Known = Mapping[str, _Target]
+_LookedUp = dict[str, _Target | None]
+"""None: the topic is missing."""
 
 
 class KafkaTargets:
-    """Implements `node.ports.Targets`. Used by the lane's thread and, where it says so, by the watch's;
-    `changed`, `refuse`, `led` and `unled` by any.
+    """Implements `node.ports.Targets`. Used by the lane's thread and, where it says so, by the look-up's or
+    the watch's, or by any.
     """
 
-    def __init__(
-        self, client_config: dict[str, Any], reach: Callable[[dict[int, Address]], frozenset[int]]
-    ) -> None:
+    def __init__(self, answers: TargetAnswers, reach: Callable[[dict[int, Address]], frozenset[int]]) -> None:
         """`reach`: says which of some brokers cannot be reached."""
+        self._answers = answers
         self._reach = reach
-        self._admin = admin_client(client_config)
-        self._changing = threading.Lock()
-        self._known: _Targets = {}  # never changed in place: who reads it needs no lock
-        self._asked_s: dict[str, float] = {}  # when each was last learnt; the lane's own
-        self._addresses: dict[int, Address] = {}  # of the brokers that lead any of them; replaced as a whole
+        self._changing = threading.Condition()
+        self._known: Known = {}  # never changed in place: who reads it needs no lock
+        self._missing = Missing()
+        self._listed: Listed | None = None
+        self._wanted: dict[str, None] = {}  # by the lane, in order; guarded by `_changing`
+        self._urgent = False  # somebody waits for all that is wanted
+        self._closed = False
+        self._own: frozenset[str] = frozenset()  # the service's own topics, while they are in use
+        self._absent: frozenset[str] = (
+            frozenset()
+        )  # of what the lane asked for last, by the list; the lane's own
+        self._asked_s: dict[str, float] = {}  # when each was last in use; the lane's own
+        self._patience = Patience(time.monotonic())
         self._gone: frozenset[int] = frozenset()
+        self._unled: frozenset[Place] = frozenset()
         self._unled_s: dict[Place, float] = {}  # when each was last seen without a leader
         self._doubts = 0
 
     # -- the lane
 
-    def learn(self, topics: AbstractSet[str]) -> None:
+    def learn(self, topics: AbstractSet[str], due_ms: int) -> None:
         """See the port."""
         now_s = time.monotonic()
-        known = self._known
-        self._asked_s.update(dict.fromkeys(topics, now_s))
-        unknown = [topic for topic in topics if topic not in known or known[topic].until_s < now_s]
+        unknown = self._unknown(topics, now_s)
+        self._absent = frozenset()
+        listed = self._listed
+        if unknown and listed is not None and listed.tells_of(due_ms, now_s):
+            self._absent = frozenset(t for t in unknown if t not in listed.names and t not in self._known)
+            unknown = [topic for topic in unknown if topic not in self._absent]
         if unknown:
-            self._publish(self._looked_up(unknown, now_s), self._doubts)
-            self._reach_leaders()
-            # The names are the users': what nobody has asked for in a while must not pile up.
-            self._asked_s = {t: at_s for t, at_s in self._asked_s.items() if at_s > now_s - KNOWN_FOR_S}
+            self._await(unknown, self._patience.left_s(now_s))
+            self._patience.spend(time.monotonic() - now_s)
+        self._note_use(topics, now_s)
 
-    def _reach_leaders(self) -> None:
-        gone, brokers = self._gone, self.brokers()
-        self.lose(gone | self._reach({broker: at for broker, at in brokers.items() if broker not in gone}))
+    def insist(self, topics: AbstractSet[str], due_ms: int) -> None:
+        """See the port."""
+        self.learn(topics, due_ms)
+        unknown = [topic for topic in self._unknown(topics, time.monotonic()) if topic not in self._absent]
+        if not self._await(unknown, TIMEOUT_S, urgently=True):
+            left = self._unknown(unknown, time.monotonic())
+            raise Doubtful(f"{', '.join(left[:3])} could not be looked up in {TIMEOUT_S:.0f} s")
+        self._note_use(topics, time.monotonic())
 
     def require(self, topics: frozenset[str]) -> None:
         """See the port."""
-        self.learn(topics)
+        self._own = topics
+        self.insist(topics, 0)
         for topic in sorted(topics):
-            refusal = self._known[topic].refusal
+            refusal = self._refusal(topic)
             if refusal is not None:
                 raise Refusing(own_topic_unusable(refusal[1]))
 
+    def expect(self, topics: AbstractSet[str]) -> None:
+        """Has these looked up soon: they will be needed."""
+        self._want(self._unknown(topics, time.monotonic()))
+
     def open_to_all(self, topic: str, size_bytes: int) -> bool:
         """See the port."""
-        target = self._known[topic]
-        return not target.leaderless and self.problem(topic, ANY_PARTITION, None, size_bytes) is None
+        target = self._known.get(topic)
+        if target is None or target.leaderless:
+            return False
+        return self.problem(topic, ANY_PARTITION, None, size_bytes) is None
 
     def problem(
         self, topic: str, partition: int, key: bytes | None, size_bytes: int
     ) -> tuple[str, str] | None:
         """See the port."""
-        target = self._known[topic]
-        if target.refusal is not None:
-            return target.refusal
+        target = self._known.get(topic)
+        if target is None or target.refusal is not None:
+            return self._refusal(topic)
         if target.compacted and key is None:
             return "undeliverable", f"{topic} is compacted: it takes no message without a key"
         if partition >= target.partitions:
             return "target-partition", f"{topic} has {target.partitions} partitions, there is no {partition}"
         if size_bytes > target.limit_bytes:
-            return "too-large", f"about {size_bytes} bytes; {topic} takes {target.limit_bytes}"
+            return "too-large", f"{size_bytes} bytes; {topic} takes {target.limit_bytes}"
         place = _leaderless(target, partition, key) if target.leaderless else None
         return None if place is None else (UNAVAILABLE, f"{topic}/{place} {self._why(target, place)}")
 
@@ -163,7 +167,59 @@ class KafkaTargets:
         limits = (target.limit_bytes for target in self._known.values() if target.refusal is None)
         return max(SMALLEST_BATCH_BYTES, min(BATCH_BYTES, *limits, BATCH_BYTES))
 
+    def _refusal(self, topic: str) -> tuple[str, str] | None:
+        target = self._known.get(topic)
+        if target is not None:
+            return target.refusal
+        if topic in self._missing or topic in self._absent:
+            return "target-missing", f"{topic} does not exist, or this node may not see it"
+        return UNKNOWN, f"the brokers have not said yet what {topic} is"
+
+    def _unknown(self, topics: Iterable[str], now_s: float) -> list[str]:
+        known, missing = self._known, self._missing
+        return [
+            topic
+            for topic in topics
+            if (known[topic].until_s < now_s if topic in known else not missing.fresh(topic, now_s))
+        ]
+
+    def _await(self, topics: Collection[str], for_s: float, *, urgently: bool = False) -> bool:
+        """Has topics looked up, and waits for that; whether it was done in time."""
+        if not topics:
+            return True
+        with self._changing:
+            self._want(topics, first=urgently)
+            return self._changing.wait_for(lambda: not self._unknown(topics, time.monotonic()), for_s)
+
+    def _want(self, topics: Collection[str], *, first: bool = False) -> None:
+        with self._changing:
+            if first:
+                self._urgent = True
+                self._wanted = dict.fromkeys(topics) | self._wanted
+            for topic in topics:
+                if len(self._wanted) >= MOST_WANTED:
+                    break  # it is asked for again
+                self._wanted[topic] = None
+            self._changing.notify_all()
+
+    def _note_use(self, topics: AbstractSet[str], now_s: float) -> None:
+        """The watch keeps what is in use. Names of what is not there are not kept here."""
+        known = self._known
+        if len(self._asked_s) > len(known):
+            self._asked_s = {topic: at_s for topic, at_s in self._asked_s.items() if topic in known}
+        self._asked_s.update((topic, now_s) for topic in (*topics, *self._own) if topic in known)
+
     # -- any thread
+
+    @property
+    def known(self) -> Known:
+        """All that is known now; it does not change."""
+        return self._known
+
+    @property
+    def counts(self) -> Counts:
+        """How many names it holds."""
+        return Counts(len(self._known), len(self._missing), len(self._wanted))
 
     def refuse(self, topic: str, code: str, detail: str) -> None:
         """A broker has refused the topic: its messages go to the dead-letter topic for a while."""
@@ -171,22 +227,17 @@ class KafkaTargets:
         with self._changing:
             self._known = {**self._known, topic: refused}
 
-    def changed(self, topics: set[str], unled: set[Place]) -> str | None:
+    def changed(self, topics: set[str], then: Known, unled: AbstractSet[Place]) -> str | None:
         """One of them that has gone, has a partition without a leader that is not among `unled`, or another
-        number of partitions than when it was looked up. Raises `Doubtful`.
+        number of partitions than `then`, as far as the watch has seen it.
         """
         lost = sorted(topic for topic, _ in self.unled(topics) - unled)
-        if lost or not topics:
-            return lost[0] if lost else None
+        if lost:
+            return lost[0]
         known = self._known
-        for topic, found in self._described(topics).items():
-            if found is None or (topic in known and len(found.leaders) != known[topic].partitions):
-                return topic
-            if any(
-                leader == NO_LEADER
-                for number, leader in enumerate(found.leaders)
-                if (topic, number) not in unled
-            ):
+        for topic in topics & then.keys():
+            now = known.get(topic)
+            if now is None or now.partitions != then[topic].partitions:
                 return topic
         return None
 
@@ -199,16 +250,74 @@ class KafkaTargets:
 
     def unled(self, topics: AbstractSet[str] | None = None) -> set[Place]:
         """The partitions of these targets, or of all in use, that have no leader."""
-        return {
-            (topic, number)
-            for topic, target in self._known.items()
-            if topics is None or topic in topics
-            for number in target.leaderless
-        }
+        return {place for place in self._unled if topics is None or place[0] in topics}
 
     def unled_since(self, since_s: float) -> set[Place]:
         """The partitions of targets that were seen without a leader then, by `time.monotonic`, or later."""
         return {place for place, seen_s in self._unled_s.items() if seen_s >= since_s}
+
+    # -- the look-up
+
+    def await_wanted(self, rest_s: float) -> bool:
+        """Rests, unless somebody waits, then waits until anything is wanted; False: it is to end."""
+        with self._changing:
+            self._changing.wait_for(lambda: self._closed or self._urgent, rest_s)
+            self._changing.wait_for(lambda: self._closed or self._wanted)
+            return not self._closed
+
+    def close(self) -> None:
+        """Nothing is looked up any more."""
+        with self._changing:
+            self._closed = True
+            self._changing.notify_all()
+
+    def look_up(self) -> int:
+        """Looks up what is wanted, or a part of it. Returns how long to rest, in times of how long it took:
+        of what is there, there is no more than the cluster has; of what is not, as much as users like. Raises
+        `Doubtful`: then it is no longer wanted, and is asked for again.
+        """
+        with self._changing:
+            names, doubts, self._urgent = list(self._wanted), self._doubts, False
+        now_s = time.monotonic()
+        absent: list[str] = []
+        try:
+            if self._are_many(names, now_s):
+                listed = Listed(self._answers.names(), now_s, time.time_ns() // 1_000_000)
+                absent = [name for name in names if name not in listed.names]
+                names = [name for name in names if name in listed.names]
+                self._listed = listed
+            names = names[:FEW]
+            looked_up = self._looked_up(names, now_s) if names else {}
+            self._reach_leaders(looked_up)
+            published = self._publish(looked_up | dict.fromkeys(absent), doubts)
+        except Doubtful:
+            self._have_done((*absent, *names))
+            raise
+        if published:
+            self._have_done((*absent, *names))
+        if absent:
+            return MANY_PAUSE
+        return NO_PAUSE if all(looked_up.values()) else FEW_PAUSE
+
+    def _are_many(self, names: Collection[str], now_s: float) -> bool:
+        """Whether too many of them are not in a list of a moment ago: there is no end of those."""
+        listed = self._listed
+        there = listed.names if listed is not None and now_s - listed.begun_s < MISSING_FOR_S else frozenset()
+        return sum(name not in there for name in names) > FEW
+
+    def _have_done(self, names: Iterable[str]) -> None:
+        with self._changing:
+            for name in names:
+                self._wanted.pop(name, None)
+            self._changing.notify_all()
+
+    def _reach_leaders(self, looked_up: _LookedUp) -> None:
+        """Before they are used: brokers go on naming a leader for a while that has died."""
+        addresses, gone = self._answers.addresses, self._gone
+        leaders = {leader for target in looked_up.values() if target for leader in target.leaders} - gone
+        unreached = self._reach({leader: addresses[leader] for leader in leaders if leader in addresses})
+        if unreached:
+            self.lose(gone | unreached)
 
     # -- the watch
 
@@ -220,17 +329,22 @@ class KafkaTargets:
         known, asked_s = self._known, self._asked_s.copy()
         used = [t for t, one in known.items() if asked_s.get(t, 0) > now_s - KNOWN_FOR_S and not one.told]
         old = [t for t in used if known[t].refusal is not None or known[t].until_s < now_s + RENEWED_BEFORE_S]
-        young = [topic for topic in used if topic not in old]
-        looked_up = self._looked_up(old, now_s) if old else {}
-        for topic, found in (self._described(young) if young else {}).items():
-            limits = _Limits(known[topic].limit_bytes, known[topic].compacted)
-            looked_up[topic] = self._target(topic, found, limits, now_s, known[topic].until_s)
-        self._publish(looked_up, doubts)
+        young = set(used).difference(old)
+        for some in _by_few(old):
+            self._publish(self._looked_up(some, now_s), doubts)
+        for some in _by_few(young):
+            described = self._answers.described(some)
+            self._publish({t: self._as_before(t, known[t], found) for t, found in described.items()}, doubts)
+
+    def _as_before(self, topic: str, before: _Target, found: Found | None) -> _Target | None:
+        """With the limits that it had."""
+        limits = Limits(before.limit_bytes, before.compacted)
+        return None if found is None else _target(topic, found, limits, time.monotonic(), before.until_s)
 
     def brokers(self) -> dict[int, Address]:
         """The brokers that lead a partition of a target in use."""
         leaders = {leader for target in self._known.values() for leader in target.leaders}
-        addresses = self._addresses
+        addresses = self._answers.addresses
         return {leader: addresses[leader] for leader in leaders if leader in addresses}
 
     def lose(self, gone: frozenset[int]) -> None:
@@ -240,93 +354,72 @@ class KafkaTargets:
         if gone != self._gone:
             with self._changing:
                 self._gone = gone
-                self._known = self._seen(self._known)
+                self._known = {topic: self._seen(target) for topic, target in self._known.items()}
+                self._note_unled()
 
     # --
 
-    def _publish(self, learnt: _Targets, doubts: int) -> None:
+    def _publish(self, looked_up: _LookedUp, doubts: int) -> bool:
         """Unless it was looked up before the last doubt: that may be what is wrong with it. What a broker has
         refused stays so for its time.
         """
         now_s = time.monotonic()
         with self._changing:
             if doubts != self._doubts:
-                return
-            known = {t: known for t, known in self._known.items() if known.until_s > now_s - KNOWN_FOR_S}
-            told = {
-                topic: target for topic, target in known.items() if target.told and target.until_s > now_s
-            }
-            self._known = known | self._seen(learnt) | told
+                return False
+            known = {t: one for t, one in self._known.items() if one.until_s > now_s - KNOWN_FOR_S}
+            told = {topic for topic, one in known.items() if one.told and one.until_s > now_s}
+            missing = []
+            for topic, target in looked_up.items():
+                if target is None:
+                    known.pop(topic, None)
+                    missing.append(topic)
+                elif topic not in told:
+                    known[topic] = self._seen(target)
+            self._missing.add(missing, now_s)
+            self._missing.found(known.keys() & looked_up.keys())
+            self._known = known
+            self._note_unled()
+            self._changing.notify_all()
+        return True
 
-    def _seen(self, targets: _Targets) -> _Targets:
-        """With what has no leader now, which is noted."""
-        now_s, out = time.monotonic(), self._gone | {NO_LEADER}
-        seen: _Targets = {}
-        for topic, target in targets.items():
-            leaderless = frozenset(number for number, leader in enumerate(target.leaders) if leader in out)
-            seen[topic] = msgspec.structs.replace(target, leaderless=leaderless)
-            # Replaced as a whole: who reads it needs no lock.
-            self._unled_s = self._unled_s | dict.fromkeys(((topic, number) for number in leaderless), now_s)
-        return seen
+    def _seen(self, target: _Target) -> _Target:
+        """With what has no leader now."""
+        leaderless = frozenset(
+            number
+            for number, leader in enumerate(target.leaders)
+            if leader == NO_LEADER or leader in self._gone
+        )
+        return msgspec.structs.replace(target, leaderless=leaderless)
+
+    def _note_unled(self) -> None:
+        """Both are replaced as a whole: who reads them needs no lock."""
+        now_s = time.monotonic()
+        self._unled = frozenset(
+            (topic, number) for topic, target in self._known.items() for number in target.leaderless
+        )
+        if self._unled or self._unled_s:
+            kept = {place: at_s for place, at_s in self._unled_s.items() if at_s > now_s - UNLED_FOR_S}
+            self._unled_s = kept | dict.fromkeys(self._unled, now_s)
 
     def _why(self, target: _Target, place: int) -> str:
         leader = target.leaders[place]
         return "has no leader" if leader == NO_LEADER else f"has no leader: broker {leader} is not reached"
 
-    def _looked_up(self, topics: Collection[str], now_s: float) -> _Targets:
+    def _looked_up(self, topics: Collection[str], now_s: float) -> _LookedUp:
         """All that is to be known of topics. Raises `Doubtful`."""
-        configs, descriptions = ask(
-            self._admin,
-            next(iter(topics)),
-            lambda timeout_s: self._ask_for_limits(topics, timeout_s),
-            lambda timeout_s: self._ask_for_descriptions(topics, timeout_s),
-        )
-        looked_up: _Targets = {}
-        for topic, found in self._all_found(descriptions).items():
-            open_ = found is not None and found.writable
-            limits = _limits(topic, configs[topic]) if open_ else _Limits(0, compacted=False)
-            looked_up[topic] = self._target(topic, found, limits, now_s, now_s + KNOWN_FOR_S)
-        return looked_up
+        return {
+            topic: None if one is None else _target(topic, *one, now_s, now_s + KNOWN_FOR_S)
+            for topic, one in self._answers.looked_up(topics).items()
+        }
 
-    def _target(
-        self, topic: str, found: _Found | None, limits: _Limits, now_s: float, until_s: float
-    ) -> _Target:
-        if found is None:
-            detail = f"{topic} does not exist, or this node may not see it"
-            return _refused("target-missing", detail, now_s + MISSING_FOR_S)
-        if not found.writable:
-            detail = f"{topic} may not be written to by this node"
-            return _refused("target-forbidden", detail, now_s + MISSING_FOR_S)
-        if NO_LEADER in found.leaders:
-            until_s = min(until_s, now_s + MISSING_FOR_S)
-        return _Target(found.leaders, *limits, leaderless=frozenset(), refusal=None, until_s=until_s)
 
-    def _described(self, topics: Collection[str]) -> dict[str, _Found | None]:
-        """What the brokers say of topics; None of those that are not there. Raises `Doubtful`."""
-        (descriptions,) = ask(
-            self._admin,
-            next(iter(topics)),
-            lambda timeout_s: self._ask_for_descriptions(topics, timeout_s),
-        )
-        return self._all_found(descriptions)
+class Counts(NamedTuple):
+    """How many targets are known, missing, and asked for."""
 
-    def _all_found(self, descriptions: Answers) -> dict[str, _Found | None]:
-        found = {topic: _found(topic, future) for topic, future in descriptions.items()}
-        addresses = {broker: at for one in found.values() if one for broker, at in one.addresses.items()}
-        with self._changing:
-            self._addresses = self._addresses | addresses
-        return found
-
-    def _ask_for_descriptions(self, topics: Collection[str], timeout_s: float) -> Answers:
-        wanted = TopicCollection(list(topics))
-        return dict(
-            self._admin.describe_topics(wanted, include_authorized_operations=True, request_timeout=timeout_s)
-        )
-
-    def _ask_for_limits(self, topics: Iterable[str], timeout_s: float) -> Answers:
-        resources = [ConfigResource(ResourceType.TOPIC, topic) for topic in topics]
-        futures = self._admin.describe_configs(resources, request_timeout=timeout_s)
-        return {resource.name: future for resource, future in futures.items()}
+    known: int
+    missing: int
+    wanted: int
 
 
 def named(places: AbstractSet[Place]) -> str:
@@ -334,19 +427,18 @@ def named(places: AbstractSet[Place]) -> str:
     return ", ".join(f"{topic}/{number}" for topic, number in sorted(places))
 
 
-def _found(topic: str, future: Future[TopicDescription]) -> _Found | None:
-    try:
-        found = future.result()
-    except KafkaException as error:
-        if error.args[0].code() in _MISSING:
-            return None
-        raise Doubtful(f"{topic} cannot be looked up: {error}") from error
-    # Of a partition without a leader the client says None; LEADER_NOT_AVAILABLE is no error of the topic's.
-    led_by: dict[int, Node | None] = {one.id: one.leader for one in found.partitions}
-    nodes = [led_by[number] for number in sorted(led_by)]
-    leaders = tuple(NO_LEADER if node is None else node.id for node in nodes)
-    addresses = {node.id: (node.host, node.port) for node in nodes if node is not None}
-    return _Found(leaders, addresses, AclOperation.WRITE in found.authorized_operations)
+def _by_few(topics: Collection[str]) -> Iterator[list[str]]:
+    names = list(topics)
+    return (names[begin : begin + FEW] for begin in range(0, len(names), FEW))
+
+
+def _target(topic: str, found: Found, limits: Limits, now_s: float, until_s: float) -> _Target:
+    if not found.writable:
+        detail = f"{topic} may not be written to by this node"
+        return _refused("target-forbidden", detail, now_s + MISSING_FOR_S)
+    if NO_LEADER in found.leaders:
+        until_s = min(until_s, now_s + MISSING_FOR_S)
+    return _Target(found.leaders, *limits, leaderless=frozenset(), refusal=None, until_s=until_s)
 
 
 def _leaderless(target: _Target, partition: int, key: bytes | None) -> int | None:
@@ -365,17 +457,3 @@ def _refused(code: str, detail: str, until_s: float, *, told: bool = False) -> _
     return _Target(
         (), 0, compacted=False, leaderless=frozenset(), refusal=(code, detail), until_s=until_s, told=told
     )
-
-
-def _limits(topic: str, future: Future[dict[str, ConfigEntry]]) -> _Limits:
-    """The largest batch, and whether each record needs a key. A topic may be open for writing and its
-    configuration closed: then the broker decides.
-    """
-    try:
-        config = future.result()
-        compacted = "compact" in (config["cleanup.policy"].value or "")
-        return _Limits(min(int(config["max.message.bytes"].value or MOST_BYTES), MOST_BYTES), compacted)
-    except KafkaException as error:
-        if error.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
-            return _Limits(MOST_BYTES, compacted=False)
-        raise Doubtful(f"the limits of {topic} cannot be looked up: {error}") from error

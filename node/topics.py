@@ -84,6 +84,20 @@ def _described(admin: AdminClient, topic: str, timeout_s: float) -> Answers:
     return dict(admin.describe_topics(TopicCollection([topic]), request_timeout=timeout_s))
 
 
+def dated_by_clients(admin: AdminClient, topic: str) -> bool:
+    """Whether a topic's records have the times that producers gave them, and not the brokers' own. Raises
+    `Doubtful`, also if this client may not ask.
+    """
+    resource = ConfigResource(ResourceType.TOPIC, topic)
+    (described,) = ask(
+        admin, topic, lambda timeout_s: dict(admin.describe_configs([resource], request_timeout=timeout_s))
+    )
+    try:
+        return bool(described[resource].result()["message.timestamp.type"].value != "LogAppendTime")
+    except KafkaException as error:
+        raise Doubtful(f"the settings of {topic} are not known: {error}") from error
+
+
 def newest_gone_ms(admin: AdminClient, topic: str, partition: int) -> int | None:
     """The latest timestamp that a record may have had that retention has taken from a partition of a topic
     with LogAppendTime: no later than the first one left, and old enough for the topic's retention. None: the

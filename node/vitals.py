@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 from node.meter import Meter
 from node.ports import Pauses
 from node.refusal import Refusal
+from node.targets import Counts
 from store.overdue import Overdue
 from store.rocks import Figures
 
@@ -15,7 +16,7 @@ FROM_THE_START: Final = frozenset({"node", "zookeeper-session"})
 WITH_THE_PARTS: Final = frozenset(
     {
         *("candidacy", "checkpoint-follower", "housekeeping", "lane", "mirror"),
-        *("operator", "peers", "soundings", "target-watch"),
+        *("operator", "peers", "soundings", "target-lookup", "target-watch"),
     }
 )
 ONCE_CAUGHT_UP: Final = frozenset({"ingest"})
@@ -53,10 +54,12 @@ class Vitals(NamedTuple):
     clock_offset_ms: int | None = None
     lag: int | None = None
     unstable: int | None = None
+    dated_by_clients: bool | None = None
     pending: int | None = None
     overdue: Overdue | None = None
     figures: Figures | None = None
     free_bytes: int | None = None
+    targets: Counts | None = None
     meter: Meter | None = None
 
 

@@ -29,6 +29,7 @@ SECOND_MS: Final = 1_000
 HOUR_MINUTES: Final = 60
 DAY_MS: Final = 86_400_000
 ANY: Final = sys.maxsize  # number of entries: time alone bounds these walks
+MOST_TARGETS: Final = 10_000  # counted apart: users name as many as they like
 WALK_S: Final = 0.15
 """What a walk takes at most, or twice that, or half: 0.9 s in all, while nothing else keeps the node busy."""
 
@@ -178,14 +179,30 @@ def _in_ms(counts: dict[int, int]) -> dict[int, int]:
 
 
 def _targets(rows: Iterator[tuple[bytes, bytes] | None]) -> tuple[dict[str, int], bool]:
-    counts: Counter[str] = Counter()
+    counts, cut = TargetCounts(), False
     for entry in rows:
         if entry is None:
-            return dict(counts), True
-        target = target_of(entry[1])
-        if target is not None:
-            counts[target] += 1
-    return dict(counts), False
+            cut = True
+        else:
+            counts.add(target_of(entry[1]))
+    return counts.targets, cut or counts.cut
+
+
+class TargetCounts:
+    """How many messages go to each target. `cut`: there are more targets than are counted."""
+
+    def __init__(self) -> None:
+        self.targets: dict[str, int] = {}
+        self.cut = False
+
+    def add(self, target: str | None) -> None:
+        """Counts a message; what is none has no target."""
+        if target is None:
+            return
+        if target in self.targets or len(self.targets) < MOST_TARGETS:
+            self.targets[target] = self.targets.get(target, 0) + 1
+        else:
+            self.cut = True
 
 
 def _minute(raw_row: bytes) -> int:

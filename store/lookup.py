@@ -15,7 +15,6 @@ from __future__ import annotations
 import heapq
 import threading
 import time
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -25,7 +24,7 @@ import msgspec
 
 from store import keys, rehearsal
 from store.checkpoint import Frontier
-from store.due import Due, DueWalk
+from store.due import Due, DueWalk, TargetCounts
 from store.keys import Key
 from store.kv import KeyValue
 from store.operations import ReplayRequest, SkipRequest
@@ -169,14 +168,13 @@ class Lookup:
         """What would come of a request, whatever its number. Raises `Closed`."""
         with self._open():
             begun = self._view.glimpse(partial(rehearsal.begin, request, now_ms, window_ms))
-            targets: Counter[str] = Counter()
+            counts = TargetCounts()
             walked = ((target,) for target in begun.targets)
             for entry in self._sliced(walked, most=(MOST_REHEARSED, MOST_REHEARSED_S)):
                 if entry is None:
-                    return rehearsal.Rehearsed(*begun[:3], dict(targets), at_least=True)
-                if entry[0] is not None:
-                    targets[entry[0]] += 1
-            return rehearsal.Rehearsed(*begun[:3], dict(targets), at_least=False)
+                    return rehearsal.Rehearsed(*begun[:3], counts.targets, at_least=True)
+                counts.add(entry[0])
+            return rehearsal.Rehearsed(*begun[:3], counts.targets, at_least=counts.cut)
 
     @contextmanager
     def _open(self) -> Iterator[None]:

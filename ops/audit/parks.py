@@ -17,8 +17,8 @@ from ops.audit.content import last_header
 from ops.audit.flaw import Checks, said
 from ops.audit.meaning import SCHEDULE
 
-_PAUSED: Final = "target-paused"
-_CODES: Final = ("target-unavailable", "bad-time-zone", _PAUSED)
+_NO_ATTEMPT: Final = ("target-paused", "target-unknown")
+_CODES: Final = ("target-unavailable", "bad-time-zone", *_NO_ATTEMPT)
 
 
 def park_checks(bounds: Bounds) -> Checks:
@@ -49,7 +49,7 @@ def by_parked_try() -> Column:
 def _false_park() -> Column:
     kind, park, later = F.col("kind"), F.col("own_park"), F.col("following")
     # An operator's pause is no failed attempt.
-    wanted = F.col("attempt") + F.when(park["code"] == _PAUSED, 0).otherwise(1)
+    wanted = F.col("attempt") + F.when(park["code"].isin(*_NO_ATTEMPT), 0).otherwise(1)
     text = (
         F.when(kind != SCHEDULE, said("parked, and it is a ", kind))
         .when(

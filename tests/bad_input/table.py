@@ -413,11 +413,13 @@ def _other_headers() -> list[Row]:
         row("your own, twice, null, binary", Delivered(), ("h", b"\xff\x00"), ("h", None), ("h", b"")),
         row("your own, 30,000 characters", Delivered(), ("h" * 30_000, b"1")),
         row("your own, 10,000 of them", Delivered(), *((f"h{n}", b"%d" % n) for n in range(10_000))),
+        row("your own, 10,000 empty ones", Delivered(), *((("", b""),) * 10_000)),
         row("more than 100,000", Rejected("undecodable"), *((("", None),) * 100_000)),
         row("10,000 times the same", Rejected("duplicate-header"), *(((H_AFTER, b"1s"),) * 10_000)),
         row("a key that is not UTF-8", bad_key, (b"\xff\xfe", b"1")),
         row("a key that ends in half a character", bad_key, (b"trace-\xc3", b"1")),
         row("a key with a surrogate", bad_key, (b"delay-\xed\xa0\x80", b"1")),
+        row("a key with a zero byte", bad_key, (b"trace\x00parent", b"1")),
         row("one key of three not UTF-8", bad_key, ("h", b"1"), (b"\xff", None), ("h", b"2")),
     ]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import queue
 import resource
@@ -286,3 +287,13 @@ def test_visitors_wait_without_a_busy_loop_until_there_are_file_descriptors(watc
 def test_a_taken_port_is_named(watcher: Watcher) -> None:
     with pytest.raises(PortTaken, match=f"peer port {watcher.peers.port} at 127.0.0.1"):
         Peers("n3", HOST, watcher.peers.port)
+
+
+def test_a_peer_host_that_means_this_host_alone_is_reached_from_nowhere_else() -> None:
+    peers = Peers("a", "localhost", 0)
+    try:
+        assert ipaddress.ip_address(peers._listener.getsockname()[0]).is_loopback
+        with socket.create_connection(("localhost", peers.port)) as connection:
+            assert ipaddress.ip_address(connection.getpeername()[0]).is_loopback
+    finally:
+        peers.stop()

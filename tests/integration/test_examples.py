@@ -7,6 +7,7 @@ import subprocess
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyspark
@@ -125,7 +126,10 @@ def test_what_the_page_of_examples_shows_does_what_it_says(make_cluster: MakeClu
         shown["call_off"]("called-off")
     cluster.wait_delivered(1)
     cluster.tail.catch_up()
-    assert [got.value for got in cluster.delivered_to("reminders")] == [b"held"]
+    (held,) = cluster.delivered_to("reminders")
+    assert held.value == b"held"
+    named = shown["delivery"](SimpleNamespace(headers=lambda: held.headers))
+    assert named == ((held.text("delay-source") or "").encode(), b"")
     assert cluster.dead_letters == []
 
 

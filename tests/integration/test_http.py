@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import http.server
+import ipaddress
 import json
 import socket
 import threading
@@ -133,3 +134,12 @@ def test_a_lane_without_a_node_that_answers_says_of_each_why(stranger: int) -> N
 def test_a_lane_without_a_node_says_so() -> None:
     with pytest.raises(UnavailableError, match="no node of lane 3 is running"):
         Lane(3, []).ask("/messages", {})
+
+
+def test_an_http_host_that_means_this_host_alone_is_reached_from_nowhere_else() -> None:
+    listening = HttpServer("localhost", 0)
+    try:
+        assert ipaddress.ip_address(listening._listener.getsockname()[0]).is_loopback
+        socket.create_connection(("localhost", listening.port)).close()
+    finally:
+        listening._listener.close()

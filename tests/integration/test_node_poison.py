@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any, cast
+
 import pytest
+from confluent_kafka import Producer
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # missing from the stubs' __all__
     AclOperation,
     AlterConfigOpType,
@@ -12,7 +15,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # missing fro
 )
 
 from delayline.wire import H_ERROR, H_ERROR_DETAIL
-from node.targets import MISSING_FOR_S
+from node.target_bounds import MISSING_FOR_S
 from tests.integration.raw_produce import produce_raw
 from tests.support.cluster import Cluster
 from tests.support.fates import check_exactly_once, settle
@@ -111,6 +114,38 @@ def test_a_request_that_no_dead_letter_can_hold_leaves_one_that_says_where_it_is
     cluster.tail.wait(lambda: len(cluster.dead_letters) == len(large), "each has a dead letter")
     assert {letter.text("delay-source") for letter in cluster.dead_letters} == {r.result() for r in large}
     assert {letter.text(H_ERROR) for letter in cluster.dead_letters} == {"target-missing"}
+
+
+def test_a_message_is_too_large_from_the_byte_on_that_the_broker_refuses(cluster: Cluster) -> None:
+    """What arrived as the largest one, a plain producer cannot send either with one byte more."""
+    sizes = range(1_600, 1_950)
+    with Sender(cluster) as sender:
+        for size in sizes:
+            sender.schedule(b"v" * size, key=b"key", target="small")
+        ledger = sender.flush()
+    fates = settle(cluster, ledger)
+    arrived = cluster.delivered_to("small")
+    largest = max(arrived, key=lambda got: len(got.value or b""))
+    size = len(largest.value or b"")
+    assert sizes[0] < size < sizes[-1]
+    assert (fates.count("delivered"), fates.count("too-large")) == (size - sizes[0] + 1, sizes[-1] - size)
+    assert _takes(cluster, largest)
+    assert not _takes(cluster, largest._replace(value=b"v" * (size + 1)))
+
+
+def _takes(cluster: Cluster, record: Got) -> bool:
+    """Whether the broker takes such a record, alone."""
+    refused: list[object] = []
+    producer = Producer({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
+    producer.produce(
+        record.topic,
+        record.value,
+        record.key,
+        headers=cast("Any", record.headers),
+        on_delivery=lambda error, _: refused.append(error) if error else None,
+    )
+    assert producer.flush(10) == 0
+    return not refused
 
 
 def test_small_messages_that_fill_a_batch_reach_a_target_with_a_small_limit(cluster: Cluster) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from node.outbox import KafkaOutbox, KafkaTransaction
 from node.ports import ANY_PARTITION, Doubtful, Fenced, OutboxError, Outgoing, Refused
+from node.target_answers import TargetAnswers
 from node.targets import KafkaTargets
 from tests.support.checkpoints import sample_checkpoint
 from tests.support.cluster import Cluster
@@ -26,7 +27,7 @@ def make_outbox(cluster: Cluster) -> Iterator[MakeOutbox]:
 
     def make() -> KafkaOutbox:
         config = cluster.node_config(f"node-{len(made)}").client_config()
-        targets = KafkaTargets(config, lambda _: frozenset())
+        targets = KafkaTargets(TargetAnswers(config, cluster.names.checkpoint), lambda _: frozenset())
         made.append(KafkaOutbox(config, cluster.names, 0, 10_000, targets, lambda: None, lambda: False))
         return made[-1]
 

@@ -22,6 +22,7 @@ ARMED: Final = frozenset(
         "open-fails",
         "read-fails",
         "learn-fails",
+        "targets-forgotten",
     )
 )
 # These strike what all processes depend on.

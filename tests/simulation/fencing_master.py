@@ -150,8 +150,11 @@ class Run:
     def batch_bytes(self) -> int:
         return BATCH_BYTES
 
-    def learn(self, topics: AbstractSet[str]) -> None:
+    def learn(self, topics: AbstractSet[str], due_ms: int) -> None:
         """Every target is there."""
+
+    def expect(self, topics: AbstractSet[str]) -> None:
+        """Every one is."""
 
     def require(self, topics: frozenset[str]) -> None:
         """All are there."""
@@ -173,6 +176,11 @@ class Run:
 
     def pauses(self) -> Pauses:
         return NOTHING_PAUSED
+
+    @property
+    def known(self) -> dict[str, object]:
+        """Nothing needs to be."""
+        return {}
 
     def led(self, topic: str) -> tuple[int, ...]:
         """All partitions have a leader."""

@@ -6,7 +6,8 @@ from bisect import bisect_left
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from node.ports import UNAVAILABLE
+from node.plan import PAUSED
+from node.ports import UNAVAILABLE, UNKNOWN
 from store.checkpoint import Checkpoint
 from tests.simulation.host import Violation
 from tests.simulation.log import Record, Transaction
@@ -110,21 +111,23 @@ class Judge:
 
     def _parked(self, row: Row) -> None:
         """Nothing was delivered, and the same was written back, for a while later that grows: with each
-        attempt, or, while an operator has paused the target, with what it has waited.
+        attempt, or, while an operator has paused the target, with what it has waited; or soon, and without
+        an attempt, where nobody had looked the target up yet.
         """
         outcome = self._outcome_of(row.place)
         assert outcome is not None, "the caller looked"
-        paused = outcome["code"] == "target-paused"
-        if not paused and row.attempt > self._world.setup.max_parks:
+        code = outcome["code"]
+        counts = code not in {PAUSED, UNKNOWN}
+        if counts and row.attempt > self._world.setup.max_parks:
             raise Violation("I1", f"{row.place} was parked once too often")
-        self._expect(row.place, row.done_in, {"parked"}, row, "target-paused" if paused else UNAVAILABLE)
+        self._expect(row.place, row.done_in, {"parked"}, row, UNAVAILABLE if counts else code)
         sent = self._found.written_back.pop(row.place, None)
         if sent is None or sent.number != row.done_in:
             raise Violation("I1", f"lost: {row.place} was parked, and written back: {sent}")
         headers = dict(sent.record.headers)
         waited_ms = outcome["at_ms"] - row.scheduled_for_ms
-        full_ms = max(1_000, waited_ms // 2) if paused else 1_000 << (row.attempt - 1)
-        attempt = row.attempt if paused else row.attempt + 1
+        full_ms = {PAUSED: max(1_000, waited_ms // 2), UNKNOWN: 1_000}.get(code, 1_000 << (row.attempt - 1))
+        attempt = row.attempt + 1 if counts else row.attempt
         parked_ms = int(headers["delay-deliver-at"] or b"") - outcome["at_ms"]
         if headers["delay-attempt"] != b"%d" % attempt or not full_ms // 2 <= parked_ms <= full_ms:
             raise Violation("I1", f"{row.place} was parked as {headers}, at {outcome['at_ms']}")

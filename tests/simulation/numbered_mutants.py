@@ -468,6 +468,31 @@ NUMBERED: Final = (
         profile_with(faults={"operator-pause": 20}, operator_share=0.1),
     ),
     Mutant(
+        "unknown-target-is-a-dead-letter",
+        "rule 10, what is not looked up yet is parked",
+        "a message whose target was not looked up in time is a dead letter",
+        (Patch("node/plan.py", "        elif refusal[0] == UNKNOWN:\n", "        elif False:\n"),),
+    ),
+    Mutant(
+        "unknown-target-is-an-attempt",
+        "rule 10, what is not looked up yet is parked",
+        "a message whose target was not looked up in time is parked as one whose target has no leader",
+        (
+            Patch(
+                "node/plan.py",
+                "            self._put_off(key, row, *refusal, FIRST_PARK_MS)\n",
+                "            self._park(key, row, *refusal)\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "replay-does-not-wait-for-its-targets",
+        "rule 10, a replay's targets are waited for",
+        "what a replay carries is a dead letter where its target was not looked up in time",
+        (Patch("node/plan.py", "self._targets.insist(again, ", "self._targets.learn(again, "),),
+        profile_with(operator_share=0.2),
+    ),
+    Mutant(
         "prunes-past-late",
         "rule 9 [109/3000]",
         "pruning does not stop below the smallest late key",

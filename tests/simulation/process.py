@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 from collections.abc import Set as AbstractSet
+from functools import partial
 from typing import Final
 
 from delayline import wire
 from node.delivery import Config, Delivery, Ended, Step, Wait
-from node.ports import ANY_PARTITION, UNAVAILABLE, Doubtful, Outgoing
+from node.ports import ANY_PARTITION, UNAVAILABLE, UNKNOWN, Doubtful, Outgoing
 from store.arrivals import Arrival, arrival
 from store.checkpoint import Checkpoint, Vector
 from store.keys import Key
@@ -28,6 +29,9 @@ from tests.simulation.zookeeper import Ensemble, SimulatedLeadership
 
 MOST_EXPIRED: Final = 20
 MOST_UNFLUSHED: Final = 60
+IN_TIME: Final = 0.6
+"""How often a target is looked up while delivery waits for it."""
+LOOKED_UP_MS: Final = (5, 2_500)
 
 
 class Node:
@@ -79,6 +83,8 @@ class Process:
         self._expired: list[tuple[Key, str]] = []
         self._log_ends: Vector | None = None
         self._to_see: Vector = {}
+        self._targets_known: set[str] = set()
+        self._targets_wanted: set[str] = set()
         self._produced: Checkpoint | None = None
         world.after(world.rng.randint(0, 100), lambda: ensemble.enter(self))
 
@@ -166,15 +172,35 @@ class Process:
         """See the port `Clock`."""
         return self.world.now_ms
 
-    def learn(self, topics: AbstractSet[str]) -> None:
+    def learn(self, topics: AbstractSet[str], due_ms: int) -> None:
+        """See the port `Targets`: what is not looked up in time may be some time later; what is known may be
+        forgotten.
+        """
+        self.meanwhile()
+        rng = self.world.rng
+        if self.fails("targets-forgotten"):
+            self._targets_known &= self.world.names.own_topics
+        for topic in sorted(topics - self._targets_known):
+            if self.world.calm or rng.random() < IN_TIME:
+                self._targets_known.add(topic)
+            elif topic not in self._targets_wanted:
+                self._targets_wanted.add(topic)
+                self.world.after(rng.randint(*LOOKED_UP_MS), partial(self._looked_up, topic))
+
+    def _looked_up(self, topic: str) -> None:
+        self._targets_wanted.discard(topic)
+        self._targets_known.add(topic)
+
+    def insist(self, topics: AbstractSet[str], due_ms: int) -> None:
         """See the port `Targets`."""
         self.meanwhile()
         if self.fails("learn-fails"):
             raise Doubtful("the brokers do not answer")
+        self._targets_known |= topics
 
     def require(self, topics: frozenset[str]) -> None:
         """See the port `Targets`."""
-        self.learn(set(topics))
+        self.insist(topics, 0)
 
     def doubt(self) -> None:
         """See the port `Targets`: nothing is remembered here."""
@@ -187,6 +213,8 @@ class Process:
         self, topic: str, partition: int, key: bytes | None, size_bytes: int
     ) -> tuple[str, str] | None:
         """See the port `Targets`."""
+        if topic not in self._targets_known:
+            return UNKNOWN, f"nobody has said what {topic} is"
         if topic not in self.world.topics:
             return "target-missing", f"{topic} does not exist"
         if partition >= len(self.world.topics[topic]):

@@ -54,6 +54,7 @@ FAULTS: Final = {
     "open-fails": 2,
     "read-fails": 2,
     "learn-fails": 1,
+    "targets-forgotten": 3,
     "stall-ingest": 4,
     "stall-follower": 3,
     "foreign-stall": 4,

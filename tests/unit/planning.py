@@ -7,7 +7,7 @@ from collections.abc import Set as AbstractSet
 from delayline.names import ClusterNames
 from delayline.settings import ClusterSettings
 from delayline.wire import Schedule, parse
-from node.ports import ANY_PARTITION, UNAVAILABLE, Outgoing
+from node.ports import ANY_PARTITION, UNAVAILABLE, UNKNOWN, Outgoing
 from tests.unit.wire_records import BufferedRecord
 
 NAMES = ClusterNames("delay")
@@ -21,7 +21,10 @@ class Limited:
         self._limits_bytes = limits_bytes
         self._known: set[str] = set()
 
-    def learn(self, topics: AbstractSet[str]) -> None:
+    def learn(self, topics: AbstractSet[str], due_ms: int) -> None:
+        self._known |= topics
+
+    def insist(self, topics: AbstractSet[str], due_ms: int) -> None:
         self._known |= topics
 
     def require(self, topics: frozenset[str]) -> None:
@@ -36,7 +39,7 @@ class Limited:
     def problem(
         self, topic: str, partition: int, key: bytes | None, size_bytes: int
     ) -> tuple[str, str] | None:
-        assert topic in self._known, "learned before it is asked for"
+        assert topic in self._known | NAMES.own_topics, "learned before it is asked for"
         if topic not in self._limits_bytes:
             return "target-missing", "it is not there"
         if size_bytes > self._limits_bytes[topic]:
@@ -51,6 +54,19 @@ class Leaderless(Limited):
         self, topic: str, partition: int, key: bytes | None, size_bytes: int
     ) -> tuple[str, str] | None:
         return None if topic == NAMES.dead_letter else (UNAVAILABLE, f"{topic}/0 has no leader")
+
+
+class Unheard(Limited):
+    """Targets that nobody has looked up yet, but for what is insisted on."""
+
+    def learn(self, topics: AbstractSet[str], due_ms: int) -> None:
+        """Nothing comes of it in time."""
+
+    def problem(
+        self, topic: str, partition: int, key: bytes | None, size_bytes: int
+    ) -> tuple[str, str] | None:
+        known = topic in self._known or topic == NAMES.dead_letter
+        return None if known else (UNKNOWN, f"nobody has said what {topic} is")
 
 
 def read_again(record: Outgoing, now_ms: int) -> Schedule:

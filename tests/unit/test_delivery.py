@@ -81,7 +81,10 @@ class World:
         return self.paused
 
     # the targets
-    def learn(self, topics: AbstractSet[str]) -> None:
+    def learn(self, topics: AbstractSet[str], due_ms: int) -> None:
+        """All are there."""
+
+    def insist(self, topics: AbstractSet[str], due_ms: int) -> None:
         """All are there."""
 
     def require(self, topics: frozenset[str]) -> None:

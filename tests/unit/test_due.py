@@ -109,6 +109,16 @@ def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lookup, "SLICE_S", 0.0)
 
 
+def test_no_more_targets_are_counted_than_there_is_room_for(
+    view: View, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(due, "MOST_TARGETS", 1)
+    pending(view, NOW_MS, NOW_MS + 1)
+    assert (counted(view).targets, counted(view).targets_at_least) == ({"orders": 2}, False)
+    monkeypatch.setattr(due, "MOST_TARGETS", 0)
+    assert (counted(view).targets, counted(view).targets_at_least) == ({}, True)
+
+
 def test_a_walk_that_takes_too_long_says_at_least(view: View, hasty: None) -> None:
     pending(view, *(NOW_MS + number for number in range(500)))
     found = counted(view)

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from ipaddress import ip_address
+
 import pytest
 
 from election.candidates import UNREADABLE, Candidate, Place, guid_of, in_order, new_guid, place_of
@@ -81,7 +83,18 @@ def test_the_znodes_of_a_cluster_are_all_below_its_name() -> None:
 
 @pytest.mark.parametrize(
     ("host", "address"),
-    [("127.0.0.1", "127.0.0.1"), ("::1", "::1"), ("node-1.example", ""), ("localhost", "")],
+    [
+        ("127.0.0.1", "127.0.0.1"),
+        ("127.1", "127.0.0.1"),
+        ("::1", "::1"),
+        ("node-1.example", ""),
+        ("localhost.example", ""),
+    ],
 )
 def test_an_address_is_listened_on_as_it_is_and_for_a_name_all_interfaces(host: str, address: str) -> None:
     assert listen_address(host) == address
+
+
+@pytest.mark.parametrize("host", ["localhost", "LOCALHOST", "localhost.", "node-1.localhost"])
+def test_a_name_that_means_this_host_alone_is_not_listened_on_for_others(host: str) -> None:
+    assert ip_address(listen_address(host)).is_loopback

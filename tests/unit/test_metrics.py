@@ -19,6 +19,7 @@ from node.metrics import Exposition, families
 from node.node import NodeState
 from node.ports import Pauses
 from node.refusal import Refusal
+from node.targets import Counts
 from node.vitals import Nameplate, Vitals
 from store.overdue import Overdue
 from store.rocks import Figures
@@ -37,10 +38,12 @@ MASTER = JUST_STARTED._replace(
     clock_offset_ms=-20,
     lag=7,
     unstable=2,
+    dated_by_clients=True,
     pending=100,
     overdue=Overdue(5, 1_500),
     figures=Figures(1, 2, 3, 4, 5, 0),
     free_bytes=1 << 40,
+    targets=Counts(known=3, missing=7, wanted=0),
     meter=Meter(),
 )
 REFUSING = MASTER._replace(state="refusing", refusal=Refusal("disk-full", 'a "disk"\n', "Make room."))
@@ -79,12 +82,15 @@ def value(vitals: Vitals, name: str, **labels: str) -> float | None:
         ("epoch", 3),
         ("apply_lag_records", 7),
         ("buffer_unstable_records", 2),
+        ("buffer_dated_by_clients", 1),
         ("clock_offset_seconds", -0.02),
         ("paused", 0),
         ("paused_targets", 1),
         ("rocksdb_live_bytes", 1),
         ("rocksdb_estimated_keys", 5),
         ("data_dir_free_bytes", 1 << 40),
+        ("targets_known", 3),
+        ("targets_missing", 7),
         ("zookeeper_connected", 1),
     ],
 )

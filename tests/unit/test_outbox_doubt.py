@@ -5,7 +5,7 @@ as they are told.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, cast
+from typing import Any, Final, cast
 
 import msgspec
 import pytest
@@ -80,6 +80,8 @@ class Client:
 
 class Targets:
     """One that has lost its leader since a transaction began, and has one again."""
+
+    known: Final[dict[str, object]] = {}
 
     def batch_bytes(self) -> int:
         return BATCH_BYTES

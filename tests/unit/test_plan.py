@@ -2,13 +2,16 @@ from __future__ import annotations
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from delayline.wire import H_ERROR, H_ERROR_DETAIL, H_SOURCE
-from node.plan import Plan, Poison, Poisoned
+from delayline.wire import H_ERROR, H_ERROR_DETAIL, H_SOURCE, Header
+from node.plan import Plan, Poison, Poisoned, _batch_bytes
 from node.ports import Outgoing
 from store.checkpoint import nothing
 from store.records import RejectRow, ScheduledRow, encode
 from store.selection import Selection
+from tests.integration.raw_produce import batch_bytes
 from tests.unit.planning import NAMES, Limited
 
 KEY = (1_000, 0, 7)
@@ -96,3 +99,19 @@ def test_a_plan_says_what_becomes_of_how_many_requests() -> None:
         ("schedule", "dead-lettered", "no-target"): 1,
     }
     assert sum(record.topic == "orders" for record in plan.records) == 4
+
+
+@given(
+    st.none() | st.binary(max_size=200),
+    st.none() | st.integers(0, 20_000).map(bytes),
+    st.lists(
+        st.tuples(st.text(st.characters(codec="utf-8"), max_size=80), st.none() | st.binary(max_size=80)),
+        max_size=80,
+    ),
+)
+def test_the_size_of_a_record_is_counted_to_the_byte(
+    key: bytes | None, value: bytes | None, headers: list[Header]
+) -> None:
+    record = Outgoing("orders", -1, key, value, headers, 2_000, None)
+    raw = [(name.encode(), data) for name, data in headers]
+    assert _batch_bytes(record) == batch_bytes(key, value, raw)

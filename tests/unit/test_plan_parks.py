@@ -11,12 +11,12 @@ import pytest
 from delayline.recurrence import Recurrence
 from delayline.wire import H_ERROR, Schedule
 from node.plan import FIRST_PARK_MS, LONGEST_PARK_MS, Plan, Poison, Poisoned, park_ms
-from node.ports import UNAVAILABLE, Outgoing
+from node.ports import UNAVAILABLE, UNKNOWN, Outgoing, Targets
 from store.checkpoint import nothing
 from store.keys import Key
 from store.records import ScheduledRow, encode
 from store.selection import Selection
-from tests.unit.planning import NAMES, Leaderless, read_again
+from tests.unit.planning import NAMES, Leaderless, Unheard, read_again
 
 KEY = (1_000, 0, 7)
 NOW_MS = 2_000
@@ -34,9 +34,10 @@ def planned(
     poison: Poison | None = None,
     paused: frozenset[str] = frozenset(),
     skip_to: Key | None = None,
+    targets: Targets | None = None,
 ) -> dict[str, Outgoing]:
     """The records that go out for a row, by topic."""
-    plan = Plan(NAMES, 0, 1, NOW_MS, Leaderless(), poison or {}, max_parks, paused)
+    plan = Plan(NAMES, 0, 1, NOW_MS, targets or Leaderless(), poison or {}, max_parks, paused)
     plan.add(Selection([], [(KEY, encode(row))], [], {}, nothing([0]), skip_to))
     assert len({record.topic for record in plan.records}) == len(plan.records), "one to each topic"
     return {record.topic: record for record in plan.records}
@@ -126,6 +127,43 @@ def test_what_goes_to_a_paused_target_comes_again_as_it_was_and_as_its_first_att
     assert (again.attempt, again.scheduled_for_ms, again.id) == (1, 900, "a")
     assert again.due_ms > NOW_MS
     assert json.loads(records[NAMES.outcomes].value or b"")["code"] == "target-paused"
+
+
+@pytest.mark.parametrize("recurrence", [None, HOURLY], ids=["one", "of a chain"])
+def test_what_goes_to_a_target_that_nobody_has_looked_up_comes_again_soon_as_it_was(
+    recurrence: Recurrence | None,
+) -> None:
+    """However often; and where nothing is parked, too: it is no failed attempt, and no dead letter."""
+    for scheduled_for_ms in (0, 900):
+        row = msgspec.structs.replace(
+            ROW,
+            scheduled_for_ms=scheduled_for_ms,
+            recurrence=recurrence,
+            occurrence=recurrence and 4,
+            attempt=3,
+        )
+        records = planned(row, max_parks=0, targets=Unheard())
+        assert set(records) == {NAMES.buffer, NAMES.outcomes}
+        again = read_again(records[NAMES.buffer], NOW_MS)
+        assert (again.attempt, again.scheduled_for_ms, again.occurrence) == (
+            3,
+            scheduled_for_ms,
+            row.occurrence,
+        )
+        assert NOW_MS + FIRST_PARK_MS // 2 <= again.due_ms <= NOW_MS + FIRST_PARK_MS
+        outcome = json.loads(records[NAMES.outcomes].value or b"")
+        assert (outcome["outcome"], outcome["code"]) == ("parked", UNKNOWN)
+
+
+def test_a_message_that_was_refused_is_a_dead_letter_though_its_target_is_not_known() -> None:
+    records = planned(ROW, poison={KEY: Poisoned("undeliverable", "refused")}, targets=Unheard())
+    assert (H_ERROR, b"undeliverable") in records[NAMES.dead_letter].headers
+
+
+def test_the_targets_of_a_replay_are_waited_for() -> None:
+    plan = Plan(NAMES, 0, 1, NOW_MS, Unheard(orders=10_000), {}, max_parks=3)
+    plan.add(Selection([], [], [], {}, nothing([0]), replayed=[(KEY, encode(ROW))]))
+    assert [record.topic for record in plan.records] == ["orders"]
 
 
 def test_an_occurrence_whose_time_zone_is_unknown_here_cannot_be_skipped_and_is_put_off() -> None:

@@ -29,6 +29,7 @@ class World:
         self.stable: Vector = {0: 10, 1: 40}
         self.read: Vector = {0: 3, 1: 40}
         self.silent = False
+        self.by_clients = False
         self.closed = False
         self.asked = 0
         self.answers = threading.Event()
@@ -43,6 +44,11 @@ class World:
 
     def stable_ends(self) -> Vector:
         return self.stable
+
+    def dated_by_clients(self) -> bool:
+        if self.silent:
+            raise Doubtful("no broker answers")
+        return self.by_clients
 
     def reached(self) -> Reached:
         return Reached({}, self.read)
@@ -98,6 +104,20 @@ def test_what_was_known_is_not_known_once_it_is_old(
     assert known(sounded) == (7, 2)
     monkeypatch.setattr(soundings, "KNOWN_FOR_S", 0.0)
     assert known(sounded) == (None, None)
+
+
+def test_who_dates_the_records_is_asked_again_and_kept_while_nobody_answers(
+    world: World, sounded: Soundings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(soundings, "SETTINGS_EVERY_S", 0.0)
+    sounded._settings_at_s = 0.0
+    eventually(lambda: sounded.dated_by_clients is False, "it has asked")
+    world.by_clients = True
+    eventually(lambda: sounded.dated_by_clients is True, "it has asked again")
+    world.silent = True
+    asked = world.asked
+    eventually(lambda: world.asked > asked + 2, "it has asked in vain")
+    assert sounded.dated_by_clients is True
 
 
 def test_a_store_that_is_closed_ends_no_thread(world: World, sounded: Soundings) -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delayline import wire
+from delayline import parser, wire
 from delayline.settings import ClusterSettings
 from delayline.wire import (
     REJECT_CODES,
@@ -21,6 +21,7 @@ from delayline.wire import (
     user_headers,
 )
 from store.arrivals import arrival, plain_arrival
+from store.records import decode_row
 from tests.bad_input.page import parsed
 from tests.bad_input.row import Answered, Rejected, Row
 from tests.bad_input.table import TABLE
@@ -107,7 +108,11 @@ _KEYS = (
 _HEADERS = st.lists(st.tuples(_KEYS, _VALUES), max_size=8)
 _TARGETED = _HEADERS.map(lambda headers: [TARGET, *headers])
 _OWN = st.lists(
-    st.tuples(_ANY_TEXT.filter(lambda key: not key.startswith("delay-")), st.none() | st.binary()), max_size=6
+    st.tuples(
+        _ANY_TEXT.filter(lambda key: not key.startswith("delay-") and "\0" not in key),
+        st.none() | st.binary(),
+    ),
+    max_size=6,
 )
 
 
@@ -182,6 +187,41 @@ def test_the_shorter_road_says_what_the_parser_says_or_nothing(
 )
 def test_a_target_and_a_time_among_own_headers_take_the_shorter_road(headers: list[Header]) -> None:
     assert parse_plain(headers, TIMESTAMP_MS, ClusterSettings(), NAMES) is not None
+
+
+@pytest.mark.parametrize("count", [1, 64, 65, 100_000])
+@pytest.mark.parametrize("key", ["", "k", "k" * 250])
+def test_header_keys_are_remembered_only_where_they_take_little_room(key: str, count: int) -> None:
+    """Neither many short keys nor long ones are kept; nor are more shapes than there is room for."""
+    parser._plain_places.clear()
+    headers: list[Header] = [(key, b"")] * count
+    parse_plain([TARGET, ("delay-after", b"90s"), *headers], TIMESTAMP_MS, ClusterSettings(), NAMES)
+    assert len(parser._plain_places) == (len(key) * count < 200 and count < 64)
+    for number in range(3_000):
+        parse_plain([TARGET, (f"k{number}", b"")], TIMESTAMP_MS, ClusterSettings(), NAMES)
+    assert len(parser._plain_places) <= 1_024
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        [TARGET, ("delay-after", b"90s"), ("own\0", b"x")],
+        [("\0", b"x"), TARGET, ("delay-after", b"90s"), ("delay-id", b"a")],
+        [("delay-unknown", b"x"), ("own\0more", b"x")],
+        [("delay-op\0", b"cancel"), TARGET],
+        [("delay-op", b"cancel"), ("delay-id", b"a"), ("own\0", None)],
+        [("own\0", None)],
+    ],
+)
+def test_a_header_key_with_a_nul_byte_is_rejected_whatever_else_is_there(headers: list[Header]) -> None:
+    for _ in range(2):  # a shape that is known answers as one that is not
+        assert parse_plain(headers, TIMESTAMP_MS, ClusterSettings(), NAMES) is None
+    found = parse_headers(*headers)
+    assert isinstance(found, Reject)
+    assert found.code == "header-key"
+    assert is_one_line(found.detail)
+    row = decode_row(arrival(BufferedRecord(headers), found).raw)
+    assert row.headers == []  # nor would its dead letter have them as they were
 
 
 @given(headers=_TARGETED)

@@ -1,0 +1,148 @@
+"""What the brokers say of topics. Whoever asks here may have to wait: never the lane's thread."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from concurrent.futures import Future
+from typing import Any, Final, NamedTuple
+
+from confluent_kafka import KafkaError, KafkaException, Node, TopicCollection
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # missing from the stubs' __all__
+    AclOperation,
+    ConfigEntry,
+    ConfigResource,
+    ResourceType,
+    TopicDescription,
+)
+
+from node.broker_links import Address
+from node.ports import Doubtful
+from node.topics import TIMEOUT_S, Answers, admin_client, ask
+
+MOST_BYTES: Final = 100_000_000
+"""Brokers end the connection on a request above `socket.request.max.bytes`, 100 MiB by default: what cannot
+be sent must not be tried, whatever the topic's own limit says, or its transaction is begun again for ever.
+"""
+NO_LEADER: Final = -1
+
+# A topic that this node may not see is no different from one that is not there.
+_MISSING: Final = frozenset((KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_AUTHORIZATION_FAILED))
+
+
+class Limits(NamedTuple):
+    """The largest batch, and whether each record needs a key."""
+
+    limit_bytes: int
+    compacted: bool
+
+
+class Found(NamedTuple):
+    """A topic that is there. `leaders`: the broker of each partition, or `NO_LEADER`."""
+
+    leaders: tuple[int, ...]
+    writable: bool
+
+
+class TargetAnswers:
+    """Used by any thread that may wait. What is in doubt of one topic says nothing of the others: that one is
+    left out of the answer; if it is all of them, `Doubtful` is raised.
+    """
+
+    def __init__(self, client_config: dict[str, Any], own_topic: str) -> None:
+        """`own_topic`: by its name the client renews its metadata. It never forgets a topic that it was asked
+        for so, and asks for it with each renewal: the users' names do not come into it.
+        """
+        self.addresses: dict[int, Address] = {}  # of the brokers that lead anything; replaced as a whole
+        self._admin = admin_client(client_config)
+        self._own_topic = own_topic
+
+    def names(self) -> frozenset[str]:
+        """All topics that this node may see, in one request. Raises `Doubtful`."""
+        try:
+            return frozenset(self._admin.list_topics(timeout=TIMEOUT_S).topics)
+        except KafkaException as error:
+            raise Doubtful(f"the topics cannot be listed: {error}") from error
+
+    def described(self, topics: Collection[str]) -> dict[str, Found | None]:
+        """Partitions and leaders; None: the topic is not there. Raises `Doubtful`."""
+        (descriptions,) = ask(
+            self._admin, self._own_topic, lambda timeout_s: self._ask_for_descriptions(topics, timeout_s)
+        )
+        return self._found(descriptions)
+
+    def looked_up(self, topics: Collection[str]) -> dict[str, tuple[Found, Limits] | None]:
+        """All that is to be known of them. Raises `Doubtful`."""
+        configs, descriptions = ask(
+            self._admin,
+            self._own_topic,
+            lambda timeout_s: self._ask_for_limits(topics, timeout_s),
+            lambda timeout_s: self._ask_for_descriptions(topics, timeout_s),
+        )
+        looked_up: dict[str, tuple[Found, Limits] | None] = {}
+        doubts: list[Doubtful] = []
+        for topic, found in self._found(descriptions).items():
+            try:
+                if found is None:
+                    looked_up[topic] = None
+                elif found.writable:
+                    looked_up[topic] = found, _limits(topic, configs[topic])
+                else:
+                    looked_up[topic] = found, Limits(0, compacted=False)
+            except Doubtful as doubt:
+                doubts.append(doubt)
+        if doubts and not looked_up:
+            raise doubts[0]
+        return looked_up
+
+    def _found(self, descriptions: Answers) -> dict[str, Found | None]:
+        found: dict[str, Found | None] = {}
+        doubts: list[Doubtful] = []
+        addresses: dict[int, Address] = {}
+        for topic, future in descriptions.items():
+            try:
+                found[topic] = _described(topic, future, addresses)
+            except Doubtful as doubt:
+                doubts.append(doubt)
+        if doubts and not found:
+            raise doubts[0]
+        self.addresses = self.addresses | addresses
+        return found
+
+    def _ask_for_descriptions(self, topics: Collection[str], timeout_s: float) -> Answers:
+        wanted = TopicCollection(list(topics))
+        return dict(
+            self._admin.describe_topics(wanted, include_authorized_operations=True, request_timeout=timeout_s)
+        )
+
+    def _ask_for_limits(self, topics: Collection[str], timeout_s: float) -> Answers:
+        resources = [ConfigResource(ResourceType.TOPIC, topic) for topic in topics]
+        futures = self._admin.describe_configs(resources, request_timeout=timeout_s)
+        return {resource.name: future for resource, future in futures.items()}
+
+
+def _described(topic: str, future: Future[TopicDescription], addresses: dict[int, Address]) -> Found | None:
+    """What was found, with its leaders' addresses added to `addresses`."""
+    try:
+        found = future.result()
+    except KafkaException as error:
+        if error.args[0].code() in _MISSING:
+            return None
+        raise Doubtful(f"{topic} cannot be looked up: {error}") from error
+    # Of a partition without a leader the client says None; LEADER_NOT_AVAILABLE is no error of the topic's.
+    led_by: dict[int, Node | None] = {one.id: one.leader for one in found.partitions}
+    nodes = [led_by[number] for number in sorted(led_by)]
+    addresses |= {node.id: (node.host, node.port) for node in nodes if node is not None}
+    leaders = tuple(NO_LEADER if node is None else node.id for node in nodes)
+    return Found(leaders, AclOperation.WRITE in found.authorized_operations)
+
+
+def _limits(topic: str, future: Future[dict[str, ConfigEntry]]) -> Limits:
+    """A topic may be open for writing and its configuration closed: then the broker decides."""
+    try:
+        config = future.result()
+        compacted = "compact" in (config["cleanup.policy"].value or "")
+        return Limits(min(int(config["max.message.bytes"].value or MOST_BYTES), MOST_BYTES), compacted)
+    except KafkaException as error:
+        if error.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+            return Limits(MOST_BYTES, compacted=False)
+        raise Doubtful(f"the limits of {topic} cannot be looked up: {error}") from error

@@ -1,0 +1,258 @@
+"""What is known of targets is bounded, whatever users name, and delivery waits for it a bounded time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterator
+from typing import Any, cast
+
+import pytest
+
+from node import target_bounds, targets
+from node.ports import ANY_PARTITION, UNAVAILABLE, UNKNOWN, Doubtful
+from node.target_answers import NO_LEADER, Found, Limits, TargetAnswers
+from node.target_bounds import MISSING_FOR_S, PATIENCE_S, PATIENCE_SHARE, Listed, Missing, Patience
+from node.target_lookup import TargetLookup
+from node.targets import FEW, MANY_PAUSE, KafkaTargets
+
+LONG_AGO_MS = 0
+NEVER_MS = 2**62
+"""When messages fell due: before any list, and after."""
+
+
+class Answers:
+    """Topics that are there, of one broker; it counts what it is asked."""
+
+    def __init__(self, *there: str) -> None:
+        self.addresses = {1: ("broker", 9092)}
+        self.there: dict[str, tuple[int, ...]] = dict.fromkeys(there, (1, 1))
+        self.lists = 0
+        self.asked: list[int] = []  # how many names each time
+        self.silent = False
+
+    def names(self) -> frozenset[str]:
+        self.lists += 1
+        return frozenset(self.there)
+
+    def described(self, topics: Collection[str]) -> dict[str, Found | None]:
+        if self.silent:
+            raise Doubtful("the brokers do not answer")
+        self.asked.append(len(topics))
+        return {t: Found(self.there[t], writable=True) if t in self.there else None for t in topics}
+
+    def looked_up(self, topics: Collection[str]) -> dict[str, Any]:
+        limits = Limits(1_000, compacted=False)
+        return {topic: one and (one, limits) for topic, one in self.described(topics).items()}
+
+
+@pytest.fixture
+def answers() -> Answers:
+    return Answers("orders", "invoices")
+
+
+@pytest.fixture
+def table(answers: Answers, monkeypatch: pytest.MonkeyPatch) -> KafkaTargets:
+    """Nobody looks anything up but the test, and it does not wait."""
+    monkeypatch.setattr(target_bounds, "PATIENCE_S", 0.0)
+    monkeypatch.setattr(target_bounds, "PATIENCE_SHARE", 0.0)
+    return KafkaTargets(cast("TargetAnswers", answers), lambda _: frozenset())
+
+
+@pytest.fixture
+def looked_after(answers: Answers) -> Iterator[KafkaTargets]:
+    table = KafkaTargets(cast("TargetAnswers", answers), lambda _: frozenset())
+    lookup = TargetLookup(table)
+    lookup.start()
+    yield table
+    lookup.stop()
+    lookup.join()
+
+
+def code(table: KafkaTargets, topic: str) -> str | None:
+    problem = table.problem(topic, ANY_PARTITION, b"k", 10)
+    return None if problem is None else problem[0]
+
+
+def use(table: KafkaTargets, *topics: str) -> None:
+    """Delivery has met them, and they have been looked up."""
+    table.learn(set(topics), NEVER_MS)
+    table.look_up()
+    table.learn(set(topics), NEVER_MS)
+
+
+def test_what_delivery_needs_is_looked_up_while_it_waits(looked_after: KafkaTargets) -> None:
+    looked_after.learn({"orders", "nowhere"}, NEVER_MS)
+    assert (code(looked_after, "orders"), code(looked_after, "nowhere")) == (None, "target-missing")
+
+
+def test_what_nobody_has_looked_up_is_unknown_and_not_missing(table: KafkaTargets) -> None:
+    table.learn({"orders"}, NEVER_MS)
+    assert code(table, "orders") == UNKNOWN
+    assert not table.open_to_all("orders", 10)
+    table.look_up()
+    assert code(table, "orders") is None
+    assert table.open_to_all("orders", 10)
+
+
+def test_few_names_are_asked_for_by_name_and_many_by_one_list(table: KafkaTargets, answers: Answers) -> None:
+    use(table, *(f"few-{number}" for number in range(FEW)))
+    assert (answers.lists, answers.asked) == (0, [FEW])
+    many = [f"many-{number}" for number in range(10_000)]
+    table.learn({*many, "orders"}, NEVER_MS)
+    assert table.look_up() == MANY_PAUSE
+    assert (answers.lists, answers.asked) == (1, [FEW, 1])
+    assert {code(table, name) for name in many} == {"target-missing"}
+    assert code(table, "orders") is None
+    assert table.counts.wanted == 0
+
+
+def test_many_that_are_there_cost_one_list(table: KafkaTargets, answers: Answers) -> None:
+    names = {f"real-{number}" for number in range(3 * FEW)}
+    answers.there |= dict.fromkeys(names, (1,))
+    table.learn(names, NEVER_MS)
+    for _ in range(3):
+        table.look_up()
+    assert (answers.lists, answers.asked) == (1, [FEW, FEW, FEW])
+    assert {code(table, name) for name in names} == {None}
+
+
+def test_names_take_a_bounded_room(table: KafkaTargets, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(target_bounds, "MOST_MISSING", 500)
+    monkeypatch.setattr(targets, "MOST_WANTED", 300)
+    for begin in range(0, 2_000, 400):
+        table.learn({f"missing-{number}" for number in range(begin, begin + 400)}, NEVER_MS)
+        assert table.counts.wanted <= 300
+        table.look_up()
+        assert table.counts.missing <= 500
+    use(table, "orders")
+    assert table.counts.known == 1
+    assert set(table._asked_s) == {"orders"}
+
+
+def test_a_name_that_did_not_fit_is_asked_for_again(
+    table: KafkaTargets, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(targets, "MOST_WANTED", 1)
+    for _ in range(2):
+        table.learn({"orders", "invoices"}, NEVER_MS)
+        table.look_up()
+    assert (code(table, "orders"), code(table, "invoices")) == (None, None)
+
+
+def test_missing_names_are_forgotten_oldest_first_and_after_a_while(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(target_bounds, "MOST_MISSING", 2)
+    missing = Missing()
+    missing.add(["a", "b"], 0.0)
+    missing.add(["a", "c"], 1.0)
+    assert [name in missing for name in "abc"] == [True, False, True]
+    assert missing.fresh("a", 1.0)
+    assert not missing.fresh("a", 1.0 + MISSING_FOR_S)
+    missing.add(["d"], 1.0 + MISSING_FOR_S)
+    assert [name in missing for name in "acd"] == [False, False, True]
+
+
+def test_a_list_tells_of_what_fell_due_long_before_it_and_only_while_it_is_young(
+    table: KafkaTargets, answers: Answers
+) -> None:
+    table.learn({f"missing-{number}" for number in range(FEW + 1)}, NEVER_MS)
+    table.look_up()
+    now_ms = time.time_ns() // 1_000_000
+    table.learn({"never-asked-for", "orders"}, LONG_AGO_MS)
+    assert (code(table, "never-asked-for"), code(table, "orders")) == ("target-missing", UNKNOWN)
+    assert list(table._wanted) == ["orders"]
+    table.learn({"just-due"}, now_ms)
+    assert code(table, "just-due") == UNKNOWN
+    listed = Listed(frozenset(), 100.0, 1_000_000)
+    assert listed.tells_of(1_000_000 - int(MISSING_FOR_S * 1000), 100.0)
+    assert not listed.tells_of(1_000_001 - int(MISSING_FOR_S * 1000), 100.0)
+    assert not listed.tells_of(LONG_AGO_MS, 100.0 + MISSING_FOR_S)
+    assert answers.lists == 1
+
+
+def test_delivery_waits_for_half_a_second_at_once_and_a_twentieth_of_the_time() -> None:
+    patience = Patience(0.0)
+    assert patience.left_s(0.0) == PATIENCE_S
+    patience.spend(PATIENCE_S)
+    assert patience.left_s(PATIENCE_S) == 0.0
+    assert patience.left_s(PATIENCE_S + 1.0) == pytest.approx(PATIENCE_SHARE)
+    assert patience.left_s(1_000_000.0) == PATIENCE_S
+
+
+def test_what_a_failure_puts_in_doubt_is_looked_up_again_and_counts_until_then(
+    table: KafkaTargets, answers: Answers
+) -> None:
+    use(table, "orders")
+    del answers.there["orders"]
+    table.doubt()
+    table.learn({"orders"}, NEVER_MS)
+    assert code(table, "orders") is None
+    table.look_up()
+    assert code(table, "orders") == "target-missing"
+
+
+def test_what_was_looked_up_before_a_doubt_is_looked_up_again(
+    table: KafkaTargets, answers: Answers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table.learn({"orders"}, NEVER_MS)
+    looked_up = answers.looked_up
+
+    def meanwhile(topics: Collection[str]) -> dict[str, Any]:
+        table.doubt()
+        return looked_up(topics)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(answers, "looked_up", meanwhile)
+        table.look_up()
+    assert (code(table, "orders"), table.counts.wanted) == (UNKNOWN, 1)
+    table.look_up()
+    assert (code(table, "orders"), table.counts.wanted) == (None, 0)
+
+
+def test_what_has_changed_under_a_transaction_is_what_the_watch_has_seen(
+    table: KafkaTargets, answers: Answers
+) -> None:
+    use(table, "orders", "invoices")
+    then, asked = table.known, list(answers.asked)
+    both = {"orders", "invoices"}
+    answers.there["orders"] = (1, 1, 1)
+    assert table.changed(both, then, set()) is None
+    assert answers.asked == asked  # nobody was asked
+    table.look()
+    assert table.changed(both, then, set()) == "orders"
+    answers.there = {"orders": (1, 1), "invoices": (1, NO_LEADER)}
+    table.look()
+    assert table.changed(both, then, set()) == "invoices"
+    assert table.changed(both, then, {("invoices", 1)}) is None
+    del answers.there["orders"]
+    table.look()
+    assert table.changed({"orders"}, then, set()) == "orders"
+
+
+def test_places_without_a_leader_are_forgotten_after_a_while(
+    table: KafkaTargets, answers: Answers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers.there["orders"] = (1, NO_LEADER)
+    before_s = time.monotonic()
+    use(table, "orders")
+    assert table.unled() == {("orders", 1)} == table.unled_since(before_s)
+    assert code(table, "orders") in {None, UNAVAILABLE}
+    answers.there["orders"] = (1, 1)
+    table.look()
+    assert (table.unled(), table.unled_since(before_s)) == (set(), {("orders", 1)})
+    monkeypatch.setattr(targets, "UNLED_FOR_S", 0.0)
+    table.look()
+    assert table._unled_s == {}
+
+
+def test_a_replay_is_told_when_the_brokers_do_not_answer(
+    looked_after: KafkaTargets, answers: Answers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(targets, "TIMEOUT_S", 0.2)
+    answers.silent = True
+    with pytest.raises(Doubtful, match="orders could not be looked up in 0 s"):
+        looked_after.insist({"orders"}, LONG_AGO_MS)
+    answers.silent = False
+    looked_after.insist({"orders"}, LONG_AGO_MS)
+    assert code(looked_after, "orders") is None
