@@ -110,7 +110,7 @@ def _ingest(clock: Clock, cluster: Cluster, view: View, messages: int) -> None:
         with clock.time("fields"):
             read = [_fields(message) for message in fetched]
         with clock.time("parse"):
-            found = [parse_plain(one.headers, one.place[2], settings, names) for one in read]
+            found = [parse_plain(one.headers, one.place[0], one.place[2], settings, names) for one in read]
         with clock.time("encode"):
             arrivals = [plain_arrival(*one, *plain) for one, plain in zip(read, found, strict=True) if plain]
         with clock.time("put"):

@@ -188,13 +188,14 @@ def arrivals_of(messages: Sequence[Message], settings: ClusterSettings, names: C
     for message in messages:
         headers = read_headers(message)
         _, timestamp_ms = message.timestamp()
-        place = message.partition() or 0, message.offset() or 0, timestamp_ms
+        partition = message.partition() or 0
+        place = partition, message.offset() or 0, timestamp_ms
         key, value = message.key(), message.value()
         if isinstance(headers, Reject):
             arrivals.append(arrival(BufferRecord(*place, key, value, None), headers))
             continue
         headers = headers or []
-        plain = parse_plain(headers, timestamp_ms, settings, names)
+        plain = parse_plain(headers, partition, timestamp_ms, settings, names)
         if plain is not None:
             arrivals.append(plain_arrival(place, key, value, headers, *plain))
             continue
