@@ -99,7 +99,9 @@ def _ingest(clock: Clock, cluster: Cluster, view: View, messages: int) -> None:
         with clock.time("fetch"):
             records = reader.poll(POLL_S)
         with clock.time("parse"):
-            found = [parse_plain(one.headers, one.timestamp_ms, settings, names) for one in records]
+            found = [
+                parse_plain(one.headers, one.partition, one.timestamp_ms, settings, names) for one in records
+            ]
         with clock.time("encode"):
             arrivals = [
                 plain_arrival(one[:3], one.key, one.value, one.headers, *plain)

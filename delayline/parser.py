@@ -121,17 +121,21 @@ def parse(record: Record, settings: ClusterSettings, names: ClusterNames) -> Req
 
 
 def parse_plain(
-    headers: Sequence[Header], timestamp_ms: int, settings: ClusterSettings, names: ClusterNames
-) -> tuple[str, int] | None:
-    """The target topic and the time of a request that asks for nothing else, by a shorter road: most requests
-    are of that kind, with the same header keys in the same order. None: ask `parse`, which would say the same
-    of whatever is answered here.
+    headers: Sequence[Header],
+    partition: int,
+    timestamp_ms: int,
+    settings: ClusterSettings,
+    names: ClusterNames,
+) -> tuple[str, int, str | None] | None:
+    """The target topic, the time and the id, if there is one, of a request that asks for nothing else, by a
+    shorter road: most requests are of that kind, with the same header keys in the same order. None: ask
+    `parse`, which would say the same of whatever is answered here.
     """
     keys = tuple([key for key, _ in headers])
     places = _plain_places.get(keys)
     if places is None:
         places = _learn_plain(keys)
-    target, time, time_of = places
+    target, time, id_place, time_of = places
     if time_of is None:
         return None
     raw_target, raw_time = headers[target][1], headers[time][1]
@@ -141,7 +145,9 @@ def parse_plain(
         scheduled_for_ms = time_of(raw_time, timestamp_ms)
         if scheduled_for_ms - timestamp_ms > settings.max_delay_ms:
             return None
-        return _target_topic(raw_target, settings.targets, names.cluster), scheduled_for_ms
+        topic = _target_topic(raw_target, settings.targets, names.cluster)
+        id_ = None if id_place is None else _read_id(headers[id_place][1] or b"", partition, settings)
+        return topic, scheduled_for_ms, id_
     except (ValueError, _RefusedError):
         return None
 
@@ -155,10 +161,12 @@ def _after(raw: bytes, timestamp_ms: int) -> int:
 
 
 _TimeOf: TypeAlias = Callable[[bytes, int], int]
-_Places: TypeAlias = tuple[int, int, _TimeOf | None]
-"""Where among the headers the target and the time are, and how the time is read; None: it is no plain one."""
+_Places: TypeAlias = tuple[int, int, int | None, _TimeOf | None]
+"""Where among the headers the target, the time and the id are, and how the time is read; None: it is no plain
+one.
+"""
 
-_NOT_PLAIN: Final[_Places] = (0, 0, None)
+_NOT_PLAIN: Final[_Places] = (0, 0, None, None)
 _MOST_PLACES: Final = 1024
 _MOST_KEYS: Final = 64
 _MOST_KEYS_LENGTH: Final = 249
@@ -171,10 +179,11 @@ def _learn_plain(keys: tuple[str, ...]) -> _Places:
     own = [place for place, key in enumerate(keys) if key.startswith(PREFIX)]
     asked = {keys[place]: place for place in own}
     places = _NOT_PLAIN
-    if len(own) == 2 and H_TARGET_TOPIC in asked and not any(NUL in key for key in keys):
+    is_plain = len(own) == (3 if H_ID in asked else 2) and H_TARGET_TOPIC in asked
+    if is_plain and not any(NUL in key for key in keys):
         for time_key, time_of in ((H_DELIVER_AT, _at), (H_AFTER, _after)):
             if time_key in asked:
-                places = asked[H_TARGET_TOPIC], asked[time_key], time_of
+                places = asked[H_TARGET_TOPIC], asked[time_key], asked.get(H_ID), time_of
     if len(keys) <= _MOST_KEYS and sum(map(len, keys)) <= _MOST_KEYS_LENGTH:  # an empty key takes room, too
         if len(_plain_places) >= _MOST_PLACES:
             _plain_places.clear()
@@ -498,18 +507,21 @@ def _required_id(found: _Found, record: Record, settings: ClusterSettings) -> st
 
 
 def _id(found: _Found, record: Record, settings: ClusterSettings) -> str:
-    raw = found[H_ID] or b""
+    return _read_id(found[H_ID] or b"", record.partition, settings)
+
+
+def _read_id(raw: bytes, partition: int, settings: ClusterSettings) -> str:
     if not 0 < len(raw) <= ID_MAX_BYTES:
         _refuse("bad-id", f"{H_ID} has {len(raw)} bytes: it must have 1 to {ID_MAX_BYTES}")
     try:
         text = raw.decode()
     except UnicodeDecodeError:
         _refuse("bad-id", f"{H_ID} is {_shown(raw)}: it must be UTF-8")
-    partition = partition_for(raw, settings.partitions)
-    if partition != record.partition:
+    belongs_in = partition_for(raw, settings.partitions)
+    if belongs_in != partition:
         _refuse(
             "wrong-partition",
-            f"{H_ID} {_shown(text)} belongs in partition {partition}, not {record.partition}: "
+            f"{H_ID} {_shown(text)} belongs in partition {belongs_in}, not {partition}: "
             "use the id as the record's key and the partitioner murmur2",
         )
     return text

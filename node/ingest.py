@@ -179,7 +179,7 @@ def arrivals_of(
         if flaw is not None:
             arrivals.append(arrival(record, flaw))
             continue
-        plain = parse_plain(headers, timestamp_ms, settings, names)
+        plain = parse_plain(headers, partition, timestamp_ms, settings, names)
         if plain is not None:
             arrivals.append(plain_arrival((partition, offset, timestamp_ms), key, value, headers, *plain))
         else:

@@ -65,16 +65,18 @@ def plain_arrival(
     headers: Headers,
     topic: str,
     scheduled_for_ms: int,
+    id_: str | None,
 ) -> Arrival:
-    """As `arrival`, of a schedule that has a target and a time and nothing else; the hot path of ingest.
+    """As `arrival`, of a schedule that has a target, a time, an id perhaps, and nothing else; the hot path of
+    ingest.
 
     `place` is the record's partition, offset and timestamp.
     """
     row = ScheduledRow(
-        key, value, headers, None, topic, wire.BY_KEY, None, scheduled_for_ms, None, None, None, 1, None
+        key, value, headers, id_, topic, wire.BY_KEY, None, scheduled_for_ms, None, None, None, 1, None
     )
     due_ms = scheduled_for_ms if scheduled_for_ms > place[2] else place[2]  # noqa: FURB136 - max() is a call
-    return _new_arrival(Arrival, (*place, _SCHEDULE, due_ms, None, None, None, encode(row)))
+    return _new_arrival(Arrival, (*place, _SCHEDULE, due_ms, id_, None, None, encode(row)))
 
 
 def arrival(record: Record, request: wire.Request) -> Arrival:

@@ -16,6 +16,7 @@ from store import keys
 from store.arrivals import Arrival, Kind
 from store.checkpoint import Frontier, Vector
 from store.keys import Key
+from store.known import Known
 from store.kv import KeyValue
 from store.records import (
     Control,
@@ -42,14 +43,15 @@ class Ingest:
     def __init__(
         self,
         kv: KeyValue,
+        known: Known,
         aligned: Frontier,
         position: Key | None,
         window_start_ms: int,
         newest_ms: Vector,
         dedup_window_ms: int,
     ) -> None:
-        """`position` is the in-memory one; rows done and due before `window_start_ms` are not kept;
-        `newest_ms`: each partition's newest timestamp so far.
+        """`known`: what was stored before the batch; `position` is in memory only; rows done and due before
+        `window_start_ms` are not kept; `newest_ms`: each partition's newest timestamp so far.
         """
         self.batch = kv.batch()
         self.counts: dict[int, int] = {}  # by minute, what rows become more by
@@ -66,8 +68,8 @@ class Ingest:
         self._dedup_window_ms = dedup_window_ms
         self._running_ms: dict[tuple[int, int], int] = {}  # the newest timestamp by then, by place
         self._arrivals: Sequence[Arrival] = ()
-        self._indexes: dict[bytes, IndexEntry | None] = {}
-        self._tombstones: dict[bytes, int] = {}
+        self._indexes = dict(known.indexes)  # a batch that stalls is taken again
+        self._tombstones = dict(known.tombstones)
         self._controls: dict[tuple[int, int], Control] = {}
 
     def add(self, arrivals: Sequence[Arrival]) -> None:

@@ -19,6 +19,9 @@ class KeyValue(Protocol):
 
     def get(self, key: bytes) -> bytes | None: ...
 
+    def get_many(self, wanted: list[bytes]) -> list[bytes | None]:
+        """The values of the keys, in their order. Other threads run meanwhile, unlike during a `get`."""
+
     def scan(self, begin: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
         """The entries with begin <= key < end in order, as they are at the call."""
 

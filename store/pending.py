@@ -6,7 +6,7 @@ their minutes, kept in memory: a year has half a million minutes.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from store import keys
@@ -54,9 +54,22 @@ class Pending:
         raw = self._kv.get(keys.count(minute))
         return 0 if raw is None else decode_offset(raw)
 
-    def write(self, batch: Batch, changes: Mapping[int, int]) -> dict[int, int]:
-        """Puts the counts as changed into the batch, and returns them for `taken`."""
-        counts = {minute: max(0, self.stored(minute) + change) for minute, change in changes.items()}
+    def read(self, minutes: Collection[int]) -> dict[int, int]:
+        """What `stored` would have to read for these minutes; it says the same, without the lock, until
+        something is written. For the thread that calls `taken`.
+        """
+        asked = [minute for minute in minutes if minute not in self._cached]
+        found = self._kv.get_many([keys.count(minute) for minute in asked]) if asked else []
+        return {
+            minute: 0 if raw is None else decode_offset(raw) for minute, raw in zip(asked, found, strict=True)
+        }
+
+    def write(self, batch: Batch, changes: Mapping[int, int], known: Mapping[int, int]) -> dict[int, int]:
+        """Puts the counts as changed into the batch, and returns them for `taken`. `known`: by `read`."""
+        counts = {}
+        for minute, change in changes.items():
+            before = known.get(minute)
+            counts[minute] = max(0, (self.stored(minute) if before is None else before) + change)
         for minute, count in counts.items():
             batch.put(keys.count(minute), encode(count))
         return counts

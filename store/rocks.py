@@ -111,6 +111,12 @@ class RocksStore:
         except Exception as error:
             raise _translated(error, "the store cannot be read") from error
 
+    def get_many(self, wanted: list[bytes]) -> list[bytes | None]:
+        try:
+            return cast("list[bytes | None]", self._db.get(cast("Any", wanted)))
+        except Exception as error:
+            raise _translated(error, "the store cannot be read") from error
+
     def scan(self, begin: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
         options = rocksdict.ReadOptions()
         options.set_iterate_upper_bound(end)

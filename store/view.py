@@ -26,6 +26,7 @@ from store.arrivals import Arrival
 from store.checkpoint import Checkpoint, Frontier, Vector, nothing
 from store.ingest import Ingest
 from store.keys import Key
+from store.known import Known, known_of
 from store.kv import KeyValue, Stalled
 from store.operations import OperatorRequest, taken_up
 from store.pending import Pending
@@ -95,6 +96,7 @@ class View:
         self._newest: Vector = {} if raw_newest is None else decode_vector(raw_newest)  # timestamps, ms
         self._pending = Pending(kv, self._tip.position)
         self._newest_ms = 0
+        self._removals = 0  # how often something was pruned or forgotten
         self._wake_due_ms: int | None = None
 
     @property
@@ -124,16 +126,28 @@ class View:
         """Whether the consumer has passed the ends: there may be nothing but markers below them."""
         return all(self._read.get(partition, 0) >= end for partition, end in ends.items())
 
-    @_patient
     def apply(self, arrivals: Sequence[Arrival], read: Vector) -> bool:
-        """Takes arrivals in log order (per partition) and where the consumer stands behind them.
+        """Takes arrivals in log order (per partition) and where the consumer stands behind them. One thread
+        does, so that what it reads beforehand stays true, but for what is pruned or forgotten meanwhile.
 
         True if there is now something that a master should look at before the time that the last
         `select` told it to wait for.
         """
+        urgent = None
+        while urgent is None:
+            removals = self._removals
+            urgent = self._take(arrivals, read, known_of(self._kv, self._pending, arrivals), removals)
+        return urgent
+
+    @_patient
+    def _take(self, arrivals: Sequence[Arrival], read: Vector, known: Known, removals: int) -> bool | None:
+        """As `apply`. None, and nothing is done, if something was removed since `known` was read."""
+        if removals != self._removals:
+            return None
         fresh = [a for a in arrivals if a.offset >= self._ingested[a.partition]]
         ingest = Ingest(
             self._kv,
+            known,
             self._aligned,
             self._tip.position,
             self._window_start_ms(),
@@ -143,7 +157,7 @@ class View:
         if fresh:
             ingest.add(fresh)
             ingested = self._ingested | {a.partition: a.offset + 1 for a in fresh}
-            counts = self._pending.write(ingest.batch, ingest.counts)
+            counts = self._pending.write(ingest.batch, ingest.counts, known.counts)
             newest = self._newest | _newest_of(fresh, self._newest)
             ingest.batch.put(keys.INGESTED, encode(ingested))
             ingest.batch.put(keys.NEWEST, encode(newest))
@@ -312,6 +326,7 @@ class View:
                 batch.delete_range(keys.put_off(partition, 0), marks_end)
         batch.put(keys.LOW_WATER, end)
         self._kv.write(batch)
+        self._removals += 1
         self._low_row = end
         self._pending.forget(minute)
 
@@ -355,7 +370,6 @@ class View:
             found.append((key, raw_id.decode()))
         return found
 
-    @_patient
     def collect(self, expired: Sequence[tuple[Key, str]], log_ends: Vector) -> bool:
         """Drops the index entries and tombstones of `expired` that still point to what went.
 
@@ -365,16 +379,23 @@ class View:
         """
         if not self.has_read_to(log_ends):
             return False
+        # So that what is looked up under the lock is in memory: ids are spread over all of the index.
+        self._kv.get_many([keys.index(partition, id_) for (_, partition, _), id_ in expired])
+        self._forget_ids(expired)
+        return True
+
+    @_patient
+    def _forget_ids(self, expired: Sequence[tuple[Key, str]]) -> None:
         batch = self._kv.batch()
         for (due_ms, partition, offset), id_ in expired:
             self._drop_if_current(batch.delete, partition, offset, id_)
             batch.delete(keys.expiry(partition, due_ms, offset))
         self._kv.write(batch)
+        self._removals += 1
         for (due_ms, partition, offset), _ in expired:
             self._low_expiry[partition] = keys.after(keys.expiry(partition, due_ms, offset))
         for partition, key in self._lowest_new_expiry.items():
             self._low_expiry[partition] = min(self._low_expiry[partition], key)
-        return True
 
     def _drop_if_current(
         self, delete: Callable[[bytes], None], partition: int, offset: int, id_: str

@@ -63,6 +63,9 @@ class MemoryStore:
     def get(self, key: bytes) -> bytes | None:
         return cast("bytes | None", self._map.get(key))
 
+    def get_many(self, wanted: list[bytes]) -> list[bytes | None]:
+        return [self.get(key) for key in wanted]
+
     def scan(self, begin: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
         """Not a snapshot: the view never writes while it scans, and a sorted map would tell."""
         entries = self._map
@@ -132,6 +135,9 @@ class RocksCrashStore:
 
     def get(self, key: bytes) -> bytes | None:
         return self._store.get(key)
+
+    def get_many(self, wanted: list[bytes]) -> list[bytes | None]:
+        return self._store.get_many(wanted)
 
     def scan(self, begin: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
         return self._store.scan(begin, end)

@@ -99,6 +99,7 @@ def _utf8(text: str) -> bytes:
 
 _VALUES = st.none() | _SOUND | _mangled() | st.binary()
 _ANY_TEXT = st.text(st.characters())  # surrogates, too: a header's key may be anything that the client gives
+_IDS = st.none() | st.binary(max_size=9) | st.sampled_from([b"order-1", b"i" * 1024, b"i" * 1025])
 _KEYS = (
     _NAMES
     | _ANY_TEXT
@@ -153,28 +154,29 @@ def test_the_parser_never_raises_and_says_in_one_line_what_is_wrong(
 
 @st.composite
 def _nearly_plain(draw: st.DrawFn) -> list[Header]:
-    """A target and a time, sound or not, perhaps one thing more, among headers of the user's own."""
+    """A target and a time, sound or not, perhaps an id or another thing, among headers of the user's own."""
     target = draw(st.sampled_from([b"orders", b"delay.buffer", b"bad topic", b"x" * 250, None]))
     time = draw(st.sampled_from(["delay-deliver-at", "delay-after", "delay-level"])), draw(_VALUES)
-    more = draw(st.lists(st.tuples(_NAMES, _VALUES), max_size=1))
+    more = draw(st.lists(st.tuples(_NAMES, _VALUES) | st.tuples(st.just("delay-id"), _IDS), max_size=1))
     return draw(st.permutations([("delay-target-topic", target), time, *more, *draw(_OWN)]))
 
 
 @given(
     headers=_nearly_plain() | _HEADERS | _TARGETED,
     timestamp_ms=st.integers(-1, 2**63 - 1),
+    partition=st.integers(0, 2),
     settings=_settings(),
 )
 def test_the_shorter_road_says_what_the_parser_says_or_nothing(
-    headers: list[Header], timestamp_ms: int, settings: ClusterSettings
+    headers: list[Header], timestamp_ms: int, partition: int, settings: ClusterSettings
 ) -> None:
-    plain = parse_plain(headers, timestamp_ms, settings, NAMES)
+    plain = parse_plain(headers, partition, timestamp_ms, settings, NAMES)
     if plain is not None:
-        record = BufferedRecord(headers, timestamp_ms=timestamp_ms)
+        record = BufferedRecord(headers, partition=partition, timestamp_ms=timestamp_ms)
         found = parse(record, settings, NAMES)
         assert isinstance(found, Schedule)
-        assert plain == (found.target_topic, found.scheduled_for_ms)
-        in_short = plain_arrival((0, 100, timestamp_ms), b"key", b"value", headers, *plain)
+        assert plain == (found.target_topic, found.scheduled_for_ms, found.id)
+        in_short = plain_arrival((partition, 100, timestamp_ms), b"key", b"value", headers, *plain)
         assert in_short == arrival(record, found)
 
 
@@ -183,10 +185,11 @@ def test_the_shorter_road_says_what_the_parser_says_or_nothing(
     [
         [TARGET, ("delay-deliver-at", b"1767225601000")],
         [("trace", b"x"), ("delay-after", b"90s"), ("trace", None), TARGET],
+        [("delay-id", b"order-1"), TARGET, ("delay-after", b"90s")],
     ],
 )
 def test_a_target_and_a_time_among_own_headers_take_the_shorter_road(headers: list[Header]) -> None:
-    assert parse_plain(headers, TIMESTAMP_MS, ClusterSettings(), NAMES) is not None
+    assert parse_plain(headers, 0, TIMESTAMP_MS, ClusterSettings(partitions=1), NAMES) is not None
 
 
 @pytest.mark.parametrize("count", [1, 64, 65, 100_000])
@@ -195,10 +198,10 @@ def test_header_keys_are_remembered_only_where_they_take_little_room(key: str, c
     """Neither many short keys nor long ones are kept; nor are more shapes than there is room for."""
     parser._plain_places.clear()
     headers: list[Header] = [(key, b"")] * count
-    parse_plain([TARGET, ("delay-after", b"90s"), *headers], TIMESTAMP_MS, ClusterSettings(), NAMES)
+    parse_plain([TARGET, ("delay-after", b"90s"), *headers], 0, TIMESTAMP_MS, ClusterSettings(), NAMES)
     assert len(parser._plain_places) == (len(key) * count < 200 and count < 64)
     for number in range(3_000):
-        parse_plain([TARGET, (f"k{number}", b"")], TIMESTAMP_MS, ClusterSettings(), NAMES)
+        parse_plain([TARGET, (f"k{number}", b"")], 0, TIMESTAMP_MS, ClusterSettings(), NAMES)
     assert len(parser._plain_places) <= 1_024
 
 
@@ -215,7 +218,7 @@ def test_header_keys_are_remembered_only_where_they_take_little_room(key: str, c
 )
 def test_a_header_key_with_a_nul_byte_is_rejected_whatever_else_is_there(headers: list[Header]) -> None:
     for _ in range(2):  # a shape that is known answers as one that is not
-        assert parse_plain(headers, TIMESTAMP_MS, ClusterSettings(), NAMES) is None
+        assert parse_plain(headers, 0, TIMESTAMP_MS, ClusterSettings(), NAMES) is None
     found = parse_headers(*headers)
     assert isinstance(found, Reject)
     assert found.code == "header-key"
