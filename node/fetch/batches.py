@@ -133,8 +133,8 @@ def open_batch(partition: int, batch: Batch, scratch: Scratch) -> Opened:
     try:
         raw = _unpacked(batch, scratch)
     except UnpackError as error:
-        flaw = f"the batch that it came in cannot be read: {error}"
-        return Opened((_unread(partition, batch, index, flaw) for index in range(batch.size)), 0)
+        flaw = f"{_span(batch)} are a batch of which none is read: {error}"
+        return Opened(iter([_unread(partition, batch, 0, flaw)]), 0)
     if len(raw) <= FAST_BYTES:
         found = _fast(partition, batch, raw)
         if found is not None:
@@ -143,19 +143,20 @@ def open_batch(partition: int, batch: Batch, scratch: Scratch) -> Opened:
 
 
 def _flaw_of_head(batch: Batch) -> str | None:
-    end = batch.next_offset - 1
     if batch.format != _FORMAT:
-        return (
-            f"offsets {batch.base_offset} to {end} are a batch of record format {batch.format}, not {_FORMAT}"
-        )
+        return f"{_span(batch)} are a batch of record format {batch.format}, not {_FORMAT}"
     if not 0 <= batch.size <= batch.last_delta + 1:
-        return f"offsets {batch.base_offset} to {end} are a batch that says it has {batch.size} records"
+        return f"{_span(batch)} are a batch that says it has {batch.size} records"
     if batch.size > MOST_RECORDS:
         return (
-            f"offsets {batch.base_offset} to {end} are a batch of {batch.size} records, of which none is"
-            f" read: send {MOST_RECORDS} at most in one batch"
+            f"{_span(batch)} are a batch of {batch.size} records, of which none is read: send {MOST_RECORDS}"
+            " at most in one batch"
         )
     return None
+
+
+def _span(batch: Batch) -> str:
+    return f"offsets {batch.base_offset} to {batch.next_offset - 1}"
 
 
 def _unpacked(batch: Batch, scratch: Scratch) -> memoryview:

@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 
 from delayline.wire import Header, Reject
 
-MOST_RECORDS: Final = 100_000
+MOST_RECORDS: Final = 20_000
 """In one batch. Of a batch with more, whatever its size, none is read."""
 
 MOST_UNPACKED_BYTES: Final = 64 << 20
