@@ -12,8 +12,9 @@ import tempfile
 from pathlib import Path
 
 from ops.stack import LocalStack
+from tests.attack.ammunition import BOMB
 from tests.attack.batches import KINDS
-from tests.attack.run import BOMB, Options, Summary, attack
+from tests.attack.run import Options, Summary, attack
 
 
 def main() -> int:

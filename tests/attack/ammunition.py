@@ -13,6 +13,7 @@ from tests.bad_input.row import PARTITIONS
 from tests.support.raw import Codec, RawBatch
 from tests.support.raw.bombs import many_small, one_large
 
+BOMB: Final = "bomb"
 _MB: Final = 1_000_000
 _LARGEST: Final = 2_147 * _MB
 _LARGE: Final = {
@@ -23,18 +24,20 @@ _LARGE: Final = {
 }
 _MANY: Final = {
     Codec.ZSTD: (900 * _MB, 2_300 * _MB),
-    Codec.GZIP: (500 * _MB,),
+    Codec.GZIP: (300 * _MB,),
     Codec.LZ4: (200 * _MB,),
     Codec.SNAPPY: (19 * _MB,),
 }
 
 
 def bombs(cluster: str) -> Iterator[Attack]:
-    """One after the other, to each partition in turn, for ever. The first round takes seconds to make."""
-    made = list(_made(f"{cluster}.wide".encode()))
-    for number, (what, batch) in enumerate(itertools.cycle(made)):
-        expected = [Expected(Rule.ONE)]
-        yield Attack("bomb", what, number % PARTITIONS, batch, expected, whole=True)
+    """One after the other, to each partition in turn, for ever. Making them takes seconds."""
+    made = itertools.cycle(list(_made(f"{cluster}.wide".encode())))
+    expected = [Expected(Rule.ONE)]
+    return (
+        Attack(BOMB, what, number % PARTITIONS, batch, expected, whole=True)
+        for number, (what, batch) in enumerate(made)
+    )
 
 
 def _made(target: bytes) -> Iterator[tuple[str, RawBatch]]:

@@ -77,12 +77,12 @@ class Attack:
 
 
 class Attacks:
-    """Makes them; the same seed makes the same. `only`: of these kinds alone."""
+    """Makes them; the same seed makes the same. `only`: of these kinds alone; bombs are made elsewhere."""
 
     def __init__(self, seed: int, cluster: str, only: Sequence[str] = ()) -> None:
         self._rng = random.Random(seed)
         self.requests = Requests(self._rng, cluster)
-        kinds = [kind for kind in KINDS if kind in only] or list(KINDS)
+        kinds = [kind for kind in KINDS if kind in only] or list(KINDS if not only else ["requests"])
         self._ways = [self._known()[kind] for kind in kinds]
         self._weights = [KINDS[kind] for kind in kinds]
 

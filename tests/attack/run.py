@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from tests.attack.ammunition import bombs
+from tests.attack.ammunition import BOMB, bombs
 from tests.attack.arena import Arena, Watch
 from tests.attack.batches import Attack, Attacks
-from tests.attack.expected import Expected
 from tests.attack.fates import FateReader
 from tests.attack.ledger import Ledger, Sent
 from tests.bad_input.row import PARTITIONS
 from tests.stacks import Stack
-from tests.support.raw import Attribute, Connection, Produced, batch_of
-from tests.support.raw.record import RawRecord
+from tests.support.raw import Attribute, Connection, Produced, RawRecord, batch_of
 
-BOMB: Final = "bomb"
 _PROBE_EVERY_S: Final = 1.0
 _LINE_EVERY_S: Final = 10.0
 _LOOK_EVERY_S: Final = 0.5
@@ -88,8 +85,7 @@ class _Run:
         )
         self._fates = FateReader(arena.bootstrap, arena.names, arena.targets, self._ledger)
         self._watch = Watch(arena, self._ledger)
-        kinds = tuple(kind for kind in options.only if kind != BOMB)
-        self._attacks = Attacks(options.seed, arena.cluster, kinds)
+        self._attacks = Attacks(options.seed, arena.cluster, options.only)
         self._bombs: Iterator[Attack] | None = None
         if not options.only or BOMB in options.only:
             self._bombs = bombs(arena.cluster)
@@ -176,7 +172,11 @@ class _Run:
         if produced.base_offset < self._ledger.end(drawn.partition):
             return  # a sequence that the broker had taken before: it is in the log once
         if drawn.commit is not False:
-            self._note(drawn, produced, drawn.expected, probe=probe)
+            place = drawn.partition, produced.base_offset, drawn.batch.count
+            sent = Sent(
+                drawn.what, *place, drawn.expected, produced.append_ms, drawn.whole, drawn.times, probe
+            )
+            self._ledger.note(sent)
 
     def _produce_plainly(self, drawn: Attack) -> Produced:
         raw = drawn.batch.encode()
@@ -197,21 +197,6 @@ class _Run:
         produced = self._connection.produce(buffer, drawn.partition, batch, transactional_id=name)
         self._connection.end(name, producer, commit=bool(drawn.commit))
         return produced
-
-    def _note(self, drawn: Attack, produced: Produced, expected: Sequence[Expected], *, probe: bool) -> None:
-        self._ledger.note(
-            Sent(
-                drawn.what,
-                drawn.partition,
-                produced.base_offset,
-                drawn.batch.count,
-                expected,
-                produced.append_ms,
-                drawn.whole,
-                drawn.times,
-                probe,
-            )
-        )
 
     # -- the end
 
