@@ -10,11 +10,15 @@ import argparse
 import sys
 import tempfile
 from pathlib import Path
+from typing import Final
 
 from ops.stack import LocalStack
 from tests.attack.ammunition import BOMB
 from tests.attack.batches import KINDS
+from tests.attack.copies import COPY
 from tests.attack.run import Options, Summary, attack
+
+_ALL: Final = (*KINDS, COPY, BOMB)
 
 
 def main() -> int:
@@ -33,15 +37,15 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=60.0, help="for how long it sends (default: 60)")
     parser.add_argument("--seed", type=int, default=1, help="what is sent (default: 1)")
     parser.add_argument("--rate", type=float, default=200.0, help="records a second (default: 200)")
-    parser.add_argument("--only", type=_kinds, default=(), help=f"some of {', '.join((*KINDS, BOMB))}")
+    parser.add_argument("--only", type=_kinds, default=(), help=f"some of {', '.join(_ALL)}")
     parser.add_argument("--folder", type=Path, default=None, help="where the data is for a while")
     return parser.parse_args()
 
 
 def _kinds(text: str) -> tuple[str, ...]:
     kinds = tuple(text.split(","))
-    if unknown := set(kinds) - {*KINDS, BOMB}:
-        raise argparse.ArgumentTypeError(f"{sorted(unknown)}: choose of {', '.join((*KINDS, BOMB))}")
+    if unknown := set(kinds) - {*_ALL}:
+        raise argparse.ArgumentTypeError(f"{sorted(unknown)}: choose of {', '.join(_ALL)}")
     return kinds
 
 

@@ -47,7 +47,7 @@ _NOBODYS: Final = 2**40
 """From here on producer ids are nobody's: brokers give them out from 0 on. Who writes with the id of one of
 the service's producers, and a higher epoch, keeps that one out of the partition (docs/attack.md).
 """
-_CROWD: Final = 2_000
+_CROWD: Final = 1_000
 _COUNTED: Final = 100
 _MOST_IN_A_BATCH: Final = 20
 

@@ -147,7 +147,8 @@ class Requests:
         else:
             expected = _LETTER._replace(delay_ms=2_000)
         request = Request(f"bad input: {row.name}", row.key, row.value, headers, _cut(expected, headers))
-        return row.partition if has_id else None, request
+        pinned = has_id or any(name == H_PARENT.encode() for name, _ in headers)
+        return row.partition if pinned else None, request
 
     def _two_rows(self, partition: int) -> Request:
         """What is odd about two lines at once, some of it twice, and in any order."""
@@ -219,6 +220,9 @@ class Requests:
             for name in (H_ATTEMPT, H_OCCURRENCE, H_SCHEDULED_FOR)
             if rng.random() < 0.3
         ]
+        if rng.random() < 0.5:
+            headers.append((b"delay-as-of", b"%d.%d" % (parent % 1000, parent % 1000 + 1)))
+            headers.append((b"delay-signature", rng.choice((b"", b"1:" + rng.randbytes(16).hex().encode()))))
         if rng.random() < 0.3:
             headers.append((H_SOURCE.encode(), headers[len(sound.headers) + 1][1]))
         rng.shuffle(headers)

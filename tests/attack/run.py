@@ -12,6 +12,7 @@ from typing import Final
 from tests.attack.ammunition import BOMB, bombs
 from tests.attack.arena import Arena, Watch
 from tests.attack.batches import Attack, Attacks
+from tests.attack.copies import COPY, Copies
 from tests.attack.fates import FateReader
 from tests.attack.ledger import Ledger, Sent
 from tests.bad_input.row import PARTITIONS
@@ -21,6 +22,7 @@ from tests.support.raw import Attribute, Connection, Produced, RawRecord, batch_
 _PROBE_EVERY_S: Final = 1.0
 _LINE_EVERY_S: Final = 10.0
 _LOOK_EVERY_S: Final = 0.5
+_COPY_EVERY_S: Final = 2.0
 _MOST_BEHIND_S: Final = 1.0
 
 
@@ -86,8 +88,10 @@ class _Run:
         self._fates = FateReader(arena.bootstrap, arena.names, arena.targets, self._ledger)
         self._watch = Watch(arena, self._ledger)
         self._attacks = Attacks(options.seed, arena.cluster, options.only)
+        self._copies = Copies(connection, arena.names.buffer, options.seed)
+        self._own_producers: set[int] = set()
         self._bombs: Iterator[Attack] | None = None
-        if not options.only or BOMB in options.only:
+        if self._sends(BOMB):
             self._bombs = bombs(arena.cluster)
         self._sent: Counter[str] = Counter()
         self._refused: Counter[int | None] = Counter()
@@ -126,6 +130,8 @@ class _Run:
         if self._bombs is not None:
             timed.append(_Timed(begun_s + options.bomb_every_s / 2, options.bomb_every_s, self._next_bomb))
             timed.append(_Timed(begun_s + options.salvo_every_s / 2, options.salvo_every_s, self._salvo))
+        if self._sends(COPY):
+            timed.append(_Timed(begun_s + _COPY_EVERY_S, _COPY_EVERY_S, self._copy))
         next_s = begun_s
         while True:
             now_s = time.monotonic()
@@ -148,6 +154,14 @@ class _Run:
         self._produce(
             Attack("probe", "a probe", self._probes % PARTITIONS, batch, [request.expected]), probe=True
         )
+
+    def _sends(self, kind: str) -> bool:
+        return not self._options.only or kind in self._options.only
+
+    def _copy(self) -> None:
+        copied = self._copies.draw(self._own_producers)
+        if copied is not None:
+            self._produce(copied)
 
     def _bomb(self) -> None:
         if self._bombs is not None:
@@ -186,6 +200,7 @@ class _Run:
         """One that is short: while it is open, what is behind it waits."""
         name, buffer = f"{self._arena.cluster}-attack", self._arena.names.buffer
         producer = self._connection.producer_id(name)
+        self._own_producers.add(producer.id)
         batch = replace(
             drawn.batch,
             attributes=drawn.batch.attributes | Attribute.TRANSACTIONAL,
