@@ -296,7 +296,8 @@ def _cut(expected: Expected, headers: tuple[Header, ...] | list[Header]) -> Expe
 def _fits(row: Row) -> bool:
     """Not the largest, which the batches make, and not what says that it is another request."""
     large = row.zeros or row.batch_bytes or len(row.headers) > 100
-    return not large and not (isinstance(row.fate, Delivered) and row.fate.root is not None)
+    forged = isinstance(row.fate, Delivered) and any(name == H_PARENT for name, _ in row.headers)
+    return not large and not forged
 
 
 def _combines(row: Row) -> bool:
