@@ -130,6 +130,12 @@ class Requests:
         expected = Expected(Rule.DELIVERED, content_of(b"probe", headers), place_of(self._target, b"p"))
         return Request("a probe", b"p", b"probe", headers, expected)
 
+    def older(self, partition: int) -> Request:
+        """What does nothing: lines of the page of bad input speak of the first records of a partition."""
+        id_ = self._fresh_id(partition)
+        headers = ((H_OP.encode(), b"cancel"), (H_ID.encode(), id_))
+        return Request("a cancel of what is not there", id_, None, headers, _ONE)
+
     # -- ways to be hostile
 
     def _row(self, partition: int) -> Request:

@@ -15,7 +15,8 @@ from tests.attack.batches import Attack, Attacks
 from tests.attack.copies import COPY, Copies
 from tests.attack.fates import FateReader
 from tests.attack.ledger import Ledger, Sent
-from tests.bad_input.row import PARTITIONS
+from tests.attack.requests import Request
+from tests.bad_input.row import OLDER_OFFSETS, PARTITIONS
 from tests.stacks import Stack
 from tests.support.raw import Attribute, Connection, Produced, RawRecord, batch_of
 
@@ -102,6 +103,7 @@ class _Run:
         self._fates.start()
         self._watch.start()
         try:
+            self._begin()
             self._send()
             self._settle()
         finally:
@@ -111,6 +113,11 @@ class _Run:
         return self._summary()
 
     # -- sending
+
+    def _begin(self) -> None:
+        for partition in range(PARTITIONS):
+            for _ in range(OLDER_OFFSETS):
+                self._produce(_alone("older", self._attacks.requests.older(partition), partition))
 
     def _send(self) -> None:
         begun_s = time.monotonic()
@@ -150,10 +157,7 @@ class _Run:
     def _probe(self) -> None:
         self._probes += 1
         request = self._attacks.requests.probe()
-        batch = batch_of([RawRecord(request.key, request.value, request.headers)])
-        self._produce(
-            Attack("probe", "a probe", self._probes % PARTITIONS, batch, [request.expected]), probe=True
-        )
+        self._produce(_alone("probe", request, self._probes % PARTITIONS), probe=True)
 
     def _sends(self, kind: str) -> bool:
         return not self._options.only or kind in self._options.only
@@ -262,6 +266,12 @@ class _Run:
             dict(self._watch.logged),
             len(self._watch.epochs),
         )
+
+
+def _alone(kind: str, request: Request, partition: int) -> Attack:
+    """A batch of one, as any client sends it."""
+    batch = batch_of([RawRecord(request.key, request.value, request.headers)])
+    return Attack(kind, request.what, partition, batch, [request.expected])
 
 
 class _Timed:
