@@ -4,7 +4,7 @@ BIN := .venv/bin
 ARGS ?=
 SEEDS ?= 0:20000
 
-.PHONY: help setup demo test check format simulate mutants bench bench-full bench-compare bench-docs bench-parts lock clean
+.PHONY: help setup demo test check format simulate mutants attack bench bench-full bench-compare bench-docs bench-parts lock clean
 
 help:
 	@echo "make demo      three nodes deliver through failures, then Spark audits"
@@ -13,6 +13,7 @@ help:
 	@echo "make format    put the code into shape"
 	@echo "make simulate  the delivery core under seeded faults, taken up where it stopped (SEEDS=0:20000)"
 	@echo "make mutants   show that the simulation finds each clause of the rules that is left out"
+	@echo "make attack    produce requests that nobody should send, at a real node (ARGS='--seconds 3600 --seed 1')"
 	@echo "make bench     measure: throughput, lateness, failover, memory (15 minutes; bench-full: 40)"
 	@echo "make bench-compare A=RUN B=RUN  two runs side by side"
 	@echo "make bench-docs RUN=FILE  put a run's figures into docs/benchmarks.md"
@@ -44,6 +45,9 @@ simulate: setup
 
 mutants: setup
 	$(BIN)/python -m tests.simulation.mutants $(ARGS)
+
+attack: setup
+	$(BIN)/python -m tests.attack $(ARGS)
 
 bench: setup
 	$(BIN)/python -m bench run $(ARGS)

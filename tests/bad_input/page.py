@@ -32,7 +32,7 @@ Each line is sent to a real cluster by the tests, with sound messages in between
 once and in time whatever stands beside them. The cluster is `delay`, allows the targets `app.*`, and has the
 levels {LEVELS_MS[0]} ms and {LEVELS_MS[1]} ms. What is not said of a request is sound: a schedule for a
 topic that is there. [wire-format.md](wire-format.md#dead-letters) explains the codes; here each has a detail
-as it is written.
+as it is written. What no client library would send, [the attack](attack.md) does.
 
 This page is made by `python -m tests.bad_input` from `tests/bad_input/table.py`.
 """

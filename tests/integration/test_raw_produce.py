@@ -8,7 +8,7 @@ import pytest
 
 from tests.stacks import Stack
 from tests.support.cluster import Cluster
-from tests.support.raw import Attribute, Codec, Connection, Framing, Odd, RawRecord, batch_of
+from tests.support.raw import Attribute, Codec, Connection, Framing, Odd, RawRecord, batch_of, batches_in
 from tests.support.tail import Got, read_all
 
 INVALID_RECORD, CORRUPT_MESSAGE = 87, 2
@@ -55,6 +55,18 @@ def test_what_the_broker_refuses_it_says(cluster: Cluster, connection: Connectio
         connection.produce(topic, 0, batch_of([record], magic=9)).words == "Invalid magic found in record: 9"
     )
     assert not connection.produce(topic, 0, batch_of([record])).refused
+
+
+def test_what_is_in_the_log_is_read_as_it_was_written(cluster: Cluster, connection: Connection) -> None:
+    topic, written = cluster.target(), batch_of([RawRecord(b"k", b"v")] * 3, Codec.ZSTD)
+    for _ in range(2):
+        connection.produce(topic, 0, written)
+    found = list(batches_in(connection.fetch(topic, 0, 0)))
+    assert [(batch.base_offset, batch.count, batch.payload) for batch in found] == [
+        (0, 3, written.payload),
+        (3, 3, written.payload),
+    ]
+    assert [batch.encode() for batch in batches_in(connection.fetch(topic, 0, 4))] == [found[1].encode()]
 
 
 def test_only_what_a_transaction_has_committed_is_seen(cluster: Cluster, connection: Connection) -> None:

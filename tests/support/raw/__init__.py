@@ -1,6 +1,6 @@
 """Kafka's wire format by hand, plain sockets and bytes, with every field free: what anybody may send."""
 
-from tests.support.raw.batch import Attribute, RawBatch, batch_of
+from tests.support.raw.batch import Attribute, RawBatch, batch_of, batches_in
 from tests.support.raw.codecs import Codec, Framing, compress
 from tests.support.raw.connection import Connection, Produced, Refused
 from tests.support.raw.crc32c import crc32c
@@ -18,6 +18,7 @@ __all__ = [
     "RawRecord",
     "Refused",
     "batch_of",
+    "batches_in",
     "compress",
     "crc32c",
     "overlong",

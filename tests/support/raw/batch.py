@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntFlag
 from typing import Any, Final
@@ -13,6 +13,8 @@ from tests.support.raw.crc32c import crc32c
 from tests.support.raw.record import RawRecord, records_bytes
 
 HEADER_BYTES: Final = 61
+_LENGTH_COUNTS_FROM: Final = 12
+_SUMMED_FROM: Final = 21
 _NOBODY: Final = -1
 
 
@@ -70,6 +72,24 @@ class RawBatch:
         return (
             struct.pack(">qi", self.base_offset, len(behind) if self.length is None else self.length) + behind
         )
+
+
+def batches_in(raw: bytes) -> Iterator[RawBatch]:
+    """The whole batches of format 2 that a broker has answered with; fields as they are."""
+    at = 0
+    while at + HEADER_BYTES <= len(raw):
+        base, length, epoch, magic, crc = struct.unpack_from(">qiibI", raw, at)
+        end = at + _LENGTH_COUNTS_FROM + length
+        if end > len(raw):
+            return
+        behind = struct.unpack_from(">HiqqqhiI", raw, at + _SUMMED_FROM)
+        attributes, delta, first_ms, max_ms, producer, producer_epoch, sequence, count = behind
+        payload = raw[at + HEADER_BYTES : end]
+        yield RawBatch(
+            payload, count, base, length, epoch, magic, crc, attributes, delta, first_ms, max_ms, producer,
+            producer_epoch, sequence,
+        )  # fmt: skip
+        at = end
 
 
 def batch_of(

@@ -56,7 +56,7 @@ def compress_all(codec: Codec, pieces: Iterable[bytes]) -> bytes:
 
 class _Gzip:
     def __init__(self) -> None:
-        self._stream = zlib.compressobj(9, zlib.DEFLATED, 31)
+        self._stream = zlib.compressobj(6, zlib.DEFLATED, 31)
         self._out = bytearray()
 
     def compress(self, data: bytes) -> None:
@@ -106,7 +106,7 @@ def _lz4() -> _Stream:
 
 
 def _zstd() -> _Stream:
-    return _Frame(cramjam.zstd.Compressor(level=9))
+    return _Frame(cramjam.zstd.Compressor(level=1))
 
 
 _STREAMS: Final[dict[Codec, Callable[[], _Stream]]] = {

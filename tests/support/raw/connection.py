@@ -16,13 +16,22 @@ _TIMEOUT_S: Final = 60.0
 """A broker unpacks what it is sent before it answers, and the largest take it seconds."""
 
 _PRODUCE: Final = (0, 8)
+_FETCH: Final = (1, 4)
 _METADATA: Final = (3, 4)
 _API_VERSIONS: Final = (18, 0)
 _INIT_PRODUCER_ID: Final = (22, 1)
 _ADD_PARTITIONS_TO_TXN: Final = (24, 2)
 _END_TXN: Final = (26, 2)
 _FIND_COORDINATOR: Final = (10, 1)
-_IN_USE: Final = (_PRODUCE, _METADATA, _INIT_PRODUCER_ID, _ADD_PARTITIONS_TO_TXN, _END_TXN, _FIND_COORDINATOR)
+_IN_USE: Final = (
+    _PRODUCE,
+    _FETCH,
+    _METADATA,
+    _INIT_PRODUCER_ID,
+    _ADD_PARTITIONS_TO_TXN,
+    _END_TXN,
+    _FIND_COORDINATOR,
+)
 
 _NO_LEADER_YET: Final = (3, 5, 6)  # what a broker answers for a topic that was made a moment ago
 _TRY_AGAIN: Final = (*_NO_LEADER_YET, 14, 15, 16, 51)  # a coordinator that loads, moves, or is not done yet
@@ -99,6 +108,22 @@ class Connection:
                 return produced
             self._leaders.clear()
             time.sleep(_RETRY_S)  # between two looks; nothing tells us
+
+    def fetch(self, topic: str, partition: int, offset: int, max_bytes: int = 1 << 20) -> bytes:
+        """The log's own bytes from the batch of this offset on, aborted ones and markers, too. `Refused` with
+        the broker's code.
+        """
+        body = struct.pack(">iiiibi", -1, 0, 0, max_bytes, 0, 1) + _string(topic)
+        body += struct.pack(">iiqi", 1, partition, offset, max_bytes)
+        answer = self._ask(self._leader(topic, partition), _FETCH, body)
+        answer.take(">ii")
+        answer.string()
+        _, _, error, _, _, aborted = answer.take(">iihqqi")
+        if error:
+            raise Refused(f"{topic}/{partition} from {offset} on: error code {error}")
+        answer.skip(16 * max(0, aborted))
+        (length,) = answer.take(">i")
+        return answer.bytes(max(0, length))
 
     def producer_id(self, transactional_id: str | None = None, timeout_ms: int = 5_000) -> ProducerId:
         """A fresh one; of a transactional id the next epoch of its own. `Refused` with the broker's code."""
@@ -217,6 +242,10 @@ class _Answer:
 
     def skip(self, count: int) -> None:
         self._at += count
+
+    def bytes(self, count: int) -> bytes:
+        self._at += count
+        return self._raw[self._at - count : self._at]
 
     def string(self) -> str | None:
         (length,) = self.take(">h")

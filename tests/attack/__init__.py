@@ -1,0 +1,1 @@
+"""Produce requests that nobody should send, at a real broker and a real node (docs/attack.md)."""
