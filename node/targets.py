@@ -93,24 +93,23 @@ class KafkaTargets:
 
     # -- the lane
 
-    def learn(self, topics: AbstractSet[str], due_ms: int) -> None:
+    def learn(self, topics: AbstractSet[str], due_ms: int, *, waits: bool) -> bool:
         """See the port."""
         now_s = time.monotonic()
-        unknown = self._unknown(topics, now_s)
         self._absent = frozenset()
-        listed = self._listed
-        if unknown and listed is not None and listed.tells_of(due_ms, now_s):
-            self._absent = frozenset(t for t in unknown if t not in listed.names and t not in self._known)
-            unknown = [topic for topic in unknown if topic not in self._absent]
-        if unknown:
-            self._await(unknown, self._patience.left_s(now_s))
+        unknown = self._left(topics, due_ms, now_s)
+        known = not unknown
+        if unknown and waits:
+            known = self._await(unknown, self._patience.left_s(now_s))
             self._patience.spend(time.monotonic() - now_s)
+        elif unknown:
+            self._want(unknown)
         self._note_use(topics, now_s)
+        return known
 
     def insist(self, topics: AbstractSet[str], due_ms: int) -> None:
         """See the port."""
-        self.learn(topics, due_ms)
-        unknown = [topic for topic in self._unknown(topics, time.monotonic()) if topic not in self._absent]
+        unknown = self._left(topics, due_ms, time.monotonic())
         if not self._await(unknown, TIMEOUT_S, urgently=True):
             left = self._unknown(unknown, time.monotonic())
             raise Doubtful(f"{', '.join(left[:3])} could not be looked up in {TIMEOUT_S:.0f} s")
@@ -182,6 +181,17 @@ class KafkaTargets:
             for topic in topics
             if (known[topic].until_s < now_s if topic in known else not missing.fresh(topic, now_s))
         ]
+
+    def _left(self, topics: AbstractSet[str], due_ms: int, now_s: float) -> list[str]:
+        """What has to be looked up. What the last list lacks is missing, where it tells of the messages."""
+        unknown, listed = self._unknown(topics, now_s), self._listed
+        if not unknown or listed is None or not listed.tells_of(due_ms, now_s):
+            return unknown
+        absent = frozenset(
+            topic for topic in unknown if topic not in listed.names and topic not in self._known
+        )
+        self._absent |= absent
+        return [topic for topic in unknown if topic not in absent]
 
     def _await(self, topics: Collection[str], for_s: float, *, urgently: bool = False) -> bool:
         """Has topics looked up, and waits for that; whether it was done in time."""
