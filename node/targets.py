@@ -34,6 +34,7 @@ FEW: Final = 100
 """So many names are asked for in one request; for more of them, all topics are listed."""
 NO_PAUSE, FEW_PAUSE, MANY_PAUSE = 0, 1, 19
 MOST_WANTED: Final = 50_000
+ASK_AGAIN_S: Final = 0.5  # what could not be looked up is no longer wanted
 BATCH_BYTES: Final = 1_000_000
 SMALLEST_BATCH_BYTES: Final = 1_024
 
@@ -109,10 +110,13 @@ class KafkaTargets:
 
     def insist(self, topics: AbstractSet[str], due_ms: int) -> None:
         """See the port."""
-        unknown = self._left(topics, due_ms, time.monotonic())
-        if not self._await(unknown, TIMEOUT_S, urgently=True):
-            left = self._unknown(unknown, time.monotonic())
-            raise Doubtful(f"{', '.join(left[:3])} could not be looked up in {TIMEOUT_S:.0f} s")
+        now_s = time.monotonic()
+        until_s = now_s + TIMEOUT_S
+        unknown = self._left(topics, due_ms, now_s)
+        while not self._await(unknown, min(ASK_AGAIN_S, TIMEOUT_S), urgently=True):
+            if time.monotonic() >= until_s:
+                left = self._unknown(unknown, until_s)
+                raise Doubtful(f"{', '.join(left[:3])} could not be looked up in {TIMEOUT_S:.0f} s")
         self._note_use(topics, time.monotonic())
 
     def require(self, topics: frozenset[str]) -> None:

@@ -274,3 +274,19 @@ def test_a_replay_is_told_when_the_brokers_do_not_answer(
     answers.silent = False
     looked_after.insist({"orders"}, LONG_AGO_MS)
     assert code(looked_after, "orders") is None
+
+
+def test_what_could_not_be_looked_up_is_asked_for_again_while_somebody_insists(
+    looked_after: KafkaTargets, answers: Answers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(targets, "ASK_AGAIN_S", 0.01)
+    looked_up, failures = answers.looked_up, iter((True, True))
+
+    def fails_twice(topics: Collection[str]) -> dict[str, Any]:
+        if next(failures, False):
+            raise Doubtful("no broker answers")
+        return looked_up(topics)
+
+    monkeypatch.setattr(answers, "looked_up", fails_twice)
+    looked_after.insist({"orders"}, LONG_AGO_MS)
+    assert code(looked_after, "orders") is None
