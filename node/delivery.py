@@ -486,19 +486,20 @@ class Delivery:
         last = self._last if self._in_flight is None else self._in_flight.checkpoint
         return last is None or self._view.has_ingested(last.written_back)
 
-    def _planned(self, chosen: Selection, now_ms: int, lead_ms: int) -> _Planned:
+    def _planned(self, chosen: Selection, now_ms: int, lead_ms: int, *, waits: bool = True) -> _Planned:
         epoch = self.epoch if self._in_flight is None else self._in_flight.checkpoint.epoch
         config = self._config
         paused = self._operator.pauses().targets
         plan = Plan(
             config.names, config.lane, epoch, now_ms, self._targets, self._poison, config.max_parks, paused
         )
-        plan.add(chosen)
+        plan.add(chosen, waits=waits)
         return _Planned(chosen, plan, now_ms, lead_ms)
 
     def _look_ahead(self, sent: _Planned) -> _Planned | None:
         """What comes after `sent`, if that has left something that is due: to be planned while the brokers
-        take what is sent costs no time. It is not sent before all of that is acknowledged (rule 5).
+        take what is sent costs no time. It is not sent before all of that is acknowledged (rule 5). Nothing
+        is waited for here: where it lacks a target, it is planned again when its turn has come.
         """
         now_ms, lead_ms = self._now_ms(), self._lead_ms()
         none_left = sent.selection.frontier.delivered_up_to_ms >= sent.now_ms
@@ -506,7 +507,7 @@ class Delivery:
         if none_left or held or sent.plan.awaits or self._set_ahead(lead_ms):
             return None
         chosen = self._select(now_ms, known=not sent.plan.writes_back)
-        return self._planned(chosen, now_ms, lead_ms) if chosen.size else None
+        return self._planned(chosen, now_ms, lead_ms, waits=False) if chosen.size else None
 
     def _still_right(self, ahead: _Planned) -> _Planned:
         """What was planned ahead, for the time that it is now: a plan decides what has expired, and dates
@@ -515,7 +516,7 @@ class Delivery:
         now_ms = self._now_ms()
         if now_ms < ahead.now_ms:
             raise Doubtful("the clock was set back: what was selected may not be due")
-        if now_ms - ahead.now_ms <= STALE_MS:
+        if now_ms - ahead.now_ms <= STALE_MS and not ahead.plan.lacks:
             return ahead
         return self._planned(ahead.selection, now_ms, max(ahead.lead_ms, self._lead_ms()))
 

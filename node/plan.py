@@ -98,6 +98,7 @@ class Plan:
         """`paused`: the targets that operators want to stand still."""
         self.records: list[Outgoing] = []
         self.writes_back = False
+        self.lacks = False
         # What it writes back has an id: nothing is selected before it is ingested (rule 3).
         self.awaits = False
         self._written_back: list[Outgoing] = []
@@ -115,12 +116,15 @@ class Plan:
         self._max_parks = max_parks
         self._paused = paused
 
-    def add(self, selection: Selection) -> None:
-        """Plans the whole selection; the hot path of delivery. Raises what `Targets.insist` raises."""
+    def add(self, selection: Selection, *, waits: bool = True) -> None:
+        """Plans the whole selection; the hot path of delivery. Raises what `Targets.insist` raises.
+
+        `waits`: for targets that are not known. If not, and there are any, it `lacks` them, and is of no use.
+        """
         chosen = [*selection.late, *selection.due]
         rows = [decode_row(raw) for _, raw in chosen]
         replayed = [decode_row(raw) for _, raw in selection.replayed]
-        topics = self._learn(selection, rows, replayed)
+        topics = self._learn(selection, rows, replayed, waits=waits)
         untroubled = self._untroubled(topics, max((len(raw) for _, raw in chosen), default=0))
         skipped_to, first_due = selection.skip_to, len(selection.late)
         if skipped_to is not None:
@@ -152,16 +156,20 @@ class Plan:
             self._answer(answer)
         self.records += self._written_back
 
-    def _learn(self, selection: Selection, rows: list[Row], replayed: list[Row]) -> set[str]:
+    def _learn(self, selection: Selection, rows: list[Row], replayed: list[Row], *, waits: bool) -> set[str]:
         """The targets of messages; all that can be known of them in time is known then, and those of what is
         replayed are.
         """
         last_due_ms = max((key[0] for key, _ in (*selection.late[-1:], *selection.due[-1:])), default=0)
         topics = {row.target_topic for row in rows if isinstance(row, ScheduledRow)}
-        self._targets.learn(topics, last_due_ms)
+        known = self._targets.learn(topics, last_due_ms, waits=waits)
         if replayed:
             again = {row.target_topic for row in replayed if isinstance(row, ScheduledRow)}
-            self._targets.insist(again, selection.replayed[-1][0][0])
+            if waits:
+                self._targets.insist(again, selection.replayed[-1][0][0])
+            else:
+                known = self._targets.learn(again | topics, last_due_ms, waits=False)
+        self.lacks = not known and not waits
         return topics
 
     def decided(self) -> dict[Decided, int]:

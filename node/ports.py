@@ -166,9 +166,10 @@ class Unconfirmed(Exception):
 class Targets(Protocol):
     """What is known of the target topics before anything is sent to them."""
 
-    def learn(self, topics: AbstractSet[str], due_ms: int) -> None:
-        """Has looked up what is not known of them, and waits for it, but a bounded share of the time: what is
-        not known then is `UNKNOWN`. `due_ms`: when the last of their messages fell due.
+    def learn(self, topics: AbstractSet[str], due_ms: int, *, waits: bool) -> bool:
+        """Has looked up what is not known of them, and if it waits, waits for that, but a bounded share of
+        the time: what is not known then is `UNKNOWN`. Whether all are known. `due_ms`: when the last of their
+        messages fell due.
         """
 
     def insist(self, topics: AbstractSet[str], due_ms: int) -> None:

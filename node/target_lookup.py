@@ -13,7 +13,7 @@ from typing import Final
 import structlog
 
 from node.ports import Doubtful
-from node.targets import KafkaTargets
+from node.targets import NO_PAUSE, KafkaTargets
 
 log = structlog.get_logger("delayline.targets")
 
@@ -43,7 +43,7 @@ class TargetLookup:
     def _run(self) -> None:
         rest_s = 0.0
         while self._targets.await_wanted(rest_s):
-            began_s, pause = time.monotonic(), 1
+            began_s, pause = time.monotonic(), NO_PAUSE
             try:
                 pause = self._targets.look_up()
                 self._blind = False

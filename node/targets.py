@@ -34,6 +34,7 @@ FEW: Final = 100
 """So many names are asked for in one request; for more of them, all topics are listed."""
 NO_PAUSE, FEW_PAUSE, MANY_PAUSE = 0, 1, 19
 MOST_WANTED: Final = 50_000
+ASK_AGAIN_S: Final = 0.5  # what could not be looked up is no longer wanted
 BATCH_BYTES: Final = 1_000_000
 SMALLEST_BATCH_BYTES: Final = 1_024
 
@@ -93,27 +94,29 @@ class KafkaTargets:
 
     # -- the lane
 
-    def learn(self, topics: AbstractSet[str], due_ms: int) -> None:
+    def learn(self, topics: AbstractSet[str], due_ms: int, *, waits: bool) -> bool:
         """See the port."""
         now_s = time.monotonic()
-        unknown = self._unknown(topics, now_s)
         self._absent = frozenset()
-        listed = self._listed
-        if unknown and listed is not None and listed.tells_of(due_ms, now_s):
-            self._absent = frozenset(t for t in unknown if t not in listed.names and t not in self._known)
-            unknown = [topic for topic in unknown if topic not in self._absent]
-        if unknown:
-            self._await(unknown, self._patience.left_s(now_s))
+        unknown = self._left(topics, due_ms, now_s)
+        known = not unknown
+        if unknown and waits:
+            known = self._await(unknown, self._patience.left_s(now_s))
             self._patience.spend(time.monotonic() - now_s)
+        elif unknown:
+            self._want(unknown)
         self._note_use(topics, now_s)
+        return known
 
     def insist(self, topics: AbstractSet[str], due_ms: int) -> None:
         """See the port."""
-        self.learn(topics, due_ms)
-        unknown = [topic for topic in self._unknown(topics, time.monotonic()) if topic not in self._absent]
-        if not self._await(unknown, TIMEOUT_S, urgently=True):
-            left = self._unknown(unknown, time.monotonic())
-            raise Doubtful(f"{', '.join(left[:3])} could not be looked up in {TIMEOUT_S:.0f} s")
+        now_s = time.monotonic()
+        until_s = now_s + TIMEOUT_S
+        unknown = self._left(topics, due_ms, now_s)
+        while not self._await(unknown, min(ASK_AGAIN_S, TIMEOUT_S), urgently=True):
+            if time.monotonic() >= until_s:
+                left = self._unknown(unknown, until_s)
+                raise Doubtful(f"{', '.join(left[:3])} could not be looked up in {TIMEOUT_S:.0f} s")
         self._note_use(topics, time.monotonic())
 
     def require(self, topics: frozenset[str]) -> None:
@@ -182,6 +185,17 @@ class KafkaTargets:
             for topic in topics
             if (known[topic].until_s < now_s if topic in known else not missing.fresh(topic, now_s))
         ]
+
+    def _left(self, topics: AbstractSet[str], due_ms: int, now_s: float) -> list[str]:
+        """What has to be looked up. What the last list lacks is missing, where it tells of the messages."""
+        unknown, listed = self._unknown(topics, now_s), self._listed
+        if not unknown or listed is None or not listed.tells_of(due_ms, now_s):
+            return unknown
+        absent = frozenset(
+            topic for topic in unknown if topic not in listed.names and topic not in self._known
+        )
+        self._absent |= absent
+        return [topic for topic in unknown if topic not in absent]
 
     def _await(self, topics: Collection[str], for_s: float, *, urgently: bool = False) -> bool:
         """Has topics looked up, and waits for that; whether it was done in time."""

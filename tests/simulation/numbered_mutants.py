@@ -486,10 +486,29 @@ NUMBERED: Final = (
         ),
     ),
     Mutant(
+        "planned-ahead-without-its-targets",
+        "rule 10, a replay's targets are waited for",
+        "what was planned ahead while a target was not known goes out as it was planned",
+        (
+            Patch(
+                "node/delivery.py",
+                "        if now_ms - ahead.now_ms <= STALE_MS and not ahead.plan.lacks:\n",
+                "        if now_ms - ahead.now_ms <= STALE_MS:\n",
+            ),
+        ),
+        profile_with(operator_share=0.2),
+    ),
+    Mutant(
         "replay-does-not-wait-for-its-targets",
         "rule 10, a replay's targets are waited for",
         "what a replay carries is a dead letter where its target was not looked up in time",
-        (Patch("node/plan.py", "self._targets.insist(again, ", "self._targets.learn(again, "),),
+        (
+            Patch(
+                "node/plan.py",
+                "                self._targets.insist(again, selection.replayed[-1][0][0])\n",
+                "                self._targets.learn(again, 0, waits=True)\n",
+            ),
+        ),
         profile_with(operator_share=0.2),
     ),
     Mutant(

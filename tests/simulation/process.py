@@ -172,7 +172,7 @@ class Process:
         """See the port `Clock`."""
         return self.world.now_ms
 
-    def learn(self, topics: AbstractSet[str], due_ms: int) -> None:
+    def learn(self, topics: AbstractSet[str], due_ms: int, *, waits: bool) -> bool:
         """See the port `Targets`: what is not looked up in time may be some time later; what is known may be
         forgotten.
         """
@@ -181,11 +181,12 @@ class Process:
         if self.fails("targets-forgotten"):
             self._targets_known &= self.world.names.own_topics
         for topic in sorted(topics - self._targets_known):
-            if self.world.calm or rng.random() < IN_TIME:
+            if waits and (self.world.calm or rng.random() < IN_TIME):
                 self._targets_known.add(topic)
             elif topic not in self._targets_wanted:
                 self._targets_wanted.add(topic)
                 self.world.after(rng.randint(*LOOKED_UP_MS), partial(self._looked_up, topic))
+        return topics <= self._targets_known
 
     def _looked_up(self, topic: str) -> None:
         self._targets_wanted.discard(topic)

@@ -21,8 +21,9 @@ class Limited:
         self._limits_bytes = limits_bytes
         self._known: set[str] = set()
 
-    def learn(self, topics: AbstractSet[str], due_ms: int) -> None:
+    def learn(self, topics: AbstractSet[str], due_ms: int, *, waits: bool) -> bool:
         self._known |= topics
+        return True
 
     def insist(self, topics: AbstractSet[str], due_ms: int) -> None:
         self._known |= topics
@@ -59,8 +60,9 @@ class Leaderless(Limited):
 class Unheard(Limited):
     """Targets that nobody has looked up yet, but for what is insisted on."""
 
-    def learn(self, topics: AbstractSet[str], due_ms: int) -> None:
+    def learn(self, topics: AbstractSet[str], due_ms: int, *, waits: bool) -> bool:
         """Nothing comes of it in time."""
+        return topics <= self._known
 
     def problem(
         self, topic: str, partition: int, key: bytes | None, size_bytes: int

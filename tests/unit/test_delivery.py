@@ -81,8 +81,8 @@ class World:
         return self.paused
 
     # the targets
-    def learn(self, topics: AbstractSet[str], due_ms: int) -> None:
-        """All are there."""
+    def learn(self, topics: AbstractSet[str], due_ms: int, *, waits: bool) -> bool:
+        return True
 
     def insist(self, topics: AbstractSet[str], due_ms: int) -> None:
         """All are there."""

@@ -75,18 +75,18 @@ def code(table: KafkaTargets, topic: str) -> str | None:
 
 def use(table: KafkaTargets, *topics: str) -> None:
     """Delivery has met them, and they have been looked up."""
-    table.learn(set(topics), NEVER_MS)
+    table.learn(set(topics), NEVER_MS, waits=True)
     table.look_up()
-    table.learn(set(topics), NEVER_MS)
+    table.learn(set(topics), NEVER_MS, waits=True)
 
 
 def test_what_delivery_needs_is_looked_up_while_it_waits(looked_after: KafkaTargets) -> None:
-    looked_after.learn({"orders", "nowhere"}, NEVER_MS)
+    looked_after.learn({"orders", "nowhere"}, NEVER_MS, waits=True)
     assert (code(looked_after, "orders"), code(looked_after, "nowhere")) == (None, "target-missing")
 
 
 def test_what_nobody_has_looked_up_is_unknown_and_not_missing(table: KafkaTargets) -> None:
-    table.learn({"orders"}, NEVER_MS)
+    table.learn({"orders"}, NEVER_MS, waits=True)
     assert code(table, "orders") == UNKNOWN
     assert not table.open_to_all("orders", 10)
     table.look_up()
@@ -98,7 +98,7 @@ def test_few_names_are_asked_for_by_name_and_many_by_one_list(table: KafkaTarget
     use(table, *(f"few-{number}" for number in range(FEW)))
     assert (answers.lists, answers.asked) == (0, [FEW])
     many = [f"many-{number}" for number in range(10_000)]
-    table.learn({*many, "orders"}, NEVER_MS)
+    table.learn({*many, "orders"}, NEVER_MS, waits=True)
     assert table.look_up() == MANY_PAUSE
     assert (answers.lists, answers.asked) == (1, [FEW, 1])
     assert {code(table, name) for name in many} == {"target-missing"}
@@ -109,7 +109,7 @@ def test_few_names_are_asked_for_by_name_and_many_by_one_list(table: KafkaTarget
 def test_many_that_are_there_cost_one_list(table: KafkaTargets, answers: Answers) -> None:
     names = {f"real-{number}" for number in range(3 * FEW)}
     answers.there |= dict.fromkeys(names, (1,))
-    table.learn(names, NEVER_MS)
+    table.learn(names, NEVER_MS, waits=True)
     for _ in range(3):
         table.look_up()
     assert (answers.lists, answers.asked) == (1, [FEW, FEW, FEW])
@@ -120,7 +120,7 @@ def test_names_take_a_bounded_room(table: KafkaTargets, monkeypatch: pytest.Monk
     monkeypatch.setattr(target_bounds, "MOST_MISSING", 500)
     monkeypatch.setattr(targets, "MOST_WANTED", 300)
     for begin in range(0, 2_000, 400):
-        table.learn({f"missing-{number}" for number in range(begin, begin + 400)}, NEVER_MS)
+        table.learn({f"missing-{number}" for number in range(begin, begin + 400)}, NEVER_MS, waits=True)
         assert table.counts.wanted <= 300
         table.look_up()
         assert table.counts.missing <= 500
@@ -134,7 +134,7 @@ def test_a_name_that_did_not_fit_is_asked_for_again(
 ) -> None:
     monkeypatch.setattr(targets, "MOST_WANTED", 1)
     for _ in range(2):
-        table.learn({"orders", "invoices"}, NEVER_MS)
+        table.learn({"orders", "invoices"}, NEVER_MS, waits=True)
         table.look_up()
     assert (code(table, "orders"), code(table, "invoices")) == (None, None)
 
@@ -156,19 +156,37 @@ def test_missing_names_are_forgotten_oldest_first_and_after_a_while(
 def test_a_list_tells_of_what_fell_due_long_before_it_and_only_while_it_is_young(
     table: KafkaTargets, answers: Answers
 ) -> None:
-    table.learn({f"missing-{number}" for number in range(FEW + 1)}, NEVER_MS)
+    table.learn({f"missing-{number}" for number in range(FEW + 1)}, NEVER_MS, waits=True)
     table.look_up()
     now_ms = time.time_ns() // 1_000_000
-    table.learn({"never-asked-for", "orders"}, LONG_AGO_MS)
+    table.learn({"never-asked-for", "orders"}, LONG_AGO_MS, waits=True)
     assert (code(table, "never-asked-for"), code(table, "orders")) == ("target-missing", UNKNOWN)
     assert list(table._wanted) == ["orders"]
-    table.learn({"just-due"}, now_ms)
+    table.learn({"just-due"}, now_ms, waits=True)
     assert code(table, "just-due") == UNKNOWN
     listed = Listed(frozenset(), 100.0, 1_000_000)
     assert listed.tells_of(1_000_000 - int(MISSING_FOR_S * 1000), 100.0)
     assert not listed.tells_of(1_000_001 - int(MISSING_FOR_S * 1000), 100.0)
     assert not listed.tells_of(LONG_AGO_MS, 100.0 + MISSING_FOR_S)
     assert answers.lists == 1
+
+
+def test_what_a_replay_waits_for_does_not_make_what_is_missing_unknown(
+    table: KafkaTargets, answers: Answers
+) -> None:
+    use(table, "orders")
+    table.learn({f"missing-{number}" for number in range(FEW + 1)}, NEVER_MS, waits=True)
+    table.look_up()
+    assert table.learn({"nowhere"}, LONG_AGO_MS, waits=True)
+    table.insist({"neither", "orders"}, LONG_AGO_MS)
+    assert [code(table, one) for one in ("nowhere", "neither", "orders")] == ["target-missing"] * 2 + [None]
+
+
+def test_what_is_planned_ahead_is_asked_for_and_not_waited_for(looked_after: KafkaTargets) -> None:
+    with looked_after._changing:  # nobody can look it up meanwhile
+        assert not looked_after.learn({"orders"}, NEVER_MS, waits=False)
+        assert looked_after._patience._left_s == PATIENCE_S
+    assert looked_after.learn({"orders"}, NEVER_MS, waits=True)
 
 
 def test_delivery_waits_for_half_a_second_at_once_and_a_twentieth_of_the_time() -> None:
@@ -186,7 +204,7 @@ def test_what_a_failure_puts_in_doubt_is_looked_up_again_and_counts_until_then(
     use(table, "orders")
     del answers.there["orders"]
     table.doubt()
-    table.learn({"orders"}, NEVER_MS)
+    table.learn({"orders"}, NEVER_MS, waits=True)
     assert code(table, "orders") is None
     table.look_up()
     assert code(table, "orders") == "target-missing"
@@ -195,7 +213,7 @@ def test_what_a_failure_puts_in_doubt_is_looked_up_again_and_counts_until_then(
 def test_what_was_looked_up_before_a_doubt_is_looked_up_again(
     table: KafkaTargets, answers: Answers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    table.learn({"orders"}, NEVER_MS)
+    table.learn({"orders"}, NEVER_MS, waits=True)
     looked_up = answers.looked_up
 
     def meanwhile(topics: Collection[str]) -> dict[str, Any]:
@@ -254,5 +272,21 @@ def test_a_replay_is_told_when_the_brokers_do_not_answer(
     with pytest.raises(Doubtful, match="orders could not be looked up in 0 s"):
         looked_after.insist({"orders"}, LONG_AGO_MS)
     answers.silent = False
+    looked_after.insist({"orders"}, LONG_AGO_MS)
+    assert code(looked_after, "orders") is None
+
+
+def test_what_could_not_be_looked_up_is_asked_for_again_while_somebody_insists(
+    looked_after: KafkaTargets, answers: Answers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(targets, "ASK_AGAIN_S", 0.01)
+    looked_up, failures = answers.looked_up, iter((True, True))
+
+    def fails_twice(topics: Collection[str]) -> dict[str, Any]:
+        if next(failures, False):
+            raise Doubtful("no broker answers")
+        return looked_up(topics)
+
+    monkeypatch.setattr(answers, "looked_up", fails_twice)
     looked_after.insist({"orders"}, LONG_AGO_MS)
     assert code(looked_after, "orders") is None
