@@ -4,7 +4,7 @@ BIN := .venv/bin
 ARGS ?=
 SEEDS ?= 0:20000
 
-.PHONY: help setup demo test check format simulate mutants bench bench-full bench-compare bench-docs bench-parts lock clean
+.PHONY: help setup demo test check format simulate mutants bench bench-full bench-compare bench-docs bench-parts bench-ids lock clean
 
 help:
 	@echo "make demo      three nodes deliver through failures, then Spark audits"
@@ -17,6 +17,7 @@ help:
 	@echo "make bench-compare A=RUN B=RUN  two runs side by side"
 	@echo "make bench-docs RUN=FILE  put a run's figures into docs/benchmarks.md"
 	@echo "make bench-parts  what each part of a message's way costs"
+	@echo "make bench-ids  what an id costs at intake, once a million are known"
 	@echo "make lock      resolve requirements.lock anew"
 
 # Stamped: costs 0.2 s when everything is there, and no network.
@@ -59,6 +60,9 @@ bench-docs: setup
 
 bench-parts: setup
 	$(BIN)/python -m bench parts $(ARGS)
+
+bench-ids: setup
+	$(BIN)/python -m bench ids $(ARGS)
 
 # One lock for Python 3.11 to 3.13 on Linux and macOS. Needs uv (pipx install uv).
 lock:
