@@ -43,10 +43,10 @@ def main() -> None:
 def run_command(profile: str, only: tuple[str, ...], rounds: int | None) -> None:
     """Run a profile, show it, and keep it in bench/runs.
 
-    With two cores, quick takes about 14 minutes, of which the failovers, which run once, are 4. Full has 10
-    million messages, too: 40 minutes (15 with one round), and 22 GB on the disk of the folder for temporary
-    files. Troubled is ten targets of which one is in trouble: five minutes. Scraped is a node whose metrics
-    are read all the time, and by clients that hang: three minutes.
+    With two cores, quick takes about 20 minutes, of which the failovers, which run once, are 4. Full has 10
+    million messages, too: an hour (20 minutes with one round), and 24 GB on the disk of the folder for
+    temporary files. Troubled is ten targets of which one is in trouble: five minutes. Scraped is a node whose
+    metrics are read all the time, and by clients that hang: three minutes.
 
     Exit code 1: a scenario has failed; the others are kept. 130: interrupted; what had ended is kept.
     """
