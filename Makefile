@@ -4,7 +4,7 @@ BIN := .venv/bin
 ARGS ?=
 SEEDS ?= 0:20000
 
-.PHONY: help setup demo test check format simulate mutants attack bench bench-full bench-compare bench-docs bench-parts lock clean
+.PHONY: help setup demo test check format simulate mutants attack bench bench-full bench-compare bench-docs bench-parts bench-ids lock clean
 
 help:
 	@echo "make demo      three nodes deliver through failures, then Spark audits"
@@ -14,10 +14,11 @@ help:
 	@echo "make simulate  the delivery core under seeded faults, taken up where it stopped (SEEDS=0:20000)"
 	@echo "make mutants   show that the simulation finds each clause of the rules that is left out"
 	@echo "make attack    produce requests that nobody should send, at a real node (ARGS='--seconds 3600 --seed 1')"
-	@echo "make bench     measure: throughput, lateness, failover, memory (15 minutes; bench-full: 40)"
+	@echo "make bench     measure: throughput, lateness, failover, memory (20 minutes; bench-full: an hour)"
 	@echo "make bench-compare A=RUN B=RUN  two runs side by side"
 	@echo "make bench-docs RUN=FILE  put a run's figures into docs/benchmarks.md"
 	@echo "make bench-parts  what each part of a message's way costs"
+	@echo "make bench-ids  what an id costs at intake, once a million are known"
 	@echo "make lock      resolve requirements.lock anew"
 
 # Stamped: costs 0.2 s when everything is there, and no network.
@@ -63,6 +64,9 @@ bench-docs: setup
 
 bench-parts: setup
 	$(BIN)/python -m bench parts $(ARGS)
+
+bench-ids: setup
+	$(BIN)/python -m bench ids $(ARGS)
 
 # One lock for Python 3.11 to 3.13 on Linux and macOS. Needs uv (pipx install uv).
 lock:

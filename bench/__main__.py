@@ -11,7 +11,7 @@ from typing import Final
 import click
 from rich.text import Text
 
-from bench import markdown, parts, profiles, table
+from bench import ids, markdown, parts, profiles, table
 from bench import record as records
 from bench import run as runs
 from bench.failure import PLAIN, reason
@@ -43,10 +43,10 @@ def main() -> None:
 def run_command(profile: str, only: tuple[str, ...], rounds: int | None) -> None:
     """Run a profile, show it, and keep it in bench/runs.
 
-    With two cores, quick takes about 14 minutes, of which the failovers, which run once, are 4. Full has 10
-    million messages, too: 40 minutes (15 with one round), and 22 GB on the disk of the folder for temporary
-    files. Troubled is ten targets of which one is in trouble: five minutes. Scraped is a node whose metrics
-    are read all the time, and by clients that hang: three minutes.
+    With two cores, quick takes about 20 minutes, of which the failovers, which run once, are 4. Full has 10
+    million messages, too: an hour (20 minutes with one round), and 24 GB on the disk of the folder for
+    temporary files. Troubled is ten targets of which one is in trouble: five minutes. Scraped is a node whose
+    metrics are read all the time, and by clients that hang: three minutes.
 
     Exit code 1: a scenario has failed; the others are kept. 130: interrupted; what had ended is kept.
     """
@@ -159,6 +159,18 @@ def parts_command(messages: int) -> None:
     except Exception as error:
         raise click.ClickException(reason(error)) from error
     table.show_parts(table.console(), timed)
+
+
+@main.command("ids")
+@click.option("--pending", type=click.IntRange(1), default=1_000_000, show_default=True)
+@click.option("--rounds", type=click.IntRange(1), default=5, show_default=True)
+@click.option("--messages", type=click.IntRange(1), default=50_000, show_default=True, help="In a round.")
+def ids_command(pending: int, rounds: int, messages: int) -> None:
+    """What ids cost at intake, once so many are known: the view alone, with and without ids in turn."""
+    try:
+        table.show_ids(table.console(), ids.measure(pending, rounds, messages))
+    except Exception as error:
+        raise click.ClickException(reason(error)) from error
 
 
 def _load(file: Path) -> records.Record:

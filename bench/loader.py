@@ -22,6 +22,7 @@ TICK_S: Final = 0.001
 FLUSH_S: Final = 120.0
 CONFIG: Final = {"acks": "all", "enable.idempotence": True, "partitioner": "murmur2_random"}
 FAST: Final = {"linger.ms": 20, "batch.size": 1_000_000, "queue.buffering.max.messages": 1_000_000}
+_SPREAD: Final = 0x9E3779B97F4A7C15  # odd: no id comes twice
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,7 @@ class Load:
     lead_ms: int = 0  # with a rate: due so long after it is sent
     op: str = "schedule"
     ids: bool = False
+    if_exists: str = "replace"  # with ids: what becomes of the one that is known
     targets: Sequence[str] = ()  # with a rate: in turn, instead of `target`
     settings: dict[str, Any] = field(default_factory=lambda: dict(FAST))
 
@@ -81,7 +83,12 @@ def _plain(load: Load) -> Iterator[Sent]:
 def _with_ids(load: Load) -> Iterator[Sent]:
     for number, due_ms in enumerate(_dues_ms(load)):
         request = requests.schedule(
-            load.target, message.value(number), headers=[message.TRACE], deliver_at=due_ms, id=_id(number)
+            load.target,
+            message.value(number),
+            headers=[message.TRACE],
+            deliver_at=due_ms,
+            id=_id(number),
+            if_exists=load.if_exists,
         )
         assert request.key is not None, "the id is the key"
         yield request.key, request.value, request.headers
@@ -109,7 +116,8 @@ def _at_rate(load: Load) -> Iterator[Sent]:
 
 
 def _id(number: int) -> str:
-    return f"order-{number}"
+    """Neighbours have ids that lie far apart, as users' own do that come from elsewhere."""
+    return f"order-{number * _SPREAD % (1 << 64):016x}"
 
 
 def send(job: dict[str, Any], ready: Any) -> float:

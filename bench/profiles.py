@@ -21,11 +21,12 @@ from bench.scenarios.yardstick import Yardstick
 from ops.errors import OperatorError
 
 MILLION: Final = 1_000_000
+CONTROLS: Final = 50_000
 KILLS: Final = 20
 ROOM_BYTES: Final = 2 * 10**9
-ROOM_OF_A_MESSAGE_BYTES: Final = 2_000
-"""In the log 430, in a store that is being compacted twice 450, and as much again in the log of the scenario
-before, which a broker deletes a minute later.
+ROOM_OF_A_MESSAGE_BYTES: Final = 2_200
+"""With an id: in the log 480, in a store that is being compacted twice 550, and as much again in the log of
+the scenario before, which a broker deletes a minute later.
 """
 
 
@@ -95,18 +96,21 @@ def profile(name: str, rounds: int) -> Profile:
         ("yardstick", Yardstick(MILLION)),
         ("ingest-rising", Ingest("rising", MILLION)),
         ("ingest-random", Ingest("random", MILLION)),
+        ("ingest-ids", Ingest("random", MILLION, ids=True)),
         ("delivery", Delivery(backlog)),
+        ("delivery-ids", Delivery(backlog, ids=True)),
         ("both", Both(backlog)),
         ("lateness-1000", Steady(1_000)),
         ("lateness-5000", Steady(5_000)),
         ("lateness-50000", Steady(50_000)),
         ("burst", Burst(500_000)),
-        ("control", Control(100_000)),
+        ("control", Control(MILLION, CONTROLS)),
     ]
     if full:
         scenarios += [
             ("ingest-rising-10m", Ingest("rising", 10 * MILLION)),
             ("ingest-random-10m", Ingest("random", 10 * MILLION)),
+            ("ingest-ids-10m", Ingest("random", 10 * MILLION, ids=True)),
         ]
     failovers = [(f"failover-{rate}", Failover(rate, KILLS)) for rate in (1_000, 10_000)]
     return Profile(name, rounds, scenarios, failovers)

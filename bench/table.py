@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import statistics
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -13,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from bench.figures import GOALS, Goal, kind, offered_only
+from bench.ids import Round
 from bench.parts import Part
 from bench.record import Record
 
@@ -50,6 +52,13 @@ PARTS: Final = (
     Column("part, us a message"),
     Column("its thread", number=True),
     Column("the process", number=True),
+)
+IDS: Final = (
+    Column("taken in"),
+    Column("msgs/s", number=True),
+    Column("its thread, us", number=True),
+    Column("the process, us", number=True),
+    Column("view locked at most, ms", number=True),
 )
 
 
@@ -96,6 +105,20 @@ def show_parts(console: Console, parts: Sequence[Part]) -> None:
     console.print(fitted(console, PARTS, rows))
 
 
+def show_ids(console: Console, rounds: Mapping[str, Sequence[Round]]) -> None:
+    """Medians of the rounds, the least and the most in brackets; then the share that is left with ids."""
+    rows = [
+        (name, *(_spread(values) for values in zip(*found, strict=True))) for name, found in rounds.items()
+    ]
+    console.print(fitted(console, IDS, rows))
+    without, with_ids = (statistics.median(one.per_s for one in found) for found in rounds.values())
+    console.print(f"with ids {with_ids / without:.2f} of the rate without")
+
+
+def _spread(values: Sequence[float]) -> str:
+    return f"{number(statistics.median(values))} ({number(min(values))} to {number(max(values))})"
+
+
 def fitted(console: Console, columns: Sequence[Column], rows: Sequence[Sequence[str | Text]]) -> Table:
     """The table without as many of its columns as do not fit; none is cut."""
     left = list(range(len(columns)))
@@ -122,7 +145,7 @@ def goal_text(goal: Goal, record: Record) -> str:
     """What was to be reached, and what was; a load that was not offered reaches nothing."""
     sign, offered = ">=" if goal.at_least else "<=", offered_only(goal.figure, record.figures)
     medians = record.medians()
-    reached = f"{goal.reached(medians):.2f} of {goal.of.partition('.')[0]}, " if goal.of else ""
+    reached = f"{goal.reached(medians):.2f} of {goal.of.removesuffix('.produce')}, " if goal.of else ""
     if offered is not None:
         return f"{sign} {goal.bound:g}, offered only {number(offered)}/s"
     return f"{reached}{sign} {goal.bound:g}{'' if goal.met(medians) else ' MISSED'}"

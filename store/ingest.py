@@ -68,8 +68,9 @@ class Ingest:
         self._dedup_window_ms = dedup_window_ms
         self._running_ms: dict[tuple[int, int], int] = {}  # the newest timestamp by then, by place
         self._arrivals: Sequence[Arrival] = ()
-        self._indexes = dict(known.indexes)  # a batch that stalls is taken again
-        self._tombstones = dict(known.tombstones)
+        self._known = known
+        self._indexes: dict[bytes, IndexEntry | None] = {}
+        self._tombstones: dict[bytes, int] = {}
         self._controls: dict[tuple[int, int], Control] = {}
 
     def add(self, arrivals: Sequence[Arrival]) -> None:
@@ -229,7 +230,8 @@ class Ingest:
     def _index(self, key: bytes) -> IndexEntry | None:
         if key in self._indexes:
             return self._indexes[key]
-        raw = self._kv.get(key)
+        stored = self._known.indexes
+        raw = stored[key] if key in stored else self._kv.get(key)
         return None if raw is None else decode_index(raw)
 
     def _set_index(self, key: bytes, entry: IndexEntry | None) -> None:
@@ -243,14 +245,17 @@ class Ingest:
         """The offset of the id's last cancel, -1 for none."""
         if key in self._tombstones:
             return self._tombstones[key]
-        raw = self._kv.get(key)
+        stored = self._known.tombstones
+        raw = stored[key] if key in stored else self._kv.get(key)
         return -1 if raw is None else decode_offset(raw)
 
     def _expire_later(self, due_ms: int, arrival: Arrival, id_: str) -> None:
         partition = arrival.partition
         key = keys.expiry(partition, due_ms, arrival.offset)
         self.batch.put(key, id_.encode())
-        self.low_expiry[partition] = _lower(self.low_expiry.get(partition), key)
+        lowest = self.low_expiry.get(partition)
+        if lowest is None or key < lowest:
+            self.low_expiry[partition] = key
 
 
 def _lower(known: bytes | None, key: bytes) -> bytes:

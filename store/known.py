@@ -14,54 +14,48 @@ from store.arrivals import Arrival, Kind
 from store.keys import MINUTE_MS
 from store.kv import KeyValue
 from store.pending import Pending
-from store.records import IndexEntry, decode_index, decode_offset
+from store.records import decode_index
 
 _CANCEL: Final = Kind.CANCEL
 _RESCHEDULE: Final = Kind.RESCHEDULE
 
 
 class Known(NamedTuple):
-    """All that the batch can ask for: index entries and tombstones (offsets, -1 for none) by their keys, and
-    the counts of those minutes that are not at hand.
+    """All that the batch can ask for: index entries and tombstones as they are stored, by their keys, and the
+    counts of those minutes that are not at hand.
     """
 
-    indexes: dict[bytes, IndexEntry | None]
-    tombstones: dict[bytes, int]
+    indexes: dict[bytes, bytes | None]
+    tombstones: dict[bytes, bytes | None]
     counts: dict[int, int]
 
 
 def known_of(kv: KeyValue, pending: Pending, arrivals: Sequence[Arrival]) -> Known:
     """Reads it; for the thread that takes the batch in."""
-    indexes, tombstones = _ids(kv, arrivals)
     minutes = {one.due_ms // MINUTE_MS for one in arrivals}
-    minutes.update(entry.due_ms // MINUTE_MS for entry in indexes.values() if entry is not None)
-    return Known(indexes, tombstones, pending.read(minutes))
-
-
-def _ids(
-    kv: KeyValue, arrivals: Sequence[Arrival]
-) -> tuple[dict[bytes, IndexEntry | None], dict[bytes, int]]:
-    """A tombstone is asked for by what finds an earlier request of its id, in the store or in the batch, by a
-    cancel, and by what was written back.
-    """
-    asking = [
-        (one, one.partition, one.id) for one in arrivals if one.id is not None and one.kind is not _RESCHEDULE
-    ]
+    asking = [one for one in arrivals if one.id is not None and one.kind is not _RESCHEDULE]
     if not asking:
-        return {}, {}
-    index_keys = [keys.index(partition, id_) for _, partition, id_ in asking]
+        return Known({}, {}, pending.read(minutes))
+    index_keys = [keys.index(one.partition, one.id or "") for one in asking]
     found = kv.get_many(index_keys)
-    indexes = {
-        key: None if raw is None else decode_index(raw) for key, raw in zip(index_keys, found, strict=True)
-    }
+    indexes = dict(zip(index_keys, found, strict=True))
+    minutes.update(decode_index(raw).due_ms // MINUTE_MS for raw in found if raw is not None)
+    return Known(indexes, _tombstones(kv, asking, indexes, found), pending.read(minutes))
+
+
+def _tombstones(
+    kv: KeyValue,
+    asking: Sequence[Arrival],
+    indexes: dict[bytes, bytes | None],
+    found: Sequence[bytes | None],
+) -> dict[bytes, bytes | None]:
+    """Of what asks for them: a request that finds an earlier one of its id, in the store or the batch; a
+    cancel; and what was written back.
+    """
     twice = len(indexes) < len(asking)
     tombstone_keys = [
-        keys.tombstone(partition, id_)
-        for (one, partition, id_), raw in zip(asking, found, strict=True)
-        if twice or raw is not None or one.parent is not None or one.kind is _CANCEL
+        keys.tombstone(one.partition, one.id or "")
+        for one, raw in zip(asking, found, strict=True)
+        if raw is not None or twice or one.parent is not None or one.kind is _CANCEL
     ]
-    tombstones = kv.get_many(tombstone_keys) if tombstone_keys else []
-    return indexes, {
-        key: -1 if raw is None else decode_offset(raw)
-        for key, raw in zip(tombstone_keys, tombstones, strict=True)
-    }
+    return dict(zip(tombstone_keys, kv.get_many(tombstone_keys), strict=True)) if tombstone_keys else {}

@@ -1,4 +1,4 @@
-"""Cancels and reschedules: from the first one sent to the last one answered in the outcomes topic."""
+"""Controls beside many pending ids: from the first one sent to the last one answered in the outcomes."""
 
 from __future__ import annotations
 
@@ -15,24 +15,26 @@ HOUR_MS: Final = 3_600_000
 
 
 class Control:
-    """Pending messages with ids; half of them are rescheduled, then half of them are cancelled."""
+    """Pending messages with ids. Some are sent again, to be kept as they are; rescheduled; cancelled."""
 
-    def __init__(self, messages: int) -> None:
-        self.messages = messages
+    def __init__(self, pending: int, controls: int) -> None:
+        self.messages = pending
+        self._controls = controls
 
     def run(self, clusters: Clusters) -> Measured:
         with clusters.cluster("control") as cluster:
             node, messages = cluster.node, self.messages
             due_ms = int(time.time() * 1000) + HOUR_MS
-            pending = cluster.load(messages, first_due_ms=due_ms, span_ms=HOUR_MS, ids=True)
+            pending = cluster.load(messages, first_due_ms=due_ms, span_ms=HOUR_MS, order="random", ids=True)
             pending.send()
             node.start()
             node.wait("master", lambda sample: sample.master and sample.ingested == messages)
-            half = replace(pending, count=messages // 2)
+            some = replace(pending, count=self._controls)
             return Measured(
                 {
-                    "control.reschedules": _answered_per_s(cluster, replace(half, op="reschedule")),
-                    "control.cancels": _answered_per_s(cluster, replace(half, op="cancel")),
+                    "control.keeps": _answered_per_s(cluster, replace(some, if_exists="keep")),
+                    "control.reschedules": _answered_per_s(cluster, replace(some, op="reschedule")),
+                    "control.cancels": _answered_per_s(cluster, replace(some, op="cancel")),
                     "memory.control": node.peak_memory_mb(),
                 }
             )

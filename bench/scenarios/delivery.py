@@ -19,24 +19,27 @@ SPAN_MS: Final = 1_000
 class Delivery:
     """A node that was away finds a backlog: it reads all of it, is elected, and delivers."""
 
-    def __init__(self, messages: int) -> None:
+    def __init__(self, messages: int, *, ids: bool = False) -> None:
+        """`ids`: each message has one."""
         self.messages = messages
+        self._ids = ids
+        self._name = "delivery.ids" if ids else "delivery"
 
     def run(self, clusters: Clusters) -> Measured:
         with clusters.cluster("delivery") as cluster:
-            cluster.load(self.messages).send()
+            cluster.load(self.messages, ids=self._ids).send()
             last_due_ms = time.time() * 1000
-            node = cluster.node
+            node, name = cluster.node, self._name
             node.start()
             node.wait("all ingested", lambda sample: sample.ingested == self.messages)
             begun = node.before(node.wait("master", lambda sample: sample.master))
             ended = node.wait("all delivered", lambda sample: sample.delivered_up_to_ms > last_due_ms)
             return Measured(
                 {
-                    "delivery": self.messages / ((ended.at_ms - begun.at_ms) / 1000),
-                    "memory.delivery": node.peak_memory_mb(),
-                    "cpu.delivery.node": (ended.node_cpu_us - begun.node_cpu_us) / self.messages,
-                    "cpu.delivery.broker": (ended.broker_cpu_us - begun.broker_cpu_us) / self.messages,
+                    name: self.messages / ((ended.at_ms - begun.at_ms) / 1000),
+                    f"memory.{name}": node.peak_memory_mb(),
+                    f"cpu.{name}.node": (ended.node_cpu_us - begun.node_cpu_us) / self.messages,
+                    f"cpu.{name}.broker": (ended.broker_cpu_us - begun.broker_cpu_us) / self.messages,
                 }
             )
 

@@ -19,20 +19,22 @@ HOUR_MS: Final = 3_600_000
 class Ingest:
     """The ingest, which is the rebuild as well, and then the restart."""
 
-    def __init__(self, order: str, messages: int) -> None:
-        """`order` of due times: `rising` or `random`."""
+    def __init__(self, order: str, messages: int, *, ids: bool = False) -> None:
+        """`order` of due times: `rising` or `random`. `ids`: each message has one."""
         self._order = order
+        self._ids = ids
         self.messages = messages
-        self._name = f"{order}.{messages // 1_000_000}m"
+        self._name = f"{'ids' if ids else order}.{messages // 1_000_000}m"
 
     def run(self, clusters: Clusters) -> Measured:
-        with clusters.cluster(f"ingest-{self._order}") as cluster:
+        with clusters.cluster("ingest") as cluster:
             self._fill(cluster)
             return self._ingest(cluster) | self._restart(cluster)
 
     def _fill(self, cluster: Cluster) -> None:
         due_ms = int(time.time() * 1000) + HOUR_MS
-        cluster.load(self.messages, first_due_ms=due_ms, span_ms=HOUR_MS, order=self._order).send()
+        how = {"first_due_ms": due_ms, "span_ms": HOUR_MS, "order": self._order, "ids": self._ids}
+        cluster.load(self.messages, **how).send()
 
     def _ingest(self, cluster: Cluster) -> Measured:
         node, all_of_it = cluster.node, self.messages

@@ -63,6 +63,13 @@ OTHERS: Final = (
         profile_with({"reschedule": 40, "cancel": 30, "id-now": 20}, ids=(1, 3)),
     ),
     Mutant(
+        "blind-to-its-own-batch",
+        "store, a batch's own writes are kept beside what was read before it",
+        "a batch does not see what it has itself said of an id",
+        (Patch("store/ingest.py", "        self._indexes[key] = entry\n", ""),),
+        profile_with({"id-now": 30, "id-future": 30, "cancel": 30}, ids=(1, 3)),
+    ),
+    Mutant(
         "ids-go-before-the-end",
         "rule 2, the high watermark noted then",
         "an id is forgotten before the consumer has reached the end of the log as it was then",

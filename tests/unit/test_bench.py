@@ -305,7 +305,7 @@ def test_the_benchmark_page_has_a_place_for_the_figures(profile_name: str) -> No
 def test_the_quick_profile_has_nothing_of_ten_millions() -> None:
     quick = {name for name, _ in profile("quick", 1).scenarios}
     full = {name for name, _ in profile("full", 1).scenarios}
-    assert full - quick == {"ingest-rising-10m", "ingest-random-10m"}
+    assert full - quick == {"ingest-rising-10m", "ingest-random-10m", "ingest-ids-10m"}
 
 
 def test_the_troubled_profile_has_each_trouble_and_its_absence() -> None:
@@ -339,7 +339,7 @@ def test_a_disk_without_room_for_ten_millions_is_refused(
 ) -> None:
     monkeypatch.setattr("shutil.disk_usage", lambda _: type("Usage", (), {"free": 9 * 10**9}))
     profile("quick", 1).expect_room(tmp_path)
-    with pytest.raises(NoRoom, match=r"has 9\.0 GB free, the scenarios need 22: make room"):
+    with pytest.raises(NoRoom, match=r"has 9\.0 GB free, the scenarios need 24: make room"):
         profile("full", 1).expect_room(tmp_path)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -94,3 +96,54 @@ def test_the_store_tells_of_itself_until_it_is_closed(rocks: RocksStore) -> None
     rocks.close()
     with pytest.raises(StoreError):
         rocks.figures()
+
+
+def test_many_keys_are_looked_up_in_their_order(rocks: RocksStore) -> None:
+    _fill(rocks, 3)
+    wanted = [keys.row(1002, 0, 2), keys.row(9, 9, 9), keys.row(1000, 0, 0), keys.row(1002, 0, 2)]
+    assert rocks.get_many(wanted) == [b"v" * 300, None, b"v" * 300, b"v" * 300]
+    assert rocks.get_many([]) == []
+
+
+IDS, UNKNOWN, BATCH = 60_000, 10_000, 500
+
+
+@pytest.mark.skipif(not Path("/proc/self/io").exists(), reason="only Linux counts what a process reads")
+def test_ids_that_are_not_known_are_looked_up_in_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also while rows go through the cache, which is as small for these ids as a node's is for millions."""
+    monkeypatch.setattr("store.rocks.BLOCK_CACHE_BYTES", 256 << 10)
+    rocks, dice = RocksStore(tmp_path / "store"), random.Random(1)
+    for begin in range(0, IDS, BATCH):
+        batch = rocks.batch()
+        for number in range(begin, begin + BATCH):
+            due_ms, id_ = dice.randrange(IDS), _id(dice)
+            batch.put(keys.row(due_ms, 0, number), b"v" * 300)
+            batch.put(keys.index(0, id_), b"v" * 20)
+            batch.put(keys.expiry(0, due_ms, number), id_.encode())
+        rocks.write(batch)
+    rocks.flush()
+    _bytes_read_for_unknown(rocks, dice)  # what belongs into memory is there from then on
+    assert _bytes_read_for_unknown(rocks, dice) / UNKNOWN < 1_000
+
+
+def _bytes_read_for_unknown(rocks: RocksStore, dice: random.Random) -> int:
+    read_bytes = 0
+    for _ in range(0, UNKNOWN, BATCH):
+        rows = rocks.scan(keys.row(dice.randrange(IDS // 2), 0, 0), keys.end_of(keys.ROW))
+        assert len(list(islice(rows, BATCH))) == BATCH
+        unknown = [keys.index(0, _id(dice)) for _ in range(BATCH)]
+        before_bytes = _bytes_read()
+        assert not any(rocks.get_many(unknown))
+        read_bytes += _bytes_read() - before_bytes
+    return read_bytes
+
+
+def _id(dice: random.Random) -> str:
+    return f"{dice.getrandbits(128):032x}"
+
+
+def _bytes_read() -> int:
+    """By this process from files, whether the system has them in memory or not."""
+    return int(Path("/proc/self/io").read_text().split()[1])
