@@ -16,14 +16,15 @@ from tempfile import TemporaryDirectory
 from typing import Final, NamedTuple, cast
 
 from bench import message
-from bench.parts import Fields, default
+from bench.parts import default
 from delayline.headers import H_ID
 from delayline.names import ClusterNames
 from delayline.partitioner import partition_for
 from delayline.settings import ClusterSettings
 from delayline.wire import parse_plain
+from node.fetch.records import LogRecord
 from node.node import YOUNG_OBJECTS
-from node.reader import BATCH_MESSAGES
+from node.reader import MOST_POLLED
 from store.arrivals import Arrival, plain_arrival
 from store.rocks import RocksStore
 from store.view import View
@@ -104,7 +105,7 @@ class Intake:
     def close(self) -> None:
         self._store.close()
 
-    def _record(self) -> Fields:
+    def _record(self) -> LogRecord:
         number, now_ms = self._number, time.time_ns() // 1_000_000
         self._number += 1
         headers = message.headers(TARGET, now_ms + HOUR_MS + self._dice.randrange(HOUR_MS))
@@ -115,13 +116,12 @@ class Intake:
             partition = partition_for(key, self._settings.partitions)
         offset = self._ends[partition]
         self._ends[partition] += 1
-        return Fields((partition, offset, now_ms), key, message.value(number), headers)
+        return LogRecord(partition, offset, now_ms, key, message.value(number), headers)
 
-    def _arrival(self, record: Fields) -> Arrival:
-        partition, _, now_ms = record.place
-        plain = parse_plain(record.headers, partition, now_ms, self._settings, NAMES)
+    def _arrival(self, record: LogRecord) -> Arrival:
+        plain = parse_plain(record.headers, record.partition, record.timestamp_ms, self._settings, NAMES)
         assert plain is not None, "it asks for nothing else"
-        return plain_arrival(*record, *plain)
+        return plain_arrival(record[:3], record.key, record.value, record.headers, *plain)
 
 
 def measure(pending: int, rounds: int, messages: int) -> dict[str, list[Round]]:
@@ -144,8 +144,8 @@ def measure(pending: int, rounds: int, messages: int) -> dict[str, list[Round]]:
 
 
 def _sizes(messages: int) -> Iterator[int]:
-    for begin in range(0, messages, BATCH_MESSAGES):
-        yield min(BATCH_MESSAGES, messages - begin)
+    for begin in range(0, messages, MOST_POLLED):
+        yield min(MOST_POLLED, messages - begin)
 
 
 def _settle() -> None:
