@@ -77,6 +77,7 @@ __all__ = [
     "H_TIMES",
     "H_TIME_ZONE",
     "H_UNTIL",
+    "KEY_NOT_UTF8",
     "OP_CANCEL",
     "OP_RESCHEDULE",
     "OP_SCHEDULE",
@@ -106,6 +107,11 @@ __all__ = [
 _headers_of: Callable[[Message], list[Header] | None] = methodcaller("headers")
 
 
+KEY_NOT_UTF8: Final = Reject(
+    "header-key", "a header key is not UTF-8: use UTF-8, best ASCII, in every header key"
+)
+
+
 def read_headers(message: Message) -> list[Header] | Reject | None:
     """The headers of a consumed message, or, if they cannot be read, the reject that it is.
 
@@ -115,7 +121,7 @@ def read_headers(message: Message) -> list[Header] | Reject | None:
     try:
         return _headers_of(message)
     except (SystemError, UnicodeDecodeError):
-        return Reject("header-key", "a header key is not UTF-8: use UTF-8, best ASCII, in every header key")
+        return KEY_NOT_UTF8
 
 
 def user_headers(headers: Sequence[Header]) -> list[Header]:

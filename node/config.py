@@ -175,7 +175,7 @@ class KafkaConfig(BaseSettings):
     @field_validator("kafka")
     @classmethod
     def _can_be_read_with(cls, kafka: dict[str, str]) -> dict[str, str]:
-        options.check_mechanism(kafka)
+        options.check(kafka)
         return kafka
 
     def client_config(self) -> dict[str, Any]:

@@ -317,14 +317,13 @@ class TopicReader:
             self._doubtful = True
         for _, partitions, _ in answer.topics:
             for number, code, _, _, _, aborted, _, raw, tags in partitions:
-                if number in self._next:
-                    self._heed_partition(number, code, aborted or [], raw or b"", tags)
-                if code != NO_ERROR:
+                if number in self._next and not self._heed_partition(number, code, aborted, raw, tags):
                     self._rests_until_s[node] = self._loop.time() + RETRY_S
 
     def _heed_partition(
-        self, partition: int, code: int, aborted: list[Any], raw: bytes, tags: dict[int, Any]
-    ) -> None:
+        self, partition: int, code: int, aborted: list[Any] | None, raw: bytes | None, tags: dict[int, Any]
+    ) -> bool:
+        """False if it has to be asked for again. Raises `OffsetsGone`."""
         where = f"{self.topic}/{partition}"
         if code == KafkaError.OFFSET_OUT_OF_RANGE:
             raise OffsetsGone(f"{where} has no offset {self._next[partition]}")
@@ -334,14 +333,14 @@ class TopicReader:
             self._doubtful = True
             if code not in _MOVED:
                 self._complain(KafkaError(code))
-            return
+            return False
         begin = self._next[partition]
         try:
-            batches = batches_of(raw)
+            batches = batches_of(raw or b"")
         except DamagedLog as error:
             self._complain(KafkaError(KafkaError._BAD_MSG, f"{where}: {error}"))  # noqa: SLF001
-            return
-        committed = Committed([(producer, first) for producer, first, _ in aborted])
+            return False
+        committed = Committed([(producer, first) for producer, first, _ in aborted or ()])
         found = deque((batch, committed.holds(batch)) for batch in batches)
         while found and found[0][0].next_offset <= begin:
             found.popleft()
@@ -351,6 +350,7 @@ class TopicReader:
             last = found[-1][0]
             self._next[partition], self._epochs[partition] = last.next_offset, last.leader_epoch
             self._ready.append(_Ready(partition, found, begin))
+        return True
 
     async def _give_up_fetches(self) -> None:
         """What is under way is of no interest any more. The connections go with it: a broker answers in

@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 from aiokafka.record._crecords import DefaultRecordBatch
 
 from delayline.times import MAX_MS
-from delayline.wire import Header, Reject
+from delayline.wire import KEY_NOT_UTF8, Header, Reject
 from node.fetch.compression import NONE, Scratch, UnpackError
 from node.fetch.records import LARGEST_RECORD_BYTES, MOST_HEADERS, MOST_RECORDS, LogRecord
 
@@ -34,8 +34,6 @@ _CONTROL: Final = 0x20
 _MOST_NUMBER_BYTES: Final = 10
 FAST_BYTES: Final = 2 << 20
 """The library's decoder makes an object of each header before anybody can count them."""
-
-BAD_KEY: Final = Reject("header-key", "a header key is not UTF-8: use UTF-8, best ASCII, in every header key")
 
 
 class DamagedLog(ValueError):
@@ -52,7 +50,8 @@ class Batch(NamedTuple):
     last_delta: int
     newest_ms: int
     producer: int
-    size: int  # how many records it says it has
+    first_ms: int  # by the client, and what its records add to
+    record_count: int  # as it says
     raw: memoryview
 
     @property
@@ -76,7 +75,7 @@ def batches_of(fetched: bytes) -> list[Batch]:
     raw = memoryview(fetched)
     found, at, end = [], 0, len(fetched)
     while at + HEAD_BYTES <= end:
-        base, length, epoch, format_, _, attributes, last, _, newest, producer, _, _, count = (
+        base, length, epoch, format_, _, attributes, last, first, newest, producer, _, _, count = (
             _head.unpack_from(raw, at)
         )
         if length < HEAD_BYTES - _FRAME_BYTES or last < 0:
@@ -84,7 +83,8 @@ def batches_of(fetched: bytes) -> list[Batch]:
         behind = at + _FRAME_BYTES + length
         if behind > end:
             break
-        found.append(Batch(base, epoch, format_, attributes, last, newest, producer, count, raw[at:behind]))
+        whole = raw[at:behind]
+        found.append(Batch(base, epoch, format_, attributes, last, newest, producer, first, count, whole))
         at = behind
     return found
 
@@ -145,11 +145,11 @@ def open_batch(partition: int, batch: Batch, scratch: Scratch) -> Opened:
 def _flaw_of_head(batch: Batch) -> str | None:
     if batch.format != _FORMAT:
         return f"{_span(batch)} are a batch of record format {batch.format}, not {_FORMAT}"
-    if not 0 <= batch.size <= batch.last_delta + 1:
-        return f"{_span(batch)} are a batch that says it has {batch.size} records"
-    if batch.size > MOST_RECORDS:
+    if not 0 <= batch.record_count <= batch.last_delta + 1:
+        return f"{_span(batch)} are a batch that says it has {batch.record_count} records"
+    if batch.record_count > MOST_RECORDS:
         return (
-            f"{_span(batch)} are a batch of {batch.size} records, of which none is read: send {MOST_RECORDS}"
+            f"{_span(batch)} are a batch of {batch.record_count} records, of which none is read: send {MOST_RECORDS}"
             " at most in one batch"
         )
     return None
@@ -196,7 +196,7 @@ def _in_order(batch: Batch, offsets: list[int]) -> bool:
     records out.
     """
     base, behind = batch.base_offset, batch.next_offset
-    if batch.size == behind - base:
+    if batch.record_count == behind - base:
         return offsets == list(range(base, behind))
     return offsets == sorted(set(offsets)) and (not offsets or base <= offsets[0] <= offsets[-1] < behind)
 
@@ -226,14 +226,14 @@ class _UnreadableError(ValueError):
 def _carefully(partition: int, batch: Batch, raw: memoryview) -> Iterator[LogRecord]:
     """The records by our own decoder: one at a time, each within its own bytes."""
     at, previous = 0, -1
-    is_dense = batch.size == batch.last_delta + 1
-    for index in range(batch.size):
+    is_dense = batch.record_count == batch.last_delta + 1
+    for index in range(batch.record_count):
         try:
             length, begin = _number(raw, at)
             if not 0 <= length <= len(raw) - begin:
                 raise _UnreadableError(f"a record of {length} bytes where {len(raw) - begin} are left")
         except _UnreadableError as error:
-            for rest in range(max(index, previous + 1), batch.size if is_dense else index + 1):
+            for rest in range(max(index, previous + 1), batch.record_count if is_dense else index + 1):
                 yield _unread(partition, batch, rest, f"it cannot be told from its neighbours: {error}")
             return
         at = begin + length
@@ -255,9 +255,7 @@ def _record(partition: int, batch: Batch, index: int, raw: memoryview) -> tuple[
         delta_ms, delta = body.number(), body.number()
     except _UnreadableError as error:
         return _unread(partition, batch, index, f"it cannot be read: {error}"), index
-    # Of a client's time the broker has made sure; only the first one's is added to.
-    first_ms = _head.unpack_from(batch.raw)[7]
-    timestamp_ms = _timestamp_ms(batch, first_ms + delta_ms)
+    timestamp_ms = _timestamp_ms(batch, batch.first_ms + delta_ms)
     place = partition, batch.base_offset + delta, timestamp_ms
     if len(raw) > LARGEST_RECORD_BYTES:
         why = f"it has {len(raw)} bytes: a request may have {LARGEST_RECORD_BYTES} at most"
@@ -268,7 +266,7 @@ def _record(partition: int, batch: Batch, index: int, raw: memoryview) -> tuple[
         key, value = body.field(), body.field()
         return LogRecord(*place, key, value, body.headers()), delta
     except UnicodeDecodeError:
-        return LogRecord(*place, key, value, [], BAD_KEY), delta
+        return LogRecord(*place, key, value, [], KEY_NOT_UTF8), delta
     except _TooManyHeadersError as error:
         return LogRecord(*place, key, value, [], _too_many_headers(error.count)), delta
     except _UnreadableError as error:

@@ -45,8 +45,10 @@ def connection_options(config: Mapping[str, Any]) -> dict[str, Any]:
     return options
 
 
-def check_mechanism(config: Mapping[str, Any]) -> None:
-    """Raises `Unsupported`."""
+def check(config: Mapping[str, Any]) -> None:
+    """Looks at what can be told without a file or a broker. Raises `Unsupported`."""
+    if "ssl.keystore.location" in config:
+        raise Unsupported("ssl.keystore.location is none that a node reads with: use PEM files")
     if str(config.get("security.protocol", "")).upper().startswith("SASL"):
         _sasl(config)
 
@@ -67,8 +69,6 @@ def _sasl(config: Mapping[str, Any]) -> dict[str, Any]:
 
 def _tls(config: Mapping[str, Any]) -> ssl.SSLContext:
     """Raises `Unsupported` where a file cannot be used."""
-    if "ssl.keystore.location" in config:
-        raise Unsupported("ssl.keystore.location is none that a node reads with: use PEM files")
     try:
         context = ssl.create_default_context(
             cafile=config.get("ssl.ca.location"), cadata=config.get("ssl.ca.pem")

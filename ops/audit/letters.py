@@ -12,6 +12,8 @@ _ADDED: Final = 3
 # At most, of a batch of one record and of each header: lengths, attributes, checksum.
 _FRAMING_BYTES: Final = 100
 _HEADER_FRAMING_BYTES: Final = 10
+# Their letters have none of the headers.
+_SHORN: Final = ("header-key", "undecodable")
 # The brokers have refused the message for what it is: they may refuse its letter, too, and then it is bare.
 _REFUSED: Final = ("too-large", "undeliverable")
 
@@ -24,7 +26,7 @@ def altered_parts(limit_bytes: int) -> Column:
     """
     letter, row = F.col("letter"), F.col("row")
     had = F.slice(letter["headers"], 1, F.greatest(F.size(letter["headers"]) - _ADDED, F.lit(0)))
-    readable = F.coalesce(F.col("code") != "header-key", F.lit(True))
+    readable = ~F.coalesce(F.col("code").isin(*_SHORN), F.lit(False))
     same_key = letter["key_sha"].eqNullSafe(row["key_sha"])
     same_headers = ~readable | (had == row["headers"])
     parts = F.concat_ws(

@@ -17,6 +17,7 @@ from delayline.names import ClusterNames
 from delayline.partitioner import partition_for
 from delayline.recurrence import Recurrence
 from delayline.settings import ClusterSettings
+from node.fetch.records import MOST_HEADERS
 from ops.audit.content import content_digest, digest, headers_digest_of
 
 SCHEDULE, CANCEL, RESCHEDULE, REJECT = "schedule", "cancel", "reschedule", "reject"
@@ -115,7 +116,9 @@ def _parser(settings: ClusterSettings, partitions: Mapping[str, int]) -> Callabl
         headers = list(zip(header_keys, values, strict=True))
         raw_key = None if key is None else bytes(key)
         record = Request(partition, offset, timestamp_ms, raw_key, headers)
-        if any(_UNDECODABLE in header_key for header_key in header_keys):
+        if len(headers) > MOST_HEADERS:
+            meaning = Meaning(REJECT, due_ms=timestamp_ms, code="undecodable")
+        elif any(_UNDECODABLE in header_key for header_key in header_keys):
             meaning = Meaning(REJECT, due_ms=timestamp_ms, code="header-key")
         else:
             request = wire.parse(record, settings, names)

@@ -53,7 +53,7 @@ def _described(admin: KafkaAdmin, names: ClusterNames, there: list[str]) -> list
             problem("brokers", "they give topics no ids, so they are older than 2.8", "upgrade the brokers")
         )
     elif described:
-        findings.append(ok("brokers", "2.8 or newer: they give topics ids"))
+        findings.append(ok("brokers", "they give topics ids"))
     needed = {
         names.buffer: ("READ", "WRITE"),
         names.checkpoint: ("READ",),

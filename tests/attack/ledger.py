@@ -89,11 +89,6 @@ class Ledger:
             insort(self._bases.setdefault(sent.partition, []), sent.base)
             self._pass(sent.partition, sent.base + sent.count)
 
-    def passed(self, partition: int, end: int) -> None:
-        """What is below this offset and was not noted was never to be seen, such as what was aborted."""
-        with self._lock:
-            self._pass(partition, end)
-
     def come(self, fate: Fate) -> None:
         """Something came of a request."""
         with self._lock:

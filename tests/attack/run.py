@@ -183,10 +183,10 @@ class _Run:
 
     def _produce(self, drawn: Attack, *, probe: bool = False) -> None:
         produced = self._transact(drawn) if drawn.commit is not None else self._produce_plainly(drawn)
-        self._sent[drawn.kind] += 1
         if produced.refused:
             self._refused[produced.error] += 1
             return
+        self._sent[drawn.kind] += 1
         if produced.base_offset < self._ledger.end(drawn.partition):
             return  # a sequence that the broker had taken before: it is in the log once
         if drawn.commit is not False:

@@ -11,6 +11,7 @@ from delayline.headers import H_ID, H_TARGET_TOPIC, PREFIX
 from delayline.names import ClusterNames
 from delayline.partitioner import partition_for
 from delayline.settings import ClusterSettings
+from node.fetch.records import MOST_HEADERS
 
 RawHeader: TypeAlias = tuple[str | bytes, bytes | None]
 """A key in bytes is one that is not UTF-8: no client library sends it, and none reads it."""
@@ -21,9 +22,6 @@ PARTITIONS = 2
 LEVELS_MS = (100, 200)
 OLDER_OFFSETS = 4
 """The first records of partition 0 are none of the table's: forged parents and roots point to them."""
-
-MOST_HEADERS = 100_000
-"""Of a record with more of them librdkafka reads none."""
 
 TARGET: RawHeader = (H_TARGET_TOPIC, b"{targets}.orders")
 _TOKEN = re.compile(rb"\{(cluster|targets|\d+)\}")

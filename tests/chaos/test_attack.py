@@ -20,5 +20,6 @@ def test_nothing_that_is_sent_stops_grows_or_falsifies_anything(
 ) -> None:
     summary = attack(stack, cluster_name, tmp_path, A_PART)
     assert summary.flaws == []
-    assert summary.kinds.keys() >= {*KINDS, COPY, BOMB}, "each kind was sent"
+    taken = {*KINDS, COPY, BOMB} - {"refused"}
+    assert summary.kinds.keys() >= taken, "of each kind something was taken"
     assert summary.peak_bytes <= LIMIT_BYTES

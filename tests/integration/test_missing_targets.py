@@ -99,7 +99,6 @@ def test_thousands_of_missing_targets_cost_a_few_requests_and_hold_nothing_up(
         eventually(lambda table=table: table.counts.wanted == 0, "nothing is left to be asked")  # type: ignore[misc]
         assert table.counts.known <= len(table._answers.names())
         assert len(table._asked_s) <= table.counts.known
-        assert table._missing.fresh("nothing", 0.0) is False
 
 
 def test_while_the_brokers_do_not_say_what_a_target_is_all_else_is_delivered(

@@ -66,7 +66,6 @@ def test_servers_are_checked_unless_it_is_said_otherwise(
         {"ssl.ca.location": "/no/such/file"},
         {"ssl.certificate.location": "/no/such/file"},
         {"ssl.certificate.pem": "none", "ssl.key.pem": "none"},
-        {"ssl.keystore.location": "k.p12"},
     ],
 )
 def test_what_cannot_be_used_is_said(properties: dict[str, Any]) -> None:
@@ -79,3 +78,8 @@ def test_a_mechanism_that_nodes_cannot_read_by_is_refused_at_the_start(mechanism
     kafka = {"security.protocol": "SASL_SSL"} | ({} if mechanism is None else {"sasl.mechanism": mechanism})
     with pytest.raises(ValidationError, match=f"sasl.mechanism is {mechanism or 'GSSAPI'}"):
         KafkaConfig(bootstrap_servers="b:1", kafka=kafka)
+
+
+def test_a_keystore_is_refused_at_the_start() -> None:
+    with pytest.raises(ValidationError, match=r"ssl\.keystore\.location"):
+        KafkaConfig(bootstrap_servers="b:1", kafka={"ssl.keystore.location": "k.p12"})
