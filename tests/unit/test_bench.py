@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,9 +9,10 @@ import pytest
 from click.testing import CliRunner
 from rich.console import Console
 
-from bench import markdown, message, reader, table, watcher
+from bench import ids, loader, markdown, message, reader, table, watcher
 from bench.__main__ import main
 from bench.figures import GOALS, KINDS, Goal, kind, offered_only
+from bench.loader import Load
 from bench.measured import Measured
 from bench.page import bench_page
 from bench.parts import Part
@@ -451,3 +453,22 @@ def test_a_file_that_is_no_run_is_said_to_be_none(tmp_path: Path, content: bytes
     assert result.exit_code == 1
     assert "is no run of the benchmark" in result.output
     assert "Traceback" not in result.output
+
+
+def test_ids_are_measured_beside_the_same_without_them() -> None:
+    found = ids.measure(pending=600, rounds=2, messages=600)
+    assert [len(rounds) for rounds in found.values()] == [2, 2]
+    assert all(one.per_s > 0 and one.held_ms > 0 for rounds in found.values() for one in rounds)
+    shown = printed(table.show_ids, found)
+    assert "with ids" in shown
+    assert "of the rate without" in shown
+
+
+def test_a_control_names_an_id_that_was_scheduled() -> None:
+    pending = Load("", "", "orders", 100, ids=True)
+    scheduled, cancelled, kept = (
+        [key for key, _, _ in loader._records(load)]
+        for load in (pending, replace(pending, op="cancel"), replace(pending, if_exists="keep"))
+    )
+    assert scheduled == cancelled == kept
+    assert len(set(scheduled)) == 100
