@@ -149,8 +149,8 @@ def _flaw_of_head(batch: Batch) -> str | None:
         return f"{_span(batch)} are a batch that says it has {batch.record_count} records"
     if batch.record_count > MOST_RECORDS:
         return (
-            f"{_span(batch)} are a batch of {batch.record_count} records, of which none is read: send {MOST_RECORDS}"
-            " at most in one batch"
+            f"{_span(batch)} are a batch of {batch.record_count} records, of which none is read: send"
+            f" {MOST_RECORDS} at most in one batch"
         )
     return None
 
