@@ -359,7 +359,8 @@ class View:
 
     def _pruned_ms(self) -> int:
         """No row that was due before is stored."""
-        return keys.timed(self._low_row)[0] if len(self._low_row) == keys.TIMED_BYTES else 0
+        low_row = self._low_row[: keys.TIMED_BYTES]
+        return keys.timed(low_row)[0] if len(low_row) == keys.TIMED_BYTES else 0
 
     def _marks_end(self, partition: int, pruned_ms: int) -> bytes | None:
         """Up to which the marks of what was put off may go, if any may: what was written back for it has been
@@ -387,7 +388,7 @@ class View:
 
     def _expired_in(self, partition: int, most: int) -> list[Expired]:
         found: list[Expired] = []
-        pruned_ms = self._pruned_ms()
+        pruned_ms = keys.timed(self._low_row)[0] if len(self._low_row) == keys.TIMED_BYTES else 0
         known_ms = self._newest.get(partition, 0) - self._dedup_window_ms
         end_ms = min(max(pruned_ms + 1, self._window_start_ms()), known_ms + 1)
         end = keys.expiry(partition, max(0, end_ms), 0)
