@@ -14,7 +14,9 @@ from store import keys
 from store.kv import Batch, KeyValue
 
 BLOCK: Final = 512  # offsets; a power of two
-_NOTHING: Final = (1 << 64) - 1  # no schedule of a user's, or none that was taken
+_NOTHING: Final = (
+    0  # no schedule of a user's, or none that was taken: nothing is due at the beginning of 1970
+)
 _ENTRY_BYTES: Final = 8
 _one = struct.Struct("<Q")
 
@@ -36,8 +38,7 @@ def write(batch: Batch, partition: int, taken: dict[int, int]) -> bytes:
     lowest: bytes | None = None
     for first, numbers in _blocks(taken):
         batch.put(keys.places(partition, first), struct.pack(f"<{len(numbers)}Q", *numbers))
-        last_due_ms = max(number for number in numbers if number != _NOTHING) >> 1
-        end = keys.places_end(partition, last_due_ms, first)
+        end = keys.places_end(partition, max(numbers) >> 1, first)
         batch.put(end, b"")
         lowest = end if lowest is None else min(lowest, end)
     assert lowest is not None, "the caller has some"

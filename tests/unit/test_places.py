@@ -23,7 +23,7 @@ def written(*batches: dict[int, int]) -> MemoryStore:
     return store
 
 
-@given(st.lists(st.dictionaries(st.integers(0, 3 * BLOCK), st.integers(0, 1 << 50), min_size=1), max_size=4))
+@given(st.lists(st.dictionaries(st.integers(0, 3 * BLOCK), st.integers(1, 1 << 50), min_size=1), max_size=4))
 def test_each_schedule_is_found_and_nothing_else(drawn: list[dict[int, int]]) -> None:
     """Of batches in the log's order."""
     begin, batches = 0, []
