@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 
 from store import keys
 from store.kv import Batch, KeyValue
+from store.records import decode_index
 
 BLOCK: Final = 512  # offsets; a power of two
 _NOTHING: Final = (
@@ -78,6 +79,25 @@ def find(kv: KeyValue, partition: int, offset: int) -> Place | None:
         return None
     at = (offset - keys.placed(found[0])[1]) * _ENTRY_BYTES
     return unpacked(_one.unpack_from(found[1], at)[0]) if at < len(found[1]) else None
+
+
+def id_behind(kv: KeyValue, partition: int, source: int) -> str | None:
+    """The id of a source's message, if the id's entry goes back to that source."""
+    raw = kv.get(keys.source(partition, source))
+    if raw is not None:
+        entry = decode_index(raw)
+        due_ms, offset = entry.due_ms, entry.offset
+    else:
+        place = find(kv, partition, source)
+        if place is None or not place.named:
+            return None
+        due_ms, offset = place.due_ms, source
+    raw = kv.get(keys.expiry(partition, due_ms, offset))
+    id_ = None if raw is None else keys.expiring(raw)
+    if not isinstance(id_, str):
+        return None
+    raw = kv.get(keys.index(partition, id_))
+    return id_ if raw is not None and decode_index(raw).source == source else None
 
 
 def has_row(kv: KeyValue, partition: int, offset: int) -> bool:

@@ -78,13 +78,20 @@ def _response(code: int, body: Any) -> Response:
 
 
 def _message(messages: Messages, request: Request) -> tuple[int, Any]:
-    asked = _only(request, "id", "history")
-    if not asked.get("id"):
-        raise _Bad("say which message: ?id=...")
+    asked = _only(request, "id", "source", "history")
+    if bool(asked.get("id")) == bool(asked.get("source")):
+        raise _Bad("say which message: ?id=... or ?source=...")
     extent = asked.get("history", "recent")
     if extent not in get_args(Extent):
         raise _Bad(f"history is {extent!r}: it may be {', '.join(get_args(Extent))}")
-    shown = messages.show(asked["id"], extent, time.time_ns() // 1_000_000)  # type: ignore[arg-type]
+    now_ms = time.time_ns() // 1_000_000
+    try:
+        if asked.get("id"):
+            shown = messages.show(asked["id"], extent, now_ms)  # type: ignore[arg-type]
+        else:
+            shown = messages.show_source(asked["source"], extent, now_ms)  # type: ignore[arg-type]
+    except ValueError as error:
+        raise _Bad(f"source: {error}") from error
     return 404 if shown.message.state == "unknown" else 200, shown
 
 
