@@ -462,7 +462,7 @@ def _controls() -> list[Row]:
 
 def _by_source() -> list[Row]:
     """Cancels that name a source."""
-    good = b"{cluster}.buffer/0/1"
+    good = b"{cluster}.buffer/0/3"
     odd = {
         "empty": b"",
         "a space": b" ",
@@ -493,7 +493,7 @@ def _by_source() -> list[Row]:
         row("null", Rejected("null-header"), CANCEL, (H_SOURCE, None)),
         row("a reschedule with it", Rejected("no-id"), RESCHEDULE, own),
         row("of what is no schedule", Answered("unknown"), CANCEL, own),
-        row("with zeros before it", Answered("unknown"), CANCEL, (H_SOURCE, b"{cluster}.buffer/0/0001")),
+        row("with zeros before it", Answered("unknown"), CANCEL, (H_SOURCE, b"{cluster}.buffer/0/0003")),
     ]
 
 
