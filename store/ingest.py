@@ -198,13 +198,23 @@ class Ingest:
 
     def _cancel(self, arrival: Arrival) -> None:
         """Of an id, or of a source: which is that of its id, if it has one (rule 2)."""
-        partition, id_, source = arrival.partition, arrival.id, arrival.root
-        if source is not None:
-            id_ = self._id_behind(partition, source)
-            if id_ is None:
-                self._cancel_unnamed(arrival, source)
-                return
-        assert id_ is not None, "the parser refuses a cancel without an id or a source"
+        if arrival.root is not None:
+            self._cancel_source(arrival, arrival.root)
+        else:
+            assert arrival.id is not None, "the parser refuses a cancel without an id or a source"
+            self._cancel_id(arrival, arrival.id, None)
+
+    def _cancel_source(self, arrival: Arrival, source: int) -> None:
+        entry = self._source(arrival.partition, source)
+        place = self._place(arrival.partition, source) if entry is None else None
+        id_ = self._id_behind(arrival.partition, source, entry, place)
+        if id_ is not None:
+            self._cancel_id(arrival, id_, source)
+        else:
+            self._cancel_unnamed(arrival, source, entry, place)
+
+    def _cancel_id(self, arrival: Arrival, id_: str, source: int | None) -> None:
+        partition = arrival.partition
         index_key = keys.index(partition, id_)
         entry = self._index(index_key)
         if entry is not None:
@@ -213,9 +223,11 @@ class Ingest:
         self._leave_control(arrival, "cancel", id_, entry, source)
         self._bury(keys.tombstone(partition, id_), arrival, id_)
 
-    def _cancel_unnamed(self, arrival: Arrival, source: int) -> None:
+    def _cancel_unnamed(
+        self, arrival: Arrival, source: int, entry: IndexEntry | None, place: Place | None
+    ) -> None:
         """The tombstone stays, found or not: another node may still know what this one has forgotten."""
-        entry = self._unnamed(arrival.partition, source)
+        entry = self._unnamed(arrival.partition, source, entry, place)
         if entry is not None:
             self._remove(arrival.partition, entry)
         self._leave_control(arrival, "cancel", None, entry, source)
@@ -226,17 +238,16 @@ class Ingest:
         self.batch.put(tombstone_key, encode(arrival.offset))
         self._expire_later(arrival.timestamp_ms, arrival, who)
 
-    def _id_behind(self, partition: int, source: int) -> str | None:
+    def _id_behind(
+        self, partition: int, source: int, entry: IndexEntry | None, place: Place | None
+    ) -> str | None:
         """The id of a source's message, if the id's entry goes back to that source."""
-        due_ms, offset, entry = 0, source, self._source(partition, source)
         if entry is not None:
-            due_ms, offset = entry.due_ms, entry.offset
+            id_ = self._id_at(entry.due_ms, partition, entry.offset)
+        elif place is not None and place.named:
+            id_ = self._id_at(place.due_ms, partition, source)
         else:
-            place = self._place(partition, source)
-            if place is None or not place.named:
-                return None
-            due_ms = place.due_ms
-        id_ = self._id_at(due_ms, partition, offset)
+            return None
         current = None if id_ is None else self._index(keys.index(partition, id_))
         return id_ if current is not None and current.source == source else None
 
@@ -248,18 +259,16 @@ class Ingest:
         who = None if raw is None else keys.expiring(raw)
         return who if isinstance(who, str) else None
 
-    def _unnamed(self, partition: int, source: int) -> IndexEntry | None:
+    def _unnamed(
+        self, partition: int, source: int, entry: IndexEntry | None, place: Place | None
+    ) -> IndexEntry | None:
         """The row of a source without an id: what was last written back for it, or its own. None if it was
         cancelled, or is no more.
         """
         if self._tombstone(keys.source_tombstone(partition, source)) >= 0:
             return None
-        entry = self._source(partition, source)
-        if entry is not None:
+        if entry is not None or place is None or place.named:
             return entry
-        place = self._place(partition, source)
-        if place is None or place.named:
-            return None
         stored = self._in_batch(partition, source) is not None
         stored = stored or self._kv.get(keys.row(place.due_ms, partition, source)) is not None
         return IndexEntry(place.due_ms, source, source, None) if stored else None
