@@ -38,6 +38,10 @@ class WrongLane(Exception):
     """The id, or the source, is in a partition of another lane: ask a node of that."""
 
 
+class NoSource(Exception):
+    """What was asked for is no source in the buffer."""
+
+
 class Standing(msgspec.Struct, frozen=True):
     """Who answers, and how far it had read. `lag`: offsets of its lane that it had not read, of those that
     were committed when it was asked; None if Kafka did not say.
@@ -183,11 +187,14 @@ class Messages:
 
     def show_source(self, name: str, history: Extent, now_ms: int) -> Shown:
         """What has become of the message that a request asked for, by its source: with an id, of that. Raises
-        `WrongLane`, and ValueError if it is no source in the buffer.
+        `NoSource`, and `WrongLane`.
         """
-        topic, partition, offset = parse_source(name)
+        try:
+            topic, partition, offset = parse_source(name)
+        except ValueError as error:
+            raise NoSource(str(error)) from None
         if topic != self._buffer:
-            raise ValueError(f"{name} is not in {self._buffer}")
+            raise NoSource(f"{name} is not in {self._buffer}")
         if partition not in self._settings.partitions_of(self._lane):
             raise WrongLane(f"{name} is in partition {partition}, which is not of lane {self._lane}")
         lag = self._lag()

@@ -24,7 +24,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from node.messages import Extent, Messages, WrongLane, parse_cursor
+from node.messages import Extent, Messages, NoSource, WrongLane, parse_cursor
 from store.kv import StoreError
 from store.lookup import Closed, Query
 from store.operations import ReplayRequest, SkipRequest
@@ -67,7 +67,7 @@ def _answered(
         return _response(503, {"error": "the node has not opened its store yet: ask again, or another node"})
     try:
         return _response(*answer(messages, request))
-    except (_Bad, WrongLane) as error:
+    except (_Bad, NoSource, WrongLane) as error:
         return _response(400, {"error": str(error)})
     except (Closed, StoreError) as error:
         return _response(503, {"error": str(error)})
@@ -85,13 +85,10 @@ def _message(messages: Messages, request: Request) -> tuple[int, Any]:
     if extent not in get_args(Extent):
         raise _Bad(f"history is {extent!r}: it may be {', '.join(get_args(Extent))}")
     now_ms = time.time_ns() // 1_000_000
-    try:
-        if asked.get("id"):
-            shown = messages.show(asked["id"], extent, now_ms)  # type: ignore[arg-type]
-        else:
-            shown = messages.show_source(asked["source"], extent, now_ms)  # type: ignore[arg-type]
-    except ValueError as error:
-        raise _Bad(f"source: {error}") from error
+    if asked.get("id"):
+        shown = messages.show(asked["id"], extent, now_ms)  # type: ignore[arg-type]
+    else:
+        shown = messages.show_source(asked["source"], extent, now_ms)  # type: ignore[arg-type]
     return 404 if shown.message.state == "unknown" else 200, shown
 
 

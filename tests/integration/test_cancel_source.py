@@ -9,9 +9,10 @@ import pytest
 from delayline import DelayProducer, cron, every
 from delayline.headers import H_OCCURRENCE, H_SOURCE
 from delayline.receipt import Receipt
+from ops.lookup import lanes_of, show_source
 from tests.support.cluster import Cluster
 from tests.support.requests import now_ms
-from tests.support.waiting import PATIENCE_S
+from tests.support.waiting import PATIENCE_S, becomes, eventually
 
 SECOND_MS = 1_000
 
@@ -87,6 +88,22 @@ def test_a_source_that_is_not_there_yet_is_rejected(cluster: Cluster, producer: 
     cluster.start_here("a")
     outcome = producer.cancel(source=f"{cluster.name}.buffer/0/99999").outcome(PATIENCE_S)
     assert (outcome.outcome, outcome.code) == ("dead-lettered", "bad-source")
+
+
+def test_the_message_of_a_source_is_looked_up(cluster: Cluster, producer: DelayProducer) -> None:
+    cluster.start_here("a")
+    times = {"waits": "1h", "gone": "1h", "there": "1ms"}
+    made = {name: producer.schedule(cluster.target(), name, after=after) for name, after in times.items()}
+    assert told(producer.cancel(source=made["gone"]))[0] == "cancelled"
+    cluster.wait_delivered(1)
+    eventually(lambda: lanes_of(cluster.connection, None)[1][0].nodes, "the node says where it answers")
+
+    def states() -> dict[str, str]:
+        sources = {name: receipt.result(PATIENCE_S) for name, receipt in made.items()}
+        shown = {name: show_source(cluster.connection, at, None, "recent") for name, at in sources.items()}
+        return {name: answer["message"]["state"] for name, answer in shown.items()}
+
+    becomes(states, {"waits": "pending", "gone": "cancelled", "there": "delivered"})
 
 
 def test_a_message_with_an_id_is_cancelled_by_its_source_until_it_is_replaced(

@@ -10,7 +10,7 @@ import pytest
 from delayline.names import ClusterNames
 from delayline.settings import ClusterSettings
 from delayline.wire import Cancel
-from node.messages import Messages, Reader, WrongLane
+from node.messages import Messages, NoSource, Reader, WrongLane
 from node.ports import Doubtful
 from store.lookup import Lookup, Query
 from store.view import View
@@ -83,7 +83,7 @@ def test_a_cancel_by_source_without_its_answer_is_not_called_cancelled(view: Vie
 
 
 def test_a_source_in_another_topic_is_none(view: View) -> None:
-    with pytest.raises(ValueError, match=r"orders/0/1 is not in delay\.buffer"):
+    with pytest.raises(NoSource, match=r"orders/0/1 is not in delay\.buffer"):
         messages(view).show_source("orders/0/1", "none", 0)
 
 
