@@ -45,12 +45,20 @@ from delayline.headers import (
     REPLACE,
     Header,
 )
-from delayline.names import MAX_OFFSET, MAX_PARTITION, TOPIC_MAX_LENGTH, ClusterNames, is_legal_topic
+from delayline.names import (
+    MAX_OFFSET,
+    MAX_PARTITION,
+    TOPIC_MAX_LENGTH,
+    ClusterNames,
+    is_legal_topic,
+    parse_source,
+)
 from delayline.partitioner import partition_for
 from delayline.record import BY_KEY, Cancel, Record, Reject, Request, Reschedule, Schedule
 from delayline.recurrence import (
     ALL,
     MISSED,
+    MOST_TIMES,
     NO_END,
     SAME_INTERVAL,
     SHORTEST_MS,
@@ -65,7 +73,8 @@ from delayline.times import MAX_MS, parse_duration, parse_number, parse_time
 
 _Found: TypeAlias = dict[str, bytes | None]
 
-# A delivered record that is sent again as a request has these: they say nothing about the new request.
+# A delivered record that is sent again as a request has these: they say nothing about the new request, unless
+# it is a cancel.
 _IGNORED: Final = frozenset((H_SOURCE,))
 # These count only beside delay-parent, on a request that the service has written back.
 _PROVENANCE: Final = frozenset((H_ROOT, H_SCHEDULED_FOR, H_ATTEMPT, H_OCCURRENCE))
@@ -88,6 +97,8 @@ _SCHEDULE: Final = (
 )
 ON_REQUESTS: Final = _SCHEDULE | _IGNORED
 """All that a request can carry and not be rejected for it; whatever else it carries is the user's own."""
+# More than a source can have: topic, partition and offset.
+SOURCE_MAX_LENGTH: Final = TOPIC_MAX_LENGTH + 32
 # A request that is written back was held to max_delay when it was accepted. A broker's clock that has stepped
 # back since must not turn it into a reject.
 WRITTEN_BACK_SLACK_MS: Final = 24 * 60 * 60 * 1000
@@ -110,8 +121,7 @@ def parse(record: Record, settings: ClusterSettings, names: ClusterNames) -> Req
         if op == OP_SCHEDULE:
             return _schedule(record, found, user_headers, settings, names)
         if op == OP_CANCEL:
-            _only(found, _CANCEL, "a cancel takes delay-id and nothing else")
-            return Cancel(_required_id(found, record, settings))
+            return _cancel(record, found, settings, names)
         if op == OP_RESCHEDULE:
             return _reschedule(record, found, settings)
         _refuse("bad-op", f"{H_OP} is {_shown(op)}: write schedule, cancel or reschedule")
@@ -225,7 +235,7 @@ def _split(headers: Sequence[Header]) -> tuple[_Found, list[Header]]:
 
 def _flaw(key: str, *, twice: bool) -> tuple[str, str]:
     """Code and detail of a delay- header that is unknown, there twice, or null."""
-    if key not in _SCHEDULE:
+    if key not in ON_REQUESTS:
         return (
             "unknown-header",
             f"{_shown(key)} is none of the service's, and no other may start with {PREFIX}",
@@ -296,6 +306,8 @@ def _recurring(schedule: Schedule, found: _Found, timestamp_ms: int) -> Schedule
         )
     if by_user and schedule.id is None and not recurrence.ends:
         _refuse("bad-recurrence", NO_END)
+    if by_user and recurrence.times is not None and recurrence.times > MOST_TIMES:
+        _refuse("bad-times", f"{H_TIMES} is {recurrence.times}: write {MOST_TIMES} at most")
     if recurrence.cron is not None and schedule.occurrence is None:
         start_ms = max(schedule.scheduled_for_ms, timestamp_ms)
         return schedule._replace(scheduled_for_ms=start_ms, due_ms=timestamp_ms, recurrence=recurrence)
@@ -367,6 +379,37 @@ def _missed(raw: bytes) -> str:
         if raw == missed.encode():
             return missed
     raise ValueError(f"write {', '.join(MISSED[:-1])} or {MISSED[-1]}")
+
+
+def _cancel(record: Record, found: _Found, settings: ClusterSettings, names: ClusterNames) -> Cancel:
+    """By id, or by source: this is the one request on which delay-source is read."""
+    _only(found, _CANCEL, "a cancel takes delay-id or delay-source, and nothing else")
+    sources = [value for key, value in record.headers or () if key == H_SOURCE]
+    if not sources:
+        return Cancel(_required_id(found, record, settings))
+    if len(sources) > 1 or sources[0] is None:
+        _refuse(*_flaw(H_SOURCE, twice=len(sources) > 1))
+    if H_ID in found:
+        _refuse("header-not-allowed", f"{H_ID} and {H_SOURCE} are both there: send the one that is meant")
+    return Cancel(None, _source_offset(sources[0], record, names))
+
+
+def _source_offset(raw: bytes, record: Record, names: ClusterNames) -> int:
+    try:
+        topic, partition, offset = parse_source(raw[:SOURCE_MAX_LENGTH].decode("latin-1"))
+    except ValueError:
+        _refuse("bad-source", f"{H_SOURCE} is {_shown(raw)}: write {names.buffer}/partition/offset")
+    if topic != names.buffer:
+        _refuse("bad-source", f"{H_SOURCE} is {_shown(raw)}: it must be in {names.buffer}")
+    if partition != record.partition:
+        _refuse(
+            "wrong-partition",
+            f"{H_SOURCE} {_shown(raw)} is in partition {partition}, and this cancel in {record.partition}: "
+            "send it to the source's partition",
+        )
+    if offset >= record.offset:
+        _refuse("bad-source", f"{H_SOURCE} is {_shown(raw)}: that is not before this cancel")
+    return offset
 
 
 def _reschedule(record: Record, found: _Found, settings: ClusterSettings) -> Reschedule:

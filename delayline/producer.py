@@ -22,7 +22,7 @@ from delayline.errors import (
     SendError,
     UnansweredError,
 )
-from delayline.names import ClusterNames
+from delayline.names import ClusterNames, parse_source
 from delayline.outcome_reader import OutcomeReader
 from delayline.receipt import SLICE_S, OnDelivery, Receipt, advice_on, deadline_after
 from delayline.recurrence import Recurrence
@@ -41,6 +41,8 @@ _REFUSED: Final = {
     "transactional.id": "requests are not transactional: an open transaction holds up the service",
     "request.required.acks": "use none: acks is all",
 }
+
+_ANY_PARTITION: Final = -1  # librdkafka's word for: ask the partitioner
 
 # Failures kept for `flush` to raise: bounded, for an application that neither flushes nor looks.
 _FAILURES_KEPT: Final = 1_000
@@ -129,9 +131,31 @@ class DelayProducer:
         )
         return self.send(request, on_delivery=on_delivery)
 
-    def cancel(self, id: str, *, on_delivery: OnDelivery | None = None) -> Receipt:  # noqa: A002
-        """Do not deliver the pending message with this id; the receipt's outcome says if it was in time."""
-        return self.send(requests.cancel(id), on_delivery=on_delivery)
+    def cancel(
+        self,
+        id: str | None = None,  # noqa: A002
+        *,
+        source: Receipt | str | None = None,
+        on_delivery: OnDelivery | None = None,
+    ) -> Receipt:
+        """Do not deliver the pending message with this id, or the one that a request asked for, which its
+        receipt or its source names; the receipt's outcome says if it was in time. A receipt without an answer
+        is waited for.
+
+        Raises:
+            InvalidRequestError: what the service would reject.
+            SendError: the request whose receipt that is was not sent.
+            NotSentError: as `schedule`.
+        """
+        if source is None:
+            return self.send(requests.cancel(id), on_delivery=on_delivery)
+        place = source if isinstance(source, str) else source.result(self._max_block_s)
+        request = requests.cancel(id, source=place)
+        if parse_source(place)[0] != self._topic:
+            raise InvalidRequestError(
+                "bad-source", f"{place} is not in {self._topic}: use its own cluster's producer"
+            )
+        return self.send(request, on_delivery=on_delivery)
 
     def reschedule(
         self,
@@ -244,10 +268,13 @@ class DelayProducer:
     def _enqueue(self, producer: Producer, request: BufferRecord, receipt: Receipt) -> None:
         deadline = deadline_after(self._max_block_s)
         headers: Any = request.headers  # the client's type says str | bytes, invariantly
+        own_partition = request.own_partition
+        partition = _ANY_PARTITION if own_partition is None else own_partition
         while True:
             try:
                 producer.produce(
                     self._topic,
+                    partition=partition,
                     key=request.key,
                     value=request.value,
                     headers=headers,

@@ -57,9 +57,10 @@ class Reschedule(NamedTuple):
 
 
 class Cancel(NamedTuple):
-    """The pending message with this id is not to be delivered."""
+    """The pending message with this id, or of this source, is not to be delivered: one of the two."""
 
-    id: str
+    id: str | None
+    source: int | None = None  # the offset, in the cancel's own partition, of the request for the message
 
 
 class Reject(NamedTuple):

@@ -32,7 +32,10 @@ SHORTEST_MS: Final = 1_000
 SAME_INTERVAL: Final = 1_000
 LARGEST_FACTOR: Final = 1_000 * SAME_INTERVAL
 
-NO_END: Final = f"nothing could stop it: give it {H_ID}, {H_TIMES} or {H_UNTIL}"
+MOST_TIMES: Final = 1_000_000
+"""Deliveries that a request may ask for."""
+
+NO_END: Final = f"it would never end: give it {H_ID}, {H_TIMES} or {H_UNTIL}"
 
 ALL, LATEST, SKIP = "all", "latest", "skip"
 MISSED: Final = (ALL, LATEST, SKIP)
@@ -44,6 +47,11 @@ _LAST_AFTER_S: Final = int(datetime(9900, 1, 1, tzinfo=UTC).timestamp())  # date
 _WITHOUT_SECONDS: Final = 5
 MOST_PASSED: Final = 1_000
 """Growing intervals between the start and the request, at most: each of them is counted where it is read."""
+
+
+MOST_MISSED: int = 10_000
+"""Occurrences behind the present that are delivered, some: each is a message of its own."""
+_DAY_MS: Final = 86_400_000
 
 
 class UnknownTimeZoneError(Exception):
@@ -173,18 +181,31 @@ def next_turn(current: Occurrence, now_ms: int) -> Turn:
 
     It is *missed* if the next one is due already. The last one that is due has not been missed: it is
     delivered, and before it `all` delivers each that was missed; `latest` delivers it at once in their place;
-    `skip` passes those that were missed, and it is what follows. Deliveries alone are counted.
+    `skip` passes those that were missed, and it is what follows. `all` passes those of which it would be too
+    many. Deliveries alone are counted.
 
     Raises `UnknownTimeZoneError`.
     """
     number, _, recurrence = current
     following = _following(current)
-    if recurrence.missed != ALL and following is not None and following.at_ms <= now_ms:
-        current = _latest(following, now_ms)._replace(number=number)
-        if recurrence.missed == SKIP:
+    missed_by_ms = now_ms - (MOST_MISSED * _mean_ms(recurrence) if recurrence.missed == ALL else 0)
+    if following is not None and following.at_ms <= missed_by_ms:
+        current = _latest(following, missed_by_ms)._replace(number=number)
+        if recurrence.missed != LATEST:
             return Turn(None, current)
         following = _following(current)
     return Turn(current.at_ms, None if number == recurrence.times else following)
+
+
+def _mean_ms(recurrence: Recurrence) -> int:
+    """From one occurrence to the next: of cron, in the mean of a day on which it fires."""
+    return recurrence.interval_ms if recurrence.cron is None else _DAY_MS // _fires_in_a_day(recurrence.cron)
+
+
+@lru_cache(maxsize=4096)
+def _fires_in_a_day(cron: str) -> int:
+    fires = Cron(cron, _SOME_DAY)
+    return len(fires.seconds) * len(fires.minutes) * len(fires.hours)
 
 
 def _following(occurrence: Occurrence) -> Occurrence | None:

@@ -19,6 +19,7 @@ from delayline.headers import (
     H_IF_EXISTS,
     H_LEVEL,
     H_OP,
+    H_SOURCE,
     H_TARGET_KEY,
     H_TARGET_PARTITION,
     H_TARGET_TOPIC,
@@ -29,11 +30,12 @@ from delayline.headers import (
     PREFIX,
     Header,
 )
-from delayline.names import MAX_OFFSET, MAX_PARTITION, TOPIC_MAX_LENGTH, is_legal_topic
+from delayline.names import MAX_PARTITION, TOPIC_MAX_LENGTH, is_legal_topic, parse_source
 from delayline.partitioner import partition_for
 from delayline.recurrence import (
     ALL,
     MISSED,
+    MOST_TIMES,
     SAME_INTERVAL,
     SHORTEST_MS,
     Recurrence,
@@ -50,19 +52,32 @@ Time: TypeAlias = datetime | int | str  # an aware datetime, epoch milliseconds,
 Duration: TypeAlias = timedelta | int | str  # a timedelta, milliseconds, or "1h30m"
 
 
+_CANCEL: Header = (H_OP, OP_CANCEL)
+
+
 class BufferRecord(NamedTuple):
     """A request, ready to be sent to the buffer topic with the partitioner murmur2.
 
     A request with an id has the id as its key, so that it lands in the partition of the id; the message's own
-    key then goes into `delay-target-key`.
+    key then goes into `delay-target-key`. A cancel by source has a partition of its own.
     """
 
     key: bytes | None
     value: bytes | None
     headers: list[Header]
 
+    @property
+    def own_partition(self) -> int | None:
+        """Of a cancel by source, the source's: it must be sent there, whatever the partitioner says."""
+        if self.headers[0] != _CANCEL or self.headers[1][0] != H_SOURCE:
+            return None
+        return parse_source((self.headers[1][1] or b"").decode())[1]
+
     def partition(self, partitions: int) -> int | None:
         """Where it belongs, for a client with another partitioner; None: anywhere."""
+        own = self.own_partition
+        if own is not None:
+            return own
         return None if self.key is None else partition_for(self.key, partitions)
 
 
@@ -119,7 +134,7 @@ def schedule(  # noqa: PLR0913 - each argument is a header
             )
         if id is None and not repeat.ends:
             raise InvalidRequestError(
-                "bad-recurrence", "nothing could stop the recurring message: give an id, times or until"
+                "bad-recurrence", "the recurring message would never end: give an id, times or until"
             )
         result += recurrence_headers(repeat)
     if if_exists != "replace":
@@ -181,10 +196,29 @@ def cron(
     return Recurrence(text, 0, SAME_INTERVAL, zone, *_limits(times, until, missed))
 
 
-def cancel(id: str) -> BufferRecord:  # noqa: A002
-    """Do not deliver the pending message with this id. InvalidRequestError for an id that cannot be one."""
+def cancel(id: str | None = None, *, source: str | None = None) -> BufferRecord:  # noqa: A002
+    """Do not deliver the pending message with this id, or the one that the request at `source` asked for, and
+    nothing more of it if it recurs.
+
+    Args:
+        id: the message's id.
+        source: `topic/partition/offset` of the request, for a message with an id or without. The record must
+            be sent to that partition (`BufferRecord.partition`).
+
+    Raises:
+        InvalidRequestError: an id that cannot be one, or a source that is none.
+    """
+    if (id is None) == (source is None):
+        raise TypeError("a cancel needs an id or a source, and not both")
+    if source is not None:
+        try:
+            parse_source(source)
+        except ValueError as error:
+            raise InvalidRequestError("bad-source", str(error)) from None
+        return BufferRecord(None, None, [_CANCEL, (H_SOURCE, source.encode())])
+    assert id is not None, "one of the two is there"
     raw_id = _id(id)
-    return BufferRecord(raw_id, None, [(H_OP, OP_CANCEL), (H_ID, raw_id)])
+    return BufferRecord(raw_id, None, [_CANCEL, (H_ID, raw_id)])
 
 
 def reschedule(
@@ -219,8 +253,10 @@ def _reschedule(id: str, times: list[Header], expire_at: Time | None) -> BufferR
 
 
 def _limits(times: int | None, until: Time | None, missed: str) -> tuple[int | None, int | None, str]:
-    if times is not None and (not _is_int(times) or not 1 <= times <= MAX_OFFSET):
-        raise InvalidRequestError("bad-times", f"times is {times!r}: use a whole number from 1")
+    if times is not None and (not _is_int(times) or not 1 <= times <= MOST_TIMES):
+        raise InvalidRequestError(
+            "bad-times", f"times is {times!r}: use a whole number from 1 to {MOST_TIMES}"
+        )
     if missed not in MISSED:
         raise InvalidRequestError("bad-missed", f"missed is {missed!r}: use {', '.join(MISSED)}")
     return times, None if until is None else int(_time(until, "until", "bad-until")), missed

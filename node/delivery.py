@@ -161,7 +161,9 @@ class Delivery:
         self._heartbeat_at_ms = 0
         self._shown_lead_ms = 0  # with the last checkpoint
         self._proven_lead_ms: int | None = None  # by the last commit that showed the clock to be right
-        self._replay_held = False  # by the last selection: what was written back was not ingested
+        self._held = (
+            False  # by the last selection, a replay or an answer: what was written back was not ingested
+        )
 
     @property
     def epoch(self) -> int:
@@ -449,7 +451,7 @@ class Delivery:
 
     def _until_due(self) -> Wait:
         due_ms = self._view.wake_at()
-        if self._replay_held:
+        if self._held:
             self._view.wake_always()
             if self._knows_written_back():  # meanwhile
                 return Wait(self._clock.now_ms())
@@ -472,8 +474,8 @@ class Delivery:
         limits, operator = self._config.limits._replace(messages=self._most), self._operator
         known = known and self._knows_written_back()
         replays = known and not self._replays_to(operator.pauses().targets)
-        chosen = self._view.select(now_ms, limits, operator.asked(), replays=replays)
-        self._replay_held = not known and chosen.frontier.operation.replay is not None
+        chosen = self._view.select(now_ms, limits, operator.asked(), replays=replays, known=known)
+        self._held = chosen.held or (not known and chosen.frontier.operation.replay is not None)
         return chosen
 
     def _replays_to(self, paused: frozenset[str]) -> bool:

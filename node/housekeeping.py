@@ -15,9 +15,8 @@ from node.checkpoints import KafkaLog
 from node.health import Health
 from node.ports import Doubtful
 from store.checkpoint import Vector
-from store.keys import Key
 from store.overdue import Overdue, counted, scans
-from store.view import View
+from store.view import Expired, View
 
 log = structlog.get_logger("delayline.housekeeping")
 
@@ -42,7 +41,7 @@ class Housekeeping:
         self._log = kafka_log
         self._health = health
         self._count_at_s = 0.0
-        self._expired: list[tuple[Key, str]] = []
+        self._expired: list[Expired] = []
         self._log_ends: Vector = {}
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="housekeeping", daemon=True)

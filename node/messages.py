@@ -35,7 +35,11 @@ Extent = Literal["recent", "all", "none"]
 
 
 class WrongLane(Exception):
-    """The id is in a partition of another lane: ask a node of that."""
+    """The id, or the source, is in a partition of another lane: ask a node of that."""
+
+
+class NoSource(Exception):
+    """What was asked for is no source in the buffer."""
 
 
 class Standing(msgspec.Struct, frozen=True):
@@ -103,7 +107,7 @@ class History(msgspec.Struct, frozen=True):
 
 
 class Shown(msgspec.Struct, frozen=True):
-    """The answer to `show`."""
+    """The answer to `show`; without a history of what has no id."""
 
     node: Standing
     message: Message
@@ -181,6 +185,27 @@ class Messages:
         told = None if history == "none" else self._history(id_, history, now_ms)
         return Shown(self._standing(known.reached, known.aligned, lag), message, told)
 
+    def show_source(self, name: str, history: Extent, now_ms: int) -> Shown:
+        """What has become of the message that a request asked for, by its source: with an id, of that. Raises
+        `NoSource`, and `WrongLane`.
+        """
+        try:
+            topic, partition, offset = parse_source(name)
+        except ValueError as error:
+            raise NoSource(str(error)) from None
+        if topic != self._buffer:
+            raise NoSource(f"{name} is not in {self._buffer}")
+        if partition not in self._settings.partitions_of(self._lane):
+            raise WrongLane(f"{name} is in partition {partition}, which is not of lane {self._lane}")
+        lag = self._lag()
+        known = self._lookup.find_source(partition, offset)
+        if known.id is not None:
+            return self.show(known.id, history, now_ms)
+        message = self._message(partition, None, known)
+        if message.root is None:
+            message = msgspec.structs.replace(message, root=source(topic, partition, offset))
+        return Shown(self._standing(known.reached, known.aligned, lag), message, None)
+
     def list(self, query: Query, after: Key | None, limit: int) -> Listed:
         """A page of what is pending, of up to `MOST_LISTED`."""
         lag = self._lag()
@@ -222,7 +247,7 @@ class Messages:
 
     # -- one message
 
-    def _message(self, partition: int, id_: str, known: Known) -> Message:
+    def _message(self, partition: int, id_: str | None, known: Known) -> Message:
         if known.key is not None:
             if not known.aligned.done(known.key) and known.row is not None:
                 return self._waiting(known.key, known.row)
@@ -274,7 +299,7 @@ class Messages:
             message = msgspec.structs.replace(message, at_ms=passed.at_ms, epoch=passed.epoch)
         return message if outcome is None else _with_outcome(message, outcome)
 
-    def _done(self, key: Key, id_: str, row: ScheduledRow | None) -> Message:
+    def _done(self, key: Key, id_: str | None, row: ScheduledRow | None) -> Message:
         """A row that is done; it may have left the store already, the log has it still."""
         try:
             if row is None:
@@ -288,8 +313,8 @@ class Messages:
             "delivered" if fate.outcome is None else fate.outcome.outcome, key, id_, row, fate
         )
 
-    def _cancelled(self, partition: int, id_: str, offset: int) -> Message:
-        """What the id's last cancel came to, and the message that it concerned."""
+    def _cancelled(self, partition: int, id_: str | None, offset: int) -> Message:
+        """What the last cancel came to, and the message that it concerned."""
         by = source(self._buffer, partition, offset)
         try:
             _, answer = self._past.answer_to(partition, offset)

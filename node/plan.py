@@ -474,6 +474,8 @@ class Plan:
         else:
             outcome = "unknown" if control.removed is None else "too-late"
         message, root = self._named(partition, control.removed)
+        if control.source is not None:
+            root = source(self._buffer, partition, control.source)
         own = source(self._buffer, partition, offset)
         self._outcome(own, outcome, op=op, id_=control.id, message=message, root=root)
 

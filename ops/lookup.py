@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlencode
 
+from delayline.names import parse_source
 from delayline.partitioner import partition_for
 from delayline.settings import ClusterSettings
 from node.config import ConnectionConfig
@@ -101,12 +102,31 @@ class Lane:
 def show(config: ConnectionConfig, id_: str, node: str | None, history: str) -> Answer:
     """What became of the message with this id, as a node of its lane says."""
     settings, lanes = lanes_of(config, node)
-    lane = partition_for(id_.encode(), settings.partitions) % settings.lanes
-    asked = next((one for one in lanes if one.lane == lane), None)
-    if asked is None:
-        raise NotFoundError(f"{id_} is in lane {lane}, and {node} is a node of another: leave --node out")
+    partition = partition_for(id_.encode(), settings.partitions)
+    asked = _lane_of(partition % settings.lanes, lanes, id_, node)
     timeout_s = HISTORY_TIMEOUT_S if history == "all" else ANSWER_TIMEOUT_S
     return asked.ask("/message", {"id": id_, "history": history}, timeout_s)
+
+
+def show_source(config: ConnectionConfig, source: str, node: str | None, history: str) -> Answer:
+    """What has become of the message that the request at `source` asked for. Raises OperatorError if that is
+    no source.
+    """
+    try:
+        _, partition, _ = parse_source(source)
+    except ValueError as error:
+        raise OperatorError(str(error)) from None
+    settings, lanes = lanes_of(config, node)
+    asked = _lane_of(partition % settings.lanes, lanes, source, node)
+    timeout_s = HISTORY_TIMEOUT_S if history == "all" else ANSWER_TIMEOUT_S
+    return asked.ask("/message", {"source": source, "history": history}, timeout_s)
+
+
+def _lane_of(lane: int, lanes: Sequence[Lane], what: str, node: str | None) -> Lane:
+    asked = next((one for one in lanes if one.lane == lane), None)
+    if asked is None:
+        raise NotFoundError(f"{what} is in lane {lane}, and {node} is a node of another: leave --node out")
+    return asked
 
 
 def ask_lanes(

@@ -39,7 +39,9 @@ class Record(Protocol):
 
 
 class Arrival(NamedTuple):
-    """One record of the log, parsed and encoded. `raw` is its row; empty for a cancel."""
+    """One record of the log, parsed and encoded. `raw` is its row; empty for a cancel. `root`: the offset of
+    the user's request that it goes back to, or that a cancel names.
+    """
 
     partition: int
     offset: int
@@ -86,7 +88,7 @@ def arrival(record: Record, request: wire.Request) -> Arrival:
     at = record.timestamp_ms
     place = (record.partition, record.offset, at)
     if isinstance(request, wire.Cancel):
-        return Arrival(*place, Kind.CANCEL, at, request.id, None, None, b"")
+        return Arrival(*place, Kind.CANCEL, at, request.id, None, request.source, b"")
     headers = _headers(record)
     if isinstance(request, wire.Reschedule):
         row = RescheduleRow(

@@ -12,12 +12,13 @@ from typing import Final
 
 import msgspec
 
-from store import keys
+from store import keys, places
 from store.arrivals import Arrival, Kind
 from store.checkpoint import Frontier, Vector
 from store.keys import Key
 from store.known import Known
 from store.kv import KeyValue
+from store.places import Place
 from store.records import (
     Control,
     IndexEntry,
@@ -58,6 +59,7 @@ class Ingest:
         self.counts_below: dict[int, int] = {}  # the part of it that is at or below the position
         self.first_due_ms = NEVER_MS
         self.low_expiry: dict[int, bytes] = {}  # by partition
+        self.low_places: dict[int, bytes] = {}
         self.low_row: bytes | None = None
         self.urgent = False
         self._kv = kv
@@ -71,23 +73,27 @@ class Ingest:
         self._known = known
         self._indexes: dict[bytes, IndexEntry | None] = {}
         self._tombstones: dict[bytes, int] = {}
+        self._sources: dict[bytes, IndexEntry | None] = {}
         self._controls: dict[tuple[int, int], Control] = {}
+        self._places: dict[int, dict[int, int]] = {}  # packed, by partition and offset
+        self._by_place: dict[tuple[int, int], Arrival] = {}  # once it is needed
 
     def add(self, arrivals: Sequence[Arrival]) -> None:
         """Takes the arrivals in log order; the hot path of ingest."""
         put, row, counts, bound, bound_ms = self.batch.put, keys.row, self.counts, self._bound, self._bound[0]
         first_due_ms = self.first_due_ms
+        placed_in, placed = -1, self._places
+        taken: dict[int, int] = {}
         self._arrivals = arrivals
         for arrival in arrivals:
             partition, offset, _, kind, due_ms, id_, parent, _, raw = arrival
-            if kind is _CANCEL:
-                self._cancel(arrival)
-                continue
-            if kind is _SCHEDULE:
-                if (id_ is not None or parent is not None) and not self._follows(arrival):
+            if kind is not _SCHEDULE or id_ is not None or parent is not None:
+                if not self._admits(arrival):
                     continue
-            elif kind is _KEEP and not self._claim_if_unknown(arrival):
-                continue
+            else:
+                if partition != placed_in:
+                    placed_in, taken = partition, placed.setdefault(partition, {})
+                taken[offset] = due_ms << 1
             below = due_ms <= bound_ms and (due_ms, partition, offset) <= bound
             if below and not self._store_below(arrival):
                 continue
@@ -99,21 +105,40 @@ class Ingest:
             if due_ms < first_due_ms:  # noqa: PLR1730 - min() is a call
                 first_due_ms = due_ms
         self.first_due_ms = first_due_ms
+        for partition, taken in placed.items():
+            self.low_places[partition] = places.write(self.batch, partition, taken)
+
+    def _admits(self, arrival: Arrival) -> bool:
+        """What an arrival does beside leaving a row; False if it leaves none."""
+        if arrival.kind is _CANCEL:
+            self._cancel(arrival)
+            return False
+        if arrival.kind is _SCHEDULE:
+            return self._follows(arrival)
+        return arrival.kind is not _KEEP or self._claim_if_unknown(arrival)
 
     def _follows(self, arrival: Arrival) -> bool:
         """What follows from an earlier request takes its place if it has an id; False if it came too late.
 
-        Without one it leaves the earlier row where it is; and if it was put off, which is for later than its
-        own time, a mark: a replay has to know of that row that it was not delivered.
+        Without one it leaves the earlier row where it is, and the source's entry points to the later one; and
+        if it was put off, which is for later than its own time, it leaves a mark: a replay has to know of
+        that row that it was not delivered.
         """
         if arrival.id is not None:
             return self._claim(arrival, arrival.id)
-        assert arrival.parent is not None, "the caller looked"
+        partition, root, parent = arrival.partition, arrival.root, arrival.parent
+        assert parent is not None, "the caller looked"
+        assert root is not None, "the parser refuses a parent without one"
+        if self._tombstone(keys.source_tombstone(partition, root)) > parent:
+            self._apply_first_control(partition, None, root, parent)
+            return False
+        self._set_source(partition, root, IndexEntry(arrival.due_ms, arrival.offset, parent, root))
+        self._expire_later(arrival.due_ms, arrival, root)
         row = decode_row(arrival.raw)
         assert isinstance(row, ScheduledRow), "it is a schedule's"
         if arrival.due_ms > row.scheduled_for_ms:  # an occurrence to come is not of long standing: no mark
             mark = PutOff(arrival.due_ms, row.scheduled_for_ms)
-            self.batch.put(keys.put_off(arrival.partition, arrival.parent), encode(mark))
+            self.batch.put(keys.put_off(partition, parent), encode(mark))
         return True
 
     def _store_below(self, arrival: Arrival) -> bool:
@@ -131,14 +156,19 @@ class Ingest:
         index_key = keys.index(arrival.partition, id_)
         entry = self._index(index_key)
         if arrival.parent is not None and self._overtaken(arrival, id_, entry, arrival.parent):
-            self._apply_first_control(arrival.partition, id_, arrival.parent)
+            self._apply_first_control(arrival.partition, id_, None, arrival.parent)
             return False
+        if arrival.parent is None:
+            self._places.setdefault(arrival.partition, {})[arrival.offset] = arrival.due_ms << 1 | 1
         if entry is not None:
             self._remove(arrival.partition, entry)
             if arrival.parent is None:
                 self._leave_control(arrival, "schedule", id_, entry)
         origin = arrival.offset if arrival.parent is None else arrival.parent
-        self._set_index(index_key, IndexEntry(arrival.due_ms, arrival.offset, origin, arrival.root))
+        current = IndexEntry(arrival.due_ms, arrival.offset, origin, arrival.root)
+        self._set_index(index_key, current)
+        if arrival.root is not None and entry is not None and entry.source == arrival.root:
+            self._set_source(arrival.partition, arrival.root, current)
         self._expire_later(arrival.due_ms, arrival, id_)
         return True
 
@@ -170,17 +200,90 @@ class Ingest:
         return self._tombstone(keys.tombstone(arrival.partition, id_)) > parent
 
     def _cancel(self, arrival: Arrival) -> None:
-        assert arrival.id is not None, "the parser refuses a cancel without an id"
-        index_key = keys.index(arrival.partition, arrival.id)
+        """Of an id, or of a source: which is that of its id, if it has one (rule 2)."""
+        if arrival.root is not None:
+            self._cancel_source(arrival, arrival.root)
+        else:
+            assert arrival.id is not None, "the parser refuses a cancel without an id or a source"
+            self._cancel_id(arrival, arrival.id, None)
+
+    def _cancel_source(self, arrival: Arrival, source: int) -> None:
+        entry = self._source(arrival.partition, source)
+        place = self._place(arrival.partition, source) if entry is None else None
+        id_ = self._id_behind(arrival.partition, source, entry, place)
+        if id_ is not None:
+            self._cancel_id(arrival, id_, source)
+        else:
+            self._cancel_unnamed(arrival, source, entry, place)
+
+    def _cancel_id(self, arrival: Arrival, id_: str, source: int | None) -> None:
+        partition = arrival.partition
+        index_key = keys.index(partition, id_)
         entry = self._index(index_key)
         if entry is not None:
-            self._remove(arrival.partition, entry)
+            self._remove(partition, entry)
             self._set_index(index_key, None)
-        self._leave_control(arrival, "cancel", arrival.id, entry)
-        tombstone_key = keys.tombstone(arrival.partition, arrival.id)
+        self._leave_control(arrival, "cancel", id_, entry, source)
+        self._bury(keys.tombstone(partition, id_), arrival, id_)
+
+    def _cancel_unnamed(
+        self, arrival: Arrival, source: int, entry: IndexEntry | None, place: Place | None
+    ) -> None:
+        """The tombstone stays, found or not: another node may still know what this one has forgotten."""
+        entry = self._unnamed(arrival.partition, source, entry, place)
+        if entry is not None:
+            self._remove(arrival.partition, entry)
+        self._leave_control(arrival, "cancel", None, entry, source)
+        self._bury(keys.source_tombstone(arrival.partition, source), arrival, source)
+
+    def _bury(self, tombstone_key: bytes, arrival: Arrival, who: str | int) -> None:
         self._tombstones[tombstone_key] = arrival.offset
         self.batch.put(tombstone_key, encode(arrival.offset))
-        self._expire_later(arrival.timestamp_ms, arrival, arrival.id)
+        self._expire_later(arrival.timestamp_ms, arrival, who)
+
+    def _id_behind(
+        self, partition: int, source: int, entry: IndexEntry | None, place: Place | None
+    ) -> str | None:
+        """The id of a source's message, if the id's entry goes back to that source."""
+        if entry is not None:
+            id_ = self._id_at(entry.due_ms, partition, entry.offset)
+        elif place is not None and place.named:
+            id_ = self._id_at(place.due_ms, partition, source)
+        else:
+            return None
+        current = None if id_ is None else self._index(keys.index(partition, id_))
+        return id_ if current is not None and current.source == source else None
+
+    def _id_at(self, due_ms: int, partition: int, offset: int) -> str | None:
+        arrival = self._in_batch(partition, offset)
+        if arrival is not None:
+            return arrival.id
+        raw = self._kv.get(keys.expiry(partition, due_ms, offset))
+        who = None if raw is None else keys.expiring(raw)
+        return who if isinstance(who, str) else None
+
+    def _unnamed(
+        self, partition: int, source: int, entry: IndexEntry | None, place: Place | None
+    ) -> IndexEntry | None:
+        """The row of a source without an id: what was last written back for it, or its own. None if it was
+        cancelled, or is no more.
+        """
+        if self._tombstone(keys.source_tombstone(partition, source)) >= 0:
+            return None
+        if entry is not None or place is None or place.named:
+            return entry
+        stored = self._in_batch(partition, source) is not None
+        stored = stored or self._kv.get(keys.row(place.due_ms, partition, source)) is not None
+        return IndexEntry(place.due_ms, source, source, None) if stored else None
+
+    def _place(self, partition: int, offset: int) -> Place | None:
+        taken = self._places.get(partition, {}).get(offset)
+        return places.find(self._kv, partition, offset) if taken is None else places.unpacked(taken)
+
+    def _in_batch(self, partition: int, offset: int) -> Arrival | None:
+        if not self._by_place:
+            self._by_place = {(one.partition, one.offset): one for one in self._arrivals}
+        return self._by_place.get((partition, offset))
 
     def _remove(self, partition: int, entry: IndexEntry) -> None:
         """Removes the row at once: in flight or not, delivered or not; only the answer waits (rule 2).
@@ -190,22 +293,38 @@ class Ingest:
         self.batch.delete(keys.row(entry.due_ms, partition, entry.offset))
         self.batch.delete(keys.late(partition, entry.offset))
         self.batch.delete(keys.expiry(partition, entry.due_ms, entry.offset))
+        known = None if entry.root is None else self._source(partition, entry.root)
+        if entry.root is not None and known is not None and known.offset == entry.offset:
+            self._set_source(partition, entry.root, None)
         minute = entry.due_ms // keys.MINUTE_MS
         self.counts[minute] = self.counts.get(minute, 0) - 1
         if (entry.due_ms, partition, entry.offset) <= self._bound:
             self.counts_below[minute] = self.counts_below.get(minute, 0) - 1
 
-    def _leave_control(self, arrival: Arrival, op: str, id_: str, removed: IndexEntry | None) -> None:
-        if arrival.offset < self._aligned.seen.get(arrival.partition, 0):
+    def _leave_control(
+        self,
+        arrival: Arrival,
+        op: str,
+        id_: str | None,
+        removed: IndexEntry | None,
+        source: int | None = None,
+    ) -> None:
+        partition = arrival.partition
+        if arrival.offset < self._aligned.seen.get(partition, 0):
             return  # answered already
-        cancelled = self._tombstone(keys.tombstone(arrival.partition, id_))
+        if id_ is not None:
+            cancelled = self._tombstone(keys.tombstone(partition, id_))
+        else:
+            assert source is not None, "it names one of the two"
+            cancelled = self._tombstone(keys.source_tombstone(partition, source))
         previous = cancelled if removed is None else max(cancelled, removed.origin)
-        control = Control(op, id_, removed, applied=False, previous=previous)
-        self._put_control(arrival.partition, arrival.offset, control)
+        control = Control(op, id_, removed, applied=False, previous=previous, source=source)
+        self._put_control(partition, arrival.offset, control)
         self.urgent = True
 
-    def _apply_first_control(self, partition: int, id_: str, parent: int) -> None:
-        """The first control above the parent of a dropped written-back request has ended it (rule 2).
+    def _apply_first_control(self, partition: int, id_: str | None, source: int | None, parent: int) -> None:
+        """The first control above the parent of a dropped written-back request has ended it (rule 2). One
+        without an id is told by its source.
 
         Nothing of the id stands between the two, so the last of it before the control is not above the
         parent. The first one may have been answered and gone, on this node and not on others: then no later
@@ -218,7 +337,8 @@ class Ingest:
         controls = stored | self._controls
         for place, control in controls.items():
             is_above = place[0] == partition and place[1] > parent
-            ends = control.op != "keep" and control.id == id_ and control.previous <= parent
+            same = control.id == id_ and (id_ is not None or control.source == source)
+            ends = control.op != "keep" and same and control.previous <= parent
             if is_above and ends:
                 self._put_control(*place, msgspec.structs.replace(control, applied=True))
                 return
@@ -241,18 +361,34 @@ class Ingest:
         else:
             self.batch.put(key, encode(entry))
 
+    def _source(self, partition: int, root: int) -> IndexEntry | None:
+        key = keys.source(partition, root)
+        if key in self._sources:
+            return self._sources[key]
+        stored = self._known.sources
+        raw = stored[key] if key in stored else self._kv.get(key)
+        return None if raw is None else decode_index(raw)
+
+    def _set_source(self, partition: int, root: int, entry: IndexEntry | None) -> None:
+        key = keys.source(partition, root)
+        self._sources[key] = entry
+        if entry is None:
+            self.batch.delete(key)
+        else:
+            self.batch.put(key, encode(entry))
+
     def _tombstone(self, key: bytes) -> int:
-        """The offset of the id's last cancel, -1 for none."""
+        """The offset of the id's, or source's, last cancel, -1 for none."""
         if key in self._tombstones:
             return self._tombstones[key]
         stored = self._known.tombstones
         raw = stored[key] if key in stored else self._kv.get(key)
         return -1 if raw is None else decode_offset(raw)
 
-    def _expire_later(self, due_ms: int, arrival: Arrival, id_: str) -> None:
+    def _expire_later(self, due_ms: int, arrival: Arrival, who: str | int) -> None:
         partition = arrival.partition
         key = keys.expiry(partition, due_ms, arrival.offset)
-        self.batch.put(key, id_.encode())
+        self.batch.put(key, keys.expiring_value(who))
         lowest = self.low_expiry.get(partition)
         if lowest is None or key < lowest:
             self.low_expiry[partition] = key

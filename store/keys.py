@@ -8,9 +8,13 @@ prefix key                            value
 ``c``  partition, offset              a control request that waits for its answer
 ``i``  partition, id                  the id's last request
 ``t``  partition, id                  offset of the id's last cancel
-``x``  partition, due, offset         the id whose index entry or tombstone may go with that row
+``s``  partition, root's offset       the last request that was written back for it
+``u``  partition, offset              offset of the last cancel that names that source
+``x``  partition, due, offset         the id, or source, whose entry or tombstone may go with that row
 ``n``  minute                         rows stored that fall due in that minute
 ``p``  partition, offset              which request without an id was put off, and until when
+``o``  partition, first offset        when the schedules from that offset on fall due (store/places.py)
+``q``  partition, due, first offset   the last due time of such an entry
 ``m``  name                           counters and metadata
 ====== ============================== ==========================================================
 """
@@ -28,9 +32,13 @@ LATE: Final = b"l"
 CONTROL: Final = b"c"
 INDEX: Final = b"i"
 TOMBSTONE: Final = b"t"
+SOURCE: Final = b"s"
+SOURCE_TOMBSTONE: Final = b"u"
 EXPIRY: Final = b"x"
 COUNT: Final = b"n"
 PUT_OFF: Final = b"p"
+PLACES: Final = b"o"
+PLACES_END: Final = b"q"
 META: Final = b"m"
 
 INGESTED: Final = META + b"ingested"
@@ -48,6 +56,8 @@ _placed = Struct(">cIQ")
 _named = Struct(">cI")
 _counted = Struct(">cQ")
 _due = Struct(">Q")
+_expiring = Struct(">cQ")
+_NO_ID: Final = b"\xff"  # no byte of UTF-8
 
 TIMED_BYTES: Final = _timed.size
 _pack_timed = _timed.pack
@@ -65,8 +75,18 @@ def expiry(partition: int, due_ms: int, offset: int) -> bytes:
     return _queued.pack(EXPIRY, partition, due_ms, offset)
 
 
+def expiring(raw: bytes) -> str | int:
+    """What an expiry entry's value names: an id, or the offset of a source."""
+    return _expiring.unpack(raw)[1] if raw.startswith(_NO_ID) else raw.decode()
+
+
+def expiring_value(who: str | int) -> bytes:
+    """What `expiring` reads."""
+    return who.encode() if isinstance(who, str) else _expiring.pack(_NO_ID, who)
+
+
 def queued(raw: bytes) -> Key:
-    """The (due, partition, offset) of the row that an expiry entry's key names."""
+    """The (due, partition, offset) that an expiry entry's key names, or that of the end of places."""
     _, partition, due_ms, offset = _queued.unpack(raw)
     return due_ms, partition, offset
 
@@ -96,6 +116,26 @@ def placed(raw: bytes) -> tuple[int, int]:
 def put_off(partition: int, offset: int) -> bytes:
     """The mark of a request that has stepped back for a later one of its own."""
     return _pack_placed(PUT_OFF, partition, offset)
+
+
+def source(partition: int, root: int) -> bytes:
+    """The entry of a user's request, after which something was written back."""
+    return _pack_placed(SOURCE, partition, root)
+
+
+def source_tombstone(partition: int, root: int) -> bytes:
+    """The tombstone of a user's request that was cancelled by its source."""
+    return _pack_placed(SOURCE_TOMBSTONE, partition, root)
+
+
+def places(partition: int, first: int) -> bytes:
+    """The due times from an offset on."""
+    return _pack_placed(PLACES, partition, first)
+
+
+def places_end(partition: int, last_due_ms: int, first: int) -> bytes:
+    """When an entry of due times may go."""
+    return _queued.pack(PLACES_END, partition, last_due_ms, first)
 
 
 def index(partition: int, id_: str) -> bytes:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from store import keys
+from store import keys, places
 from store.arrivals import Arrival, Kind
 from store.keys import MINUTE_MS
 from store.kv import KeyValue
@@ -21,12 +21,14 @@ _RESCHEDULE: Final = Kind.RESCHEDULE
 
 
 class Known(NamedTuple):
-    """All that the batch can ask for: index entries and tombstones as they are stored, by their keys, and the
-    counts of those minutes that are not at hand.
+    """All that the batch can ask for: index entries, tombstones and sources as they are stored, by their keys,
+    and the counts of those minutes that are not at hand. What a cancel by source finds its row by is left out:
+    that has been read, though, so that it is in memory.
     """
 
     indexes: dict[bytes, bytes | None]
     tombstones: dict[bytes, bytes | None]
+    sources: dict[bytes, bytes | None]
     counts: dict[int, int]
 
 
@@ -34,13 +36,27 @@ def known_of(kv: KeyValue, pending: Pending, arrivals: Sequence[Arrival]) -> Kno
     """Reads it; for the thread that takes the batch in."""
     minutes = {one.due_ms // MINUTE_MS for one in arrivals}
     asking = [one for one in arrivals if one.id is not None and one.kind is not _RESCHEDULE]
-    if not asking:
-        return Known({}, {}, pending.read(minutes))
+    rooted = [(one.partition, one.root) for one in arrivals if one.root is not None]
+    if not asking and not rooted:
+        return Known({}, {}, {}, pending.read(minutes))
     index_keys = [keys.index(one.partition, one.id or "") for one in asking]
     found = kv.get_many(index_keys)
     indexes = dict(zip(index_keys, found, strict=True))
-    minutes.update(decode_index(raw).due_ms // MINUTE_MS for raw in found if raw is not None)
-    return Known(indexes, _tombstones(kv, asking, indexes, found), pending.read(minutes))
+    entries = [(one.partition, decode_index(raw)) for one, raw in zip(asking, found, strict=True) if raw]
+    minutes.update(entry.due_ms // MINUTE_MS for _, entry in entries)
+    rooted += [(partition, entry.root) for partition, entry in entries if entry.root is not None]
+    for one in arrivals:
+        if one.kind is _CANCEL and one.root is not None:
+            places.id_behind(kv, one.partition, one.root)
+            places.has_row(kv, one.partition, one.root)
+    tombstones = _tombstones(kv, asking, indexes, found)
+    return Known(indexes, tombstones, _sources(kv, rooted), pending.read(minutes))
+
+
+def _sources(kv: KeyValue, rooted: Sequence[tuple[int, int]]) -> dict[bytes, bytes | None]:
+    """Of what was written back, and of what that is to replace; of what is cancelled by its source."""
+    source_keys = [keys.source(partition, root) for partition, root in rooted]
+    return dict(zip(source_keys, kv.get_many(source_keys), strict=True)) if source_keys else {}
 
 
 def _tombstones(

@@ -22,7 +22,7 @@ from typing import Final, NamedTuple, TypeVar
 
 import msgspec
 
-from store import keys, rehearsal
+from store import keys, places, rehearsal
 from store.checkpoint import Frontier
 from store.due import Due, DueWalk, TargetCounts
 from store.keys import Key
@@ -56,8 +56,8 @@ class Closed(Exception):
 
 
 class Known(NamedTuple):
-    """What the view knows of an id: its last schedule, with the row if that is still stored; else the offset
-    of its last cancel; else nothing.
+    """What the view knows of an id, or of a source: its last schedule, with the row if that is still stored;
+    else the offset of its last cancel; else nothing. `id`: of what a source names.
     """
 
     reached: Reached
@@ -65,6 +65,7 @@ class Known(NamedTuple):
     key: Key | None
     row: ScheduledRow | None
     cancelled_by: int | None
+    id: str | None = None
 
 
 class Query(msgspec.Struct, frozen=True):
@@ -140,6 +141,33 @@ class Lookup:
             key = _key(decode_index(raw_entry), partition)
             row = _row(kv, key)
             return Known(reached, aligned, key, row if isinstance(row, ScheduledRow) else None, None)
+
+        with self._open():
+            return self._view.glimpse(take)
+
+    def find_source(self, partition: int, source: int) -> Known:
+        """What is known of a user's request by its offset, at one moment; only its `id`, if it has one that
+        goes back to it: that is asked for. Raises `Closed`.
+        """
+
+        def take(kv: KeyValue, aligned: Frontier, reached: Reached) -> Known:
+            id_ = places.id_behind(kv, partition, source)
+            raw_cancel = kv.get(keys.source_tombstone(partition, source))
+            if id_ is not None or raw_cancel is not None:
+                cancelled_by = None if id_ is not None or raw_cancel is None else decode_offset(raw_cancel)
+                return Known(reached, aligned, None, None, cancelled_by, id_)
+            raw_entry, place = kv.get(keys.source(partition, source)), places.find(kv, partition, source)
+            if raw_entry is not None:
+                key = _key(decode_index(raw_entry), partition)
+            elif place is not None and not place.named:
+                key = (place.due_ms, partition, source)
+            else:
+                return Known(reached, aligned, None, None, None)
+            row = _row(kv, key)
+            known = isinstance(row, ScheduledRow) or raw_entry is not None
+            return Known(
+                reached, aligned, key if known else None, row if isinstance(row, ScheduledRow) else None, None
+            )
 
         with self._open():
             return self._view.glimpse(take)

@@ -114,15 +114,21 @@ class IndexEntry(msgspec.Struct, frozen=True, array_like=True, gc=False):
     origin: int  # own offset, or that of the parent of a written-back request
     root: int | None  # offset of the user's own request, where this is not it
 
+    @property
+    def source(self) -> int:
+        """The offset of the user's own request."""
+        return self.offset if self.root is None else self.root
+
 
 class Control(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A cancel or replace that was carried out at ingest and waits for its answer."""
 
     op: str  # cancel; schedule: it replaces; keep: it is a duplicate
-    id: str
+    id: str | None  # None: a cancel by source, of a message without an id, or of none that is known
     removed: IndexEntry | None  # of a duplicate: what it is one of
     applied: bool  # it kept a written-back request from being stored
     previous: int = -1  # the offset of the id's last schedule or cancel before it; -1: none is known
+    source: int | None = None  # of a cancel by source: the offset that it names
 
 
 decode_index = msgspec.msgpack.Decoder(IndexEntry).decode

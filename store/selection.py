@@ -64,7 +64,8 @@ class Selection(msgspec.Struct, frozen=True):
     """What one transaction carries, and the frontier it leads to. Rows are in key order.
 
     `skip_to`: the due rows up to that key are skipped. `replayed`: rows that were delivered before.
-    `operates`: whether it brings an operator's request on, which is something to commit.
+    `operates`: whether it brings an operator's request on, which is something to commit. `held`: an answer
+    waits until what was written back is ingested.
     """
 
     late: list[tuple[Key, bytes]]
@@ -75,6 +76,7 @@ class Selection(msgspec.Struct, frozen=True):
     skip_to: Key | None = None
     replayed: list[tuple[Key, bytes]] = []
     operates: bool = False
+    held: bool = False
 
     @property
     def rows(self) -> list[tuple[Key, bytes]]:
@@ -94,16 +96,21 @@ def select(
     limits: Limits,
     *,
     replays: bool = True,
+    known: bool = True,
 ) -> Selection:
     """The next selection behind `tip`, the frontier of the previous one (committed or in flight).
 
     `ingested` and `read` are where the view stands in the log: behind the last messages, and behind the
     markers that follow them. The selection is empty if nothing is due and no answer waits; its frontier
-    then says how far that is true. `replays`: whether a replay goes on.
+    then says how far that is true. `replays`: whether a replay goes on. `known`: whether all that was written
+    back has been ingested.
     """
-    answers, seen = _answers(kv, tip, ingested, limits.messages)
+    waiting = _Waiting(tip, limits.messages, known=known)
+    seen = waiting.take(kv, ingested)
+    answers = waiting.answers
     if seen is not None:
-        return Selection([], [], answers, {}, msgspec.structs.replace(tip, seen=seen))
+        frontier = msgspec.structs.replace(tip, seen=seen)
+        return Selection([], [], answers, {}, frontier, held=waiting.held)
     taking = _Taking(limits)
     held_back = _take_late(kv, tip, ingested, taking)
     late = sorted(taking.rows)
@@ -294,21 +301,31 @@ def _resolve(kv: KeyValue, key: Key, raw: bytes, frontier: Frontier) -> Resoluti
     return Resolution("rescheduled", entry, raw_row)
 
 
-def _answers(kv: KeyValue, tip: Frontier, ingested: Vector, most: int) -> tuple[list[Answer], Vector | None]:
-    """The answers that wait. If they are more than `most`, the first of them and the seen vector that
-    they reach; else all, and None.
-    """
-    answers: list[Answer] = []
-    seen: Vector = {}
-    for partition in sorted(ingested):
-        begin = keys.control(partition, tip.seen.get(partition, 0))
-        for raw_key, raw in kv.scan(begin, keys.control(partition, ingested[partition])):
-            place = keys.placed(raw_key)
-            if len(answers) == most:
-                seen[partition] = place[1]
-                break
-            answers.append(_answer(place, decode_control(raw), tip))
-    return answers, {**ingested, **seen} if seen else None
+class _Waiting:
+    """The answers that wait, up to `most`. `held`: one of them is not known yet."""
+
+    def __init__(self, tip: Frontier, most: int, *, known: bool) -> None:
+        self.answers: list[Answer] = []
+        self.held = False
+        self._tip = tip
+        self._most = most
+        self._known = known
+
+    def take(self, kv: KeyValue, ingested: Vector) -> Vector | None:
+        """Takes them. If not all can be given, the seen vector that the first of them reach; else None."""
+        seen: Vector = {}
+        for partition in sorted(ingested):
+            begin = keys.control(partition, self._tip.seen.get(partition, 0))
+            for raw_key, raw in kv.scan(begin, keys.control(partition, ingested[partition])):
+                place = keys.placed(raw_key)
+                answer = _answer(place, decode_control(raw), self._tip)
+                undecided = not self._known and not answer.applied and _may_be_followed(answer.control)
+                if undecided or len(self.answers) == self._most:
+                    seen[partition] = place[1]
+                    self.held = self.held or undecided
+                    break
+                self.answers.append(answer)
+        return {**ingested, **seen} if seen else None
 
 
 def _answer(place: Place, control: Control, tip: Frontier) -> Answer:
@@ -316,3 +333,10 @@ def _answer(place: Place, control: Control, tip: Frontier) -> Answer:
     removed = control.removed
     pending = removed is not None and not tip.done((removed.due_ms, place[0], removed.offset))
     return Answer(place, control, applied=pending or control.applied)
+
+
+def _may_be_followed(control: Control) -> bool:
+    """Whether something may have been written back after what it removed, that it will have ended. What has
+    an id is ingested before anything is selected.
+    """
+    return control.source is not None and control.id is None

@@ -17,6 +17,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 from typing import Concatenate, ParamSpec, TypeVar
 
 import msgspec
@@ -27,9 +28,10 @@ from store.checkpoint import Checkpoint, Frontier, Vector, nothing
 from store.ingest import Ingest
 from store.keys import Key
 from store.known import Known, known_of
-from store.kv import KeyValue, Stalled
+from store.kv import Batch, KeyValue, Stalled
 from store.operations import OperatorRequest, taken_up
 from store.pending import Pending
+from store.places import has_row
 from store.records import decode_index, decode_offset, decode_put_off, decode_vector, encode
 from store.selection import Limits, Selection, late_keys
 
@@ -92,6 +94,7 @@ class View:
         self._low_row = kv.get(keys.LOW_WATER) or keys.ROW
         self._low_expiry = {partition: keys.expiry(partition, 0, 0) for partition in partitions}
         self._lowest_new_expiry: dict[int, bytes] = {}  # since the last `expired`
+        self._low_places = {partition: keys.places_end(partition, 0, 0) for partition in partitions}
         raw_newest = kv.get(keys.NEWEST)
         self._newest: Vector = {} if raw_newest is None else decode_vector(raw_newest)  # timestamps, ms
         self._pending = Pending(kv, self._tip.position)
@@ -188,15 +191,23 @@ class View:
         for partition, key in ingest.low_expiry.items():
             self._low_expiry[partition] = min(self._low_expiry[partition], key)
             self._lowest_new_expiry[partition] = min(self._lowest_new_expiry.get(partition, key), key)
+        for partition, key in ingest.low_places.items():
+            self._low_places[partition] = min(self._low_places[partition], key)
 
     def select(
-        self, now_ms: int, limits: Limits, request: OperatorRequest | None = None, *, replays: bool = True
+        self,
+        now_ms: int,
+        limits: Limits,
+        request: OperatorRequest | None = None,
+        *,
+        replays: bool = True,
+        known: bool = True,
     ) -> Selection:
         """Selects behind the tip and moves it (rule 1). An empty selection says how far nothing is due:
         it makes a heartbeat, or nothing.
 
         `request`: an operator's, which this selection takes up if none after it has been taken up before.
-        `replays`: whether a replay goes on.
+        `replays`: whether a replay goes on. `known`: whether all that was written back has been ingested.
         """
         with self.lock:
             tip = self._tip
@@ -206,7 +217,7 @@ class View:
                 operation = taken_up(tip.operation, request, tip.position, tip.ingested, now_ms, kept_from_ms)
                 tip = msgspec.structs.replace(tip, operation=operation)
             chosen = selection.select(
-                self._kv, tip, self._ingested, self._read, now_ms, limits, replays=replays
+                self._kv, tip, self._ingested, self._read, now_ms, limits, replays=replays, known=known
             )
             if chosen.frontier.operation != self._tip.operation:
                 chosen = msgspec.structs.replace(chosen, operates=True)
@@ -304,8 +315,12 @@ class View:
     @_patient
     def prune(self) -> None:
         """Removes done rows that have left the replay window (rule 9): one range, ending below the
-        smallest late key and never behind the aligned position.
+        smallest late key and never behind the aligned position. Then places of which no row is left.
         """
+        self._prune_rows()
+        self._prune_places()
+
+    def _prune_rows(self) -> None:
         position = self._aligned.position
         if position is None:
             return
@@ -330,6 +345,38 @@ class View:
         self._low_row = end
         self._pending.forget(minute)
 
+    def _prune_places(self) -> None:
+        """Those that are all of pruned rows, and older than any id that is left: what finds an id has to be
+        there for as long as it does on any node.
+        """
+        batch = self._kv.batch()
+        low: dict[int, bytes] = {}
+        for partition, begin in self._low_places.items():
+            end = keys.places_end(partition, self._pruned_ms(), 0)
+            found = list(islice(self._kv.scan(begin, end), MOST_PLACES_PRUNED))
+            oldest_ms = self._oldest_id_ms(partition) if found else 0
+            for raw_key, _ in found:
+                due_ms, _, first = keys.queued(raw_key)
+                if due_ms >= oldest_ms:
+                    break
+                batch.delete(raw_key)
+                batch.delete(keys.places(partition, first))
+                low[partition] = keys.after(raw_key)
+        if low:
+            self._kv.write(batch)
+            self._low_places.update(low)
+
+    def _oldest_id_ms(self, partition: int) -> int:
+        end = keys.expiry(partition + 1, 0, 0)
+        for raw_key, _ in self._kv.scan(self._low_expiry[partition], end):
+            return keys.queued(raw_key)[0]
+        return FOREVER_MS
+
+    def _pruned_ms(self) -> int:
+        """No row that was due before is stored."""
+        low_row = self._low_row[: keys.TIMED_BYTES]
+        return keys.timed(low_row)[0] if len(low_row) == keys.TIMED_BYTES else 0
+
     def _marks_end(self, partition: int, pruned_ms: int) -> bytes | None:
         """Up to which the marks of what was put off may go, if any may: what was written back for it has been
         pruned, so that its own row has, too. They lie by offset; one that has to stay keeps those behind it.
@@ -342,9 +389,9 @@ class View:
             end = keys.after(raw_key)
         return end
 
-    def expired(self, most: int) -> list[tuple[Key, str]]:
-        """Up to `most` ids (but one of each partition) whose last row has been pruned or whose last cancel is
-        covered, and that are no longer known to a request that asks; oldest first.
+    def expired(self, most: int) -> list[Expired]:
+        """Up to `most` ids and sources (but one of each partition) whose last row has been pruned or whose
+        last cancel is covered, and that are no longer known to a request that asks; oldest first.
 
         What the log's end is *after* this call decides when they may go: see `collect`. Pruning ends at the
         position, which stays where it is while nothing falls due; cancels are forgotten all the same.
@@ -354,23 +401,26 @@ class View:
             share = max(1, most // len(self._low_expiry))
             return [found for partition in self._low_expiry for found in self._expired_in(partition, share)]
 
-    def _expired_in(self, partition: int, most: int) -> list[tuple[Key, str]]:
-        found: list[tuple[Key, str]] = []
+    def _expired_in(self, partition: int, most: int) -> list[Expired]:
+        found: list[Expired] = []
         pruned_ms = keys.timed(self._low_row)[0] if len(self._low_row) == keys.TIMED_BYTES else 0
         known_ms = self._newest.get(partition, 0) - self._dedup_window_ms
         end_ms = min(max(pruned_ms + 1, self._window_start_ms()), known_ms + 1)
         end = keys.expiry(partition, max(0, end_ms), 0)
-        for raw_key, raw_id in self._kv.scan(self._low_expiry[partition], end):
+        for raw_key, raw in self._kv.scan(self._low_expiry[partition], end):
             key = keys.queued(raw_key)
             raw_row = keys.row(*key)
             if len(found) == most or key[2] >= self._aligned.ingested.get(partition, 0):
                 break
             if raw_row >= self._low_row and self._kv.get(raw_row) is not None:
                 break  # not pruned: it may wait still
-            found.append((key, raw_id.decode()))
+            who = keys.expiring(raw)
+            if isinstance(who, int) and has_row(self._kv, partition, who):
+                break  # its own row would be found again
+            found.append((key, who))
         return found
 
-    def collect(self, expired: Sequence[tuple[Key, str]], log_ends: Vector) -> bool:
+    def collect(self, expired: Sequence[Expired], log_ends: Vector) -> bool:
         """Drops the index entries and tombstones of `expired` that still point to what went.
 
         Only once the consumer has passed `log_ends`, the high watermarks noted after `expired` was
@@ -380,15 +430,17 @@ class View:
         if not self.has_read_to(log_ends):
             return False
         # So that what is looked up under the lock is in memory: ids are spread over all of the index.
-        self._kv.get_many([keys.index(partition, id_) for (_, partition, _), id_ in expired])
+        self._kv.get_many(
+            [keys.index(partition, who) for (_, partition, _), who in expired if isinstance(who, str)]
+        )
         self._forget_ids(expired)
         return True
 
     @_patient
-    def _forget_ids(self, expired: Sequence[tuple[Key, str]]) -> None:
+    def _forget_ids(self, expired: Sequence[Expired]) -> None:
         batch = self._kv.batch()
-        for (due_ms, partition, offset), id_ in expired:
-            self._drop_if_current(batch.delete, partition, offset, id_)
+        for (due_ms, partition, offset), who in expired:
+            self._drop_if_current(batch, partition, offset, who)
             batch.delete(keys.expiry(partition, due_ms, offset))
         self._kv.write(batch)
         self._removals += 1
@@ -397,15 +449,24 @@ class View:
         for partition, key in self._lowest_new_expiry.items():
             self._low_expiry[partition] = min(self._low_expiry[partition], key)
 
-    def _drop_if_current(
-        self, delete: Callable[[bytes], None], partition: int, offset: int, id_: str
-    ) -> None:
-        index_key, tombstone_key = keys.index(partition, id_), keys.tombstone(partition, id_)
-        raw_entry, raw_tombstone = self._kv.get(index_key), self._kv.get(tombstone_key)
-        if raw_entry is not None and decode_index(raw_entry).offset == offset:
-            delete(index_key)
+    def _drop_if_current(self, batch: Batch, partition: int, offset: int, who: str | int) -> None:
+        if isinstance(who, str):
+            entry_key, tombstone_key = keys.index(partition, who), keys.tombstone(partition, who)
+        else:
+            entry_key, tombstone_key = keys.source(partition, who), keys.source_tombstone(partition, who)
+        raw_entry, raw_tombstone = self._kv.get(entry_key), self._kv.get(tombstone_key)
+        entry = None if raw_entry is None else decode_index(raw_entry)
+        if entry is not None and entry.offset == offset:
+            batch.delete(entry_key)
+            if isinstance(who, str) and entry.root is not None:
+                self._drop_source(batch, partition, entry.root, offset)
         if raw_tombstone is not None and decode_offset(raw_tombstone) == offset:
-            delete(tombstone_key)
+            batch.delete(tombstone_key)
+
+    def _drop_source(self, batch: Batch, partition: int, root: int, offset: int) -> None:
+        raw = self._kv.get(keys.source(partition, root))
+        if raw is not None and decode_index(raw).offset == offset:
+            batch.delete(keys.source(partition, root))
 
     def pending(self) -> int:
         """How many rows wait: those behind the tip and the late ones."""
@@ -443,9 +504,13 @@ class View:
             self._kv.close()
 
 
+Expired = tuple[Key, str | int]
+"""The row that has gone, or the cancel, and whose it was: an id's, or a source's, told by its offset."""
+
 FOREVER_MS = 1 << 62
 MOST_LATE_WALKED = 1000
 MOST_MARKS_WALKED = 1_000
+MOST_PLACES_PRUNED = 500  # of each partition: more than a second's batches
 
 
 def _newest_of(arrivals: Sequence[Arrival], newest_ms: Vector) -> Vector:

@@ -24,7 +24,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from node.messages import Extent, Messages, WrongLane, parse_cursor
+from node.messages import Extent, Messages, NoSource, WrongLane, parse_cursor
 from store.kv import StoreError
 from store.lookup import Closed, Query
 from store.operations import ReplayRequest, SkipRequest
@@ -67,7 +67,7 @@ def _answered(
         return _response(503, {"error": "the node has not opened its store yet: ask again, or another node"})
     try:
         return _response(*answer(messages, request))
-    except (_Bad, WrongLane) as error:
+    except (_Bad, NoSource, WrongLane) as error:
         return _response(400, {"error": str(error)})
     except (Closed, StoreError) as error:
         return _response(503, {"error": str(error)})
@@ -78,13 +78,17 @@ def _response(code: int, body: Any) -> Response:
 
 
 def _message(messages: Messages, request: Request) -> tuple[int, Any]:
-    asked = _only(request, "id", "history")
-    if not asked.get("id"):
-        raise _Bad("say which message: ?id=...")
+    asked = _only(request, "id", "source", "history")
+    if bool(asked.get("id")) == bool(asked.get("source")):
+        raise _Bad("say which message: ?id=... or ?source=...")
     extent = asked.get("history", "recent")
     if extent not in get_args(Extent):
         raise _Bad(f"history is {extent!r}: it may be {', '.join(get_args(Extent))}")
-    shown = messages.show(asked["id"], extent, time.time_ns() // 1_000_000)  # type: ignore[arg-type]
+    now_ms = time.time_ns() // 1_000_000
+    if asked.get("id"):
+        shown = messages.show(asked["id"], extent, now_ms)  # type: ignore[arg-type]
+    else:
+        shown = messages.show_source(asked["source"], extent, now_ms)  # type: ignore[arg-type]
     return 404 if shown.message.state == "unknown" else 200, shown
 
 

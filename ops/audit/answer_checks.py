@@ -44,7 +44,10 @@ def _false_answer(bounds: Bounds) -> Column:
     judged = F.col("judged") & ~((outcome == "duplicate") & bounds.before_buffer(answer["message"]))
     strange_op = said("answered as a ", answer["op"], ", and it is a ", kind)
     allowed = F.array_join(expected["outcomes"], " or ")
-    placed = answer["message"].eqNullSafe(expected["message"]) & answer["root"].eqNullSafe(expected["root"])
+    # A node that has forgotten a source's row still knows that a cancel has ended what followed it.
+    forgotten = F.col("names").isNotNull() & answer["message"].isNull()
+    of_message = forgotten | answer["message"].eqNullSafe(expected["message"])
+    placed = of_message & answer["root"].eqNullSafe(expected["root"])
     text = (
         F.when(answer["op"] != kind, strange_op)
         .when(judged & expected.isNull(), said(outcome, ", and nothing was to be said of it"))

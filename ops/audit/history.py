@@ -9,7 +9,8 @@ to say: its position was reached by an earlier checkpoint than its offset. One t
 
 The id index is replayed in log order (docs/design.md, rules 2 to 4): a schedule sets it, a cancel clears
 it, a written-back request is dropped if a schedule's origin or a cancel above its parent came before it. A
-duplicate (ops/audit/duplicates.py) does nothing to it.
+duplicate (ops/audit/duplicates.py) does nothing to it. What has no id is told by the source that it goes back
+to; a cancel by source does what one of the id does, if the id's last request goes back to that source.
 """
 
 from __future__ import annotations
@@ -37,17 +38,36 @@ def with_history(requests: DataFrame, checkpoints: DataFrame) -> DataFrame:
     to what is expected.
     """
     whole_from = checkpoints.groupBy("lane").agg(F.first("whole_from").alias("whole_from"))
-    known = requests.join(F.broadcast(whole_from), "lane", "left")
+    known = requests.join(F.broadcast(whole_from), "lane", "left").withColumn("of_message", F.lit(False))
     return _of_ids(_placed(known, checkpoints))
 
 
-def with_duplicates(history: DataFrame) -> DataFrame:
-    """The same, where other requests are found to be duplicates: what follows from the ids, anew."""
+def anew(history: DataFrame) -> DataFrame:
+    """The same, where other requests are found to be duplicates, or cancels by source to be of an id: what
+    follows from the ids, anew.
+    """
     return _of_ids(history.drop(*_OF_THE_ID))
 
 
+def with_sources(history: DataFrame) -> DataFrame:
+    """The same, where a cancel by source has the `id` of the schedule that it names, if that has one, and is
+    `of_message` if it names one at all.
+    """
+    named = history.filter((F.col("kind") == SCHEDULE) & F.col("parent").isNull()).select(
+        "partition", F.col("offset").alias("names"), F.col("id").alias("named_id"), F.lit(True).alias("named")
+    )
+    cancels = history.filter(F.col("names").isNotNull()).select("partition", "offset", "names")
+    found = cancels.join(named, ["partition", "names"]).select("partition", "offset", "named_id", "named")
+    return (
+        history.join(F.broadcast(found), ["partition", "offset"], "left")
+        .withColumn("id", F.coalesce("id", "named_id"))
+        .withColumn("of_message", F.coalesce("named", F.lit(False)))
+        .drop("named_id", "named")
+    )
+
+
 def _of_ids(placed: DataFrame) -> DataFrame:
-    return _expected(_with_neighbours(placed)).drop("before", "after", "entry", "ended")
+    return _expected(_with_neighbours(placed)).drop("before", "after", "entry", "ended", "inert")
 
 
 def _placed(requests: DataFrame, checkpoints: DataFrame) -> DataFrame:
@@ -134,11 +154,14 @@ def _with_neighbours(placed: DataFrame) -> DataFrame:
 
     `ended`: a cancel or replace that was the first to come between a parent and what was written back for it.
     """
-    # A request without an id is alone with itself. The hash comes first because sorts look at that first.
-    alone = F.when(F.col("id").isNull(), F.col("offset"))
+    # A request without an id is alone with what goes back to it. The hash is first: sorts look at that first.
+    named = F.when(F.col("of_message"), F.col("names"))
+    root = F.substring_index("root", "/", -1).try_cast("long")
+    alone = F.when(F.col("id").isNull(), F.coalesce(named, root, "offset"))
     identity = Window.partitionBy(F.xxhash64("id", alone), "partition", "id", alone)
     earlier = identity.orderBy("offset").rowsBetween(Window.unboundedPreceding, -1)
-    is_event = F.col("kind").isin(SCHEDULE, CANCEL) & ~F.col("duplicate")
+    placed = placed.withColumn("inert", _is_inert(earlier))
+    is_event = F.col("kind").isin(SCHEDULE, CANCEL) & ~F.col("duplicate") & ~F.col("inert")
     origin = F.when(is_event, F.coalesce("parent", "offset"))
     event = F.when(
         is_event & ~F.col("overtaken"),
@@ -164,6 +187,22 @@ def _with_neighbours(placed: DataFrame) -> DataFrame:
     )
 
 
+def _is_inert(earlier: WindowSpec) -> Column:
+    """A cancel by source of a message whose id has another by now, or that names no message."""
+    is_schedule = (F.col("kind") == SCHEDULE) & ~F.col("duplicate")
+    origin = F.when(is_schedule, F.coalesce("parent", "offset"))
+    overtaken = F.coalesce(F.max(origin).over(earlier) > F.col("parent"), F.lit(False))
+    root = F.when(is_schedule & ~overtaken, F.coalesce("root", "source"))
+    last = F.last(root, ignorenulls=True).over(earlier)
+    return F.col("names").isNotNull() & ~(F.col("of_message") & last.eqNullSafe(_named()))
+
+
+def _named() -> Column:
+    """The source that a cancel names."""
+    place = F.concat_ws("/", F.substring_index("source", "/", 2), F.col("names").cast("string"))
+    return F.when(F.col("names").isNotNull(), place)
+
+
 def _met(identity: WindowSpec) -> WindowSpec:
     """What the index held when a reschedule was settled: what that checkpoint or one before it has seen."""
     is_reschedule = F.col("kind") == RESCHEDULE
@@ -175,11 +214,12 @@ def _met(identity: WindowSpec) -> WindowSpec:
 def _expected(history: DataFrame) -> DataFrame:
     """Adds `judged`, `expected`, `removed` and `moved`."""
     kind, seen_by, after = F.col("kind"), F.col("seen_by"), F.col("after")
+    by_id = F.col("id").isNotNull()
     replaces = (kind == SCHEDULE) & F.col("parent").isNull()
     moved = (kind == SCHEDULE) & after["parent"].isNotNull() & (after["parent"] != F.col("offset"))
     answered_by = F.when(kind == RESCHEDULE, F.col("settled_by")).otherwise(seen_by)
     expected = (
-        F.when(kind == CANCEL, _cancel_answer())
+        F.when(kind == CANCEL, _cancel_answer().withField("root", _root_answered()))
         .when(F.col("duplicate"), _answer(F.col("before"), "duplicate"))
         .when(replaces, _replace_answer())
         .when(kind == RESCHEDULE, _reschedule_answer())
@@ -190,7 +230,7 @@ def _expected(history: DataFrame) -> DataFrame:
             "judged": F.coalesce(answered_by > F.col("whole_from"), F.lit(False)),
             "expected": F.when(answered_by.isNotNull(), expected),
             "removed": _removed(),
-            "gone_by": F.when(kind == SCHEDULE, after["seen_by"]),
+            "gone_by": F.when((kind == SCHEDULE) & (by_id | (after["kind"] == CANCEL)), after["seen_by"]),
             "moved": F.coalesce(moved, F.lit(False)),
         }
     )
@@ -219,8 +259,9 @@ def _done_before(settled_by: Column, seen_by: Column) -> Column:
 
 def _cancel_answer() -> Column:
     before, seen_by = F.col("before"), F.col("seen_by")
+    nothing = ~_is_schedule(before) | F.col("inert")
     return (
-        F.when(~_is_schedule(before), _answer(None, "unknown"))
+        F.when(nothing, _answer(None, "unknown"))
         # The id's entry may have been pruned with its row, so that nothing was known of it any more.
         .when(
             _done_before(before["settled_by"], seen_by) & ~F.col("ended"),
@@ -228,6 +269,11 @@ def _cancel_answer() -> Column:
         )
         .otherwise(_answer(before, "cancelled"))
     )
+
+
+def _root_answered() -> Column:
+    """A cancel by source is answered with that, whether anything was found or not."""
+    return F.coalesce(_named(), F.when(_is_schedule(F.col("before")), F.col("before.root")))
 
 
 def _replace_answer() -> Column:

@@ -26,7 +26,7 @@ MEANING = (
     "kind string, id string, scheduled_for_ms long, due_ms long, target_topic string, target_key binary, "
     "target_partition int, expire_at_ms long, parent long, root string, attempt int, occurrence long, "
     "recurrence struct<cron: string, interval_ms: long, factor_permille: int, time_zone: string, "
-    "times: long, until_ms: long, missed: string>, keep boolean, code string, headers_sha binary"
+    "times: long, until_ms: long, missed: string>, keep boolean, names long, code string, headers_sha binary"
 )
 # What Kafka's Java client makes of bytes that are not UTF-8.
 _UNDECODABLE = "\ufffd"
@@ -60,6 +60,7 @@ class Meaning(NamedTuple):
     occurrence: int | None = None
     recurrence: Recurrence | None = None
     keep: bool = False
+    names: int | None = None  # of a cancel by source: the offset that it names, in its own partition
     code: str | None = None
     headers_sha: bytes | None = None
 
@@ -134,7 +135,7 @@ def _meaning(record: Request, request: wire.Request, partitions: Mapping[str, in
     if isinstance(request, wire.Schedule):
         return _schedule(request, partitions)
     if isinstance(request, wire.Cancel):
-        return Meaning(CANCEL, request.id)
+        return Meaning(CANCEL, request.id, names=request.source)
     if isinstance(request, wire.Reject):
         return Meaning(REJECT, due_ms=record.timestamp_ms, code=request.code)
     return Meaning(

@@ -17,7 +17,7 @@ from ops.audit.config import AuditConfig
 from ops.audit.duplicates import marked
 from ops.audit.evidence import Evidence, at_their_rows, edges_ms
 from ops.audit.flaw import violations
-from ops.audit.history import with_duplicates, with_history
+from ops.audit.history import anew, with_history, with_sources
 from ops.audit.ledger import read_ledger
 from ops.audit.meaning import requests
 from ops.audit.operations import Operations, operations, replayed, with_skips
@@ -120,12 +120,19 @@ class _Run:
         return requests(found, self._config.settings, self._snapshot.partitions)
 
     def _history(self, checkpointed: DataFrame) -> DataFrame:
-        """Which requests are duplicates is found out only if any asks whether it is: it takes its time."""
+        """Which requests are duplicates, and what cancels by source name, is found out only if there are any:
+        it takes its time.
+        """
         requests = self._requests().withColumn("duplicate", F.lit(False))
         asked = self._keep(with_skips(with_history(requests, checkpointed), self._done))
-        if not asked.agg(F.max("keep")).collect()[0][0]:
+        keeps, names = asked.agg(F.max("keep"), F.max("names")).collect()[0]
+        if not keeps and names is None:
             return asked
-        return self._keep(with_duplicates(marked(asked, self._config.settings.dedup_window_ms)))
+        if names is not None:
+            asked = with_sources(asked)
+        if keeps:
+            asked = marked(asked, self._config.settings.dedup_window_ms)
+        return self._keep(anew(asked))
 
     def _checkpoints(self) -> DataFrame:
         topic = self._names.checkpoint

@@ -281,6 +281,7 @@ def _request_says() -> Column:
             ("", F.col("kind")),
             ("code ", F.when(F.col("kind") == REJECT, F.col("code"))),
             ("id ", F.col("id")),
+            ("of offset ", F.col("names")),
             ("", F.when(F.col("keep"), F.lit("kept if the id is known"))),
             ("occurrence ", F.col("occurrence")),
             ("due ", _time(F.col("due_ms"))),

@@ -39,22 +39,36 @@ _EVENT_COLUMNS = {
 
 
 @click.command(epilog="Example: delayline message show order-1")
-@click.argument("id_", metavar="ID")
+@click.argument("id_", metavar="[ID]", required=False)
+@click.option("--source", metavar="SOURCE", help="Of the request whose message is meant, instead of ID.")
 @_NODE
 @click.option(
     "--history", is_flag=True, help="All outcomes of the replay window, however many there are to read."
 )
 @output_option
 @connection_options
-def show(output: Format, id_: str, node: str | None, history: bool, **options: Any) -> int:  # noqa: FBT001
-    """Show what became of the message with this ID.
+def show(
+    output: Format,
+    id_: str | None,
+    source: str | None,
+    node: str | None,
+    history: bool,  # noqa: FBT001
+    **options: Any,
+) -> int:
+    """Show what became of the message with this ID, or of this SOURCE.
 
     Pending, parked, delivered, cancelled, expired or dead-lettered, when and in which epoch; and its outcomes
     in the replay window: replaced, rescheduled and the like. Exit code 3 if it is unknown.
     """
     from ops import lookup  # noqa: PLC0415
 
-    answer = lookup.show(connect(options), id_, node, "all" if history else "recent")
+    if (id_ is None) == (source is None):
+        raise click.UsageError("give the message's ID, or --source")
+    extent = "all" if history else "recent"
+    if id_ is not None:
+        answer = lookup.show(connect(options), id_, node, extent)
+    else:
+        answer = lookup.show_source(connect(options), str(source), node, extent)
     if output != "table":
         emit_one(output, answer)
     else:
@@ -148,6 +162,8 @@ def _show(answer: dict[str, Any]) -> None:
     said = {name: value for name, value in message.items() if value is not None and name != "op"}
     said |= {name: age(said[name], now_ms) for name in _TIMES if name in said}
     emit_one("table", {name.removesuffix("_ms"): value for name, value in said.items()})
+    if history is None:
+        return
     if history["events"]:
         click.echo()
         rows = [{**event, "at": render_time(event["at_ms"])} for event in history["events"]]

@@ -136,17 +136,25 @@ def schedule(
     emit_one(output, {"source": source, "id": id_})
 
 
-@message_group.command(epilog="Example: delayline message cancel order-1")
-@click.argument("id_", metavar="ID")
+@message_group.command(epilog="Example: delayline message cancel --source delay.buffer/0/42")
+@click.argument("id_", metavar="[ID]", required=False)
+@click.option("--source", metavar="SOURCE", help="Of the request whose message is meant, instead of ID.")
 @_WAIT
 @output_option
 @connection_options
-def cancel(output: Format, id_: str, wait_s: float, **options: Any) -> int:
-    """Do not deliver the pending message with this ID.
+def cancel(output: Format, id_: str | None, source: str | None, wait_s: float, **options: Any) -> int:
+    """Do not deliver the pending message with this ID, or of this SOURCE: any message has one, with an id or
+    without; `message schedule` prints it, and delivered messages have it in `delay-source`. A recurring one
+    ends.
 
     Exit code 3 if there is no such message, 5 if it was too late.
     """
-    return _control(output, options, id_, wait_s, lambda p: p.cancel(id_))
+    from delayline import requests  # noqa: PLC0415
+
+    if (id_ is None) == (source is None):
+        raise click.UsageError("give the message's ID, or --source")
+    requests.cancel(id_, source=source)  # says what is wrong at once
+    return _control(output, options, id_, wait_s, lambda p: p.cancel(id_, source=source))
 
 
 @message_group.command(epilog="Example: delayline message reschedule order-1 --at 2030-01-01T09:00:00+01:00")
@@ -189,7 +197,7 @@ _EXIT_CODES = {"cancelled": 0, "rescheduled": 0, "unknown": 3, "too-late": 5}
 def _control(
     output: Format,
     options: dict[str, Any],
-    id_: str,
+    id_: str | None,
     wait_s: float,
     send: Callable[[DelayProducer], Receipt],
 ) -> int:
@@ -212,7 +220,7 @@ def _control(
     return _EXIT_CODES.get(outcome.outcome, 1)
 
 
-def _unanswered(output: Format, source: str, id_: str, wait_s: float) -> int:
+def _unanswered(output: Format, source: str, id_: str | None, wait_s: float) -> int:
     emit_one(output, {"source": source, "id": id_, "outcome": None})
     say(
         f"no answer in {wait_s:g} s; the request stays in the buffer and will be answered:"

@@ -122,7 +122,7 @@ def _factor() -> list[Row]:
 
 
 def _times() -> list[Row]:
-    odd = odd_numbers(b"1") | {"zero": b"0", "negative": b"-1"}
+    odd = odd_numbers(b"1") | {"zero": b"0", "negative": b"-1", "one more than a million": b"1000001"}
     return [
         *values_of(H_TIMES, odd, Rejected("bad-times"), BASE),
         *not_once(H_TIMES, b"1", BASE),

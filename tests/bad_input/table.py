@@ -430,7 +430,7 @@ def _controls() -> list[Row]:
     places = (TARGET, (H_TARGET_KEY, b"k"), (H_TARGET_KEY, None), (H_TARGET_PARTITION, b"0"), PARENT)
     times = ((H_DELIVER_AT, b"0"), (H_AFTER, b"1s"), (H_LEVEL, b"1"), (H_EXPIRE_AT, b"0"))
     nobody: RawHeader = (H_ID, b"nobody")
-    ignored = ((H_ROOT, b"x"), (H_ATTEMPT, b"x"), (H_OCCURRENCE, b"x"), (H_SOURCE, b"x"), ("own", b"x"))
+    ignored = ((H_ROOT, b"x"), (H_ATTEMPT, b"x"), (H_OCCURRENCE, b"x"), ("own", b"x"))
 
     def row(label: str, fate: Fate, *headers: RawHeader) -> Row:
         return Row(group=group, label=label, base=(), odd=headers, fate=fate)
@@ -454,7 +454,48 @@ def _controls() -> list[Row]:
         row("reschedule of nothing", Answered("unknown"), RESCHEDULE, nobody, (H_AFTER, b"1s")),
         row("run now of nothing", Answered("unknown"), RESCHEDULE, nobody),
         row("cancel of nothing, ignored headers", Answered("unknown"), CANCEL, nobody, *ignored),
-        row("reschedule of nothing, ignored headers", Answered("unknown"), RESCHEDULE, nobody, *ignored),
+        row(
+            "reschedule of nothing, ignored headers",
+            Answered("unknown"),
+            *(RESCHEDULE, nobody, (H_SOURCE, b"x"), *ignored),
+        ),
+    ]
+
+
+def _by_source() -> list[Row]:
+    """Cancels that name a source."""
+    good = b"{cluster}.buffer/0/3"
+    odd = {
+        "empty": b"",
+        "a space": b" ",
+        "an offset alone": b"1",
+        "no offset": b"{cluster}.buffer/0/",
+        "a sign": b"{cluster}.buffer/0/+1",
+        "a space behind it": good + b" ",
+        "a fourth part": good + b"/1",
+        "another topic": b"{cluster}.outcomes/0/1",
+        "an offset of 20 digits": b"{cluster}.buffer/0/" + b"1" * 20,
+        "after the cancel": b"{cluster}.buffer/0/" + MOST,
+        "not UTF-8": b"\xff",
+        "long": b"x" * 5_000,
+    }
+    group = f"A cancel with {H_SOURCE}"
+
+    def row(label: str, fate: Fate, *headers: RawHeader) -> Row:
+        return Row(group=group, label=label, base=(), odd=headers, fate=fate)
+
+    own: RawHeader = (H_SOURCE, good)
+    return [
+        *(row(label, Rejected("bad-source"), CANCEL, (H_SOURCE, raw)) for label, raw in odd.items()),
+        row("another partition", Rejected("wrong-partition"), CANCEL, (H_SOURCE, b"{cluster}.buffer/1/0")),
+        row("beside an id", Rejected("header-not-allowed"), CANCEL, KEPT, own),
+        row("with a target", Rejected("header-not-allowed"), CANCEL, own, TARGET),
+        row("with a time", Rejected("header-not-allowed"), CANCEL, own, (H_AFTER, b"1s")),
+        row("twice", Rejected("duplicate-header"), CANCEL, own, own),
+        row("null", Rejected("null-header"), CANCEL, (H_SOURCE, None)),
+        row("a reschedule with it", Rejected("no-id"), RESCHEDULE, own),
+        row("of what is no schedule", Answered("unknown"), CANCEL, own),
+        row("with zeros before it", Answered("unknown"), CANCEL, (H_SOURCE, b"{cluster}.buffer/0/0003")),
     ]
 
 
@@ -546,6 +587,7 @@ def _all() -> tuple[Row, ...]:
         _expire_at,
         recurring,
         _controls,
+        _by_source,
         _other_headers,
         _origin,
         _records,

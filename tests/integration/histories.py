@@ -47,6 +47,7 @@ class Request:
     written: Written | None = None
     meaning: wire.Request | None = None
     source: str = ""
+    cancels: Request | None = None  # by its source, which is known once that is written
 
     @property
     def place(self) -> Written:
@@ -248,6 +249,9 @@ class Writer:
                 request.partition, offset, timestamp_ms, request.record.key, request.record.headers
             )
 
+        if request.cancels is not None:
+            request.record = requests.cancel(source=request.cancels.source)
+            request.partition = request.cancels.partition
         _produce(producer, self._names.buffer, request.record, request.partition, on_delivery=acknowledged)
         request.source = source(self._names.buffer, request.partition, request.place.offset)
         request.meaning = wire.parse(request.place, self._settings, self._names)
@@ -299,12 +303,13 @@ class Writer:
 
     def _tell(self, outcome: Outcome, epoch: int) -> None:
         message, by = outcome.message, _row(outcome.by)
+        named = by.cancels and by.cancels.source
         told = {
             "outcome": outcome.outcome,
             "op": outcome.op,
             "id": None,
             "message": message and _row(message).source,
-            "root": message and _root(message).source,
+            "root": named or (message and _root(message).source),
             "code": outcome.code,
             "detail": None,
             "epoch": epoch,

@@ -16,7 +16,7 @@ import pytest
 from node.http import server
 from node.http.app import application
 from node.http.server import HttpServer
-from node.messages import Messages, WrongLane
+from node.messages import Messages, NoSource, WrongLane
 from ops.errors import UnavailableError
 from ops.lookup import Address, Lane
 from tests.support.waiting import PATIENCE_S
@@ -32,6 +32,9 @@ class OfAnotherLane(Messages):
 
     def show(self, id_: str, *_: object) -> None:  # type: ignore[override]
         raise WrongLane(f"{id_} is of another lane")
+
+    def show_source(self, name: str, *_: object) -> None:  # type: ignore[override]
+        raise NoSource(f"{name} is no source")
 
 
 @pytest.fixture
@@ -55,9 +58,11 @@ def asked(port: int, question: str) -> tuple[int, dict[str, str]]:
 @pytest.mark.parametrize(
     ("question", "why"),
     [
-        ("/message", "say which message: ?id=..."),
+        ("/message", "say which message: ?id=... or ?source=..."),
+        ("/message?id=x&source=delay.buffer/0/1", "say which message: ?id=... or ?source=..."),
+        ("/message?source=x", "x is no source"),
         ("/message?id=x&history=some", "history is 'some': it may be recent, all, none"),
-        ("/message?id=x&what=y", "unknown: what; there are id, history"),
+        ("/message?id=x&what=y", "unknown: what; there are id, source, history"),
         ("/message?id=x", "x is of another lane"),
         ("/replay?from_ms=5", "say to_ms: epoch ms"),
         ("/replay?from_ms=now&to_ms=5", "from_ms is 'now': it must be a number"),

@@ -13,7 +13,7 @@ from tests.simulation.host import Violation
 from tests.simulation.log import Record, Transaction
 from tests.simulation.model import NEVER, Control, Model, Place, Row
 from tests.simulation.operations import Operations
-from tests.simulation.requests import REFUSED, TARGETS, Kind, Repeat
+from tests.simulation.requests import MOST_MISSED, REFUSED, TARGETS, Kind, Repeat
 from tests.simulation.world import World
 
 
@@ -149,10 +149,12 @@ class Judge:
         now_ms = self._selected_ms(row)
         at_ms, every_ms = row.scheduled_for_ms, row.every_ms
         following = next_of(repeat, at_ms, every_ms)
-        missed = repeat.missed != "all" and following is not None and following[0] <= now_ms
-        while missed and following is not None and following[0] <= now_ms:
+        if repeat.missed == "all":
+            now_ms -= MOST_MISSED * (every_ms or repeat.every_ms)
+        missed = following is not None and following[0] <= now_ms
+        while following is not None and following[0] <= now_ms:
             (at_ms, every_ms), following = following, next_of(repeat, *following)
-        if missed and repeat.missed == "skip":
+        if missed and repeat.missed != "latest":
             self._expect(row.place, row.done_in, {"skipped"}, row)
             self._followed_by(row, (row.number, at_ms, every_ms))
             return
@@ -262,20 +264,38 @@ class Judge:
         return found[0] if found else None
 
     def _expect(
-        self, place: Place, number: int, wanted: set[str], concerned: Row | None, code: str | None = None
+        self,
+        place: Place,
+        number: int,
+        wanted: set[str],
+        concerned: Row | None,
+        code: str | None = None,
+        named: Place | None = None,
     ) -> str:
-        """Takes the outcome of a request: one of `wanted`, in that transaction, about that row."""
+        """Takes the outcome of a request: one of `wanted`, in that transaction, about that row. `named`: the
+        source that the request names.
+        """
         source = self._source(place)
         outcomes = self._found.outcomes.get(source, [])
         for found in outcomes:
             if found[0] == number and found[1]["outcome"] in wanted:
                 outcomes.remove(found)
-                self._about(source, found[1], concerned, code)
+                forgotten = named is not None and self._forgotten(concerned, number)
+                unknown = forgotten and found[1]["message"] is None
+                self._about(source, found[1], None if unknown else concerned, code, named)
                 return str(found[1]["outcome"])
         raise Violation("I7", f"{source}: {outcomes} instead of {sorted(wanted)} in transaction {number}")
 
-    def _about(self, source: str, outcome: dict[str, Any], concerned: Row | None, code: str | None) -> None:
-        message = root = None
+    def _about(
+        self,
+        source: str,
+        outcome: dict[str, Any],
+        concerned: Row | None,
+        code: str | None,
+        named: Place | None,
+    ) -> None:
+        message = None
+        root = None if named is None else self._source(named)
         if concerned is not None and outcome["outcome"] != "unknown":
             message, root = self._source(concerned.place), self._source(concerned.root)
         if (outcome["message"], outcome["root"], outcome["code"]) != (message, root, code):
@@ -297,22 +317,23 @@ class Judge:
 
     def _control(self, control: Control) -> None:
         number = self._model.seen_in(control.place)
-        removed = control.removed
+        removed, request = control.removed, control.request
+        named = None if request.source is None else (control.place[0], request.source)
         if number == NEVER:
             raise Violation("I7", f"{control.place} was never answered")
         if control.duplicate:
             self._expect(control.place, number, {"duplicate"}, removed)
             return
         if control.request.kind is Kind.CANCEL and removed is None:
-            self._expect(control.place, number, {"unknown"}, None)
+            self._expect(control.place, number, {"unknown"}, None, named=named)
             return
         assert removed is not None, "a replace has replaced something"
         if removed.done_in >= number or control.ended:
             applied = "cancelled" if control.request.kind is Kind.CANCEL else "replaced"
-            self._expect(control.place, number, {applied}, removed)
+            self._expect(control.place, number, {applied}, removed, named=named)
         elif control.request.kind is Kind.CANCEL:
             wanted = {"too-late"} | ({"unknown"} if self._forgotten(removed, number) else set())
-            self._expect(control.place, number, wanted, removed)
+            self._expect(control.place, number, wanted, removed, named=named)
 
     def _forgotten(self, row: Row | None, number: int) -> bool:
         """Whether the id of a row that is done may have been forgotten before a transaction."""

@@ -53,6 +53,7 @@ class Control:
     place: Place
     request: Request
     removed: Row | None
+    id: str | None = None  # of the message, where that has one
     duplicate: bool = False  # it asked for what was there, which is `removed`, and not removed
     ended: bool = False  # it kept what was written back after the removed row from being stored
 
@@ -68,6 +69,8 @@ class Model:
     forged: set[Place] = field(default_factory=set)  # written back after a forged request
     _last: dict[tuple[int, str], list[tuple[int, Row | None]]] = field(default_factory=dict)
     _cancels: dict[tuple[int, str], int] = field(default_factory=dict)
+    _unnamed: dict[Place, Row | None] = field(default_factory=dict)  # by root: its last row; None: cancelled
+    _unnamed_cancels: dict[Place, int] = field(default_factory=dict)
     _newest_ms: dict[int, int] = field(default_factory=dict)
     _positions: list[Key] = field(default_factory=list)
     _ingested: dict[int, list[int]] = field(default_factory=dict)
@@ -144,14 +147,14 @@ class Model:
         if request.kind is Kind.SCHEDULE and request.id is not None:
             removed = self._replace(row, request.id)
             if removed is not None:
-                self.controls.append(Control(place, request, removed))
+                self.controls.append(Control(place, request, removed, request.id))
 
     def _is_duplicate(self, place: Place, request: Request, newest_ms: int) -> bool:
         assert request.id is not None, "it asks whether its id is known"
         known = self.last_of(place[0], request.id, place[1])
         if known is None or newest_ms >= known.due_ms + self.dedup_window_ms:
             return False
-        self.controls.append(Control(place, request, known, duplicate=True))
+        self.controls.append(Control(place, request, known, request.id, duplicate=True))
         return True
 
     def _add(self, row: Row) -> None:
@@ -168,12 +171,37 @@ class Model:
         return removed
 
     def _cancel(self, place: Place, request: Request) -> None:
-        assert request.id is not None, "a cancel names an id"
-        removed = self.last_of(place[0], request.id, place[1])
+        if request.source is not None:
+            self._cancel_source(place, request, (place[0], request.source))
+            return
+        assert request.id is not None, "a cancel names an id, or a source"
+        self._cancel_id(place, request, request.id)
+
+    def _cancel_id(self, place: Place, request: Request, id_: str) -> None:
+        removed = self.last_of(place[0], id_, place[1])
         if removed is not None:
             removed.removed_by = place[1]
-        self._last.setdefault((place[0], request.id), []).append((place[1], None))
-        self._cancels[place[0], request.id] = place[1]
+        self._last.setdefault((place[0], id_), []).append((place[1], None))
+        self._cancels[place[0], id_] = place[1]
+        self.controls.append(Control(place, request, removed, id_))
+
+    def _cancel_source(self, place: Place, request: Request, root: Place) -> None:
+        """Of a message with an id it is a cancel of that, if the id's last request goes back to it."""
+        own = self.rows.get(root)
+        removed = None
+        if own is not None and own.parent is None and own.request.kind is Kind.SCHEDULE:
+            id_ = own.request.id
+            if id_ is None:
+                removed = self._unnamed.get(root, own)
+                self._unnamed[root] = None
+                self._unnamed_cancels[root] = place[1]
+            else:
+                last = self.last_of(place[0], id_, place[1])
+                if last is not None and last.root == root:
+                    self._cancel_id(place, request, id_)
+                    return
+        if removed is not None:
+            removed.removed_by = place[1]
         self.controls.append(Control(place, request, removed))
 
     def _take_written_back(self, place: Place, timestamp_ms: int, headers: dict[str, bytes | None]) -> None:
@@ -192,6 +220,11 @@ class Model:
         self._add(row)
         id_ = row.request.id
         if id_ is None:
+            if self._unnamed_cancels.get(row.root, -1) > row.origin:
+                row.dropped = True
+                self._end_by_first_control(row)
+            else:
+                self._unnamed[row.root] = row
             return
         last = self.last_of(place[0], id_, place[1])
         overtaken = last is not None and last.origin > row.origin
@@ -204,7 +237,10 @@ class Model:
     def _end_by_first_control(self, dropped: Row) -> None:
         for control in self.controls:
             is_above = control.place[0] == dropped.place[0] and control.place[1] > dropped.origin
-            if control.request.id == dropped.request.id and is_above and not control.duplicate:
+            same = control.id == dropped.request.id
+            if control.id is None and control.request.source != dropped.root[1]:
+                same = False
+            if same and is_above and not control.duplicate:
                 control.ended = True
                 return
 

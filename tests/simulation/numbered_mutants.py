@@ -122,10 +122,10 @@ NUMBERED: Final = (
         (
             Patch(
                 "store/ingest.py",
-                "            if kind is _SCHEDULE:\n",
-                "            if kind is Kind.RESCHEDULE:\n"
-                "                self._move(arrival)\n"
-                "            if kind is _SCHEDULE:\n",
+                "        if arrival.kind is _CANCEL:\n",
+                "        if arrival.kind is Kind.RESCHEDULE:\n"
+                "            self._move(arrival)\n"
+                "        if arrival.kind is _CANCEL:\n",
             ),
             Patch(
                 "store/ingest.py",

@@ -194,7 +194,7 @@ OTHERS: Final = (
         (
             Patch(
                 "store/ingest.py",
-                "            self._apply_first_control(arrival.partition, id_, arrival.parent)\n",
+                "            self._apply_first_control(arrival.partition, id_, None, arrival.parent)\n",
                 "",
             ),
         ),
@@ -207,8 +207,8 @@ OTHERS: Final = (
         (
             Patch(
                 "delayline/recurrence.py",
-                "    following = _following(current)\n    if recurrence.missed",
-                "    following = _following(current._replace(at_ms=now_ms))\n    if recurrence.missed",
+                "    following = _following(current)\n    missed_by_ms",
+                "    following = _following(current._replace(at_ms=now_ms))\n    missed_by_ms",
             ),
         ),
     ),
@@ -234,8 +234,8 @@ OTHERS: Final = (
         (
             Patch(
                 "store/ingest.py",
-                'ends = control.op != "keep" and control.id',
-                "ends = control.id",
+                'ends = control.op != "keep" and same',
+                "ends = same",
             ),
         ),
         profile_with(

@@ -16,9 +16,8 @@ from node.delivery import Config, Delivery, Ended, Step, Wait
 from node.ports import ANY_PARTITION, UNAVAILABLE, UNKNOWN, Doubtful, Outgoing
 from store.arrivals import Arrival, arrival
 from store.checkpoint import Checkpoint, Vector
-from store.keys import Key
 from store.selection import next_due_ms, select
-from store.view import View
+from store.view import Expired, View
 from tests.simulation.host import Killed, Violation, World
 from tests.simulation.log import Entry
 from tests.simulation.operator import SimulatedOperator
@@ -80,7 +79,7 @@ class Process:
         self._delivery: Delivery | None = None
         self._delivering = False
         self._woken = False
-        self._expired: list[tuple[Key, str]] = []
+        self._expired: list[Expired] = []
         self._log_ends: Vector | None = None
         self._to_see: Vector = {}
         self._targets_known: set[str] = set()

@@ -25,6 +25,7 @@ REQUESTS: Final = {
     "id-cron": 2,
     "id-keep": 6,
     "cancel": 10,
+    "cancel-source": 8,
     "reschedule": 10,
     "run-now": 5,
     "reject": 3,

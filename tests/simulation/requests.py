@@ -20,6 +20,7 @@ MAX_DELAY_MS: Final = 400 * 86_400_000
 FAR_MS: Final = 86_400_000
 GRID_MS: Final = 20
 TARGETS: Final = {"orders": 2, "invoices": 1}
+MOST_MISSED: Final = 3  # occurrences that are delivered late, in these histories
 MISSING_TARGET: Final = "nowhere"
 BAD_VALUE: Final = b"bad"  # brokers refuse the batch, without saying for which record
 BIG_VALUE: Final = b"big"  # the client refuses the record
@@ -72,6 +73,7 @@ class Request:
     repeat: Repeat | None = None
     keep: bool = False  # a duplicate, if its id is known
     error: str | None = None  # the dead-letter code to expect, of a reject or at delivery
+    source: int | None = None  # of a cancel: the offset of the request whose message is meant
     forged: bool = False  # pretends to be written back by the service
 
     def scheduled_for_ms(self, timestamp_ms: int) -> int:
@@ -91,6 +93,8 @@ class Users:
         self._number = 0
         self._ids = self._names("id", rng.randint(*profile.ids))
         self._forged_ids = self._names("forged", 2)
+        self._sent: list[tuple[int, int]] = []  # the places of schedules
+        self._left_alone: set[tuple[int, int]] = set()  # of forged requests
         self._kinds = list(profile.requests)
         self._weights = list(profile.requests.values())
         self._last_due_ms = 0
@@ -107,12 +111,22 @@ class Users:
             number += 1
         return found
 
+    def sent(self, request: Request, offset: int) -> None:
+        """Where a request has come to stand."""
+        place = request.partition, offset
+        if request.forged:
+            self._left_alone.add(place)
+        elif request.kind is Kind.SCHEDULE:
+            self._sent += [place] * (1 if request.repeat is None else 3)  # a chain has more that can be met
+
     def draw(self, now_ms: int, ends: dict[int, int]) -> Request:
         """A request; `ends` are the ends of the buffer's partitions."""
         self._number += 1
         kind: str = self._rng.choices(self._kinds, self._weights)[0]
         if kind in {"cancel", "reschedule", "run-now"}:
             return self._control(kind, now_ms)
+        if kind == "cancel-source":
+            return self._cancel_source(ends)
         if kind == "reject":
             return self._reject(now_ms, ends)
         if kind == "forged":
@@ -253,12 +267,27 @@ class Users:
                 headers.append((H_EXPIRE_AT, b"%d" % request.expire_at_ms))
         return request
 
+    def _cancel_source(self, ends: dict[int, int]) -> Request:
+        """Of one of the last schedules most often; of whatever stands there else."""
+        rng = self._rng
+        if self._sent and rng.random() < 0.85:
+            partition, offset = rng.choice(self._sent[-rng.choice((3, 12, 60)) :])
+        else:
+            partition = rng.choice(self._own)
+            offset = rng.randint(0, max(0, ends[partition] - 1))
+        if (partition, offset) in self._left_alone or ends[partition] == 0:
+            return self._control("cancel", 0)
+        headers: list[Header] = [(H_OP, b"cancel"), (H_SOURCE, b"delay.buffer/%d/%d" % (partition, offset))]
+        return Request(Kind.CANCEL, partition, None, None, headers, source=offset)
+
     def _reject(self, now_ms: int, ends: dict[int, int]) -> Request:
         request = self._message(self._rng.choice(self._own), None)
         request.kind = Kind.REJECT
         request.error, spoil = self._rng.choice(self._flaws(request, now_ms, ends))
+        if H_SOURCE in dict(spoil):
+            request.headers = list(request.user_headers)  # a cancel has no target
         request.headers += spoil
-        if request.error != "no-target":
+        if request.error != "no-target" and H_SOURCE not in dict(spoil):
             request.headers.append((H_TARGET_TOPIC, b"orders"))
         return request
 
@@ -275,12 +304,20 @@ class Users:
             ("bad-cron", [("delay-cron", b"61 * * * *")]),
             ("bad-after", [(H_AFTER, b"soon")]),
             ("bad-op", [(H_OP, b"explode")]),
+            (
+                "bad-source",
+                [(H_OP, b"cancel"), (H_SOURCE, b"delay.buffer/%d/%d" % (request.partition, end + 99))],
+            ),
             ("bad-parent", [(H_PARENT, b"%d" % (end + 1_000_000)), (H_ROOT, b"delay.buffer/0/0")]),
             ("delay-too-long", [(H_DELIVER_AT, b"%d" % (now_ms + 2 * MAX_DELAY_MS))]),
             ("time-conflict", [(H_AFTER, b"1s"), (H_LEVEL, b"1")]),
         ]
         if self._partitions > 1:
             flaws.append(("wrong-partition", [(H_ID, wrong)]))
+            elsewhere = (request.partition + 1) % self._partitions
+            flaws.append(
+                ("wrong-partition", [(H_OP, b"cancel"), (H_SOURCE, b"delay.buffer/%d/0" % elsewhere)])
+            )
         return flaws
 
     def _forged(self, now_ms: int, ends: dict[int, int]) -> Request:
@@ -292,8 +329,12 @@ class Users:
         request.headers.append((H_TARGET_TOPIC, request.target.encode()))
         if ends[partition] > 0 and self._rng.random() < 0.7:
             parent = self._rng.randrange(ends[partition])
-            root = b"delay.buffer/%d/%d" % (partition, self._rng.randint(0, parent))
-            request.headers += [(H_PARENT, b"%d" % parent), (H_ROOT, root)]
+            root = self._rng.randint(0, parent)
+            self._left_alone.add((partition, root))
+            request.headers += [
+                (H_PARENT, b"%d" % parent),
+                (H_ROOT, b"delay.buffer/%d/%d" % (partition, root)),
+            ]
         return request
 
 
@@ -306,5 +347,6 @@ H_DELIVER_AT: Final = "delay-deliver-at"
 H_AFTER: Final = "delay-after"
 H_LEVEL: Final = "delay-level"
 H_EXPIRE_AT: Final = "delay-expire-at"
+H_SOURCE: Final = "delay-source"
 H_PARENT: Final = "delay-parent"
 H_ROOT: Final = "delay-root"

@@ -199,7 +199,8 @@ class World:
         offset = buffer[number].append(
             self.broker_ms(number), request.key, request.value, request.headers, transaction, request
         )
-        self.note("request", request.kind.value, number, offset, request.id)
+        self.users.sent(request, offset)
+        self.note("request", request.kind.value, number, offset, request.id, request.source)
 
     def _operate(self) -> None:
         """An operator asks for something, with a range that is not always one."""

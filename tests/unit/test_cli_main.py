@@ -216,6 +216,10 @@ def test_an_error_is_one_line_on_stderr_and_its_own_exit_code(
     ("arguments", "problem"),
     [
         (["message", "cancel", "x", "-X", "foo"], "'foo' is not KEY=VALUE"),
+        (["message", "cancel"], "give the message's ID, or --source"),
+        (["message", "show"], "give the message's ID, or --source"),
+        (["message", "cancel", "x", "--source", "delay.buffer/0/1"], "give the message's ID, or --source"),
+        (["message", "cancel", "--source", "x"], "'x' is no source"),
         (["message", "schedule", "t", "v", "-H", "foo"], "'foo' is not NAME=VALUE"),
         (["message", "schedule", "t", "v", "--every", "1s"], "give an id, times or until"),
         (["message", "reschedule", "x"], "give the new time"),

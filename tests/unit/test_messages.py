@@ -9,7 +9,8 @@ import pytest
 
 from delayline.names import ClusterNames
 from delayline.settings import ClusterSettings
-from node.messages import Messages, Reader, WrongLane
+from delayline.wire import Cancel
+from node.messages import Messages, NoSource, Reader, WrongLane
 from node.ports import Doubtful
 from store.lookup import Lookup, Query
 from store.view import View
@@ -50,6 +51,40 @@ def test_a_message_that_was_put_off_is_parked(view: View) -> None:
 def test_a_message_that_was_moved_is_pending(view: View) -> None:
     take(view, at(PARTITION, 3, schedule(9_000, ID, parent=2)))
     assert state(view) == "pending"
+
+
+def of_source(view: View, offset: int) -> tuple[str, str | None]:
+    shown = messages(view).show_source(f"delay.buffer/{PARTITION}/{offset}", "none", 0).message
+    return shown.state, shown.source
+
+
+def test_a_source_shows_what_has_become_of_its_message(view: View) -> None:
+    take(view, at(PARTITION, 0, schedule(2_000)), at(PARTITION, 1, schedule(9_000)))
+    before = of_source(view, 0)
+    deliver(view, 3_000)
+    take(view, at(PARTITION, 2, schedule(8_000, parent=0)))
+    assert (before, of_source(view, 0)) == (("pending", "delay.buffer/0/0"), ("pending", "delay.buffer/0/2"))
+
+
+def test_a_source_with_an_id_shows_that(view: View) -> None:
+    take(view, at(PARTITION, 0, schedule(9_000, ID)))
+    shown = messages(view).show_source(f"delay.buffer/{PARTITION}/0", "none", 0).message
+    assert (shown.id, shown.state) == (ID, "pending")
+
+
+def test_a_source_that_was_replaced_is_unknown(view: View) -> None:
+    take(view, at(PARTITION, 0, schedule(9_000, ID)), at(PARTITION, 1, schedule(9_000, ID)))
+    assert of_source(view, 0)[0] == "unknown"
+
+
+def test_a_cancel_by_source_without_its_answer_is_not_called_cancelled(view: View) -> None:
+    take(view, at(PARTITION, 0, schedule(9_000)), at(PARTITION, 1, Cancel(None, 0)))
+    assert of_source(view, 0)[0] == "cancelling"
+
+
+def test_a_source_in_another_topic_is_none(view: View) -> None:
+    with pytest.raises(NoSource, match=r"orders/0/1 is not in delay\.buffer"):
+        messages(view).show_source("orders/0/1", "none", 0)
 
 
 def test_a_cancel_without_its_answer_is_not_called_cancelled(view: View) -> None:

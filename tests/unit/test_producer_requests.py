@@ -109,6 +109,35 @@ def test_a_cancel() -> None:
     assert parsed(requests.cancel("a")) == Cancel("a")
 
 
+def test_a_cancel_by_source_names_its_partition() -> None:
+    request = requests.cancel(source="delay.buffer/7/42")
+    assert (request.headers, request.partition(12)) == (
+        [("delay-op", b"cancel"), ("delay-source", b"delay.buffer/7/42")],
+        7,
+    )
+
+
+def test_other_requests_leave_that_to_the_partitioner() -> None:
+    assert (requests.cancel("a").own_partition, requests.schedule("t", None).own_partition) == (None, None)
+
+
+def test_a_cancel_by_what_is_no_source_is_refused() -> None:
+    with pytest.raises(InvalidRequestError, match="is no source"):
+        requests.cancel(source="delay.buffer/7")
+
+
+@pytest.mark.parametrize("arguments", [{}, {"id": "a", "source": "delay.buffer/0/1"}])
+def test_a_cancel_names_one_of_the_two(arguments: dict[str, str]) -> None:
+    with pytest.raises(TypeError, match="an id or a source"):
+        requests.cancel(**arguments)
+
+
+@pytest.mark.parametrize("times", [0, 1_000_001])
+def test_deliveries_are_counted_to_a_million(times: int) -> None:
+    with pytest.raises(InvalidRequestError, match="use a whole number from 1"):
+        requests.every("1s", times=times)
+
+
 def test_a_reschedule() -> None:
     request = requests.reschedule("a", after="1m", expire_at=7)
     assert parsed(request) == Reschedule("a", TIMESTAMP_MS + 60_000, 7)

@@ -240,7 +240,10 @@ def test_a_chain_goes_forward_through_clocks_that_change(
     deliver_as_ms, following = next_turn(first, now_ms)
     assert following is not None
     assert following.at_ms > first.at_ms
-    if deliver_as_ms is None:
+    if deliver_as_ms is None and missed == ALL:
+        assert now_ms - late_ms < following.at_ms < now_ms
+        assert next_turn(following, now_ms).deliver_as_ms == following.at_ms
+    elif deliver_as_ms is None:
         assert following.at_ms <= now_ms < next_turn(following, now_ms).following.at_ms  # type: ignore[union-attr]
     elif missed == ALL:
         assert deliver_as_ms == first.at_ms
@@ -259,6 +262,40 @@ def test_the_latest_is_the_one_that_is_reached_by_all(expression: str, start_ms:
         assert following is not None
         one = following
     assert next_turn(first, one.at_ms).deliver_as_ms == one.at_ms
+
+
+@pytest.mark.parametrize(
+    ("recurrence", "first_ms", "missed_ms"),
+    [
+        (every("1s"), 0, 10_000 * 1_000),
+        (every("1h"), 0, 10_000 * HOUR_MS),
+        (cron("* * * * * *"), 0, 10_000 * 1_000),
+        (cron("* * * * *"), 0, 10_000 * 60_000),
+        (cron("0 * * * *"), 0, 10_000 * HOUR_MS),
+        (cron("0 9 * * *"), 9 * HOUR_MS, 10_000 * 24 * HOUR_MS),
+        (cron("*/20 9 * * *"), 9 * HOUR_MS, 10_000 * 8 * HOUR_MS),
+    ],
+)
+def test_all_goes_so_far_back_and_no_further(recurrence: Recurrence, first_ms: int, missed_ms: int) -> None:
+    next_ms = next_turn(Occurrence(1, first_ms, recurrence), 0).following
+    assert next_ms is not None
+    now_ms = next_ms.at_ms + missed_ms
+    assert turn(recurrence, 1, first_ms, now_ms - 1).deliver_as_ms == first_ms
+    assert turn(recurrence, 1, first_ms, now_ms) == Turn(None, next_ms._replace(number=1))
+
+
+def test_a_chain_that_was_moved_to_1970_goes_on_from_there_in_one_step() -> None:
+    now_ms = ms(2026, 11, 22)
+    following = turn(every("1s"), 7, 0, now_ms).following
+    assert following is not None
+    assert (following.number, following.at_ms) == (7, now_ms - 10_000 * 1_000)
+
+
+def test_the_last_one_by_its_end_is_delivered_however_long_ago_that_was() -> None:
+    ended = every("1s", until=5_000)
+    following = turn(ended, 1, 1_000, ms(2026, 11, 22)).following
+    assert following is not None
+    assert turn(ended, 1, following.at_ms, ms(2026, 11, 22)) == Turn(5_000, None)
 
 
 def test_a_growing_interval_that_began_in_the_past_is_counted_so_far_and_no_further() -> None:

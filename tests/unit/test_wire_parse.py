@@ -149,6 +149,12 @@ def test_a_cancel_names_an_id() -> None:
     assert parse_headers(("delay-op", b"cancel"), ("delay-id", b"a"), ("own", b"1")) == Cancel("a")
 
 
+def test_or_a_source_before_it() -> None:
+    assert parse_headers(
+        ("delay-op", b"cancel"), ("delay-source", b"delay.buffer/0/6"), ("own", b"1")
+    ) == Cancel(None, 6)
+
+
 def test_a_reschedule_without_a_time_means_now() -> None:
     assert parse_headers(("delay-op", b"reschedule"), ("delay-id", b"a")) == Reschedule(
         "a", TIMESTAMP_MS, None

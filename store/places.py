@@ -1,0 +1,106 @@
+"""When each user's schedule falls due, by its offset: so a cancel that names a source finds the row.
+
+One entry holds the offsets of one batch in one block of offsets, under the first of them; so a look-up reads
+the entries of one block at most, and a batch costs one put for each partition, not one for each message.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from store import keys
+from store.kv import Batch, KeyValue
+from store.records import decode_index
+
+BLOCK: Final = 512  # offsets; a power of two
+_NOTHING: Final = (
+    0  # no schedule of a user's, or none that was taken: nothing is due at the beginning of 1970
+)
+_ENTRY_BYTES: Final = 8
+_one = struct.Struct("<Q")
+
+
+class Place(NamedTuple):
+    """Where a schedule's own row is, or was; `named`: whether it has an id."""
+
+    due_ms: int
+    named: bool
+
+
+def unpacked(number: int) -> Place | None:
+    """A place as it is written: the due time, doubled, and one more with an id. None for what is no place."""
+    return None if number == _NOTHING else Place(number >> 1, bool(number & 1))
+
+
+def write(batch: Batch, partition: int, taken: dict[int, int]) -> bytes:
+    """Puts the packed places of a batch, by offset and in order; returns the lowest key of their ends."""
+    lowest: bytes | None = None
+    for first, numbers in _blocks(taken):
+        batch.put(keys.places(partition, first), struct.pack(f"<{len(numbers)}Q", *numbers))
+        end = keys.places_end(partition, max(numbers) >> 1, first)
+        batch.put(end, b"")
+        lowest = end if lowest is None else min(lowest, end)
+    assert lowest is not None, "the caller has some"
+    return lowest
+
+
+def _blocks(taken: dict[int, int]) -> Iterator[tuple[int, list[int]]]:
+    """Runs of places that lie in one block, gaps filled."""
+    offsets = list(taken)
+    first, last = offsets[0], offsets[-1]
+    if last - first + 1 == len(offsets):  # most often: nothing but schedules
+        numbers = list(taken.values())
+        begin = first
+        while begin <= last:
+            end = min(last + 1, (begin // BLOCK + 1) * BLOCK)
+            yield begin, numbers[begin - first : end - first]
+            begin = end
+        return
+    begin, run = first, [taken[first]]
+    for offset in offsets[1:]:
+        if offset // BLOCK != begin // BLOCK:
+            yield begin, run
+            begin, run = offset, [taken[offset]]
+        else:
+            run += [_NOTHING] * (offset - begin - len(run))
+            run.append(taken[offset])
+    yield begin, run
+
+
+def find(kv: KeyValue, partition: int, offset: int) -> Place | None:
+    """The place of a user's schedule; None if it is none, or has been forgotten."""
+    found: tuple[bytes, bytes] | None = None
+    begin = keys.places(partition, offset - offset % BLOCK)
+    for entry in kv.scan(begin, keys.places(partition, offset + 1)):
+        found = entry
+    if found is None:
+        return None
+    at = (offset - keys.placed(found[0])[1]) * _ENTRY_BYTES
+    return unpacked(_one.unpack_from(found[1], at)[0]) if at < len(found[1]) else None
+
+
+def id_behind(kv: KeyValue, partition: int, source: int) -> str | None:
+    """The id of a source's message, if the id's entry goes back to that source."""
+    raw = kv.get(keys.source(partition, source))
+    if raw is not None:
+        entry = decode_index(raw)
+        due_ms, offset = entry.due_ms, entry.offset
+    else:
+        place = find(kv, partition, source)
+        if place is None or not place.named:
+            return None
+        due_ms, offset = place.due_ms, source
+    raw = kv.get(keys.expiry(partition, due_ms, offset))
+    id_ = None if raw is None else keys.expiring(raw)
+    if not isinstance(id_, str):
+        return None
+    raw = kv.get(keys.index(partition, id_))
+    return id_ if raw is not None and decode_index(raw).source == source else None
+
+
+def has_row(kv: KeyValue, partition: int, offset: int) -> bool:
+    """Whether a user's schedule still has its own row."""
+    place = find(kv, partition, offset)
+    return place is not None and kv.get(keys.row(place.due_ms, partition, offset)) is not None

@@ -1,0 +1,176 @@
+"""The mutants of the clauses of a cancel by source."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.simulation.patches import Mutant, Patch, profile_with
+from tests.simulation.profile import Profile
+
+CHAINS: Final = profile_with({"cancel-source": 40, "interval": 30, "cron": 10, "cancel": 3, "id-keep": 2})
+
+# Nodes that prune at once and forget as soon as they may, while others lag.
+FORGETFUL: Final = profile_with(
+    {"cancel-source": 60, "interval": 40, "past": 20, "id-now": 20, "id-keep": 30},
+    {"leader-lost": 40, "stall-ingest": 40, "broker-clock-step": 30, "crash-master": 20},
+    replay_window_ms=(0, 50),
+    dedup_window_ms=(0, 100),
+    turns=(50, 12, 14, 24),
+)
+
+# Chains that are cancelled again and again, while the brokers' clock is set back: cancels older than rows.
+AGAIN: Final = Profile(
+    requests={"cancel-source": 60, "interval": 20, "past": 3, "now": 10},
+    faults={"broker-clock-step": 60, "stall-follower": 5, "commit-late": 5},
+    request_count=(300, 400),
+    replay_window_ms=(0, 50),
+    dedup_window_ms=(0,),
+    partitions=(1, 1),
+    nodes=(1, 2),
+    turns=(40, 20, 10, 30),
+    transactional_share=0.0,
+    messages=(20, 100),
+)
+
+SOURCES: Final = (
+    Mutant(
+        "source-answer-does-not-wait",
+        "rule 2, the answer waits",
+        "a cancel by source is answered before what was written back is ingested",
+        (Patch("store/selection.py", "undecided = not self._known and", "undecided = False and"),),
+        CHAINS,
+    ),
+    Mutant(
+        "unnamed-is-not-overtaken",
+        "rule 4, without an id",
+        "what was written back without an id is stored though its source was cancelled meanwhile",
+        (
+            Patch(
+                "store/ingest.py",
+                "if self._tombstone(keys.source_tombstone(partition, root)) > parent:",
+                "if self._tombstone(keys.source_tombstone(partition, root)) > 1 << 62:",
+            ),
+        ),
+        CHAINS,
+    ),
+    Mutant(
+        "unnamed-drop-applies-nothing",
+        "rule 2, applied",
+        "a dropped request without an id does not make the cancel of its source applied",
+        (
+            Patch(
+                "store/ingest.py",
+                "            self._apply_first_control(partition, None, root, parent)\n",
+                "",
+            ),
+        ),
+        CHAINS,
+    ),
+    Mutant(
+        "source-is-its-own-row",
+        "rule 2, what was last written back for it",
+        "what is written back without an id is not found by its source",
+        (
+            Patch(
+                "store/ingest.py",
+                "        self._set_source(partition, root, IndexEntry("
+                "arrival.due_ms, arrival.offset, parent, root))\n",
+                "",
+            ),
+        ),
+        CHAINS,
+    ),
+    Mutant(
+        "moved-is-not-found-by-its-source",
+        "rule 2, the id's entry goes back to that source",
+        "what is written back with an id is not found by its source",
+        (
+            Patch(
+                "store/ingest.py",
+                "            self._set_source(arrival.partition, arrival.root, current)\n",
+                "            pass\n",
+            ),
+        ),
+        profile_with({"cancel-source": 30, "reschedule": 30}),
+    ),
+    Mutant(
+        "source-cancels-whoever-has-its-id",
+        "rule 2, the id's entry goes back to that source",
+        "a cancel by source cancels what has replaced its message",
+        (
+            Patch(
+                "store/ingest.py",
+                "return id_ if current is not None and current.source == source else None",
+                "return id_ if current is not None else None",
+            ),
+        ),
+        profile_with({"cancel-source": 60, "id-future": 60}, batches=(60,), ids=(1, 3)),
+    ),
+    Mutant(
+        "cancelled-source-is-found-again",
+        "rule 2, nothing where it has been cancelled before",
+        "after its chain was cancelled, a source's own row is found",
+        (
+            Patch(
+                "store/ingest.py",
+                "        if self._tombstone(keys.source_tombstone(partition, source)) >= 0:\n"
+                "            return None\n",
+                "",
+            ),
+        ),
+        CHAINS,
+    ),
+    Mutant(
+        "no-tombstone-of-nothing",
+        "rule 2, found or not",
+        "a cancel by source that finds nothing leaves no tombstone",
+        (
+            Patch(
+                "store/ingest.py",
+                "        self._bury(keys.source_tombstone(arrival.partition, source), arrival, source)\n",
+                "        if entry is not None:\n"
+                "            self._bury(keys.source_tombstone(arrival.partition, source), arrival, source)\n",
+            ),
+        ),
+        FORGETFUL,
+    ),
+    Mutant(
+        "source-goes-before-its-own-row",
+        "rule 2, not before the source's own row has gone",
+        "what was written back for a source is forgotten though the source's own row is there",
+        (
+            Patch(
+                "store/view.py",
+                "if isinstance(who, int) and has_row(self._kv, partition, who):",
+                "if False:",
+            ),
+        ),
+        AGAIN,
+    ),
+    Mutant(
+        "all-is-without-end",
+        "rule 3, some 10,000 at most",
+        "of occurrences that were missed, each is delivered, however many they are",
+        (
+            Patch(
+                "delayline/recurrence.py",
+                "following.at_ms <= missed_by_ms:",
+                "(recurrence.missed != ALL and following.at_ms <= missed_by_ms):",
+            ),
+        ),
+        profile_with({"interval": 40, "cron": 10}, {"operator-pause": 40}),
+    ),
+    Mutant(
+        "places-go-with-their-rows",
+        "Store, no id that old is left",
+        "places go though an id is known that they lead to",
+        (
+            Patch(
+                "store/view.py",
+                "oldest_ms = self._oldest_id_ms(partition) if found else 0",
+                "oldest_ms = FOREVER_MS",
+            ),
+        ),
+        FORGETFUL,
+    ),
+)

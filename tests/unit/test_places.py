@@ -1,0 +1,53 @@
+"""The places: where the row of a source is, by its offset."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from store import keys, places
+from store.places import BLOCK, Place
+from store.rocks import RocksStore
+from tests.simulation.stores import MemoryStore
+
+
+def written(*batches: dict[int, int]) -> MemoryStore:
+    """A store with these batches of partition 3: due times by offset, with an id where they are odd."""
+    store = MemoryStore()
+    for due_ms in batches:
+        batch = store.batch()
+        places.write(batch, 3, {offset: at_ms << 1 | at_ms % 2 for offset, at_ms in due_ms.items()})
+        store.write(batch)
+    return store
+
+
+@given(st.lists(st.dictionaries(st.integers(0, 3 * BLOCK), st.integers(1, 1 << 50), min_size=1), max_size=4))
+def test_each_schedule_is_found_and_nothing_else(drawn: list[dict[int, int]]) -> None:
+    """Of batches in the log's order."""
+    begin, batches = 0, []
+    for one in drawn:
+        batches.append({begin + offset: one[offset] for offset in sorted(one)})
+        begin = max(batches[-1]) + 1
+    store, known = written(*batches), {offset: at for one in batches for offset, at in one.items()}
+    for offset in range(begin + 2):
+        at_ms = known.get(offset)
+        wanted = None if at_ms is None else Place(at_ms, bool(at_ms % 2))
+        assert places.find(store, 3, offset) == wanted
+
+
+def test_an_entry_ends_with_its_block(tmp_path: Path) -> None:
+    store = RocksStore(tmp_path)
+    batch = store.batch()
+    places.write(batch, 0, dict.fromkeys(range(BLOCK - 2, 2 * BLOCK + 1), 8))
+    store.write(batch)
+    found = [
+        (keys.placed(key)[1], len(raw) // 8) for key, raw in store.scan(keys.PLACES, keys.end_of(keys.PLACES))
+    ]
+    assert found == [(BLOCK - 2, 2), (BLOCK, BLOCK), (2 * BLOCK, 1)]
+
+
+def test_places_of_other_partitions_are_others() -> None:
+    store = written({0: 8})
+    assert (places.find(store, 2, 0), places.find(store, 4, 0)) == (None, None)
