@@ -24,8 +24,8 @@ from node.fetch.batches import Batch, Committed, DamagedLog, Opened, batches_of,
 from node.fetch.brokers import EARLIEST, LATEST, NO_ERROR, Brokers, Led, Unreachable
 from node.fetch.compression import Scratch
 from node.fetch.options import Unsupported
-from node.fetch.protocol import FetchRequest, diverges_at
-from node.fetch.records import LogRecord
+from node.fetch.protocol import NO_EPOCH, FetchRequest, Wanted, diverges_at
+from node.fetch.records import HEADER_BYTES, LogRecord
 from node.ports import Doubtful
 from store.checkpoint import Vector
 
@@ -34,13 +34,15 @@ log = structlog.get_logger("delayline.reader")
 T = TypeVar("T")
 
 MOST_POLLED: Final = 500
-MOST_POLLED_BYTES: Final = 4 << 20
+MOST_POLLED_BYTES: Final = 2 << 20
 FETCH_BYTES: Final = 1 << 20
 """What is asked for at once. The brokers send one batch at least, however large it is."""
 LOOKUP_TIMEOUT_S: Final = 5.0
 TROUBLE_S: Final = 5.0
 RETRY_S: Final = 0.1
 FETCH_WAIT_MS: Final = 250  # how long brokers wait for a record
+LEAST_FETCH_BYTES: Final = 64 << 10  # of one partition among many
+RENEW_S: Final = 5.0  # a broker that is cut off from the others does not say that it leads no more
 
 _MOVED: Final = frozenset(
     (
@@ -67,14 +69,21 @@ class Forbidden(Doubtful):
 
 
 class _Ready:
-    """Batches of a partition that wait to be read; `opened` is the first of them, once it is being read."""
+    """Batches of a partition that wait to be read, each with whether it holds messages; `opened` is the first
+    of them, once it is being read.
+    """
 
-    def __init__(self, partition: int, batches: deque[tuple[Batch, bool]], from_offset: int) -> None:
-        """Each batch with whether it holds messages; those below `from_offset` are passed over."""
+    def __init__(self, partition: int, from_offset: int) -> None:
+        """What is below `from_offset` is passed over: a fetch may begin within a batch."""
         self.partition = partition
-        self.batches = batches
         self.from_offset = from_offset
+        self.batches: deque[tuple[Batch, bool]] = deque()
         self.opened: Opened | None = None
+
+    @property
+    def size_bytes(self) -> int:
+        """Of the batches as they were fetched."""
+        return sum(len(batch.raw) for batch, _ in self.batches)
 
 
 class TopicReader:
@@ -90,7 +99,7 @@ class TopicReader:
         self._trouble: KafkaError | None = None
         self._trouble_s = 0.0
         self._scratch = Scratch()
-        self._ready: deque[_Ready] = deque()
+        self._ready: dict[int, _Ready] = {}  # by partition; the first one is read next
         self._next: Vector = {}  # where the next fetch begins
         self._epochs: dict[int, int] = {}  # the leader epoch of what was fetched last
         self._led: Led | None = None
@@ -98,7 +107,9 @@ class TopicReader:
         self._doubtful = True  # who leads; who did is asked meanwhile
         self._learning: asyncio.Task[None] | None = None
         self._learn_s = 0.0
+        self._renew_s = 0.0  # when it is asked anew, though nobody has said that it has changed
         self._rests_until_s: dict[int, float] = {}  # brokers that have not answered
+        self._turn = 0
         self._fetches: dict[int, asyncio.Task[Any]] = {}  # by broker
         self._answered: set[int] = set()  # brokers, since the start: the first answer comes at once
         try:
@@ -183,14 +194,16 @@ class TopicReader:
     # -- what was fetched
 
     def _take(self) -> list[LogRecord]:
-        """Reads on in what is ready, up to so many records and bytes, or the end of it."""
+        """Reads on in what is ready, up to so many records and bytes, or the end of it: of each partition a
+        batch, in turn.
+        """
         taken: list[LogRecord] = []
         left_bytes = MOST_POLLED_BYTES
         while self._ready and len(taken) < MOST_POLLED and left_bytes > 0:
-            ready = self._ready[0]
+            partition, ready = next(iter(self._ready.items()))
             opened = ready.opened or self._open_next(ready)
             if opened is None:
-                self._ready.popleft()
+                del self._ready[partition]
                 continue
             first = len(taken)
             if opened.is_small:
@@ -199,9 +212,10 @@ class TopicReader:
             else:
                 left_bytes -= self._take_large(opened, taken, left_bytes)
             if len(taken) > first:
-                self._pass(ready.partition, taken[-1].offset + 1)
+                self._pass(partition, taken[-1].offset + 1)
             if len(taken) < MOST_POLLED and left_bytes > 0:
                 self._close(ready)
+                self._ready[partition] = self._ready.pop(partition)  # behind the others
         return taken
 
     @staticmethod
@@ -210,7 +224,7 @@ class TopicReader:
         size_bytes = 0
         for record in opened.records:
             taken.append(record)
-            size_bytes += len(record.value or b"")
+            size_bytes += _size_bytes(record)
             if len(taken) == MOST_POLLED or size_bytes >= most_bytes:
                 break
         return size_bytes
@@ -246,7 +260,8 @@ class TopicReader:
         """Asks for what comes next; waits for it only where nothing else is ready."""
         deadline_s = self._loop.time() + timeout_s
         while True:
-            if self._doubtful and self._learning is None and self._loop.time() >= self._learn_s:
+            asks = self._doubtful or self._loop.time() >= self._renew_s
+            if asks and self._learning is None and self._loop.time() >= self._learn_s:
                 self._learning = self._loop.create_task(self._learn_leaders())
             if self._led is not None:
                 self._send_fetches(self._led)
@@ -270,23 +285,35 @@ class TopicReader:
 
     def _send_fetches(self, led: Led) -> None:
         """One fetch to each broker that leads some of the partitions, once little of these is ready."""
-        by_leader: dict[int, Vector] = {}
-        for partition, offset in self._next.items():
+        by_leader: dict[int, list[int]] = {}
+        for partition in self._next:
             if partition in led.leaders:
-                by_leader.setdefault(led.leaders[partition], {})[partition] = offset
+                by_leader.setdefault(led.leaders[partition].broker, []).append(partition)
         now_s = self._loop.time()
         # All of a broker's at once: a fetch of some would keep the others waiting behind it for its time.
-        for leader, offsets in by_leader.items():
+        for leader, partitions in by_leader.items():
             rests = leader in self._fetches or self._rests_until_s.get(leader, 0.0) > now_s
-            if not rests and not self._has_much(offsets):
-                epochs = {p: epoch for p, epoch in self._epochs.items() if p in offsets}
-                wait_ms = FETCH_WAIT_MS if leader in self._answered else 0
-                request = FetchRequest(led.topic_id, offsets, epochs, wait_ms, self._fetch_bytes)
-                self._fetches[leader] = self._loop.create_task(self._brokers.ask(leader, request))
+            if not rests and not self._has_much(partitions):
+                self._fetches[leader] = self._loop.create_task(
+                    self._brokers.ask(leader, self._request(led, leader, partitions))
+                )
 
-    def _has_much(self, partitions: Vector) -> bool:
+    def _request(self, led: Led, leader: int, partitions: list[int]) -> FetchRequest:
+        """Another partition is the first each time: the first one gets what it asks for, whatever it is."""
+        self._turn += 1
+        begin = self._turn % len(partitions)
+        wanted = [
+            Wanted(one, self._next[one], led.leaders[one].epoch, self._epochs.get(one, NO_EPOCH))
+            for one in partitions[begin:] + partitions[:begin]
+        ]
+        wait_ms = FETCH_WAIT_MS if leader in self._answered else 0
+        share_bytes = max(LEAST_FETCH_BYTES, self._fetch_bytes // len(partitions))
+        return FetchRequest(led.topic_id, wanted, wait_ms, min(share_bytes, self._fetch_bytes))
+
+    def _has_much(self, partitions: list[int]) -> bool:
         """Whether enough of them waits to be read: more would only take memory."""
-        return any(len(ready.batches) > 1 for ready in self._ready if ready.partition in partitions)
+        ready = sum(self._ready[one].size_bytes for one in partitions if one in self._ready)
+        return ready > self._fetch_bytes
 
     async def _learn_leaders(self) -> None:
         """Beside the fetches: nothing waits for a leader but what it leads."""
@@ -301,6 +328,7 @@ class TopicReader:
             return
         self._topic_id, self._led = led.topic_id, led
         self._doubtful = any(partition not in led.leaders for partition in self._next)
+        self._renew_s = self._loop.time() + RENEW_S
 
     def _heed(self, node: int, fetch: asyncio.Task[Any]) -> None:
         """Takes a fetch's answer in. Raises `OffsetsGone`."""
@@ -349,7 +377,7 @@ class TopicReader:
         else:
             last = found[-1][0]
             self._next[partition], self._epochs[partition] = last.next_offset, last.leader_epoch
-            self._ready.append(_Ready(partition, found, begin))
+            self._ready.setdefault(partition, _Ready(partition, begin)).batches.extend(found)
         return True
 
     async def _give_up_fetches(self) -> None:
@@ -381,7 +409,7 @@ class TopicReader:
                         leader = (await self._brokers.lead(self.topic)).leaders.get(partition)
                         if leader is not None:
                             return await self._brokers.offset(
-                                self.topic, partition, leader, at, is_committed=is_committed
+                                self.topic, partition, leader.broker, at, is_committed=is_committed
                             )
                     except Unreachable as error:
                         failed = str(error)
@@ -398,3 +426,8 @@ class TopicReader:
         if last is None or error.code() != last.code():
             log.warning("topic-unreadable", topic=self.topic, code=error.name(), detail=error.str())
         self._trouble, self._trouble_s = error, time.monotonic()
+
+
+def _size_bytes(record: LogRecord) -> int:
+    """About what it takes in memory."""
+    return len(record.key or b"") + len(record.value or b"") + HEADER_BYTES * (1 + len(record.headers))

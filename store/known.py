@@ -21,9 +21,9 @@ _RESCHEDULE: Final = Kind.RESCHEDULE
 
 
 class Known(NamedTuple):
-    """All that the batch can ask for: index entries, tombstones and sources as they are stored, by their keys,
-    and the counts of those minutes that are not at hand. What a cancel by source finds its row by is left out:
-    that has been read, though, so that it is in memory.
+    """All that the batch can ask for: index entries, tombstones and sources as they are stored, by their
+    keys, and the counts of those minutes that are not at hand. What a cancel by source finds its row by is
+    left out: that has been read, though, so that it is in memory.
     """
 
     indexes: dict[bytes, bytes | None]

@@ -21,7 +21,13 @@ from aiokafka.record._crecords import DefaultRecordBatch
 from delayline.times import MAX_MS
 from delayline.wire import KEY_NOT_UTF8, Header, Reject
 from node.fetch.compression import NONE, Scratch, UnpackError
-from node.fetch.records import LARGEST_RECORD_BYTES, MOST_HEADERS, MOST_RECORDS, LogRecord
+from node.fetch.records import (
+    LARGEST_RECORD_BYTES,
+    MOST_BATCH_HEADERS,
+    MOST_HEADERS,
+    MOST_RECORDS,
+    LogRecord,
+)
 
 _head = Struct(">qiibIhiqqqhii")
 HEAD_BYTES: Final = _head.size
@@ -31,8 +37,9 @@ _CODECS: Final = 0x07
 _LOG_APPEND_TIME: Final = 0x08
 _TRANSACTIONAL: Final = 0x10
 _CONTROL: Final = 0x20
-_MOST_NUMBER_BYTES: Final = 10
-FAST_BYTES: Final = 2 << 20
+_INT_BYTES: Final = 5
+_LONG_BYTES: Final = 10
+FAST_BYTES: Final = 1_100_000
 """The library's decoder makes an object of each header before anybody can count them."""
 
 
@@ -178,7 +185,7 @@ def _fast(partition: int, batch: Batch, raw: memoryview) -> list[LogRecord] | No
     if not _in_order(batch, [one.offset for one in found]):
         return None
     if len(raw) > MOST_HEADERS and any(len(one.headers) > MOST_HEADERS for one in found):
-        return None
+        return None  # and never more than `MOST_BATCH_HEADERS`, since the batch is small
     new, kind = tuple.__new__, LogRecord  # a third of what calling the class costs
     if batch.attributes & _LOG_APPEND_TIME:
         at_ms = _timestamp_ms(batch, 0)
@@ -225,11 +232,11 @@ class _UnreadableError(ValueError):
 
 def _carefully(partition: int, batch: Batch, raw: memoryview) -> Iterator[LogRecord]:
     """The records by our own decoder: one at a time, each within its own bytes."""
-    at, previous = 0, -1
+    at, previous, headers_left = 0, -1, MOST_BATCH_HEADERS
     is_dense = batch.record_count == batch.last_delta + 1
     for index in range(batch.record_count):
         try:
-            length, begin = _number(raw, at)
+            length, begin = _int(raw, at)
             if not 0 <= length <= len(raw) - begin:
                 raise _UnreadableError(f"a record of {length} bytes where {len(raw) - begin} are left")
         except _UnreadableError as error:
@@ -237,7 +244,8 @@ def _carefully(partition: int, batch: Batch, raw: memoryview) -> Iterator[LogRec
                 yield _unread(partition, batch, rest, f"it cannot be told from its neighbours: {error}")
             return
         at = begin + length
-        record, delta = _record(partition, batch, index, raw[begin:at])
+        record, delta = _record(partition, batch, index, raw[begin:at], min(MOST_HEADERS, headers_left))
+        headers_left -= len(record.headers)
         if is_dense and delta != index:
             record = _unread(partition, batch, index, f"it says that it is number {delta}, and is {index}")
             delta = index
@@ -247,30 +255,34 @@ def _carefully(partition: int, batch: Batch, raw: memoryview) -> Iterator[LogRec
         yield record
 
 
-def _record(partition: int, batch: Batch, index: int, raw: memoryview) -> tuple[LogRecord, int]:
+def _record(
+    partition: int, batch: Batch, index: int, raw: memoryview, most_headers: int
+) -> tuple[LogRecord, int]:
     """A record, and its own word for where it is in the batch."""
     try:
         body = _Body(raw)
         body.skip(1)  # attributes, of which there are none yet
-        delta_ms, delta = body.number(), body.number()
+        delta_ms, delta = body.int64(), body.int32()
     except _UnreadableError as error:
         return _unread(partition, batch, index, f"it cannot be read: {error}"), index
-    timestamp_ms = _timestamp_ms(batch, batch.first_ms + delta_ms)
-    place = partition, batch.base_offset + delta, timestamp_ms
+    place = partition, batch.base_offset + delta, _timestamp_ms(batch, batch.first_ms + delta_ms)
     if len(raw) > LARGEST_RECORD_BYTES:
         why = f"it has {len(raw)} bytes: a request may have {LARGEST_RECORD_BYTES} at most"
         return LogRecord(*place, None, None, [], Reject("undecodable", why)), delta
     key: bytes | None = None
     value: bytes | None = None
+    headers: list[Header] = []
+    flaw: Reject | None = None
     try:
         key, value = body.field(), body.field()
-        return LogRecord(*place, key, value, body.headers()), delta
+        headers = body.headers(most_headers)
     except UnicodeDecodeError:
-        return LogRecord(*place, key, value, [], KEY_NOT_UTF8), delta
+        flaw = KEY_NOT_UTF8
     except _TooManyHeadersError as error:
-        return LogRecord(*place, key, value, [], _too_many_headers(error.count)), delta
+        flaw = _too_many_headers(error.count, most_headers)
     except _UnreadableError as error:
-        return LogRecord(*place, key, value, [], Reject("undecodable", f"it cannot be read: {error}")), delta
+        flaw = Reject("undecodable", f"it cannot be read: {error}")
+    return LogRecord(*place, key, value, headers, flaw), delta
 
 
 class _TooManyHeadersError(Exception):
@@ -279,8 +291,9 @@ class _TooManyHeadersError(Exception):
         self.count = count
 
 
-def _too_many_headers(count: int) -> Reject:
-    return Reject("undecodable", f"it has {count} headers: a request may have {MOST_HEADERS} at most")
+def _too_many_headers(count: int, most: int) -> Reject:
+    room = f"a request may have {MOST_HEADERS} at most, and a batch {MOST_BATCH_HEADERS}"
+    return Reject("undecodable", f"it has {count} headers, where {most} can be read: {room}")
 
 
 class _Body:
@@ -295,26 +308,34 @@ class _Body:
             raise _UnreadableError("it ends too early")
         self._at += size_bytes
 
-    def number(self) -> int:
-        number, self._at = _number(self._raw, self._at)
+    def int32(self) -> int:
+        number, self._at = _int(self._raw, self._at)
+        return number
+
+    def int64(self) -> int:
+        number, self._at = _number(self._raw, self._at, _LONG_BYTES, 64)
         return number
 
     def field(self) -> bytes | None:
         """Bytes with their length before them; a length below zero is a null."""
-        length = self.number()
+        length = self.int32()
         if length < 0:
             return None
         begin = self._at
         self.skip(length)
         return bytes(self._raw[begin : self._at])
 
-    def headers(self) -> list[Header]:
-        count = self.number()
+    def headers(self, most: int) -> list[Header]:
+        """All that is left: the headers, with their number before them."""
+        count = self.int32()
         if count < 0:
             raise _UnreadableError(f"it has {count} headers")
-        if count > MOST_HEADERS:
+        if count > most:
             raise _TooManyHeadersError(count)
-        return [self._header() for _ in range(count)]
+        headers = [self._header() for _ in range(count)]
+        if self._at < len(self._raw):
+            raise _UnreadableError(f"{len(self._raw) - self._at} bytes of it are behind its headers")
+        return headers
 
     def _header(self) -> Header:
         key = self.field()
@@ -323,11 +344,18 @@ class _Body:
         return key.decode(), self.field()
 
 
-def _number(raw: memoryview, at: int) -> tuple[int, int]:
-    """A number of the format (zigzag, seven bits to a byte) and where the next field begins."""
+def _int(raw: memoryview, at: int) -> tuple[int, int]:
+    return _number(raw, at, _INT_BYTES, 32)
+
+
+def _number(raw: memoryview, at: int, most_bytes: int, bits: int) -> tuple[int, int]:
+    """A number of the format (zigzag, seven bits to a byte) and where the next field begins. What has no room
+    in its bits is left out, as brokers do.
+    """
     value = 0
-    for place, byte in enumerate(raw[at : at + _MOST_NUMBER_BYTES]):
+    for place, byte in enumerate(raw[at : at + most_bytes]):
         value |= (byte & 0x7F) << (7 * place)
         if byte < 0x80:
+            value &= (1 << bits) - 1
             return (value >> 1) ^ -(value & 1), at + place + 1
     raise _UnreadableError("a number has no end")

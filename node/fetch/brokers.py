@@ -7,9 +7,8 @@ import logging
 import ssl
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-import msgspec
 from aiokafka.conn import AIOKafkaConnection, create_conn
 from aiokafka.errors import AuthenticationFailedError, SaslAuthenticationFailed, UnsupportedSaslMechanismError
 from aiokafka.errors import KafkaError as LibraryError
@@ -40,15 +39,22 @@ class Unreachable(Exception):
         self.error = KafkaError(code, words)
 
 
-class Led(msgspec.Struct, frozen=True):
-    """A topic: its id, and which broker leads each partition that has a leader."""
+class Leader(NamedTuple):
+    """Which broker leads a partition, and which leadership of it that is: later ones are higher."""
+
+    broker: int
+    epoch: int
+
+
+class Led(NamedTuple):
+    """A topic: its id, and who leads each partition that has a leader."""
 
     topic_id: bytes
-    leaders: dict[int, int]
+    leaders: dict[int, Leader]
 
 
 class Brokers:
-    """Knows the brokers by what the first of them that answers says."""
+    """The brokers of one topic, as they say of each other."""
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         """Raises `options.Unsupported`."""
@@ -56,15 +62,32 @@ class Brokers:
         self._options = options.connection_options(config)
         self._addresses: dict[int, tuple[str, int]] = {}
         self._connections: dict[int, AIOKafkaConnection] = {}
+        self._connecting: dict[int, asyncio.Lock] = {}  # one at a time to each broker
+        self._topic_id: bytes | None = None
+        self._leaders: dict[int, Leader] = {}
+        self._asked = 0  # how often anybody was
 
     async def lead(self, topic: str) -> Led:
-        """Who leads its partitions now. Raises `Unreachable`."""
+        """Who leads its partitions, as far as any broker has said. Raises `Unreachable`.
+
+        One that is cut off from the others goes on saying what was so: the later leadership counts.
+        """
         answer = await self._ask_any(MetadataRequest(topic))
-        self._addresses = {node: (host, port) for node, host, port, *_ in answer.brokers}
-        ((code, _, topic_id, _, partitions, *_),) = answer.topics
+        try:
+            ((code, _, topic_id, _, partitions, *_),) = answer.topics
+            self._addresses |= {node: (host, port) for node, host, port, *_ in answer.brokers}
+            said = {number: Leader(leader, epoch) for _, number, leader, epoch, *_ in partitions}
+        except (TypeError, ValueError) as error:
+            raise Unreachable(KafkaError._BAD_MSG, f"{topic}: no sound answer: {error}") from error  # noqa: SLF001
         if code != NO_ERROR:
             raise Unreachable(code, f"{topic}: {KafkaError(code).str()}")
-        leaders = {number: leader for _, number, leader, *_ in partitions if leader in self._addresses}
+        if topic_id != self._topic_id:
+            self._topic_id, self._leaders = topic_id, {}
+        for number, leader in said.items():
+            known = self._leaders.get(number)
+            if known is None or leader.epoch >= known.epoch:
+                self._leaders[number] = leader
+        leaders = {number: one for number, one in self._leaders.items() if one.broker in self._addresses}
         return Led(topic_id, leaders)
 
     async def offset(
@@ -73,23 +96,32 @@ class Brokers:
         """The offset at a time, `EARLIEST` or `LATEST`; below zero: there is none. Raises `Unreachable`."""
         isolation = READ_COMMITTED if is_committed else _READ_ALL
         answer = await self.ask(leader, OffsetRequest(_CONSUMER, isolation, [(topic, [(partition, at)])]))
-        ((_, ((_, code, _, offset, *_),)),) = answer.topics
+        try:
+            ((_, ((_, code, _, offset, *_),)),) = answer.topics
+        except (TypeError, ValueError) as error:
+            raise Unreachable(KafkaError._BAD_MSG, f"{topic}: no sound answer: {error}") from error  # noqa: SLF001
         if code != NO_ERROR:
             raise Unreachable(code, f"{topic}/{partition}: {KafkaError(code).str()}")
         return int(offset)
 
     async def ask(self, node: int, request: Any) -> Any:
         """A broker's answer. Raises `Unreachable`."""
-        connection = self._connections.get(node)
-        if connection is None or not connection.connected():
-            if node not in self._addresses:
-                raise Unreachable(KafkaError._TRANSPORT, f"broker {node} is not known")  # noqa: SLF001
-            connection = self._connections[node] = await self._connect(*self._addresses[node])
+        connection = await self._connected(node)
         try:
             return await connection.send(request)
         except Exception as error:
             connection.close()
             raise _unreachable(error, f"{connection.host}:{connection.port}") from error
+
+    async def _connected(self, node: int) -> AIOKafkaConnection:
+        """The one connection to a broker. Raises `Unreachable`."""
+        async with self._connecting.setdefault(node, asyncio.Lock()):
+            connection = self._connections.get(node)
+            if connection is None or not connection.connected():
+                if node not in self._addresses:
+                    raise Unreachable(KafkaError._TRANSPORT, f"broker {node} is not known")  # noqa: SLF001
+                connection = self._connections[node] = await self._connect(*self._addresses[node])
+            return connection
 
     async def close(self) -> None:
         """Lets go of all connections."""
@@ -99,13 +131,16 @@ class Brokers:
             await asyncio.wait([end for end in ends if end is not None], timeout=CLOSE_S)
 
     async def _ask_any(self, request: Any) -> Any:
-        """The first answer: of those that are connected, then of the others. One that stands still costs
+        """The first answer of any broker; each time another one is asked first. One that stands still costs
         `ANSWER_S`.
         """
-        connected = [node for node, connection in self._connections.items() if connection.connected()]
-        known = [address for address in self._addresses.values() if address not in self._first]
-        asked: list[Callable[[], Awaitable[Any]]] = [partial(self.ask, node, request) for node in connected]
-        asked += [partial(self._ask_once, host, port, request) for host, port in [*self._first, *known]]
+        self._asked += 1
+        nodes = sorted(self._addresses)
+        begin = self._asked % max(1, len(nodes))
+        asked: list[Callable[[], Awaitable[Any]]] = [
+            partial(self._ask_node, node, request) for node in nodes[begin:] + nodes[:begin]
+        ]
+        asked += [partial(self._ask_once, host, port, request) for host, port in self._first]
         failed = Unreachable(KafkaError._ALL_BROKERS_DOWN, "there is no broker to ask")  # noqa: SLF001
         for ask in asked:
             try:
@@ -116,6 +151,13 @@ class Brokers:
             except TimeoutError:
                 failed = Unreachable(KafkaError._TIMED_OUT, "no broker answers")  # noqa: SLF001
         raise failed
+
+    async def _ask_node(self, node: int, request: Any) -> Any:
+        """By the connection that is there; for one question no other is kept."""
+        connection = self._connections.get(node)
+        if connection is not None and connection.connected():
+            return await self.ask(node, request)
+        return await self._ask_once(*self._addresses[node], request)
 
     async def _ask_once(self, host: str, port: int, request: Any) -> Any:
         connection = await self._connect(host, port)

@@ -77,8 +77,11 @@ def _snappy(packed: memoryview, room: memoryview) -> int:
     """Blocks as Java's clients frame them, or one block as the others send it."""
     if bytes(packed[: len(_FRAMED_SNAPPY)]) != _FRAMED_SNAPPY:
         return _snappy_block(packed, room)
-    at, size_bytes = _FRAME_HEADER_BYTES, 0
+    at, size_bytes = 0, 0
     while at < len(packed):
+        if bytes(packed[at : at + len(_FRAMED_SNAPPY)]) == _FRAMED_SNAPPY:  # one stream, or another
+            at += _FRAME_HEADER_BYTES
+            continue
         if at + _block_size.size > len(packed):
             raise UnpackError("a block's size is cut off")
         (block_bytes,) = _block_size.unpack_from(packed, at)

@@ -7,9 +7,10 @@ need brokers of Kafka 3.1 or newer. https://kafka.apache.org/protocol
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from io import BytesIO
 from struct import Struct
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, NamedTuple
 
 from aiokafka.protocol.api import Request, RequestStruct, Response
 from aiokafka.protocol.types import (
@@ -24,8 +25,6 @@ from aiokafka.protocol.types import (
     Schema,
     TaggedFields,
 )
-
-from store.checkpoint import Vector
 
 NO_EPOCH: Final = -1
 READ_COMMITTED: Final = 1
@@ -214,29 +213,42 @@ class _FetchStruct(RequestStruct):  # type: ignore[misc]  # no types
     )
 
 
+class Wanted(NamedTuple):
+    """A partition, from an offset on. `leader_epoch`: of who leads it now; `last_epoch`: of what was read of
+    it last.
+    """
+
+    partition: int
+    offset: int
+    leader_epoch: int
+    last_epoch: int
+
+
 class FetchRequest(Request[_FetchStruct]):  # type: ignore[misc]  # no types
     """Committed records of some partitions of a topic that one broker leads."""
 
     API_KEY: ClassVar[int] = 1
 
     def __init__(
-        self, topic_id: bytes, offsets: Vector, epochs: dict[int, int], max_wait_ms: int, max_bytes: int
+        self, topic_id: bytes, wanted: Sequence[Wanted], max_wait_ms: int, partition_bytes: int
     ) -> None:
-        """`epochs`: the leader epoch of what was read last of each partition, if anything was."""
-        self._topic_id, self._offsets, self._epochs = topic_id, offsets, epochs
-        self._max_wait_ms, self._max_bytes = max_wait_ms, max_bytes
+        """`partition_bytes`: about what is wanted of each partition. The broker fills its answer in the order
+        of the partitions, the first of them with one batch at least.
+        """
+        self._topic_id, self._wanted = topic_id, wanted
+        self._max_wait_ms, self._partition_bytes = max_wait_ms, partition_bytes
 
     def build(self, request_struct_class: type[_FetchStruct]) -> _FetchStruct:
         """See the library."""
         partitions: list[tuple[Any, ...]] = [
-            (partition, NO_EPOCH, offset, self._epochs.get(partition, NO_EPOCH), -1, self._max_bytes, {})
-            for partition, offset in self._offsets.items()
+            (one.partition, one.leader_epoch, one.offset, one.last_epoch, -1, self._partition_bytes, {})
+            for one in self._wanted
         ]
         return request_struct_class(
             _ANY_REPLICA,
             self._max_wait_ms,
             1,
-            self._max_bytes,
+            self._partition_bytes * len(self._wanted),
             READ_COMMITTED,
             *_NO_SESSION,
             [(self._topic_id, partitions, {})],

@@ -6,17 +6,25 @@ from typing import Final, NamedTuple
 
 from delayline.wire import Header, Reject
 
-MOST_RECORDS: Final = 20_000
+MOST_RECORDS: Final = 100_000
 """In one batch. Of a batch with more, whatever its size, none is read."""
 
-MOST_UNPACKED_BYTES: Final = 64 << 20
+MOST_UNPACKED_BYTES: Final = 16 << 20
 """What a compressed batch may unpack to. Of a larger one no record is read."""
 
 LARGEST_RECORD_BYTES: Final = 16 << 20
 """Key, value and headers of one record. A larger one is not read."""
 
-MOST_HEADERS: Final = 100_000
+MOST_HEADERS: Final = 20_000
 """In one record. Of a record with more, no header is read."""
+
+MOST_BATCH_HEADERS: Final = 1_000_000
+"""In all records of a batch: a header takes two bytes there, and a hundred once it is read. Of a record that
+has more than are left, no header is read.
+"""
+
+HEADER_BYTES: Final = 100
+"""About what a header takes in memory, beside its key and value."""
 
 
 class LogRecord(NamedTuple):

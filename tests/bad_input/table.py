@@ -414,7 +414,7 @@ def _other_headers() -> list[Row]:
         row("your own, 30,000 characters", Delivered(), ("h" * 30_000, b"1")),
         row("your own, 10,000 of them", Delivered(), *((f"h{n}", b"%d" % n) for n in range(10_000))),
         row("your own, 10,000 empty ones", Delivered(), *((("", b""),) * 10_000)),
-        row("more than 100,000", Rejected("undecodable"), *((("", None),) * 100_000)),
+        row("more than 20,000", Rejected("undecodable"), *((("", None),) * 20_000)),
         row("10,000 times the same", Rejected("duplicate-header"), *(((H_AFTER, b"1s"),) * 10_000)),
         row("a key that is not UTF-8", bad_key, (b"\xff\xfe", b"1")),
         row("a key that ends in half a character", bad_key, (b"trace-\xc3", b"1")),

@@ -14,8 +14,24 @@ from delayline.times import MAX_MS
 from node.fetch import batches
 from node.fetch.batches import Batch, Committed, DamagedLog, batches_of, open_batch
 from node.fetch.compression import Scratch, UnpackError
-from node.fetch.records import LARGEST_RECORD_BYTES, MOST_HEADERS, MOST_RECORDS, LogRecord
-from tests.support.raw import Attribute, Codec, Framing, Odd, RawBatch, RawRecord, batch_of, overlong
+from node.fetch.records import (
+    LARGEST_RECORD_BYTES,
+    MOST_BATCH_HEADERS,
+    MOST_HEADERS,
+    MOST_RECORDS,
+    LogRecord,
+)
+from tests.support.raw import (
+    Attribute,
+    Codec,
+    Framing,
+    Odd,
+    RawBatch,
+    RawRecord,
+    batch_of,
+    compress,
+    overlong,
+)
 from tests.support.raw.bombs import one_large
 
 BASE = 1000
@@ -100,6 +116,25 @@ def test_any_length_below_zero_is_a_null_as_for_kafkas_own_clients() -> None:
     assert (found[1].key, found[1].value, found[1].headers) == (None, None, [("h", None)])
 
 
+def test_a_record_that_is_longer_than_its_fields_is_none() -> None:
+    found = read(batch_of([plain(1), RawRecord(b"k", b"v", tail=b"more"), plain(2)]))
+    assert codes(found) == [None, "undecodable", None]
+
+
+def test_a_length_of_more_than_32_bits_is_what_is_left_of_it_as_for_brokers() -> None:
+    key = Odd(b"\x82\x80\x80\x80\x70", b"k")  # the fifth byte has bits that 32 have no room for
+    found = read(batch_of([RawRecord(key, b"v")]))
+    assert [(one.key, one.value, one.flaw) for one in found] == [(b"k", b"v", None)]
+
+
+def test_several_streams_of_framed_snappy_are_one() -> None:
+    records = [plain(5), plain(6)]
+    halves = [RawRecord.encode(record, place) for place, record in enumerate(records)]
+    packed = b"".join(compress(Codec.SNAPPY, half) for half in halves)
+    found = read(RawBatch(packed, 2, attributes=Codec.SNAPPY))
+    assert [one.value for one in found] == [b"v" * 5, b"v" * 6]
+
+
 def test_overlong_numbers_are_numbers() -> None:
     found = read(batch_of([RawRecord(b"k", b"v", timestamp_delta=overlong(7, 9))]))
     assert [(one.key, one.flaw) for one in found] == [(b"k", None)]
@@ -128,6 +163,14 @@ def test_of_a_record_with_too_many_headers_none_is_read(codec: Codec) -> None:
     found = read(batch_of([RawRecord(b"k", b"v", ((b"", None),) * (MOST_HEADERS + 1)), plain(1)], codec))
     assert codes(found) == ["undecodable", None]
     assert found[0][3:6] == (b"k", b"v", [])
+
+
+def test_of_a_batch_with_too_many_headers_so_many_are_read_and_what_has_none_is() -> None:
+    full = RawRecord(headers=((b"", None),) * MOST_HEADERS)
+    fit = MOST_BATCH_HEADERS // MOST_HEADERS
+    found = read(batch_of([*[full] * (fit + 2), RawRecord(b"k")], Codec.ZSTD))
+    assert codes(found) == [None] * fit + ["undecodable"] * 2 + [None]
+    assert sum(len(one.headers) for one in found) == MOST_BATCH_HEADERS
 
 
 def test_as_many_headers_as_are_allowed_are_read() -> None:
