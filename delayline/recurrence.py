@@ -50,7 +50,7 @@ MOST_PASSED: Final = 1_000
 
 
 MOST_MISSED: int = 10_000
-"""Occurrences behind the present that are delivered, some: each is a message of its own."""
+"""Missed occurrences that are delivered one by one, or a few more. The simulation makes it less."""
 _DAY_MS: Final = 86_400_000
 
 

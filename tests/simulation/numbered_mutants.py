@@ -389,6 +389,7 @@ NUMBERED: Final = (
                 "kept_from_ms = self._aligned.delivered_up_to_ms - self._window_ms",
             ),
         ),
+        profile_with(operator_share=0.1, replay_window_ms=(50, 300)),
     ),
     Mutant(
         "skip-ends-chains",

@@ -6,6 +6,7 @@ import json
 import multiprocessing
 import shutil
 import tempfile
+import threading
 import time
 import traceback
 from collections import Counter
@@ -94,14 +95,26 @@ def run_seed(
     )
 
 
+USUAL_MISSED: Final = recurrence.MOST_MISSED
+_running = threading.Lock()
+_runs = 0  # threads of one process run seeds at the same time: tests/simulation/mutants.py
+
+
 @contextmanager
 def _few_missed() -> Iterator[None]:
     """So few occurrences may be missed that histories get there."""
-    usual, recurrence.MOST_MISSED = recurrence.MOST_MISSED, MOST_MISSED
+    _count_run(1)
     try:
         yield
     finally:
-        recurrence.MOST_MISSED = usual
+        _count_run(-1)
+
+
+def _count_run(change: int) -> None:
+    global _runs  # noqa: PLW0603 - as the number that it guards
+    with _running:
+        _runs += change
+        recurrence.MOST_MISSED = MOST_MISSED if _runs else USUAL_MISSED
 
 
 class _stores:  # noqa: N801 (a context manager, used like a function)
