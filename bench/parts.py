@@ -18,11 +18,12 @@ from confluent_kafka import Message
 
 from bench.cluster import TARGET_PARTITIONS, Cluster, Clusters
 from delayline.settings import ClusterSettings
+from delayline.signing import NO_KEYS
 from delayline.wire import Header, parse_plain, read_headers
 from node.config import NodeConfig
 from node.node import YOUNG_OBJECTS
 from node.outbox import KafkaOutbox
-from node.plan import Plan
+from node.plan import Plan, Stamp
 from node.reader import TopicReader
 from node.targets import KafkaTargets
 from ops.stack import LocalStack
@@ -142,7 +143,7 @@ def _deliver(clock: Clock, cluster: Cluster, view: View) -> None:
             chosen = view.select(now_ms, limits)
         with clock.time("plan"):
             plan = Plan(names, LANE, 1, now_ms, targets, {}, default("max_parks"))
-            plan.add(chosen)
+            plan.add(chosen, Stamp(NO_KEYS, chosen.as_of, {}))
         with clock.time("produce"):
             transaction = outbox.begin()
             transaction.send(plan.records)

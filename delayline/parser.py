@@ -14,6 +14,7 @@ from typing import Final, NoReturn, TypeAlias, TypeVar
 
 from delayline.headers import (
     H_AFTER,
+    H_AS_OF,
     H_ATTEMPT,
     H_CRON,
     H_DELIVER_AT,
@@ -29,6 +30,7 @@ from delayline.headers import (
     H_PARENT,
     H_ROOT,
     H_SCHEDULED_FOR,
+    H_SIGNATURE,
     H_SOURCE,
     H_TARGET_KEY,
     H_TARGET_PARTITION,
@@ -61,6 +63,7 @@ from delayline.recurrence import (
     parse_time_zone,
 )
 from delayline.settings import ClusterSettings
+from delayline.signing import NO_KEYS, Keyring, Serial
 from delayline.times import MAX_MS, parse_duration, parse_number, parse_time
 
 _Found: TypeAlias = dict[str, bytes | None]
@@ -68,7 +71,7 @@ _Found: TypeAlias = dict[str, bytes | None]
 # A delivered record that is sent again as a request has these: they say nothing about the new request.
 _IGNORED: Final = frozenset((H_SOURCE,))
 # These count only beside delay-parent, on a request that the service has written back.
-_PROVENANCE: Final = frozenset((H_ROOT, H_SCHEDULED_FOR, H_ATTEMPT, H_OCCURRENCE))
+_PROVENANCE: Final = frozenset((H_ROOT, H_SCHEDULED_FOR, H_ATTEMPT, H_OCCURRENCE, H_AS_OF, H_SIGNATURE))
 _TIMES: Final = frozenset((H_DELIVER_AT, H_AFTER, H_LEVEL))
 _CANCEL: Final = frozenset((H_OP, H_ID)) | _PROVENANCE
 _RESCHEDULE: Final = _CANCEL | _TIMES | {H_EXPIRE_AT}
@@ -95,16 +98,19 @@ WRITTEN_BACK_SLACK_MS: Final = 24 * 60 * 60 * 1000
 _new_schedule: Final = tuple.__new__
 
 
-def parse(record: Record, settings: ClusterSettings, names: ClusterNames) -> Request:
+def parse(
+    record: Record, settings: ClusterSettings, names: ClusterNames, keyring: Keyring = NO_KEYS
+) -> Request:
     """What a record of the buffer topic asks for. Never raises: what cannot be done is a `Reject`.
 
+    `keyring`: what the service has signed with; without it nothing is believed to be the service's.
     Of several things wrong, the first one found is named; which one that is does not change within a version.
     """
     try:
         found, user_headers = _split(record.headers or ())
         op = found.get(H_OP, OP_SCHEDULE)
         if op == OP_SCHEDULE:
-            return _schedule(record, found, user_headers, settings, names)
+            return _schedule(record, found, user_headers, settings, names, keyring)
         if op == OP_CANCEL:
             _only(found, _CANCEL, "a cancel takes delay-id and nothing else")
             return Cancel(_required_id(found, record, settings))
@@ -175,11 +181,11 @@ def _learn_plain(keys: tuple[str, ...]) -> _Places:
 
 
 class _RefusedError(Exception):
-    """A reject's code and detail on the way up to `parse`."""
+    """A reject's fields on the way up to `parse`."""
 
 
-def _refuse(code: str, detail: str) -> NoReturn:
-    raise _RefusedError(code, detail)
+def _refuse(code: str, detail: str, serial: Serial | None = None) -> NoReturn:
+    raise _RefusedError(code, detail, serial)
 
 
 def _split(headers: Sequence[Header]) -> tuple[_Found, list[Header]]:
@@ -217,7 +223,12 @@ def _flaw(key: str, *, twice: bool) -> tuple[str, str]:
 
 
 def _schedule(
-    record: Record, found: _Found, user_headers: list[Header], settings: ClusterSettings, names: ClusterNames
+    record: Record,
+    found: _Found,
+    user_headers: list[Header],
+    settings: ClusterSettings,
+    names: ClusterNames,
+    keyring: Keyring,
 ) -> Schedule:
     raw_target = found.get(H_TARGET_TOPIC)
     if raw_target is None:
@@ -244,14 +255,17 @@ def _schedule(
             None,
             None,
             _keep(found) if H_IF_EXISTS in found else False,
+            None,
         ),
     )
     most_ms = settings.max_delay_ms
     if H_PARENT in found:
-        schedule, most_ms = _written_back(schedule, record, found, names), most_ms + WRITTEN_BACK_SLACK_MS
+        schedule = _written_back(schedule, record, found, names, keyring)
+        most_ms += WRITTEN_BACK_SLACK_MS
     if not _RECURRING.isdisjoint(found):
         schedule = _recurring(schedule, found, timestamp_ms)
-    _require_delay(max(schedule.scheduled_for_ms, schedule.due_ms) - timestamp_ms, most_ms)
+    delay_ms = max(schedule.scheduled_for_ms, schedule.due_ms) - timestamp_ms
+    _require_delay(delay_ms, most_ms, schedule.serial)
     return schedule
 
 
@@ -361,10 +375,13 @@ def _reschedule(record: Record, found: _Found, settings: ClusterSettings) -> Res
     )
 
 
-def _written_back(schedule: Schedule, record: Record, found: _Found, names: ClusterNames) -> Schedule:
-    """The schedule with what the service says of its origin."""
+def _written_back(
+    schedule: Schedule, record: Record, found: _Found, names: ClusterNames, keyring: Keyring
+) -> Schedule:
+    """The schedule with what the service says of its origin: nobody else is believed."""
     try:
-        parent = _number(found, H_PARENT, record.offset - 1)
+        serial = _serial(record, found, keyring)
+        parent = _number(found, H_PARENT, (record.offset if serial is None else serial[0]) - 1)
         root = _root(_present(found, H_ROOT), record.partition, parent, names)
         attempt = _number(found, H_ATTEMPT, MAX_PARTITION, least=1) if H_ATTEMPT in found else 1
         occurrence = _number(found, H_OCCURRENCE, MAX_OFFSET, least=1) if H_OCCURRENCE in found else None
@@ -372,7 +389,20 @@ def _written_back(schedule: Schedule, record: Record, found: _Found, names: Clus
             schedule = schedule._replace(scheduled_for_ms=_number(found, H_SCHEDULED_FOR, MAX_MS))
     except ValueError as error:
         _refuse("bad-parent", f"{error}; only the service itself sends {H_PARENT}")
-    return schedule._replace(parent=parent, root=root, attempt=attempt, occurrence=occurrence)
+    return schedule._replace(parent=parent, root=root, attempt=attempt, occurrence=occurrence, serial=serial)
+
+
+def _serial(record: Record, found: _Found, keyring: Keyring) -> Serial | None:
+    """Which of the requests that the service has written back into the partition it is; None of one that is
+    older than the cluster's keys. Raises ValueError if the service has not signed it.
+    """
+    partition, offset = record.partition, record.offset
+    if offset < keyring.requests_from.get(partition, 0):
+        return None
+    signed = [header for header in record.headers or () if header[0] != H_SIGNATURE]
+    keyring.check_request(_present(found, H_SIGNATURE), partition, record.key, record.value, signed)
+    as_of, _, count = _present(found, H_AS_OF).partition(b".")
+    return parse_number(as_of, offset), parse_number(count, MAX_OFFSET)
 
 
 def _root(raw: bytes, partition: int, parent: int, names: ClusterNames) -> str:
@@ -438,11 +468,12 @@ def _level_ms(raw: bytes, settings: ClusterSettings) -> int:
     return settings.levels_ms[min(level, len(settings.levels_ms)) - 1]
 
 
-def _require_delay(delay_ms: int, most_ms: int) -> None:
+def _require_delay(delay_ms: int, most_ms: int, serial: Serial | None = None) -> None:
     if delay_ms > most_ms:
         _refuse(
             "delay-too-long",
             f"the time is {delay_ms} ms after the request: the cluster takes {most_ms} ms at most",
+            serial,
         )
 
 

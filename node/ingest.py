@@ -12,8 +12,10 @@ from confluent_kafka import Message
 from delayline.names import ClusterNames
 from delayline.parser import WRITTEN_BACK_SLACK_MS
 from delayline.settings import ClusterSettings
+from delayline.signing import Keyring
 from delayline.wire import Header, Reject, parse, parse_plain, read_headers
 from election.operators import Gap
+from node.ports import Keys
 from node.reader import OffsetsGone, TopicReader
 from node.refusal import Refusal, topic_forbidden
 from node.topics import admin_client, newest_gone_ms
@@ -51,6 +53,7 @@ class Ingest:
         client_config: dict[str, Any],
         names: ClusterNames,
         settings: ClusterSettings,
+        keys: Keys,
         view: View,
         wake: Callable[[], None],
         fail: Callable[[Exception], None],
@@ -59,6 +62,7 @@ class Ingest:
         self._client_config = client_config
         self._names = names
         self._settings = settings
+        self._keys = keys
         self._view = view
         self._wake = wake
         self._fail = fail
@@ -134,7 +138,9 @@ class Ingest:
             raise OffsetsGone(f"{topic} begins at offset {low}; the view has read to {read}")
         if ingested == 0:
             self._expect_all_delivered(partition, low, last)
-            self._view.begin_at(partition, min(low, last.ingested[partition]), low)
+            # Of what was written back, all is gone, or its last one will tell what came before it.
+            serial = last.serials.get(partition) if last.written_back.get(partition, 0) <= low else None
+            self._view.begin_at(partition, min(low, last.ingested[partition]), low, serial)
         return low
 
     def _expect_all_delivered(self, partition: int, low: int, last: Checkpoint) -> None:
@@ -178,11 +184,14 @@ class Ingest:
             if not messages and reader.reached == reached:
                 continue
             reached = dict(reader.reached)
-            if self._view.apply(arrivals_of(messages, self._settings, self._names), reached):
+            arrivals = arrivals_of(messages, self._settings, self._names, self._keys.ring)
+            if self._view.apply(arrivals, reached):
                 self._wake()
 
 
-def arrivals_of(messages: Sequence[Message], settings: ClusterSettings, names: ClusterNames) -> list[Arrival]:
+def arrivals_of(
+    messages: Sequence[Message], settings: ClusterSettings, names: ClusterNames, keyring: Keyring
+) -> list[Arrival]:
     """What messages of the buffer do to the view; the hot path of ingest."""
     arrivals = []
     for message in messages:
@@ -199,5 +208,5 @@ def arrivals_of(messages: Sequence[Message], settings: ClusterSettings, names: C
             arrivals.append(plain_arrival(place, key, value, headers, *plain))
             continue
         record = BufferRecord(*place, key, value, headers)
-        arrivals.append(arrival(record, parse(record, settings, names)))
+        arrivals.append(arrival(record, parse(record, settings, names, keyring)))
     return arrivals

@@ -23,6 +23,7 @@ from confluent_kafka import KafkaException
 
 from delayline.names import ClusterNames
 from delayline.settings import ClusterSettings
+from delayline.signing import Keyring
 from election.errors import ElectionError, Malformed, NodeIdTaken, Unavailable
 from election.peer import Peers
 from election.registry import Registry, differences
@@ -37,6 +38,7 @@ from node.http.app import application
 from node.http.server import HttpServer
 from node.http.watch import watched
 from node.ingest import LogTooShort, NotRebuildable
+from node.keys import NodeKeys, agreed
 from node.messages import Messages
 from node.notify import ServiceManager
 from node.parts import Election, Parts
@@ -240,7 +242,13 @@ class Node:
         if buffer is None:
             return
         self._buffer = buffer
-        self._parts = parts = self._open(settings, buffer)
+        keys = self._wait_for(lambda: (self._keys_or_refusal(),))
+        if keys is None:
+            return
+        parts = self._open(settings, buffer, keys[0])
+        if parts is None:
+            return
+        self._parts = parts
         parts.start()
         if self._catch_up(parts):
             self._candidate = parts.stand()
@@ -272,6 +280,12 @@ class Node:
         except Malformed as error:
             raise Refusing(refusal.settings_unreadable(str(error))) from error
 
+    def _keys_or_refusal(self) -> Keyring | None:
+        try:
+            return self._registry.keys()
+        except Malformed as error:
+            raise Refusing(refusal.keys_unreadable(str(error))) from error
+
     def _describe_buffer(self) -> Described:
         try:
             return describe(self._admin, self._names.buffer)
@@ -292,7 +306,8 @@ class Node:
             " check bootstrap_servers, that the brokers are up, and security.protocol and sasl.* below kafka:"
         )
 
-    def _open(self, settings: ClusterSettings, buffer: Described) -> Parts:
+    def _open(self, settings: ClusterSettings, buffer: Described, found: Keyring | None) -> Parts | None:
+        """The parts; None if the node was stopped before. `found`: the keys in the znode."""
         config = self._config
         if buffer.partitions != settings.partitions:
             raise Refusing(refusal.partitions_changed(buffer.partitions, self._names, settings))
@@ -309,7 +324,12 @@ class Node:
         try:
             store = RocksStore(config.data_dir / "store")
             self._claim(store, settings, buffer)
-            return Parts(config, settings, store, election, health, self._standing, self._hook)
+            ring = self._agreed_keys(store, found)
+            if ring is None:
+                store.close()
+                return None
+            keys = NodeKeys(ring)
+            return Parts(config, settings, keys, store, election, health, self._standing, self._hook)
         except UnreadableCheckpoint as error:
             raise Refusing(refusal.other_data(f"its checkpoint: {error}", config.data_dir)) from error
 
@@ -326,6 +346,17 @@ class Node:
                 detail = f"not the settings that the store was made with: {differences(made_with, settings)}"
                 raise Refusing(refusal.rebuild("settings-changed", detail, config.data_dir)) from error
             raise Refusing(refusal.other_data(str(error), config.data_dir)) from error
+
+    def _agreed_keys(self, store: RocksStore, found: Keyring | None) -> Keyring | None:
+        def publish(own: Keyring) -> object:
+            return self._wait_for(lambda: (self._registry.create_keys(own),))
+
+        znode = Znodes(self._config.cluster).keys
+        try:
+            return agreed(store, found, publish, znode, self._config.data_dir)
+        except Refusing:
+            store.close()
+            raise
 
     def _buffer_recreated(self, detail: str) -> Refusal:
         znode = Znodes(self._config.cluster).checkpoint(self._config.lane)

@@ -24,6 +24,7 @@ from node.delivery import Config, Delivery, Step
 from node.health import Health
 from node.housekeeping import Housekeeping
 from node.ingest import Ingest
+from node.keys import NodeKeys
 from node.lane import LaneWorker, SystemClock
 from node.leadership import ElectedLeadership
 from node.messages import Messages, Reader
@@ -60,6 +61,7 @@ class Parts:
         self,
         config: NodeConfig,
         settings: ClusterSettings,
+        keys: NodeKeys,
         store: RocksStore,
         election: Election,
         health: Health,
@@ -99,7 +101,7 @@ class Parts:
             self._wake,
             self.leadership.resigning,
         )
-        self.ingest = Ingest(client, names, settings, self.view, self._wake, health.fail)
+        self.ingest = Ingest(client, names, settings, keys, self.view, self._wake, health.fail)
         self.housekeeping = Housekeeping(self.view, self.kafka_log, health)
         self.soundings = Soundings(self.kafka_log, self.view.reached, store.figures, config.data_dir)
         self.lane = LaneWorker(
@@ -112,7 +114,7 @@ class Parts:
             health,
             hook,
         )
-        past = Past(client, names, lane, settings, self.kafka_log, config.transaction_timeout_ms)
+        past = Past(client, names, lane, settings, keys, self.kafka_log, config.transaction_timeout_ms)
         self.messages = Messages(
             names,
             settings,
@@ -140,6 +142,7 @@ class Parts:
             limits=Limits(config.selection_max_messages, config.selection_max_bytes),
             max_clock_skew_ms=config.max_clock_skew_ms,
             max_parks=config.max_parks,
+            keys=keys,
         )
 
     def start(self) -> None:

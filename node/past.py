@@ -34,7 +34,7 @@ from delayline.settings import ClusterSettings
 from node.checkpoints import KafkaLog
 from node.ingest import arrivals_of
 from node.plan import Outcome
-from node.ports import Doubtful
+from node.ports import Doubtful, Keys
 from node.reader import OffsetsGone, TopicReader, place_of
 from node.topics import TIMEOUT_S
 from store.checkpoint import Checkpoint
@@ -77,6 +77,7 @@ class Past:
         names: ClusterNames,
         lane: int,
         settings: ClusterSettings,
+        keys: Keys,
         kafka_log: KafkaLog,
         transaction_timeout_ms: int,
     ) -> None:
@@ -84,6 +85,7 @@ class Past:
         self._names = names
         self._lane = lane
         self._settings = settings
+        self._keys = keys
         self._log = kafka_log
         self._margin_ms = transaction_timeout_ms + SLACK_MS
         self._closed = threading.Event()
@@ -113,7 +115,7 @@ class Past:
         with closing(TopicReader(self._client_config, self._names.buffer)) as reader:
             message = next(self._read(reader, partition, offset, offset + 1), None)
         if message is not None:
-            (made,) = arrivals_of([message], self._settings, self._names)
+            (made,) = arrivals_of([message], self._settings, self._names, self._keys.ring)
             row = decode_row(made.raw) if made.raw else None
             if isinstance(row, ScheduledRow):
                 return (made.due_ms, partition, offset), row

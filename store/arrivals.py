@@ -8,6 +8,7 @@ from typing import Final, NamedTuple, Protocol
 
 from delayline import wire
 from delayline.names import parse_source
+from delayline.signing import Serial
 from store.records import Headers, RejectRow, RescheduleRow, ScheduledRow, encode
 
 
@@ -50,6 +51,7 @@ class Arrival(NamedTuple):
     parent: int | None
     root: int | None
     raw: bytes
+    serial: Serial | None = None  # of a request that the service has written back
 
 
 _SCHEDULE: Final = Kind.SCHEDULE
@@ -74,7 +76,7 @@ def plain_arrival(
         key, value, headers, None, topic, wire.BY_KEY, None, scheduled_for_ms, None, None, None, 1, None
     )
     due_ms = scheduled_for_ms if scheduled_for_ms > place[2] else place[2]  # noqa: FURB136 - max() is a call
-    return _new_arrival(Arrival, (*place, _SCHEDULE, due_ms, None, None, None, encode(row)))
+    return _new_arrival(Arrival, (*place, _SCHEDULE, due_ms, None, None, None, encode(row), None))
 
 
 def arrival(record: Record, request: wire.Request) -> Arrival:
@@ -92,7 +94,7 @@ def arrival(record: Record, request: wire.Request) -> Arrival:
         )
         return Arrival(*place, Kind.RESCHEDULE, at, request.id, None, None, encode(row))
     reject = RejectRow(record.key, record.value, headers, request.code, request.detail)
-    return Arrival(*place, Kind.REJECT, at, None, None, None, encode(reject))
+    return Arrival(*place, Kind.REJECT, at, None, None, None, encode(reject), request.serial)
 
 
 def _schedule(record: Record, request: wire.Schedule) -> Arrival:
@@ -112,6 +114,7 @@ def _schedule(record: Record, request: wire.Schedule) -> Arrival:
         nth,
         recurrence,
         keep,
+        serial,
     ) = request
     key = record.key
     row = ScheduledRow(
@@ -143,6 +146,7 @@ def _schedule(record: Record, request: wire.Schedule) -> Arrival:
             parent,
             root_offset,
             encode(row),
+            serial,
         ),
     )
 

@@ -9,7 +9,8 @@ import msgspec
 from store import keys
 from store.kv import KeyValue, StoreError
 
-FORMAT: Final = 3
+FORMAT: Final = 4
+UNSIGNED_FORMAT: Final = 3  # of a version that signed nothing: its rows are the same
 
 
 class Identity(msgspec.Struct, frozen=True):
@@ -36,12 +37,20 @@ def claim(kv: KeyValue, identity: Identity) -> None:
     """Writes the identity into a new store, or compares it with the stored one. Raises `OtherIdentity`."""
     raw = kv.get(keys.IDENTITY)
     if raw is None:
-        batch = kv.batch()
-        batch.put(keys.IDENTITY, msgspec.json.encode(identity))
-        kv.write(batch)
-        kv.flush()
+        _write(kv, identity)
         return
     stored = msgspec.json.decode(raw, type=Identity)
+    if stored.format == UNSIGNED_FORMAT:
+        stored = msgspec.structs.replace(stored, format=FORMAT)
     for field in Identity.__struct_fields__:
         if getattr(stored, field) != getattr(identity, field):
             raise OtherIdentity(field, stored, identity)
+    if msgspec.json.encode(stored) != raw:
+        _write(kv, stored)
+
+
+def _write(kv: KeyValue, identity: Identity) -> None:
+    batch = kv.batch()
+    batch.put(keys.IDENTITY, msgspec.json.encode(identity))
+    kv.write(batch)
+    kv.flush()

@@ -7,11 +7,12 @@ written, which RocksDB's write batch does not, so the few keys that are read bac
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import msgspec
 
+from delayline.signing import Serial
 from store import keys
 from store.arrivals import Arrival, Kind
 from store.checkpoint import Frontier, Vector
@@ -21,6 +22,7 @@ from store.records import (
     Control,
     IndexEntry,
     PutOff,
+    RejectRow,
     ScheduledRow,
     decode_control,
     decode_index,
@@ -31,6 +33,7 @@ from store.records import (
 
 NO_KEY: Key = (-1, -1, -1)
 NEVER_MS: Final = 1 << 63  # later than any due time
+A_COPY: Final = "a copy of what the service has written back: it says nothing again"
 _CANCEL: Final = Kind.CANCEL  # as plain names: they are looked at for every record
 _SCHEDULE: Final = Kind.SCHEDULE
 _KEEP: Final = Kind.KEEP
@@ -47,9 +50,10 @@ class Ingest:
         window_start_ms: int,
         newest_ms: Vector,
         dedup_window_ms: int,
+        serials: Mapping[int, Serial],
     ) -> None:
         """`position` is the in-memory one; rows done and due before `window_start_ms` are not kept;
-        `newest_ms`: each partition's newest timestamp so far.
+        `newest_ms`: each partition's newest timestamp so far; `serials`: the highest ones taken in.
         """
         self.batch = kv.batch()
         self.counts: dict[int, int] = {}  # by minute, what rows become more by
@@ -58,6 +62,7 @@ class Ingest:
         self.low_expiry: dict[int, bytes] = {}  # by partition
         self.low_row: bytes | None = None
         self.urgent = False
+        self.serials = dict(serials)
         self._kv = kv
         self._aligned = aligned
         self._bound = max(aligned.position or NO_KEY, position or NO_KEY)
@@ -70,23 +75,28 @@ class Ingest:
         self._tombstones: dict[bytes, int] = {}
         self._controls: dict[tuple[int, int], Control] = {}
 
-    def add(self, arrivals: Sequence[Arrival]) -> None:
+    def add(self, arrivals: Sequence[Arrival]) -> None:  # noqa: C901 - a call for each record would cost
         """Takes the arrivals in log order; the hot path of ingest."""
         put, row, counts, bound, bound_ms = self.batch.put, keys.row, self.counts, self._bound, self._bound[0]
         first_due_ms = self.first_due_ms
         self._arrivals = arrivals
         for arrival in arrivals:
-            partition, offset, _, kind, due_ms, id_, parent, _, raw = arrival
+            partition, offset, _, kind, due_ms, id_, parent, _, raw, serial = arrival
             if kind is _CANCEL:
                 self._cancel(arrival)
                 continue
             if kind is _SCHEDULE:
-                if (id_ is not None or parent is not None) and not self._follows(arrival):
-                    continue
+                if id_ is not None or parent is not None:
+                    stored = self._follows(arrival)
+                    if stored is None:
+                        continue
+                    due_ms, raw = stored.due_ms, stored.raw
             elif kind is _KEEP and not self._claim_if_unknown(arrival):
                 continue
+            elif serial is not None:
+                self._is_copy(arrival)  # it is a reject as it is, and what is a copy of it will be one
             below = due_ms <= bound_ms and (due_ms, partition, offset) <= bound
-            if below and not self._store_below(arrival):
+            if below and not self._store_below(partition, offset, due_ms):
                 continue
             put(row(due_ms, partition, offset), raw)
             minute = due_ms // keys.MINUTE_MS
@@ -97,25 +107,52 @@ class Ingest:
                 first_due_ms = due_ms
         self.first_due_ms = first_due_ms
 
-    def _follows(self, arrival: Arrival) -> bool:
-        """What follows from an earlier request takes its place if it has an id; False if it came too late.
+    def _is_copy(self, arrival: Arrival) -> bool:
+        """Whether it is a copy, sent by somebody, of what the service has written back. Then it is a reject,
+        and changes nothing (rule 4).
 
-        Without one it leaves the earlier row where it is; and if it was put off, which is for later than its
-        own time, a mark: a replay has to know of that row that it was not delivered.
+        What the service itself has written is never taken for one: of what is written back into a partition
+        each has a higher serial than all before it, the aborted ones too. Within a mastership the reader goes
+        on, and the count goes up. A recovery, by whichever node, comes after the fencing. It reads to the
+        last stable offset as it is then, and no reader has stood above that. And it counts from the
+        partition's end as it is then, which is above all counts before it: each of them started at an end and
+        went up by one for each record, so that none is above its own record's offset. In the log they stand
+        in the order in which they were written. The highest serial is stored with the rows, in one batch with
+        them, and is a function of the log, as they are.
+
+        A copy stands behind its original, or, where that was aborted, behind whatever has been written
+        back since: a higher serial, or the same, has been before it.
         """
+        serial = arrival.serial
+        if serial is None:
+            return False  # a user's, or older than the cluster's keys
+        last = self.serials.get(arrival.partition)
+        if last is not None and serial <= last:
+            return True
+        self.serials[arrival.partition] = serial
+        return False
+
+    def _follows(self, arrival: Arrival) -> Arrival | None:
+        """What follows from an earlier request takes its place if it has an id; None if it came too late, and
+        a reject instead if it is a copy.
+
+        Without an id it leaves the earlier row where it is; and if it was put off, which is for later than
+        its own time, a mark: a replay has to know of that row that it was not delivered.
+        """
+        if self._is_copy(arrival):
+            return _rejected_copy(arrival)
         if arrival.id is not None:
-            return self._claim(arrival, arrival.id)
+            return arrival if self._claim(arrival, arrival.id) else None
         assert arrival.parent is not None, "the caller looked"
         row = decode_row(arrival.raw)
         assert isinstance(row, ScheduledRow), "it is a schedule's"
         if arrival.due_ms > row.scheduled_for_ms:  # an occurrence to come is not of long standing: no mark
             mark = PutOff(arrival.due_ms, row.scheduled_for_ms)
             self.batch.put(keys.put_off(arrival.partition, arrival.parent), encode(mark))
-        return True
+        return arrival
 
-    def _store_below(self, arrival: Arrival) -> bool:
-        """An arrival at or below the position: late, unless the last checkpoint's ingested had it."""
-        partition, offset, due_ms = arrival.partition, arrival.offset, arrival.due_ms
+    def _store_below(self, partition: int, offset: int, due_ms: int) -> bool:
+        """What arrives at or below the position is late, unless the last checkpoint's ingested had it."""
         if offset < self._aligned.ingested.get(partition, 0):
             return due_ms >= self._window_start_ms
         self.batch.put(keys.late(partition, offset), keys.pack_due(due_ms))
@@ -249,6 +286,16 @@ class Ingest:
         key = keys.expiry(partition, due_ms, arrival.offset)
         self.batch.put(key, id_.encode())
         self.low_expiry[partition] = _lower(self.low_expiry.get(partition), key)
+
+
+def _rejected_copy(copy: Arrival) -> Arrival:
+    """What a copy of a written-back request is instead."""
+    row = decode_row(copy.raw)
+    assert isinstance(row, ScheduledRow), "it is a schedule's"
+    reject = encode(RejectRow(row.key, row.value, row.headers, "bad-parent", A_COPY))
+    return copy._replace(
+        kind=Kind.REJECT, due_ms=copy.timestamp_ms, id=None, parent=None, root=None, raw=reject
+    )
 
 
 def _lower(known: bytes | None, key: bytes) -> bytes:

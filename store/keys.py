@@ -39,6 +39,8 @@ NEWEST: Final = META + b"newest"
 ALIGNED: Final = META + b"aligned"
 LOW_WATER: Final = META + b"low-water"
 IDENTITY: Final = META + b"identity"
+SERIALS: Final = META + b"serials"
+KEYS: Final = META + b"keys"
 
 MINUTE_MS: Final = 60_000
 

@@ -11,6 +11,7 @@ from typing import Final
 import msgspec
 
 from delayline.recurrence import Recurrence
+from delayline.signing import Serial
 
 Headers = list[tuple[str, bytes | None]]
 
@@ -130,3 +131,4 @@ decode_put_off = msgspec.msgpack.Decoder(PutOff).decode
 decode_control = msgspec.msgpack.Decoder(Control).decode
 decode_offset = msgspec.msgpack.Decoder(int).decode
 decode_vector = msgspec.msgpack.Decoder(dict[int, int]).decode
+decode_serials = msgspec.msgpack.Decoder(dict[int, Serial]).decode

@@ -64,7 +64,8 @@ class Selection(msgspec.Struct, frozen=True):
     """What one transaction carries, and the frontier it leads to. Rows are in key order.
 
     `skip_to`: the due rows up to that key are skipped. `replayed`: rows that were delivered before.
-    `operates`: whether it brings an operator's request on, which is something to commit.
+    `operates`: whether it brings an operator's request on, which is something to commit. `as_of`: where the
+    reader stood in each partition.
     """
 
     late: list[tuple[Key, bytes]]
@@ -75,6 +76,7 @@ class Selection(msgspec.Struct, frozen=True):
     skip_to: Key | None = None
     replayed: list[tuple[Key, bytes]] = []
     operates: bool = False
+    as_of: Vector = {}
 
     @property
     def rows(self) -> list[tuple[Key, bytes]]:
@@ -141,7 +143,9 @@ def select(
         for key, raw in ((*late, *due) if taking.rescheduled else ())
         if is_reschedule(raw)
     }
-    return Selection(late, due, answers, resolutions, frontier, skip_to, replayed)
+    # Not the frontier's `read`, which late rows hold back behind what was written back before.
+    as_of = {partition: max(offset, ingested.get(partition, 0)) for partition, offset in read.items()}
+    return Selection(late, due, answers, resolutions, frontier, skip_to, replayed, as_of=as_of)
 
 
 def next_due_ms(kv: KeyValue, tip: Frontier) -> int | None:

@@ -21,6 +21,7 @@ from typing import Concatenate, ParamSpec, TypeVar
 
 import msgspec
 
+from delayline.signing import Serial
 from store import keys, selection
 from store.arrivals import Arrival
 from store.checkpoint import Checkpoint, Frontier, Vector, nothing
@@ -29,7 +30,7 @@ from store.keys import Key
 from store.kv import KeyValue, Stalled
 from store.operations import OperatorRequest, taken_up
 from store.pending import Pending
-from store.records import decode_index, decode_offset, decode_put_off, decode_vector, encode
+from store.records import decode_index, decode_offset, decode_put_off, decode_serials, decode_vector, encode
 from store.selection import Limits, Selection, late_keys
 
 P = ParamSpec("P")
@@ -93,6 +94,8 @@ class View:
         self._lowest_new_expiry: dict[int, bytes] = {}  # since the last `expired`
         raw_newest = kv.get(keys.NEWEST)
         self._newest: Vector = {} if raw_newest is None else decode_vector(raw_newest)  # timestamps, ms
+        raw_serials = kv.get(keys.SERIALS)
+        self._serials: dict[int, Serial] = {} if raw_serials is None else decode_serials(raw_serials)
         self._pending = Pending(kv, self._tip.position)
         self._newest_ms = 0
         self._wake_due_ms: int | None = None
@@ -139,6 +142,7 @@ class View:
             self._window_start_ms(),
             self._newest,
             self._dedup_window_ms,
+            self._serials,
         )
         if fresh:
             ingest.add(fresh)
@@ -147,23 +151,34 @@ class View:
             newest = self._newest | _newest_of(fresh, self._newest)
             ingest.batch.put(keys.INGESTED, encode(ingested))
             ingest.batch.put(keys.NEWEST, encode(newest))
+            if ingest.serials != self._serials:
+                ingest.batch.put(keys.SERIALS, encode(ingest.serials))
             if ingest.low_row is not None and ingest.low_row < self._low_row:
                 ingest.batch.put(keys.LOW_WATER, ingest.low_row)
             self._kv.write(ingest.batch)
             self._pending.taken(counts, ingest.counts, ingest.counts_below)
             self._publish(ingest, ingested)
-            self._newest = newest
+            self._newest, self._serials = newest, ingest.serials
             self._newest_ms = max(self._newest_ms, *(newest[a] for a in {a.partition for a in fresh}))
-        self._read.update(read)
+        # It never moves back: what is written back rests on that (store/ingest.py, `_is_copy`).
+        self._read.update({p: max(offset, self._read.get(p, 0)) for p, offset in read.items()})
         return ingest.urgent or self._wake_due_ms is None or ingest.first_due_ms < self._wake_due_ms
 
     @_patient
-    def begin_at(self, partition: int, ingested: int, read: int) -> None:
-        """The log begins at `read`. What was below it is done: messages below `ingested`, then markers."""
+    def begin_at(self, partition: int, ingested: int, read: int, serial: Serial | None = None) -> None:
+        """The log begins at `read`. What was below it is done: messages below `ingested`, then markers.
+
+        `serial`: the highest one below it, as far as it is known.
+        """
         vector = self._ingested | {partition: ingested}
+        serials = self._serials
+        if serial is not None:
+            serials = serials | {partition: max(serial, serials.get(partition, serial))}
         batch = self._kv.batch()
         batch.put(keys.INGESTED, encode(vector))
+        batch.put(keys.SERIALS, encode(serials))
         self._kv.write(batch)
+        self._serials = serials
         self._ingested = vector
         self._read[partition] = read
 

@@ -1,6 +1,7 @@
 """What each record of the buffer asks for, as the one parser of the wire format says (delayline.wire.parse).
 
-The parser is Python, so the headers (never the values) go through a Python worker; all else stays in Spark.
+The parser is Python, so the headers go through a Python worker, and the values of what the service has
+written back, which are signed; all else stays in Spark.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from delayline.names import ClusterNames
 from delayline.partitioner import partition_for
 from delayline.recurrence import Recurrence
 from delayline.settings import ClusterSettings
+from delayline.signing import Keyring
 from ops.audit.content import content_digest, digest, headers_digest_of
 
 SCHEDULE, CANCEL, RESCHEDULE, REJECT = "schedule", "cancel", "reschedule", "reject"
@@ -39,6 +41,7 @@ class Request(NamedTuple):
     offset: int
     timestamp_ms: int
     key: bytes | None
+    value: bytes | None  # of what has been written back only
     headers: list[tuple[str, bytes | None]]
 
 
@@ -63,15 +66,18 @@ class Meaning(NamedTuple):
     headers_sha: bytes | None = None
 
 
-def requests(buffer: DataFrame, settings: ClusterSettings, partitions: Mapping[str, int]) -> DataFrame:
+def requests(
+    buffer: DataFrame, settings: ClusterSettings, keyring: Keyring, partitions: Mapping[str, int]
+) -> DataFrame:
     """The buffer's records and what they ask for: `MEANING`'s columns, content digests, `source`, `lane`.
 
     `partitions`: how many each topic has.
     """
     header_keys = F.transform("headers", lambda header: header["key"])
     header_values = F.transform("headers", lambda header: header["value"])
-    parse = F.udf(_parser(settings, partitions), MEANING)
-    meaning = parse("partition", "offset", "timestamp_ms", "key", header_keys, header_values)
+    parse = F.udf(_parser(settings, keyring, partitions), MEANING)
+    signed = F.when(F.array_contains(header_keys, wire.H_PARENT), F.col("value"))
+    meaning = parse("partition", "offset", "timestamp_ms", "key", signed, header_keys, header_values)
     parsed = buffer.select(
         "partition",
         "offset",
@@ -99,7 +105,9 @@ def source(topic: str, partition: str, offset: str) -> Column:
     return F.concat_ws("/", topic, F.col(partition).cast("string"), F.col(offset).cast("string"))
 
 
-def _parser(settings: ClusterSettings, partitions: Mapping[str, int]) -> Callable[..., tuple[Any, ...]]:
+def _parser(
+    settings: ClusterSettings, keyring: Keyring, partitions: Mapping[str, int]
+) -> Callable[..., tuple[Any, ...]]:
     names = ClusterNames(settings.cluster)
     without_limit = replace(settings, max_delay_ms=_NO_LIMIT_MS)
 
@@ -108,20 +116,22 @@ def _parser(settings: ClusterSettings, partitions: Mapping[str, int]) -> Callabl
         offset: int,
         timestamp_ms: int,
         key: bytearray | None,
+        value: bytearray | None,
         header_keys: Sequence[str],
         header_values: Sequence[bytearray | None],
     ) -> tuple[Any, ...]:
-        values = [None if value is None else bytes(value) for value in header_values]
+        values = [None if one is None else bytes(one) for one in header_values]
         headers = list(zip(header_keys, values, strict=True))
         raw_key = None if key is None else bytes(key)
-        record = Request(partition, offset, timestamp_ms, raw_key, headers)
+        raw_value = None if value is None else bytes(value)
+        record = Request(partition, offset, timestamp_ms, raw_key, raw_value, headers)
         if any(_UNDECODABLE in header_key for header_key in header_keys):
             meaning = Meaning(REJECT, due_ms=timestamp_ms, code="header-key")
         else:
-            request = wire.parse(record, settings, names)
+            request = wire.parse(record, settings, names, keyring)
             meaning = _meaning(record, request, partitions)
             if meaning.code == "delay-too-long":
-                meaning = _of_chain(meaning, wire.parse(record, without_limit, names))
+                meaning = _of_chain(meaning, wire.parse(record, without_limit, names, keyring))
         return meaning._replace(headers_sha=headers_digest_of(headers))
 
     return parse

@@ -117,7 +117,7 @@ class _Run:
     def _requests(self) -> DataFrame:
         self._offsets.settle(self._snapshot.buffer)
         found = records(self._spark, self._config, self._snapshot.buffer)
-        return requests(found, self._config.settings, self._snapshot.partitions)
+        return requests(found, self._config.settings, self._config.keyring, self._snapshot.partitions)
 
     def _history(self, checkpointed: DataFrame) -> DataFrame:
         """Which requests are duplicates is found out only if any asks whether it is: it takes its time."""

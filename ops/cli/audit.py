@@ -64,12 +64,12 @@ def _audited(
     from ops.audit import AuditConfig, audit, spark_session  # noqa: PLC0415
     from ops.kafka import KafkaAdmin  # noqa: PLC0415
 
-    settings = topics.read_settings(config)
+    settings, keys = topics.read_settings(config), topics.read_keys(config)
     KafkaAdmin(config).require(ClusterNames(config.cluster).buffer)  # Spark would wait for minutes
     say("starting Spark")
     spark = spark_session()
     try:
-        wanted = AuditConfig(config.bootstrap_servers, settings, kafka=dict(config.kafka), **wishes)
+        wanted = AuditConfig(config.bootstrap_servers, settings, keys, kafka=dict(config.kafka), **wishes)
         found = audit(spark, wanted)
         return found.report, _picture(found, wanted) if pictured else None
     finally:

@@ -14,6 +14,7 @@ from delayline.wire import Reject, parse, read_headers
 from tests.bad_input.odd_values import odd_numbers
 from tests.bad_input.row import LEVELS_MS, Answered, Delivered, Place, RawHeader, Rejected, Row, Undelivered
 from tests.bad_input.table import TABLE
+from tests.support.keys import KEYRING
 from tests.unit.wire_records import TIMESTAMP_MS, BufferedRecord
 
 PAGE: Final = Path(__file__).parents[2] / "docs" / "bad-input.md"
@@ -59,7 +60,7 @@ def parsed(row: Row, place: Place = PLACE, offset: int = 100, timestamp_ms: int 
         return read_headers(_Unreadable())  # type: ignore[arg-type]  # all that it asks of a message
     headers = row.headers_in(place) if row.readable else None
     record = BufferedRecord(headers, row.partition, offset, timestamp_ms, key=row.key, value=row.value)
-    return parse(record, place.settings, place.names)
+    return parse(record, place.settings, place.names, KEYRING)
 
 
 def rendered() -> str:
@@ -154,6 +155,4 @@ def _particulars(fate: Delivered) -> str:
         said.append("without a key" if fate.key[0] is None else "with that key")
     if fate.partition is not None:
         said.append(f"to partition {fate.partition}")
-    if fate.root is not None:
-        said.append("as if it were the request in `delay-root`")
     return " " + ", ".join(said) if said else ""

@@ -9,6 +9,7 @@ from pyspark.sql import SparkSession
 from delayline.requests import BufferRecord
 from ops.audit import Audit, AuditConfig, LedgerWriter, audit
 from tests.integration.histories import History, Step, Writer
+from tests.support.keys import KEYRING
 
 
 class Audited:
@@ -31,4 +32,6 @@ class Audited:
         return audit(self._spark, self.config(history))
 
     def config(self, history: History) -> AuditConfig:
-        return AuditConfig(self._bootstrap, history.settings, ledger=self._ledger, now_ms=history.end_ms)
+        return AuditConfig(
+            self._bootstrap, history.settings, KEYRING, ledger=self._ledger, now_ms=history.end_ms
+        )

@@ -23,6 +23,7 @@ from delayline.requests import BufferRecord
 from delayline.settings import ClusterSettings
 from delayline.wire import Header
 from ops.audit import LedgerWriter
+from tests.support.keys import KEYRING
 
 TARGET_PARTITIONS = 2
 LETTER_LIMIT_BYTES = 4_000
@@ -35,6 +36,7 @@ class Written(NamedTuple):
     offset: int
     timestamp_ms: int
     key: bytes | None
+    value: bytes | None
     headers: Sequence[Header]
 
 
@@ -244,13 +246,11 @@ class Writer:
             assert error is None, error
             offset, (_, timestamp_ms) = message.offset(), message.timestamp()
             assert offset is not None
-            request.written = Written(
-                request.partition, offset, timestamp_ms, request.record.key, request.record.headers
-            )
+            request.written = Written(request.partition, offset, timestamp_ms, *request.record)
 
         _produce(producer, self._names.buffer, request.record, request.partition, on_delivery=acknowledged)
         request.source = source(self._names.buffer, request.partition, request.place.offset)
-        request.meaning = wire.parse(request.place, self._settings, self._names)
+        request.meaning = wire.parse(request.place, self._settings, self._names, KEYRING)
         self._ends[request.partition] = request.place.offset + 1
 
     def _commit(self, step: Transaction) -> None:
@@ -316,9 +316,14 @@ class Writer:
     def _write_back(self, back: WrittenBack | Next | Later) -> Request:
         row, parent, root, schedule = _written_back(back)
         schedule = schedule._replace(parent=parent.place.offset, root=root.source)
-        record = row.record._replace(headers=wire.rewrite_headers(schedule))
+        record = row.record
         if isinstance(back, Next) and back.value is not None:
             record = record._replace(value=back.value)
+        end = self._ends[parent.partition]
+        headers = wire.signed_headers(
+            wire.rewrite_headers(schedule), KEYRING, (end, end), parent.partition, record.key, record.value
+        )
+        record = record._replace(headers=headers)
         request = Request(record, parent.partition)
         self._append(self._master, request)
         return request

@@ -22,6 +22,7 @@ from tests.integration.histories import Delivery, Transaction
 from tests.integration.planted import Planted
 from tests.integration.sample_history import CLASSES, SampleHistory
 from tests.stacks import Stack
+from tests.support.keys import KEYRING
 from tests.support.waiting import PATIENCE_S, eventually
 
 
@@ -141,4 +142,4 @@ def test_what_a_topic_surely_keeps_is_read_from_its_settings(
     admin.create_topics([NewTopic(topic, 1, 1, config=config)])[topic].result()
     # That was the controller's word; a broker knows of it a moment later.
     eventually(lambda: topic in admin.list_topics(timeout=PATIENCE_S).topics, f"{topic} is there")
-    assert Offsets(AuditConfig(stack.bootstrap, settings)).keeping([topic]) == {topic: expected}
+    assert Offsets(AuditConfig(stack.bootstrap, settings, KEYRING)).keeping([topic]) == {topic: expected}

@@ -14,12 +14,14 @@ from confluent_kafka import Producer
 from delayline.names import ClusterNames, source
 from node.checkpoints import CheckpointFollower, KafkaLog
 from node.config import ConnectionConfig
+from node.keys import NodeKeys
 from node.past import Past
 from ops import topics
 from store.checkpoint import Checkpoint
 from store.keys import Key
 from tests.stacks import Stack
 from tests.support.checkpoints import sample_checkpoint
+from tests.support.keys import KEYRING
 from tests.support.requests import now_ms
 from tests.support.waiting import PATIENCE_S
 
@@ -40,7 +42,7 @@ class Topics:
         client = connection.client_config()
         follower = CheckpointFollower(client, self.names, 0, lambda: None)
         kafka_log = KafkaLog(client, self.names, 0, [0, 1], follower)
-        self.past = Past(client, self.names, 0, settings, kafka_log, 10_000)
+        self.past = Past(client, self.names, 0, settings, NodeKeys(KEYRING), kafka_log, 10_000)
         self._transactional_id = f"{name}-writer"
         self._client = client
 

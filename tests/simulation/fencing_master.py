@@ -18,6 +18,7 @@ from typing import Any, Final, cast
 from confluent_kafka import KafkaError, KafkaException
 
 from delayline.names import ClusterNames
+from delayline.signing import NO_KEYS, Keyring
 from node import outbox
 from node.delivery import Config, Delivery, Wait
 from node.ports import Pauses
@@ -114,8 +115,8 @@ class Run:
         targets = cast("Any", self)
         box = self._box = outbox.KafkaOutbox({}, NAMES, 0, 10_000, targets, lambda: None, lambda: False)
         box._committers = cast("Any", self._commits)
-        config = Config(self.name, 0, NAMES, Limits(1, 1_000), 0, 0)
         here = cast("Any", self)
+        config = Config(self.name, 0, NAMES, Limits(1, 1_000), 0, 0, here)
         self._delivery = Delivery(config, self._view, box, here, here, here, here, here)
         mastership = self._delivery.run()
         try:
@@ -210,6 +211,13 @@ class Run:
 
     def stable_ends(self) -> Vector:
         return {0: ROWS}
+
+    def high_watermarks(self) -> Vector:
+        return {0: ROWS}
+
+    @property
+    def ring(self) -> Keyring:
+        return NO_KEYS  # nothing is written back
 
     # ------------------------------------------------------------------ the client
 

@@ -26,8 +26,9 @@ from tests.simulation.numbered_mutants import NUMBERED
 from tests.simulation.other_mutants import OTHERS
 from tests.simulation.patches import Mutant
 from tests.simulation.runner import ROOT, run_seed
+from tests.simulation.signed_mutants import SIGNED
 
-MUTANTS: Final = (*NUMBERED, *OTHERS)
+MUTANTS: Final = (*NUMBERED, *OTHERS, *SIGNED)
 BROKEN: Final = frozenset(
     {"AttributeError", "ImportError", "NameError", "SyntaxError", "TypeError", "UnboundLocalError"}
 )

@@ -11,6 +11,7 @@ from collections.abc import Set as AbstractSet
 from typing import Final
 
 from delayline import wire
+from delayline.signing import Keyring
 from node.delivery import Config, Delivery, Ended, Step, Wait
 from node.ports import ANY_PARTITION, UNAVAILABLE, Doubtful, Outgoing
 from store.arrivals import Arrival, arrival
@@ -202,6 +203,18 @@ class Process:
         self.meanwhile()
         return None if last is None else _checkpoint(last)
 
+    @property
+    def ring(self) -> Keyring:
+        """See the port `Keys`."""
+        return self.world.setup.keyring
+
+    def high_watermarks(self) -> Vector:
+        """See the port `Log`."""
+        self.meanwhile()
+        if self.fails("read-fails"):
+            raise Doubtful("the brokers do not answer")
+        return {number: self._buffer[number].end for number in self.world.setup.partitions}
+
     def stable_ends(self) -> Vector:
         """See the port `Log`."""
         self.meanwhile()
@@ -268,7 +281,7 @@ class Process:
         if entry.arrival is None:
             assert entry.record is not None, "markers are not read"
             setup = self.world.setup
-            parsed = wire.parse(entry.record, setup.settings, setup.names)
+            parsed = wire.parse(entry.record, setup.settings, setup.names, self.ring)
             entry.arrival = arrival(entry.record, parsed)
         return entry.arrival
 
@@ -345,6 +358,7 @@ class Process:
             setup.limits,
             setup.max_clock_skew_ms,
             setup.max_parks,
+            self,
             setup.small,
         )
         outbox = SimulatedOutbox(self)

@@ -1,0 +1,131 @@
+"""The mutants of what is signed: what strangers forge or copy changes nothing; the service's own counts."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.simulation.patches import LATE, LATE_FAULTS, Mutant, Patch, profile_with
+
+STRANGERS: Final = {"forged": 30, "copied": 30, "interval": 20, "id-interval": 10, "reschedule": 20}
+MUCH_WRITTEN_BACK: Final = {"interval": 30, "id-interval": 20, "reschedule": 20, "copied": 20}
+
+SIGNED: Final = (
+    Mutant(
+        "signature-not-checked",
+        "rule 4, signed",
+        "whoever sends delay-parent is believed",
+        (
+            Patch(
+                "delayline/signing.py",
+                "        if not hmac.compare_digest(made, match[2]):\n",
+                "        if len(made) != len(match[2]):\n",
+            ),
+        ),
+        profile_with(STRANGERS),
+    ),
+    Mutant(
+        "unsigned-counts",
+        "rule 4, signed",
+        "a request without a signature is believed to be the service's",
+        (
+            Patch(
+                "delayline/parser.py",
+                "    if offset < keyring.requests_from.get(partition, 0):\n",
+                "    if H_SIGNATURE not in found:\n",
+            ),
+        ),
+        profile_with(STRANGERS),
+    ),
+    *(
+        Mutant(
+            f"{what}-not-signed",
+            "rule 4, signed",
+            f"the {what} can be altered",
+            (Patch("delayline/signing.py", old, new),),
+            profile_with(STRANGERS),
+        )
+        for what, old, new in (
+            ("key", "parts = [_pack(partition), _packed(key)]", "parts = [_pack(partition)]"),
+            ("header", ", _packed(value))\n", ",)\n"),
+            ("value", "        digest.update(value)\n", "        pass\n"),
+        )
+    ),
+    Mutant(
+        "serial-not-checked",
+        "rule 4, a copy changes nothing",
+        "a copy of what the service has written back counts",
+        (Patch("store/ingest.py", "if last is not None and serial <= last:", "if False:"),),
+        profile_with(STRANGERS),
+    ),
+    Mutant(
+        "last-one-counts-again",
+        "rule 4, a copy changes nothing",
+        "a copy of what was written back last counts",
+        (Patch("store/ingest.py", "serial <= last:", "serial < last:"),),
+        profile_with(STRANGERS),
+    ),
+    Mutant(
+        "serial-without-its-count",
+        "rule 4, what the service has written is no copy",
+        "of what one selection writes back, only the first counts",
+        (Patch("store/ingest.py", "serial <= last:", "serial[0] <= last[0]:"),),
+        profile_with(MUCH_WRITTEN_BACK),
+    ),
+    Mutant(
+        "serial-not-stored",
+        "rule 4, a copy changes nothing",
+        "a node that was started again takes a copy for the service's",
+        (
+            Patch(
+                "store/view.py",
+                "            if ingest.serials != self._serials:\n",
+                "            if False:\n",
+            ),
+        ),
+        profile_with(STRANGERS, {"crash": 40}),
+    ),
+    Mutant(
+        "as-of-held-back",
+        "rule 4, what the service has written is no copy",
+        "as-of is the frontier's read, which late rows hold back",
+        (
+            Patch(
+                "store/selection.py",
+                "    as_of = {partition: max(offset, ingested.get(partition, 0)) for partition, "
+                "offset in read.items()}\n",
+                "    as_of = dict(frontier.read)\n",
+            ),
+        ),
+        profile_with(LATE | MUCH_WRITTEN_BACK, LATE_FAULTS | {"crash-master": 30}, messages=(1, 2, 3)),
+    ),
+    Mutant(
+        "counts-begin-anew",
+        "rule 4, what the service has written is no copy",
+        "a new master counts from its reader's place, not from the log's end",
+        (
+            Patch(
+                "node/delivery.py",
+                "        self._counts = self._log.high_watermarks()\n",
+                "        self._counts = self._log.stable_ends()\n",
+            ),
+        ),
+        profile_with(
+            MUCH_WRITTEN_BACK,
+            {"foreign-stall": 40, "crash-master": 30, "commit-aborted": 20},
+            transactional_share=0.5,
+        ),
+    ),
+    Mutant(
+        "plan-made-anew-counts-on",
+        "rule 4, what the service has written is no copy",
+        "a plan made anew takes further counts, and some are above the offsets of their records",
+        (
+            Patch(
+                "node/plan.py",
+                "        self.counts = dict(counts)\n",
+                "        self.counts = counts\n",
+            ),
+        ),
+        profile_with(MUCH_WRITTEN_BACK, small=(1, 2)),
+    ),
+)
