@@ -18,9 +18,10 @@ from confluent_kafka import Message
 
 from bench.cluster import TARGET_PARTITIONS, Cluster, Clusters
 from delayline.settings import ClusterSettings
-from delayline.signing import NO_KEYS
+from delayline.signing import Keyring, SigningKey
 from delayline.wire import Header, parse_plain, read_headers
 from node.config import NodeConfig
+from node.keys import NodeKeys
 from node.node import YOUNG_OBJECTS
 from node.outbox import KafkaOutbox
 from node.plan import Plan, Stamp
@@ -35,6 +36,7 @@ from store.view import View
 POLL_S: Final = 0.2
 PATIENCE_S: Final = 60.0
 LANE: Final = 0
+KEYRING: Final = Keyring((SigningKey("0000000a", b"k" * 32, 0),), "0000000a")
 
 
 class Part(NamedTuple):
@@ -134,7 +136,8 @@ def _deliver(clock: Clock, cluster: Cluster, view: View) -> None:
     targets = KafkaTargets(client, lambda _: frozenset())
     targets.learn({cluster.target})
     timeout_ms = default("transaction_timeout_ms")
-    outbox = KafkaOutbox(client, names, LANE, timeout_ms, targets, lambda: None, lambda: False)
+    keys = NodeKeys(KEYRING)
+    outbox = KafkaOutbox(client, names, LANE, timeout_ms, targets, lambda: None, lambda: False, keys)
     outbox.open()
     limits = Limits(default("selection_max_messages"), default("selection_max_bytes"))
     now_ms, chosen = time.time_ns() // 1_000_000, None
@@ -143,7 +146,7 @@ def _deliver(clock: Clock, cluster: Cluster, view: View) -> None:
             chosen = view.select(now_ms, limits)
         with clock.time("plan"):
             plan = Plan(names, LANE, 1, now_ms, targets, {}, default("max_parks"))
-            plan.add(chosen, Stamp(NO_KEYS, chosen.as_of, {}))
+            plan.add(chosen, Stamp(KEYRING, chosen.as_of, {}))
         with clock.time("produce"):
             transaction = outbox.begin()
             transaction.send(plan.records)

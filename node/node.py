@@ -106,6 +106,8 @@ class NodeStatus(msgspec.Struct, frozen=True):
     session_timeout_s: float = 0.0  # as it asks ZooKeeper for
     max_clock_skew_ms: int = 0
     open: bool = False  # its store, and so whatever asks what operators want
+    strange_checkpoints: int = 0  # records of the checkpoint topic that it has passed over
+    keys: list[str] = []  # the ids of those that it knows
 
 
 def _disk(data_dir: Path) -> tuple[int, int]:
@@ -520,6 +522,8 @@ class Node:
             session_timeout_s=self._config.session_timeout_s,
             max_clock_skew_ms=self._config.max_clock_skew_ms,
             open=parts is not None and parts.started,
+            strange_checkpoints=0 if parts is None else sum(parts.follower.strangers.values()),
+            keys=[] if parts is None else sorted(parts.keys.ring.ids),
         )
 
     def vitals(self) -> Vitals:
@@ -579,4 +583,5 @@ def _of_parts(parts: Parts) -> dict[str, Any]:
         "figures": soundings.figures,
         "free_bytes": soundings.free_bytes,
         "meter": parts.lane.meter,
+        "strange_checkpoints": parts.follower.strangers,
     }

@@ -73,10 +73,11 @@ class Parts:
         self._withdrawn = threading.Event()
         self._recused: Refusal | None = None
         self.started = False  # all that runs from the beginning
+        self.keys = keys
         names, client = ClusterNames(config.cluster), config.client_config()
         lane, partitions = config.lane, settings.partitions_of(config.lane)
         self.view = View(store, partitions, int(config.replay_window_s * 1000), settings.dedup_window_ms)
-        self.follower = CheckpointFollower(client, names, lane, self._wake)
+        self.follower = CheckpointFollower(client, names, lane, keys, self._wake)
         self.kafka_log = KafkaLog(client, names, lane, partitions, self.follower)
         links = BrokerLinks()
         self.targets = KafkaTargets(client, links.reach)
@@ -100,6 +101,7 @@ class Parts:
             self.targets,
             self._wake,
             self.leadership.resigning,
+            keys,
         )
         self.ingest = Ingest(client, names, settings, keys, self.view, self._wake, health.fail)
         self.housekeeping = Housekeeping(self.view, self.kafka_log, health)

@@ -31,11 +31,12 @@ from confluent_kafka import IsolationLevel, Message
 
 from delayline.names import ClusterNames, source
 from delayline.settings import ClusterSettings
-from node.checkpoints import KafkaLog
+from node.checkpoints import KafkaLog, record_of
 from node.ingest import arrivals_of
+from node.own_checkpoints import first_own
 from node.plan import Outcome
 from node.ports import Doubtful, Keys
-from node.reader import OffsetsGone, TopicReader, place_of
+from node.reader import OffsetsGone, TopicReader
 from node.topics import TIMEOUT_S
 from store.checkpoint import Checkpoint
 from store.keys import Key
@@ -147,15 +148,14 @@ class Past:
             high = self._log.ends(topic, [lane], IsolationLevel.READ_UNCOMMITTED)[lane]
             while low < high:
                 middle = (low + high) // 2
-                message = next(self._read(reader, lane, middle, high), None)
-                if message is None:
+                read = map(record_of, self._read(reader, lane, middle, high))
+                own = first_own(read, topic, self._keys.ring)
+                if own is None:
                     high = middle
-                    continue
-                checkpoint = Checkpoint.decode(message.value() or b"")
-                if covers(checkpoint):
-                    found, high = checkpoint, middle
+                elif covers(own.checkpoint):
+                    found, high = own.checkpoint, middle
                 else:
-                    low = place_of(message)[1] + 1
+                    low = own.offset + 1
         return found
 
     def _outcome_of(self, request: str, at_ms: int, is_it: Callable[[Outcome], bool]) -> Outcome | None:

@@ -11,12 +11,13 @@ from contextlib import closing
 from itertools import islice
 from typing import Final
 
-from confluent_kafka import Message
-
 from delayline.names import ClusterNames
+from delayline.signing import Keyring
+from node.checkpoints import record_of
 from node.config import KafkaConfig
+from node.own_checkpoints import Placed, first_own
 from node.ports import Doubtful
-from node.reader import TopicReader, place_of
+from node.reader import TopicReader
 from ops.errors import UnavailableError
 from store.checkpoint import Checkpoint, UnreadableCheckpoint
 
@@ -26,7 +27,7 @@ _WAIT_S: Final = 0.1
 _PATIENCE_S: Final = 10.0
 
 
-def masterships(config: KafkaConfig, lane: int, most: int | None = None) -> list[Checkpoint]:
+def masterships(config: KafkaConfig, ring: Keyring, lane: int, most: int | None = None) -> list[Checkpoint]:
     """The first checkpoints of the last epochs, `most` of them, in order; empty if there is none.
 
     Raises UnavailableError and UnreadableCheckpoint.
@@ -35,17 +36,17 @@ def masterships(config: KafkaConfig, lane: int, most: int | None = None) -> list
     probing = {"log_level": 0, "fetch.message.max.bytes": PROBE_BYTES}
     try:
         with closing(TopicReader(config.client_config() | probing, topic)) as reader:
-            return list(islice(_back(reader, lane), most))[::-1]
+            return list(islice(_back(reader, ring, lane), most))[::-1]
     except Doubtful as error:
         raise UnavailableError(str(error)) from error
 
 
-def _back(reader: TopicReader, lane: int) -> Iterator[Checkpoint]:
+def _back(reader: TopicReader, ring: Keyring, lane: int) -> Iterator[Checkpoint]:
     low, high = reader.bounds(lane)
     epoch = _NONE
     while True:
         # In the first round none is late enough, and `before` is the last checkpoint of all.
-        first, high, before = _first(reader, lane, low, high, epoch)
+        first, high, before = _first(reader, ring, lane, low, high, epoch)
         if first is not None:
             yield first
         if before is None:
@@ -54,7 +55,7 @@ def _back(reader: TopicReader, lane: int) -> Iterator[Checkpoint]:
 
 
 def _first(
-    reader: TopicReader, lane: int, low: int, high: int, epoch: int
+    reader: TopicReader, ring: Keyring, lane: int, low: int, high: int, epoch: int
 ) -> tuple[Checkpoint | None, int, Checkpoint | None]:
     """The first checkpoint of low <= offset < high of an epoch or a later one, its offset, and the checkpoint
     before it.
@@ -64,28 +65,22 @@ def _first(
     at = high
     while low < high:
         middle = (low + high) // 2
-        message = _next(reader, lane, middle, high)
-        if message is None:
+        own = _next(reader, ring, lane, middle, high)
+        if own is None:
             high = middle
-            continue
-        found = _decoded(message)
-        if found.epoch >= epoch:
-            first, high, at = found, middle, place_of(message)[1]
+        elif own.checkpoint.epoch >= epoch:
+            first, high, at = own.checkpoint, middle, own.offset
         else:
-            before, low = found, place_of(message)[1] + 1
+            before, low = own.checkpoint, own.offset + 1
     return first, at, before
 
 
-def _next(reader: TopicReader, lane: int, begin: int, end: int) -> Message | None:
-    """The first record of begin <= offset < end."""
+def _next(reader: TopicReader, ring: Keyring, lane: int, begin: int, end: int) -> Placed | None:
+    """The first checkpoint of the service's own of begin <= offset < end."""
     reader.start({lane: begin})
     batches = reader.read_to({lane: end}, poll_s=_WAIT_S, patience_s=_PATIENCE_S)
-    return next((message for batch in batches for message in batch), None)
-
-
-def _decoded(message: Message) -> Checkpoint:
+    records = (record_of(message) for batch in batches for message in batch)
     try:
-        return Checkpoint.decode(message.value() or b"")
+        return first_own(records, reader.topic, ring)
     except UnreadableCheckpoint as error:
-        partition, offset = place_of(message)
-        raise UnreadableCheckpoint(f"{message.topic()}/{partition}/{offset}: {error}") from error
+        raise UnreadableCheckpoint(f"{reader.topic}/{lane}, from offset {begin} on: {error}") from error

@@ -125,17 +125,6 @@ def read_settings(config: ConnectionConfig) -> ClusterSettings:
         return znodes.settings()
 
 
-def read_keys(config: ConnectionConfig) -> Keyring:
-    """The cluster's keys; ZnodeMissing if it has none."""
-    with registry(config) as znodes:
-        ring = znodes.keys()
-    if ring is None:
-        raise ZnodeMissing(
-            f"cluster {config.cluster!r} has no keys: make them with `delayline topics create`"
-        )
-    return ring
-
-
 def _replication(chosen: int | None, brokers: int) -> int:
     if chosen is not None and chosen > brokers:
         raise ConfigError(f"{chosen} replicas need as many brokers: {brokers} up")

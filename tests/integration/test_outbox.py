@@ -8,11 +8,13 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from node.keys import NodeKeys
 from node.outbox import KafkaOutbox, KafkaTransaction
 from node.ports import ANY_PARTITION, Doubtful, Fenced, OutboxError, Outgoing, Refused
 from node.targets import KafkaTargets
 from tests.support.checkpoints import sample_checkpoint
 from tests.support.cluster import Cluster
+from tests.support.keys import KEYRING
 from tests.support.tail import read_all
 from tests.support.waiting import becomes
 
@@ -27,7 +29,11 @@ def make_outbox(cluster: Cluster) -> Iterator[MakeOutbox]:
     def make() -> KafkaOutbox:
         config = cluster.node_config(f"node-{len(made)}").client_config()
         targets = KafkaTargets(config, lambda _: frozenset())
-        made.append(KafkaOutbox(config, cluster.names, 0, 10_000, targets, lambda: None, lambda: False))
+        made.append(
+            KafkaOutbox(
+                config, cluster.names, 0, 10_000, targets, lambda: None, lambda: False, NodeKeys(KEYRING)
+            )
+        )
         return made[-1]
 
     yield make

@@ -18,9 +18,10 @@ from typing import Any, Final, cast
 from confluent_kafka import KafkaError, KafkaException
 
 from delayline.names import ClusterNames
-from delayline.signing import NO_KEYS, Keyring
+from delayline.signing import Keyring
 from node import outbox
 from node.delivery import Config, Delivery, Wait
+from node.keys import NodeKeys
 from node.ports import Pauses
 from node.targets import BATCH_BYTES
 from store.arrivals import Arrival, Kind
@@ -28,6 +29,7 @@ from store.checkpoint import Checkpoint, Vector
 from store.records import ScheduledRow, encode
 from store.selection import Limits
 from store.view import View
+from tests.simulation.setup import KEYRING
 from tests.simulation.stores import MemoryStore
 
 NAMES: Final = ClusterNames("delay")
@@ -113,7 +115,9 @@ class Run:
 
     def _next_step(self) -> Op:
         targets = cast("Any", self)
-        box = self._box = outbox.KafkaOutbox({}, NAMES, 0, 10_000, targets, lambda: None, lambda: False)
+        box = self._box = outbox.KafkaOutbox(
+            {}, NAMES, 0, 10_000, targets, lambda: None, lambda: False, NodeKeys(KEYRING)
+        )
         box._committers = cast("Any", self._commits)
         here = cast("Any", self)
         config = Config(self.name, 0, NAMES, Limits(1, 1_000), 0, 0, here)
@@ -217,7 +221,7 @@ class Run:
 
     @property
     def ring(self) -> Keyring:
-        return NO_KEYS  # nothing is written back
+        return KEYRING
 
     # ------------------------------------------------------------------ the client
 

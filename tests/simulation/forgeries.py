@@ -9,8 +9,12 @@ import random
 from collections.abc import Sequence
 from typing import Final
 
+import msgspec
+
 from delayline.signing import Keyring, SigningKey
 from delayline.wire import Header
+from node.own_checkpoints import headers_of
+from store.checkpoint import Checkpoint
 from tests.simulation.log import Entry, Fate, Partition, Record
 from tests.simulation.requests import H_ID, H_PARENT, H_ROOT, H_TARGET_TOPIC, TARGETS, Kind, Request
 
@@ -94,6 +98,35 @@ def _rejected(partition: int, key: bytes | None, value: bytes | None, headers: l
     return Request(Kind.REJECT, partition, key, value, headers, error="bad-parent")
 
 
+def checkpoint(
+    rng: random.Random, partition: Partition, topic: str
+) -> tuple[bytes | None, bytes | None, list[Header]] | None:
+    """A record for the checkpoint topic: a copy of one of the service's own that was committed, mostly of an
+    older one, or something else; None if there is nothing to copy yet. Not of one that was aborted: such a
+    copy counts (docs/operations.md).
+    """
+    own = list(partition.own(max(0, partition.stable_end - OF_LATE), partition.stable_end))
+    if not own:
+        return None
+    record = _record(rng.choice(own))
+    kind = rng.choice(("copy", "copy", "altered", "signed by a stranger", "unsigned", "nothing"))
+    if kind == "copy":
+        return record.key, record.value, list(record.headers)
+    if kind == "nothing":
+        return b"0", b"{}", []
+    known = Checkpoint.decode(record.value or b"")
+    ahead = {partition: offset + rng.choice((0, 1_000)) for partition, offset in known.ingested.items()}
+    position = None if rng.random() < 0.3 else (1 << 50, 0, 1 << 40)
+    epoch = known.epoch + rng.randint(0, 3)
+    forged = msgspec.structs.replace(known, epoch=epoch, position=position, ingested=ahead, seen=ahead)
+    raw = forged.encode()
+    if kind == "altered":
+        return record.key, raw, list(record.headers)
+    if kind == "unsigned":
+        return forged.record_key, raw, []
+    return forged.record_key, raw, headers_of(forged, raw, topic, STRANGER)
+
+
 # ------------------------------------------------------------------ what can be altered
 
 Ids = Sequence[tuple[str, int]]
@@ -110,7 +143,7 @@ def _key(_: random.Random, record: Record, __: Ids) -> Record:
 
 
 def _value(_: random.Random, record: Record, __: Ids) -> Record:
-    return record._replace(value=(record.value or b"") + b"!")
+    return record._replace(value=(record.value or b"?")[:-1] + b"!")
 
 
 def _target(_: random.Random, record: Record, __: Ids) -> Record:

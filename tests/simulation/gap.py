@@ -56,7 +56,7 @@ def check_gap(world: World) -> None:
 def _check_era(partition: Partition) -> None:
     found = [
         Checkpoint.decode(entry.record.value or b"")
-        for entry in partition.committed(0, partition.stable_end)
+        for entry in partition.own(0, partition.stable_end)
         if entry.record is not None
     ]
     for last, one in pairwise(found):

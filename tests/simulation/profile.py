@@ -60,6 +60,7 @@ FAULTS: Final = {
     "foreign-stall": 4,
     "leader-lost": 5,
     "operator-pause": 4,
+    "strange-checkpoint": 4,
 }
 
 

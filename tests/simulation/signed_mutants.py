@@ -9,7 +9,53 @@ from tests.simulation.patches import LATE, LATE_FAULTS, Mutant, Patch, profile_w
 STRANGERS: Final = {"forged": 30, "copied": 30, "interval": 20, "id-interval": 10, "reschedule": 20}
 MUCH_WRITTEN_BACK: Final = {"interval": 30, "id-interval": 20, "reschedule": 20, "copied": 20}
 
+STRANGE_CHECKPOINTS: Final = profile_with(faults={"strange-checkpoint": 40, "crash-master": 20})
+
 SIGNED: Final = (
+    Mutant(
+        "strangers-checkpoint-taken",
+        "rule 6, signed checkpoints",
+        "whoever writes to the checkpoint topic says what is delivered",
+        (
+            Patch(
+                "node/own_checkpoints.py",
+                "            return FORGED if error.unknown_key is None else UNKNOWN_KEY\n",
+                "            pass\n",
+            ),
+        ),
+        STRANGE_CHECKPOINTS,
+    ),
+    Mutant(
+        "unsigned-checkpoint-taken",
+        "rule 6, signed checkpoints",
+        "a checkpoint without a signature counts",
+        (
+            Patch(
+                "node/own_checkpoints.py",
+                "            return UNSIGNED\n",
+                '            return Checkpoint.decode(record.value or b"")\n',
+            ),
+        ),
+        STRANGE_CHECKPOINTS,
+    ),
+    Mutant(
+        "old-checkpoint-taken",
+        "rule 6, the latest checkpoint counts",
+        "the last checkpoint in the topic counts, though it is a copy of an older one",
+        (
+            Patch(
+                "node/own_checkpoints.py",
+                "        elif self.latest is None or found.order >= self.latest.order:\n",
+                "        else:\n",
+            ),
+            Patch(
+                "node/own_checkpoints.py",
+                "            self.latest = found\n        else:\n            self._report(COPIED, record)\n",
+                "            self.latest = found\n",
+            ),
+        ),
+        STRANGE_CHECKPOINTS,
+    ),
     Mutant(
         "signature-not-checked",
         "rule 4, signed",
@@ -106,7 +152,7 @@ SIGNED: Final = (
             Patch(
                 "node/delivery.py",
                 "        self._counts = self._log.high_watermarks()\n",
-                "        self._counts = self._log.stable_ends()\n",
+                "        self._counts = dict(ends)\n",
             ),
         ),
         profile_with(

@@ -165,6 +165,12 @@ class World:
         for process in self._processes():
             process.operator.tell_soon()
 
+    def forge_checkpoint(self) -> None:
+        """A stranger writes to the checkpoint topic."""
+        record = forgeries.checkpoint(self.rng, self.checkpoints, self.names.checkpoint)
+        if record is not None:
+            self.checkpoints.append(self.now_ms, *record)
+
     def lose_checkpoints(self) -> None:
         """The checkpoint topic is gone, with what was open in it, and made anew: empty."""
         for producer in self.coordinator:
@@ -343,7 +349,7 @@ class World:
 
     def _finished(self) -> bool:
         """Whether the last checkpoint covers all that falls due soon, and no later one is on its way."""
-        last = self.checkpoints.last_committed()
+        last = self.checkpoints.last_own()
         if last is None or last.record is None or any(one.commits for one in self._processes()):
             return False
         checkpoint = Checkpoint.decode(last.record.value or b"")

@@ -12,9 +12,11 @@ from confluent_kafka import KafkaError, KafkaException
 
 from delayline.names import ClusterNames
 from node import outbox
+from node.keys import NodeKeys
 from node.ports import Doubtful
 from node.refusal import Refusing
 from node.targets import BATCH_BYTES, KafkaTargets
+from tests.support.keys import KEYRING
 
 TIMED_OUT = KafkaError._TIMED_OUT
 CONCURRENT = KafkaError.CONCURRENT_TRANSACTIONS
@@ -71,7 +73,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> Opened:
         monkeypatch.setattr(outbox, "Producer", make)
         targets = cast("KafkaTargets", Targets())
         box = outbox.KafkaOutbox(
-            {}, ClusterNames("delay"), 0, 10_000, targets, lambda: None, lambda: resigning
+            {}, ClusterNames("delay"), 0, 10_000, targets, lambda: None, lambda: resigning, NodeKeys(KEYRING)
         )
         try:
             box.open()
