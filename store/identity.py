@@ -7,10 +7,11 @@ from typing import Final
 import msgspec
 
 from store import keys
-from store.kv import KeyValue, StoreError
+from store.kv import Batch, KeyValue, StoreError
+from store.records import decode_control
 
 FORMAT: Final = 4
-UNSIGNED_FORMAT: Final = 3  # of a version that signed nothing: its rows are the same
+UNSIGNED_FORMAT: Final = 3  # of a version that signed nothing; its rows are the same
 
 
 class Identity(msgspec.Struct, frozen=True):
@@ -37,20 +38,31 @@ def claim(kv: KeyValue, identity: Identity) -> None:
     """Writes the identity into a new store, or compares it with the stored one. Raises `OtherIdentity`."""
     raw = kv.get(keys.IDENTITY)
     if raw is None:
-        _write(kv, identity)
+        _write(kv, identity, kv.batch())
         return
     stored = msgspec.json.decode(raw, type=Identity)
-    if stored.format == UNSIGNED_FORMAT:
+    old = stored.format == UNSIGNED_FORMAT
+    if old:
         stored = msgspec.structs.replace(stored, format=FORMAT)
     for field in Identity.__struct_fields__:
         if getattr(stored, field) != getattr(identity, field):
             raise OtherIdentity(field, stored, identity)
-    if msgspec.json.encode(stored) != raw:
-        _write(kv, stored)
+    if old:
+        batch = kv.batch()
+        _index_controls(kv, batch)
+        _write(kv, stored, batch)
 
 
-def _write(kv: KeyValue, identity: Identity) -> None:
-    batch = kv.batch()
+def _index_controls(kv: KeyValue, batch: Batch) -> None:
+    """The store's version did not find controls by their id."""
+    for raw_key, raw in kv.scan(keys.CONTROL, keys.end_of(keys.CONTROL)):
+        partition, offset = keys.placed(raw_key)
+        control = decode_control(raw)
+        if control.ends:
+            batch.put(keys.ending(partition, control.id, offset), b"")
+
+
+def _write(kv: KeyValue, identity: Identity, batch: Batch) -> None:
     batch.put(keys.IDENTITY, msgspec.json.encode(identity))
     kv.write(batch)
     kv.flush()

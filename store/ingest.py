@@ -12,12 +12,13 @@ from typing import Final
 
 import msgspec
 
+from delayline.names import MAX_OFFSET
 from delayline.signing import Serial
 from store import keys
 from store.arrivals import Arrival, Kind
 from store.checkpoint import Frontier, Vector
 from store.keys import Key
-from store.kv import KeyValue
+from store.kv import Damaged, KeyValue
 from store.records import (
     Control,
     IndexEntry,
@@ -74,6 +75,7 @@ class Ingest:
         self._indexes: dict[bytes, IndexEntry | None] = {}
         self._tombstones: dict[bytes, int] = {}
         self._controls: dict[tuple[int, int], Control] = {}
+        self._endings: dict[tuple[int, str], list[int]] = {}  # offsets of this batch's controls, by id
 
     def add(self, arrivals: Sequence[Arrival]) -> None:  # noqa: C901 - a call for each record would cost
         """Takes the arrivals in log order; the hot path of ingest."""
@@ -236,6 +238,9 @@ class Ingest:
         previous = cancelled if removed is None else max(cancelled, removed.origin)
         control = Control(op, id_, removed, applied=False, previous=previous)
         self._put_control(arrival.partition, arrival.offset, control)
+        if control.ends:
+            self.batch.put(keys.ending(arrival.partition, id_, arrival.offset), b"")
+            self._endings.setdefault((arrival.partition, id_), []).append(arrival.offset)
         self.urgent = True
 
     def _apply_first_control(self, partition: int, id_: str, parent: int) -> None:
@@ -245,17 +250,32 @@ class Ingest:
         parent. The first one may have been answered and gone, on this node and not on others: then no later
         one takes its place.
         """
-        stored = {
-            keys.placed(key): decode_control(raw)
-            for key, raw in self._kv.scan(keys.control(partition, parent + 1), keys.control(partition + 1, 0))
-        }
-        controls = stored | self._controls
-        for place, control in controls.items():
-            is_above = place[0] == partition and place[1] > parent
-            ends = control.op != "keep" and control.id == id_ and control.previous <= parent
-            if is_above and ends:
-                self._put_control(*place, msgspec.structs.replace(control, applied=True))
-                return
+        offset = self._first_ending(partition, id_, parent + 1)
+        if offset is None:
+            return
+        control = self._control(partition, offset)
+        if control.previous <= parent:
+            self._put_control(partition, offset, msgspec.structs.replace(control, applied=True))
+
+    def _first_ending(self, partition: int, id_: str, begin: int) -> int | None:
+        """The first control of an id from an offset on that waits for its answer and is none that asks to
+        keep: in the store, or, since a batch comes after all that is stored, in this batch.
+        """
+        end = keys.ending(partition, id_, MAX_OFFSET)
+        for raw_key, _ in self._kv.scan(keys.ending(partition, id_, begin), end):
+            return keys.ending_offset(raw_key)
+        return next((offset for offset in self._endings.get((partition, id_), ()) if offset >= begin), None)
+
+    def _control(self, partition: int, offset: int) -> Control:
+        known = self._controls.get((partition, offset))
+        if known is not None:
+            return known
+        raw = self._kv.get(keys.control(partition, offset))
+        if raw is None:
+            raise Damaged(
+                f"the control {partition}/{offset} is missing: remove the data folder, the node rebuilds it"
+            )
+        return decode_control(raw)
 
     def _put_control(self, partition: int, offset: int, control: Control) -> None:
         self._controls[partition, offset] = control

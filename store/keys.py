@@ -6,6 +6,7 @@ prefix key                            value
 ``r``  due, partition, offset         the row: a message or a request that waits for its time
 ``l``  partition, offset              due: the row arrived with a key at or below the position
 ``c``  partition, offset              a control request that waits for its answer
+``e``  partition, id, offset          the same one by its id, if it ends what was before it: empty
 ``i``  partition, id                  the id's last request
 ``t``  partition, id                  offset of the id's last cancel
 ``x``  partition, due, offset         the id whose index entry or tombstone may go with that row
@@ -26,6 +27,7 @@ Key = tuple[int, int, int]
 ROW: Final = b"r"
 LATE: Final = b"l"
 CONTROL: Final = b"c"
+ENDING: Final = b"e"
 INDEX: Final = b"i"
 TOMBSTONE: Final = b"t"
 EXPIRY: Final = b"x"
@@ -50,6 +52,8 @@ _placed = Struct(">cIQ")
 _named = Struct(">cI")
 _counted = Struct(">cQ")
 _due = Struct(">Q")
+_sized = Struct(">cIH")
+_last = Struct(">Q")
 
 TIMED_BYTES: Final = _timed.size
 _pack_timed = _timed.pack
@@ -87,6 +91,18 @@ def late(partition: int, offset: int) -> bytes:
 def control(partition: int, offset: int) -> bytes:
     """A control request's row."""
     return _pack_placed(CONTROL, partition, offset)
+
+
+def ending(partition: int, id_: str, offset: int) -> bytes:
+    """A control's entry among those of its id, in the order of their offsets."""
+    raw_id = id_.encode()
+    return _sized.pack(ENDING, partition, len(raw_id)) + raw_id + _last.pack(offset)
+
+
+def ending_offset(raw: bytes) -> int:
+    """The offset in such an entry's key."""
+    offset: int = _last.unpack(raw[-_last.size :])[0]
+    return offset
 
 
 def placed(raw: bytes) -> tuple[int, int]:

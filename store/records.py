@@ -125,6 +125,11 @@ class Control(msgspec.Struct, frozen=True, array_like=True, gc=False):
     applied: bool  # it kept a written-back request from being stored
     previous: int = -1  # the offset of the id's last schedule or cancel before it; -1: none is known
 
+    @property
+    def ends(self) -> bool:
+        """Whether it ends what was there under its id."""
+        return self.op != "keep"
+
 
 decode_index = msgspec.msgpack.Decoder(IndexEntry).decode
 decode_put_off = msgspec.msgpack.Decoder(PutOff).decode

@@ -27,10 +27,19 @@ from store.arrivals import Arrival
 from store.checkpoint import Checkpoint, Frontier, Vector, nothing
 from store.ingest import Ingest
 from store.keys import Key
-from store.kv import KeyValue, Stalled
+from store.kv import Batch, KeyValue, Stalled
 from store.operations import OperatorRequest, taken_up
 from store.pending import Pending
-from store.records import decode_index, decode_offset, decode_put_off, decode_serials, decode_vector, encode
+from store.records import (
+    Control,
+    decode_control,
+    decode_index,
+    decode_offset,
+    decode_put_off,
+    decode_serials,
+    decode_vector,
+    encode,
+)
 from store.selection import Limits, Selection, late_keys
 
 P = ParamSpec("P")
@@ -236,7 +245,7 @@ class View:
         for _, partition, offset in (key for key, _ in chosen.late):
             batch.delete(keys.late(partition, offset))
         for answer in chosen.answers:
-            batch.delete(keys.control(*answer.place))
+            _drop_control(batch, *answer.place, answer.control)
         batch.put(keys.ALIGNED, checkpoint.encode())
         batch.put(keys.READ, encode(self._read))
         self._kv.write(batch)
@@ -266,8 +275,8 @@ class View:
             batch.put(keys.late(partition, offset), keys.pack_due(due_ms))
         for partition, seen in frontier.seen.items():
             begin = keys.control(partition, old.seen.get(partition, 0))
-            for raw_key, _ in self._kv.scan(begin, keys.control(partition, seen)):
-                batch.delete(raw_key)
+            for raw_key, raw in self._kv.scan(begin, keys.control(partition, seen)):
+                _drop_control(batch, *keys.placed(raw_key), decode_control(raw))
         batch.put(keys.ALIGNED, new.encode())
         batch.put(keys.READ, encode(self._read))
         self._kv.write(batch)
@@ -440,6 +449,12 @@ class View:
 FOREVER_MS = 1 << 62
 MOST_LATE_WALKED = 1000
 MOST_MARKS_WALKED = 1_000
+
+
+def _drop_control(batch: Batch, partition: int, offset: int, control: Control) -> None:
+    batch.delete(keys.control(partition, offset))
+    if control.ends:
+        batch.delete(keys.ending(partition, control.id, offset))
 
 
 def _newest_of(arrivals: Sequence[Arrival], newest_ms: Vector) -> Vector:

@@ -31,6 +31,8 @@ def check_replica(process: Process, model: Model) -> None:
         left = [keys.placed(raw_key) for raw_key, _ in store.scan(prefix, keys.end_of(prefix))]
         if left:
             raise Violation("replica", f"{process.name} has {name} left: {left}")
+    if any(store.scan(keys.ENDING, keys.end_of(keys.ENDING))):
+        raise Violation("replica", f"{process.name} has entries of controls left")
     for key in wanted:
         _check_index(process.name, store, key, model)
 

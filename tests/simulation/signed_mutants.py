@@ -7,8 +7,12 @@ from typing import Final
 from tests.simulation.patches import LATE, LATE_FAULTS, Mutant, Patch, profile_with
 
 STRANGERS: Final = {"forged": 30, "copied": 30, "interval": 20, "id-interval": 10, "reschedule": 20}
+ENDED: Final = profile_with({"id-interval": 25, "id-cron": 10, "cancel": 25, "reschedule": 15, "id-keep": 10})
 MUCH_WRITTEN_BACK: Final = {"interval": 30, "id-interval": 20, "reschedule": 20, "copied": 20}
 
+_FROM_THE_FIRST: Final = "self._first_ending(partition, id_, 0)"
+_TOOK_ITS_PLACE: Final = "        if control.previous <= parent:\n"
+_ANY: Final = "        if control is not None:\n"
 STRANGE_CHECKPOINTS: Final = profile_with(faults={"strange-checkpoint": 40, "crash-master": 20})
 
 SIGNED: Final = (
@@ -95,6 +99,51 @@ SIGNED: Final = (
             ("header", ", _packed(value))\n", ",)\n"),
             ("value", "        digest.update(value)\n", "        pass\n"),
         )
+    ),
+    Mutant(
+        "control-below-the-parent",
+        "rule 2, the first control above the parent",
+        "the first control of the id that waits is taken for the one that ended it, wherever it stands",
+        (
+            Patch(
+                "store/ingest.py",
+                "self._first_ending(partition, id_, parent + 1)",
+                "self._first_ending(partition, id_, 0)",
+            ),
+            Patch(
+                "store/ingest.py",
+                "        if control.previous <= parent:\n",
+                "        if control is not None:\n",
+            ),
+        ),
+        ENDED,
+    ),
+    Mutant(
+        "control-that-took-no-place",
+        "rule 2, no later one takes its place",
+        "a later control is taken for the one that has been answered",
+        (
+            Patch(
+                "store/ingest.py",
+                "        if control.previous <= parent:\n",
+                "        if control is not None:\n",
+            ),
+        ),
+        ENDED,
+    ),
+    Mutant(
+        "control-of-this-batch-not-found",
+        "rule 2, the first control above the parent",
+        "a control that is taken in with the dropped request is not found",
+        (
+            Patch(
+                "store/ingest.py",
+                "        return next((offset for offset in self._endings.get((partition, id_), ()) "
+                "if offset >= begin), None)\n",
+                "        return None\n",
+            ),
+        ),
+        ENDED,
     ),
     Mutant(
         "serial-not-checked",
