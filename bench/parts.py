@@ -21,7 +21,6 @@ from delayline.settings import ClusterSettings
 from delayline.signing import Keyring, SigningKey
 from delayline.wire import Header, parse_plain, read_headers
 from node.config import NodeConfig
-from node.keys import NodeKeys
 from node.node import YOUNG_OBJECTS
 from node.outbox import KafkaOutbox
 from node.plan import Plan, Stamp
@@ -54,6 +53,12 @@ class Fields(NamedTuple):
     key: bytes | None
     value: bytes | None
     headers: list[Header]
+
+
+class Keys(NamedTuple):
+    """What is signed with."""
+
+    ring: Keyring
 
 
 class Clock:
@@ -136,7 +141,7 @@ def _deliver(clock: Clock, cluster: Cluster, view: View) -> None:
     targets = KafkaTargets(client, lambda _: frozenset())
     targets.learn({cluster.target})
     timeout_ms = default("transaction_timeout_ms")
-    keys = NodeKeys(KEYRING)
+    keys = Keys(KEYRING)
     outbox = KafkaOutbox(client, names, LANE, timeout_ms, targets, lambda: None, lambda: False, keys)
     outbox.open()
     limits = Limits(default("selection_max_messages"), default("selection_max_bytes"))

@@ -63,7 +63,7 @@ from delayline.recurrence import (
     parse_time_zone,
 )
 from delayline.settings import ClusterSettings
-from delayline.signing import NO_KEYS, Keyring, Serial
+from delayline.signing import NO_KEYS, BadSignatureError, Keyring, Serial
 from delayline.times import MAX_MS, parse_duration, parse_number, parse_time
 
 _Found: TypeAlias = dict[str, bytes | None]
@@ -184,8 +184,8 @@ class _RefusedError(Exception):
     """A reject's fields on the way up to `parse`."""
 
 
-def _refuse(code: str, detail: str, serial: Serial | None = None) -> NoReturn:
-    raise _RefusedError(code, detail, serial)
+def _refuse(code: str, detail: str, serial: Serial | None = None, unknown_key: str | None = None) -> NoReturn:
+    raise _RefusedError(code, detail, serial, unknown_key)
 
 
 def _split(headers: Sequence[Header]) -> tuple[_Found, list[Header]]:
@@ -388,7 +388,8 @@ def _written_back(
         if H_SCHEDULED_FOR in found:
             schedule = schedule._replace(scheduled_for_ms=_number(found, H_SCHEDULED_FOR, MAX_MS))
     except ValueError as error:
-        _refuse("bad-parent", f"{error}; only the service itself sends {H_PARENT}")
+        unknown_key = error.unknown_key if isinstance(error, BadSignatureError) else None
+        _refuse("bad-parent", f"{error}; only the service itself sends {H_PARENT}", None, unknown_key)
     return schedule._replace(parent=parent, root=root, attempt=attempt, occurrence=occurrence, serial=serial)
 
 

@@ -72,6 +72,7 @@ class Reject(NamedTuple):
     code: str  # one of REJECT_CODES
     detail: str  # one line
     serial: Serial | None = None  # of a request that was written back, and signed
+    unknown_key: str | None = None  # the key that it says it is signed with
 
 
 Request: TypeAlias = Schedule | Reschedule | Cancel | Reject

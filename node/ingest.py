@@ -15,7 +15,7 @@ from delayline.settings import ClusterSettings
 from delayline.signing import Keyring
 from delayline.wire import Header, Reject, parse, parse_plain, read_headers
 from election.operators import Gap
-from node.ports import Keys
+from node.keys import NodeKeys
 from node.reader import OffsetsGone, TopicReader
 from node.refusal import Refusal, topic_forbidden
 from node.topics import admin_client, newest_gone_ms
@@ -53,7 +53,7 @@ class Ingest:
         client_config: dict[str, Any],
         names: ClusterNames,
         settings: ClusterSettings,
-        keys: Keys,
+        keys: NodeKeys,
         view: View,
         wake: Callable[[], None],
         fail: Callable[[Exception], None],
@@ -184,15 +184,28 @@ class Ingest:
             if not messages and reader.reached == reached:
                 continue
             reached = dict(reader.reached)
-            arrivals = arrivals_of(messages, self._settings, self._names, self._keys.ring)
+            arrivals = arrivals_of(
+                messages, self._settings, self._names, self._keys.ring, self._keys.note_unknown
+            )
             if self._view.apply(arrivals, reached):
                 self._wake()
 
 
+def _nobody(_: str) -> None:
+    """Is told, and does nothing."""
+
+
 def arrivals_of(
-    messages: Sequence[Message], settings: ClusterSettings, names: ClusterNames, keyring: Keyring
+    messages: Sequence[Message],
+    settings: ClusterSettings,
+    names: ClusterNames,
+    keyring: Keyring,
+    tell_unknown: Callable[[str], None] = _nobody,
 ) -> list[Arrival]:
-    """What messages of the buffer do to the view; the hot path of ingest."""
+    """What messages of the buffer do to the view; the hot path of ingest.
+
+    `tell_unknown` is told of a key with which something is signed, and which is none of the keyring's.
+    """
     arrivals = []
     for message in messages:
         headers = read_headers(message)
@@ -208,5 +221,8 @@ def arrivals_of(
             arrivals.append(plain_arrival(place, key, value, headers, *plain))
             continue
         record = BufferRecord(*place, key, value, headers)
-        arrivals.append(arrival(record, parse(record, settings, names, keyring)))
+        request = parse(record, settings, names, keyring)
+        if isinstance(request, Reject) and request.unknown_key is not None:
+            tell_unknown(request.unknown_key)
+        arrivals.append(arrival(record, request))
     return arrivals

@@ -38,7 +38,7 @@ from node.http.app import application
 from node.http.server import HttpServer
 from node.http.watch import watched
 from node.ingest import LogTooShort, NotRebuildable
-from node.keys import NodeKeys, agreed
+from node.keys import NodeKeys, agreed, expect_among
 from node.messages import Messages
 from node.notify import ServiceManager
 from node.parts import Election, Parts
@@ -330,7 +330,9 @@ class Node:
             if ring is None:
                 store.close()
                 return None
-            keys = NodeKeys(ring)
+            keys = NodeKeys(store, ring)
+            if late := keys.learnt_late():
+                raise Refusing(refusal.keys_learnt_late(late, config.data_dir))
             return Parts(config, settings, keys, store, election, health, self._standing, self._hook)
         except UnreadableCheckpoint as error:
             raise Refusing(refusal.other_data(f"its checkpoint: {error}", config.data_dir)) from error
@@ -452,6 +454,9 @@ class Node:
         self._inspected_s = time.monotonic()
         try:
             buffer, settings = describe(self._admin, self._names.buffer), self._registry.settings()
+            self._follow_keys()
+        except Refusing as refusing:
+            self._refuse(refusing.refusal)
         except TopicMissing as error:
             self._passing = refusal.buffer_missing(str(error))
         except Malformed as error:
@@ -468,6 +473,22 @@ class Node:
             if settings != self._settings:
                 detail = "the cluster's settings are not those that the store was made with"
                 self._refuse(refusal.rebuild("settings-changed", detail, self._config.data_dir))
+
+    def _follow_keys(self) -> None:
+        """Learns keys that have been added; puts them back if they are gone. Raises `Refusing`."""
+        if self._parts is None:
+            return
+        keys, data_dir = self._parts.keys, self._config.data_dir
+        found = self._keys_or_refusal()
+        if found is None:
+            log.warning("keys-put-back", keys=sorted(keys.ring.ids))
+            self._registry.create_keys(keys.ring)
+        else:
+            expect_among(keys.ring, found, Znodes(self._config.cluster).keys, data_dir)
+            keys.learn(found)
+        late = keys.learnt_late()
+        if late:
+            raise Refusing(refusal.keys_learnt_late(late, data_dir))
 
     def _wait_refusing(self) -> None:
         """Stays up to say so; housekeeping does, once there is one."""

@@ -227,6 +227,16 @@ def keys_replaced(znode: str, lost: list[str], data_dir: object) -> Refusal:
     )
 
 
+def keys_learnt_late(ids: list[str], data_dir: object) -> Refusal:
+    """It has been without ZooKeeper while the others changed keys."""
+    return rebuild(
+        "keys-learnt-late",
+        f"what the service has signed with the key {', '.join(ids)} came before this node knew that key, and "
+        "was rejected here",
+        data_dir,
+    )
+
+
 def clock_skewed(offset_ms: int, allowed_ms: int) -> Refusal:
     """A master with a wrong clock delivers early or late."""
     return Refusal(

@@ -10,7 +10,6 @@ import pytest
 from confluent_kafka import Producer
 
 from node.checkpoints import CheckpointFollower, KafkaLog, read_last
-from node.keys import NodeKeys
 from node.own_checkpoints import headers_of
 from node.refusal import Refusing
 from ops import checkpoints
@@ -19,6 +18,7 @@ from store.checkpoint import Checkpoint
 from tests.support.checkpoints import sample_checkpoint
 from tests.support.cluster import Cluster
 from tests.support.fixtures import MakeCluster
+from tests.support.keys import FixedKeys
 from tests.support.requests import OpenTransaction, Sender, key_in
 from tests.support.waiting import PATIENCE_S, becomes, eventually
 
@@ -72,7 +72,7 @@ def writer(cluster: Cluster) -> Writer:
 @pytest.fixture
 def follower(cluster: Cluster) -> Iterator[CheckpointFollower]:
     config = cluster.node_config("n").client_config()
-    follower = CheckpointFollower(config, cluster.names, 0, NodeKeys(cluster.keys), lambda: None)
+    follower = CheckpointFollower(config, cluster.names, 0, FixedKeys(cluster.keys), lambda: None)
     follower.start()
     yield follower
     follower.stop()
@@ -182,7 +182,7 @@ def test_a_topic_made_anew_has_none_of_the_old_checkpoints(
 def test_a_follower_that_begins_without_the_topic_finds_it_when_it_is_made(cluster: Cluster) -> None:
     cluster.delete_topic(cluster.names.checkpoint)
     follower = CheckpointFollower(
-        cluster.node_config("n").client_config(), cluster.names, 0, NodeKeys(cluster.keys), lambda: None
+        cluster.node_config("n").client_config(), cluster.names, 0, FixedKeys(cluster.keys), lambda: None
     )
     follower.start()
     eventually(lambda: follower.refusal, "it says that the topic is missing")

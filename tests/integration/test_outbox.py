@@ -8,13 +8,12 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from node.keys import NodeKeys
 from node.outbox import KafkaOutbox, KafkaTransaction
 from node.ports import ANY_PARTITION, Doubtful, Fenced, OutboxError, Outgoing, Refused
 from node.targets import KafkaTargets
 from tests.support.checkpoints import sample_checkpoint
 from tests.support.cluster import Cluster
-from tests.support.keys import KEYRING
+from tests.support.keys import KEYRING, FixedKeys
 from tests.support.tail import read_all
 from tests.support.waiting import becomes
 
@@ -31,7 +30,7 @@ def make_outbox(cluster: Cluster) -> Iterator[MakeOutbox]:
         targets = KafkaTargets(config, lambda _: frozenset())
         made.append(
             KafkaOutbox(
-                config, cluster.names, 0, 10_000, targets, lambda: None, lambda: False, NodeKeys(KEYRING)
+                config, cluster.names, 0, 10_000, targets, lambda: None, lambda: False, FixedKeys(KEYRING)
             )
         )
         return made[-1]

@@ -14,7 +14,6 @@ from confluent_kafka import Producer
 from delayline.names import ClusterNames, source
 from node.checkpoints import CheckpointFollower, KafkaLog
 from node.config import ConnectionConfig
-from node.keys import NodeKeys
 from node.own_checkpoints import headers_of
 from node.past import Past
 from ops import topics
@@ -23,6 +22,7 @@ from store.checkpoint import Checkpoint
 from store.keys import Key
 from tests.stacks import Stack
 from tests.support.checkpoints import sample_checkpoint
+from tests.support.keys import FixedKeys
 from tests.support.requests import now_ms
 from tests.support.waiting import PATIENCE_S
 
@@ -42,9 +42,9 @@ class Topics:
         settings = topics.create(connection, {"partitions": 2}).settings
         self.keys = read_keys(connection)
         client = connection.client_config()
-        follower = CheckpointFollower(client, self.names, 0, NodeKeys(self.keys), lambda: None)
+        follower = CheckpointFollower(client, self.names, 0, FixedKeys(self.keys), lambda: None)
         kafka_log = KafkaLog(client, self.names, 0, [0, 1], follower)
-        self.past = Past(client, self.names, 0, settings, NodeKeys(self.keys), kafka_log, 10_000)
+        self.past = Past(client, self.names, 0, settings, FixedKeys(self.keys), kafka_log, 10_000)
         self._transactional_id = f"{name}-writer"
         self._client = client
 

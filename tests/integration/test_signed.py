@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,8 +15,9 @@ from delayline.headers import H_DELIVER_AT, H_PARENT, H_ROOT, H_TARGET_TOPIC
 from delayline.signing import Keyring, SigningKey
 from delayline.wire import Header, signed_headers
 from election.errors import ElectionError
-from ops import topics
-from ops.errors import ConflictError
+from election.operators import Author
+from ops import keys, topics
+from ops.errors import ConflictError, UnavailableError
 from tests.integration.test_node_refusals import refused
 from tests.support.cluster import Cluster
 from tests.support.fates import outcome_of
@@ -168,11 +170,11 @@ def test_keys_that_zookeeper_has_lost_are_put_back_by_a_node(cluster: Cluster) -
     running = cluster.start_here("a")
     cluster.wait_epoch(1)
     cluster.stop_here(running)
-    keys = cluster.keys
+    before = cluster.keys
     cluster.kazoo.delete(cluster.znodes.keys)
     cluster.start_here("a")
     cluster.wait_state("a", "master")
-    assert cluster.keys == keys
+    assert cluster.keys == before
 
 
 def test_a_node_without_keys_says_where_they_come_from(cluster: Cluster) -> None:
@@ -224,3 +226,48 @@ def test_no_keys_are_made_where_zookeeper_has_lost_everything_and_the_buffer_is_
     with pytest.raises(ElectionError, match="no keys"):
         _ = cluster.keys
     assert topics.create(cluster.connection, {"partitions": 2}, new_keys=True).keys_there
+
+
+def test_the_key_is_changed_while_the_service_runs(cluster: Cluster, producer: DelayProducer) -> None:
+    for node in ("a", "b"):
+        cluster.start_here(node)
+    cluster.wait_candidates(2)
+    producer.schedule(cluster.target(), b"again", key=b"k", repeat=every("1s", times=6))
+    cluster.wait_delivered(2)
+    before = cluster.keys.signs
+    after = keys.rotate(cluster.connection, Author("me", "a test", now_ms()), PATIENCE_S).ring
+    assert (before in after.ids, after.signs != before) == (True, True)
+    cluster.wait_delivered(6)
+    assert [got.number("delay-occurrence") for got in cluster.delivered] == list(range(1, 7))
+    assert cluster.dead_letters == []
+    signed_with = [(got.text("delay-signature") or "").partition(":")[0] for got in written_back(cluster)]
+    assert set(signed_with) == {before, after.signs}
+    assert all(known == sorted(after.ids) for known in keys.standing(cluster.connection).known.values())
+
+
+def test_a_node_that_learns_a_key_after_it_has_rejected_its_signatures_refuses(
+    cluster: Cluster, producer: DelayProducer
+) -> None:
+    cluster.start_here("a")
+    mine = producer.schedule(cluster.target(), b"mine", after="1h").result(PATIENCE_S)
+    partition = int(mine.split("/")[1])
+    headers = signed_headers(forged(cluster, mine), STRANGER, (10, 10), partition, None, b"theirs")
+    wait_letter(cluster, send(cluster, partition, None, b"theirs", headers))
+    both = replace(cluster.keys, keys=(*cluster.keys.keys, *STRANGER.keys), signs=STRANGER.signs)
+    cluster.kazoo.set(cluster.znodes.keys, both.to_json().encode())
+    refused(cluster, "a", "keys-learnt-late")
+
+
+def test_a_key_that_not_every_node_knows_does_not_sign(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.start_here("a")
+    monkeypatch.setattr("node.node.INSPECT_EVERY_S", 3_600.0)
+    cluster.wait_state("a", "master")
+    before = cluster.keys.signs
+    with pytest.raises(UnavailableError, match="signs nothing yet: a has not said"):
+        keys.rotate(cluster.connection, Author("me", "a test", now_ms()), 0.5)
+    assert cluster.keys.signs == before
+    monkeypatch.setattr("node.node.INSPECT_EVERY_S", 0.0)
+    ring = keys.rotate(cluster.connection, Author("me", "a test", now_ms()), PATIENCE_S).ring
+    assert len(ring.keys) == 2, "the one that waited is taken"

@@ -21,7 +21,6 @@ from delayline.names import ClusterNames
 from delayline.signing import Keyring
 from node import outbox
 from node.delivery import Config, Delivery, Wait
-from node.keys import NodeKeys
 from node.ports import Pauses
 from node.targets import BATCH_BYTES
 from store.arrivals import Arrival, Kind
@@ -31,6 +30,7 @@ from store.selection import Limits
 from store.view import View
 from tests.simulation.setup import KEYRING
 from tests.simulation.stores import MemoryStore
+from tests.support.keys import FixedKeys
 
 NAMES: Final = ClusterNames("delay")
 ROWS: Final = 6  # due from the beginning, one to a transaction
@@ -116,7 +116,7 @@ class Run:
     def _next_step(self) -> Op:
         targets = cast("Any", self)
         box = self._box = outbox.KafkaOutbox(
-            {}, NAMES, 0, 10_000, targets, lambda: None, lambda: False, NodeKeys(KEYRING)
+            {}, NAMES, 0, 10_000, targets, lambda: None, lambda: False, FixedKeys(KEYRING)
         )
         box._committers = cast("Any", self._commits)
         here = cast("Any", self)

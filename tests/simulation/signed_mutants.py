@@ -129,7 +129,11 @@ SIGNED: Final = (
                 "        if control is not None:\n",
             ),
         ),
-        ENDED,
+        profile_with(
+            {"id-interval": 25, "cancel": 40, "reschedule": 15},
+            {"stall-ingest": 40, "crash-master": 40, "empty": 20},
+            ids=(1, 3),
+        ),
     ),
     Mutant(
         "control-of-this-batch-not-found",

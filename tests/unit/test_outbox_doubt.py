@@ -13,11 +13,10 @@ from confluent_kafka import KafkaError, KafkaException
 
 from delayline.names import ClusterNames
 from node import outbox
-from node.keys import NodeKeys
 from node.ports import Doubtful, Outgoing, Transaction
 from node.targets import BATCH_BYTES, KafkaTargets
 from store.checkpoint import Checkpoint
-from tests.support.keys import KEYRING
+from tests.support.keys import KEYRING, FixedKeys
 from tests.support.waiting import eventually
 
 PLACE = ("orders", 0)
@@ -98,7 +97,7 @@ def box(monkeypatch: pytest.MonkeyPatch) -> Iterator[outbox.KafkaOutbox]:
     monkeypatch.setattr(outbox, "Producer", lambda _: Client())
     targets = cast("KafkaTargets", Targets())
     made = outbox.KafkaOutbox(
-        {}, ClusterNames("delay"), 0, 10_000, targets, lambda: None, lambda: False, NodeKeys(KEYRING)
+        {}, ClusterNames("delay"), 0, 10_000, targets, lambda: None, lambda: False, FixedKeys(KEYRING)
     )
     yield made
     made.close()

@@ -12,11 +12,10 @@ from confluent_kafka import KafkaError, KafkaException
 
 from delayline.names import ClusterNames
 from node import outbox
-from node.keys import NodeKeys
 from node.ports import Doubtful
 from node.refusal import Refusing
 from node.targets import BATCH_BYTES, KafkaTargets
-from tests.support.keys import KEYRING
+from tests.support.keys import KEYRING, FixedKeys
 
 TIMED_OUT = KafkaError._TIMED_OUT
 CONCURRENT = KafkaError.CONCURRENT_TRANSACTIONS
@@ -73,7 +72,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> Opened:
         monkeypatch.setattr(outbox, "Producer", make)
         targets = cast("KafkaTargets", Targets())
         box = outbox.KafkaOutbox(
-            {}, ClusterNames("delay"), 0, 10_000, targets, lambda: None, lambda: resigning, NodeKeys(KEYRING)
+            {}, ClusterNames("delay"), 0, 10_000, targets, lambda: None, lambda: resigning, FixedKeys(KEYRING)
         )
         try:
             box.open()
