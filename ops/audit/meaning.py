@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812  # as Spark's own documentation has it
 
 from delayline import wire
@@ -27,7 +27,8 @@ MEANING = (
     "kind string, id string, scheduled_for_ms long, due_ms long, target_topic string, target_key binary, "
     "target_partition int, expire_at_ms long, parent long, root string, attempt int, occurrence long, "
     "recurrence struct<cron: string, interval_ms: long, factor_permille: int, time_zone: string, "
-    "times: long, until_ms: long, missed: string>, keep boolean, code string, headers_sha binary"
+    "times: long, until_ms: long, missed: string>, keep boolean, code string, headers_sha binary, "
+    "serial array<long>"
 )
 # What Kafka's Java client makes of bytes that are not UTF-8.
 _UNDECODABLE = "\ufffd"
@@ -64,12 +65,14 @@ class Meaning(NamedTuple):
     keep: bool = False
     code: str | None = None
     headers_sha: bytes | None = None
+    serial: tuple[int, int] | None = None  # of what the service has written back
 
 
 def requests(
     buffer: DataFrame, settings: ClusterSettings, keyring: Keyring, partitions: Mapping[str, int]
 ) -> DataFrame:
     """The buffer's records and what they ask for: `MEANING`'s columns, content digests, `source`, `lane`.
+    Copies of what was written back are among them: see `without_copies`.
 
     `partitions`: how many each topic has.
     """
@@ -143,7 +146,7 @@ def _meaning(record: Request, request: wire.Request, partitions: Mapping[str, in
     if isinstance(request, wire.Cancel):
         return Meaning(CANCEL, request.id)
     if isinstance(request, wire.Reject):
-        return Meaning(REJECT, due_ms=record.timestamp_ms, code=request.code)
+        return Meaning(REJECT, due_ms=record.timestamp_ms, code=request.code, serial=request.serial)
     return Meaning(
         RESCHEDULE,
         request.id,
@@ -164,6 +167,7 @@ def _of_chain(reject: Meaning, request: wire.Request) -> Meaning:
         attempt=request.attempt,
         occurrence=request.occurrence,
         recurrence=request.recurrence,
+        serial=request.serial,
     )
 
 
@@ -183,7 +187,43 @@ def _schedule(request: wire.Schedule, partitions: Mapping[str, int]) -> Meaning:
         request.occurrence,
         request.recurrence,
         request.keep,
+        serial=request.serial,
     )
+
+
+def without_copies(asked: DataFrame) -> DataFrame:
+    """The same, where copies of what the service has written back are rejects, as they are to the nodes: of
+    these the serial is not above all before it (docs/design.md, rule 4). Few records have one.
+    """
+    before = Window.partitionBy("partition").orderBy("offset").rowsBetween(Window.unboundedPreceding, -1)
+    numbered = asked.filter(F.col("serial").isNotNull()).select("partition", "offset", "serial")
+    last = numbered.withColumn("last", F.max("serial").over(before))
+    copies = last.filter(F.col("serial") <= F.col("last")).select(
+        "partition", "offset", F.lit(True).alias("copy")
+    )
+    found = asked.join(F.broadcast(copies), ["partition", "offset"], "left")
+    as_a_reject = {
+        "kind": F.lit(REJECT),
+        "due_ms": F.col("timestamp_ms"),
+        "code": F.lit("bad-parent"),
+        "keep": F.lit(False),
+        **{name: F.lit(None) for name in _NOT_A_REJECTS},
+    }
+    return found.select(
+        *(
+            F.when(F.col("copy"), as_a_reject[name]).otherwise(F.col(name)).alias(name)
+            if name in as_a_reject
+            else F.col(name)
+            for name in asked.columns
+            if name != "serial"
+        )
+    )
+
+
+_NOT_A_REJECTS = (
+    *("id", "scheduled_for_ms", "target_topic", "target_partition", "expire_at_ms", "target_key_sha"),
+    *("parent", "root", "attempt", "occurrence", "recurrence"),
+)
 
 
 def _target_partition(request: wire.Schedule, partitions: int | None) -> int | None:

@@ -65,6 +65,24 @@ class Request:
         return self.meaning.due_ms if isinstance(self.meaning, wire.Schedule) else self.place.timestamp_ms
 
 
+class CopyOf(Request):
+    """Of what the service has written back by then, sent by somebody."""
+
+    def __init__(self, back: WrittenBack | Later) -> None:
+        self._back = back
+        self.written, self.meaning, self.source = None, None, ""
+
+    @property
+    def record(self) -> BufferRecord:  # type: ignore[override]
+        assert self._back.request is not None, "not written back yet"
+        return self._back.request.record
+
+    @property
+    def partition(self) -> int:  # type: ignore[override]
+        assert self._back.request is not None, "not written back yet"
+        return self._back.request.partition
+
+
 @dataclass
 class WrittenBack:
     """A request that the service writes back for a reschedule; `request` is made in its transaction."""
@@ -347,8 +365,10 @@ class Writer:
             "first": step.first,
         }
         key = f"0/{step.epoch}" if step.first else "0"
-        record = BufferRecord(key.encode(), json.dumps(checkpoint | step.claims).encode(), [])
-        _produce(self._master, self._names.checkpoint, record, 0, timestamp=taken_ms - step.early_ms)
+        raw, topic = json.dumps(checkpoint | step.claims).encode(), self._names.checkpoint
+        signature = KEYRING.sign_checkpoint(topic, 0, key.encode(), raw)
+        record = BufferRecord(key.encode(), raw, [(wire.H_SIGNATURE, signature)])
+        _produce(self._master, topic, record, 0, timestamp=taken_ms - step.early_ms)
 
 
 def target_of(settings: ClusterSettings) -> str:

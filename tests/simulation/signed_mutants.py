@@ -134,6 +134,7 @@ SIGNED: Final = (
             {"stall-ingest": 40, "crash-master": 40, "empty": 20},
             ids=(1, 3),
         ),
+        begin=200,
     ),
     Mutant(
         "control-of-this-batch-not-found",
