@@ -88,7 +88,7 @@ def _read_back(reader: TopicReader, lane: int, own: OwnCheckpoints, ring: Keyrin
             break
         step *= STEP_GROWTH
     if own.latest is not None and begin > low:
-        since = reader.first_since(lane, own.latest.at_ms - SINCE_MS)
+        since = reader.first_since(lane, max(0, own.latest.at_ms - SINCE_MS))
         if since is not None and since < begin:
             _read_from(reader, lane, max(low, since), high, own, ring)
 
@@ -216,6 +216,7 @@ class CheckpointFollower:
         topic_id = describe(admin, self._topic).id
         reader = TopicReader(self._client_config, self._topic)
         try:
+            self._own.forget(another_topic=topic_id != self._topic_id)
             _read_back(reader, self._lane, self._own, self._keys.ring)
             self._publish(topic_id, reader.reached[self._lane])
             self.refusal = None

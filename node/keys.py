@@ -8,6 +8,7 @@ may have rejected what it should have taken: so it remembers the keys that it di
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
@@ -18,10 +19,11 @@ from delayline.signing import Keyring
 from node import refusal
 from node.refusal import Refusing
 from store import keys
-from store.kv import KeyValue
+from store.kv import KeyValue, Stalled
 
 log = structlog.get_logger("delayline.keys")
 
+STALL_RETRY_S: Final = 0.005
 MOST_UNKNOWN: Final = 10_000  # whoever may write to the buffer can name as many as they like
 
 
@@ -38,9 +40,7 @@ class NodeKeys:
         """Something is rejected because it is signed with that key. That is stored before the reject is."""
         if id_ in self._unknown or len(self._unknown) >= MOST_UNKNOWN:
             return
-        batch = self._kv.batch()
-        batch.put(keys.unknown_key(id_), b"")
-        self._kv.write(batch)
+        _put(self._kv, keys.unknown_key(id_), b"")
         self._unknown = self._unknown | {id_}
 
     def learn(self, ring: Keyring) -> None:
@@ -59,10 +59,20 @@ class NodeKeys:
 
 def keep(kv: KeyValue, ring: Keyring) -> None:
     """Keeps a copy."""
-    batch = kv.batch()
-    batch.put(keys.KEYS, ring.to_json().encode())
-    kv.write(batch)
+    _put(kv, keys.KEYS, ring.to_json().encode())
     kv.flush()
+
+
+def _put(kv: KeyValue, key: bytes, value: bytes) -> None:
+    while True:
+        batch = kv.batch()
+        batch.put(key, value)
+        try:
+            kv.write(batch)
+        except Stalled:
+            time.sleep(STALL_RETRY_S)
+        else:
+            return
 
 
 def agreed(

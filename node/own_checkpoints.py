@@ -86,6 +86,7 @@ class OwnCheckpoints:
         self.latest: Checkpoint | None = None
         self.strangers: Counter[str] = Counter()  # by kind: what was not the service's, or a copy
         self._topic = topic
+        self._reported_to = 0  # so that what is read twice is counted once
 
     def take(self, record: Record, ring: Keyring) -> None:
         """Raises `UnreadableCheckpoint`."""
@@ -100,11 +101,16 @@ class OwnCheckpoints:
         else:
             self._report(COPIED, record)
 
-    def forget(self) -> None:
-        """The topic is another one from here on."""
+    def forget(self, *, another_topic: bool = False) -> None:
+        """It is read again, from another place; or it is another topic."""
         self.latest = None
+        if another_topic:
+            self._reported_to = 0
 
     def _report(self, kind: str, record: Record) -> None:
+        if record.offset < self._reported_to:
+            return
+        self._reported_to = record.offset + 1
         self.strangers[kind] += 1
         if self.strangers[kind] == 1:
             log.error(

@@ -316,7 +316,7 @@ class Process:
         """A topic that was made anew is read from its beginning."""
         if self._checkpoints is not self.world.checkpoints:
             self._checkpoints, self._followed = self.world.checkpoints, 0
-            self._own.forget()
+            self._own.forget(another_topic=True)
 
     def up_to_date(self) -> bool:
         """Whether the view is aligned to the last committed checkpoint."""
