@@ -71,7 +71,9 @@ _Found: TypeAlias = dict[str, bytes | None]
 # A delivered record that is sent again as a request has these: they say nothing about the new request.
 _IGNORED: Final = frozenset((H_SOURCE,))
 # These count only beside delay-parent, on a request that the service has written back.
-_PROVENANCE: Final = frozenset((H_ROOT, H_SCHEDULED_FOR, H_ATTEMPT, H_OCCURRENCE, H_AS_OF, H_SIGNATURE))
+_PROVENANCE: Final = frozenset((H_ROOT, H_SCHEDULED_FOR, H_ATTEMPT, H_OCCURRENCE))
+# These are known only there.
+_SIGNED: Final = frozenset((H_AS_OF, H_SIGNATURE))
 _TIMES: Final = frozenset((H_DELIVER_AT, H_AFTER, H_LEVEL))
 _CANCEL: Final = frozenset((H_OP, H_ID)) | _PROVENANCE
 _RESCHEDULE: Final = _CANCEL | _TIMES | {H_EXPIRE_AT}
@@ -81,6 +83,7 @@ _RECURRING: Final = frozenset(
 _SCHEDULE: Final = (
     _RESCHEDULE
     | _RECURRING
+    | _SIGNED
     | {
         H_TARGET_TOPIC,
         H_TARGET_KEY,
@@ -205,21 +208,25 @@ def _split(headers: Sequence[Header]) -> tuple[_Found, list[Header]]:
             if key in found or key != H_TARGET_KEY:
                 _refuse(*_flaw(key, twice=key in found))
             found[key] = None
-    if flaw is not None and H_PARENT in found:
-        _refuse(*flaw)
+    if H_PARENT in found:
+        if flaw is not None:
+            _refuse(*flaw)
+    elif not _SIGNED.isdisjoint(found):
+        _refuse(*_unknown(H_SIGNATURE if H_SIGNATURE in found else H_AS_OF))
     return found, user_headers
 
 
 def _flaw(key: str, *, twice: bool) -> tuple[str, str]:
     """Code and detail of a delay- header that is unknown, there twice, or null."""
     if key not in _SCHEDULE:
-        return (
-            "unknown-header",
-            f"{_shown(key)} is none of the service's, and no other may start with {PREFIX}",
-        )
+        return _unknown(key)
     if twice:
         return "duplicate-header", f"{key} is there twice: send it once"
     return "null-header", f"{key} has a null value: give it a value, or leave it out"
+
+
+def _unknown(key: str) -> tuple[str, str]:
+    return "unknown-header", f"{_shown(key)} is none of the service's, and no other may start with {PREFIX}"
 
 
 def _schedule(

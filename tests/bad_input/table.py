@@ -355,7 +355,7 @@ def _origin() -> list[Row]:
         "of a key that nobody has": b"0badc0de:" + b"0" * 32,
         "not UTF-8": b"\xff" * 41,
     }
-    ignored = (H_ROOT, H_ATTEMPT, H_OCCURRENCE, H_SOURCE, H_SCHEDULED_FOR, H_AS_OF, H_SIGNATURE)
+    ignored = (H_ROOT, H_ATTEMPT, H_OCCURRENCE, H_SOURCE, H_SCHEDULED_FOR)
     return [
         row("a parent alone", bad, PARENT),
         *(row(f"parent: {label}", bad, (H_PARENT, raw), ROOT) for label, raw in parents.items()),
@@ -374,6 +374,10 @@ def _origin() -> list[Row]:
             for x, raw in signatures.items()
         ),
         *(row(f"{name}, no parent", Delivered(), (name, b"junk")) for name in ignored),
+        *(
+            row(f"{name}, no parent", Rejected("unknown-header"), (name, b"1.1"))
+            for name in (H_AS_OF, H_SIGNATURE)
+        ),
         *(row(f"{name} twice, null, no parent", Delivered(), (name, b"1"), (name, None)) for name in ignored),
     ]
 
