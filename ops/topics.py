@@ -75,27 +75,29 @@ def create(
         settings = _settle(znodes, config.cluster, chosen or {})
         wanted = wanted_topics(settings, max_message_bytes or _buffer_limit(there.get(names.buffer)))
         _refuse_other_partitions(wanted, there)
-        written = znodes.create_settings(settings)
         keyless = znodes.keys() is None
         used = keyless and names.buffer in there and any(admin.ends(names.buffer).values())
         if used:
             _refuse_running(znodes)
+        elif keyless:  # before the settings: a node that waits for these finds both
+            znodes.create_keys(_new_keys())
+        written = znodes.create_settings(settings)
     made = [topic.name for topic in wanted if topic.name not in there and admin.create(topic, replication)]
     # Where the settings were lost with ZooKeeper, so were the keys: nodes have copies of them.
-    makes_keys = keyless and (not used or not written or new_keys)
-    if makes_keys:
+    if used and (not written or new_keys):
         with registry(config) as znodes:
-            makes_keys = znodes.create_keys(_new_keys(admin, names, used=used))
+            znodes.create_keys(_new_keys(admin.ends(names.buffer), admin.ends(names.checkpoint)))
+    makes_keys = keyless and (not used or not written or new_keys)
     findings = tuple(_findings(admin, settings))
     return Created(settings, written, tuple(made), makes_keys, makes_keys or not keyless, findings)
 
 
-def _new_keys(admin: KafkaAdmin, names: ClusterNames, *, used: bool) -> Keyring:
+def _new_keys(
+    requests_from: Mapping[int, int] | None = None, checkpoints_from: Mapping[int, int] | None = None
+) -> Keyring:
     """One key. What is there already is older than it, and counts as it did."""
     key = SigningKey.make(time.time_ns() // 1_000_000)
-    if not used:
-        return Keyring((key,), key.id)
-    return Keyring((key,), key.id, admin.ends(names.buffer), admin.ends(names.checkpoint))
+    return Keyring((key,), key.id, requests_from or {}, checkpoints_from or {})
 
 
 def _refuse_running(znodes: Registry) -> None:
