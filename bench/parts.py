@@ -16,11 +16,12 @@ from typing import Any, Final, NamedTuple
 
 from bench.cluster import TARGET_PARTITIONS, Cluster, Clusters
 from delayline.settings import ClusterSettings
+from delayline.signing import Keyring, SigningKey
 from delayline.wire import parse_plain
 from node.config import NodeConfig
 from node.node import YOUNG_OBJECTS
 from node.outbox import KafkaOutbox
-from node.plan import Plan
+from node.plan import Plan, Stamp
 from node.reader import TopicReader
 from node.target_answers import TargetAnswers
 from node.target_lookup import TargetLookup
@@ -34,6 +35,7 @@ from store.view import View
 POLL_S: Final = 0.2
 PATIENCE_S: Final = 60.0
 LANE: Final = 0
+KEYRING: Final = Keyring((SigningKey("0000000a", b"k" * 32, 0),), "0000000a")
 
 
 class Part(NamedTuple):
@@ -42,6 +44,12 @@ class Part(NamedTuple):
     name: str
     own_us: float
     process_us: float
+
+
+class Keys(NamedTuple):
+    """What is signed with."""
+
+    ring: Keyring
 
 
 class Clock:
@@ -124,7 +132,8 @@ def _deliver(clock: Clock, cluster: Cluster, view: View) -> None:
     lookup.start()
     targets.insist({cluster.target}, 0)
     timeout_ms = default("transaction_timeout_ms")
-    outbox = KafkaOutbox(client, names, LANE, timeout_ms, targets, lambda: None, lambda: False)
+    keys = Keys(KEYRING)
+    outbox = KafkaOutbox(client, names, LANE, timeout_ms, targets, lambda: None, lambda: False, keys)
     outbox.open()
     limits = Limits(default("selection_max_messages"), default("selection_max_bytes"))
     now_ms, chosen = time.time_ns() // 1_000_000, None
@@ -133,7 +142,7 @@ def _deliver(clock: Clock, cluster: Cluster, view: View) -> None:
             chosen = view.select(now_ms, limits)
         with clock.time("plan"):
             plan = Plan(names, LANE, 1, now_ms, targets, {}, default("max_parks"))
-            plan.add(chosen)
+            plan.add(chosen, Stamp(KEYRING, chosen.as_of, {}))
         with clock.time("produce"):
             transaction = outbox.begin()
             transaction.send(plan.records)

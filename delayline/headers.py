@@ -36,6 +36,8 @@ H_OCCURRENCE: Final = "delay-occurrence"
 # On a request that the service writes back, with delay-attempt and delay-occurrence.
 H_PARENT: Final = "delay-parent"
 H_ROOT: Final = "delay-root"
+H_AS_OF: Final = "delay-as-of"
+H_SIGNATURE: Final = "delay-signature"  # on a checkpoint, too
 
 # On a dead letter, with delay-source.
 H_ERROR: Final = "delay-error"

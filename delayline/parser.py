@@ -14,6 +14,7 @@ from typing import Final, NoReturn, TypeAlias, TypeVar
 
 from delayline.headers import (
     H_AFTER,
+    H_AS_OF,
     H_ATTEMPT,
     H_CRON,
     H_DELIVER_AT,
@@ -29,6 +30,7 @@ from delayline.headers import (
     H_PARENT,
     H_ROOT,
     H_SCHEDULED_FOR,
+    H_SIGNATURE,
     H_SOURCE,
     H_TARGET_KEY,
     H_TARGET_PARTITION,
@@ -69,6 +71,7 @@ from delayline.recurrence import (
     parse_time_zone,
 )
 from delayline.settings import ClusterSettings
+from delayline.signing import NO_KEYS, BadSignatureError, Keyring, Serial
 from delayline.times import MAX_MS, parse_duration, parse_number, parse_time
 
 _Found: TypeAlias = dict[str, bytes | None]
@@ -78,6 +81,8 @@ _Found: TypeAlias = dict[str, bytes | None]
 _IGNORED: Final = frozenset((H_SOURCE,))
 # These count only beside delay-parent, on a request that the service has written back.
 _PROVENANCE: Final = frozenset((H_ROOT, H_SCHEDULED_FOR, H_ATTEMPT, H_OCCURRENCE))
+# These are known only there.
+_SIGNED: Final = frozenset((H_AS_OF, H_SIGNATURE))
 _TIMES: Final = frozenset((H_DELIVER_AT, H_AFTER, H_LEVEL))
 _CANCEL: Final = frozenset((H_OP, H_ID)) | _PROVENANCE
 _RESCHEDULE: Final = _CANCEL | _TIMES | {H_EXPIRE_AT}
@@ -87,6 +92,7 @@ _RECURRING: Final = frozenset(
 _SCHEDULE: Final = (
     _RESCHEDULE
     | _RECURRING
+    | _SIGNED
     | {
         H_TARGET_TOPIC,
         H_TARGET_KEY,
@@ -110,16 +116,19 @@ KEY_WITH_NUL: Final = Reject(
 _new_schedule: Final = tuple.__new__
 
 
-def parse(record: Record, settings: ClusterSettings, names: ClusterNames) -> Request:
+def parse(
+    record: Record, settings: ClusterSettings, names: ClusterNames, keyring: Keyring = NO_KEYS
+) -> Request:
     """What a record of the buffer topic asks for. Never raises: what cannot be done is a `Reject`.
 
+    `keyring`: what the service has signed with; without it nothing is believed to be the service's.
     Of several things wrong, the first one found is named; which one that is does not change within a version.
     """
     try:
         found, user_headers = _split(record.headers or ())
         op = found.get(H_OP, OP_SCHEDULE)
         if op == OP_SCHEDULE:
-            return _schedule(record, found, user_headers, settings, names)
+            return _schedule(record, found, user_headers, settings, names, keyring)
         if op == OP_CANCEL:
             return _cancel(record, found, settings, names)
         if op == OP_RESCHEDULE:
@@ -202,11 +211,11 @@ def _learn_plain(keys: tuple[str, ...]) -> _Places:
 
 
 class _RefusedError(Exception):
-    """A reject's code and detail on the way up to `parse`."""
+    """A reject's fields on the way up to `parse`."""
 
 
-def _refuse(code: str, detail: str) -> NoReturn:
-    raise _RefusedError(code, detail)
+def _refuse(code: str, detail: str, serial: Serial | None = None, unknown_key: str | None = None) -> NoReturn:
+    raise _RefusedError(code, detail, serial, unknown_key)
 
 
 def _split(headers: Sequence[Header]) -> tuple[_Found, list[Header]]:
@@ -228,25 +237,39 @@ def _split(headers: Sequence[Header]) -> tuple[_Found, list[Header]]:
             if key in found or key != H_TARGET_KEY:
                 _refuse(*_flaw(key, twice=key in found))
             found[key] = None
-    if flaw is not None and H_PARENT in found:
-        _refuse(*flaw)
+    _require_provenance(found, flaw)
     return found, user_headers
+
+
+def _require_provenance(found: _Found, flaw: tuple[str, str] | None) -> None:
+    """What the service alone says counts beside delay-parent, and the signature is for nothing else."""
+    if H_PARENT in found:
+        if flaw is not None:
+            _refuse(*flaw)
+    elif not _SIGNED.isdisjoint(found):
+        _refuse(*_unknown(H_SIGNATURE if H_SIGNATURE in found else H_AS_OF))
 
 
 def _flaw(key: str, *, twice: bool) -> tuple[str, str]:
     """Code and detail of a delay- header that is unknown, there twice, or null."""
     if key not in ON_REQUESTS:
-        return (
-            "unknown-header",
-            f"{_shown(key)} is none of the service's, and no other may start with {PREFIX}",
-        )
+        return _unknown(key)
     if twice:
         return "duplicate-header", f"{key} is there twice: send it once"
     return "null-header", f"{key} has a null value: give it a value, or leave it out"
 
 
+def _unknown(key: str) -> tuple[str, str]:
+    return "unknown-header", f"{_shown(key)} is none of the service's, and no other may start with {PREFIX}"
+
+
 def _schedule(
-    record: Record, found: _Found, user_headers: list[Header], settings: ClusterSettings, names: ClusterNames
+    record: Record,
+    found: _Found,
+    user_headers: list[Header],
+    settings: ClusterSettings,
+    names: ClusterNames,
+    keyring: Keyring,
 ) -> Schedule:
     raw_target = found.get(H_TARGET_TOPIC)
     if raw_target is None:
@@ -273,14 +296,17 @@ def _schedule(
             None,
             None,
             _keep(found) if H_IF_EXISTS in found else False,
+            None,
         ),
     )
     most_ms = settings.max_delay_ms
     if H_PARENT in found:
-        schedule, most_ms = _written_back(schedule, record, found, names), most_ms + WRITTEN_BACK_SLACK_MS
+        schedule = _written_back(schedule, record, found, names, keyring)
+        most_ms += WRITTEN_BACK_SLACK_MS
     if not _RECURRING.isdisjoint(found):
         schedule = _recurring(schedule, found, timestamp_ms)
-    _require_delay(max(schedule.scheduled_for_ms, schedule.due_ms) - timestamp_ms, most_ms)
+    delay_ms = max(schedule.scheduled_for_ms, schedule.due_ms) - timestamp_ms
+    _require_delay(delay_ms, most_ms, schedule.serial)
     return schedule
 
 
@@ -423,18 +449,35 @@ def _reschedule(record: Record, found: _Found, settings: ClusterSettings) -> Res
     )
 
 
-def _written_back(schedule: Schedule, record: Record, found: _Found, names: ClusterNames) -> Schedule:
-    """The schedule with what the service says of its origin."""
+def _written_back(
+    schedule: Schedule, record: Record, found: _Found, names: ClusterNames, keyring: Keyring
+) -> Schedule:
+    """The schedule with what the service says of its origin: nobody else is believed."""
     try:
-        parent = _number(found, H_PARENT, record.offset - 1)
+        serial = _serial(record, found, keyring)
+        parent = _number(found, H_PARENT, (record.offset if serial is None else serial[0]) - 1)
         root = _root(_present(found, H_ROOT), record.partition, parent, names)
         attempt = _number(found, H_ATTEMPT, MAX_PARTITION, least=1) if H_ATTEMPT in found else 1
         occurrence = _number(found, H_OCCURRENCE, MAX_OFFSET, least=1) if H_OCCURRENCE in found else None
         if H_SCHEDULED_FOR in found:
             schedule = schedule._replace(scheduled_for_ms=_number(found, H_SCHEDULED_FOR, MAX_MS))
     except ValueError as error:
-        _refuse("bad-parent", f"{error}; only the service itself sends {H_PARENT}")
-    return schedule._replace(parent=parent, root=root, attempt=attempt, occurrence=occurrence)
+        unknown_key = error.unknown_key if isinstance(error, BadSignatureError) else None
+        _refuse("bad-parent", f"{error}; only the service itself sends {H_PARENT}", None, unknown_key)
+    return schedule._replace(parent=parent, root=root, attempt=attempt, occurrence=occurrence, serial=serial)
+
+
+def _serial(record: Record, found: _Found, keyring: Keyring) -> Serial | None:
+    """Which of the requests that the service has written back into the partition it is; None of one that is
+    older than the cluster's keys. Raises ValueError if the service has not signed it.
+    """
+    partition, offset = record.partition, record.offset
+    if offset < keyring.requests_from.get(partition, 0):
+        return None
+    signed = [header for header in record.headers or () if header[0] != H_SIGNATURE]
+    keyring.check_request(_present(found, H_SIGNATURE), partition, record.key, record.value, signed)
+    as_of, _, count = _present(found, H_AS_OF).partition(b".")
+    return parse_number(as_of, offset), parse_number(count, MAX_OFFSET)
 
 
 def _root(raw: bytes, partition: int, parent: int, names: ClusterNames) -> str:
@@ -500,11 +543,12 @@ def _level_ms(raw: bytes, settings: ClusterSettings) -> int:
     return settings.levels_ms[min(level, len(settings.levels_ms)) - 1]
 
 
-def _require_delay(delay_ms: int, most_ms: int) -> None:
+def _require_delay(delay_ms: int, most_ms: int, serial: Serial | None = None) -> None:
     if delay_ms > most_ms:
         _refuse(
             "delay-too-long",
             f"the time is {delay_ms} ms after the request: the cluster takes {most_ms} ms at most",
+            serial,
         )
 
 

@@ -7,6 +7,7 @@ from typing import Final, NamedTuple, Protocol, TypeAlias
 
 from delayline.headers import Header
 from delayline.recurrence import Recurrence
+from delayline.signing import Serial
 
 BY_KEY: Final = -1
 
@@ -22,6 +23,8 @@ class Record(Protocol):
     def timestamp_ms(self) -> int: ...
     @property
     def key(self) -> bytes | None: ...
+    @property
+    def value(self) -> bytes | None: ...
     @property
     def headers(self) -> Sequence[Header] | None: ...
 
@@ -46,6 +49,7 @@ class Schedule(NamedTuple):
     occurrence: int | None  # of a recurring one: which delivery this is; None: the first is still to be found
     recurrence: Recurrence | None = None
     keep: bool = False  # it is a duplicate if its id is known: see docs/wire-format.md
+    serial: Serial | None = None  # of a request that was written back, and signed
 
 
 class Reschedule(NamedTuple):
@@ -68,6 +72,8 @@ class Reject(NamedTuple):
 
     code: str  # one of REJECT_CODES
     detail: str  # one line
+    serial: Serial | None = None  # of a request that was written back, and signed
+    unknown_key: str | None = None  # the key that it says it is signed with
 
 
 Request: TypeAlias = Schedule | Reschedule | Cancel | Reject

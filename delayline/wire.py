@@ -14,6 +14,7 @@ from confluent_kafka import Message
 
 from delayline.headers import (
     H_AFTER,
+    H_AS_OF,
     H_ATTEMPT,
     H_CRON,
     H_DELIVER_AT,
@@ -31,6 +32,7 @@ from delayline.headers import (
     H_PARENT,
     H_ROOT,
     H_SCHEDULED_FOR,
+    H_SIGNATURE,
     H_SOURCE,
     H_TARGET_KEY,
     H_TARGET_PARTITION,
@@ -48,11 +50,13 @@ from delayline.parser import ON_REQUESTS, parse, parse_plain
 from delayline.record import BY_KEY, Cancel, Record, Reject, Request, Reschedule, Schedule
 from delayline.recurrence import Recurrence, recurrence_headers
 from delayline.rejects import REJECT_CODES
+from delayline.signing import Keyring, Serial
 
 # The wire format in one place: what the service's other packages import.
 __all__ = [
     "BY_KEY",
     "H_AFTER",
+    "H_AS_OF",
     "H_ATTEMPT",
     "H_CRON",
     "H_DELIVER_AT",
@@ -70,6 +74,7 @@ __all__ = [
     "H_PARENT",
     "H_ROOT",
     "H_SCHEDULED_FOR",
+    "H_SIGNATURE",
     "H_SOURCE",
     "H_TARGET_KEY",
     "H_TARGET_PARTITION",
@@ -97,6 +102,7 @@ __all__ = [
     "parse_plain",
     "read_headers",
     "rewrite_headers",
+    "signed_headers",
     "user_headers",
 ]
 
@@ -182,6 +188,19 @@ def rewrite_headers(schedule: Schedule) -> list[Header]:
     if schedule.recurrence is not None:
         headers += recurrence_headers(schedule.recurrence)
     return headers
+
+
+def signed_headers(
+    headers: list[Header],
+    keyring: Keyring,
+    serial: Serial,
+    partition: int,
+    key: bytes | None,
+    value: bytes | None,
+) -> list[Header]:
+    """The headers of a request that is written back, with its serial, signed: see docs/wire-format.md."""
+    numbered = [*headers, (H_AS_OF, b"%d.%d" % serial)]
+    return [*numbered, (H_SIGNATURE, keyring.sign_request(partition, key, value, numbered))]
 
 
 def dead_letter_headers(

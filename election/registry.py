@@ -12,6 +12,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from delayline.settings import ClusterSettings
+from delayline.signing import Keyring
 from election.candidates import Candidate, in_order
 from election.errors import (
     ChrootMissing,
@@ -96,6 +97,45 @@ class Registry:
                 f"the settings at {self._znodes.settings} are not those given: {different}; "
                 "they cannot be changed, use another cluster name"
             )
+
+    # -- keys
+
+    def create_keys(self, ring: Keyring) -> bool:
+        """Writes the keys, if there are none; False if there are some."""
+        try:
+            self._session.create(self._znodes.keys, ring.to_json().encode())
+        except ZnodeExists:
+            return False
+        return True
+
+    def keys(self) -> Keyring | None:
+        """The cluster's keys; None if there is no such znode. Malformed if they cannot be read."""
+        return self._read_keys()[0]
+
+    def change_keys(self, change: Callable[[Keyring], Keyring], entry: Entry) -> Keyring:
+        """Writes what `change` makes of the keys, and gives it back; if it makes nothing of them, nothing is
+        written, nor recorded. ZnodeMissing, Malformed; ZnodeChanged if others write it all the time.
+        """
+
+        def attempt() -> Keyring:
+            before, version = self._read_keys()
+            if before is None:
+                raise ZnodeMissing(f"{self._znodes.keys} is not there: run `delayline topics create`")
+            after = change(before)
+            if after != before:
+                self._put(self._znodes.keys, after.to_json().encode(), version, entry)
+            return after
+
+        return self._persistently(attempt)
+
+    def _read_keys(self) -> tuple[Keyring | None, int | None]:
+        found = self._look(self._znodes.keys)
+        if found is None:
+            return None, None
+        try:
+            return Keyring.from_json(found[0]), found[1]
+        except ValueError as error:
+            raise Malformed(f"{self._znodes.keys} cannot be read: {error}") from error
 
     # -- members and candidates
 

@@ -22,6 +22,11 @@ class Znodes:
         return f"{self.root}/settings"
 
     @property
+    def keys(self) -> str:
+        """What the service signs with (`delayline.signing.Keyring`): a secret of nodes and operators."""
+        return f"{self.root}/keys"
+
+    @property
     def members(self) -> str:
         """Its children are the nodes that are there now."""
         return f"{self.root}/members"

@@ -16,7 +16,9 @@ from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
 from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]  # missing from the stubs' __all__
 
 from delayline.names import ClusterNames
-from node.ports import Doubtful
+from delayline.signing import Keyring
+from node.own_checkpoints import OwnCheckpoints
+from node.ports import Doubtful, Keys
 from node.reader import Forbidden, OffsetsGone, TopicReader
 from node.refusal import (
     Refusal,
@@ -33,46 +35,57 @@ log = structlog.get_logger("delayline.checkpoints")
 
 FIRST_STEP: Final = 16
 STEP_GROWTH: Final = 8
+SINCE_MS: Final = 60_000  # a master's clock may be so far ahead of the brokers'
 POLL_S: Final = 0.2  # how long its end may take
 RETRY_S: Final = 0.2
 LOOK_EVERY_S: Final = 5.0  # whether the topic is still the same
 
 
-def read_last(client_config: dict[str, Any], topic: str, lane: int) -> Checkpoint | None:
-    """The last committed checkpoint of a lane, None if there is none.
+def read_last(client_config: dict[str, Any], topic: str, lane: int, ring: Keyring) -> Checkpoint | None:
+    """The latest committed checkpoint of a lane, None if there is none.
 
-    Found by reading back from the end in growing steps, since compaction and markers leave gaps.
     Raises `Doubtful` if it cannot be read in time (`Forbidden`: may not be), and `UnreadableCheckpoint`.
     """
     reader = TopicReader(client_config, topic)
     try:
-        raw, _ = _read_back(reader, lane)
-        return None if raw is None else Checkpoint.decode(raw)
+        own = OwnCheckpoints(topic)
+        _read_back(reader, lane, own, ring)
+        return own.latest
     finally:
         reader.close()
 
 
-def _read_back(reader: TopicReader, lane: int) -> tuple[bytes | None, int]:
-    """The last checkpoint's bytes, and the offset up to which there is none after it."""
+def _read_back(reader: TopicReader, lane: int, own: OwnCheckpoints, ring: Keyring) -> None:
+    """Takes the last records, and among them the latest checkpoint.
+
+    They are read back from the end in growing steps, since compaction and markers leave gaps. What is found
+    so may be a copy, and later ones before it: so all is read that was written since the time that it bears.
+    """
     low, high = reader.bounds(lane)
     step = FIRST_STEP
     while True:
         begin = max(low, high - step)
-        reader.start({lane: begin})
-        raw = _read_to(reader, lane, high)
-        if raw is not None or begin == low:
-            return raw, reader.reached[lane]
+        _read_from(reader, lane, begin, high, own, ring)
+        if own.latest is not None or begin == low:
+            break
         step *= STEP_GROWTH
+    if own.latest is not None and begin > low:
+        since = reader.first_since(lane, max(0, own.latest.at_ms - SINCE_MS))
+        if since is not None and since < begin:
+            _read_from(reader, lane, max(low, since), high, own, ring)
 
 
-def _read_to(reader: TopicReader, lane: int, end: int) -> bytes | None:
-    """The value of the last record below `end`, None if there is none.
+def _read_from(
+    reader: TopicReader, lane: int, begin: int, end: int, own: OwnCheckpoints, ring: Keyring
+) -> None:
+    """Takes the records of begin <= offset < end.
 
     Only what was fetched counts: a fetch asks for the topic by its id, the bounds by its name, and for a
     moment after the topic is made anew that may still mean the old one.
     """
+    own.forget()
+    reader.start({lane: begin})
     deadline_s = time.monotonic() + TIMEOUT_S
-    last: bytes | None = None
     reader.reached[lane] = -1
     while reader.reached[lane] < end:
         reader.expect_allowed()
@@ -80,8 +93,7 @@ def _read_to(reader: TopicReader, lane: int, end: int) -> bytes | None:
             why = "" if reader.trouble is None else f": {reader.trouble.str()}"
             raise Doubtful(f"{reader.topic}/{lane} could not be read to offset {end} in {TIMEOUT_S} s{why}")
         for record in reader.poll(0.1):
-            last = record.value
-    return last
+            own.take(record, ring)
 
 
 class CheckpointFollower:
@@ -91,7 +103,12 @@ class CheckpointFollower:
     """
 
     def __init__(
-        self, client_config: dict[str, Any], names: ClusterNames, lane: int, changed: Callable[[], None]
+        self,
+        client_config: dict[str, Any],
+        names: ClusterNames,
+        lane: int,
+        keys: Keys,
+        changed: Callable[[], None],
     ) -> None:
         self.refusal: Refusal | None = None  # why nobody can go on from the topic, as long as it is so
         self._client_config = client_config
@@ -99,6 +116,8 @@ class CheckpointFollower:
         self._lane = lane
         self._changed = changed
         self._moved = threading.Condition()
+        self._keys = keys
+        self._own = OwnCheckpoints(names.checkpoint)
         self._latest: Checkpoint | None = None
         self._reached = -1  # -1: has not read to the end once
         self._topic_id: str | None = None
@@ -122,6 +141,11 @@ class CheckpointFollower:
         """The last checkpoint read so far."""
         with self._moved:
             return self._latest
+
+    @property
+    def strangers(self) -> dict[str, int]:
+        """How many records were passed over, by kind (node/own_checkpoints.py)."""
+        return dict(self._own.strangers)
 
     def look_again(self) -> None:
         """The topic may be another one than before, or none: looks whether it is, at once."""
@@ -174,16 +198,18 @@ class CheckpointFollower:
         topic_id = describe(admin, self._topic).id
         reader = TopicReader(self._client_config, self._topic)
         try:
-            raw, reached = _read_back(reader, self._lane)
-            self._publish(topic_id, raw, reached, keep=False)
+            self._own.forget(another_topic=topic_id != self._topic_id)
+            _read_back(reader, self._lane, self._own, self._keys.ring)
+            self._publish(topic_id, reader.reached[self._lane])
             self.refusal = None
             self._changed()
             checked_s = time.monotonic()
             while not self._stopping.is_set():
                 records = reader.poll(POLL_S)
                 reader.expect_allowed()
-                raw = records[-1].value if records else None
-                self._publish(topic_id, raw, reader.reached[self._lane], keep=True)
+                for record in records:
+                    self._own.take(record, self._keys.ring)
+                self._publish(topic_id, reader.reached[self._lane])
                 if self._look.is_set() or time.monotonic() - checked_s > LOOK_EVERY_S:
                     checked_s = time.monotonic()
                     if self._look.is_set() or describe(admin, self._topic).id != topic_id:
@@ -191,14 +217,12 @@ class CheckpointFollower:
         finally:
             reader.close()
 
-    def _publish(self, topic_id: str, raw: bytes | None, reached: int, *, keep: bool) -> None:
-        checkpoint = None if raw is None else Checkpoint.decode(raw)
+    def _publish(self, topic_id: str, reached: int) -> None:
         with self._moved:
-            self._topic_id, self._reached = topic_id, reached
-            if checkpoint is not None or not keep:
-                self._latest = checkpoint
+            changed = self._own.latest is not self._latest
+            self._topic_id, self._reached, self._latest = topic_id, reached, self._own.latest
             self._moved.notify_all()
-        if raw is not None:
+        if changed:
             self._changed()
 
 

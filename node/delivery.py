@@ -26,11 +26,13 @@ import msgspec
 import structlog
 
 from delayline.names import ClusterNames
-from node.plan import Decided, Plan, Poison, Poisoned
+from delayline.signing import Serial
+from node.plan import Decided, Plan, Poison, Poisoned, Stamp
 from node.ports import (
     Clock,
     Commit,
     Doubtful,
+    Keys,
     Leadership,
     Log,
     Operator,
@@ -100,6 +102,7 @@ class Config(msgspec.Struct, frozen=True):
     limits: Limits
     max_clock_skew_ms: int
     max_parks: int
+    keys: Keys
     small: int = 500
 
 
@@ -158,6 +161,7 @@ class Delivery:
         self._failures = 0
         self._epoch_known = 0  # none is used twice
         self._awaited: Vector = {}  # written back; nothing is selected before it is ingested
+        self._counts: Vector = {}  # by partition, of what is written back next
         self._heartbeat_at_ms = 0
         self._shown_lead_ms = 0  # with the last checkpoint
         self._proven_lead_ms: int | None = None  # by the last commit that showed the clock to be right
@@ -329,8 +333,11 @@ class Delivery:
     def _caught_up(self, last: Checkpoint) -> Process[bool]:
         """Reads the log as far as the last master had, and as far as it is stable now, so that a cancel
         made during an outage counts. False if this node is asked to resign meanwhile.
+
+        What is written back from now on is counted from the log's end: above whatever was before.
         """
         ends = self._log.stable_ends()
+        self._counts = self._log.high_watermarks()
         vectors = last.seen, last.written_back
         self._view.wake_always()
         while not (self._view.has_ingested(*vectors) and self._view.has_read_to(ends)):
@@ -495,7 +502,7 @@ class Delivery:
         plan = Plan(
             config.names, config.lane, epoch, now_ms, self._targets, self._poison, config.max_parks, paused
         )
-        plan.add(chosen, waits=waits)
+        plan.add(chosen, Stamp(config.keys.ring, chosen.as_of, self._counts), waits=waits)
         return _Planned(chosen, plan, now_ms, lead_ms)
 
     def _look_ahead(self, sent: _Planned) -> _Planned | None:
@@ -545,6 +552,7 @@ class Delivery:
         yield Step.BEFORE_BEGIN
         transaction = self._outbox.begin()
         transaction.send(plan.records)
+        self._counts = plan.counts
         self._ahead = self._look_ahead(planned)
         alone = self._ahead is None and self._in_flight is None and self._is_small(chosen)
         written_back = {} if alone and not plan.writes_back else transaction.flush()
@@ -552,7 +560,7 @@ class Delivery:
         yield from self._settle()
         if chosen.size:
             self._require_clock(planned.lead_ms)
-        checkpoint = self._checkpoint(chosen, written_back)
+        checkpoint = self._checkpoint(chosen, written_back, plan.serials)
         self._shown_lead_ms = self._lead_ms()
         transaction.checkpoint(checkpoint)
         yield Step.AFTER_CHECKPOINT_RECORD
@@ -574,7 +582,7 @@ class Delivery:
                 f"the clock is {-offset_ms:+d} ms off the brokers', or was set: what it selected may be early"
             )
 
-    def _checkpoint(self, chosen: Selection, written_back: Vector) -> Checkpoint:
+    def _checkpoint(self, chosen: Selection, written_back: Vector, serials: dict[int, Serial]) -> Checkpoint:
         assert self._last is not None, "a master has committed its first checkpoint"
         frontier = chosen.frontier
         return Checkpoint(
@@ -589,6 +597,7 @@ class Delivery:
             operation=frontier.operation,
             node=self._config.node,
             at_ms=self._clock.now_ms(),
+            serials=self._last.serials | serials,
         )
 
     def _settle(self) -> Process[None]:

@@ -9,9 +9,11 @@ from typing import Any
 from delayline.names import ClusterNames
 from delayline.parser import WRITTEN_BACK_SLACK_MS
 from delayline.settings import ClusterSettings
-from delayline.wire import parse, parse_plain
+from delayline.signing import Keyring
+from delayline.wire import Reject, parse, parse_plain
 from election.operators import Gap
 from node.fetch.records import LogRecord
+from node.keys import NodeKeys
 from node.reader import OffsetsGone, TopicReader
 from node.refusal import Refusal, topic_forbidden
 from node.topics import admin_client, newest_gone_ms
@@ -38,6 +40,7 @@ class Ingest:
         client_config: dict[str, Any],
         names: ClusterNames,
         settings: ClusterSettings,
+        keys: NodeKeys,
         view: View,
         wake: Callable[[], None],
         fail: Callable[[Exception], None],
@@ -46,6 +49,7 @@ class Ingest:
         self._client_config = client_config
         self._names = names
         self._settings = settings
+        self._keys = keys
         self._view = view
         self._wake = wake
         self._fail = fail
@@ -121,7 +125,9 @@ class Ingest:
             raise OffsetsGone(f"{topic} begins at offset {low}; the view has read to {read}")
         if ingested == 0:
             self._expect_all_delivered(partition, low, last)
-            self._view.begin_at(partition, min(low, last.ingested[partition]), low)
+            # Of what was written back, all is gone, or its last one will tell what came before it.
+            serial = last.serials.get(partition) if last.written_back.get(partition, 0) <= low else None
+            self._view.begin_at(partition, min(low, last.ingested[partition]), low, serial)
         return low
 
     def _expect_all_delivered(self, partition: int, low: int, last: Checkpoint) -> None:
@@ -165,14 +171,28 @@ class Ingest:
             if not records and reader.reached == reached:
                 continue
             reached = dict(reader.reached)
-            if self._view.apply(arrivals_of(records, self._settings, self._names), reached):
+            arrivals = arrivals_of(
+                records, self._settings, self._names, self._keys.ring, self._keys.note_unknown
+            )
+            if self._view.apply(arrivals, reached):
                 self._wake()
 
 
+def _nobody(_: str) -> None:
+    """Is told, and does nothing."""
+
+
 def arrivals_of(
-    records: Sequence[LogRecord], settings: ClusterSettings, names: ClusterNames
+    records: Sequence[LogRecord],
+    settings: ClusterSettings,
+    names: ClusterNames,
+    keyring: Keyring,
+    tell_unknown: Callable[[str], None] = _nobody,
 ) -> list[Arrival]:
-    """What records of the buffer do to the view; the hot path of ingest."""
+    """What records of the buffer do to the view; the hot path of ingest.
+
+    `tell_unknown` is told of a key with which something is signed, and which is none of the keyring's.
+    """
     arrivals = []
     for record in records:
         partition, offset, timestamp_ms, key, value, headers, flaw = record
@@ -182,6 +202,9 @@ def arrivals_of(
         plain = parse_plain(headers, partition, timestamp_ms, settings, names)
         if plain is not None:
             arrivals.append(plain_arrival((partition, offset, timestamp_ms), key, value, headers, *plain))
-        else:
-            arrivals.append(arrival(record, parse(record, settings, names)))
+            continue
+        request = parse(record, settings, names, keyring)
+        if isinstance(request, Reject) and request.unknown_key is not None:
+            tell_unknown(request.unknown_key)
+        arrivals.append(arrival(record, request))
     return arrivals

@@ -162,6 +162,7 @@ def _unlabelled(vitals: Vitals) -> Iterator[Metric]:
         yield _gauge(gauge.name, gauge.says, gauge.value(vitals))
     yield from _rocksdb(vitals.figures)
     yield from _counted(vitals.meter or Meter())
+    yield _strange(vitals)
 
 
 def _gauge(name: str, says: str, value: float | None) -> Metric:
@@ -186,6 +187,14 @@ def _refusing(vitals: Vitals) -> Metric:
     family = GaugeMetricFamily(PREFIX + "refusing", says, labels=["reason"])
     if vitals.refusal is not None:
         family.add_metric([vitals.refusal.code], 1)
+    return family
+
+
+def _strange(vitals: Vitals) -> Metric:
+    says = "Records of the checkpoint topic that are not the service's, or are copies, and were passed over."
+    family = CounterMetricFamily(PREFIX + "strange_checkpoints", says, labels=["kind"])
+    for kind, count in (vitals.strange_checkpoints or {}).items():
+        family.add_metric([kind], count)
     return family
 
 

@@ -23,6 +23,7 @@ from confluent_kafka import KafkaException
 
 from delayline.names import ClusterNames
 from delayline.settings import ClusterSettings
+from delayline.signing import Keyring
 from election.errors import ElectionError, Malformed, NodeIdTaken, Unavailable
 from election.peer import Peers
 from election.registry import Registry, differences
@@ -37,6 +38,7 @@ from node.http.app import application
 from node.http.server import HttpServer
 from node.http.watch import watched
 from node.ingest import LogTooShort, NotRebuildable
+from node.keys import NodeKeys, agreed, expect_among
 from node.messages import Messages
 from node.notify import ServiceManager
 from node.parts import Election, Parts
@@ -104,6 +106,8 @@ class NodeStatus(msgspec.Struct, frozen=True):
     session_timeout_s: float = 0.0  # as it asks ZooKeeper for
     max_clock_skew_ms: int = 0
     open: bool = False  # its store, and so whatever asks what operators want
+    strange_checkpoints: int = 0  # records of the checkpoint topic that it has passed over
+    keys: list[str] = []  # the ids of those that it knows
 
 
 def _disk(data_dir: Path) -> tuple[int, int]:
@@ -240,7 +244,13 @@ class Node:
         if buffer is None:
             return
         self._buffer = buffer
-        self._parts = parts = self._open(settings, buffer)
+        keys = self._wait_for(lambda: (self._keys_or_refusal(),))
+        if keys is None:
+            return
+        parts = self._open(settings, buffer, keys[0])
+        if parts is None:
+            return
+        self._parts = parts
         parts.start()
         if self._catch_up(parts):
             self._candidate = parts.stand()
@@ -272,6 +282,12 @@ class Node:
         except Malformed as error:
             raise Refusing(refusal.settings_unreadable(str(error))) from error
 
+    def _keys_or_refusal(self) -> Keyring | None:
+        try:
+            return self._registry.keys()
+        except Malformed as error:
+            raise Refusing(refusal.keys_unreadable(str(error))) from error
+
     def _describe_buffer(self) -> Described:
         try:
             return describe(self._admin, self._names.buffer)
@@ -292,7 +308,8 @@ class Node:
             " check bootstrap_servers, that the brokers are up, and security.protocol and sasl.* below kafka:"
         )
 
-    def _open(self, settings: ClusterSettings, buffer: Described) -> Parts:
+    def _open(self, settings: ClusterSettings, buffer: Described, found: Keyring | None) -> Parts | None:
+        """The parts; None if the node was stopped before. `found`: the keys in the znode."""
         config = self._config
         if buffer.partitions != settings.partitions:
             raise Refusing(refusal.partitions_changed(buffer.partitions, self._names, settings))
@@ -309,7 +326,14 @@ class Node:
         try:
             store = RocksStore(config.data_dir / "store")
             self._claim(store, settings, buffer)
-            return Parts(config, settings, store, election, health, self._standing, self._hook)
+            ring = self._agreed_keys(store, found)
+            if ring is None:
+                store.close()
+                return None
+            keys = NodeKeys(store, ring)
+            if late := keys.learnt_late():
+                raise Refusing(refusal.keys_learnt_late(late, config.data_dir))
+            return Parts(config, settings, keys, store, election, health, self._standing, self._hook)
         except UnreadableCheckpoint as error:
             raise Refusing(refusal.other_data(f"its checkpoint: {error}", config.data_dir)) from error
 
@@ -326,6 +350,17 @@ class Node:
                 detail = f"not the settings that the store was made with: {differences(made_with, settings)}"
                 raise Refusing(refusal.rebuild("settings-changed", detail, config.data_dir)) from error
             raise Refusing(refusal.other_data(str(error), config.data_dir)) from error
+
+    def _agreed_keys(self, store: RocksStore, found: Keyring | None) -> Keyring | None:
+        def publish(own: Keyring) -> object:
+            return self._wait_for(lambda: (self._registry.create_keys(own),))
+
+        znode = Znodes(self._config.cluster).keys
+        try:
+            return agreed(store, found, publish, znode, self._config.data_dir)
+        except Refusing:
+            store.close()
+            raise
 
     def _buffer_recreated(self, detail: str) -> Refusal:
         znode = Znodes(self._config.cluster).checkpoint(self._config.lane)
@@ -419,6 +454,9 @@ class Node:
         self._inspected_s = time.monotonic()
         try:
             buffer, settings = describe(self._admin, self._names.buffer), self._registry.settings()
+            self._follow_keys()
+        except Refusing as refusing:
+            self._refuse(refusing.refusal)
         except TopicMissing as error:
             self._passing = refusal.buffer_missing(str(error))
         except Malformed as error:
@@ -435,6 +473,22 @@ class Node:
             if settings != self._settings:
                 detail = "the cluster's settings are not those that the store was made with"
                 self._refuse(refusal.rebuild("settings-changed", detail, self._config.data_dir))
+
+    def _follow_keys(self) -> None:
+        """Learns keys that have been added; puts them back if they are gone. Raises `Refusing`."""
+        if self._parts is None:
+            return
+        keys, data_dir = self._parts.keys, self._config.data_dir
+        found = self._keys_or_refusal()
+        if found is None:
+            log.warning("keys-put-back", keys=sorted(keys.ring.ids))
+            self._registry.create_keys(keys.ring)
+        else:
+            expect_among(keys.ring, found, Znodes(self._config.cluster).keys, data_dir)
+            keys.learn(found)
+        late = keys.learnt_late()
+        if late:
+            raise Refusing(refusal.keys_learnt_late(late, data_dir))
 
     def _wait_refusing(self) -> None:
         """Stays up to say so; housekeeping does, once there is one."""
@@ -489,6 +543,8 @@ class Node:
             session_timeout_s=self._config.session_timeout_s,
             max_clock_skew_ms=self._config.max_clock_skew_ms,
             open=parts is not None and parts.started,
+            strange_checkpoints=0 if parts is None else sum(parts.follower.strangers.values()),
+            keys=[] if parts is None else sorted(parts.keys.ring.ids),
         )
 
     def vitals(self) -> Vitals:
@@ -550,4 +606,5 @@ def _of_parts(parts: Parts) -> dict[str, Any]:
         "free_bytes": soundings.free_bytes,
         "targets": parts.targets.counts,
         "meter": parts.lane.meter,
+        "strange_checkpoints": parts.follower.strangers,
     }

@@ -25,7 +25,8 @@ import structlog
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from delayline.names import ClusterNames
-from node.ports import ANY_PARTITION, UNAVAILABLE, Doubtful, Fenced, Outgoing, Refused
+from node.own_checkpoints import headers_of
+from node.ports import ANY_PARTITION, UNAVAILABLE, Doubtful, Fenced, Keys, Outgoing, Refused
 from node.refusal import Refusing, transactional_ids_forbidden
 from node.targets import BATCH_BYTES, KafkaTargets, Known, Place, named
 from store.checkpoint import Checkpoint, Vector
@@ -111,6 +112,7 @@ class KafkaOutbox:
         targets: KafkaTargets,
         wake: Callable[[], None],
         resigning: Callable[[], bool],
+        keys: Keys,
     ) -> None:
         """`wake` is called, on another thread, when a commit is known; `resigning` says whether it is still
         worth while to wait for the brokers.
@@ -126,6 +128,7 @@ class KafkaOutbox:
         self._targets = targets
         self._wake = wake
         self._resigning = resigning
+        self._keys = keys
         self._warm: dict[str, list[Holder]] = {"a": [], "b": []}
         self._pair: list[Holder] = []
         self._turn = 0
@@ -412,13 +415,16 @@ class KafkaTransaction:
         if checkpoint.first:
             self._outbox._decide(checkpoint)  # noqa: SLF001
         topic = self._outbox._names.checkpoint  # noqa: SLF001
+        raw = checkpoint.encode()
+        headers = headers_of(checkpoint, raw, topic, self._outbox._keys.ring)  # noqa: SLF001
         sent_ms = time.time_ns() // 1_000_000
         try:
             self._held().produce(
                 topic,
-                checkpoint.encode(),
+                raw,
                 checkpoint.record_key,
                 checkpoint.lane,
+                headers=headers,
                 on_delivery=lambda error, message: self._on_checkpoint(error, message, sent_ms),
             )
         except (KafkaException, BufferError) as error:

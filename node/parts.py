@@ -24,6 +24,7 @@ from node.delivery import Config, Delivery, Step
 from node.health import Health
 from node.housekeeping import Housekeeping
 from node.ingest import Ingest
+from node.keys import NodeKeys
 from node.lane import LaneWorker, SystemClock
 from node.leadership import ElectedLeadership
 from node.messages import Messages, Reader
@@ -62,6 +63,7 @@ class Parts:
         self,
         config: NodeConfig,
         settings: ClusterSettings,
+        keys: NodeKeys,
         store: RocksStore,
         election: Election,
         health: Health,
@@ -73,10 +75,11 @@ class Parts:
         self._withdrawn = threading.Event()
         self._recused: Refusal | None = None
         self.started = False  # all that runs from the beginning
+        self.keys = keys
         names, client = ClusterNames(config.cluster), config.client_config()
         lane, partitions = config.lane, settings.partitions_of(config.lane)
         self.view = View(store, partitions, int(config.replay_window_s * 1000), settings.dedup_window_ms)
-        self.follower = CheckpointFollower(client, names, lane, self._wake)
+        self.follower = CheckpointFollower(client, names, lane, keys, self._wake)
         self.kafka_log = KafkaLog(client, names, lane, partitions, self.follower)
         links = BrokerLinks()
         self.targets = KafkaTargets(TargetAnswers(client, names.checkpoint), links.reach)
@@ -101,8 +104,9 @@ class Parts:
             self.targets,
             self._wake,
             self.leadership.resigning,
+            keys,
         )
-        self.ingest = Ingest(client, names, settings, self.view, self._wake, health.fail)
+        self.ingest = Ingest(client, names, settings, keys, self.view, self._wake, health.fail)
         self.housekeeping = Housekeeping(self.view, self.kafka_log, health)
         self.soundings = Soundings(self.kafka_log, self.view.reached, store.figures, config.data_dir)
         self.lane = LaneWorker(
@@ -115,7 +119,7 @@ class Parts:
             health,
             hook,
         )
-        past = Past(client, names, lane, settings, self.kafka_log, config.transaction_timeout_ms)
+        past = Past(client, names, lane, settings, keys, self.kafka_log, config.transaction_timeout_ms)
         self.messages = Messages(
             names,
             settings,
@@ -143,6 +147,7 @@ class Parts:
             limits=Limits(config.selection_max_messages, config.selection_max_bytes),
             max_clock_skew_ms=config.max_clock_skew_ms,
             max_parks=config.max_parks,
+            keys=keys,
         )
 
     def start(self) -> None:

@@ -34,8 +34,9 @@ from delayline.settings import ClusterSettings
 from node.checkpoints import KafkaLog
 from node.fetch.records import LogRecord
 from node.ingest import arrivals_of
+from node.own_checkpoints import first_own
 from node.plan import Outcome
-from node.ports import Doubtful
+from node.ports import Doubtful, Keys
 from node.reader import OffsetsGone, TopicReader
 from node.topics import TIMEOUT_S
 from store.checkpoint import Checkpoint
@@ -78,6 +79,7 @@ class Past:
         names: ClusterNames,
         lane: int,
         settings: ClusterSettings,
+        keys: Keys,
         kafka_log: KafkaLog,
         transaction_timeout_ms: int,
     ) -> None:
@@ -85,6 +87,7 @@ class Past:
         self._names = names
         self._lane = lane
         self._settings = settings
+        self._keys = keys
         self._log = kafka_log
         self._margin_ms = transaction_timeout_ms + SLACK_MS
         self._closed = threading.Event()
@@ -114,7 +117,7 @@ class Past:
         with closing(TopicReader(self._client_config, self._names.buffer)) as reader:
             record = next(self._read(reader, partition, offset, offset + 1), None)
         if record is not None:
-            (made,) = arrivals_of([record], self._settings, self._names)
+            (made,) = arrivals_of([record], self._settings, self._names, self._keys.ring)
             row = decode_row(made.raw) if made.raw else None
             if isinstance(row, ScheduledRow):
                 return (made.due_ms, partition, offset), row
@@ -145,15 +148,14 @@ class Past:
             high = self._log.ends(topic, [lane], IsolationLevel.READ_UNCOMMITTED)[lane]
             while low < high:
                 middle = (low + high) // 2
-                record = next(self._read(reader, lane, middle, high), None)
-                if record is None:
+                read = self._read(reader, lane, middle, high)
+                own = first_own(read, topic, self._keys.ring)
+                if own is None:
                     high = middle
-                    continue
-                checkpoint = Checkpoint.decode(record.value or b"")
-                if covers(checkpoint):
-                    found, high = checkpoint, middle
+                elif covers(own.checkpoint):
+                    found, high = own.checkpoint, middle
                 else:
-                    low = record.offset + 1
+                    low = own.offset + 1
         return found
 
     def _outcome_of(self, request: str, at_ms: int, is_it: Callable[[Outcome], bool]) -> Outcome | None:

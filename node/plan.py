@@ -16,15 +16,18 @@ import msgspec
 
 from delayline.names import ClusterNames, source
 from delayline.recurrence import Occurrence, Recurrence, Turn, UnknownTimeZoneError, first_turn, next_turn
+from delayline.signing import NO_KEYS, Keyring, Serial
 from delayline.wire import (
     Header,
     Schedule,
     dead_letter_headers,
     delivery_headers,
     rewrite_headers,
+    signed_headers,
     user_headers,
 )
 from node.ports import ANY_PARTITION, UNAVAILABLE, UNKNOWN, Outgoing, Targets
+from store.checkpoint import Vector
 from store.keys import Key
 from store.records import IndexEntry, RejectRow, RescheduleRow, Row, ScheduledRow, decode_row
 from store.selection import Answer, Resolution, Selection
@@ -81,6 +84,30 @@ here, though nothing is written for them.
 """
 
 
+class Stamp:
+    """Signs and numbers what one plan writes back.
+
+    `counts`: by partition, the count of the next one; from this plan on once it has been sent, so that a plan
+    made anew has the same, and none is above the offset that its record gets (store/ingest.py, `_is_copy`).
+    """
+
+    def __init__(self, keyring: Keyring, as_of: Vector, counts: Vector) -> None:
+        """`as_of`: where the reader stood when that was selected which is planned."""
+        self.counts = dict(counts)
+        self.serials: dict[int, Serial] = {}  # by partition, the last ones given
+        self._keyring = keyring
+        self._as_of = as_of
+
+    def on(
+        self, headers: list[Header], partition: int, key: bytes | None, value: bytes | None
+    ) -> list[Header]:
+        """The headers of a request that is written back into a partition, with the next serial, signed."""
+        serial = self._as_of[partition], self.counts[partition]
+        self.serials[partition] = serial
+        self.counts[partition] += 1
+        return signed_headers(headers, self._keyring, serial, partition, key, value)
+
+
 class Plan:
     """The records of one transaction."""
 
@@ -103,6 +130,7 @@ class Plan:
         self.awaits = False
         self._written_back: list[Outgoing] = []
         self._decided: Counter[Decided] = Counter()
+        self._stamp = Stamp(NO_KEYS, {}, {})  # until it is given one
         self._letters = 0
         self._replayed = 0
         self._names = names
@@ -116,11 +144,13 @@ class Plan:
         self._max_parks = max_parks
         self._paused = paused
 
-    def add(self, selection: Selection, *, waits: bool = True) -> None:
+    def add(self, selection: Selection, stamp: Stamp, *, waits: bool = True) -> None:
         """Plans the whole selection; the hot path of delivery. Raises what `Targets.insist` raises.
 
-        `waits`: for targets that are not known. If not, and there are any, it `lacks` them, and is of no use.
+        `stamp`: for what it writes back. `waits`: for targets that are not known. If not, and there are any,
+        it `lacks` them, and is of no use.
         """
+        self._stamp = stamp
         chosen = [*selection.late, *selection.due]
         rows = [decode_row(raw) for _, raw in chosen]
         replayed = [decode_row(raw) for _, raw in selection.replayed]
@@ -171,6 +201,16 @@ class Plan:
                 known = self._targets.learn(again | topics, last_due_ms, waits=False)
         self.lacks = not known and not waits
         return topics
+
+    @property
+    def counts(self) -> Vector:
+        """By partition, the count of what is written back next, once this is sent."""
+        return self._stamp.counts
+
+    @property
+    def serials(self) -> dict[int, Serial]:
+        """By partition, of the last request that it writes back there."""
+        return self._stamp.serials
 
     def decided(self) -> dict[Decided, int]:
         """How often it decides each thing. What is plainly delivered is not counted one by one: it is what is
@@ -451,7 +491,7 @@ class Plan:
 
     def _write_back(self, key: Key, row: ScheduledRow, request: Schedule) -> None:
         """Produces a request that follows from the one at `key`, last in the transaction (rule 4)."""
-        headers = rewrite_headers(request)
+        headers = self._stamp.on(rewrite_headers(request), key[1], row.key, row.value)
         self._written_back.append(
             Outgoing(self._buffer, key[1], row.key, row.value, headers, self._now_ms, key)
         )

@@ -10,6 +10,7 @@ from typing import Protocol
 
 import msgspec
 
+from delayline.signing import Keyring
 from delayline.wire import Header
 from store.checkpoint import Checkpoint, Vector
 from store.keys import Key
@@ -121,6 +122,17 @@ class Log(Protocol):
 
     def stable_ends(self) -> Vector:
         """The last stable offset of the lane's partitions, as it is now. Raises `Doubtful`."""
+
+    def high_watermarks(self) -> Vector:
+        """The ends of the lane's partitions, open transactions and all. Raises `Doubtful`."""
+
+
+class Keys(Protocol):
+    """What the service signs with."""
+
+    @property
+    def ring(self) -> Keyring:
+        """The keys, as they are now."""
 
 
 class Leadership(Protocol):

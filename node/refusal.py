@@ -196,6 +196,47 @@ def settings_unreadable(detail: str) -> Refusal:
     )
 
 
+def keys_missing(znode: str) -> Refusal:
+    """Without them nothing can be believed, or signed."""
+    return Refusal(
+        "keys-missing",
+        f"the keys that the service signs with are not at {znode}, and this node's store has no copy of them",
+        "Start a node that still has its data folder: it puts them back. If there is none, or the cluster is "
+        "older than its keys, stop all nodes, run `delayline topics create`, and start them.",
+    )
+
+
+def keys_unreadable(detail: str) -> Refusal:
+    """They may be of a newer version."""
+    return Refusal(
+        "keys-unreadable",
+        detail,
+        "Run this node in the version that wrote them. If they are damaged, delete that znode and start a "
+        "node that still has its data folder: it puts them back.",
+    )
+
+
+def keys_replaced(znode: str, lost: list[str], data_dir: object) -> Refusal:
+    """Its view believes what others would reject."""
+    return Refusal(
+        "keys-replaced",
+        f"the keys at {znode} are not those that this node's store was made with: "
+        + (f"{', '.join(lost)} missing" if lost else "they begin to count at other offsets"),
+        "If they were made anew by mistake: stop all nodes, delete that znode, and start this node first: it "
+        f"puts its own back. If they are to stay: {REBUILD.format(data_dir=data_dir)}",
+    )
+
+
+def keys_learnt_late(ids: list[str], data_dir: object) -> Refusal:
+    """It has been without ZooKeeper while the others changed keys."""
+    return rebuild(
+        "keys-learnt-late",
+        f"what the service has signed with the key {', '.join(ids)} came before this node knew that key, and "
+        "was rejected here",
+        data_dir,
+    )
+
+
 def clock_skewed(offset_ms: int, allowed_ms: int) -> Refusal:
     """A master with a wrong clock delivers early or late."""
     return Refusal(

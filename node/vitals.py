@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from node.meter import Meter
@@ -37,7 +38,8 @@ class Vitals(NamedTuple):
     `refusal`: why it cannot be master; `waits_for`: what keeps it from going on, in words. `dead`: threads
     that should run and do not. `leads`: whether it is master, and be it one that has begun to refuse;
     `master`: the lane's, as ZooKeeper last said. `lag` and `unstable`: offsets of
-    the buffer, see `node.soundings`.
+    the buffer, see `node.soundings`. `strange_checkpoints`: by kind, what was passed over in the checkpoint
+    topic, see `node.own_checkpoints`.
     """
 
     nameplate: Nameplate
@@ -61,6 +63,7 @@ class Vitals(NamedTuple):
     free_bytes: int | None = None
     targets: Counts | None = None
     meter: Meter | None = None
+    strange_checkpoints: Mapping[str, int] | None = None
 
 
 def missing(expected: frozenset[str]) -> list[str]:

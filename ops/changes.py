@@ -14,7 +14,7 @@ from ops.checkpoints import wanted_lanes
 from ops.errors import OperatorError
 from ops.kafka import KafkaAdmin
 from ops.masterships import masterships
-from ops.zookeeper import registry
+from ops.zookeeper import read_keys, registry
 from store.checkpoint import Checkpoint
 
 SWITCHOVER: Final = "switchover"
@@ -65,7 +65,8 @@ def _of_lanes(
 ) -> list[Change]:
     if not KafkaAdmin(config).exists(ClusterNames(config.cluster).checkpoint):
         return []
-    found = [_masterships(lane, masterships(config, lane, most + 1), entries, most) for lane in lanes]
+    ring = read_keys(config)
+    found = [_masterships(lane, masterships(config, ring, lane, most + 1), entries, most) for lane in lanes]
     return list(chain.from_iterable(found))
 
 

@@ -16,16 +16,18 @@ from confluent_kafka import KafkaException, Producer
 
 from delayline.names import ClusterNames
 from delayline.settings import ClusterSettings
+from delayline.signing import Keyring
 from delayline.times import render_time
 from election.operators import Author, Entry
 from election.registry import Registry
 from node.config import ConnectionConfig
+from node.own_checkpoints import headers_of
 from ops.checkpoints import CheckpointPair, last_request, show, wanted_lanes
 from ops.cluster import mirrored_checkpoint
 from ops.errors import ConfigError, ConflictError, NotFoundError, from_kafka
 from ops.kafka import KafkaAdmin
 from ops.masterships import masterships
-from ops.zookeeper import registry
+from ops.zookeeper import read_keys, registry
 from store.checkpoint import Checkpoint
 
 KAFKA_TIMEOUT_S: Final = 20.0
@@ -62,7 +64,7 @@ def _lane_file(config: ConnectionConfig, pair: CheckpointPair) -> LaneFile:
     last = pair.in_topic or pair.in_znode
     if last is None:
         raise NotFoundError(f"lane {pair.lane} has no checkpoint yet: there is nothing to export")
-    firsts = masterships(config, pair.lane) if pair.in_topic is not None else []
+    firsts = masterships(config, read_keys(config), pair.lane) if pair.in_topic is not None else []
     return LaneFile(pair.lane, last, firsts)
 
 
@@ -136,7 +138,7 @@ def carry_out(
                 producer.init_transactions(KAFKA_TIMEOUT_S)
             _require_empty(config, one.lane)
             _record(config, one, author)
-            _write(producers[0], ClusterNames(config.cluster).checkpoint, one)
+            _write(producers[0], ClusterNames(config.cluster).checkpoint, one, read_keys(config))
         except KafkaException as error:
             raise from_kafka(error.args[0], config.bootstrap_servers) from error
         say(f"lane {one.lane}: written")
@@ -148,10 +150,12 @@ def _record(config: ConnectionConfig, one: LanePlan, author: Author) -> None:
         znodes.record(Entry(what="import", author=author, lane=one.lane, after=after))
 
 
-def _write(producer: Producer, topic: str, one: LanePlan) -> None:
+def _write(producer: Producer, topic: str, one: LanePlan, ring: Keyring) -> None:
     producer.begin_transaction()
     for checkpoint in one.records:
-        producer.produce(topic, checkpoint.encode(), checkpoint.record_key, one.lane)
+        raw = checkpoint.encode()
+        headers = headers_of(checkpoint, raw, topic, ring)
+        producer.produce(topic, raw, checkpoint.record_key, one.lane, headers=headers)
     producer.commit_transaction(KAFKA_TIMEOUT_S)
 
 
@@ -209,5 +213,5 @@ def _require_empty(config: ConnectionConfig, lane: int) -> None:
     topic = ClusterNames(config.cluster).checkpoint
     admin = KafkaAdmin(config)
     begin, end = admin.begins(topic).get(lane, 0), admin.ends(topic).get(lane, 0)
-    if begin < end and masterships(config, lane, 1):
+    if begin < end and masterships(config, read_keys(config), lane, 1):
         raise ConflictError(f"{topic}/{lane} is not empty: it decides, and nothing is imported over it")

@@ -12,6 +12,7 @@ from typing import Final
 import msgspec
 
 from delayline.names import ClusterNames
+from delayline.signing import Keyring
 from election.errors import Malformed
 from election.operators import Control
 from election.registry import Registry
@@ -20,7 +21,7 @@ from node.config import ConnectionConfig
 from ops.cluster import mirrored_checkpoint
 from ops.errors import NotFoundError
 from ops.kafka import KafkaAdmin
-from ops.zookeeper import registry
+from ops.zookeeper import registry, required_keys
 from store.checkpoint import Checkpoint, UnreadableCheckpoint
 from store.operations import OperatorRequest
 
@@ -96,9 +97,10 @@ def show(config: ConnectionConfig, lane: int | None = None) -> Shown:
         # The mirror first: a commit between the two reads then never makes it look ahead of the topic.
         mirrors = {number: mirrored_checkpoint(znodes, number) for number in wanted}
         asked = {number: last_request(znodes, number) for number in wanted}
+        ring = required_keys(znodes)
     exists = KafkaAdmin(config).exists(topic)
     found = {
-        number: _in_topic(config, topic, number, mirror) if exists else None
+        number: _in_topic(config, ring, topic, number, mirror) if exists else None
         for number, mirror in mirrors.items()
     }
     return Shown(
@@ -141,7 +143,7 @@ _decode_request = msgspec.json.Decoder(OperatorRequest).decode
 
 
 def _in_topic(
-    config: ConnectionConfig, topic: str, lane: int, mirror: Checkpoint | None
+    config: ConnectionConfig, ring: Keyring, topic: str, lane: int, mirror: Checkpoint | None
 ) -> Checkpoint | None:
     """A commit is known, and mirrored, before its marker lets others read it: where the mirror is ahead, the
     topic is looked at again for a while.
@@ -149,7 +151,7 @@ def _in_topic(
     until_s = time.monotonic() + MARKER_S
     while True:
         try:
-            found = read_last(config.client_config() | {"log_level": 0}, topic, lane)
+            found = read_last(config.client_config() | {"log_level": 0}, topic, lane, ring)
         except UnreadableCheckpoint as error:
             raise UnreadableCheckpoint(f"{topic}/{lane}: {error}") from error
         behind = mirror is not None and (found is None or found.order < mirror.order)

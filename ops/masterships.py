@@ -12,8 +12,9 @@ from itertools import islice
 from typing import Final
 
 from delayline.names import ClusterNames
+from delayline.signing import Keyring
 from node.config import KafkaConfig
-from node.fetch.records import LogRecord
+from node.own_checkpoints import Placed, first_own
 from node.ports import Doubtful
 from node.reader import TopicReader
 from ops.errors import UnavailableError
@@ -25,7 +26,7 @@ _WAIT_S: Final = 0.1
 _PATIENCE_S: Final = 10.0
 
 
-def masterships(config: KafkaConfig, lane: int, most: int | None = None) -> list[Checkpoint]:
+def masterships(config: KafkaConfig, ring: Keyring, lane: int, most: int | None = None) -> list[Checkpoint]:
     """The first checkpoints of the last epochs, `most` of them, in order; empty if there is none.
 
     Raises UnavailableError and UnreadableCheckpoint.
@@ -33,17 +34,17 @@ def masterships(config: KafkaConfig, lane: int, most: int | None = None) -> list
     topic = ClusterNames(config.cluster).checkpoint
     try:
         with closing(TopicReader(config.client_config(), topic, PROBE_BYTES)) as reader:
-            return list(islice(_back(reader, lane), most))[::-1]
+            return list(islice(_back(reader, ring, lane), most))[::-1]
     except Doubtful as error:
         raise UnavailableError(str(error)) from error
 
 
-def _back(reader: TopicReader, lane: int) -> Iterator[Checkpoint]:
+def _back(reader: TopicReader, ring: Keyring, lane: int) -> Iterator[Checkpoint]:
     low, high = reader.bounds(lane)
     epoch = _NONE
     while True:
         # In the first round none is late enough, and `before` is the last checkpoint of all.
-        first, high, before = _first(reader, lane, low, high, epoch)
+        first, high, before = _first(reader, ring, lane, low, high, epoch)
         if first is not None:
             yield first
         if before is None:
@@ -52,7 +53,7 @@ def _back(reader: TopicReader, lane: int) -> Iterator[Checkpoint]:
 
 
 def _first(
-    reader: TopicReader, lane: int, low: int, high: int, epoch: int
+    reader: TopicReader, ring: Keyring, lane: int, low: int, high: int, epoch: int
 ) -> tuple[Checkpoint | None, int, Checkpoint | None]:
     """The first checkpoint of low <= offset < high of an epoch or a later one, its offset, and the checkpoint
     before it.
@@ -62,27 +63,22 @@ def _first(
     at = high
     while low < high:
         middle = (low + high) // 2
-        record = _next(reader, lane, middle, high)
-        if record is None:
+        own = _next(reader, ring, lane, middle, high)
+        if own is None:
             high = middle
-            continue
-        found = _decoded(reader.topic, record)
-        if found.epoch >= epoch:
-            first, high, at = found, middle, record.offset
+        elif own.checkpoint.epoch >= epoch:
+            first, high, at = own.checkpoint, middle, own.offset
         else:
-            before, low = found, record.offset + 1
+            before, low = own.checkpoint, own.offset + 1
     return first, at, before
 
 
-def _next(reader: TopicReader, lane: int, begin: int, end: int) -> LogRecord | None:
-    """The first record of begin <= offset < end."""
+def _next(reader: TopicReader, ring: Keyring, lane: int, begin: int, end: int) -> Placed | None:
+    """The first checkpoint of the service's own of begin <= offset < end."""
     reader.start({lane: begin})
     batches = reader.read_to({lane: end}, poll_s=_WAIT_S, patience_s=_PATIENCE_S)
-    return next((record for batch in batches for record in batch), None)
-
-
-def _decoded(topic: str, record: LogRecord) -> Checkpoint:
+    records = (record for batch in batches for record in batch)
     try:
-        return Checkpoint.decode(record.value or b"")
+        return first_own(records, reader.topic, ring)
     except UnreadableCheckpoint as error:
-        raise UnreadableCheckpoint(f"{topic}/{record.partition}/{record.offset}: {error}") from error
+        raise UnreadableCheckpoint(f"{reader.topic}/{lane}, from offset {begin} on: {error}") from error

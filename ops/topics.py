@@ -6,12 +6,14 @@ is told of the other's, and no topic is made by rules that are not the cluster's
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from delayline.names import ClusterNames
 from delayline.settings import ClusterSettings
+from delayline.signing import Keyring, SigningKey
 from election.errors import ZnodeMissing
 from election.registry import Registry
 from node.config import ConnectionConfig
@@ -31,6 +33,8 @@ class Created:
     settings: ClusterSettings
     settings_written: bool
     topics: tuple[str, ...]
+    keys_made: bool
+    keys_there: bool
     findings: tuple[Finding, ...]
 
     @property
@@ -45,6 +49,7 @@ def create(
     *,
     replication: int | None = None,
     max_message_bytes: int | None = None,
+    new_keys: bool = False,
 ) -> Created:
     """Make what is missing of the cluster that `config` names; running it again changes nothing.
 
@@ -53,10 +58,12 @@ def create(
         chosen: fields of `ClusterSettings` by name. The rest: as the cluster has them, or the defaults.
         replication: of new topics; default one replica a broker, 3 at most.
         max_message_bytes: the largest batch that a new buffer topic takes.
+        new_keys: make keys even where the nodes that have the old ones are thought to be lost.
 
     Raises:
         ConfigError: the settings contradict themselves, or there are fewer brokers than replicas.
-        ConflictError: a topic that is there contradicts the settings.
+        ConflictError: a topic that is there contradicts the settings; or keys were to be made for what is in
+            the buffer already, and nodes are running.
         SettingsDiffer: the cluster exists with other settings than the chosen ones.
         OperatorError: Kafka refuses or does not answer; Unavailable: ZooKeeper does not.
     """
@@ -68,9 +75,38 @@ def create(
         settings = _settle(znodes, config.cluster, chosen or {})
         wanted = wanted_topics(settings, max_message_bytes or _buffer_limit(there.get(names.buffer)))
         _refuse_other_partitions(wanted, there)
+        keyless = znodes.keys() is None
+        used = keyless and names.buffer in there and any(admin.ends(names.buffer).values())
+        if used:
+            _refuse_running(znodes)
+        elif keyless:  # before the settings: a node that waits for these finds both
+            znodes.create_keys(_new_keys())
         written = znodes.create_settings(settings)
     made = [topic.name for topic in wanted if topic.name not in there and admin.create(topic, replication)]
-    return Created(settings, written, tuple(made), tuple(_findings(admin, settings)))
+    # Where the settings were lost with ZooKeeper, so were the keys: nodes have copies of them.
+    if used and (not written or new_keys):
+        with registry(config) as znodes:
+            znodes.create_keys(_new_keys(admin.ends(names.buffer), admin.ends(names.checkpoint)))
+    makes_keys = keyless and (not used or not written or new_keys)
+    findings = tuple(_findings(admin, settings))
+    return Created(settings, written, tuple(made), makes_keys, makes_keys or not keyless, findings)
+
+
+def _new_keys(
+    requests_from: Mapping[int, int] | None = None, checkpoints_from: Mapping[int, int] | None = None
+) -> Keyring:
+    """One key. What is there already is older than it, and counts as it did."""
+    key = SigningKey.make(time.time_ns() // 1_000_000)
+    return Keyring((key,), key.id, requests_from or {}, checkpoints_from or {})
+
+
+def _refuse_running(znodes: Registry) -> None:
+    members = sorted(znodes.members())
+    if members:
+        raise ConflictError(
+            f"the cluster has no keys to sign with, and nodes are running: {', '.join(members)}; stop all"
+            " nodes, run this again, and start them"
+        )
 
 
 def check(config: ConnectionConfig, target: str | None = None) -> list[Finding]:

@@ -5,12 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from delayline.signing import Keyring
+from election.errors import ZnodeMissing
 from election.registry import Registry
 from election.session import Session
 from election.znodes import Znodes
 from node.config import ConnectionConfig
 
 ANSWER_TIMEOUT_S = 5.0
+
+
+def required_keys(znodes: Registry) -> Keyring:
+    """The cluster's keys. ZnodeMissing if it has none, Malformed."""
+    ring = znodes.keys()
+    if ring is None:
+        raise ZnodeMissing("the cluster has no keys to sign with: run `delayline topics create`")
+    return ring
 
 
 @contextmanager
@@ -23,3 +33,9 @@ def registry(config: ConnectionConfig) -> Iterator[Registry]:
         yield Registry(session, Znodes(config.cluster))
     finally:
         session.stop()
+
+
+def read_keys(config: ConnectionConfig) -> Keyring:
+    """The cluster's keys. ZnodeMissing if it has none, Malformed, Unavailable."""
+    with registry(config) as znodes:
+        return required_keys(znodes)

@@ -8,6 +8,7 @@ from typing import Final, NamedTuple, Protocol
 
 from delayline import wire
 from delayline.names import parse_source
+from delayline.signing import Serial
 from store.records import Headers, RejectRow, RescheduleRow, ScheduledRow, encode
 
 
@@ -52,6 +53,7 @@ class Arrival(NamedTuple):
     parent: int | None
     root: int | None
     raw: bytes
+    serial: Serial | None = None  # of a request that the service has written back
 
 
 _SCHEDULE: Final = Kind.SCHEDULE
@@ -78,7 +80,7 @@ def plain_arrival(
         key, value, headers, id_, topic, wire.BY_KEY, None, scheduled_for_ms, None, None, None, 1, None
     )
     due_ms = scheduled_for_ms if scheduled_for_ms > place[2] else place[2]  # noqa: FURB136 - max() is a call
-    return _new_arrival(Arrival, (*place, _SCHEDULE, due_ms, id_, None, None, encode(row)))
+    return _new_arrival(Arrival, (*place, _SCHEDULE, due_ms, id_, None, None, encode(row), None))
 
 
 def arrival(record: Record, request: wire.Request) -> Arrival:
@@ -98,7 +100,7 @@ def arrival(record: Record, request: wire.Request) -> Arrival:
     if request.code == "header-key":
         headers = []  # what cannot be written as it was is in no dead letter, wherever it was found
     reject = RejectRow(record.key, record.value, headers, request.code, request.detail)
-    return Arrival(*place, Kind.REJECT, at, None, None, None, encode(reject))
+    return Arrival(*place, Kind.REJECT, at, None, None, None, encode(reject), request.serial)
 
 
 def _schedule(record: Record, request: wire.Schedule) -> Arrival:
@@ -118,6 +120,7 @@ def _schedule(record: Record, request: wire.Schedule) -> Arrival:
         nth,
         recurrence,
         keep,
+        serial,
     ) = request
     key = record.key
     row = ScheduledRow(
@@ -149,6 +152,7 @@ def _schedule(record: Record, request: wire.Schedule) -> Arrival:
             parent,
             root_offset,
             encode(row),
+            serial,
         ),
     )
 

@@ -7,22 +7,25 @@ written, which RocksDB's write batch does not, so the few keys that are read bac
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import msgspec
 
+from delayline.names import MAX_OFFSET
+from delayline.signing import Serial
 from store import keys, places
 from store.arrivals import Arrival, Kind
 from store.checkpoint import Frontier, Vector
 from store.keys import Key
 from store.known import Known
-from store.kv import KeyValue
+from store.kv import Damaged, KeyValue
 from store.places import Place
 from store.records import (
     Control,
     IndexEntry,
     PutOff,
+    RejectRow,
     ScheduledRow,
     decode_control,
     decode_index,
@@ -33,6 +36,7 @@ from store.records import (
 
 NO_KEY: Key = (-1, -1, -1)
 NEVER_MS: Final = 1 << 63  # later than any due time
+A_COPY: Final = "a copy of what the service has written back: it says nothing again"
 _CANCEL: Final = Kind.CANCEL  # as plain names: they are looked at for every record
 _SCHEDULE: Final = Kind.SCHEDULE
 _KEEP: Final = Kind.KEEP
@@ -50,9 +54,11 @@ class Ingest:
         window_start_ms: int,
         newest_ms: Vector,
         dedup_window_ms: int,
+        serials: Mapping[int, Serial],
     ) -> None:
         """`known`: what was stored before the batch; `position` is in memory only; rows done and due before
-        `window_start_ms` are not kept; `newest_ms`: each partition's newest timestamp so far.
+        `window_start_ms` are not kept; `newest_ms`: each partition's newest timestamp so far; `serials`: the
+        highest ones taken in.
         """
         self.batch = kv.batch()
         self.counts: dict[int, int] = {}  # by minute, what rows become more by
@@ -62,6 +68,7 @@ class Ingest:
         self.low_places: dict[int, bytes] = {}
         self.low_row: bytes | None = None
         self.urgent = False
+        self.serials = dict(serials)
         self._kv = kv
         self._aligned = aligned
         self._bound = max(aligned.position or NO_KEY, position or NO_KEY)
@@ -77,6 +84,7 @@ class Ingest:
         self._controls: dict[tuple[int, int], Control] = {}
         self._places: dict[int, dict[int, int]] = {}  # packed, by partition and offset
         self._by_place: dict[tuple[int, int], Arrival] = {}  # once it is needed
+        self._endings: dict[tuple[int, str | int], list[int]] = {}  # this batch's controls, by id or source
 
     def add(self, arrivals: Sequence[Arrival]) -> None:
         """Takes the arrivals in log order; the hot path of ingest."""
@@ -86,16 +94,18 @@ class Ingest:
         taken: dict[int, int] = {}
         self._arrivals = arrivals
         for arrival in arrivals:
-            partition, offset, _, kind, due_ms, id_, parent, _, raw = arrival
+            partition, offset, _, kind, due_ms, id_, parent, _, raw, _ = arrival
             if kind is not _SCHEDULE or id_ is not None or parent is not None:
-                if not self._admits(arrival):
+                admitted = self._admits(arrival)
+                if admitted is None:
                     continue
+                due_ms, raw = admitted.due_ms, admitted.raw
             else:
                 if partition != placed_in:
                     placed_in, taken = partition, placed.setdefault(partition, {})
                 taken[offset] = due_ms << 1
             below = due_ms <= bound_ms and (due_ms, partition, offset) <= bound
-            if below and not self._store_below(arrival):
+            if below and not self._store_below(partition, offset, due_ms):
                 continue
             put(row(due_ms, partition, offset), raw)
             minute = due_ms // keys.MINUTE_MS
@@ -108,30 +118,61 @@ class Ingest:
         for partition, taken in placed.items():
             self.low_places[partition] = places.write(self.batch, partition, taken)
 
-    def _admits(self, arrival: Arrival) -> bool:
-        """What an arrival does beside leaving a row; False if it leaves none."""
+    def _admits(self, arrival: Arrival) -> Arrival | None:
+        """What an arrival does beside leaving a row: what leaves one, it or a reject; None: nothing does."""
         if arrival.kind is _CANCEL:
             self._cancel(arrival)
-            return False
+            return None
         if arrival.kind is _SCHEDULE:
             return self._follows(arrival)
-        return arrival.kind is not _KEEP or self._claim_if_unknown(arrival)
+        if arrival.kind is _KEEP:
+            return arrival if self._claim_if_unknown(arrival) else None
+        self._is_copy(arrival)  # it is a reject as it is, and what is a copy of it will be one
+        return arrival
 
-    def _follows(self, arrival: Arrival) -> bool:
-        """What follows from an earlier request takes its place if it has an id; False if it came too late.
+    def _is_copy(self, arrival: Arrival) -> bool:
+        """Whether it is a copy, sent by somebody, of what the service has written back. Then it is a reject,
+        and changes nothing (rule 4).
 
-        Without one it leaves the earlier row where it is, and the source's entry points to the later one; and
-        if it was put off, which is for later than its own time, it leaves a mark: a replay has to know of
+        What the service itself has written is never taken for one: of what is written back into a partition
+        each has a higher serial than all before it, the aborted ones too. Within a mastership the reader goes
+        on, and the count goes up. A recovery, by whichever node, comes after the fencing. It reads to the
+        last stable offset as it is then, and no reader has stood above that. And it counts from the
+        partition's end as it is then, which is above all counts before it: each of them started at an end and
+        went up by one for each record, so that none is above its own record's offset. In the log they stand
+        in the order in which they were written. The highest serial is stored with the rows, in one batch with
+        them, and is a function of the log, as they are.
+
+        A copy stands behind its original, or, where that was aborted, behind whatever has been written
+        back since: a higher serial, or the same, has been before it.
+        """
+        serial = arrival.serial
+        if serial is None:
+            return False  # a user's, or older than the cluster's keys
+        last = self.serials.get(arrival.partition)
+        if last is not None and serial <= last:
+            return True
+        self.serials[arrival.partition] = serial
+        return False
+
+    def _follows(self, arrival: Arrival) -> Arrival | None:
+        """What follows from an earlier request takes its place if it has an id; None if it came too late, and
+        a reject instead if it is a copy.
+
+        Without an id it leaves the earlier row where it is, and the source's entry points to the later one;
+        and if it was put off, which is for later than its own time, it leaves a mark: a replay has to know of
         that row that it was not delivered.
         """
+        if self._is_copy(arrival):
+            return _rejected_copy(arrival)
         if arrival.id is not None:
-            return self._claim(arrival, arrival.id)
+            return arrival if self._claim(arrival, arrival.id) else None
         partition, root, parent = arrival.partition, arrival.root, arrival.parent
         assert parent is not None, "the caller looked"
         assert root is not None, "the parser refuses a parent without one"
         if self._tombstone(keys.source_tombstone(partition, root)) > parent:
-            self._apply_first_control(partition, None, root, parent)
-            return False
+            self._apply_first_control(partition, root, parent)
+            return None
         self._set_source(partition, root, IndexEntry(arrival.due_ms, arrival.offset, parent, root))
         self._expire_later(arrival.due_ms, arrival, root)
         row = decode_row(arrival.raw)
@@ -139,11 +180,10 @@ class Ingest:
         if arrival.due_ms > row.scheduled_for_ms:  # an occurrence to come is not of long standing: no mark
             mark = PutOff(arrival.due_ms, row.scheduled_for_ms)
             self.batch.put(keys.put_off(partition, parent), encode(mark))
-        return True
+        return arrival
 
-    def _store_below(self, arrival: Arrival) -> bool:
-        """An arrival at or below the position: late, unless the last checkpoint's ingested had it."""
-        partition, offset, due_ms = arrival.partition, arrival.offset, arrival.due_ms
+    def _store_below(self, partition: int, offset: int, due_ms: int) -> bool:
+        """What arrives at or below the position is late, unless the last checkpoint's ingested had it."""
         if offset < self._aligned.ingested.get(partition, 0):
             return due_ms >= self._window_start_ms
         self.batch.put(keys.late(partition, offset), keys.pack_due(due_ms))
@@ -156,7 +196,7 @@ class Ingest:
         index_key = keys.index(arrival.partition, id_)
         entry = self._index(index_key)
         if arrival.parent is not None and self._overtaken(arrival, id_, entry, arrival.parent):
-            self._apply_first_control(arrival.partition, id_, None, arrival.parent)
+            self._apply_first_control(arrival.partition, id_, arrival.parent)
             return False
         if arrival.parent is None:
             self._places.setdefault(arrival.partition, {})[arrival.offset] = arrival.due_ms << 1 | 1
@@ -320,9 +360,12 @@ class Ingest:
         previous = cancelled if removed is None else max(cancelled, removed.origin)
         control = Control(op, id_, removed, applied=False, previous=previous, source=source)
         self._put_control(partition, arrival.offset, control)
+        if control.ends:
+            self.batch.put(keys.ending(partition, control.who, arrival.offset), b"")
+            self._endings.setdefault((partition, control.who), []).append(arrival.offset)
         self.urgent = True
 
-    def _apply_first_control(self, partition: int, id_: str | None, source: int | None, parent: int) -> None:
+    def _apply_first_control(self, partition: int, who: str | int, parent: int) -> None:
         """The first control above the parent of a dropped written-back request has ended it (rule 2). One
         without an id is told by its source.
 
@@ -330,18 +373,32 @@ class Ingest:
         parent. The first one may have been answered and gone, on this node and not on others: then no later
         one takes its place.
         """
-        stored = {
-            keys.placed(key): decode_control(raw)
-            for key, raw in self._kv.scan(keys.control(partition, parent + 1), keys.control(partition + 1, 0))
-        }
-        controls = stored | self._controls
-        for place, control in controls.items():
-            is_above = place[0] == partition and place[1] > parent
-            same = control.id == id_ and (id_ is not None or control.source == source)
-            ends = control.op != "keep" and same and control.previous <= parent
-            if is_above and ends:
-                self._put_control(*place, msgspec.structs.replace(control, applied=True))
-                return
+        offset = self._first_ending(partition, who, parent + 1)
+        if offset is None:
+            return
+        control = self._control(partition, offset)
+        if control.previous <= parent:
+            self._put_control(partition, offset, msgspec.structs.replace(control, applied=True))
+
+    def _first_ending(self, partition: int, who: str | int, begin: int) -> int | None:
+        """The first control of an id, or of a source, from an offset on that waits for its answer and is none
+        that asks to keep: in the store, or, since a batch comes after all that is stored, in this batch.
+        """
+        end = keys.ending(partition, who, MAX_OFFSET)
+        for raw_key, _ in self._kv.scan(keys.ending(partition, who, begin), end):
+            return keys.ending_offset(raw_key)
+        return next((offset for offset in self._endings.get((partition, who), ()) if offset >= begin), None)
+
+    def _control(self, partition: int, offset: int) -> Control:
+        known = self._controls.get((partition, offset))
+        if known is not None:
+            return known
+        raw = self._kv.get(keys.control(partition, offset))
+        if raw is None:
+            raise Damaged(
+                f"the control {partition}/{offset} is missing: remove the data folder, the node rebuilds it"
+            )
+        return decode_control(raw)
 
     def _put_control(self, partition: int, offset: int, control: Control) -> None:
         self._controls[partition, offset] = control
@@ -392,6 +449,16 @@ class Ingest:
         lowest = self.low_expiry.get(partition)
         if lowest is None or key < lowest:
             self.low_expiry[partition] = key
+
+
+def _rejected_copy(copy: Arrival) -> Arrival:
+    """What a copy of a written-back request is instead."""
+    row = decode_row(copy.raw)
+    assert isinstance(row, ScheduledRow), "it is a schedule's"
+    reject = encode(RejectRow(row.key, row.value, row.headers, "bad-parent", A_COPY))
+    return copy._replace(
+        kind=Kind.REJECT, due_ms=copy.timestamp_ms, id=None, parent=None, root=None, raw=reject
+    )
 
 
 def _lower(known: bytes | None, key: bytes) -> bytes:

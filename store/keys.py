@@ -6,6 +6,7 @@ prefix key                            value
 ``r``  due, partition, offset         the row: a message or a request that waits for its time
 ``l``  partition, offset              due: the row arrived with a key at or below the position
 ``c``  partition, offset              a control request that waits for its answer
+``e``  partition, id or source, offset  the same one by its id or source, if it ends what was before it: empty
 ``i``  partition, id                  the id's last request
 ``t``  partition, id                  offset of the id's last cancel
 ``s``  partition, root's offset       the last request that was written back for it
@@ -30,6 +31,7 @@ Key = tuple[int, int, int]
 ROW: Final = b"r"
 LATE: Final = b"l"
 CONTROL: Final = b"c"
+ENDING: Final = b"e"
 INDEX: Final = b"i"
 TOMBSTONE: Final = b"t"
 SOURCE: Final = b"s"
@@ -47,6 +49,9 @@ NEWEST: Final = META + b"newest"
 ALIGNED: Final = META + b"aligned"
 LOW_WATER: Final = META + b"low-water"
 IDENTITY: Final = META + b"identity"
+SERIALS: Final = META + b"serials"
+KEYS: Final = META + b"keys"
+UNKNOWN_KEY: Final = META + b"unknown-key/"
 
 MINUTE_MS: Final = 60_000
 
@@ -58,6 +63,8 @@ _counted = Struct(">cQ")
 _due = Struct(">Q")
 _expiring = Struct(">cQ")
 _NO_ID: Final = b"\xff"  # no byte of UTF-8
+_sized = Struct(">cIH")
+_last = Struct(">Q")
 
 TIMED_BYTES: Final = _timed.size
 _pack_timed = _timed.pack
@@ -107,10 +114,27 @@ def control(partition: int, offset: int) -> bytes:
     return _pack_placed(CONTROL, partition, offset)
 
 
+def ending(partition: int, who: str | int, offset: int) -> bytes:
+    """A control's entry among those of its id, or of its source, in the order of their offsets."""
+    name = expiring_value(who)
+    return _sized.pack(ENDING, partition, len(name)) + name + _last.pack(offset)
+
+
+def ending_offset(raw: bytes) -> int:
+    """The offset in such an entry's key."""
+    offset: int = _last.unpack(raw[-_last.size :])[0]
+    return offset
+
+
 def placed(raw: bytes) -> tuple[int, int]:
     """The (partition, offset) of a late entry's or a control row's key."""
     _, partition, offset = _placed.unpack(raw)
     return partition, offset
+
+
+def unknown_key(id_: str) -> bytes:
+    """The mark of a key with which something was signed before the node knew it."""
+    return UNKNOWN_KEY + id_.encode()
 
 
 def put_off(partition: int, offset: int) -> bytes:
@@ -176,9 +200,19 @@ def unpack_due(raw: bytes) -> int:
     return due_ms
 
 
+def unknown_key_id(raw: bytes) -> str:
+    """The key's id in such a mark's key."""
+    return raw.removeprefix(UNKNOWN_KEY).decode()
+
+
 def after(raw: bytes) -> bytes:
     """The smallest key above `raw`."""
     return raw + b"\x00"
+
+
+def end_of_name(prefix: bytes) -> bytes:
+    """The first key behind all that begin with a longer prefix."""
+    return prefix[:-1] + bytes([prefix[-1] + 1])
 
 
 def end_of(prefix: bytes) -> bytes:

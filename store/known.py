@@ -49,7 +49,7 @@ def known_of(kv: KeyValue, pending: Pending, arrivals: Sequence[Arrival]) -> Kno
         if one.kind is _CANCEL and one.root is not None:
             places.id_behind(kv, one.partition, one.root)
             places.has_row(kv, one.partition, one.root)
-    tombstones = _tombstones(kv, asking, indexes, found)
+    tombstones = _tombstones(kv, asking, indexes, found, rooted)
     return Known(indexes, tombstones, _sources(kv, rooted), pending.read(minutes))
 
 
@@ -64,6 +64,7 @@ def _tombstones(
     asking: Sequence[Arrival],
     indexes: dict[bytes, bytes | None],
     found: Sequence[bytes | None],
+    rooted: Sequence[tuple[int, int]],
 ) -> dict[bytes, bytes | None]:
     """Of what asks for them: a request that finds an earlier one of its id, in the store or the batch; a
     cancel; and what was written back.
@@ -74,4 +75,5 @@ def _tombstones(
         for one, raw in zip(asking, found, strict=True)
         if raw is not None or twice or one.parent is not None or one.kind is _CANCEL
     ]
+    tombstone_keys += [keys.source_tombstone(partition, root) for partition, root in rooted]
     return dict(zip(tombstone_keys, kv.get_many(tombstone_keys), strict=True)) if tombstone_keys else {}

@@ -11,6 +11,7 @@ from typing import Final
 import msgspec
 
 from delayline.recurrence import Recurrence
+from delayline.signing import Serial
 
 Headers = list[tuple[str, bytes | None]]
 
@@ -130,9 +131,23 @@ class Control(msgspec.Struct, frozen=True, array_like=True, gc=False):
     previous: int = -1  # the offset of the id's last schedule or cancel before it; -1: none is known
     source: int | None = None  # of a cancel by source: the offset that it names
 
+    @property
+    def ends(self) -> bool:
+        """Whether it ends what was there under its id, or its source."""
+        return self.op != "keep"
+
+    @property
+    def who(self) -> str | int:
+        """The id, or the source of what has none."""
+        if self.id is not None:
+            return self.id
+        assert self.source is not None, "it names one of the two"
+        return self.source
+
 
 decode_index = msgspec.msgpack.Decoder(IndexEntry).decode
 decode_put_off = msgspec.msgpack.Decoder(PutOff).decode
 decode_control = msgspec.msgpack.Decoder(Control).decode
 decode_offset = msgspec.msgpack.Decoder(int).decode
 decode_vector = msgspec.msgpack.Decoder(dict[int, int]).decode
+decode_serials = msgspec.msgpack.Decoder(dict[int, Serial]).decode

@@ -65,7 +65,7 @@ class Selection(msgspec.Struct, frozen=True):
 
     `skip_to`: the due rows up to that key are skipped. `replayed`: rows that were delivered before.
     `operates`: whether it brings an operator's request on, which is something to commit. `held`: an answer
-    waits until what was written back is ingested.
+    waits until what was written back is ingested. `as_of`: where the reader stood in each partition.
     """
 
     late: list[tuple[Key, bytes]]
@@ -77,6 +77,7 @@ class Selection(msgspec.Struct, frozen=True):
     replayed: list[tuple[Key, bytes]] = []
     operates: bool = False
     held: bool = False
+    as_of: Vector = {}
 
     @property
     def rows(self) -> list[tuple[Key, bytes]]:
@@ -148,7 +149,9 @@ def select(
         for key, raw in ((*late, *due) if taking.rescheduled else ())
         if is_reschedule(raw)
     }
-    return Selection(late, due, answers, resolutions, frontier, skip_to, replayed)
+    # Not the frontier's `read`, which late rows hold back behind what was written back before.
+    as_of = {partition: max(offset, ingested.get(partition, 0)) for partition, offset in read.items()}
+    return Selection(late, due, answers, resolutions, frontier, skip_to, replayed, as_of=as_of)
 
 
 def next_due_ms(kv: KeyValue, tip: Frontier) -> int | None:

@@ -22,6 +22,7 @@ from typing import Concatenate, ParamSpec, TypeVar
 
 import msgspec
 
+from delayline.signing import Serial
 from store import keys, selection
 from store.arrivals import Arrival
 from store.checkpoint import Checkpoint, Frontier, Vector, nothing
@@ -32,7 +33,16 @@ from store.kv import Batch, KeyValue, Stalled
 from store.operations import OperatorRequest, taken_up
 from store.pending import Pending
 from store.places import has_row
-from store.records import decode_index, decode_offset, decode_put_off, decode_vector, encode
+from store.records import (
+    Control,
+    decode_control,
+    decode_index,
+    decode_offset,
+    decode_put_off,
+    decode_serials,
+    decode_vector,
+    encode,
+)
 from store.selection import Limits, Selection, late_keys
 
 P = ParamSpec("P")
@@ -97,6 +107,8 @@ class View:
         self._low_places = {partition: keys.places_end(partition, 0, 0) for partition in partitions}
         raw_newest = kv.get(keys.NEWEST)
         self._newest: Vector = {} if raw_newest is None else decode_vector(raw_newest)  # timestamps, ms
+        raw_serials = kv.get(keys.SERIALS)
+        self._serials: dict[int, Serial] = {} if raw_serials is None else decode_serials(raw_serials)
         self._pending = Pending(kv, self._tip.position)
         self._newest_ms = 0
         self._removals = 0  # how often something was pruned or forgotten
@@ -156,6 +168,7 @@ class View:
             self._window_start_ms(),
             self._newest,
             self._dedup_window_ms,
+            self._serials,
         )
         if fresh:
             ingest.add(fresh)
@@ -164,23 +177,34 @@ class View:
             newest = self._newest | _newest_of(fresh, self._newest)
             ingest.batch.put(keys.INGESTED, encode(ingested))
             ingest.batch.put(keys.NEWEST, encode(newest))
+            if ingest.serials != self._serials:
+                ingest.batch.put(keys.SERIALS, encode(ingest.serials))
             if ingest.low_row is not None and ingest.low_row < self._low_row:
                 ingest.batch.put(keys.LOW_WATER, ingest.low_row)
             self._kv.write(ingest.batch)
             self._pending.taken(counts, ingest.counts, ingest.counts_below)
             self._publish(ingest, ingested)
-            self._newest = newest
+            self._newest, self._serials = newest, ingest.serials
             self._newest_ms = max(self._newest_ms, *(newest[a] for a in {a.partition for a in fresh}))
-        self._read.update(read)
+        # It never moves back: what is written back rests on that (store/ingest.py, `_is_copy`).
+        self._read.update({p: max(offset, self._read.get(p, 0)) for p, offset in read.items()})
         return ingest.urgent or self._wake_due_ms is None or ingest.first_due_ms < self._wake_due_ms
 
     @_patient
-    def begin_at(self, partition: int, ingested: int, read: int) -> None:
-        """The log begins at `read`. What was below it is done: messages below `ingested`, then markers."""
+    def begin_at(self, partition: int, ingested: int, read: int, serial: Serial | None = None) -> None:
+        """The log begins at `read`. What was below it is done: messages below `ingested`, then markers.
+
+        `serial`: the highest one below it, as far as it is known.
+        """
         vector = self._ingested | {partition: ingested}
+        serials = self._serials
+        if serial is not None:
+            serials = serials | {partition: max(serial, serials.get(partition, serial))}
         batch = self._kv.batch()
         batch.put(keys.INGESTED, encode(vector))
+        batch.put(keys.SERIALS, encode(serials))
         self._kv.write(batch)
+        self._serials = serials
         self._ingested = vector
         self._read[partition] = read
 
@@ -246,7 +270,7 @@ class View:
         for _, partition, offset in (key for key, _ in chosen.late):
             batch.delete(keys.late(partition, offset))
         for answer in chosen.answers:
-            batch.delete(keys.control(*answer.place))
+            _drop_control(batch, *answer.place, answer.control)
         batch.put(keys.ALIGNED, checkpoint.encode())
         batch.put(keys.READ, encode(self._read))
         self._kv.write(batch)
@@ -276,8 +300,8 @@ class View:
             batch.put(keys.late(partition, offset), keys.pack_due(due_ms))
         for partition, seen in frontier.seen.items():
             begin = keys.control(partition, old.seen.get(partition, 0))
-            for raw_key, _ in self._kv.scan(begin, keys.control(partition, seen)):
-                batch.delete(raw_key)
+            for raw_key, raw in self._kv.scan(begin, keys.control(partition, seen)):
+                _drop_control(batch, *keys.placed(raw_key), decode_control(raw))
         batch.put(keys.ALIGNED, new.encode())
         batch.put(keys.READ, encode(self._read))
         self._kv.write(batch)
@@ -511,6 +535,12 @@ FOREVER_MS = 1 << 62
 MOST_LATE_WALKED = 1000
 MOST_MARKS_WALKED = 1_000
 MOST_PLACES_PRUNED = 500  # of each partition: more than a second's batches
+
+
+def _drop_control(batch: Batch, partition: int, offset: int, control: Control) -> None:
+    batch.delete(keys.control(partition, offset))
+    if control.ends:
+        batch.delete(keys.ending(partition, control.who, offset))
 
 
 def _newest_of(arrivals: Sequence[Arrival], newest_ms: Vector) -> Vector:

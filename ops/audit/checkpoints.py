@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812  # as Spark's own documentation has it
 
+from delayline.headers import H_SIGNATURE
+from delayline.signing import BadSignatureError, Keyring
 from ops.audit.flaw import flaws, said, violations
 from ops.audit.meaning import source
 
@@ -17,6 +21,38 @@ _JSON = (
     # Offsets go up to the last one that there can be, which no long holds.
     "replay: struct<number: long, next: array<decimal(20, 0)>>, skip_to: array<decimal(20, 0)>>"
 )
+
+
+def own_records(topic: DataFrame, ring: Keyring) -> DataFrame:
+    """The records that the service has written, without copies of them, which are the same to the byte. The
+    nodes pass over all others, and say so.
+    """
+    signature = F.get(F.filter("headers", lambda header: header["key"] == H_SIGNATURE), 0)["value"]
+    is_own = F.udf(_is_own(ring), "boolean")
+    own = topic.filter(is_own("topic", "partition", "offset", "key", "value", signature))
+    place = Window.partitionBy("partition", "key", "value").orderBy("offset")
+    return own.withColumn("time", F.row_number().over(place)).filter(F.col("time") == 1).drop("time")
+
+
+def _is_own(ring: Keyring) -> Callable[..., bool]:
+    def is_own(
+        topic: str,
+        partition: int,
+        offset: int,
+        key: bytearray | None,
+        value: bytearray | None,
+        signature: bytearray | None,
+    ) -> bool:
+        if offset < ring.checkpoints_from.get(partition, 0):
+            return True
+        raw_key, raw_value = (None if one is None else bytes(one) for one in (key, value))
+        try:
+            ring.check_checkpoint(bytes(signature or b""), topic, partition, raw_key, raw_value)
+        except BadSignatureError:
+            return False
+        return True
+
+    return is_own
 
 
 def checkpoints(topic: DataFrame, compacted_before_ms: int) -> DataFrame:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from delayline.names import ClusterNames
 from delayline.settings import ClusterSettings
+from delayline.signing import Keyring
 
 GRACE_MS = 5_000
 
@@ -19,6 +20,7 @@ class AuditConfig:
     Args:
         bootstrap_servers: Kafka brokers, `host:port,...`.
         settings: the cluster's settings; what a request means depends on them.
+        keyring: the keys that the service signs with.
         ledger: a file that `LedgerWriter` wrote, to hold the buffer against; None: no ledger.
         now_ms: epoch ms up to which nothing may be outstanding; None: the time at which the audit starts.
         grace_ms: how long after its due time a message may still be on its way.
@@ -29,6 +31,7 @@ class AuditConfig:
 
     bootstrap_servers: str
     settings: ClusterSettings
+    keyring: Keyring
     ledger: Path | None = None
     now_ms: int | None = None
     grace_ms: int = GRACE_MS

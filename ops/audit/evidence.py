@@ -83,8 +83,11 @@ def _number(headers: Column) -> Column:
 
 
 def _letter_number(headers: Column) -> Column:
-    """A user's own request has none, whatever it carries; `NO_NUMBER`: the first one is still to be found."""
-    written_back = last_header(headers, H_PARENT).isNotNull()
+    """A user's own request has none, whatever it carries or pretends; `NO_NUMBER`: the first one is still to
+    be found.
+    """
+    pretends = last_header(headers, H_ERROR) == "bad-parent"
+    written_back = last_header(headers, H_PARENT).isNotNull() & ~pretends
     return F.when(written_back, F.coalesce(_number(headers), F.lit(NO_NUMBER)))
 
 

@@ -1,6 +1,7 @@
 """What each record of the buffer asks for, as the one parser of the wire format says (delayline.wire.parse).
 
-The parser is Python, so the headers (never the values) go through a Python worker; all else stays in Spark.
+The parser is Python, so the headers go through a Python worker, and the values of what the service has
+written back, which are signed; all else stays in Spark.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812  # as Spark's own documentation has it
 
 from delayline import wire
@@ -17,6 +18,7 @@ from delayline.names import ClusterNames
 from delayline.partitioner import partition_for
 from delayline.recurrence import Recurrence
 from delayline.settings import ClusterSettings
+from delayline.signing import Keyring
 from node.fetch.records import MOST_HEADERS
 from ops.audit.content import content_digest, digest, headers_digest_of
 
@@ -26,7 +28,8 @@ MEANING = (
     "kind string, id string, scheduled_for_ms long, due_ms long, target_topic string, target_key binary, "
     "target_partition int, expire_at_ms long, parent long, root string, attempt int, occurrence long, "
     "recurrence struct<cron: string, interval_ms: long, factor_permille: int, time_zone: string, "
-    "times: long, until_ms: long, missed: string>, keep boolean, names long, code string, headers_sha binary"
+    "times: long, until_ms: long, missed: string>, keep boolean, names long, code string, "
+    "headers_sha binary, serial array<long>"
 )
 # What Kafka's Java client makes of bytes that are not UTF-8.
 _UNDECODABLE = "\ufffd"
@@ -40,6 +43,7 @@ class Request(NamedTuple):
     offset: int
     timestamp_ms: int
     key: bytes | None
+    value: bytes | None  # of what has been written back only
     headers: list[tuple[str, bytes | None]]
 
 
@@ -63,17 +67,22 @@ class Meaning(NamedTuple):
     names: int | None = None  # of a cancel by source: the offset that it names, in its own partition
     code: str | None = None
     headers_sha: bytes | None = None
+    serial: tuple[int, int] | None = None  # of what the service has written back
 
 
-def requests(buffer: DataFrame, settings: ClusterSettings, partitions: Mapping[str, int]) -> DataFrame:
+def requests(
+    buffer: DataFrame, settings: ClusterSettings, keyring: Keyring, partitions: Mapping[str, int]
+) -> DataFrame:
     """The buffer's records and what they ask for: `MEANING`'s columns, content digests, `source`, `lane`.
+    Copies of what was written back are among them: see `without_copies`.
 
     `partitions`: how many each topic has.
     """
     header_keys = F.transform("headers", lambda header: header["key"])
     header_values = F.transform("headers", lambda header: header["value"])
-    parse = F.udf(_parser(settings, partitions), MEANING)
-    meaning = parse("partition", "offset", "timestamp_ms", "key", header_keys, header_values)
+    parse = F.udf(_parser(settings, keyring, partitions), MEANING)
+    signed = F.when(F.array_contains(header_keys, wire.H_PARENT), F.col("value"))
+    meaning = parse("partition", "offset", "timestamp_ms", "key", signed, header_keys, header_values)
     parsed = buffer.select(
         "partition",
         "offset",
@@ -101,7 +110,9 @@ def source(topic: str, partition: str, offset: str) -> Column:
     return F.concat_ws("/", topic, F.col(partition).cast("string"), F.col(offset).cast("string"))
 
 
-def _parser(settings: ClusterSettings, partitions: Mapping[str, int]) -> Callable[..., tuple[Any, ...]]:
+def _parser(
+    settings: ClusterSettings, keyring: Keyring, partitions: Mapping[str, int]
+) -> Callable[..., tuple[Any, ...]]:
     names = ClusterNames(settings.cluster)
     without_limit = replace(settings, max_delay_ms=_NO_LIMIT_MS)
 
@@ -110,22 +121,24 @@ def _parser(settings: ClusterSettings, partitions: Mapping[str, int]) -> Callabl
         offset: int,
         timestamp_ms: int,
         key: bytearray | None,
+        value: bytearray | None,
         header_keys: Sequence[str],
         header_values: Sequence[bytearray | None],
     ) -> tuple[Any, ...]:
-        values = [None if value is None else bytes(value) for value in header_values]
+        values = [None if one is None else bytes(one) for one in header_values]
         headers = list(zip(header_keys, values, strict=True))
         raw_key = None if key is None else bytes(key)
-        record = Request(partition, offset, timestamp_ms, raw_key, headers)
+        raw_value = None if value is None else bytes(value)
+        record = Request(partition, offset, timestamp_ms, raw_key, raw_value, headers)
         if len(headers) > MOST_HEADERS:
             meaning = Meaning(REJECT, due_ms=timestamp_ms, code="undecodable")
         elif any(_UNDECODABLE in header_key for header_key in header_keys):
             meaning = Meaning(REJECT, due_ms=timestamp_ms, code="header-key")
         else:
-            request = wire.parse(record, settings, names)
+            request = wire.parse(record, settings, names, keyring)
             meaning = _meaning(record, request, partitions)
             if meaning.code == "delay-too-long":
-                meaning = _of_chain(meaning, wire.parse(record, without_limit, names))
+                meaning = _of_chain(meaning, wire.parse(record, without_limit, names, keyring))
         return meaning._replace(headers_sha=headers_digest_of(headers))
 
     return parse
@@ -137,7 +150,7 @@ def _meaning(record: Request, request: wire.Request, partitions: Mapping[str, in
     if isinstance(request, wire.Cancel):
         return Meaning(CANCEL, request.id, names=request.source)
     if isinstance(request, wire.Reject):
-        return Meaning(REJECT, due_ms=record.timestamp_ms, code=request.code)
+        return Meaning(REJECT, due_ms=record.timestamp_ms, code=request.code, serial=request.serial)
     return Meaning(
         RESCHEDULE,
         request.id,
@@ -158,6 +171,7 @@ def _of_chain(reject: Meaning, request: wire.Request) -> Meaning:
         attempt=request.attempt,
         occurrence=request.occurrence,
         recurrence=request.recurrence,
+        serial=request.serial,
     )
 
 
@@ -177,7 +191,43 @@ def _schedule(request: wire.Schedule, partitions: Mapping[str, int]) -> Meaning:
         request.occurrence,
         request.recurrence,
         request.keep,
+        serial=request.serial,
     )
+
+
+def without_copies(asked: DataFrame) -> DataFrame:
+    """The same, where copies of what the service has written back are rejects, as they are to the nodes: of
+    these the serial is not above all before it (docs/design.md, rule 4). Few records have one.
+    """
+    before = Window.partitionBy("partition").orderBy("offset").rowsBetween(Window.unboundedPreceding, -1)
+    numbered = asked.filter(F.col("serial").isNotNull()).select("partition", "offset", "serial")
+    last = numbered.withColumn("last", F.max("serial").over(before))
+    copies = last.filter(F.col("serial") <= F.col("last")).select(
+        "partition", "offset", F.lit(True).alias("copy")
+    )
+    found = asked.join(F.broadcast(copies), ["partition", "offset"], "left")
+    as_a_reject = {
+        "kind": F.lit(REJECT),
+        "due_ms": F.col("timestamp_ms"),
+        "code": F.lit("bad-parent"),
+        "keep": F.lit(False),
+        **{name: F.lit(None) for name in _NOT_A_REJECTS},
+    }
+    return found.select(
+        *(
+            F.when(F.col("copy"), as_a_reject[name]).otherwise(F.col(name)).alias(name)
+            if name in as_a_reject
+            else F.col(name)
+            for name in asked.columns
+            if name != "serial"
+        )
+    )
+
+
+_NOT_A_REJECTS = (
+    *("id", "scheduled_for_ms", "target_topic", "target_partition", "expire_at_ms", "target_key_sha"),
+    *("parent", "root", "attempt", "occurrence", "recurrence"),
+)
 
 
 def _target_partition(request: wire.Schedule, partitions: int | None) -> int | None:

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F  # noqa: N812  # as Spark's own documenta
 from ops.audit.bounds import Bounds
 from ops.audit.cases import cases
 from ops.audit.chain import chain_violations
-from ops.audit.checkpoints import checkpoint_violations, checkpoints, epochs
+from ops.audit.checkpoints import checkpoint_violations, checkpoints, epochs, own_records
 from ops.audit.classes import CLASSES, ENDS, OCCURRENCE
 from ops.audit.config import AuditConfig
 from ops.audit.duplicates import marked
@@ -19,7 +19,7 @@ from ops.audit.evidence import Evidence, at_their_rows, edges_ms
 from ops.audit.flaw import violations
 from ops.audit.history import anew, with_history, with_sources
 from ops.audit.ledger import read_ledger
-from ops.audit.meaning import requests
+from ops.audit.meaning import requests, without_copies
 from ops.audit.operations import Operations, operations, replayed, with_skips
 from ops.audit.order import order_violations
 from ops.audit.report import Lateness, Report, by_field, listed
@@ -117,7 +117,8 @@ class _Run:
     def _requests(self) -> DataFrame:
         self._offsets.settle(self._snapshot.buffer)
         found = records(self._spark, self._config, self._snapshot.buffer)
-        return requests(found, self._config.settings, self._snapshot.partitions)
+        parsed = requests(found, self._config.settings, self._config.keyring, self._snapshot.partitions)
+        return without_copies(self._keep(parsed))
 
     def _history(self, checkpointed: DataFrame) -> DataFrame:
         """Which requests are duplicates, and what cancels by source name, is found out only if there are any:
@@ -137,7 +138,8 @@ class _Run:
     def _checkpoints(self) -> DataFrame:
         topic = self._names.checkpoint
         lag_ms = self._offsets.keeping([topic])[topic].compaction_lag_ms
-        found = records(self._spark, self._config, self._snapshot.checkpoint)
+        read = records(self._spark, self._config, self._snapshot.checkpoint)
+        found = own_records(read, self._config.keyring)
         return checkpoints(found, self._snapshot.taken_ms - (FOREVER_MS if lag_ms is None else lag_ms))
 
     def _targets(self, asked: DataFrame) -> list[str]:

@@ -63,13 +63,14 @@ def _audited(
     from ops import topics  # noqa: PLC0415 - `--help` needs neither Spark nor Kafka
     from ops.audit import AuditConfig, audit, spark_session  # noqa: PLC0415
     from ops.kafka import KafkaAdmin  # noqa: PLC0415
+    from ops.zookeeper import read_keys  # noqa: PLC0415
 
-    settings = topics.read_settings(config)
+    settings, keys = topics.read_settings(config), read_keys(config)
     KafkaAdmin(config).require(ClusterNames(config.cluster).buffer)  # Spark would wait for minutes
     say("starting Spark")
     spark = spark_session()
     try:
-        wanted = AuditConfig(config.bootstrap_servers, settings, kafka=dict(config.kafka), **wishes)
+        wanted = AuditConfig(config.bootstrap_servers, settings, keys, kafka=dict(config.kafka), **wishes)
         found = audit(spark, wanted)
         return found.report, _picture(found, wanted) if pictured else None
     finally:

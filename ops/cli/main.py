@@ -33,6 +33,7 @@ COMMANDS = {
         "ops.cli.dead_letter:dead_letter_group",
         "List, show and retry what could not be delivered.",
     ),
+    "key": ("ops.cli.key:key_group", "Change the key that the service signs with."),
     "stack": ("ops.cli.stack:stack_group", "A local Kafka and ZooKeeper to try things on."),
     "demo": ("ops.cli.demo:demo_command", "Watch three nodes deliver through failures, then audit."),
     "completion": ("ops.cli.completion:completion_command", "Print what completes commands in a shell."),

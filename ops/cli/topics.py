@@ -67,6 +67,11 @@ def _duration_ms(text: str) -> int:
 )
 @click.option("--replication", type=click.IntRange(1), help="Of new topics (default: 3, or one a broker).")
 @click.option("--max-message-bytes", type=click.IntRange(1), help="Of a new buffer topic (default: 1000000).")
+@click.option(
+    "--new-keys",
+    is_flag=True,
+    help="Make keys though ZooKeeper has lost the old ones: only if no node has its data folder.",
+)
 @output_option
 @connection_options
 def create(
@@ -80,9 +85,12 @@ def create(
     from ops import topics  # noqa: PLC0415
 
     keys = ("partitions", "lanes", "max_delay_ms", "levels_ms", "targets", "dedup_window_ms")
+    new_keys = options.pop("new_keys")
     chosen = {key: value for key in keys if (value := options.pop(key)) not in (None, ())}
     config = connect(options)
-    created = topics.create(config, chosen, replication=replication, max_message_bytes=max_message_bytes)
+    created = topics.create(
+        config, chosen, replication=replication, max_message_bytes=max_message_bytes, new_keys=new_keys
+    )
     data = _as_data(created)
     emit_one(output, _for_people(data) if output == "table" else data)
     _comment(created)
@@ -127,6 +135,7 @@ def _as_data(created: Created) -> dict[str, Any]:
         "dedup_window_ms": settings.dedup_window_ms,
         "settings_written": created.settings_written,
         "topics_made": list(created.topics),
+        "keys_made": created.keys_made,
         "findings": [_finding(found) for found in created.findings],
     }
 
@@ -143,11 +152,17 @@ def _for_people(data: dict[str, Any]) -> dict[str, Any]:
         "targets": " ".join(data["targets"]) or "every topic",
         "dedup window": render_duration(data["dedup_window_ms"]),
         "settings": "written" if data["settings_written"] else "as they were",
+        "keys": "made" if data["keys_made"] else "as they were",
         "topics made": " ".join(data["topics_made"]) or "none, all were there",
     }
 
 
 def _comment(created: Created) -> None:
+    if not created.keys_there:
+        say(
+            "warning: ZooKeeper has lost the keys that the service signs with: start a node that still has"
+            " its data folder, and it puts them back; only if there is none, run this again with --new-keys"
+        )
     if created.buffer_was_lost:
         say(
             "warning: the buffer topic was missing, so what was pending in it is lost;"

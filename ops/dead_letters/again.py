@@ -11,6 +11,7 @@ from delayline.requests import BufferRecord
 from delayline.times import parse_number, parse_time
 from delayline.wire import (
     H_AFTER,
+    H_AS_OF,
     H_ATTEMPT,
     H_CRON,
     H_DELIVER_AT,
@@ -22,6 +23,7 @@ from delayline.wire import (
     H_PARENT,
     H_ROOT,
     H_SCHEDULED_FOR,
+    H_SIGNATURE,
     H_SOURCE,
     H_TARGET_KEY,
     Header,
@@ -31,7 +33,10 @@ from ops.dead_letters.letter import Letter
 # What the service says of a request, and what says nothing of a new one. An id is still known after its dead
 # letter: with `delay-if-exists: keep` the new request would be a duplicate of the one that failed.
 _SERVICES: Final = frozenset(
-    (H_SOURCE, H_PARENT, H_ROOT, H_ATTEMPT, H_OCCURRENCE, H_SCHEDULED_FOR, H_IF_EXISTS)
+    (
+        *(H_SOURCE, H_PARENT, H_ROOT, H_ATTEMPT, H_OCCURRENCE, H_SCHEDULED_FOR, H_IF_EXISTS),
+        *(H_AS_OF, H_SIGNATURE),
+    )
 )
 _TIME: Final = frozenset((H_DELIVER_AT, H_AFTER, H_LEVEL))
 _RECURRENCE: Final = frozenset(

@@ -50,6 +50,7 @@ class _Record(NamedTuple):
     offset: int
     timestamp_ms: int
     key: bytes | None
+    value: bytes | None
     headers: list[Header]
 
 
@@ -119,4 +120,4 @@ class Chooser:
     def _in_buffer(self, request: BufferRecord) -> _Record:
         by_id = any(key == H_ID for key, _ in request.headers) and request.key is not None
         partition = partition_for(request.key or b"", self.settings.partitions) if by_id else 0
-        return _Record(partition, MAX_OFFSET, self.now_ms, request.key, request.headers)
+        return _Record(partition, MAX_OFFSET, self.now_ms, request.key, request.value, request.headers)

@@ -11,11 +11,13 @@ from typing import Final, Self
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # missing from its __all__
 
 from delayline.settings import ClusterSettings
+from delayline.signing import Keyring
 from node.config import ConnectionConfig
 from ops import topics
 from ops.demo.processes import NodeOptions, NodeProcess
 from ops.stack import LocalStack
 from ops.stack.ports import free_port
+from ops.zookeeper import read_keys
 
 SESSION_TIMEOUT_S: Final = 2.0
 _NODE_END_S: Final = 6.0  # a clean end takes less than a second; a paused node never gets there
@@ -39,6 +41,7 @@ class DemoCluster:
         }
         self.logs = [folder / "logs", folder / "stack" / "logs"]
         self.settings: ClusterSettings | None = None  # once it is up
+        self.keys: Keyring | None = None  # as well
         self._targets = targets
 
     def __enter__(self) -> Self:
@@ -57,6 +60,7 @@ class DemoCluster:
     def _start(self) -> None:
         self.stack.start()
         self.settings = topics.create(self.config).settings
+        self.keys = read_keys(self.config)
         admin = AdminClient(self.config.client_config())
         wanted = [NewTopic(name, partitions, 1) for name, partitions in self._targets.items()]
         for made in admin.create_topics(wanted).values():

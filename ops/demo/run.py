@@ -172,9 +172,11 @@ class Demo:
 
     def _audit(self, spark: SparkSession) -> AuditPicture:
         assert self._cluster.settings is not None
+        assert self._cluster.keys is not None
         config = AuditConfig(
             self._cluster.stack.bootstrap,
             self._cluster.settings,
+            self._cluster.keys,
             ledger=self._options.folder / "ledger.jsonl",
         )
         try:

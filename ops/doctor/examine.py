@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from delayline.settings import ClusterSettings
 from election.errors import ElectionError
+from election.registry import Registry
 from node.config import ConnectionConfig
 from ops.cluster import ClusterStatus, member, read
 from ops.doctor.finding import Finding, note, ok, problem
@@ -44,10 +45,18 @@ def _znodes(
             settings = znodes.settings()
             status = read(znodes, config)
             clocks = _clocks(znodes.written_members())
+            keyless = _keyless(znodes)
     except (ElectionError, UnreadableCheckpoint) as error:
         return settings, None, [problem("znodes", str(error), "the nodes cannot be looked at until then")]
     found = f"cluster {config.cluster}: {settings.partitions} partitions, {settings.lanes} lane(s)"
-    return settings, status, [ok("znodes", found), *clocks]
+    return settings, status, [ok("znodes", found), *keyless, *clocks]
+
+
+def _keyless(znodes: Registry) -> list[Finding]:
+    if znodes.keys() is not None:
+        return []
+    mend = "start a node that has its data folder; if there is none: delayline topics create"
+    return [problem("keys", "ZooKeeper has no keys to sign with: no node can start", mend)]
 
 
 def _sessions(status: ClusterStatus) -> dict[str, float]:

@@ -114,4 +114,12 @@ def _disk(node: str, said: Mapping[str, Any]) -> Iterable[Finding]:
         yield problem(node, f"{free_mib} MiB of its disk are free, less than {least_mib}", "make room there")
 
 
-_JUDGES: Final = (_refusing, _clock, _disk)
+def _strangers(node: str, said: Mapping[str, Any]) -> Iterable[Finding]:
+    count = int(said.get("strange_checkpoints") or 0)
+    if count:
+        found = f"{count:,} records of the checkpoint topic are not the service's; they were passed over"
+        mend = "see who may write to that topic: only the nodes have to; the node's log names one"
+        yield problem(node, found, mend)
+
+
+_JUDGES: Final = (_refusing, _clock, _disk, _strangers)

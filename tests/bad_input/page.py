@@ -16,6 +16,7 @@ from node.fetch.compression import Scratch
 from tests.bad_input.odd_values import odd_numbers
 from tests.bad_input.row import LEVELS_MS, Answered, Delivered, Place, RawHeader, Rejected, Row, Undelivered
 from tests.bad_input.table import TABLE
+from tests.support.keys import KEYRING
 from tests.support.raw import Attribute, RawRecord, batch_of
 from tests.unit.wire_records import TIMESTAMP_MS
 
@@ -63,7 +64,7 @@ def parsed(row: Row, place: Place = PLACE, offset: int = 100, timestamp_ms: int 
     )
     (stored,) = batches_of(batch.encode())
     (record,) = open_batch(row.partition, stored, Scratch()).records
-    return record.flaw or parse(record, place.settings, place.names)
+    return record.flaw or parse(record, place.settings, place.names, KEYRING)
 
 
 def rendered() -> str:
@@ -158,6 +159,4 @@ def _particulars(fate: Delivered) -> str:
         said.append("without a key" if fate.key[0] is None else "with that key")
     if fate.partition is not None:
         said.append(f"to partition {fate.partition}")
-    if fate.root is not None:
-        said.append("as if it were the request in `delay-root`")
     return " " + ", ".join(said) if said else ""

@@ -77,9 +77,7 @@ class Delivered(NamedTuple):
     after_ms: int = 0  # counted from the request, where there is no time of its own
     key: tuple[bytes | None] | None = None
     partition: int | None = None
-    attempt: int = 1
     occurrence: int | None = None
-    root: int | None = None  # offset of the request that it says it is, in its partition
 
 
 class Answered(NamedTuple):

@@ -7,6 +7,7 @@ from typing import Final
 
 from delayline.headers import (
     H_AFTER,
+    H_AS_OF,
     H_ATTEMPT,
     H_DELIVER_AT,
     H_ERROR,
@@ -19,6 +20,7 @@ from delayline.headers import (
     H_PARENT,
     H_ROOT,
     H_SCHEDULED_FOR,
+    H_SIGNATURE,
     H_SOURCE,
     H_TARGET_KEY,
     H_TARGET_PARTITION,
@@ -47,6 +49,7 @@ CANCEL: RawHeader = (H_OP, b"cancel")
 RESCHEDULE: RawHeader = (H_OP, b"reschedule")
 PARENT: RawHeader = (H_PARENT, b"2")
 ROOT: RawHeader = (H_ROOT, b"{cluster}.buffer/0/0")
+AS_OF: RawHeader = (H_AS_OF, b"3.3")
 MOST: Final = b"9223372036854775807"
 
 
@@ -346,8 +349,13 @@ def _origin() -> list[Row]:
         "not UTF-8": b"\xff",
     }
     counts = odd_numbers(b"1") | {"negative": b"-1", "zero": b"0"}
+    signatures = {
+        "empty": b"",
+        "a key without a signature": b"0badc0de:",
+        "of a key that nobody has": b"0badc0de:" + b"0" * 32,
+        "not UTF-8": b"\xff" * 41,
+    }
     ignored = (H_ROOT, H_ATTEMPT, H_OCCURRENCE, H_SOURCE, H_SCHEDULED_FOR)
-    forged = Delivered(root=0)
     return [
         row("a parent alone", bad, PARENT),
         *(row(f"parent: {label}", bad, (H_PARENT, raw), ROOT) for label, raw in parents.items()),
@@ -359,17 +367,17 @@ def _origin() -> list[Row]:
         row("parent null", Rejected("null-header"), (H_PARENT, None), ROOT),
         row("root twice", Rejected("duplicate-header"), PARENT, ROOT, ROOT),
         row("attempt null", Rejected("null-header"), PARENT, ROOT, (H_ATTEMPT, None)),
-        row("too long a delay", Rejected("delay-too-long"), PARENT, ROOT, (H_AFTER, MOST + b"ms")),
-        row("all forged well", forged, PARENT, ROOT),
-        row(
-            "counts forged well",
-            Delivered(root=1, attempt=7, occurrence=3),
-            PARENT,
-            (H_ROOT, b"{cluster}.buffer/0/1"),
-            (H_ATTEMPT, b"7"),
-            (H_OCCURRENCE, b"3"),
+        row("too long a delay", bad, PARENT, ROOT, (H_AFTER, MOST + b"ms")),
+        row("all forged well, unsigned", bad, PARENT, ROOT, AS_OF),
+        *(
+            row(f"signature: {x}", bad, PARENT, ROOT, AS_OF, (H_SIGNATURE, raw))
+            for x, raw in signatures.items()
         ),
         *(row(f"{name}, no parent", Delivered(), (name, b"junk")) for name in ignored),
+        *(
+            row(f"{name}, no parent", Rejected("unknown-header"), (name, b"1.1"))
+            for name in (H_AS_OF, H_SIGNATURE)
+        ),
         *(row(f"{name} twice, null, no parent", Delivered(), (name, b"1"), (name, None)) for name in ignored),
     ]
 

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
+from delayline.names import ClusterNames
 from delayline.requests import BufferRecord
 from ops.audit import Audit, AuditConfig, LedgerWriter, audit
 from tests.integration.histories import History, Step, Writer
+from tests.support.keys import KEYRING
+from tests.support.tail import read_all
+from tests.support.waiting import PATIENCE_S
 
 
 class Audited:
@@ -19,16 +25,31 @@ class Audited:
         self._spark = spark
         self._ledger = folder / "ledger.jsonl"
         self.acknowledged_too: dict[str, BufferRecord] = {}
+        self.strange_checkpoints: list[bytes] = []
 
     def __call__(self, history: History, *more: Step) -> Audit:
         with LedgerWriter(self._ledger) as ledger:
             Writer(self._bootstrap, history.settings, ledger).write([*history.steps, *more])
             for source, record in self.acknowledged_too.items():
                 ledger.add(source, record)
+        if self.strange_checkpoints:
+            self._write_strangely(ClusterNames(history.settings.cluster).checkpoint)
         return self.audit(history)
+
+    def _write_strangely(self, topic: str) -> None:
+        """A copy of each checkpoint that there is, and records that nobody has signed."""
+        stranger = Producer({"bootstrap.servers": self._bootstrap})
+        for got in read_all(self._bootstrap, topic):
+            headers: Any = got.headers
+            stranger.produce(topic, got.value, got.key, got.partition, headers=headers)
+        for raw in self.strange_checkpoints:
+            stranger.produce(topic, raw, b"0", 0)
+        assert stranger.flush(PATIENCE_S) == 0
 
     def audit(self, history: History) -> Audit:
         return audit(self._spark, self.config(history))
 
     def config(self, history: History) -> AuditConfig:
-        return AuditConfig(self._bootstrap, history.settings, ledger=self._ledger, now_ms=history.end_ms)
+        return AuditConfig(
+            self._bootstrap, history.settings, KEYRING, ledger=self._ledger, now_ms=history.end_ms
+        )

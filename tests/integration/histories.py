@@ -23,6 +23,7 @@ from delayline.requests import BufferRecord
 from delayline.settings import ClusterSettings
 from delayline.wire import Header
 from ops.audit import LedgerWriter
+from tests.support.keys import KEYRING
 
 TARGET_PARTITIONS = 2
 LETTER_LIMIT_BYTES = 4_000
@@ -35,6 +36,7 @@ class Written(NamedTuple):
     offset: int
     timestamp_ms: int
     key: bytes | None
+    value: bytes | None
     headers: Sequence[Header]
 
 
@@ -62,6 +64,24 @@ class Request:
     @property
     def due_ms(self) -> int:
         return self.meaning.due_ms if isinstance(self.meaning, wire.Schedule) else self.place.timestamp_ms
+
+
+class CopyOf(Request):
+    """Of what the service has written back by then, sent by somebody."""
+
+    def __init__(self, back: WrittenBack | Later) -> None:
+        self._back = back
+        self.written, self.meaning, self.source = None, None, ""
+
+    @property
+    def record(self) -> BufferRecord:  # type: ignore[override]
+        assert self._back.request is not None, "not written back yet"
+        return self._back.request.record
+
+    @property
+    def partition(self) -> int:  # type: ignore[override]
+        assert self._back.request is not None, "not written back yet"
+        return self._back.request.partition
 
 
 @dataclass
@@ -245,16 +265,14 @@ class Writer:
             assert error is None, error
             offset, (_, timestamp_ms) = message.offset(), message.timestamp()
             assert offset is not None
-            request.written = Written(
-                request.partition, offset, timestamp_ms, request.record.key, request.record.headers
-            )
+            request.written = Written(request.partition, offset, timestamp_ms, *request.record)
 
         if request.cancels is not None:
             request.record = requests.cancel(source=request.cancels.source)
             request.partition = request.cancels.partition
         _produce(producer, self._names.buffer, request.record, request.partition, on_delivery=acknowledged)
         request.source = source(self._names.buffer, request.partition, request.place.offset)
-        request.meaning = wire.parse(request.place, self._settings, self._names)
+        request.meaning = wire.parse(request.place, self._settings, self._names, KEYRING)
         self._ends[request.partition] = request.place.offset + 1
 
     def _commit(self, step: Transaction) -> None:
@@ -321,9 +339,14 @@ class Writer:
     def _write_back(self, back: WrittenBack | Next | Later) -> Request:
         row, parent, root, schedule = _written_back(back)
         schedule = schedule._replace(parent=parent.place.offset, root=root.source)
-        record = row.record._replace(headers=wire.rewrite_headers(schedule))
+        record = row.record
         if isinstance(back, Next) and back.value is not None:
             record = record._replace(value=back.value)
+        end = self._ends[parent.partition]
+        headers = wire.signed_headers(
+            wire.rewrite_headers(schedule), KEYRING, (end, end), parent.partition, record.key, record.value
+        )
+        record = record._replace(headers=headers)
         request = Request(record, parent.partition)
         self._append(self._master, request)
         return request
@@ -347,8 +370,10 @@ class Writer:
             "first": step.first,
         }
         key = f"0/{step.epoch}" if step.first else "0"
-        record = BufferRecord(key.encode(), json.dumps(checkpoint | step.claims).encode(), [])
-        _produce(self._master, self._names.checkpoint, record, 0, timestamp=taken_ms - step.early_ms)
+        raw, topic = json.dumps(checkpoint | step.claims).encode(), self._names.checkpoint
+        signature = KEYRING.sign_checkpoint(topic, 0, key.encode(), raw)
+        record = BufferRecord(key.encode(), raw, [(wire.H_SIGNATURE, signature)])
+        _produce(self._master, topic, record, 0, timestamp=taken_ms - step.early_ms)
 
 
 def target_of(settings: ClusterSettings) -> str:

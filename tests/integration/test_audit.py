@@ -12,16 +12,20 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # missing fro
 )
 from pyspark.sql import SparkSession
 
+from delayline.headers import H_PARENT, H_ROOT, H_TARGET_TOPIC
+from delayline.requests import BufferRecord
 from delayline.settings import ClusterSettings
+from delayline.wire import Header
 from ops.audit import AuditConfig, Report, audit
 from ops.audit.evidence import edges_ms
 from ops.audit.snapshot import Keeping, Offsets
 from ops.errors import ConfigError
 from tests.integration.audited import Audited
-from tests.integration.histories import Delivery, Transaction
+from tests.integration.histories import CopyOf, DeadLetter, Delivery, Outcome, Request, Transaction
 from tests.integration.planted import Planted
 from tests.integration.sample_history import CLASSES, SampleHistory
 from tests.stacks import Stack
+from tests.support.keys import KEYRING
 from tests.support.waiting import PATIENCE_S, eventually
 
 
@@ -45,6 +49,28 @@ def test_every_request_of_a_correct_history_is_in_its_class(history: SampleHisto
     assert report.violations == ()
     assert {name: count for name, count in report.classes.items() if count} == CLASSES
     assert report.ledger == report.requests == sum(CLASSES.values())
+
+
+def test_what_strangers_forge_and_copy_is_no_flaw_of_the_service(
+    history: SampleHistory, audited: Audited
+) -> None:
+    copy = CopyOf(history.third_try)
+    root = f"{history.settings.cluster}.buffer/0/0".encode()
+    forged: list[Header] = [(H_TARGET_TOPIC, b"orders"), (H_PARENT, b"0"), (H_ROOT, root)]
+    made_up = Request(BufferRecord(b"k", b"made up", forged), 0)
+    ended = Transaction(
+        buries=[DeadLetter(one, "bad-parent") for one in (copy, made_up)],
+        tells=[
+            Outcome("dead-lettered", one, message=one, code="bad-parent", at_ms=history.base_ms + 9_000)
+            for one in (copy, made_up)
+        ],
+        epoch=2,
+        node="n2",
+    )
+    audited.strange_checkpoints = [b"{}", b"none"]
+    report = audited(history, copy, made_up, ended).report
+    assert report.violations == ()
+    assert report.classes["dead-lettered"] == CLASSES["dead-lettered"] + 2
 
 
 def test_each_fault_is_found_and_named_and_nothing_else(planted: Planted) -> None:
@@ -141,4 +167,4 @@ def test_what_a_topic_surely_keeps_is_read_from_its_settings(
     admin.create_topics([NewTopic(topic, 1, 1, config=config)])[topic].result()
     # That was the controller's word; a broker knows of it a moment later.
     eventually(lambda: topic in admin.list_topics(timeout=PATIENCE_S).topics, f"{topic} is there")
-    assert Offsets(AuditConfig(stack.bootstrap, settings)).keeping([topic]) == {topic: expected}
+    assert Offsets(AuditConfig(stack.bootstrap, settings, KEYRING)).keeping([topic]) == {topic: expected}

@@ -261,19 +261,12 @@ def later(cluster: Cluster) -> list[Header]:
     return [*target(cluster, "later"), (H_AFTER, b"%dms" % LATER_MS)]
 
 
-def source_of(row: Row, sent: Placed, place: Place) -> str:
-    """What a delivery of the row says that it is."""
-    if isinstance(row.fate, Delivered) and row.fate.root is not None:
-        return source(place.names.buffer, row.partition, row.fate.root)
-    return sent.source
-
-
 def ledger_of(cluster: Cluster, sent: dict[str, Placed], sound: list[Placed]) -> Ledger:
-    ledger, place = Ledger(), Place(cluster.name, cluster.name)
+    ledger = Ledger()
     nothing_known = Sent("", None, None, [], None, None)
     ledger.schedules = {placed.source: nothing_known for placed in sound}
     for row in TABLE:
-        where = source_of(row, sent[row.name], place)
+        where = sent[row.name].source
         if isinstance(row.fate, Delivered):
             ledger.schedules[where] = nothing_known
         elif isinstance(row.fate, Answered):
@@ -291,12 +284,10 @@ def gather(cluster: Cluster, sent: dict[str, Placed]) -> dict[str, Came]:
         letters[got.text(H_SOURCE)].append(got)
     for outcome in cluster.outcomes:
         outcomes[outcome["request"]].append(outcome)
-    place = Place(cluster.name, cluster.name)
     came = {}
     for row in TABLE:
         own = sent[row.name].source
-        delivered = deliveries[source_of(row, sent[row.name], place)]
-        came[row.name] = Came(sent[row.name], delivered, letters[own], outcomes[own])
+        came[row.name] = Came(sent[row.name], deliveries[own], letters[own], outcomes[own])
     return came
 
 
@@ -322,9 +313,9 @@ def check_delivered(row: Row, fate: Delivered, came: Came, place: Place) -> None
     ids = [(name, value) for name, value in headers if name == H_ID]
     occurrence = [] if fate.occurrence is None else [(H_OCCURRENCE, b"%d" % fate.occurrence)]
     service = [
-        (H_SOURCE, source_of(row, came.sent, place).encode()),
+        (H_SOURCE, came.sent.source.encode()),
         (H_SCHEDULED_FOR, b"%d" % scheduled_for_ms),
-        (H_ATTEMPT, b"%d" % fate.attempt),
+        (H_ATTEMPT, b"1"),
     ]
     key = row.key if fate.key is None else fate.key[0]
     assert (got.topic.encode(), got.key) == (topic, key)

@@ -10,6 +10,7 @@ import pytest
 from confluent_kafka import Producer
 
 from node.checkpoints import CheckpointFollower, KafkaLog, read_last
+from node.own_checkpoints import headers_of
 from node.refusal import Refusing
 from ops import checkpoints
 from ops.zookeeper import registry
@@ -17,6 +18,7 @@ from store.checkpoint import Checkpoint
 from tests.support.checkpoints import sample_checkpoint
 from tests.support.cluster import Cluster
 from tests.support.fixtures import MakeCluster
+from tests.support.keys import FixedKeys
 from tests.support.requests import OpenTransaction, Sender, key_in
 from tests.support.waiting import PATIENCE_S, becomes, eventually
 
@@ -26,6 +28,7 @@ class Writer:
 
     def __init__(self, cluster: Cluster) -> None:
         self._topic = cluster.names.checkpoint
+        self._keys = cluster.keys
         self._producer = Producer(
             {
                 "bootstrap.servers": cluster.bootstrap,
@@ -52,7 +55,9 @@ class Writer:
         """Leaves it open."""
         written = sample_checkpoint(lane, epoch=epoch)
         self._producer.begin_transaction()
-        self._producer.produce(self._topic, written.encode(), written.record_key, lane)
+        raw = written.encode()
+        headers = headers_of(written, raw, self._topic, self._keys)
+        self._producer.produce(self._topic, raw, written.record_key, lane, headers=headers)
         assert self._producer.flush(PATIENCE_S) == 0
 
     def end(self) -> None:
@@ -67,7 +72,7 @@ def writer(cluster: Cluster) -> Writer:
 @pytest.fixture
 def follower(cluster: Cluster) -> Iterator[CheckpointFollower]:
     config = cluster.node_config("n").client_config()
-    follower = CheckpointFollower(config, cluster.names, 0, lambda: None)
+    follower = CheckpointFollower(config, cluster.names, 0, FixedKeys(cluster.keys), lambda: None)
     follower.start()
     yield follower
     follower.stop()
@@ -81,7 +86,7 @@ def kafka_log(cluster: Cluster, follower: CheckpointFollower) -> KafkaLog:
 
 def last(cluster: Cluster, lane: int = 0) -> int | None:
     """The epoch of the last checkpoint that is found."""
-    found = read_last(cluster.connection.client_config(), cluster.names.checkpoint, lane)
+    found = read_last(cluster.connection.client_config(), cluster.names.checkpoint, lane, cluster.keys)
     return None if found is None else found.epoch
 
 
@@ -176,7 +181,9 @@ def test_a_topic_made_anew_has_none_of_the_old_checkpoints(
 
 def test_a_follower_that_begins_without_the_topic_finds_it_when_it_is_made(cluster: Cluster) -> None:
     cluster.delete_topic(cluster.names.checkpoint)
-    follower = CheckpointFollower(cluster.node_config("n").client_config(), cluster.names, 0, lambda: None)
+    follower = CheckpointFollower(
+        cluster.node_config("n").client_config(), cluster.names, 0, FixedKeys(cluster.keys), lambda: None
+    )
     follower.start()
     eventually(lambda: follower.refusal, "it says that the topic is missing")
     cluster.create_again()

@@ -21,7 +21,8 @@ from delayline.times import render_time
 from delayline.wire import parse
 from election.registry import Registry
 from node.config import ConnectionConfig
-from ops.zookeeper import registry
+from node.own_checkpoints import headers_of
+from ops.zookeeper import read_keys, registry
 from store.checkpoint import Checkpoint
 from tests.stacks import Stack
 from tests.support.checkpoints import sample_checkpoint
@@ -256,7 +257,9 @@ CHECKPOINT = sample_checkpoint(lane=1, epoch=3)
 def write_topic(config: ConnectionConfig, checkpoint: Checkpoint) -> None:
     producer = Producer({"bootstrap.servers": config.bootstrap_servers})
     topic = ClusterNames(config.cluster).checkpoint
-    producer.produce(topic, checkpoint.encode(), checkpoint.record_key, partition=checkpoint.lane)
+    raw = checkpoint.encode()
+    headers = headers_of(checkpoint, raw, topic, read_keys(config))
+    producer.produce(topic, raw, checkpoint.record_key, partition=checkpoint.lane, headers=headers)
     assert producer.flush(20) == 0
 
 

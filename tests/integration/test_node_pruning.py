@@ -33,6 +33,7 @@ _SPACES = {
     "rows": keys.ROW,
     "late": keys.LATE,
     "controls": keys.CONTROL,
+    "controls by id": keys.ENDING,
     "ids": keys.INDEX,
     "tombstones": keys.TOMBSTONE,
     "expiry": keys.EXPIRY,

@@ -14,6 +14,7 @@ from node.target_answers import TargetAnswers
 from node.targets import KafkaTargets
 from tests.support.checkpoints import sample_checkpoint
 from tests.support.cluster import Cluster
+from tests.support.keys import KEYRING, FixedKeys
 from tests.support.tail import read_all
 from tests.support.waiting import becomes
 
@@ -28,7 +29,11 @@ def make_outbox(cluster: Cluster) -> Iterator[MakeOutbox]:
     def make() -> KafkaOutbox:
         config = cluster.node_config(f"node-{len(made)}").client_config()
         targets = KafkaTargets(TargetAnswers(config, cluster.names.checkpoint), lambda _: frozenset())
-        made.append(KafkaOutbox(config, cluster.names, 0, 10_000, targets, lambda: None, lambda: False))
+        made.append(
+            KafkaOutbox(
+                config, cluster.names, 0, 10_000, targets, lambda: None, lambda: False, FixedKeys(KEYRING)
+            )
+        )
         return made[-1]
 
     yield make

@@ -14,12 +14,15 @@ from confluent_kafka import Producer
 from delayline.names import ClusterNames, source
 from node.checkpoints import CheckpointFollower, KafkaLog
 from node.config import ConnectionConfig
+from node.own_checkpoints import headers_of
 from node.past import Past
 from ops import topics
+from ops.zookeeper import read_keys
 from store.checkpoint import Checkpoint
 from store.keys import Key
 from tests.stacks import Stack
 from tests.support.checkpoints import sample_checkpoint
+from tests.support.keys import FixedKeys
 from tests.support.requests import now_ms
 from tests.support.waiting import PATIENCE_S
 
@@ -37,10 +40,11 @@ class Topics:
             cluster=name, bootstrap_servers=stack.bootstrap, zookeeper=stack.zookeeper
         )
         settings = topics.create(connection, {"partitions": 2}).settings
+        self.keys = read_keys(connection)
         client = connection.client_config()
-        follower = CheckpointFollower(client, self.names, 0, lambda: None)
+        follower = CheckpointFollower(client, self.names, 0, FixedKeys(self.keys), lambda: None)
         kafka_log = KafkaLog(client, self.names, 0, [0, 1], follower)
-        self.past = Past(client, self.names, 0, settings, kafka_log, 10_000)
+        self.past = Past(client, self.names, 0, settings, FixedKeys(self.keys), kafka_log, 10_000)
         self._transactional_id = f"{name}-writer"
         self._client = client
 
@@ -52,7 +56,9 @@ class Topics:
     def write(self, writer: Producer, checkpoint: Checkpoint, *, commit: bool) -> None:
         """One in a transaction of its own."""
         writer.begin_transaction()
-        writer.produce(self.names.checkpoint, checkpoint.encode(), checkpoint.record_key, 0)
+        raw, topic = checkpoint.encode(), self.names.checkpoint
+        headers = headers_of(checkpoint, raw, topic, self.keys)
+        writer.produce(topic, raw, checkpoint.record_key, 0, headers=headers)
         if commit:
             writer.commit_transaction(PATIENCE_S)
         else:

@@ -32,6 +32,7 @@ SHARED: Final = frozenset(
         "broker-clock-step",
         "foreign-stall",
         "checkpoints-lost",
+        "strange-checkpoint",
         "leader-lost",
         "operator-pause",
     )
@@ -85,6 +86,8 @@ def _strike_shared(world: World, fault: str) -> None:
         targets = rng.sample(sorted(world.target_topics), rng.randint(0, 2))
         world.pause(Pauses(rng.random() < 0.5, frozenset(targets)))
         world.after(rng.choice((50, 300, 2_000)), lambda: world.pause(Pauses()))
+    elif fault == "strange-checkpoint":
+        world.forge_checkpoint()
     elif fault == "checkpoints-lost":
         for node in world.nodes:
             if node.process is not None and node.process.mastership is not None:

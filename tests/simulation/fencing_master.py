@@ -18,6 +18,7 @@ from typing import Any, Final, cast
 from confluent_kafka import KafkaError, KafkaException
 
 from delayline.names import ClusterNames
+from delayline.signing import Keyring
 from node import outbox
 from node.delivery import Config, Delivery, Wait
 from node.ports import Pauses
@@ -27,7 +28,9 @@ from store.checkpoint import Checkpoint, Vector
 from store.records import ScheduledRow, encode
 from store.selection import Limits
 from store.view import View
+from tests.simulation.setup import KEYRING
 from tests.simulation.stores import MemoryStore
+from tests.support.keys import FixedKeys
 
 NAMES: Final = ClusterNames("delay")
 ROWS: Final = 6  # due from the beginning, one to a transaction
@@ -112,10 +115,12 @@ class Run:
 
     def _next_step(self) -> Op:
         targets = cast("Any", self)
-        box = self._box = outbox.KafkaOutbox({}, NAMES, 0, 10_000, targets, lambda: None, lambda: False)
+        box = self._box = outbox.KafkaOutbox(
+            {}, NAMES, 0, 10_000, targets, lambda: None, lambda: False, FixedKeys(KEYRING)
+        )
         box._committers = cast("Any", self._commits)
-        config = Config(self.name, 0, NAMES, Limits(1, 1_000), 0, 0)
         here = cast("Any", self)
+        config = Config(self.name, 0, NAMES, Limits(1, 1_000), 0, 0, here)
         self._delivery = Delivery(config, self._view, box, here, here, here, here, here)
         mastership = self._delivery.run()
         try:
@@ -218,6 +223,13 @@ class Run:
 
     def stable_ends(self) -> Vector:
         return {0: ROWS}
+
+    def high_watermarks(self) -> Vector:
+        return {0: ROWS}
+
+    @property
+    def ring(self) -> Keyring:
+        return KEYRING
 
     # ------------------------------------------------------------------ the client
 

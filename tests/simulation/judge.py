@@ -49,14 +49,11 @@ class Judge:
 
     def judge(self) -> None:
         for number, row in self._operations.replayed(self._model):
-            if not row.request.forged:
-                self._replayed(number, row)
+            self._replayed(number, row)
         for row in self._model.rows.values():
-            if not row.request.forged:
-                self._row(row)
+            self._row(row)
         for control in self._model.controls:
-            if not control.request.forged:
-                self._control(control)
+            self._control(control)
         self._nothing_else()
         self._orders()
         self._delivered_up_to()
@@ -345,21 +342,17 @@ class Judge:
     # ------------------------------------------------------------------ the rest
 
     def _nothing_else(self) -> None:
-        """What is left was not called for. What forged requests cause is their own affair."""
-        forged = {self._source(row.place) for row in self._model.rows.values() if row.request.forged}
-        forged |= {self._source(one.place) for one in self._model.controls if one.request.forged}
-        forged |= {self._source(place) for place in self._model.forged}
+        """What is left was not called for."""
         for invariant, kind in (
             ("I1 doubled", self._found.deliveries),
             ("I1 doubled", self._found.dead_letters),
             ("I7", self._found.outcomes),
         ):
             for source, left in kind.items():
-                if left and source not in forged:
+                if left:
                     raise Violation(invariant, f"{source}: {left[0]} was not called for")
         for place, sent in self._found.written_back.items():
-            if place not in self._model.forged and not self._model.rows[place].request.forged:
-                raise Violation("I7", f"{place}: {sent} was not called for")
+            raise Violation("I7", f"{place}: {sent} was not called for")
 
     def _orders(self) -> None:
         """I4. A row that was not late when it was selected comes after all such rows with smaller keys;
@@ -385,7 +378,7 @@ class Judge:
     ) -> None:
         headers = dict(record.headers)
         row = by_source.get(((headers["delay-source"] or b"").decode(), number))
-        if row is None or (headers.get("delay-id") or b"").startswith(b"forged"):
+        if row is None:
             return
         if id(record) in self._again or not _is_of(record, row):
             return  # what is delivered again has no order to keep
@@ -406,7 +399,7 @@ class Judge:
                 raised.append((number, up_to_ms))
         for row in self._model.rows.values():
             before = bisect_left(raised, (row.done_in, 0))
-            if before == 0 or row.request.forged or not self._model.delivered(row):
+            if before == 0 or not self._model.delivered(row):
                 continue
             number, up_to_ms = raised[before - 1]
             ingested = self._found.checkpoints[max(0, number - 1)].ingested[row.place[0]]

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from delayline.wire import Header
 from store.arrivals import Arrival
+from store.checkpoint import Checkpoint
 from tests.simulation.requests import Request
 
 
@@ -64,7 +65,7 @@ class Transaction:
 class Entry:
     """What stands at one offset; without a record it is a marker."""
 
-    __slots__ = ("arrival", "record", "request", "transaction")
+    __slots__ = ("arrival", "checkpoint", "record", "request", "transaction")
 
     def __init__(
         self, record: Record | None, transaction: Transaction | None, request: Request | None
@@ -73,6 +74,7 @@ class Entry:
         self.transaction = transaction
         self.request = request  # what the user meant; None: not a user's
         self.arrival: Arrival | None = None  # parsed once, since every node would parse it alike
+        self.checkpoint: Checkpoint | str | None = None  # or what it is instead; as well
 
 
 class Partition:
@@ -125,10 +127,16 @@ class Partition:
             if entry.transaction is None or entry.transaction.fate is Fate.COMMIT:
                 yield entry
 
-    def last_committed(self) -> Entry | None:
-        """The last record that a read_committed reader sees."""
+    def own(self, begin: int, end: int) -> Iterator[Entry]:
+        """What of that the service has written."""
+        for entry in self.committed(begin, end):
+            if entry.transaction is not None and entry.transaction.lane:
+                yield entry
+
+    def last_own(self) -> Entry | None:
+        """The last record of the service's that a read_committed reader sees."""
         for offset in range(self.stable_end - 1, -1, -1):
-            for entry in self.committed(offset, offset + 1):
+            for entry in self.own(offset, offset + 1):
                 return entry
         return None
 

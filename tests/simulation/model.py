@@ -66,7 +66,6 @@ class Model:
     dedup_window_ms: int
     rows: dict[Place, Row] = field(default_factory=dict)
     controls: list[Control] = field(default_factory=list)
-    forged: set[Place] = field(default_factory=set)  # written back after a forged request
     _last: dict[tuple[int, str], list[tuple[int, Row | None]]] = field(default_factory=dict)
     _cancels: dict[tuple[int, str], int] = field(default_factory=dict)
     _unnamed: dict[Place, Row | None] = field(default_factory=dict)  # by root: its last row; None: cancelled
@@ -206,9 +205,6 @@ class Model:
 
     def _take_written_back(self, place: Place, timestamp_ms: int, headers: dict[str, bytes | None]) -> None:
         parent_place = place[0], int(headers["delay-parent"] or b"")
-        if parent_place in self.forged or self.rows[parent_place].request.forged:
-            self.forged.add(place)  # what forged requests cause is their own affair
-            return
         parent = self.rows[parent_place]
         if parent.request.kind is Kind.RESCHEDULE:
             row = self._moved(place, timestamp_ms, parent)

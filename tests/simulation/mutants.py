@@ -26,9 +26,10 @@ from tests.simulation.numbered_mutants import NUMBERED
 from tests.simulation.other_mutants import OTHERS
 from tests.simulation.patches import Mutant
 from tests.simulation.runner import ROOT, run_seed
+from tests.simulation.signed_mutants import SIGNED
 from tests.simulation.source_mutants import SOURCES
 
-MUTANTS: Final = (*NUMBERED, *OTHERS, *SOURCES)
+MUTANTS: Final = (*NUMBERED, *OTHERS, *SOURCES, *SIGNED)
 BROKEN: Final = frozenset(
     {"AttributeError", "ImportError", "NameError", "SyntaxError", "TypeError", "UnboundLocalError"}
 )

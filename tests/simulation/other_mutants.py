@@ -233,9 +233,9 @@ OTHERS: Final = (
         "a duplicate is taken for what keeps a written-back request from being stored",
         (
             Patch(
-                "store/ingest.py",
-                'ends = control.op != "keep" and same',
-                "ends = same",
+                "store/records.py",
+                'return self.op != "keep"',
+                "return True",
             ),
         ),
         profile_with(

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from delayline.partitioner import partition_for
+from node.own_checkpoints import headers_of
 from node.ports import ANY_PARTITION, Commit, Doubtful, Fenced, Outgoing, Refused
 from store.checkpoint import Checkpoint, Vector
 from tests.simulation.coordinator import Answer
@@ -184,9 +185,9 @@ class SimulatedTransaction:
         self._host.inspect(checkpoint)
         if self._host.fails("send-fails"):
             raise Doubtful("the brokers do not answer")
-        record = Outgoing(
-            world.names.checkpoint, 0, checkpoint.record_key, checkpoint.encode(), [], world.now_ms, None
-        )
+        raw, topic = checkpoint.encode(), world.names.checkpoint
+        headers = headers_of(checkpoint, raw, topic, world.setup.keyring)
+        record = Outgoing(topic, 0, checkpoint.record_key, raw, headers, world.now_ms, None)
         self._append(world.checkpoints, world.now_ms, record)
         world.note("checkpoint", self._host.name, checkpoint.epoch, checkpoint.position)
         self._host.meanwhile()

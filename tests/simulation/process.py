@@ -12,7 +12,9 @@ from functools import partial
 from typing import Final
 
 from delayline import wire
+from delayline.signing import Keyring
 from node.delivery import Config, Delivery, Ended, Step, Wait
+from node.own_checkpoints import OwnCheckpoints, own_checkpoint
 from node.ports import ANY_PARTITION, UNAVAILABLE, UNKNOWN, Doubtful, Outgoing
 from store.arrivals import Arrival, arrival
 from store.checkpoint import Checkpoint, Vector
@@ -71,7 +73,11 @@ class Process:
         self.view = View(store, setup.partitions, setup.replay_window_ms, setup.settings.dedup_window_ms)
         self._fetched: Vector = self.view.reached().read
         self._ends_untold: Vector = {}
-        self._followed = max(0, self._checkpoints.stable_end - world.rng.randint(1, 30))
+        self._own = OwnCheckpoints(setup.names.checkpoint)
+        # The node reads back until it has the last one (node/checkpoints.py).
+        last = self._checkpoints.last_own()
+        at = 0 if last is None or last.record is None else last.record.offset
+        self._followed = max(0, at - world.rng.randint(0, 30))
         self._leadership = SimulatedLeadership(self, ensemble)
         self.operator = SimulatedOperator(self, ensemble)
         self.mastership: Generator[Step | Wait, None, Ended] | None = None
@@ -226,9 +232,23 @@ class Process:
         self.meanwhile()
         if self.fails("read-fails"):
             raise Doubtful("the brokers do not answer")
-        last = self.world.checkpoints.last_committed()
+        self._expect_topic()
+        self._read_checkpoints(self._checkpoints.stable_end)
+        last = self._own.latest
         self.meanwhile()
-        return None if last is None else _checkpoint(last)
+        return last
+
+    @property
+    def ring(self) -> Keyring:
+        """See the port `Keys`."""
+        return self.world.setup.keyring
+
+    def high_watermarks(self) -> Vector:
+        """See the port `Log`."""
+        self.meanwhile()
+        if self.fails("read-fails"):
+            raise Doubtful("the brokers do not answer")
+        return {number: self._buffer[number].end for number in self.world.setup.partitions}
 
     def stable_ends(self) -> Vector:
         """See the port `Log`."""
@@ -296,7 +316,7 @@ class Process:
         if entry.arrival is None:
             assert entry.record is not None, "markers are not read"
             setup = self.world.setup
-            parsed = wire.parse(entry.record, setup.settings, setup.names)
+            parsed = wire.parse(entry.record, setup.settings, setup.names, self.ring)
             entry.arrival = arrival(entry.record, parsed)
         return entry.arrival
 
@@ -306,22 +326,29 @@ class Process:
         end = self._checkpoints.stable_end
         if self.mastership is not None or self.follower_stalled or self._followed >= end:
             return False
-        begin, self._followed = self._followed, self.world.rng.randint(self._followed + 1, end)
-        read = list(self._checkpoints.committed(begin, self._followed))
-        if read:
-            checkpoint, aligned = _checkpoint(read[-1]), self.view.checkpoint
-            if aligned is None or checkpoint.order > aligned.order:
-                self.view.align(checkpoint)
+        self._read_checkpoints(self.world.rng.randint(self._followed + 1, end))
+        latest, aligned = self._own.latest, self.view.checkpoint
+        if latest is not None and (aligned is None or latest.order > aligned.order):
+            self.view.align(latest)
         return True
+
+    def _read_checkpoints(self, end: int) -> None:
+        for entry in self._checkpoints.committed(self._followed, end):
+            assert entry.record is not None, "markers are not read"
+            if entry.checkpoint is None:
+                entry.checkpoint = own_checkpoint(entry.record, self.world.setup.names.checkpoint, self.ring)
+            self._own.weigh(entry.record, entry.checkpoint)
+        self._followed = max(self._followed, end)
 
     def _expect_topic(self) -> None:
         """A topic that was made anew is read from its beginning."""
         if self._checkpoints is not self.world.checkpoints:
             self._checkpoints, self._followed = self.world.checkpoints, 0
+            self._own.forget(another_topic=True)
 
     def up_to_date(self) -> bool:
         """Whether the view is aligned to the last committed checkpoint."""
-        last = self.world.checkpoints.last_committed()
+        last = self.world.checkpoints.last_own()
         return last is not None and self.view.checkpoint == _checkpoint(last)
 
     def drive(self) -> bool:
@@ -373,6 +400,7 @@ class Process:
             setup.limits,
             setup.max_clock_skew_ms,
             setup.max_parks,
+            self,
             setup.small,
         )
         outbox = SimulatedOutbox(self)

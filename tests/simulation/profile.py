@@ -33,7 +33,8 @@ REQUESTS: Final = {
     "no-partition": 1,
     "bad": 1,
     "big": 1,
-    "forged": 2,
+    "forged": 4,
+    "copied": 4,
 }
 
 FAULTS: Final = {
@@ -61,6 +62,7 @@ FAULTS: Final = {
     "foreign-stall": 4,
     "leader-lost": 5,
     "operator-pause": 4,
+    "strange-checkpoint": 4,
 }
 
 
@@ -85,7 +87,6 @@ class Profile:
     skew_ms: tuple[int, ...] = (0, 20, 100, 400)
     transactional_share: float = 0.2  # of the requests: sent in an application's own transactions
     foreign_abort_share: float = 0.3
-    forged_controls: float = 0.06
     interleave: float = 0.12  # of the calls to Kafka and ZooKeeper: others act meanwhile
     end_of_partition: float = 0.7  # of the reads that reach the end: the reader is told so
     turns: tuple[int, int, int, int] = (55, 25, 12, 8)  # of delivery, ingest, follower, housekeeping

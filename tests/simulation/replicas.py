@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from store import keys
 from store.kv import KeyValue
-from store.records import RejectRow, decode_index, decode_row
+from store.records import decode_index
 from tests.simulation.host import Violation
 from tests.simulation.model import NEVER, Key, Model
 from tests.simulation.process import Process
@@ -18,11 +18,11 @@ def check_replica(process: Process, model: Model) -> None:
     behind = list(store.scan(begin, keys.end_of(keys.ROW)))
     if process.view.pending() != len(behind):
         raise Violation("replica", f"{process.name} counts {process.view.pending()} pending: {len(behind)}")
-    found = [keys.timed(raw_key) for raw_key, raw in behind if not _forged(raw)]
+    found = [keys.timed(raw_key) for raw_key, _ in behind]
     wanted = sorted(
         row.key
         for row in model.rows.values()
-        if row.done_in == NEVER and row.removed_by is None and not row.dropped and not row.request.forged
+        if row.done_in == NEVER and row.removed_by is None and not row.dropped
     )
     if found != wanted:
         odd = sorted(set(found) ^ set(wanted))
@@ -31,6 +31,8 @@ def check_replica(process: Process, model: Model) -> None:
         left = [keys.placed(raw_key) for raw_key, _ in store.scan(prefix, keys.end_of(prefix))]
         if left:
             raise Violation("replica", f"{process.name} has {name} left: {left}")
+    if any(store.scan(keys.ENDING, keys.end_of(keys.ENDING))):
+        raise Violation("replica", f"{process.name} has entries of controls left")
     for key in wanted:
         _check_index(process.name, store, key, model)
 
@@ -43,8 +45,3 @@ def _check_index(name: str, store: KeyValue, key: Key, model: Model) -> None:
     raw = store.get(keys.index(key[1], id_))
     if raw is None or decode_index(raw).offset != key[2]:
         raise Violation("replica", f"{name}: the index entry of {id_} is not that of {key}")
-
-
-def _forged(raw: bytes) -> bool:
-    row = decode_row(raw)
-    return not isinstance(row, RejectRow) and (row.id or "").startswith("forged")

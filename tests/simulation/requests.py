@@ -74,7 +74,6 @@ class Request:
     keep: bool = False  # a duplicate, if its id is known
     error: str | None = None  # the dead-letter code to expect, of a reject or at delivery
     source: int | None = None  # of a cancel: the offset of the request whose message is meant
-    forged: bool = False  # pretends to be written back by the service
 
     def scheduled_for_ms(self, timestamp_ms: int) -> int:
         """The time asked for by a record with that timestamp."""
@@ -91,10 +90,8 @@ class Users:
         self._partitions = partitions
         self._own = own
         self._number = 0
-        self._ids = self._names("id", rng.randint(*profile.ids))
-        self._forged_ids = self._names("forged", 2)
+        self.ids = self._names("id", rng.randint(*profile.ids))
         self._sent: list[tuple[int, int]] = []  # the places of schedules
-        self._left_alone: set[tuple[int, int]] = set()  # of forged requests
         self._kinds = list(profile.requests)
         self._weights = list(profile.requests.values())
         self._last_due_ms = 0
@@ -113,24 +110,24 @@ class Users:
 
     def sent(self, request: Request, offset: int) -> None:
         """Where a request has come to stand."""
-        place = request.partition, offset
-        if request.forged:
-            self._left_alone.add(place)
-        elif request.kind is Kind.SCHEDULE:
+        if request.kind is Kind.SCHEDULE:
+            place = request.partition, offset
             self._sent += [place] * (1 if request.repeat is None else 3)  # a chain has more that can be met
 
-    def draw(self, now_ms: int, ends: dict[int, int]) -> Request:
-        """A request; `ends` are the ends of the buffer's partitions."""
-        self._number += 1
+    def kind(self) -> str:
+        """What kind of request comes next."""
         kind: str = self._rng.choices(self._kinds, self._weights)[0]
+        return kind
+
+    def draw(self, kind: str, now_ms: int, ends: dict[int, int]) -> Request:
+        """A request of a kind; `ends` are the ends of the buffer's partitions."""
+        self._number += 1
         if kind in {"cancel", "reschedule", "run-now"}:
             return self._control(kind, now_ms)
         if kind == "cancel-source":
             return self._cancel_source(ends)
         if kind == "reject":
             return self._reject(now_ms, ends)
-        if kind == "forged":
-            return self._forged(now_ms, ends)
         return self._schedule(kind, now_ms)
 
     # ------------------------------------------------------------------ the kinds
@@ -139,7 +136,7 @@ class Users:
         rng = self._rng
         named = kind.startswith("id-")
         if named:
-            id_, partition = rng.choice(self._ids)
+            id_, partition = rng.choice(self.ids)
         else:
             id_, partition = None, rng.choice(self._own)
         request = self._message(partition, id_)
@@ -211,7 +208,7 @@ class Users:
         elif kind in {"interval", "cron"}:
             if rng.random() < 0.5:
                 self._at(request, now_ms + rng.randint(-1_500, 1_000))  # when it starts
-        elif kind not in {"now", "forged"}:
+        elif kind != "now":
             self._at(request, self._due(now_ms))
 
     def _repeat(self, request: Request, kind: str, now_ms: int) -> None:
@@ -255,11 +252,10 @@ class Users:
 
     def _control(self, kind: str, now_ms: int) -> Request:
         rng = self._rng
-        pool = self._forged_ids if rng.random() < self._profile.forged_controls else self._ids
-        id_, partition = rng.choice(pool)
+        id_, partition = rng.choice(self.ids)
         op = Kind.CANCEL if kind == "cancel" else Kind.RESCHEDULE
         headers: list[Header] = [(H_OP, op.value.encode()), (H_ID, id_.encode())]
-        request = Request(op, partition, id_.encode(), None, headers, id_, forged=pool is self._forged_ids)
+        request = Request(op, partition, id_.encode(), None, headers, id_)
         if kind == "reschedule":
             self._time(request, rng.choice(("future", "future", "after", "past", "far")), now_ms)
             if rng.random() < 0.1:
@@ -275,7 +271,7 @@ class Users:
         else:
             partition = rng.choice(self._own)
             offset = rng.randint(0, max(0, ends[partition] - 1))
-        if (partition, offset) in self._left_alone or ends[partition] == 0:
+        if ends[partition] == 0:
             return self._control("cancel", 0)
         headers: list[Header] = [(H_OP, b"cancel"), (H_SOURCE, b"delay.buffer/%d/%d" % (partition, offset))]
         return Request(Kind.CANCEL, partition, None, None, headers, source=offset)
@@ -320,21 +316,11 @@ class Users:
             )
         return flaws
 
-    def _forged(self, now_ms: int, ends: dict[int, int]) -> Request:
-        """Looks as if the service had written it back: it may harm its own id and no other."""
-        id_, partition = self._rng.choice(self._forged_ids)
+    def pretended(self, now_ms: int) -> Request:
+        """A user's request with an id, without its target: what a stranger makes a forgery of."""
+        id_, partition = self._rng.choice(self.ids)
         request = self._message(partition, id_)
         self._time(request, self._rng.choice(("now", "future", "past")), now_ms)
-        request.forged = True
-        request.headers.append((H_TARGET_TOPIC, request.target.encode()))
-        if ends[partition] > 0 and self._rng.random() < 0.7:
-            parent = self._rng.randrange(ends[partition])
-            root = self._rng.randint(0, parent)
-            self._left_alone.add((partition, root))
-            request.headers += [
-                (H_PARENT, b"%d" % parent),
-                (H_ROOT, b"delay.buffer/%d/%d" % (partition, root)),
-            ]
         return request
 
 

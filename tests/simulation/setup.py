@@ -8,11 +8,13 @@ from typing import Final
 
 from delayline.names import ClusterNames
 from delayline.settings import ClusterSettings
+from delayline.signing import Keyring, SigningKey
 from store.selection import Limits
 from tests.simulation.profile import Profile
 from tests.simulation.requests import LEVELS_MS, MAX_DELAY_MS
 
 LANE: Final = 0
+KEYRING: Final = Keyring((SigningKey("0000000a", b"k" * 32, 0),), "0000000a")
 
 
 @dataclass(frozen=True)
@@ -22,6 +24,7 @@ class Setup:
     profile: Profile
     names: ClusterNames
     settings: ClusterSettings
+    keyring: Keyring
     partitions: list[int]  # of the lane under test
     nodes: int
     limits: Limits
@@ -49,6 +52,7 @@ def draw(rng: random.Random, profile: Profile) -> Setup:
         profile=profile,
         names=ClusterNames(settings.cluster),
         settings=settings,
+        keyring=KEYRING,
         partitions=settings.partitions_of(LANE),
         nodes=rng.randint(*profile.nodes),
         limits=Limits(rng.choice(profile.messages), rng.choice((400, 100_000, 100_000, 100_000))),

@@ -17,14 +17,14 @@ from typing import Final
 from node.ports import Pauses
 from store.checkpoint import Checkpoint
 from store.operations import OperatorRequest, ReplayRequest, SkipRequest, StopReplay
-from tests.simulation import faults
+from tests.simulation import faults, forgeries
 from tests.simulation.coordinator import TransactionalId
 from tests.simulation.host import Host
 from tests.simulation.log import Fate, Partition, Topics, Transaction
 from tests.simulation.model import row_of
 from tests.simulation.process import Node, Process
 from tests.simulation.profile import Profile
-from tests.simulation.requests import FAR_MS, TARGETS, Users
+from tests.simulation.requests import FAR_MS, TARGETS, Request, Users
 from tests.simulation.setup import LANE, draw
 from tests.simulation.stores import CrashableStore
 from tests.simulation.zookeeper import Ensemble
@@ -165,6 +165,12 @@ class World:
         for process in self._processes():
             process.operator.tell_soon()
 
+    def forge_checkpoint(self) -> None:
+        """A stranger writes to the checkpoint topic."""
+        record = forgeries.checkpoint(self.rng, self.checkpoints, self.names.checkpoint)
+        if record is not None:
+            self.checkpoints.append(self.now_ms, *record)
+
     def lose_checkpoints(self) -> None:
         """The checkpoint topic is gone, with what was open in it, and made anew: empty."""
         for producer in self.coordinator:
@@ -194,13 +200,26 @@ class World:
     def _append(self, transaction: Transaction | None) -> None:
         buffer = self.topics[self.names.buffer]
         ends = {number: buffer[number].end for number in self.setup.partitions}
-        request = self.users.draw(self.now_ms, ends)
+        request = self._draw(ends)
         number = request.partition
         offset = buffer[number].append(
             self.broker_ms(number), request.key, request.value, request.headers, transaction, request
         )
         self.users.sent(request, offset)
         self.note("request", request.kind.value, number, offset, request.id, request.source)
+
+    def _draw(self, ends: dict[int, int]) -> Request:
+        kind = self.users.kind()
+        partitions = [self.topics[self.names.buffer][number] for number in self.setup.partitions]
+        if kind == "copied":
+            copy = forgeries.copied(self.rng, partitions)
+            if copy is not None:
+                return copy
+            kind = "now"  # there is nothing to copy yet
+        if kind == "forged":
+            pretended = self.users.pretended(self.now_ms)
+            return forgeries.forged(self.rng, partitions, self.users.ids, pretended)
+        return self.users.draw(kind, self.now_ms, ends)
 
     def _operate(self) -> None:
         """An operator asks for something, with a range that is not always one."""
@@ -331,7 +350,7 @@ class World:
 
     def _finished(self) -> bool:
         """Whether the last checkpoint covers all that falls due soon, and no later one is on its way."""
-        last = self.checkpoints.last_committed()
+        last = self.checkpoints.last_own()
         if last is None or last.record is None or any(one.commits for one in self._processes()):
             return False
         checkpoint = Checkpoint.decode(last.record.value or b"")

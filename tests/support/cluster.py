@@ -21,13 +21,16 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # missing fro
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 
+from delayline.headers import H_SIGNATURE
 from delayline.names import ClusterNames
+from delayline.signing import Keyring
 from election.candidates import Candidate, in_order
 from election.znodes import Znodes
 from node.config import ConnectionConfig, NodeConfig
 from node.node import Node
 from ops import topics
 from ops.stack.ports import HOST, free_port
+from ops.zookeeper import read_keys
 from store.checkpoint import Checkpoint
 from tests.stacks import Stack
 from tests.support.hurry import hurry
@@ -183,10 +186,19 @@ class Cluster:
         found = self._checkpoint_tail.records[topic]
         return [Checkpoint.decode(got.value or b"") for got in found if got.partition == lane]
 
-    def append_checkpoint(self, raw: bytes) -> None:
+    @property
+    def keys(self) -> Keyring:
+        """What the cluster signs with."""
+        return read_keys(self.connection)
+
+    def append_checkpoint(self, raw: bytes, *, signed: bool = True) -> None:
         """Writes what no node would."""
         producer = Producer({"bootstrap.servers": self.bootstrap})
-        producer.produce(self.names.checkpoint, raw, b"0", 0)
+        headers: Any = []
+        if signed:
+            signature = self.keys.sign_checkpoint(self.names.checkpoint, 0, b"0", raw)
+            headers = [(H_SIGNATURE, signature)]
+        producer.produce(self.names.checkpoint, raw, b"0", 0, headers=headers)
         assert producer.flush(PATIENCE_S) == 0
 
     def _forget_checkpoint_topic(self) -> None:

@@ -7,11 +7,18 @@ from collections.abc import Set as AbstractSet
 from delayline.names import ClusterNames
 from delayline.settings import ClusterSettings
 from delayline.wire import Schedule, parse
+from node.plan import Stamp
 from node.ports import ANY_PARTITION, UNAVAILABLE, UNKNOWN, Outgoing
+from tests.support.keys import KEYRING
 from tests.unit.wire_records import BufferedRecord
 
 NAMES = ClusterNames("delay")
 SETTINGS = ClusterSettings(partitions=1)
+
+
+def stamp() -> Stamp:
+    """For what is written back at offset 50, above parents below 40."""
+    return Stamp(KEYRING, {0: 40, 1: 40}, {0: 41, 1: 41})
 
 
 class Limited:
@@ -76,6 +83,6 @@ def read_again(record: Outgoing, now_ms: int) -> Schedule:
     buffered = BufferedRecord(
         record.headers, key=record.key, value=record.value, offset=50, timestamp_ms=now_ms
     )
-    request = parse(buffered, SETTINGS, NAMES)
+    request = parse(buffered, SETTINGS, NAMES, KEYRING)
     assert isinstance(request, Schedule), request
     return request

@@ -10,11 +10,13 @@ import pytest
 import structlog
 
 from delayline.names import ClusterNames
+from delayline.signing import Keyring
 from node.delivery import HEARTBEAT_MS, Config, Delivery, Step, Wait
 from node.ports import Outgoing, Pauses
 from store.checkpoint import Checkpoint, Vector
 from store.selection import Limits
 from store.view import View
+from tests.support.keys import KEYRING
 from tests.unit.view_records import MANY, at, new_view, reschedule, schedule, take
 
 NAMES = ClusterNames("delay")
@@ -69,6 +71,13 @@ class World:
 
     def stable_ends(self) -> Vector:
         return self.ends
+
+    def high_watermarks(self) -> Vector:
+        return {0: 100, 1: 100}
+
+    @property
+    def ring(self) -> Keyring:
+        return KEYRING
 
     # the operators
     def refresh(self) -> None:
@@ -155,7 +164,8 @@ def delivery(world: World, view: View) -> Delivery:
 
 
 def new_delivery(world: World, view: View, limits: Limits) -> Delivery:
-    return Delivery(Config("a", 0, NAMES, limits, SKEW_MS, 0), view, world, world, world, world, world, world)
+    config = Config("a", 0, NAMES, limits, SKEW_MS, 0, world)
+    return Delivery(config, view, world, world, world, world, world, world)
 
 
 def run_to_wait(mastership: Iterator[Step | Wait]) -> Wait:

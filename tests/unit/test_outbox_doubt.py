@@ -16,6 +16,7 @@ from node import outbox
 from node.ports import Doubtful, Outgoing, Transaction
 from node.targets import BATCH_BYTES, KafkaTargets
 from store.checkpoint import Checkpoint
+from tests.support.keys import KEYRING, FixedKeys
 from tests.support.waiting import eventually
 
 PLACE = ("orders", 0)
@@ -97,7 +98,9 @@ class Targets:
 def box(monkeypatch: pytest.MonkeyPatch) -> Iterator[outbox.KafkaOutbox]:
     monkeypatch.setattr(outbox, "Producer", lambda _: Client())
     targets = cast("KafkaTargets", Targets())
-    made = outbox.KafkaOutbox({}, ClusterNames("delay"), 0, 10_000, targets, lambda: None, lambda: False)
+    made = outbox.KafkaOutbox(
+        {}, ClusterNames("delay"), 0, 10_000, targets, lambda: None, lambda: False, FixedKeys(KEYRING)
+    )
     yield made
     made.close()
 

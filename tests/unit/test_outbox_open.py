@@ -15,6 +15,7 @@ from node import outbox
 from node.ports import Doubtful
 from node.refusal import Refusing
 from node.targets import BATCH_BYTES, KafkaTargets
+from tests.support.keys import KEYRING, FixedKeys
 
 TIMED_OUT = KafkaError._TIMED_OUT
 CONCURRENT = KafkaError.CONCURRENT_TRANSACTIONS
@@ -71,7 +72,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> Opened:
         monkeypatch.setattr(outbox, "Producer", make)
         targets = cast("KafkaTargets", Targets())
         box = outbox.KafkaOutbox(
-            {}, ClusterNames("delay"), 0, 10_000, targets, lambda: None, lambda: resigning
+            {}, ClusterNames("delay"), 0, 10_000, targets, lambda: None, lambda: resigning, FixedKeys(KEYRING)
         )
         try:
             box.open()

@@ -12,7 +12,7 @@ from store.checkpoint import nothing
 from store.records import RejectRow, ScheduledRow, encode
 from store.selection import Selection
 from tests.integration.raw_produce import batch_bytes
-from tests.unit.planning import NAMES, Limited
+from tests.unit.planning import NAMES, Limited, stamp
 
 KEY = (1_000, 0, 7)
 SERVICES = [H_SOURCE, H_ERROR, H_ERROR_DETAIL]
@@ -22,7 +22,7 @@ def sent(row: ScheduledRow | RejectRow, letter_limit_bytes: int, poison: Poison 
     """The record that goes out for a row."""
     targets = Limited(**{"orders": 10_000, NAMES.dead_letter: letter_limit_bytes})
     plan = Plan(NAMES, 0, 1, 2_000, targets, poison or {}, max_parks=0)
-    plan.add(Selection([], [(KEY, encode(row))], [], {}, nothing([0])))
+    plan.add(Selection([], [(KEY, encode(row))], [], {}, nothing([0])), stamp())
     (record,) = (one for one in plan.records if one.topic != NAMES.outcomes)
     return record
 
@@ -90,7 +90,7 @@ def test_a_plan_says_what_becomes_of_how_many_requests() -> None:
     ]
     due = [((1_000, 0, offset), encode(row)) for offset, row in enumerate(rows)]
     replayed = [((500, 0, 100), encode(scheduled("orders")))]
-    plan.add(Selection([], due, [], {}, nothing([0]), replayed=replayed))
+    plan.add(Selection([], due, [], {}, nothing([0]), replayed=replayed), stamp())
     assert plan.decided() == {
         ("schedule", "delivered", None): 3,
         ("schedule", "replayed", None): 1,

@@ -12,7 +12,7 @@ from node.ports import Outgoing
 from store.checkpoint import nothing
 from store.records import IndexEntry, RescheduleRow, ScheduledRow, encode
 from store.selection import Resolution, Selection
-from tests.unit.planning import NAMES, Limited, read_again
+from tests.unit.planning import NAMES, Limited, read_again, stamp
 
 KEY = (1_000, 0, 7)
 NOW_MS = 2_000
@@ -27,7 +27,7 @@ def planned(selection: Selection, poison: Poison | None = None) -> dict[str, Out
     """The records that go out, by topic."""
     targets = Limited(**{"orders": 10_000, NAMES.dead_letter: 10_000})
     plan = Plan(NAMES, 0, 1, NOW_MS, targets, poison or {}, max_parks=3)
-    plan.add(selection)
+    plan.add(selection, stamp())
     return {record.topic: record for record in plan.records}
 
 

@@ -122,6 +122,7 @@ def test_a_key_reads_back_as_it_was_written(key: keys.Key) -> None:
     assert keys.queued(_expiry(key)) == key
     assert keys.placed(keys.late(partition, offset)) == (partition, offset)
     assert keys.placed(keys.control(partition, offset)) == (partition, offset)
+    assert keys.ending_offset(keys.ending(partition, "id", offset)) == offset
     assert keys.minute(keys.count(due_ms)) == due_ms
     assert keys.unpack_due(keys.pack_due(due_ms)) == due_ms
 
@@ -134,6 +135,7 @@ def test_no_key_space_reaches_into_another(key: keys.Key, id_: str) -> None:
         keys.EXPIRY: _expiry(key),
         keys.LATE: keys.late(partition, offset),
         keys.CONTROL: keys.control(partition, offset),
+        keys.ENDING: keys.ending(partition, id_, offset),
         keys.INDEX: keys.index(partition, id_),
         keys.TOMBSTONE: keys.tombstone(partition, id_),
         keys.COUNT: keys.count(offset),

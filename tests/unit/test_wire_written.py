@@ -15,12 +15,21 @@ from delayline.wire import (
     delivery_headers,
     parse,
     rewrite_headers,
+    signed_headers,
 )
+from tests.support.keys import KEYRING
 from tests.unit.wire_records import NAMES, SETTINGS, TIMESTAMP_MS, BufferedRecord
 
 OWN: list[Header] = [("ce_id", b"1"), ("ce_id", None)]
 DAY_MS = 86_400_000
 MAX_DELAY_MS = SETTINGS.max_delay_ms
+SERIAL = (100, 3)
+
+
+def written(schedule: Schedule) -> BufferedRecord:
+    """A request that was written back, as it stands in the buffer."""
+    headers = signed_headers(rewrite_headers(schedule), KEYRING, SERIAL, 0, b"whatever", b"value")
+    return BufferedRecord(headers, key=b"whatever")
 
 
 def test_a_delivered_record_has_the_users_headers_first() -> None:
@@ -99,9 +108,10 @@ _recurring = st.builds(
 
 @given(schedule=_written_back)
 def test_a_request_written_back_parses_to_itself(schedule: Schedule) -> None:
-    record = BufferedRecord(rewrite_headers(schedule), key=b"whatever")
     due_ms = max(schedule.due_ms, TIMESTAMP_MS)
-    assert parse(record, SETTINGS, NAMES) == schedule._replace(due_ms=due_ms)
+    assert parse(written(schedule), SETTINGS, NAMES, KEYRING) == schedule._replace(
+        due_ms=due_ms, serial=SERIAL
+    )
 
 
 @given(schedule=_written_back, recurrence=_recurring, number=st.integers(1, 2**63 - 1))
@@ -113,9 +123,9 @@ def test_an_occurrence_written_back_parses_to_itself(
     else:
         recurrence = recurrence._replace(interval_ms=0, factor_permille=1_000)
     occurrence = schedule._replace(occurrence=number, recurrence=recurrence)
-    record = BufferedRecord(rewrite_headers(occurrence), key=b"whatever")
     due_ms = max(schedule.due_ms, TIMESTAMP_MS)
-    assert parse(record, SETTINGS, NAMES) == occurrence._replace(due_ms=due_ms)
+    expected = occurrence._replace(due_ms=due_ms, serial=SERIAL)
+    assert parse(written(occurrence), SETTINGS, NAMES, KEYRING) == expected
 
 
 @pytest.mark.parametrize(("parent", "root"), [(None, "delay.buffer/0/7"), (42, None)])
@@ -129,5 +139,5 @@ def test_a_clock_that_steps_back_does_not_reject_what_was_accepted() -> None:
     accepted = Schedule(
         "a", latest_ms, latest_ms, "t", None, BY_KEY, None, [], 42, "delay.buffer/0/7", 1, None
     )
-    record = BufferedRecord(rewrite_headers(accepted), timestamp_ms=TIMESTAMP_MS - DAY_MS)
-    assert isinstance(parse(record, SETTINGS, NAMES), Schedule)
+    record = written(accepted)._replace(timestamp_ms=TIMESTAMP_MS - DAY_MS)
+    assert isinstance(parse(record, SETTINGS, NAMES, KEYRING), Schedule)

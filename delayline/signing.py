@@ -1,0 +1,204 @@
+"""What the service alone may say is signed: requests that it writes back into the buffer, and checkpoints.
+
+A signature is keyed BLAKE2b over all that it vouches for, each part behind its length, so that nothing can be
+altered, moved from one part to another, or used in another partition. The keys stand in a znode that only
+nodes and operators read; one of them signs, the others are known for what they have signed before.
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+import re
+import secrets
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from struct import Struct
+from typing import Any, Final, TypeAlias
+
+from delayline.headers import Header
+
+Serial: TypeAlias = tuple[int, int]
+"""Where a master's reader stood in the partition, and its count of what it writes back there: each request
+that is written back into a partition has a higher one than all before it.
+"""
+
+FORMAT_VERSION: Final = 1
+SECRET_BYTES: Final = 32
+ID_BYTES: Final = 4
+SIGNATURE_BYTES: Final = 16
+
+_REQUEST: Final = b"delayline.back"  # what is signed for one purpose is nothing for another
+_CHECKPOINT: Final = b"delayline.check"
+_ID: Final = re.compile(r"[0-9a-f]{8}", re.ASCII)
+_SECRET: Final = re.compile(r"[0-9a-f]{64}", re.ASCII)
+_SIGNATURE: Final = re.compile(rb"([0-9a-f]{8}):([0-9a-f]{32})")
+_pack: Final = Struct(">q").pack
+
+
+class BadSignatureError(ValueError):
+    """It is not the service's. `unknown_key`: the id of the key that it names, where that is none of ours."""
+
+    def __init__(self, what: str, unknown_key: str | None = None) -> None:
+        super().__init__(what)
+        self.unknown_key = unknown_key
+
+
+@dataclass(frozen=True, slots=True)
+class SigningKey:
+    """One key: its name in signatures, and the secret."""
+
+    id: str
+    secret: bytes = field(repr=False)
+    made_ms: int
+
+    @classmethod
+    def make(cls, now_ms: int) -> SigningKey:
+        """A new one, from the system's randomness."""
+        return cls(secrets.token_hex(ID_BYTES), secrets.token_bytes(SECRET_BYTES), now_ms)
+
+
+@dataclass(frozen=True, slots=True)
+class Keyring:
+    """The keys of a cluster, and the id of the one that signs.
+
+    `requests_from`, `checkpoints_from`: in a cluster that is older than its keys, where the partitions of the
+    buffer and of the checkpoint topic ended when these were made. Below, signatures are not looked at: all
+    counts as it did before.
+    """
+
+    keys: tuple[SigningKey, ...] = ()
+    signs: str = ""
+    requests_from: Mapping[int, int] = field(default_factory=dict)
+    checkpoints_from: Mapping[int, int] = field(default_factory=dict)
+
+    @property
+    def ids(self) -> frozenset[str]:
+        """The names of the keys."""
+        return frozenset(key.id for key in self.keys)
+
+    def keys_are_among(self, other: Keyring) -> bool:
+        """Whether `other` has all keys of this one, and would read what is unsigned alike."""
+        unsigned = self.requests_from, self.checkpoints_from
+        return set(self.keys) <= set(other.keys) and unsigned == (other.requests_from, other.checkpoints_from)
+
+    def sign_request(
+        self, partition: int, key: bytes | None, value: bytes | None, headers: Iterable[Header]
+    ) -> bytes:
+        """The signature of a request that is written back into a partition of the buffer."""
+        return self._sign(_REQUEST, _parts_of(partition, key, headers), value)
+
+    def check_request(
+        self,
+        signature: bytes,
+        partition: int,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Iterable[Header],
+    ) -> None:
+        """Raises `BadSignatureError` unless the service has written that request, into that partition.
+
+        `headers`: all but the signature's own.
+        """
+        self._check(signature, _REQUEST, _parts_of(partition, key, headers), value)
+
+    def sign_checkpoint(self, topic: str, partition: int, key: bytes | None, value: bytes | None) -> bytes:
+        """The signature of a record of the checkpoint topic."""
+        return self._sign(_CHECKPOINT, _parts_of(partition, key, ((topic, None),)), value)
+
+    def check_checkpoint(
+        self, signature: bytes, topic: str, partition: int, key: bytes | None, value: bytes | None
+    ) -> None:
+        """Raises `BadSignatureError` unless the service has written that checkpoint."""
+        self._check(signature, _CHECKPOINT, _parts_of(partition, key, ((topic, None),)), value)
+
+    def _sign(self, purpose: bytes, parts: bytes, value: bytes | None) -> bytes:
+        key = self._key(self.signs)
+        if key is None:
+            raise ValueError("there is no key to sign with: `delayline topics create` makes one")
+        return f"{key.id}:{_digest(key.secret, purpose, parts, value).hex()}".encode()
+
+    def _check(self, signature: bytes, purpose: bytes, parts: bytes, value: bytes | None) -> None:
+        match = _SIGNATURE.fullmatch(signature)
+        if match is None:
+            raise BadSignatureError("the signature is none")
+        id_ = match[1].decode()
+        key = self._key(id_)
+        if key is None:
+            raise BadSignatureError(f"it is signed with the key {id_}, which this cluster does not have", id_)
+        made = _digest(key.secret, purpose, parts, value).hex().encode()
+        if not hmac.compare_digest(made, match[2]):
+            raise BadSignatureError("it is not what was signed")
+
+    def _key(self, id_: str) -> SigningKey | None:
+        for key in self.keys:
+            if key.id == id_:
+                return key
+        return None
+
+    def to_json(self) -> str:
+        """The content of the keys' znode."""
+        keys = [{"id": key.id, "secret": key.secret.hex(), "made_ms": key.made_ms} for key in self.keys]
+        known = {"format_version": FORMAT_VERSION, "keys": keys, "signs": self.signs}
+        unsigned = {"requests_from": self.requests_from, "checkpoints_from": self.checkpoints_from}
+        return json.dumps(known | {name: dict(vector) for name, vector in unsigned.items()}, sort_keys=True)
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Keyring:
+        """Reads `to_json`'s text; ValueError (one line, without a secret) if it is none."""
+        try:
+            raw = json.loads(text)
+            if raw["format_version"] != FORMAT_VERSION:
+                raise ValueError(
+                    f"format_version is {raw['format_version']!r}, this version reads {FORMAT_VERSION}"
+                )
+            ring = cls(
+                tuple(_read_key(one) for one in raw["keys"]),
+                raw["signs"],
+                _read_vector(raw["requests_from"]),
+                _read_vector(raw["checkpoints_from"]),
+            )
+        except (KeyError, TypeError, AttributeError, RecursionError) as error:
+            raise ValueError(f"these are no keys of a cluster: {type(error).__name__} {error}") from None
+        if ring.signs not in ring.ids:
+            raise ValueError("the key that is to sign is not among them")
+        return ring
+
+
+NO_KEYS: Final = Keyring()
+
+
+def _parts_of(partition: int, key: bytes | None, headers: Iterable[Header]) -> bytes:
+    parts = [_pack(partition), _packed(key)]
+    for name, value in headers:
+        # A header key of a stranger's may be any text.
+        parts += (_packed(name.encode("utf-8", "surrogatepass")), _packed(value))
+    return b"".join(parts)
+
+
+def _packed(part: bytes | None) -> bytes:
+    return _pack(-1) if part is None else _pack(len(part)) + part
+
+
+def _digest(secret: bytes, purpose: bytes, parts: bytes, value: bytes | None) -> bytes:
+    """The value may be large, and is not copied for it."""
+    digest = blake2b(_pack(len(parts)), digest_size=SIGNATURE_BYTES, key=secret, person=purpose)
+    digest.update(parts)
+    digest.update(_pack(-1 if value is None else len(value)))
+    if value is not None:
+        digest.update(value)
+    return digest.digest()
+
+
+def _read_key(raw: Any) -> SigningKey:
+    id_, secret, made_ms = raw["id"], raw["secret"], raw["made_ms"]
+    if _ID.fullmatch(id_) is None or _SECRET.fullmatch(secret) is None or type(made_ms) is not int:
+        raise ValueError("a key is not 8 and 64 hexadecimal digits and a time")
+    return SigningKey(id_, bytes.fromhex(secret), made_ms)
+
+
+def _read_vector(raw: dict[str, Any]) -> dict[int, int]:
+    if not all(name.isdecimal() and type(offset) is int for name, offset in raw.items()):
+        raise ValueError("an offset below which nothing is signed is none")
+    return {int(name): offset for name, offset in raw.items()}

@@ -1,0 +1,122 @@
+"""Which records of the checkpoint topic are the service's own, and which of them is the latest.
+
+Whoever may write to that topic could otherwise say what is delivered. So a checkpoint is signed, over the
+topic, the partition, key and value. What has no valid signature is passed over. A copy of an older checkpoint
+has one: so not the last one in the topic counts, but the latest by `Checkpoint.order`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any, Final, NamedTuple, Protocol
+
+import structlog
+
+from delayline.headers import H_SIGNATURE, Header
+from delayline.signing import BadSignatureError, Keyring
+from store.checkpoint import Checkpoint
+
+log = structlog.get_logger("delayline.checkpoints")
+
+UNSIGNED: Final = "unsigned"
+UNKNOWN_KEY: Final = "unknown-key"
+FORGED: Final = "forged"
+COPIED: Final = "copied"
+
+
+class Record(Protocol):
+    """A record of the checkpoint topic."""
+
+    @property
+    def partition(self) -> int: ...
+    @property
+    def offset(self) -> int: ...
+    @property
+    def key(self) -> bytes | None: ...
+    @property
+    def value(self) -> bytes | None: ...
+    @property
+    def headers(self) -> Sequence[Header] | None: ...
+
+
+def headers_of(checkpoint: Checkpoint, raw: bytes, topic: str, ring: Keyring) -> Any:
+    """The headers of a checkpoint's record, whose value is `raw`: a list of `Header`, but the client's
+    stub wants another one.
+    """
+    return [(H_SIGNATURE, ring.sign_checkpoint(topic, checkpoint.lane, checkpoint.record_key, raw))]
+
+
+def own_checkpoint(record: Record, topic: str, ring: Keyring) -> Checkpoint | str:
+    """The checkpoint that a record is; or, if it is not the service's, of what kind it is.
+
+    Raises `UnreadableCheckpoint` where one of the service's own cannot be read.
+    """
+    if record.offset >= ring.checkpoints_from.get(record.partition, 0):
+        signature = next((value for name, value in record.headers or () if name == H_SIGNATURE), None)
+        if signature is None:
+            return UNSIGNED
+        try:
+            ring.check_checkpoint(signature, topic, record.partition, record.key, record.value)
+        except BadSignatureError as error:
+            return FORGED if error.unknown_key is None else UNKNOWN_KEY
+    return Checkpoint.decode(record.value or b"")
+
+
+class Placed(NamedTuple):
+    """A checkpoint of the service's own, and where it stands."""
+
+    offset: int
+    checkpoint: Checkpoint
+
+
+def first_own(records: Iterable[Record], topic: str, ring: Keyring) -> Placed | None:
+    """The first of the service's own. Raises `UnreadableCheckpoint`."""
+    for record in records:
+        found = own_checkpoint(record, topic, ring)
+        if isinstance(found, Checkpoint):
+            return Placed(record.offset, found)
+    return None
+
+
+class OwnCheckpoints:
+    """The latest checkpoint of a lane among the records taken so far, in the order of the topic."""
+
+    def __init__(self, topic: str) -> None:
+        self.latest: Checkpoint | None = None
+        self.strangers: Counter[str] = Counter()  # by kind: what was not the service's, or a copy
+        self._topic = topic
+        self._reported_to = 0  # so that what is read twice is counted once
+
+    def take(self, record: Record, ring: Keyring) -> None:
+        """Raises `UnreadableCheckpoint`."""
+        self.weigh(record, own_checkpoint(record, self._topic, ring))
+
+    def weigh(self, record: Record, found: Checkpoint | str) -> None:
+        """The same, of a record that was looked at."""
+        if isinstance(found, str):
+            self._report(found, record)
+        elif self.latest is None or found.order >= self.latest.order:
+            self.latest = found
+        else:
+            self._report(COPIED, record)
+
+    def forget(self, *, another_topic: bool = False) -> None:
+        """It is read again, from another place; or it is another topic."""
+        self.latest = None
+        if another_topic:
+            self._reported_to = 0
+
+    def _report(self, kind: str, record: Record) -> None:
+        if record.offset < self._reported_to:
+            return
+        self._reported_to = record.offset + 1
+        self.strangers[kind] += 1
+        if self.strangers[kind] == 1:
+            log.error(
+                "strange-checkpoint",
+                kind=kind,
+                record=f"{self._topic}/{record.partition}/{record.offset}",
+                consequence="it is passed over",
+                way_out=f"see who may write to {self._topic}: only the nodes have to",
+            )

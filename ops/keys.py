@@ -1,0 +1,98 @@
+"""Changing the key that the service signs with, while it runs.
+
+A new key is added first, and signs nothing. Once every node that is there says that it knows it, it becomes
+the one that signs; those before stay, for what they have signed. So no node meets a signature of a key that
+it does not know.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from delayline.signing import Keyring, SigningKey
+from election.operators import Author, Entry
+from election.registry import Registry
+from node.config import ConnectionConfig
+from ops.cluster import members_of
+from ops.errors import UnavailableError
+from ops.zookeeper import registry, required_keys
+
+LOOK_S: Final = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """The keys, and which nodes know which. `waiting`: the key that was added and does not sign yet."""
+
+    ring: Keyring
+    known: dict[str, list[str]]
+
+    @property
+    def waiting(self) -> SigningKey | None:
+        newest = self.ring.keys[-1]
+        return None if newest.id == self.ring.signs else newest
+
+
+def standing(config: ConnectionConfig) -> Standing:
+    """How it is. ZnodeMissing if the cluster has no keys."""
+    with registry(config) as znodes:
+        return _standing(znodes)
+
+
+def rotate(config: ConnectionConfig, author: Author, timeout_s: float) -> Standing:
+    """Adds a key, waits until every node knows it, and lets it sign. What was begun before is ended.
+
+    Raises ZnodeMissing if the cluster has no keys, UnavailableError if a node does not know it in time: then
+    the key before goes on signing, and another `rotate` waits on.
+    """
+    with registry(config) as znodes:
+        required_keys(znodes)
+        begun = znodes.change_keys(_with_another, Entry(what="key rotate: a new key", author=author))
+        new = begun.keys[-1].id
+        if new == begun.signs:
+            return _standing(znodes)
+        _wait_known(znodes, new, timeout_s)
+        entry = Entry(what="key rotate", author=author, before=begun.signs, after=new)
+        znodes.change_keys(lambda ring: replace(ring, signs=new), entry)
+        return _standing(znodes)
+
+
+def _with_another(ring: Keyring) -> Keyring:
+    """If none waits to sign already."""
+    if ring.keys[-1].id != ring.signs:
+        return ring
+    key = SigningKey.make(time.time_ns() // 1_000_000)
+    while key.id in ring.ids:
+        key = SigningKey.make(key.made_ms)
+    return replace(ring, keys=(*ring.keys, key))
+
+
+def _standing(znodes: Registry) -> Standing:
+    members = members_of(znodes)
+    return Standing(required_keys(znodes), {node: _keys_of(said) for node, said in sorted(members.items())})
+
+
+def _keys_of(said: dict[str, Any]) -> list[str]:
+    keys = said.get("keys")
+    return [str(key) for key in keys] if isinstance(keys, list) else []
+
+
+def _wait_known(znodes: Registry, id_: str, timeout_s: float) -> None:
+    """A node whose store is not open yet asks before it takes anything in."""
+    until_s = time.monotonic() + timeout_s
+    while True:
+        members = members_of(znodes)
+        ignorant = sorted(
+            node for node, said in members.items() if said.get("open", True) and id_ not in _keys_of(said)
+        )
+        if not ignorant:
+            return
+        if time.monotonic() > until_s:
+            raise UnavailableError(
+                f"the new key is written and signs nothing yet: {', '.join(ignorant)} has not said within"
+                f" {timeout_s:g} s that it knows it; see 'delayline cluster status', or run this again to"
+                " wait on"
+            )
+        time.sleep(LOOK_S)

@@ -1,0 +1,273 @@
+"""What only the service may say, on real nodes: forgeries, copies, strangers' checkpoints, and keys."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+
+from delayline import DelayProducer, every
+from delayline.headers import H_DELIVER_AT, H_PARENT, H_ROOT, H_TARGET_TOPIC
+from delayline.signing import Keyring, SigningKey
+from delayline.wire import Header, signed_headers
+from election.errors import ElectionError
+from election.operators import Author
+from ops import keys, topics
+from ops.errors import ConflictError, UnavailableError
+from tests.integration.test_node_refusals import refused
+from tests.support.cluster import Cluster
+from tests.support.fates import outcome_of
+from tests.support.requests import now_ms
+from tests.support.tail import Got, read_all
+from tests.support.waiting import PATIENCE_S, eventually
+
+HOUR_MS = 3_600_000
+STRANGER = Keyring((SigningKey("0badc0de", b"s" * 32, 0),), "0badc0de")
+
+
+@pytest.fixture
+def producer(cluster: Cluster) -> Iterator[DelayProducer]:
+    config = {"bootstrap.servers": cluster.bootstrap, "linger.ms": 0, "log_level": 0}
+    with DelayProducer(config, cluster=cluster.name) as made:
+        yield made
+
+
+def send(cluster: Cluster, partition: int, key: bytes | None, value: bytes | None, headers: Any) -> str:
+    """Writes a record into the buffer; its source."""
+    placed: list[str] = []
+    producer = Producer({"bootstrap.servers": cluster.bootstrap, "linger.ms": 0})
+    producer.produce(
+        cluster.names.buffer,
+        value,
+        key,
+        partition,
+        headers=headers,
+        on_delivery=lambda _, sent: placed.append(f"{sent.topic()}/{sent.partition()}/{sent.offset()}"),
+    )
+    assert producer.flush(PATIENCE_S) == 0
+    return placed[0]
+
+
+def forged(cluster: Cluster, source: str) -> list[Header]:
+    """As if the service had written it back after the request at `source`, now."""
+    _, _, offset = source.rpartition("/")
+    return [
+        (H_TARGET_TOPIC, cluster.target().encode()),
+        (H_DELIVER_AT, b"0"),
+        (H_PARENT, offset.encode()),
+        (H_ROOT, source.encode()),
+    ]
+
+
+def wait_letter(cluster: Cluster, source: str) -> Got:
+    def found() -> Got | None:
+        return next((got for got in cluster.dead_letters if got.text("delay-source") == source), None)
+
+    cluster.tail.wait(lambda: found() is not None, f"{source} is a dead letter")
+    letter = found()
+    assert letter is not None
+    return letter
+
+
+def written_back(cluster: Cluster) -> list[Got]:
+    return [got for got in read_all(cluster.bootstrap, cluster.names.buffer) if H_PARENT in dict(got.headers)]
+
+
+@pytest.mark.parametrize("keyring", [None, STRANGER], ids=["unsigned", "signed by a stranger"])
+def test_nobody_delivers_or_ends_anothers_message_with_headers_of_the_service(
+    cluster: Cluster, producer: DelayProducer, keyring: Keyring | None
+) -> None:
+    cluster.start_here("a")
+    mine = producer.schedule(cluster.target(), b"mine", key=b"k", id="mine", after="1h").result(PATIENCE_S)
+    partition = int(mine.split("/")[1])
+    headers: list[Header] = [*forged(cluster, mine), ("delay-id", b"mine")]
+    if keyring is not None:
+        headers = signed_headers(headers, keyring, (10, 10), partition, b"mine", b"theirs")
+    letter = wait_letter(cluster, send(cluster, partition, b"mine", b"theirs", headers))
+    assert letter.text("delay-error") == "bad-parent"
+    cancel = producer.cancel("mine").result(PATIENCE_S)
+    assert outcome_of(cluster, cancel)["outcome"] == "cancelled"
+    assert cluster.delivered == []
+
+
+def test_a_copy_of_what_the_service_has_written_back_changes_nothing(
+    cluster: Cluster, producer: DelayProducer
+) -> None:
+    cluster.start_here("a")
+    producer.schedule(cluster.target(), b"again", key=b"k", repeat=every("1s", times=3))
+    cluster.wait_delivered(1)
+    found = eventually(lambda: written_back(cluster), "the next one is written back")[0]
+    copies = [send(cluster, found.partition, found.key, found.value, found.headers) for _ in range(2)]
+    for copy in copies:
+        letter = wait_letter(cluster, copy)
+        assert letter.text("delay-error") == "bad-parent"
+        assert "a copy" in (letter.text("delay-error-detail") or "")
+    cluster.wait_delivered(3)
+    last = [send(cluster, got.partition, got.key, got.value, got.headers) for got in written_back(cluster)]
+    for copy in last:
+        wait_letter(cluster, copy)
+    assert [got.number("delay-occurrence") for got in cluster.delivered] == [1, 2, 3]
+
+
+def test_a_chain_goes_on_after_another_node_has_taken_over_and_no_link_is_taken_for_a_copy(
+    cluster: Cluster, producer: DelayProducer
+) -> None:
+    for node in ("a", "b"):
+        cluster.start(node)
+    cluster.wait_candidates(2)
+    producer.schedule(cluster.target(), b"again", key=b"k", repeat=every("1s", times=4))
+    cluster.wait_delivered(2)
+    cluster.master().kill()
+    cluster.wait_delivered(4)
+    assert [got.number("delay-occurrence") for got in cluster.delivered] == [1, 2, 3, 4]
+    assert cluster.dead_letters == []
+
+
+def test_strangers_records_in_the_checkpoint_topic_are_passed_over_and_reported(
+    cluster: Cluster, producer: DelayProducer
+) -> None:
+    running = cluster.start_here("a")
+    producer.schedule(cluster.target(), b"before").result(PATIENCE_S)
+    cluster.wait_delivered(1)
+    cluster.stop_here(running)
+    last = cluster.checkpoints()[-1]
+    for raw in (b"{}", b"\xff", json.dumps(json.loads(last.encode()) | {"epoch": 1_000_000}).encode()):
+        cluster.append_checkpoint(raw, signed=False)
+    cluster.start_here("b")
+    producer.schedule(cluster.target(), b"after").result(PATIENCE_S)
+    cluster.wait_delivered(2)
+    assert cluster.mirrored().epoch < 1_000_000
+    eventually(lambda: cluster.member("b").get("strange_checkpoints") == 3, "it says so")
+
+
+def test_copies_of_old_checkpoints_move_nothing_back_even_for_a_new_node(
+    cluster: Cluster, producer: DelayProducer
+) -> None:
+    running = cluster.start_here("a")
+    cluster.wait_epoch(1)
+    for number in range(5):
+        producer.schedule(cluster.target(), b"%d" % number).result(PATIENCE_S)
+        cluster.wait_delivered(number + 1)
+    cluster.stop_here(running)
+    own = read_all(cluster.bootstrap, cluster.names.checkpoint)
+    copier = Producer({"bootstrap.servers": cluster.bootstrap})
+    for got in own[:3] * 20:  # more than a reader looks at from the end
+        headers: Any = got.headers
+        copier.produce(cluster.names.checkpoint, got.value, got.key, got.partition, headers=headers)
+    assert copier.flush(PATIENCE_S) == 0
+    cluster.kazoo.delete(cluster.znodes.checkpoint(0))
+    cluster.start_here("b")
+    producer.schedule(cluster.target(), b"after").result(PATIENCE_S)
+    cluster.tail.wait(lambda: any(got.value == b"after" for got in cluster.delivered), "it goes on")
+    assert sorted(got.value or b"" for got in cluster.delivered) == [b"0", b"1", b"2", b"3", b"4", b"after"]
+
+
+def test_keys_that_zookeeper_has_lost_are_put_back_by_a_node(cluster: Cluster) -> None:
+    running = cluster.start_here("a")
+    cluster.wait_epoch(1)
+    cluster.stop_here(running)
+    before = cluster.keys
+    cluster.kazoo.delete(cluster.znodes.keys)
+    cluster.start_here("a")
+    cluster.wait_state("a", "master")
+    assert cluster.keys == before
+
+
+def test_a_node_without_keys_says_where_they_come_from(cluster: Cluster) -> None:
+    cluster.kazoo.delete(cluster.znodes.keys)
+    cluster.start_here("a")
+    assert "topics create" in refused(cluster, "a", "keys-missing")["way_out"]
+
+
+def test_a_node_refuses_keys_that_lack_its_own(cluster: Cluster) -> None:
+    running = cluster.start_here("a")
+    cluster.wait_epoch(1)
+    cluster.stop_here(running)
+    cluster.kazoo.set(cluster.znodes.keys, STRANGER.to_json().encode())
+    cluster.start_here("a")
+    assert cluster.znodes.keys in refused(cluster, "a", "keys-replaced")["reason"]
+
+
+def test_keys_are_made_for_a_cluster_that_is_older_once_its_nodes_are_stopped(
+    cluster: Cluster, producer: DelayProducer
+) -> None:
+    """As an upgrade from a version without keys finds it."""
+    mine = producer.schedule(cluster.target(), b"mine", after="1h").result(PATIENCE_S)
+    partition = int(mine.split("/")[1])
+    before = send(cluster, partition, None, b"written back before", forged(cluster, mine))
+    cluster.kazoo.delete(cluster.znodes.keys)
+    running = cluster.start_here("a")
+    refused(cluster, "a", "keys-missing")
+    with pytest.raises(ConflictError, match="nodes are running"):
+        topics.create(cluster.connection)
+    cluster.stop_here(running)
+    eventually(lambda: cluster.member("a") == {}, "it has gone")
+    assert topics.create(cluster.connection).keys_made
+    cluster.start_here("a")
+    after = send(cluster, partition, None, b"forged since", forged(cluster, mine))
+    wait_letter(cluster, after)
+    cluster.wait_delivered(1)
+    assert [got.value for got in cluster.delivered] == [b"written back before"]
+    assert before not in {got.text("delay-source") for got in cluster.dead_letters}
+
+
+def test_no_keys_are_made_where_zookeeper_has_lost_everything_and_the_buffer_is_used(
+    cluster: Cluster, producer: DelayProducer
+) -> None:
+    producer.schedule(cluster.target(), b"mine", deliver_at=now_ms() + HOUR_MS).result(PATIENCE_S)
+    cluster.kazoo.delete(cluster.znodes.keys)
+    cluster.kazoo.delete(cluster.znodes.settings)
+    made = topics.create(cluster.connection, {"partitions": 2})
+    assert (made.keys_made, made.keys_there) == (False, False)
+    with pytest.raises(ElectionError, match="no keys"):
+        _ = cluster.keys
+    assert topics.create(cluster.connection, {"partitions": 2}, new_keys=True).keys_there
+
+
+def test_the_key_is_changed_while_the_service_runs(cluster: Cluster, producer: DelayProducer) -> None:
+    for node in ("a", "b"):
+        cluster.start_here(node)
+    cluster.wait_candidates(2)
+    producer.schedule(cluster.target(), b"again", key=b"k", repeat=every("1s", times=6))
+    cluster.wait_delivered(2)
+    before = cluster.keys.signs
+    after = keys.rotate(cluster.connection, Author("me", "a test", now_ms()), PATIENCE_S).ring
+    assert (before in after.ids, after.signs != before) == (True, True)
+    cluster.wait_delivered(6)
+    assert [got.number("delay-occurrence") for got in cluster.delivered] == list(range(1, 7))
+    assert cluster.dead_letters == []
+    signed_with = [(got.text("delay-signature") or "").partition(":")[0] for got in written_back(cluster)]
+    assert set(signed_with) == {before, after.signs}
+    assert all(known == sorted(after.ids) for known in keys.standing(cluster.connection).known.values())
+
+
+def test_a_node_that_learns_a_key_after_it_has_rejected_its_signatures_refuses(
+    cluster: Cluster, producer: DelayProducer
+) -> None:
+    cluster.start_here("a")
+    mine = producer.schedule(cluster.target(), b"mine", after="1h").result(PATIENCE_S)
+    partition = int(mine.split("/")[1])
+    headers = signed_headers(forged(cluster, mine), STRANGER, (10, 10), partition, None, b"theirs")
+    wait_letter(cluster, send(cluster, partition, None, b"theirs", headers))
+    both = replace(cluster.keys, keys=(*cluster.keys.keys, *STRANGER.keys), signs=STRANGER.signs)
+    cluster.kazoo.set(cluster.znodes.keys, both.to_json().encode())
+    refused(cluster, "a", "keys-learnt-late")
+
+
+def test_a_key_that_not_every_node_knows_does_not_sign(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.start_here("a")
+    monkeypatch.setattr("node.node.INSPECT_EVERY_S", 3_600.0)
+    cluster.wait_state("a", "master")
+    before = cluster.keys.signs
+    with pytest.raises(UnavailableError, match="signs nothing yet: a has not said"):
+        keys.rotate(cluster.connection, Author("me", "a test", now_ms()), 0.5)
+    assert cluster.keys.signs == before
+    monkeypatch.setattr("node.node.INSPECT_EVERY_S", 0.0)
+    ring = keys.rotate(cluster.connection, Author("me", "a test", now_ms()), PATIENCE_S).ring
+    assert len(ring.keys) == 2, "the one that waited is taken"

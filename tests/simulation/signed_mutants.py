@@ -1,0 +1,231 @@
+"""The mutants of what is signed: what strangers forge or copy changes nothing; the service's own counts."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.simulation.patches import LATE, LATE_FAULTS, Mutant, Patch, profile_with
+
+STRANGERS: Final = {"forged": 30, "copied": 30, "interval": 20, "id-interval": 10, "reschedule": 20}
+ENDED: Final = profile_with({"id-interval": 25, "id-cron": 10, "cancel": 25, "reschedule": 15, "id-keep": 10})
+MUCH_WRITTEN_BACK: Final = {"interval": 30, "id-interval": 20, "reschedule": 20, "copied": 20}
+
+_FROM_THE_FIRST: Final = "self._first_ending(partition, id_, 0)"
+_TOOK_ITS_PLACE: Final = "        if control.previous <= parent:\n"
+_ANY: Final = "        if control is not None:\n"
+STRANGE_CHECKPOINTS: Final = profile_with(faults={"strange-checkpoint": 40, "crash-master": 20})
+
+SIGNED: Final = (
+    Mutant(
+        "strangers-checkpoint-taken",
+        "rule 6, signed checkpoints",
+        "whoever writes to the checkpoint topic says what is delivered",
+        (
+            Patch(
+                "node/own_checkpoints.py",
+                "            return FORGED if error.unknown_key is None else UNKNOWN_KEY\n",
+                "            pass\n",
+            ),
+        ),
+        STRANGE_CHECKPOINTS,
+    ),
+    Mutant(
+        "unsigned-checkpoint-taken",
+        "rule 6, signed checkpoints",
+        "a checkpoint without a signature counts",
+        (
+            Patch(
+                "node/own_checkpoints.py",
+                "            return UNSIGNED\n",
+                '            return Checkpoint.decode(record.value or b"")\n',
+            ),
+        ),
+        STRANGE_CHECKPOINTS,
+    ),
+    Mutant(
+        "old-checkpoint-taken",
+        "rule 6, the latest checkpoint counts",
+        "the last checkpoint in the topic counts, though it is a copy of an older one",
+        (
+            Patch(
+                "node/own_checkpoints.py",
+                "        elif self.latest is None or found.order >= self.latest.order:\n",
+                "        else:\n",
+            ),
+            Patch(
+                "node/own_checkpoints.py",
+                "            self.latest = found\n        else:\n            self._report(COPIED, record)\n",
+                "            self.latest = found\n",
+            ),
+        ),
+        STRANGE_CHECKPOINTS,
+    ),
+    Mutant(
+        "signature-not-checked",
+        "rule 4, signed",
+        "whoever sends delay-parent is believed",
+        (
+            Patch(
+                "delayline/signing.py",
+                "        if not hmac.compare_digest(made, match[2]):\n",
+                "        if len(made) != len(match[2]):\n",
+            ),
+        ),
+        profile_with(STRANGERS),
+    ),
+    Mutant(
+        "unsigned-counts",
+        "rule 4, signed",
+        "a request without a signature is believed to be the service's",
+        (
+            Patch(
+                "delayline/parser.py",
+                "    if offset < keyring.requests_from.get(partition, 0):\n",
+                "    if H_SIGNATURE not in found:\n",
+            ),
+        ),
+        profile_with(STRANGERS),
+    ),
+    *(
+        Mutant(
+            f"{what}-not-signed",
+            "rule 4, signed",
+            f"the {what} can be altered",
+            (Patch("delayline/signing.py", old, new),),
+            profile_with(STRANGERS),
+        )
+        for what, old, new in (
+            ("key", "parts = [_pack(partition), _packed(key)]", "parts = [_pack(partition)]"),
+            ("header", ", _packed(value))\n", ",)\n"),
+            ("value", "        digest.update(value)\n", "        pass\n"),
+        )
+    ),
+    Mutant(
+        "control-below-the-parent",
+        "rule 2, the first control above the parent",
+        "the first control of the id that waits is taken for the one that ended it, wherever it stands",
+        (
+            Patch(
+                "store/ingest.py",
+                "self._first_ending(partition, id_, parent + 1)",
+                "self._first_ending(partition, id_, 0)",
+            ),
+            Patch(
+                "store/ingest.py",
+                "        if control.previous <= parent:\n",
+                "        if control is not None:\n",
+            ),
+        ),
+        ENDED,
+    ),
+    Mutant(
+        "control-that-took-no-place",
+        "rule 2, no later one takes its place",
+        "a later control is taken for the one that has been answered",
+        (
+            Patch(
+                "store/ingest.py",
+                "        if control.previous <= parent:\n",
+                "        if control is not None:\n",
+            ),
+        ),
+        profile_with(
+            {"id-interval": 25, "cancel": 40, "reschedule": 15},
+            {"stall-ingest": 40, "crash-master": 40, "empty": 20},
+            ids=(1, 3),
+        ),
+        begin=200,
+    ),
+    Mutant(
+        "control-of-this-batch-not-found",
+        "rule 2, the first control above the parent",
+        "a control that is taken in with the dropped request is not found",
+        (
+            Patch(
+                "store/ingest.py",
+                "        return next((offset for offset in self._endings.get((partition, id_), ()) "
+                "if offset >= begin), None)\n",
+                "        return None\n",
+            ),
+        ),
+        ENDED,
+    ),
+    Mutant(
+        "serial-not-checked",
+        "rule 4, a copy changes nothing",
+        "a copy of what the service has written back counts",
+        (Patch("store/ingest.py", "if last is not None and serial <= last:", "if False:"),),
+        profile_with(STRANGERS),
+    ),
+    Mutant(
+        "last-one-counts-again",
+        "rule 4, a copy changes nothing",
+        "a copy of what was written back last counts",
+        (Patch("store/ingest.py", "serial <= last:", "serial < last:"),),
+        profile_with(STRANGERS),
+    ),
+    Mutant(
+        "serial-without-its-count",
+        "rule 4, what the service has written is no copy",
+        "of what one selection writes back, only the first counts",
+        (Patch("store/ingest.py", "serial <= last:", "serial[0] <= last[0]:"),),
+        profile_with(MUCH_WRITTEN_BACK),
+    ),
+    Mutant(
+        "serial-not-stored",
+        "rule 4, a copy changes nothing",
+        "a node that was started again takes a copy for the service's",
+        (
+            Patch(
+                "store/view.py",
+                "            if ingest.serials != self._serials:\n",
+                "            if False:\n",
+            ),
+        ),
+        profile_with(STRANGERS, {"crash": 40}),
+    ),
+    Mutant(
+        "as-of-held-back",
+        "rule 4, what the service has written is no copy",
+        "as-of is the frontier's read, which late rows hold back",
+        (
+            Patch(
+                "store/selection.py",
+                "    as_of = {partition: max(offset, ingested.get(partition, 0)) for partition, "
+                "offset in read.items()}\n",
+                "    as_of = dict(frontier.read)\n",
+            ),
+        ),
+        profile_with(LATE | MUCH_WRITTEN_BACK, LATE_FAULTS | {"crash-master": 30}, messages=(1, 2, 3)),
+    ),
+    Mutant(
+        "counts-begin-anew",
+        "rule 4, what the service has written is no copy",
+        "a new master counts from its reader's place, not from the log's end",
+        (
+            Patch(
+                "node/delivery.py",
+                "        self._counts = self._log.high_watermarks()\n",
+                "        self._counts = dict(ends)\n",
+            ),
+        ),
+        profile_with(
+            MUCH_WRITTEN_BACK,
+            {"foreign-stall": 40, "crash-master": 30, "commit-aborted": 20},
+            transactional_share=0.5,
+        ),
+    ),
+    Mutant(
+        "plan-made-anew-counts-on",
+        "rule 4, what the service has written is no copy",
+        "a plan made anew takes further counts, and some are above the offsets of their records",
+        (
+            Patch(
+                "node/plan.py",
+                "        self.counts = dict(counts)\n",
+                "        self.counts = counts\n",
+            ),
+        ),
+        profile_with(MUCH_WRITTEN_BACK, small=(1, 2)),
+    ),
+)

@@ -1,0 +1,90 @@
+"""Which records of the checkpoint topic count: the service's own, and of these the latest."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import pytest
+
+from delayline.signing import Keyring, SigningKey
+from delayline.wire import Header
+from node.own_checkpoints import OwnCheckpoints, headers_of, own_checkpoint
+from store.checkpoint import UnreadableCheckpoint
+from tests.support.checkpoints import sample_checkpoint
+from tests.support.keys import KEYRING
+
+TOPIC = "delay.checkpoint"
+STRANGER = Keyring((SigningKey("0badc0de", b"s" * 32, 0),), "0badc0de")
+OTHERS = Keyring((SigningKey("0000000a", b"s" * 32, 0),), "0000000a")
+
+
+class Record(NamedTuple):
+    partition: int
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    headers: list[Header]
+
+
+def written(offset: int, epoch: int = 1, ring: Keyring = KEYRING) -> Record:
+    checkpoint = sample_checkpoint(epoch=epoch)
+    raw = checkpoint.encode()
+    return Record(0, offset, checkpoint.record_key, raw, headers_of(checkpoint, raw, TOPIC, ring))
+
+
+def taken(*records: Record, ring: Keyring = KEYRING) -> OwnCheckpoints:
+    own = OwnCheckpoints(TOPIC)
+    for record in records:
+        own.take(record, ring)
+    return own
+
+
+def epoch_of(own: OwnCheckpoints) -> int:
+    assert own.latest is not None
+    return own.latest.epoch
+
+
+def test_the_latest_counts_and_not_the_last() -> None:
+    own = taken(written(0, 1), written(1, 2), written(2, 1))
+    assert (epoch_of(own), own.strangers) == (2, {"copied": 1})
+
+
+@pytest.mark.parametrize(
+    ("kind", "strange"),
+    [
+        ("unsigned", written(1, 9)._replace(headers=[])),
+        ("forged", written(1, 9, OTHERS)),
+        ("unknown-key", written(1, 9, STRANGER)),
+        ("forged", written(1, 1)._replace(value=written(1, 9).value)),
+        ("forged", written(1, 9)._replace(key=b"0/9")),
+        ("forged", written(1, 9)._replace(partition=1)),
+        ("unsigned", Record(0, 1, None, None, [])),
+    ],
+)
+def test_what_the_service_has_not_written_is_passed_over_and_counted(kind: str, strange: Record) -> None:
+    own = taken(written(0), strange)
+    assert (epoch_of(own), own.strangers) == (1, {kind: 1})
+
+
+def test_what_is_read_twice_is_counted_once() -> None:
+    strange = written(3, 9)._replace(headers=[])
+    own = taken(written(2), strange)
+    own.forget()
+    for record in (written(2), strange):
+        own.take(record, KEYRING)
+    assert own.strangers == {"unsigned": 1}
+
+
+def test_below_the_keys_all_counts_as_it_did() -> None:
+    ring = Keyring(KEYRING.keys, KEYRING.signs, {}, {0: 5})
+    old = written(4, 3)._replace(headers=[])
+    assert epoch_of(taken(old, old._replace(offset=5), ring=ring)) == 3
+    with pytest.raises(UnreadableCheckpoint):
+        own_checkpoint(old._replace(value=b"{}"), TOPIC, ring)
+
+
+def test_one_of_the_services_own_that_cannot_be_read_is_no_strangers() -> None:
+    raw = b'{"format": 99}'
+    signature = KEYRING.sign_checkpoint(TOPIC, 0, b"0", raw)
+    with pytest.raises(UnreadableCheckpoint):
+        own_checkpoint(Record(0, 0, b"0", raw, [("delay-signature", signature)]), TOPIC, KEYRING)

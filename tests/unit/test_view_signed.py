@@ -1,0 +1,147 @@
+"""What the service has written back, as the view takes it in: copies of it, and what it ends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from delayline.signing import Serial
+from delayline.wire import Reject, Schedule
+from store.records import RejectRow, decode_row
+from store.rocks import RocksStore
+from store.selection import Limits
+from store.view import View
+from tests.unit.view_records import (
+    DEDUP_WINDOW_MS,
+    MANY,
+    WINDOW_MS,
+    at,
+    cancel,
+    deliver,
+    new_view,
+    offsets,
+    schedule,
+    take,
+)
+
+
+@pytest.fixture
+def view(tmp_path: Path) -> Iterator[View]:
+    made = new_view(tmp_path / "store")
+    yield made
+    made.close()
+
+
+def signed(due_ms: int, serial: Serial, id_: str | None = None, parent: int = 0) -> Schedule:
+    return schedule(due_ms, id_, parent)._replace(serial=serial)
+
+
+def rejected(view: View, now_ms: int = 9_000) -> list[int]:
+    """The offsets of the rejects that are selected next."""
+    rows = deliver(view, now_ms).rows
+    return [key[2] for key, raw in rows if isinstance(decode_row(raw), RejectRow)]
+
+
+@pytest.mark.parametrize(
+    "serial", [(1, 5), (1, 4), (0, 9)], ids=["the same", "a lower count", "an older one"]
+)
+def test_a_serial_that_is_not_above_the_last_one_is_that_of_a_copy(view: View, serial: Serial) -> None:
+    take(view, at(0, 2, signed(2_000, (1, 5))))
+    take(view, at(0, 3, signed(2_000, serial)))
+    assert rejected(view) == [3]
+
+
+@pytest.mark.parametrize("serial", [(1, 6), (2, 0), (2, 9)])
+def test_a_higher_serial_is_the_services_own(view: View, serial: Serial) -> None:
+    take(view, at(0, 2, signed(2_000, (1, 5))), at(0, 3, signed(2_000, serial)))
+    assert rejected(view) == []
+
+
+def test_each_partition_has_serials_of_its_own(view: View) -> None:
+    take(view, at(0, 2, signed(2_000, (9, 9))), at(1, 2, signed(2_000, (1, 1))))
+    assert rejected(view) == []
+
+
+def test_a_copy_is_due_at_once_and_takes_no_ones_place(view: View) -> None:
+    take(view, at(0, 0, schedule(8_000, "a")), at(0, 1, signed(8_000, (1, 1), "a")))
+    take(view, at(0, 2, signed(8_000, (1, 1), "a"), timestamp_ms=1_500))
+    assert [key for key, _ in view.select(1_500, MANY).due] == [(1_500, 0, 2)]
+    assert offsets(view.select(9_000, MANY)) == [1]
+
+
+def test_a_copy_that_arrives_below_the_position_is_a_late_reject(view: View) -> None:
+    take(view, at(0, 0, schedule(2_000)), at(0, 1, signed(2_000, (1, 1))))
+    deliver(view, 5_000)
+    take(view, at(0, 2, signed(8_000, (1, 1)), timestamp_ms=3_000))
+    assert rejected(view) == [2]
+
+
+def test_a_copy_ends_no_control(view: View) -> None:
+    take(view, at(0, 0, schedule(2_000, "a")), at(0, 1, signed(2_000, (1, 1), "a")))
+    deliver(view, 2_000)
+    take(view, at(0, 2, cancel("a")), at(0, 3, signed(2_000, (1, 1), "a")))
+    assert [answer.applied for answer in view.select(5_000, MANY).answers] == [False]
+
+
+def test_the_last_serial_outlives_the_process(tmp_path: Path) -> None:
+    view = new_view(tmp_path / "store")
+    take(view, at(0, 2, signed(2_000, (1, 5))))
+    view.flush()
+    view.close()
+    reopened = new_view(tmp_path / "store")
+    take(reopened, at(0, 3, signed(2_000, (1, 5))))
+    assert rejected(reopened) == [3]
+    reopened.close()
+
+
+def test_a_reject_that_the_service_has_written_makes_a_later_copy_one(view: View) -> None:
+    take(view, at(0, 2, Reject("delay-too-long", "too long", (1, 5))))
+    take(view, at(0, 3, signed(2_000, (1, 5))))
+    assert rejected(view) == [2, 3]
+
+
+def test_a_view_that_begins_behind_retention_knows_the_last_serial(view: View) -> None:
+    view.begin_at(0, 10, 10, (7, 8))
+    take(view, at(0, 10, signed(2_000, (7, 8))), at(0, 11, signed(2_000, (7, 9))))
+    assert rejected(view) == [10]
+
+
+def test_as_of_is_where_the_reader_stands_though_late_rows_hold_the_frontier_back(view: View) -> None:
+    take(view, at(0, 0, schedule(5_000)))
+    deliver(view, 5_000)
+    take(view, at(0, 1, schedule(1_000)), at(0, 2, schedule(1_000)))
+    chosen = view.select(5_000, Limits(1, 1 << 20))
+    assert (chosen.frontier.read[0], chosen.as_of[0]) == (2, 3)
+
+
+def test_the_readers_place_never_moves_back(view: View) -> None:
+    view.apply([at(0, 0, schedule(5_000))], {0: 7})
+    view.apply([], {0: 3})
+    assert view.select(5_000, MANY).as_of[0] == 7
+
+
+class _Counting(RocksStore):
+    """Counts what is read in scans."""
+
+    scanned = 0
+
+    def scan(self, begin: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
+        for entry in super().scan(begin, end):
+            self.scanned += 1
+            yield entry
+
+
+def test_a_dropped_request_looks_at_one_control_however_many_wait(tmp_path: Path) -> None:
+    store = _Counting(tmp_path / "store")
+    view = View(store, [0, 1], WINDOW_MS, DEDUP_WINDOW_MS)
+    take(view, at(0, 0, schedule(2_000, "a")))
+    take(view, *(at(0, 1 + number, cancel(f"other {number}")) for number in range(1_000)))
+    take(view, *(at(0, 1_001 + number, cancel("a")) for number in range(1_000)))
+    store.scanned = 0
+    take(view, at(0, 2_001, signed(2_000, (1, 1), "a", parent=0)))
+    assert store.scanned <= 1
+    answers = {answer.place[1]: answer.applied for answer in view.select(1, Limits(5_000, 1 << 20)).answers}
+    assert [offset for offset, applied in answers.items() if applied] == [1_001]
+    view.close()
