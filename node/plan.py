@@ -46,6 +46,7 @@ _MAY_PASS = frozenset((UNAVAILABLE, UNKNOWN))
 
 FIRST_PARK_MS = 1_000
 LONGEST_PARK_MS = 300_000
+LONGEST_UNKNOWN_MS = 5_000
 
 
 class Poisoned(msgspec.Struct, frozen=True):
@@ -259,7 +260,8 @@ class Plan:
         if refusal is None:
             self.records.append(record)
         elif refusal[0] == UNKNOWN:
-            self._put_off(key, row, *refusal, FIRST_PARK_MS)
+            waited_ms = self._now_ms - row.scheduled_for_ms
+            self._put_off(key, row, *refusal, min(waited_ms // 2, LONGEST_UNKNOWN_MS))
             return False
         elif refusal[0] == UNAVAILABLE and row.attempt <= self._max_parks:
             self._park(key, row, *refusal)
@@ -281,7 +283,7 @@ class Plan:
 
         For a paused target it is each time half as long as the message has waited, five minutes at most: so
         what is paused for long costs little, and comes within that of the pause's end. For one that is not
-        known yet it is a second at most: by then it is.
+        known yet it is five seconds at most: by then it is, most often.
         """
         root = self._own_outcome(key, row, "parked", code, detail)
         due_ms = self._now_ms + _between(key, wait_ms)

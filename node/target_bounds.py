@@ -22,9 +22,6 @@ class Missing:
     def __len__(self) -> int:
         return len(self._until_s)
 
-    def __contains__(self, name: str) -> bool:
-        return name in self._until_s
-
     def fresh(self, name: str, now_s: float) -> bool:
         """Whether it was missing so short a time ago that nobody need ask again."""
         return self._until_s.get(name, 0.0) > now_s

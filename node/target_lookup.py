@@ -11,6 +11,7 @@ import time
 from typing import Final
 
 import structlog
+from confluent_kafka import KafkaException
 
 from node.ports import Doubtful
 from node.targets import NO_PAUSE, KafkaTargets
@@ -47,7 +48,7 @@ class TargetLookup:
             try:
                 pause = self._targets.look_up()
                 self._blind = False
-            except Doubtful as error:
+            except (Doubtful, KafkaException) as error:
                 if not self._blind:
                     log.warning("targets-not-looked-up", detail=str(error))
                 self._blind = True

@@ -134,7 +134,7 @@ class KafkaTargets:
 
     def open_to_all(self, topic: str, size_bytes: int) -> bool:
         """See the port."""
-        target = self._known.get(topic)
+        target = self._current(topic)
         if target is None or target.leaderless:
             return False
         return self.problem(topic, ANY_PARTITION, None, size_bytes) is None
@@ -143,7 +143,7 @@ class KafkaTargets:
         self, topic: str, partition: int, key: bytes | None, size_bytes: int
     ) -> tuple[str, str] | None:
         """See the port."""
-        target = self._known.get(topic)
+        target = self._current(topic)
         if target is None or target.refusal is not None:
             return self._refusal(topic)
         if target.compacted and key is None:
@@ -170,11 +170,16 @@ class KafkaTargets:
         limits = (target.limit_bytes for target in self._known.values() if target.refusal is None)
         return max(SMALLEST_BATCH_BYTES, min(BATCH_BYTES, *limits, BATCH_BYTES))
 
-    def _refusal(self, topic: str) -> tuple[str, str] | None:
+    def _current(self, topic: str) -> _Target | None:
+        """What is known of it, and is not so old that it may be another one by now."""
         target = self._known.get(topic)
+        return None if target is None or target.until_s < time.monotonic() - KNOWN_FOR_S else target
+
+    def _refusal(self, topic: str) -> tuple[str, str] | None:
+        target = self._current(topic)
         if target is not None:
             return target.refusal
-        if topic in self._missing or topic in self._absent:
+        if self._missing.fresh(topic, time.monotonic()) or topic in self._absent:
             return "target-missing", f"{topic} does not exist, or this node may not see it"
         return UNKNOWN, f"the brokers have not said yet what {topic} is"
 

@@ -13,7 +13,7 @@ from node.ports import ANY_PARTITION, UNAVAILABLE, UNKNOWN, Doubtful
 from node.target_answers import NO_LEADER, Found, Limits, TargetAnswers
 from node.target_bounds import MISSING_FOR_S, PATIENCE_S, PATIENCE_SHARE, Listed, Missing, Patience
 from node.target_lookup import TargetLookup
-from node.targets import FEW, MANY_PAUSE, KafkaTargets
+from node.targets import FEW, KNOWN_FOR_S, MANY_PAUSE, KafkaTargets
 
 LONG_AGO_MS = 0
 NEVER_MS = 2**62
@@ -146,11 +146,21 @@ def test_missing_names_are_forgotten_oldest_first_and_after_a_while(
     missing = Missing()
     missing.add(["a", "b"], 0.0)
     missing.add(["a", "c"], 1.0)
-    assert [name in missing for name in "abc"] == [True, False, True]
-    assert missing.fresh("a", 1.0)
+    assert [missing.fresh(name, 1.0) for name in "abc"] == [True, False, True]
     assert not missing.fresh("a", 1.0 + MISSING_FOR_S)
     missing.add(["d"], 1.0 + MISSING_FOR_S)
-    assert [name in missing for name in "acd"] == [False, False, True]
+    assert [missing.fresh(name, 1.0 + MISSING_FOR_S) for name in "acd"] == [False, False, True]
+    assert len(missing) == 1
+
+
+def test_what_is_known_is_not_believed_for_ever(table: KafkaTargets, monkeypatch: pytest.MonkeyPatch) -> None:
+    use(table, "orders", "missing")
+    assert (code(table, "orders"), code(table, "missing")) == (None, "target-missing")
+    now_s = time.monotonic()
+    monkeypatch.setattr(time, "monotonic", lambda: now_s + KNOWN_FOR_S + MISSING_FOR_S)
+    assert (code(table, "orders"), code(table, "missing")) == (None, UNKNOWN)
+    monkeypatch.setattr(time, "monotonic", lambda: now_s + 3 * KNOWN_FOR_S)
+    assert (code(table, "orders"), code(table, "missing")) == (UNKNOWN, UNKNOWN)
 
 
 def test_a_list_tells_of_what_fell_due_long_before_it_and_only_while_it_is_young(
