@@ -135,8 +135,8 @@ class TopicReader:
             raise Forbidden(f"topic {self.topic} may not be read by this user: give it Read there")
 
     def bounds(self, partition: int) -> tuple[int, int]:
-        """The partition's first offset and its high watermark. Raises `Doubtful`."""
-        return self._offset_at(partition, EARLIEST), self._offset_at(partition, LATEST)
+        """The partition's first offset and its last stable one. Raises `Doubtful`."""
+        return self._offset_at(partition, EARLIEST), self._offset_at(partition, LATEST, is_committed=True)
 
     def first_since(self, partition: int, at_ms: int) -> int | None:
         """The first offset below the stable end whose record is of that time or later; None if there is none

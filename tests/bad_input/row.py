@@ -11,7 +11,7 @@ from delayline.headers import H_ID, H_TARGET_TOPIC, PREFIX
 from delayline.names import ClusterNames
 from delayline.partitioner import partition_for
 from delayline.settings import ClusterSettings
-from node.fetch.records import MOST_HEADERS
+from node.fetch.records import MOST_HEADERS, MOST_UNPACKED_BYTES
 
 RawHeader: TypeAlias = tuple[str | bytes, bytes | None]
 """A key in bytes is one that is not UTF-8: no client library sends it, and none reads it."""
@@ -116,9 +116,14 @@ class Row:
         return any(isinstance(key, bytes) for key, _ in self.headers)
 
     @property
+    def unpacks(self) -> bool:
+        """Whether the node reads anything of it."""
+        return self.zeros < MOST_UNPACKED_BYTES
+
+    @property
     def readable(self) -> bool:
         """Whether the node sees any of its headers."""
-        return not self.raw and len(self.headers) <= MOST_HEADERS
+        return not self.raw and len(self.headers) <= MOST_HEADERS and self.unpacks
 
     @property
     def headers(self) -> tuple[RawHeader, ...]:

@@ -518,7 +518,7 @@ def _records() -> list[Row]:
     wide: tuple[RawHeader, ...] = ((H_TARGET_TOPIC, b"{targets}.wide"),)
     too_large = Undelivered("too-large", f"{{targets}}.small takes {SMALL_BYTES}")
     unfit = Undelivered("too-large", "{targets}.orders takes 1048588", whole=False)
-    unsendable = Undelivered("too-large", "{targets}.wide takes 100000000", whole=False)
+    unread = Undelivered("undecodable", "it does not unpack by zstd to 16777216 bytes or less", whole=False)
     fine = Delivered()
     every_byte = bytes(range(256))
     return [
@@ -574,7 +574,7 @@ def _records() -> list[Row]:
             base=wide,
             zeros=120_000_000,
             codec="zstd",
-            fate=unsendable,
+            fate=unread,
         ),
     ]
 
