@@ -123,7 +123,8 @@ class Judge:
             raise Violation("I1", f"lost: {row.place} was parked, and written back: {sent}")
         headers = dict(sent.record.headers)
         waited_ms = outcome["at_ms"] - row.scheduled_for_ms
-        full_ms = {PAUSED: max(1_000, waited_ms // 2), UNKNOWN: 1_000}.get(code, 1_000 << (row.attempt - 1))
+        half_ms = max(1_000, waited_ms // 2)
+        full_ms = {PAUSED: half_ms, UNKNOWN: min(half_ms, 5_000)}.get(code, 1_000 << (row.attempt - 1))
         attempt = row.attempt + 1 if counts else row.attempt
         parked_ms = int(headers["delay-deliver-at"] or b"") - outcome["at_ms"]
         if headers["delay-attempt"] != b"%d" % attempt or not full_ms // 2 <= parked_ms <= full_ms:

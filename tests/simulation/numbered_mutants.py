@@ -481,7 +481,7 @@ NUMBERED: Final = (
         (
             Patch(
                 "node/plan.py",
-                "            self._put_off(key, row, *refusal, FIRST_PARK_MS)\n",
+                "            self._put_off(key, row, *refusal, min(waited_ms // 2, LONGEST_UNKNOWN_MS))\n",
                 "            self._park(key, row, *refusal)\n",
             ),
         ),

@@ -194,7 +194,7 @@ OTHERS: Final = (
         (
             Patch(
                 "store/ingest.py",
-                "            self._apply_first_control(arrival.partition, id_, None, arrival.parent)\n",
+                "            self._apply_first_control(arrival.partition, id_, arrival.parent)\n",
                 "",
             ),
         ),

@@ -10,7 +10,7 @@ STRANGERS: Final = {"forged": 30, "copied": 30, "interval": 20, "id-interval": 1
 ENDED: Final = profile_with({"id-interval": 25, "id-cron": 10, "cancel": 25, "reschedule": 15, "id-keep": 10})
 MUCH_WRITTEN_BACK: Final = {"interval": 30, "id-interval": 20, "reschedule": 20, "copied": 20}
 
-_FROM_THE_FIRST: Final = "self._first_ending(partition, id_, 0)"
+_FROM_THE_FIRST: Final = "self._first_ending(partition, who, 0)"
 _TOOK_ITS_PLACE: Final = "        if control.previous <= parent:\n"
 _ANY: Final = "        if control is not None:\n"
 STRANGE_CHECKPOINTS: Final = profile_with(faults={"strange-checkpoint": 40, "crash-master": 20})
@@ -107,7 +107,7 @@ SIGNED: Final = (
         (
             Patch(
                 "store/ingest.py",
-                "self._first_ending(partition, id_, parent + 1)",
+                "self._first_ending(partition, who, parent + 1)",
                 "self._first_ending(partition, id_, 0)",
             ),
             Patch(
@@ -143,7 +143,7 @@ SIGNED: Final = (
         (
             Patch(
                 "store/ingest.py",
-                "        return next((offset for offset in self._endings.get((partition, id_), ()) "
+                "        return next((offset for offset in self._endings.get((partition, who), ()) "
                 "if offset >= begin), None)\n",
                 "        return None\n",
             ),

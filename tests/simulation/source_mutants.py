@@ -60,7 +60,7 @@ SOURCES: Final = (
         (
             Patch(
                 "store/ingest.py",
-                "            self._apply_first_control(partition, None, root, parent)\n",
+                "            self._apply_first_control(partition, root, parent)\n",
                 "",
             ),
         ),
