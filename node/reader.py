@@ -24,7 +24,7 @@ from node.fetch.batches import Batch, Committed, DamagedLog, Opened, batches_of,
 from node.fetch.brokers import EARLIEST, LATEST, NO_ERROR, Brokers, Led, Unreachable
 from node.fetch.compression import Scratch
 from node.fetch.options import Unsupported
-from node.fetch.protocol import NO_EPOCH, FetchRequest, Wanted, diverges_at
+from node.fetch.protocol import NO_EPOCH, Fetched, FetchRequest, Wanted
 from node.fetch.records import HEADER_BYTES, LogRecord
 from node.ports import Doubtful
 from store.checkpoint import Vector
@@ -343,38 +343,39 @@ class TopicReader:
         if answer.error_code != NO_ERROR:
             self._complain(KafkaError(answer.error_code))
             self._doubtful = True
-        for _, partitions, _ in answer.topics:
-            for number, code, _, _, _, aborted, _, raw, tags in partitions:
-                if number in self._next and not self._heed_partition(number, code, aborted, raw, tags):
-                    self._rests_until_s[node] = self._loop.time() + RETRY_S
+        for fetched in answer.partitions:
+            if fetched.partition in self._next and not self._heed_partition(fetched):
+                self._rests_until_s[node] = self._loop.time() + RETRY_S
 
-    def _heed_partition(
-        self, partition: int, code: int, aborted: list[Any] | None, raw: bytes | None, tags: dict[int, Any]
-    ) -> bool:
+    def _heed_partition(self, fetched: Fetched) -> bool:
         """False if it has to be asked for again. Raises `OffsetsGone`."""
+        partition, code = fetched.partition, fetched.code
+        begin = self._next[partition]
+        if code == NO_ERROR and fetched.diverges_at is None and not fetched.records:
+            self._pass(partition, begin)  # it stands there for certain
+            return True
         where = f"{self.topic}/{partition}"
         if code == KafkaError.OFFSET_OUT_OF_RANGE:
-            raise OffsetsGone(f"{where} has no offset {self._next[partition]}")
-        if (end := diverges_at(tags)) is not None:
-            raise OffsetsGone(f"{where} has lost its end: from offset {end} on it is not what was read")
+            raise OffsetsGone(f"{where} has no offset {begin}")
+        if fetched.diverges_at is not None:
+            raise OffsetsGone(
+                f"{where} has lost its end: from offset {fetched.diverges_at} on it is not what was read"
+            )
         if code != NO_ERROR:
             self._doubtful = True
             if code not in _MOVED:
                 self._complain(KafkaError(code))
             return False
-        begin = self._next[partition]
         try:
-            batches = batches_of(raw or b"")
+            batches = batches_of(fetched.records)
         except DamagedLog as error:
             self._complain(KafkaError(KafkaError._BAD_MSG, f"{where}: {error}"))  # noqa: SLF001
             return False
-        committed = Committed([(producer, first) for producer, first, _ in aborted or ()])
+        committed = Committed(fetched.aborted)
         found = deque((batch, committed.holds(batch)) for batch in batches)
         while found and found[0][0].next_offset <= begin:
             found.popleft()
-        if not found:
-            self._pass(partition, begin)  # it stands there for certain
-        else:
+        if found:
             last = found[-1][0]
             self._next[partition], self._epochs[partition] = last.next_offset, last.leader_epoch
             self._ready.setdefault(partition, _Ready(partition, begin)).batches.extend(found)

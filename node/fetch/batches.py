@@ -77,7 +77,7 @@ class Batch(NamedTuple):
         return self.producer if self.attributes & _TRANSACTIONAL else None
 
 
-def batches_of(fetched: bytes) -> list[Batch]:
+def batches_of(fetched: bytes | memoryview) -> list[Batch]:
     """The batches that are there as a whole; a fetch may end within one. Raises `DamagedLog`."""
     raw = memoryview(fetched)
     found, at, end = [], 0, len(fetched)

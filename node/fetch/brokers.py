@@ -115,6 +115,9 @@ class Brokers:
 
     async def _connected(self, node: int) -> AIOKafkaConnection:
         """The one connection to a broker. Raises `Unreachable`."""
+        known = self._connections.get(node)
+        if known is not None and known.connected():
+            return known
         async with self._connecting.setdefault(node, asyncio.Lock()):
             connection = self._connections.get(node)
             if connection is None or not connection.connected():

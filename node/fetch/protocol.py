@@ -16,12 +16,10 @@ from aiokafka.protocol.api import Request, RequestStruct, Response
 from aiokafka.protocol.types import (
     Boolean,
     CompactArray,
-    CompactBytes,
     CompactString,
     Int8,
     Int16,
     Int32,
-    Int64,
     Schema,
     TaggedFields,
 )
@@ -131,86 +129,119 @@ class MetadataRequest(Request[_MetadataStruct]):  # type: ignore[misc]  # no typ
         return request_struct_class([(bytes(16), self._topic, {})], False, False, {})
 
 
-class _FetchResponse(Response):  # type: ignore[misc]  # no types
+class Fetched(NamedTuple):
+    """What a broker says of one partition. `aborted`: of each aborted transaction that the records may have
+    something of, its producer's id and its first offset. `diverges_at`: from which offset on the log is not
+    the one that was read, if it is not.
+    """
+
+    partition: int
+    code: int
+    aborted: list[tuple[int, int]]
+    records: memoryview
+    diverges_at: int | None
+
+
+class _FetchAnswer:
+    """Version 13, read by hand: there is one for every few records, and the library takes its time."""
+
     API_KEY = 1
     API_VERSION = 13
-    SCHEMA = Schema(
-        ("throttle_time_ms", Int32),
-        ("error_code", Int16),
-        ("session_id", Int32),
-        (
-            "topics",
-            CompactArray(
-                ("topic_id", Uuid),
-                (
-                    "partitions",
-                    CompactArray(
-                        ("partition", Int32),
-                        ("error_code", Int16),
-                        ("high_watermark", Int64),
-                        ("last_stable_offset", Int64),
-                        ("log_start_offset", Int64),
-                        (
-                            "aborted_transactions",
-                            CompactArray(
-                                ("producer_id", Int64), ("first_offset", Int64), ("tags", TaggedFields)
-                            ),
-                        ),
-                        ("preferred_read_replica", Int32),
-                        ("records", CompactBytes),
-                        ("tags", TaggedFields),
-                    ),
-                ),
-                ("tags", TaggedFields),
-            ),
-        ),
-        ("tags", TaggedFields),
-    )
+
+    def __init__(self, error_code: int, partitions: list[Fetched]) -> None:
+        self.error_code = error_code
+        self.partitions = partitions
+
+    @classmethod
+    def decode(cls, data: BytesIO) -> _FetchAnswer:
+        """What is behind the answer's header."""
+        reader = _Reader(data.getvalue(), data.tell())
+        _, error_code, _ = reader.take(_answer_head)
+        partitions: list[Fetched] = []
+        for _ in range(reader.count()):
+            reader.skip(_TOPIC_ID_BYTES)
+            partitions += [_fetched(reader) for _ in range(reader.count())]
+            reader.tags()
+        return cls(error_code, partitions)
 
 
-class _FetchStruct(RequestStruct):  # type: ignore[misc]  # no types
+def _fetched(reader: _Reader) -> Fetched:
+    partition, code, _, _, _ = reader.take(_partition_head)
+    aborted: list[tuple[int, int]] = []
+    for _ in range(reader.count()):
+        producer, first = reader.take(_two_longs)
+        aborted.append((producer, first))
+        reader.tags()
+    reader.skip(_INT_BYTES)  # of no account: the replica to read from
+    records = reader.bytes(reader.count())
+    raw = reader.tags().get(_DIVERGING)
+    return Fetched(partition, code, aborted, records, None if raw is None else _diverging.unpack_from(raw)[1])
+
+
+_answer_head = Struct(">ihi")
+_partition_head = Struct(">ihqqq")
+_two_longs = Struct(">qq")
+_wanted = Struct(">iiqiqi")
+_request_head = Struct(">iiiibii")
+_INT_BYTES: Final = 4
+_TOPIC_ID_BYTES: Final = 16
+
+
+class _Reader:
+    """Reads an answer from a place on. Raises `struct.error`, ValueError or IndexError where it ends early."""
+
+    def __init__(self, raw: bytes, at: int) -> None:
+        self._raw = raw
+        self._at = at
+
+    def take(self, form: Struct) -> tuple[Any, ...]:
+        found = form.unpack_from(self._raw, self._at)
+        self._at += form.size
+        return found
+
+    def skip(self, size_bytes: int) -> None:
+        self._at += size_bytes
+
+    def number(self) -> int:
+        """Seven bits to a byte, the lowest first."""
+        value = shift = 0
+        while True:
+            byte = self._raw[self._at]
+            self._at += 1
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return value
+            shift += 7
+
+    def count(self) -> int:
+        """Of what follows; of null there is none."""
+        return max(0, self.number() - 1)
+
+    def bytes(self, size_bytes: int) -> memoryview:
+        begin = self._at
+        self._at += size_bytes
+        if self._at > len(self._raw):
+            raise ValueError(f"{size_bytes} bytes where {len(self._raw) - begin} are left")
+        return memoryview(self._raw)[begin : self._at]
+
+    def tags(self) -> dict[int, memoryview]:
+        return {self.number(): self.bytes(self.number()) for _ in range(self.number())}
+
+
+class _FetchBody(RequestStruct):  # type: ignore[misc]  # no types
     API_KEY = 1
     API_VERSION = 13
     FLEXIBLE_VERSION = True
-    RESPONSE_TYPE = _FetchResponse
-    SCHEMA = Schema(
-        ("replica_id", Int32),
-        ("max_wait_ms", Int32),
-        ("min_bytes", Int32),
-        ("max_bytes", Int32),
-        ("isolation_level", Int8),
-        ("session_id", Int32),
-        ("session_epoch", Int32),
-        (
-            "topics",
-            CompactArray(
-                ("topic_id", Uuid),
-                (
-                    "partitions",
-                    CompactArray(
-                        ("partition", Int32),
-                        ("current_leader_epoch", Int32),
-                        ("fetch_offset", Int64),
-                        ("last_fetched_epoch", Int32),
-                        ("log_start_offset", Int64),
-                        ("partition_max_bytes", Int32),
-                        ("tags", TaggedFields),
-                    ),
-                ),
-                ("tags", TaggedFields),
-            ),
-        ),
-        (
-            "forgotten_topics",
-            CompactArray(
-                ("topic_id", Uuid),
-                ("partitions", CompactArray(Int32)),
-                ("tags", TaggedFields),
-            ),
-        ),
-        ("rack_id", CompactString()),
-        ("tags", TaggedFields),
-    )
+    RESPONSE_TYPE = _FetchAnswer
+    SCHEMA = Schema(("body", Int8))  # the library insists on one
+
+    def __init__(self, body: bytes) -> None:
+        super().__init__(0)
+        self._body = body
+
+    def encode(self) -> bytes:
+        """See the library."""
+        return self._body
 
 
 class Wanted(NamedTuple):
@@ -224,7 +255,7 @@ class Wanted(NamedTuple):
     last_epoch: int
 
 
-class FetchRequest(Request[_FetchStruct]):  # type: ignore[misc]  # no types
+class FetchRequest(Request[_FetchBody]):  # type: ignore[misc]  # no types
     """Committed records of some partitions of a topic that one broker leads."""
 
     API_KEY: ClassVar[int] = 1
@@ -238,27 +269,37 @@ class FetchRequest(Request[_FetchStruct]):  # type: ignore[misc]  # no types
         self._topic_id, self._wanted = topic_id, wanted
         self._max_wait_ms, self._partition_bytes = max_wait_ms, partition_bytes
 
-    def build(self, request_struct_class: type[_FetchStruct]) -> _FetchStruct:
+    def build(self, request_struct_class: type[_FetchBody]) -> _FetchBody:
         """See the library."""
-        partitions: list[tuple[Any, ...]] = [
-            (one.partition, one.leader_epoch, one.offset, one.last_epoch, -1, self._partition_bytes, {})
-            for one in self._wanted
+        limit_bytes = self._partition_bytes
+        parts = [
+            _request_head.pack(
+                _ANY_REPLICA,
+                self._max_wait_ms,
+                1,
+                limit_bytes * len(self._wanted),
+                READ_COMMITTED,
+                *_NO_SESSION,
+            ),
+            _compact(1),
+            self._topic_id,
+            _compact(len(self._wanted)),
         ]
-        return request_struct_class(
-            _ANY_REPLICA,
-            self._max_wait_ms,
-            1,
-            self._partition_bytes * len(self._wanted),
-            READ_COMMITTED,
-            *_NO_SESSION,
-            [(self._topic_id, partitions, {})],
-            [],
-            "",
-            {},
-        )
+        for one in self._wanted:
+            at = one.partition, one.leader_epoch, one.offset, one.last_epoch, -1, limit_bytes
+            parts += (_wanted.pack(*at), _NO_TAGS)
+        parts += (_NO_TAGS, _compact(0), _compact(0), _NO_TAGS)  # nothing is forgotten; of no rack
+        return request_struct_class(b"".join(parts))
 
 
-def diverges_at(tags: dict[int, Any]) -> int | None:
-    """From which offset on the log is not the one that was read, if it is not."""
-    raw = tags.get(_DIVERGING)
-    return None if raw is None else int(_diverging.unpack_from(raw)[1])
+_NO_TAGS: Final = b"\x00"
+
+
+def _compact(count: int) -> bytes:
+    """How many there are of what follows."""
+    left, encoded = count + 1, bytearray()
+    while left >= 0x80:
+        encoded.append(left & 0x7F | 0x80)
+        left >>= 7
+    encoded.append(left)
+    return bytes(encoded)
