@@ -121,22 +121,29 @@ def parse(
 ) -> Request:
     """What a record of the buffer topic asks for. Never raises: what cannot be done is a `Reject`.
 
-    `keyring`: what the service has signed with; without it nothing is believed to be the service's.
+    `keyring`: what the service has signed with; without it nothing is believed to be the service's. What is
+    older than the cluster's keys means what it meant then: rules that have come since are not for it.
     Of several things wrong, the first one found is named; which one that is does not change within a version.
     """
+    is_older = record.offset < keyring.requests_from.get(record.partition, 0)
     try:
-        found, user_headers = _split(record.headers or ())
+        found, user_headers = _split(_cut(record.headers or ()) if is_older else record.headers or ())
         op = found.get(H_OP, OP_SCHEDULE)
         if op == OP_SCHEDULE:
             return _schedule(record, found, user_headers, settings, names, keyring)
         if op == OP_CANCEL:
-            return _cancel(record, found, settings, names)
+            return _cancel(record, found, settings, names, is_older=is_older)
         if op == OP_RESCHEDULE:
             return _reschedule(record, found, settings)
         _refuse("bad-op", f"{H_OP} is {_shown(op)}: write schedule, cancel or reschedule")
     except _RefusedError as refused:
         cut = any(NUL in key for key, _ in record.headers or ())
-        return KEY_WITH_NUL if cut else Reject(*refused.args)
+        return KEY_WITH_NUL if cut and not is_older else Reject(*refused.args)
+
+
+def _cut(headers: Sequence[Header]) -> list[Header]:
+    """As the nodes' client once read them."""
+    return [(key.partition(NUL)[0], value) for key, value in headers]
 
 
 def parse_plain(
@@ -304,7 +311,8 @@ def _schedule(
         schedule = _written_back(schedule, record, found, names, keyring)
         most_ms += WRITTEN_BACK_SLACK_MS
     if not _RECURRING.isdisjoint(found):
-        schedule = _recurring(schedule, found, timestamp_ms)
+        is_older = record.offset < keyring.requests_from.get(record.partition, 0)
+        schedule = _recurring(schedule, found, timestamp_ms, is_older=is_older)
     delay_ms = max(schedule.scheduled_for_ms, schedule.due_ms) - timestamp_ms
     _require_delay(delay_ms, most_ms, schedule.serial)
     return schedule
@@ -319,7 +327,7 @@ def _keep(found: _Found) -> bool:
     return raw == KEEP
 
 
-def _recurring(schedule: Schedule, found: _Found, timestamp_ms: int) -> Schedule:
+def _recurring(schedule: Schedule, found: _Found, timestamp_ms: int, *, is_older: bool) -> Schedule:
     """The schedule with how it comes again; its time is when it starts, without one an interval from now.
 
     The first occurrence of a cron expression is the master's to find, which has the time zones: until then it
@@ -332,8 +340,9 @@ def _recurring(schedule: Schedule, found: _Found, timestamp_ms: int) -> Schedule
         )
     if by_user and schedule.id is None and not recurrence.ends:
         _refuse("bad-recurrence", NO_END)
-    if by_user and recurrence.times is not None and recurrence.times > MOST_TIMES:
-        _refuse("bad-times", f"{H_TIMES} is {recurrence.times}: write {MOST_TIMES} at most")
+    most_times = MAX_OFFSET if is_older else MOST_TIMES
+    if by_user and recurrence.times is not None and recurrence.times > most_times:
+        _refuse("bad-times", f"{H_TIMES} is {recurrence.times}: write {most_times} at most")
     if recurrence.cron is not None and schedule.occurrence is None:
         start_ms = max(schedule.scheduled_for_ms, timestamp_ms)
         return schedule._replace(scheduled_for_ms=start_ms, due_ms=timestamp_ms, recurrence=recurrence)
@@ -407,11 +416,13 @@ def _missed(raw: bytes) -> str:
     raise ValueError(f"write {', '.join(MISSED[:-1])} or {MISSED[-1]}")
 
 
-def _cancel(record: Record, found: _Found, settings: ClusterSettings, names: ClusterNames) -> Cancel:
+def _cancel(
+    record: Record, found: _Found, settings: ClusterSettings, names: ClusterNames, *, is_older: bool
+) -> Cancel:
     """By id, or by source: this is the one request on which delay-source is read."""
     _only(found, _CANCEL, "a cancel takes delay-id or delay-source, and nothing else")
     sources = [value for key, value in record.headers or () if key == H_SOURCE]
-    if not sources:
+    if not sources or is_older:
         return Cancel(_required_id(found, record, settings))
     if len(sources) > 1 or sources[0] is None:
         _refuse(*_flaw(H_SOURCE, twice=len(sources) > 1))

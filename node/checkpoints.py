@@ -120,6 +120,7 @@ class CheckpointFollower:
         self._own = OwnCheckpoints(names.checkpoint)
         self._latest: Checkpoint | None = None
         self._reached = -1  # -1: has not read to the end once
+        self._read_with: Keyring | None = None
         self._topic_id: str | None = None
         self._look = threading.Event()
         self._stopping = threading.Event()
@@ -156,14 +157,17 @@ class CheckpointFollower:
         return self._reached >= 0
 
     def wait_for(self, topic_id: str, end: int) -> Checkpoint | None:
-        """The last checkpoint below `end` of the topic with this id. Raises `Doubtful` if it is not read in
-        time.
+        """The last checkpoint below `end` of the topic with this id, read with the keys that are known now.
+        Raises `Doubtful` if it is not read in time.
         """
         if self._topic_id != topic_id:
             self.look_again()
         with self._moved:
             there = self._moved.wait_for(
-                lambda: self._topic_id == topic_id and self._reached >= end, timeout=TIMEOUT_S
+                lambda: (
+                    self._topic_id == topic_id and self._reached >= end and self._read_with is self._keys.ring
+                ),
+                timeout=TIMEOUT_S,
             )
             if not there:
                 raise Doubtful(f"{self._topic}/{self._lane} was not read to offset {end} in {TIMEOUT_S} s")
@@ -190,26 +194,27 @@ class CheckpointFollower:
         self._stopping.wait(RETRY_S)
 
     def _follow(self) -> None:
-        """Follows the topic until it is gone or recreated. Raises `TopicMissing`, `UnreadableCheckpoint`,
+        """Follows the topic until it is gone or recreated, or other keys are known: with these it is read
+        again. Raises `TopicMissing`, `UnreadableCheckpoint`,
         `Forbidden`.
         """
         self._look.clear()
         admin = admin_client(self._client_config)
-        topic_id = describe(admin, self._topic).id
+        topic_id, ring = describe(admin, self._topic).id, self._keys.ring
         reader = TopicReader(self._client_config, self._topic)
         try:
             self._own.forget(another_topic=topic_id != self._topic_id)
-            _read_back(reader, self._lane, self._own, self._keys.ring)
-            self._publish(topic_id, reader.reached[self._lane])
+            _read_back(reader, self._lane, self._own, ring)
+            self._publish(topic_id, ring, reader.reached[self._lane])
             self.refusal = None
             self._changed()
             checked_s = time.monotonic()
-            while not self._stopping.is_set():
+            while not self._stopping.is_set() and self._keys.ring is ring:
                 records = reader.poll(POLL_S)
                 reader.expect_allowed()
                 for record in records:
-                    self._own.take(record, self._keys.ring)
-                self._publish(topic_id, reader.reached[self._lane])
+                    self._own.take(record, ring)
+                self._publish(topic_id, ring, reader.reached[self._lane])
                 if self._look.is_set() or time.monotonic() - checked_s > LOOK_EVERY_S:
                     checked_s = time.monotonic()
                     if self._look.is_set() or describe(admin, self._topic).id != topic_id:
@@ -217,8 +222,9 @@ class CheckpointFollower:
         finally:
             reader.close()
 
-    def _publish(self, topic_id: str, reached: int) -> None:
+    def _publish(self, topic_id: str, ring: Keyring, reached: int) -> None:
         with self._moved:
+            self._read_with = ring
             changed = self._own.latest is not self._latest
             self._topic_id, self._reached, self._latest = topic_id, reached, self._own.latest
             self._moved.notify_all()

@@ -165,6 +165,7 @@ class Delivery:
         self._heartbeat_at_ms = 0
         self._shown_lead_ms = 0  # with the last checkpoint
         self._proven_lead_ms: int | None = None  # by the last commit that showed the clock to be right
+        self._answer_held = False  # by the last selection: nothing but answers goes out before it
         self._held = (
             False  # by the last selection, a replay or an answer: what was written back was not ingested
         )
@@ -462,7 +463,8 @@ class Delivery:
             self._view.wake_always()
             if self._knows_written_back():  # meanwhile
                 return Wait(self._clock.now_ms())
-        return Wait(self._heartbeat_at_ms if due_ms is None else min(due_ms, self._heartbeat_at_ms))
+        nothing_due = due_ms is None or self._answer_held  # what is due waits for that answer
+        return Wait(self._heartbeat_at_ms if nothing_due else min(due_ms or 0, self._heartbeat_at_ms))
 
     def _written_back_ingested(self) -> Process[bool]:
         """Nothing is selected before what was written back has taken the old row's place (rule 3)."""
@@ -482,6 +484,7 @@ class Delivery:
         known = known and self._knows_written_back()
         replays = known and not self._replays_to(operator.pauses().targets)
         chosen = self._view.select(now_ms, limits, operator.asked(), replays=replays, known=known)
+        self._answer_held = chosen.held
         self._held = chosen.held or (not known and chosen.frontier.operation.replay is not None)
         return chosen
 

@@ -171,11 +171,18 @@ class Ingest:
             if not records and reader.reached == reached:
                 continue
             reached = dict(reader.reached)
-            arrivals = arrivals_of(
-                records, self._settings, self._names, self._keys.ring, self._keys.note_unknown
-            )
-            if self._view.apply(arrivals, reached):
+            if self._view.apply(self._arrivals_of(records), reached):
                 self._wake()
+
+    def _arrivals_of(self, records: Sequence[LogRecord]) -> list[Arrival]:
+        """By keys that were not changed meanwhile. What was noted of those before is noted for nothing then:
+        the node is made anew, though it has lacked nothing.
+        """
+        while True:
+            ring, note = self._keys.ring, self._keys.note_unknown
+            arrivals = arrivals_of(records, self._settings, self._names, ring, note)
+            if self._keys.ring is ring:
+                return arrivals
 
 
 def _nobody(_: str) -> None:

@@ -105,3 +105,15 @@ def expect_among(own: Keyring, found: Keyring, znode: str, data_dir: Path) -> No
     """Raises `Refusing` if the znode lacks some of a node's own keys."""
     if not own.keys_are_among(found):
         raise Refusing(refusal.keys_replaced(znode, sorted(own.ids - found.ids), data_dir))
+
+
+def renew(own: NodeKeys, found: Keyring | None, znode: str, data_dir: Path) -> None:
+    """Takes over what the znode has, if it is there. Raises `Refusing` if it lacks some of a node's own keys,
+    or has one that the node has met before it knew it.
+    """
+    if found is not None:
+        expect_among(own.ring, found, znode, data_dir)
+        own.learn(found)
+    late = own.learnt_late()
+    if late:
+        raise Refusing(refusal.keys_learnt_late(late, data_dir))

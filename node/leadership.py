@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from election.candidacy import Candidacy
@@ -18,8 +19,16 @@ CONFIRM_TIMEOUT_S: Final = 1.0
 class ElectedLeadership:
     """Implements `node.ports.Leadership`. `hand_over` and `take_up` may be called by any thread."""
 
-    def __init__(self, candidacy: Candidacy, znode: CheckpointMirror, mirror: Mirror) -> None:
+    def __init__(
+        self,
+        candidacy: Candidacy,
+        znode: CheckpointMirror,
+        mirror: Mirror,
+        renew_keys: Callable[[], None],
+    ) -> None:
+        """`renew_keys`: asks ZooKeeper for the cluster's keys. Raises `ElectionError` and `Refusing`."""
         self._candidacy = candidacy
+        self._renew_keys = renew_keys
         self._znode = znode
         self._mirror = mirror
         self._handing_over = False
@@ -37,9 +46,14 @@ class ElectedLeadership:
         self._handing_over = False
 
     def confirm(self) -> bool:
-        """See the port."""
+        """See the port. Who is master knows the keys that the one before it may have signed with: what it
+        takes for a stranger's it would deliver again.
+        """
         try:
-            return self._candidacy.confirm(CONFIRM_TIMEOUT_S)
+            confirmed = self._candidacy.confirm(CONFIRM_TIMEOUT_S)
+            if confirmed:
+                self._renew_keys()
+            return confirmed
         except ElectionError as error:
             raise Unconfirmed(str(error)) from error
 

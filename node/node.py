@@ -38,7 +38,7 @@ from node.http.app import application
 from node.http.server import HttpServer
 from node.http.watch import watched
 from node.ingest import LogTooShort, NotRebuildable
-from node.keys import NodeKeys, agreed, expect_among
+from node.keys import NodeKeys, agreed, renew
 from node.messages import Messages
 from node.notify import ServiceManager
 from node.parts import Election, Parts
@@ -483,12 +483,7 @@ class Node:
         if found is None:
             log.warning("keys-put-back", keys=sorted(keys.ring.ids))
             self._registry.create_keys(keys.ring)
-        else:
-            expect_among(keys.ring, found, Znodes(self._config.cluster).keys, data_dir)
-            keys.learn(found)
-        late = keys.learnt_late()
-        if late:
-            raise Refusing(refusal.keys_learnt_late(late, data_dir))
+        renew(keys, found, Znodes(self._config.cluster).keys, data_dir)
 
     def _wait_refusing(self) -> None:
         """Stays up to say so; housekeeping does, once there is one."""

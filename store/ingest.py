@@ -84,6 +84,7 @@ class Ingest:
         self._controls: dict[tuple[int, int], Control] = {}
         self._places: dict[int, dict[int, int]] = {}  # packed, by partition and offset
         self._by_place: dict[tuple[int, int], Arrival] = {}  # once it is needed
+        self._unstored: set[tuple[int, int]] = set()  # of this batch: done, and older than what is kept
         self._endings: dict[tuple[int, str | int], list[int]] = {}  # this batch's controls, by id or source
 
     def add(self, arrivals: Sequence[Arrival]) -> None:
@@ -106,6 +107,7 @@ class Ingest:
                 taken[offset] = due_ms << 1
             below = due_ms <= bound_ms and (due_ms, partition, offset) <= bound
             if below and not self._store_below(partition, offset, due_ms):
+                self._unstored.add((partition, offset))
                 continue
             put(row(due_ms, partition, offset), raw)
             minute = due_ms // keys.MINUTE_MS
@@ -207,7 +209,7 @@ class Ingest:
         origin = arrival.offset if arrival.parent is None else arrival.parent
         current = IndexEntry(arrival.due_ms, arrival.offset, origin, arrival.root)
         self._set_index(index_key, current)
-        if arrival.root is not None and entry is not None and entry.source == arrival.root:
+        if arrival.root is not None and (entry is None or entry.source == arrival.root):
             self._set_source(arrival.partition, arrival.root, current)
         self._expire_later(arrival.due_ms, arrival, id_)
         return True
@@ -312,13 +314,17 @@ class Ingest:
             return None
         if entry is not None or place is None or place.named:
             return entry
-        stored = self._in_batch(partition, source) is not None
+        is_new = self._in_batch(partition, source) is not None
+        stored = is_new and (partition, source) not in self._unstored
         stored = stored or self._kv.get(keys.row(place.due_ms, partition, source)) is not None
         return IndexEntry(place.due_ms, source, source, None) if stored else None
 
     def _place(self, partition: int, offset: int) -> Place | None:
         taken = self._places.get(partition, {}).get(offset)
-        return places.find(self._kv, partition, offset) if taken is None else places.unpacked(taken)
+        if taken is not None:
+            return places.unpacked(taken)
+        stored, at = self._known.places, (partition, offset)
+        return stored[at] if at in stored else places.find(self._kv, partition, offset)
 
     def _in_batch(self, partition: int, offset: int) -> Arrival | None:
         if not self._by_place:

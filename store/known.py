@@ -14,6 +14,7 @@ from store.arrivals import Arrival, Kind
 from store.keys import MINUTE_MS
 from store.kv import KeyValue
 from store.pending import Pending
+from store.places import Place
 from store.records import decode_index
 
 _CANCEL: Final = Kind.CANCEL
@@ -22,13 +23,14 @@ _RESCHEDULE: Final = Kind.RESCHEDULE
 
 class Known(NamedTuple):
     """All that the batch can ask for: index entries, tombstones and sources as they are stored, by their
-    keys, and the counts of those minutes that are not at hand. What a cancel by source finds its row by is
-    left out: that has been read, though, so that it is in memory.
+    keys; the places of what is cancelled by its source, whose rows have been read so that they are in memory;
+    and the counts of those minutes that are not at hand.
     """
 
     indexes: dict[bytes, bytes | None]
     tombstones: dict[bytes, bytes | None]
     sources: dict[bytes, bytes | None]
+    places: dict[tuple[int, int], Place | None]
     counts: dict[int, int]
 
 
@@ -38,25 +40,33 @@ def known_of(kv: KeyValue, pending: Pending, arrivals: Sequence[Arrival]) -> Kno
     asking = [one for one in arrivals if one.id is not None and one.kind is not _RESCHEDULE]
     rooted = [(one.partition, one.root) for one in arrivals if one.root is not None]
     if not asking and not rooted:
-        return Known({}, {}, {}, pending.read(minutes))
+        return Known({}, {}, {}, {}, pending.read(minutes))
     index_keys = [keys.index(one.partition, one.id or "") for one in asking]
     found = kv.get_many(index_keys)
     indexes = dict(zip(index_keys, found, strict=True))
     entries = [(one.partition, decode_index(raw)) for one, raw in zip(asking, found, strict=True) if raw]
     minutes.update(entry.due_ms // MINUTE_MS for _, entry in entries)
     rooted += [(partition, entry.root) for partition, entry in entries if entry.root is not None]
-    for one in arrivals:
-        if one.kind is _CANCEL and one.root is not None:
-            places.id_behind(kv, one.partition, one.root)
-            places.has_row(kv, one.partition, one.root)
     tombstones = _tombstones(kv, asking, indexes, found, rooted)
-    return Known(indexes, tombstones, _sources(kv, rooted), pending.read(minutes))
+    return Known(indexes, tombstones, _sources(kv, rooted), _places(kv, arrivals), pending.read(minutes))
 
 
 def _sources(kv: KeyValue, rooted: Sequence[tuple[int, int]]) -> dict[bytes, bytes | None]:
     """Of what was written back, and of what that is to replace; of what is cancelled by its source."""
     source_keys = [keys.source(partition, root) for partition, root in rooted]
     return dict(zip(source_keys, kv.get_many(source_keys), strict=True)) if source_keys else {}
+
+
+def _places(kv: KeyValue, arrivals: Sequence[Arrival]) -> dict[tuple[int, int], Place | None]:
+    """Of what is cancelled by its source."""
+    found: dict[tuple[int, int], Place | None] = {}
+    for one in arrivals:
+        if one.kind is _CANCEL and one.root is not None and (one.partition, one.root) not in found:
+            place = found[one.partition, one.root] = places.find(kv, one.partition, one.root)
+            if place is not None:
+                at = one.partition, place.due_ms, one.root
+                kv.get_many([keys.row(place.due_ms, one.partition, one.root), keys.expiry(*at)])
+    return found
 
 
 def _tombstones(

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from delayline import parser, wire
 from delayline.settings import ClusterSettings
+from delayline.signing import Keyring
 from delayline.wire import (
     REJECT_CODES,
     Cancel,
@@ -267,3 +268,17 @@ def test_what_was_delivered_and_is_sent_again_has_the_same_headers(own: list[Hea
     found = parse_headers(TARGET, *delivered)
     assert isinstance(found, Schedule)
     assert found.headers == own
+
+
+def test_what_is_older_than_the_keys_means_what_it_meant_then() -> None:
+    older = Keyring(requests_from={0: 10})
+    requests: list[list[Header]] = [
+        [TARGET, ("delay-after", b"90s"), ("own\0more", b"x")],
+        [TARGET, ("delay-interval", b"1h"), ("delay-times", b"2000000")],
+        [("delay-op", b"cancel"), ("delay-id", b"a"), ("delay-source", b"anything")],
+    ]
+    for headers in requests:
+        record = BufferedRecord(headers, 0, 9, TIMESTAMP_MS)
+        assert not isinstance(parse(record, ClusterSettings(partitions=1), NAMES, older), Reject)
+        newer = record._replace(offset=10)
+        assert isinstance(parse(newer, ClusterSettings(partitions=1), NAMES, older), Reject)
