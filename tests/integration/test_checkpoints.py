@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import pytest
 from confluent_kafka import Producer
 
+from delayline.signing import Keyring, SigningKey
 from node.checkpoints import CheckpointFollower, KafkaLog, read_last
 from node.own_checkpoints import headers_of
 from node.refusal import Refusing
@@ -28,7 +30,7 @@ class Writer:
 
     def __init__(self, cluster: Cluster) -> None:
         self._topic = cluster.names.checkpoint
-        self._keys = cluster.keys
+        self.keys = cluster.keys
         self._producer = Producer(
             {
                 "bootstrap.servers": cluster.bootstrap,
@@ -56,7 +58,7 @@ class Writer:
         written = sample_checkpoint(lane, epoch=epoch)
         self._producer.begin_transaction()
         raw = written.encode()
-        headers = headers_of(written, raw, self._topic, self._keys)
+        headers = headers_of(written, raw, self._topic, self.keys)
         self._producer.produce(self._topic, raw, written.record_key, lane, headers=headers)
         assert self._producer.flush(PATIENCE_S) == 0
 
@@ -132,6 +134,38 @@ def test_a_mirror_that_is_there_before_its_commit_can_be_read_is_no_alarm(
         znodes.mirror(0).write(sample_checkpoint(0, epoch=1).encode())
     (pair,) = checkpoints.show(cluster.connection).pairs
     assert (pair.in_topic, pair.alarming) == (pair.in_znode, False)
+
+
+class ChangingKeys:
+    """Implements `node.ports.Keys`: others become known."""
+
+    def __init__(self, ring: Keyring) -> None:
+        self.ring = ring
+
+
+def test_what_was_a_strangers_is_read_again_once_its_key_is_known(cluster: Cluster, writer: Writer) -> None:
+    new = SigningKey.make(0)
+    both = replace(cluster.keys, keys=(*cluster.keys.keys, new))
+    writer.commit(1)
+    writer.keys = replace(both, signs=new.id)
+    writer.commit(2)
+    Writer(cluster)  # waits for the markers
+    keys = ChangingKeys(cluster.keys)
+    config = cluster.node_config("n").client_config()
+    follower = CheckpointFollower(config, cluster.names, 0, keys, lambda: None)
+    kafka_log = KafkaLog(config, cluster.names, 0, [0, 1], follower)
+    follower.start()
+    try:
+        first = kafka_log.last_checkpoint()
+        assert first is not None
+        assert first.epoch == 1
+        keys.ring = both
+        second = kafka_log.last_checkpoint()
+        assert second is not None
+        assert second.epoch == 2
+    finally:
+        follower.stop()
+        follower.join()
 
 
 def test_each_lane_has_its_own_last_checkpoint(make_cluster: MakeCluster) -> None:
