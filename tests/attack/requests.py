@@ -50,6 +50,10 @@ _ODD_KEYS: Final = (
 )
 
 
+_PLACED: Final = (H_PARENT.encode(), H_SOURCE.encode())
+"""What they say is right or wrong by the partition that it is said in."""
+
+
 class Request(NamedTuple):
     """What one record asks for. `times`: how often it is delivered, if it is a recurring one."""
 
@@ -153,7 +157,7 @@ class Requests:
         else:
             expected = _LETTER._replace(delay_ms=2_000)
         request = Request(f"bad input: {row.name}", row.key, row.value, headers, _cut(expected, headers))
-        pinned = has_id or any(name == H_PARENT.encode() for name, _ in headers)
+        pinned = has_id or any(name in _PLACED for name, _ in headers)
         return row.partition if pinned else None, request
 
     def _two_rows(self, partition: int) -> Request:
