@@ -125,7 +125,7 @@ def parse(
     older than the cluster's keys means what it meant then: rules that have come since are not for it.
     Of several things wrong, the first one found is named; which one that is does not change within a version.
     """
-    is_older = record.offset < keyring.requests_from.get(record.partition, 0)
+    is_older = keyring.is_younger_than(record.partition, record.offset)
     try:
         found, user_headers = _split(_cut(record.headers or ()) if is_older else record.headers or ())
         op = found.get(H_OP, OP_SCHEDULE)
@@ -311,7 +311,7 @@ def _schedule(
         schedule = _written_back(schedule, record, found, names, keyring)
         most_ms += WRITTEN_BACK_SLACK_MS
     if not _RECURRING.isdisjoint(found):
-        is_older = record.offset < keyring.requests_from.get(record.partition, 0)
+        is_older = keyring.is_younger_than(record.partition, record.offset)
         schedule = _recurring(schedule, found, timestamp_ms, is_older=is_older)
     delay_ms = max(schedule.scheduled_for_ms, schedule.due_ms) - timestamp_ms
     _require_delay(delay_ms, most_ms, schedule.serial)
@@ -483,7 +483,7 @@ def _serial(record: Record, found: _Found, keyring: Keyring) -> Serial | None:
     older than the cluster's keys. Raises ValueError if the service has not signed it.
     """
     partition, offset = record.partition, record.offset
-    if offset < keyring.requests_from.get(partition, 0):
+    if keyring.is_younger_than(partition, offset):
         return None
     signed = [header for header in record.headers or () if header[0] != H_SIGNATURE]
     keyring.check_request(_present(found, H_SIGNATURE), partition, record.key, record.value, signed)

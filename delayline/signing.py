@@ -78,6 +78,10 @@ class Keyring:
         """The names of the keys."""
         return frozenset(key.id for key in self.keys)
 
+    def is_younger_than(self, partition: int, offset: int) -> bool:
+        """Whether the keys were made after that record of the buffer: it means what it meant then."""
+        return offset < self.requests_from.get(partition, 0)
+
     def keys_are_among(self, other: Keyring) -> bool:
         """Whether `other` has all keys of this one, and would read what is unsigned alike."""
         unsigned = self.requests_from, self.checkpoints_from
