@@ -80,7 +80,7 @@ SIGNED: Final = (
         (
             Patch(
                 "delayline/parser.py",
-                "    if offset < keyring.requests_from.get(partition, 0):\n",
+                "    if keyring.is_younger_than(partition, offset):\n",
                 "    if H_SIGNATURE not in found:\n",
             ),
         ),
