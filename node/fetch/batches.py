@@ -43,6 +43,10 @@ FAST_BYTES: Final = 1_100_000
 """The library's decoder makes an object of each header before anybody can count them."""
 
 
+REJECTED_BATCH: Final = r"offsets (\d+) to (\d+) are a batch "
+"""How the detail begins of what stands for a whole batch: where its records are."""
+
+
 class DamagedLog(ValueError):
     """What a broker has sent is no sequence of batches."""
 

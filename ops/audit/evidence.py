@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812  # as Spark's own documentation has it
@@ -43,7 +43,7 @@ class Evidence:
         """Read the evidence; `read` gives the records of some topics."""
         return cls(
             _deliveries(read(targets), names),
-            _dead_letters(read([names.dead_letter])),
+            dead_letters(read([names.dead_letter])),
             _outcomes(read([names.outcomes])),
         )
 
@@ -64,7 +64,8 @@ def _deliveries(targets: DataFrame, names: ClusterNames) -> DataFrame:
     ).filter(F.col("source").startswith(names.buffer + "/"))
 
 
-def _dead_letters(topic: DataFrame) -> DataFrame:
+def dead_letters(topic: DataFrame) -> DataFrame:
+    """Of the dead-letter topic: `source` is the request that a letter is of, `record` the letter itself."""
     headers, record = F.col("headers"), source("topic", "partition", "offset")
     return topic.select(
         F.coalesce(last_header(headers, H_SOURCE), record).alias("source"),
@@ -100,6 +101,22 @@ def at_their_rows(evidence: Evidence, requests: DataFrame) -> Evidence:
     rows = _rows(requests)
     deliveries, letters = (_placed(records, rows) for records in (evidence.deliveries, evidence.dead_letters))
     return Evidence(deliveries, letters, evidence.outcomes)
+
+
+def of_each_record(evidence: Evidence, requests: DataFrame) -> Evidence:
+    """The same, where what is told of a batch is told of each of its records: the requests with a `batch`."""
+    rest = requests.filter(F.col("batch") < F.col("offset"))
+    first = F.concat_ws("/", F.substring_index("source", "/", 2), F.col("batch").cast("string"))
+    records = F.broadcast(rest.select(first.alias("first"), F.col("source").alias("its")))
+    letters, outcomes = evidence.dead_letters, evidence.outcomes
+    of_first = letters.join(records, F.col("source") == F.col("first"))
+    told_of_first = outcomes.join(records, F.col("keyed_by") == F.col("first"))
+    itself = {name: F.col("its") for name in ("keyed_by", "message", "root")}
+    return replace(
+        evidence,
+        dead_letters=letters.unionByName(of_first.withColumn("source", F.col("its")).drop("first", "its")),
+        outcomes=outcomes.unionByName(told_of_first.withColumns(itself).drop("first", "its")),
+    )
 
 
 def at_its_row(records: DataFrame, requests: DataFrame) -> DataFrame:

@@ -20,7 +20,8 @@ _REFUSED: Final = ("too-large", "undeliverable")
 
 def altered_parts(limit_bytes: int) -> Column:
     """What of the request (the user's, or what was written back) is not in its letter as it was; empty if
-    nothing, or if that was left out by the rule: value, then headers, then key.
+    nothing, or if that was left out by the rule: value, then headers, then key. The
+    letter of a whole batch has nothing of it.
 
     `limit_bytes`: what was not larger has had room.
     """
@@ -49,7 +50,7 @@ def altered_parts(limit_bytes: int) -> Column:
         )
     )
     left_out = letter["value_sha"].isNull() & F.coalesce(no_room, F.lit(False))
-    return F.when(left_out, "").otherwise(parts)
+    return F.when(left_out | F.col("batch").isNotNull(), "").otherwise(parts)
 
 
 def _headers_bytes(headers: Column) -> Column:

@@ -20,6 +20,7 @@ from delayline.recurrence import Recurrence
 from delayline.settings import ClusterSettings
 from delayline.signing import Keyring
 from node.fetch.records import MOST_HEADERS
+from ops.audit.batches import RejectedBatches
 from ops.audit.content import content_digest, digest, headers_digest_of
 
 SCHEDULE, CANCEL, RESCHEDULE, REJECT = "schedule", "cancel", "reschedule", "reject"
@@ -29,7 +30,7 @@ MEANING = (
     "target_partition int, expire_at_ms long, parent long, root string, attempt int, occurrence long, "
     "recurrence struct<cron: string, interval_ms: long, factor_permille: int, time_zone: string, "
     "times: long, until_ms: long, missed: string>, keep boolean, names long, code string, "
-    "headers_sha binary, serial array<long>"
+    "headers_sha binary, serial array<long>, batch long"
 )
 # What Kafka's Java client makes of bytes that are not UTF-8.
 _UNDECODABLE = "\ufffd"
@@ -68,10 +69,15 @@ class Meaning(NamedTuple):
     code: str | None = None
     headers_sha: bytes | None = None
     serial: tuple[int, int] | None = None  # of what the service has written back
+    batch: int | None = None  # where the batch begins with which it was rejected
 
 
 def requests(
-    buffer: DataFrame, settings: ClusterSettings, keyring: Keyring, partitions: Mapping[str, int]
+    buffer: DataFrame,
+    settings: ClusterSettings,
+    keyring: Keyring,
+    partitions: Mapping[str, int],
+    rejected: RejectedBatches,
 ) -> DataFrame:
     """The buffer's records and what they ask for: `MEANING`'s columns, content digests, `source`, `lane`.
     Copies of what was written back are among them: see `without_copies`.
@@ -80,7 +86,7 @@ def requests(
     """
     header_keys = F.transform("headers", lambda header: header["key"])
     header_values = F.transform("headers", lambda header: header["value"])
-    parse = F.udf(_parser(settings, keyring, partitions), MEANING)
+    parse = F.udf(_parser(settings, keyring, partitions, rejected), MEANING)
     signed = F.when(F.array_contains(header_keys, wire.H_PARENT), F.col("value"))
     meaning = parse("partition", "offset", "timestamp_ms", "key", signed, header_keys, header_values)
     parsed = buffer.select(
@@ -111,7 +117,7 @@ def source(topic: str, partition: str, offset: str) -> Column:
 
 
 def _parser(
-    settings: ClusterSettings, keyring: Keyring, partitions: Mapping[str, int]
+    settings: ClusterSettings, keyring: Keyring, partitions: Mapping[str, int], rejected: RejectedBatches
 ) -> Callable[..., tuple[Any, ...]]:
     names = ClusterNames(settings.cluster)
     without_limit = replace(settings, max_delay_ms=_NO_LIMIT_MS)
@@ -130,7 +136,8 @@ def _parser(
         raw_key = None if key is None else bytes(key)
         raw_value = None if value is None else bytes(value)
         record = Request(partition, offset, timestamp_ms, raw_key, raw_value, headers)
-        if len(headers) > MOST_HEADERS:
+        batch = rejected.first_offset(partition, offset)
+        if batch is not None or len(headers) > MOST_HEADERS:
             meaning = Meaning(REJECT, due_ms=timestamp_ms, code="undecodable")
         elif any(_UNDECODABLE in header_key for header_key in header_keys):
             meaning = Meaning(REJECT, due_ms=timestamp_ms, code="header-key")
@@ -139,7 +146,7 @@ def _parser(
             meaning = _meaning(record, request, partitions)
             if meaning.code == "delay-too-long":
                 meaning = _of_chain(meaning, wire.parse(record, without_limit, names, keyring))
-        return meaning._replace(headers_sha=headers_digest_of(headers))
+        return meaning._replace(headers_sha=headers_digest_of(headers), batch=batch)
 
     return parse
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  # as Spark's own documentation has it
 
+from ops.audit.batches import RejectedBatches, rejected_batches
 from ops.audit.bounds import Bounds
 from ops.audit.cases import cases
 from ops.audit.chain import chain_violations
@@ -15,7 +16,7 @@ from ops.audit.checkpoints import checkpoint_violations, checkpoints, epochs, ow
 from ops.audit.classes import CLASSES, ENDS, OCCURRENCE
 from ops.audit.config import AuditConfig
 from ops.audit.duplicates import marked
-from ops.audit.evidence import Evidence, at_their_rows, edges_ms
+from ops.audit.evidence import Evidence, at_their_rows, dead_letters, edges_ms, of_each_record
 from ops.audit.flaw import violations
 from ops.audit.history import anew, with_history, with_sources
 from ops.audit.ledger import read_ledger
@@ -87,7 +88,7 @@ class _Run:
         self._done = operations(checkpointed)
         asked = self._history(checkpointed)
         targets = self._targets(asked)
-        evidence = at_their_rows(self._evidence(targets), asked)
+        evidence = at_their_rows(of_each_record(self._evidence(targets), asked), asked)
         again = replayed(asked, evidence, self._done)
         bounds = self._bounds(targets)
         found = self._keep(verdicts(cases(asked, again.evidence, self._ledger()), bounds))
@@ -117,8 +118,16 @@ class _Run:
     def _requests(self) -> DataFrame:
         self._offsets.settle(self._snapshot.buffer)
         found = records(self._spark, self._config, self._snapshot.buffer)
-        parsed = requests(found, self._config.settings, self._config.keyring, self._snapshot.partitions)
+        config, partitions = self._config, self._snapshot.partitions
+        parsed = requests(found, config.settings, config.keyring, partitions, self._rejected_batches())
         return without_copies(self._keep(parsed))
+
+    def _rejected_batches(self) -> RejectedBatches:
+        topic = self._names.dead_letter
+        if not self._snapshot.evidence.of([topic]).filled():
+            return RejectedBatches()
+        self._offsets.settle(self._snapshot.evidence.of([topic]))
+        return rejected_batches(dead_letters(self._read([topic])))
 
     def _history(self, checkpointed: DataFrame) -> DataFrame:
         """Which requests are duplicates, and what cancels by source name, is found out only if there are any:

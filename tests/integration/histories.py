@@ -148,6 +148,7 @@ class DeadLetter:
     of: Row
     code: str
     with_value: bool = True
+    to: Request | None = None  # the last record of the batch that it stands for
 
 
 @dataclass
@@ -312,9 +313,15 @@ class Writer:
         _produce(self._master, self._target, BufferRecord(key, value, headers), partition, timestamp=at_ms)
 
     def _bury(self, letter: DeadLetter) -> None:
-        record = _row(letter.of).record
+        row, detail = _row(letter.of), "as the test has it"
+        record = row.record
+        if letter.to is not None:
+            record = BufferRecord(None, None, [])
+            detail = (
+                f"offsets {row.place.offset} to {letter.to.place.offset} are a batch of which none is read"
+            )
         headers = wire.dead_letter_headers(
-            record.headers, source=_root(letter.of).source, code=letter.code, detail="as the test has it"
+            record.headers, source=_root(letter.of).source, code=letter.code, detail=detail
         )
         buried = record._replace(headers=headers, value=record.value if letter.with_value else None)
         _produce(self._master, self._names.dead_letter, buried, 0)
