@@ -202,12 +202,20 @@ def _schedule(request: wire.Schedule, partitions: Mapping[str, int]) -> Meaning:
     )
 
 
-def without_copies(asked: DataFrame) -> DataFrame:
+def written_back(buffer: DataFrame) -> DataFrame:
+    """Of the buffer's records those that say that the service has written them back."""
+    return buffer.filter(F.exists("headers", lambda header: header["key"] == wire.H_PARENT))
+
+
+def without_copies(asked: DataFrame, numbered: DataFrame) -> DataFrame:
     """The same, where copies of what the service has written back are rejects, as they are to the nodes: of
-    these the serial is not above all before it (docs/design.md, rule 4). Few records have one.
+    these the serial is not above all before it (docs/design.md, rule 4).
+
+    `numbered`: the requests, of aborted transactions, too, if any of these may have been copied. Few records
+    have a serial.
     """
     before = Window.partitionBy("partition").orderBy("offset").rowsBetween(Window.unboundedPreceding, -1)
-    numbered = asked.filter(F.col("serial").isNotNull()).select("partition", "offset", "serial")
+    numbered = numbered.filter(F.col("serial").isNotNull()).select("partition", "offset", "serial")
     last = numbered.withColumn("last", F.max("serial").over(before))
     copies = last.filter(F.col("serial") <= F.col("last")).select(
         "partition", "offset", F.lit(True).alias("copy")

@@ -16,11 +16,18 @@ from ops.audit.checkpoints import checkpoint_violations, checkpoints, epochs, ow
 from ops.audit.classes import CLASSES, ENDS, OCCURRENCE
 from ops.audit.config import AuditConfig
 from ops.audit.duplicates import marked
-from ops.audit.evidence import Evidence, at_their_rows, dead_letters, edges_ms, of_each_record
+from ops.audit.evidence import (
+    Evidence,
+    at_their_rows,
+    dead_letters,
+    edges_ms,
+    of_each_record,
+    tells_of_copies,
+)
 from ops.audit.flaw import violations
 from ops.audit.history import anew, with_history, with_sources
 from ops.audit.ledger import read_ledger
-from ops.audit.meaning import requests, without_copies
+from ops.audit.meaning import requests, without_copies, written_back
 from ops.audit.operations import Operations, operations, replayed, with_skips
 from ops.audit.order import order_violations
 from ops.audit.report import Lateness, Report, by_field, listed
@@ -117,17 +124,25 @@ class _Run:
 
     def _requests(self) -> DataFrame:
         self._offsets.settle(self._snapshot.buffer)
-        found = records(self._spark, self._config, self._snapshot.buffer)
-        config, partitions = self._config, self._snapshot.partitions
-        parsed = requests(found, config.settings, config.keyring, partitions, self._rejected_batches())
-        return without_copies(self._keep(parsed))
+        letters = self._letters()
+        rejected = RejectedBatches() if letters is None else rejected_batches(letters)
+        parsed = self._keep(self._parsed(records(self._spark, self._config, self._snapshot.buffer), rejected))
+        if letters is None or not tells_of_copies(letters):
+            return without_copies(parsed, parsed)
+        everything = records(self._spark, self._config, self._snapshot.buffer, and_aborted=True)
+        return without_copies(parsed, self._parsed(written_back(everything), rejected))
 
-    def _rejected_batches(self) -> RejectedBatches:
-        topic = self._names.dead_letter
-        if not self._snapshot.evidence.of([topic]).filled():
-            return RejectedBatches()
-        self._offsets.settle(self._snapshot.evidence.of([topic]))
-        return rejected_batches(dead_letters(self._read([topic])))
+    def _parsed(self, buffer: DataFrame, rejected: RejectedBatches) -> DataFrame:
+        config = self._config
+        return requests(buffer, config.settings, config.keyring, self._snapshot.partitions, rejected)
+
+    def _letters(self) -> DataFrame | None:
+        """The dead letters, which say what to look for; None: there are none."""
+        extent = self._snapshot.evidence.of([self._names.dead_letter])
+        if not extent.filled():
+            return None
+        self._offsets.settle(extent)
+        return self._keep(dead_letters(self._read([self._names.dead_letter])))
 
     def _history(self, checkpointed: DataFrame) -> DataFrame:
         """Which requests are duplicates, and what cancels by source name, is found out only if there are any:

@@ -153,7 +153,7 @@ class DeadLetter:
 
 @dataclass
 class Transaction:
-    """One commit of a master. It has ingested and seen all that the steps before it have written, but not
+    """One transaction of a master. It has ingested and seen all that the steps before it have written, but not
     what users write `meanwhile`, before it writes back.
     """
 
@@ -168,6 +168,7 @@ class Transaction:
     first: bool = False  # it repeats the checkpoint before it
     claims: dict[str, Any] = field(default_factory=dict)  # what its checkpoint says that is not so
     early_ms: int = 0  # by the broker's clock
+    aborted: bool = False
 
 
 Step = Request | Transaction
@@ -277,9 +278,9 @@ class Writer:
         self._ends[request.partition] = request.place.offset + 1
 
     def _commit(self, step: Transaction) -> None:
-        if not step.first:
+        if not step.first and not step.aborted:
             self._ingested = list(self._ends)
-        if step.passes:
+        if step.passes and not step.aborted:
             self._position = max(_key(_row(passed)) for passed in step.passes)
         self._master.begin_transaction()
         for delivery in step.delivers:
@@ -293,7 +294,10 @@ class Writer:
         for back in step.writes_back:
             back.request = self._write_back(back)
         self._checkpoint(step)
-        self._master.commit_transaction(30)
+        if step.aborted:
+            self._master.abort_transaction(30)
+        else:
+            self._master.commit_transaction(30)
 
     def _deliver(self, delivery: Delivery) -> None:
         row, root = _row(delivery.of), _root(delivery.of)

@@ -21,7 +21,7 @@ from ops.audit.evidence import edges_ms
 from ops.audit.snapshot import Keeping, Offsets
 from ops.errors import ConfigError
 from tests.integration.audited import Audited
-from tests.integration.histories import CopyOf, DeadLetter, Delivery, Outcome, Request, Transaction
+from tests.integration.histories import CopyOf, DeadLetter, Delivery, Later, Outcome, Request, Transaction
 from tests.integration.planted import Planted
 from tests.integration.sample_history import CLASSES, SampleHistory
 from tests.stacks import Stack
@@ -71,6 +71,25 @@ def test_what_strangers_forge_and_copy_is_no_flaw_of_the_service(
     report = audited(history, copy, made_up, ended).report
     assert report.violations == ()
     assert report.classes["dead-lettered"] == CLASSES["dead-lettered"] + 2
+
+
+def test_a_copy_of_what_an_aborted_transaction_wrote_back_is_no_flaw_of_the_service(
+    history: SampleHistory, audited: Audited
+) -> None:
+    tried = Later(history.parked, history.base_ms + 9_000)
+    aborted = Transaction(writes_back=[tried], epoch=2, node="n2", aborted=True)
+    copy = CopyOf(tried)
+    ended = Transaction(
+        buries=[DeadLetter(copy, "bad-parent")],
+        tells=[
+            Outcome("dead-lettered", copy, message=copy, code="bad-parent", at_ms=history.base_ms + 9_000)
+        ],
+        epoch=2,
+        node="n2",
+    )
+    report = audited(history, aborted, copy, ended).report
+    assert report.violations == ()
+    assert report.classes["dead-lettered"] == CLASSES["dead-lettered"] + 1
 
 
 def test_each_fault_is_found_and_named_and_nothing_else(planted: Planted) -> None:
