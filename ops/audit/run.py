@@ -162,8 +162,11 @@ class _Run:
     def _checkpoints(self) -> DataFrame:
         topic = self._names.checkpoint
         lag_ms = self._offsets.keeping([topic])[topic].compaction_lag_ms
-        read = records(self._spark, self._config, self._snapshot.checkpoint)
-        found = own_records(read, self._config.keyring)
+        extent = self._snapshot.checkpoint
+        read, committed = (
+            records(self._spark, self._config, extent, and_aborted=aborted) for aborted in (True, False)
+        )
+        found = own_records(read, committed, self._config.keyring)
         return checkpoints(found, self._snapshot.taken_ms - (FOREVER_MS if lag_ms is None else lag_ms))
 
     def _targets(self, asked: DataFrame) -> list[str]:

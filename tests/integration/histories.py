@@ -153,8 +153,8 @@ class DeadLetter:
 
 @dataclass
 class Transaction:
-    """One transaction of a master. It has ingested and seen all that the steps before it have written, but not
-    what users write `meanwhile`, before it writes back.
+    """One transaction of a master. It has ingested and seen all that the steps before it have written, but
+    not what users write `meanwhile`, before it writes back.
     """
 
     delivers: list[Delivery] = field(default_factory=list)
@@ -280,7 +280,7 @@ class Writer:
     def _commit(self, step: Transaction) -> None:
         if not step.first and not step.aborted:
             self._ingested = list(self._ends)
-        if step.passes and not step.aborted:
+        if step.passes:
             self._position = max(_key(_row(passed)) for passed in step.passes)
         self._master.begin_transaction()
         for delivery in step.delivers:

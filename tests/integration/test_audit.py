@@ -68,7 +68,9 @@ def test_what_strangers_forge_and_copy_is_no_flaw_of_the_service(
         node="n2",
     )
     audited.strange_checkpoints = [b"{}", b"none"]
-    report = audited(history, copy, made_up, ended).report
+    far_ahead = {"position": [history.base_ms + 4_000_000, 0, 0]}
+    aborted = Transaction(claims=far_ahead, epoch=2, node="n2", aborted=True)
+    report = audited(history, copy, made_up, ended, aborted).report
     assert report.violations == ()
     assert report.classes["dead-lettered"] == CLASSES["dead-lettered"] + 2
 

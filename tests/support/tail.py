@@ -16,7 +16,6 @@ _CONFIG = {
     "group.id": "tests",
     "enable.auto.commit": False,
     "enable.partition.eof": True,  # the end may be transaction markers, which no message shows
-    "isolation.level": "read_committed",
     "auto.offset.reset": "error",
     "allow.auto.create.topics": False,
     "fetch.wait.max.ms": 20,
@@ -47,10 +46,11 @@ class Got(NamedTuple):
 
 
 class Tail:
-    """Reads some topics from their beginning on. For one thread."""
+    """Reads some topics from their beginning on, what was aborted only if asked for. For one thread."""
 
-    def __init__(self, bootstrap: str, topics: Iterable[str]) -> None:
-        self._consumer = Consumer(_CONFIG | {"bootstrap.servers": bootstrap})
+    def __init__(self, bootstrap: str, topics: Iterable[str], *, and_aborted: bool = False) -> None:
+        isolation = "read_uncommitted" if and_aborted else "read_committed"
+        self._consumer = Consumer(_CONFIG | {"bootstrap.servers": bootstrap, "isolation.level": isolation})
         self.records: dict[str, list[Got]] = {topic: [] for topic in topics}
         metadata = self._consumer.list_topics(timeout=LOOKUP_TIMEOUT_S).topics
         self._partitions = [
@@ -130,9 +130,9 @@ def read(message: Message) -> Got:
     return Got(topic, partition, offset, timestamp_ms, message.key(), message.value(), headers or [])
 
 
-def read_all(bootstrap: str, topic: str) -> list[Got]:
+def read_all(bootstrap: str, topic: str, *, and_aborted: bool = False) -> list[Got]:
     """The whole topic, as it is now."""
-    tail = Tail(bootstrap, [topic])
+    tail = Tail(bootstrap, [topic], and_aborted=and_aborted)
     try:
         tail.catch_up()
         return tail.records[topic]
