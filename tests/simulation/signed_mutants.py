@@ -23,7 +23,7 @@ SIGNED: Final = (
         (
             Patch(
                 "node/own_checkpoints.py",
-                "            return FORGED if error.unknown_key is None else UNKNOWN_KEY\n",
+                "            return FORGED\n",
                 "            pass\n",
             ),
         ),
