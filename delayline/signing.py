@@ -131,8 +131,10 @@ class Keyring:
         both = set(self.keys) | set(other.keys)
         if len(both) != len(self.ids | other.ids):
             raise ValueError("they have two keys of one id")
-        if both in (set(self.keys), set(other.keys)):
-            return self if both != set(other.keys) else other
+        if both == set(other.keys):
+            return other
+        if both == set(self.keys):
+            return self
         made_ms = {key.id: key.made_ms for key in both}
         earlier, later = sorted((self, other), key=lambda ring: (made_ms[ring.signs], ring.signs))
         return replace(later, keys=(*(key for key in earlier.keys if key not in later.keys), *later.keys))

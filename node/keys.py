@@ -50,11 +50,12 @@ class SharedKeys:
                 raise Refusing(refusal.keys_missing(self._znode))
             if found is not None and self._united(own, found) == found:
                 return found
-            log.warning("keys-put-back", znode=self._znode, keys=sorted(own.ids))
+            lacking = sorted(own.ids - (found or NO_KEYS).ids)
+            log.warning("keys-put-back", znode=self._znode, keys=lacking)
             if found is None and self._registry.create_keys(own):
                 return own
             why = Author(self._node, "the znode lacked them", time.time_ns() // 1_000_000)
-            entry = Entry(what="keys put back", author=why, after=" ".join(sorted(own.ids)))
+            entry = Entry(what="keys put back", author=why, after=" ".join(lacking))
             return self._registry.change_keys(lambda there: self._united(own, there), entry)
         except Malformed as error:
             raise Refusing(refusal.keys_unreadable(str(error))) from error

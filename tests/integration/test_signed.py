@@ -20,6 +20,7 @@ from election.operators import Author
 from node.node import Node
 from ops import keys, topics
 from ops.errors import ConflictError, UnavailableError
+from ops.zookeeper import registry
 from tests.integration.test_node_refusals import refused
 from tests.support.cluster import Cluster
 from tests.support.fates import outcome_of
@@ -293,6 +294,8 @@ def test_a_node_that_lacks_the_newest_key_does_not_lead_before_another_one_has_p
     assert "puts the key back" in refused(cluster, "a", "keys-behind")["way_out"]
     cluster.start_here("b")
     cluster.wait_candidates(2)
+    with registry(cluster.connection) as znodes:
+        assert [(entry.what, entry.author.by) for entry in znodes.history()] == [("keys put back", "b")]
     producer.schedule(cluster.target(), b"after").result(PATIENCE_S)
     cluster.wait_delivered(2)
     cluster.tail.catch_up()
