@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 
 from bench.cluster import TARGET_PARTITIONS, Cluster, Clusters
 from delayline.settings import ClusterSettings
-from delayline.signing import Keyring, SigningKey
+from delayline.signing import Keyring
 from delayline.wire import parse_plain
 from node.config import NodeConfig
 from node.node import YOUNG_OBJECTS
@@ -35,7 +35,7 @@ from store.view import View
 POLL_S: Final = 0.2
 PATIENCE_S: Final = 60.0
 LANE: Final = 0
-KEYRING: Final = Keyring((SigningKey("0000000a", b"k" * 32, 0),), "0000000a")
+KEYRING: Final = Keyring.make(0)
 
 
 class Part(NamedTuple):

@@ -73,7 +73,7 @@ class Reject(NamedTuple):
     code: str  # one of REJECT_CODES
     detail: str  # one line
     serial: Serial | None = None  # of a request that was written back, and signed
-    unknown_key: str | None = None  # the key that it says it is signed with
+    unknown_key: str | None = None  # that of the cluster, not among the keys, with which it may be signed
 
 
 Request: TypeAlias = Schedule | Reschedule | Cancel | Reject

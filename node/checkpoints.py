@@ -17,7 +17,8 @@ from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]  # mi
 
 from delayline.names import ClusterNames
 from delayline.signing import Keyring
-from node.own_checkpoints import OwnCheckpoints
+from election.znodes import Znodes
+from node.own_checkpoints import KeysBehind, OwnCheckpoints
 from node.ports import Doubtful, Keys
 from node.reader import Forbidden, OffsetsGone, TopicReader
 from node.refusal import (
@@ -25,6 +26,7 @@ from node.refusal import (
     Refusing,
     checkpoint_topic_missing,
     checkpoint_unreadable,
+    keys_behind,
     log_refusal,
     topic_forbidden,
 )
@@ -113,6 +115,7 @@ class CheckpointFollower:
         self.refusal: Refusal | None = None  # why nobody can go on from the topic, as long as it is so
         self._client_config = client_config
         self._topic = names.checkpoint
+        self._keys_znode = Znodes(names.cluster).keys
         self._lane = lane
         self._changed = changed
         self._moved = threading.Condition()
@@ -158,7 +161,7 @@ class CheckpointFollower:
 
     def wait_for(self, topic_id: str, end: int) -> Checkpoint | None:
         """The last checkpoint below `end` of the topic with this id, read with the keys that are known now.
-        Raises `Doubtful` if it is not read in time.
+        Raises `Doubtful` if it is not read in time, `Refusing` if that is because it cannot be.
         """
         if self._topic_id != topic_id:
             self.look_again()
@@ -169,6 +172,8 @@ class CheckpointFollower:
                 ),
                 timeout=TIMEOUT_S,
             )
+            if not there and self.refusal is not None:
+                raise Refusing(self.refusal)
             if not there:
                 raise Doubtful(f"{self._topic}/{self._lane} was not read to offset {end} in {TIMEOUT_S} s")
             return self._latest
@@ -179,6 +184,9 @@ class CheckpointFollower:
                 self._follow()
             except TopicMissing as error:
                 self._refuse(checkpoint_topic_missing(str(error)))
+            except KeysBehind as error:
+                where = f"a record of {self._topic}/{self._lane}"
+                self._refuse(keys_behind(where, error.id, self._keys_znode))
             except UnreadableCheckpoint as error:
                 self._refuse(checkpoint_unreadable(f"{self._topic}/{self._lane}", str(error)))
             except Forbidden:

@@ -6,22 +6,28 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import structlog
+
 from delayline.names import ClusterNames
 from delayline.parser import WRITTEN_BACK_SLACK_MS
 from delayline.settings import ClusterSettings
 from delayline.signing import Keyring
 from delayline.wire import Reject, parse, parse_plain
 from election.operators import Gap
+from election.znodes import Znodes
 from node.fetch.records import LogRecord
-from node.keys import NodeKeys
+from node.ports import Keys
 from node.reader import OffsetsGone, TopicReader
-from node.refusal import Refusal, topic_forbidden
+from node.refusal import Refusal, keys_behind, log_refusal, topic_forbidden
 from node.topics import admin_client, newest_gone_ms
 from store.arrivals import Arrival, arrival, plain_arrival
 from store.checkpoint import Checkpoint, Vector
 from store.view import View
 
+log = structlog.get_logger("delayline.ingest")
+
 POLL_S = 0.2  # how long its end may take
+KEYS_RETRY_S = 0.2
 
 
 class LogTooShort(Exception):
@@ -40,7 +46,7 @@ class Ingest:
         client_config: dict[str, Any],
         names: ClusterNames,
         settings: ClusterSettings,
-        keys: NodeKeys,
+        keys: Keys,
         view: View,
         wake: Callable[[], None],
         fail: Callable[[Exception], None],
@@ -53,14 +59,15 @@ class Ingest:
         self._view = view
         self._wake = wake
         self._fail = fail
+        self._behind: Refusal | None = None
         self._stopping = threading.Event()
         self._reader: TopicReader | None = None
         self._thread = threading.Thread(target=self._run, name="ingest", daemon=True)
 
     def refusal(self) -> Refusal | None:
-        """Why nothing can be read, if that is a matter of rights."""
+        """Why nothing can be read, or taken in, if that ends by itself once the cause is gone."""
         if self._reader is None or not self._reader.forbidden:
-            return None
+            return self._behind
         return topic_forbidden("buffer-forbidden", self._names.buffer)
 
     def open(self, last: Checkpoint | None, gap: Gap | None = None) -> None:
@@ -171,18 +178,27 @@ class Ingest:
             if not records and reader.reached == reached:
                 continue
             reached = dict(reader.reached)
-            if self._view.apply(self._arrivals_of(records), reached):
+            arrivals = self._arrivals_of(records)
+            if arrivals is not None and self._view.apply(arrivals, reached):
                 self._wake()
 
-    def _arrivals_of(self, records: Sequence[LogRecord]) -> list[Arrival]:
-        """By keys that were not changed meanwhile. What was noted of those before is noted for nothing then:
-        the node is made anew, though it has lacked nothing.
+    def _arrivals_of(self, records: Sequence[LogRecord]) -> list[Arrival] | None:
+        """What a key of the cluster has signed waits until that key is known: what it is must not depend on
+        when a node learns its keys. None if the node is stopped before.
         """
-        while True:
-            ring, note = self._keys.ring, self._keys.note_unknown
-            arrivals = arrivals_of(records, self._settings, self._names, ring, note)
-            if self._keys.ring is ring:
+        while not self._stopping.is_set():
+            ring, unknown = self._keys.ring, list[str]()
+            arrivals = arrivals_of(records, self._settings, self._names, ring, unknown.append)
+            if not unknown:
+                self._behind = None
                 return arrivals
+            self._behind = keys_behind(
+                f"a request in {self._names.buffer}", unknown[0], Znodes(self._names.cluster).keys
+            )
+            log_refusal(log, self._behind)
+            while self._keys.ring is ring and not self._stopping.wait(KEYS_RETRY_S):
+                pass
+        return None
 
 
 def _nobody(_: str) -> None:
@@ -198,7 +214,7 @@ def arrivals_of(
 ) -> list[Arrival]:
     """What records of the buffer do to the view; the hot path of ingest.
 
-    `tell_unknown` is told of a key with which something is signed, and which is none of the keyring's.
+    `tell_unknown` is told of a key of the cluster that is not in the keyring, with which something is signed.
     """
     arrivals = []
     for record in records:

@@ -1,21 +1,26 @@
 """The cluster's keys as a node has them: from their znode, and, should that be lost, from its own store.
 
-A view depends on them: with other keys the same log would mean other rows. So a store keeps a copy of the
-keys that it was made with; they may become more, and never fewer. A new key is known to every node before
-anything is signed with it (ops/keys.py). One that was away from ZooKeeper for so long that it did not count
-may have rejected what it should have taken: so it remembers the keys that it did not know.
+A view depends on them: with another root the same log would mean other rows. So a store keeps a copy of the
+keys that it was made with; they may become more, and never fewer. What a node has and the znode lacks, the
+node puts back. A new key is known to every node before anything is signed with it (ops/keys.py). A node that
+was away meanwhile, or starts before those that have the newest keys, takes nothing for a stranger's: what is
+signed with a key of the cluster that it does not know waits for that key (node/ingest.py,
+node/checkpoints.py).
 """
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
 import structlog
 
-from delayline.signing import Keyring
+from delayline.signing import NO_KEYS, Keyring
+from election.errors import Malformed
+from election.operators import Author, Entry
+from election.registry import Registry
 from node import refusal
 from node.refusal import Refusing
 from store import keys
@@ -24,96 +29,76 @@ from store.kv import KeyValue, Stalled
 log = structlog.get_logger("delayline.keys")
 
 STALL_RETRY_S: Final = 0.005
-MOST_UNKNOWN: Final = 10_000  # whoever may write to the buffer can name as many as they like
+
+
+class SharedKeys:
+    """The keys as the nodes of a cluster share them. May be used by any thread."""
+
+    def __init__(self, registry: Registry, znode: str, node: str, data_dir: Path) -> None:
+        self._registry = registry
+        self._znode = znode
+        self._node = node
+        self._data_dir = data_dir
+
+    def agreed(self, own: Keyring) -> Keyring:
+        """What the znode has, and what a node has besides, which is put back. Raises `Refusing`, and
+        `ElectionError` if ZooKeeper does not answer.
+        """
+        try:
+            found = self._registry.keys()
+            if own == NO_KEYS and found is None:
+                raise Refusing(refusal.keys_missing(self._znode))
+            if found is not None and self._united(own, found) == found:
+                return found
+            lacking = sorted(own.ids - (found or NO_KEYS).ids)
+            log.warning("keys-put-back", znode=self._znode, keys=lacking)
+            if found is None and self._registry.create_keys(own):
+                return own
+            why = Author(self._node, "the znode lacked them", time.time_ns() // 1_000_000)
+            entry = Entry(what="keys put back", author=why, after=" ".join(lacking))
+            return self._registry.change_keys(lambda there: self._united(own, there), entry)
+        except Malformed as error:
+            raise Refusing(refusal.keys_unreadable(str(error))) from error
+
+    def _united(self, own: Keyring, found: Keyring) -> Keyring:
+        if own == NO_KEYS:
+            return found
+        try:
+            return own.united(found)
+        except ValueError:
+            lost = sorted(own.ids - found.ids)
+            raise Refusing(refusal.keys_replaced(self._znode, lost, self._data_dir)) from None
 
 
 class NodeKeys:
-    """Implements `node.ports.Keys`. May be used by any thread, but `note_unknown` by one."""
+    """Implements `node.ports.Keys`. May be used by any thread."""
 
-    def __init__(self, kv: KeyValue, ring: Keyring) -> None:
-        self.ring = ring
+    def __init__(self, kv: KeyValue, shared: SharedKeys) -> None:
+        """`kv`: the store, which may have a copy."""
+        raw = kv.get(keys.KEYS)
+        self.ring = NO_KEYS if raw is None else Keyring.from_json(raw)
         self._kv = kv
-        marks = kv.scan(keys.UNKNOWN_KEY, keys.end_of_name(keys.UNKNOWN_KEY))
-        self._unknown = {keys.unknown_key_id(raw) for raw, _ in marks}
+        self._shared = shared
+        self._renewing = threading.Lock()  # what was learnt last is not forgotten for what was asked before
 
-    def note_unknown(self, id_: str) -> None:
-        """Something is rejected because it is signed with that key. That is stored before the reject is."""
-        if id_ in self._unknown or len(self._unknown) >= MOST_UNKNOWN:
-            return
-        _put(self._kv, keys.unknown_key(id_), b"")
-        self._unknown = self._unknown | {id_}
+    def renew(self) -> Keyring:
+        """Learns what the others know, and the other way round. Raises what `SharedKeys.agreed` raises."""
+        with self._renewing:
+            ring = self._shared.agreed(self.ring)
+            if ring != self.ring:
+                self._keep(ring)
+                self.ring = ring
+                log.info("keys-learnt", keys=sorted(ring.ids), signs=ring.signs)
+            return ring
 
-    def learn(self, ring: Keyring) -> None:
-        """Keys have been added, or another one signs."""
-        if ring != self.ring:
-            if len(self._unknown) >= MOST_UNKNOWN and ring.signs not in self.ring.ids:
-                self._unknown = self._unknown | {ring.signs}  # it may be one that was not noted any more
-            keep(self._kv, ring)
-            self.ring = ring
-            log.info("keys-learnt", keys=sorted(ring.ids), signs=ring.signs)
-
-    def learnt_late(self) -> list[str]:
-        """The keys with which something was signed that this node has rejected: its view is wrong."""
-        return sorted(self._unknown & self.ring.ids)
-
-
-def keep(kv: KeyValue, ring: Keyring) -> None:
-    """Keeps a copy."""
-    _put(kv, keys.KEYS, ring.to_json().encode())
-    kv.flush()
-
-
-def _put(kv: KeyValue, key: bytes, value: bytes) -> None:
-    while True:
-        batch = kv.batch()
-        batch.put(key, value)
-        try:
-            kv.write(batch)
-        except Stalled:
-            time.sleep(STALL_RETRY_S)
-        else:
-            return
-
-
-def agreed(
-    kv: KeyValue,
-    found: Keyring | None,
-    publish: Callable[[Keyring], object],
-    znode: str,
-    data_dir: Path,
-) -> Keyring | None:
-    """The keys that the znode has (`found`), if those are among them that the store was made with.
-
-    If the znode is not there, what the store has is published; None if the node was stopped before that could
-    be done. Raises `Refusing`.
-    """
-    raw = kv.get(keys.KEYS)
-    own = None if raw is None else Keyring.from_json(raw)
-    if found is None:
-        if own is None:
-            raise Refusing(refusal.keys_missing(znode))
-        log.warning("keys-put-back", znode=znode, keys=sorted(own.ids))
-        return None if publish(own) is None else own
-    if own is not None:
-        expect_among(own, found, znode, data_dir)
-    if own != found:
-        keep(kv, found)
-    return found
-
-
-def expect_among(own: Keyring, found: Keyring, znode: str, data_dir: Path) -> None:
-    """Raises `Refusing` if the znode lacks some of a node's own keys."""
-    if not own.keys_are_among(found):
-        raise Refusing(refusal.keys_replaced(znode, sorted(own.ids - found.ids), data_dir))
-
-
-def renew(own: NodeKeys, found: Keyring | None, znode: str, data_dir: Path) -> None:
-    """Takes over what the znode has, if it is there. Raises `Refusing` if it lacks some of a node's own keys,
-    or has one that the node has met before it knew it.
-    """
-    if found is not None:
-        expect_among(own.ring, found, znode, data_dir)
-        own.learn(found)
-    late = own.learnt_late()
-    if late:
-        raise Refusing(refusal.keys_learnt_late(late, data_dir))
+    def _keep(self, ring: Keyring) -> None:
+        while True:
+            batch = self._kv.batch()
+            batch.put(keys.KEYS, ring.to_json().encode())
+            try:
+                self._kv.write(batch)
+            except Stalled:
+                time.sleep(STALL_RETRY_S)
+            else:
+                self._kv.flush()
+                return

@@ -24,7 +24,7 @@ class ElectedLeadership:
         candidacy: Candidacy,
         znode: CheckpointMirror,
         mirror: Mirror,
-        renew_keys: Callable[[], None],
+        renew_keys: Callable[[], object],
     ) -> None:
         """`renew_keys`: asks ZooKeeper for the cluster's keys. Raises `ElectionError` and `Refusing`."""
         self._candidacy = candidacy

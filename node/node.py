@@ -23,7 +23,6 @@ from confluent_kafka import KafkaException
 
 from delayline.names import ClusterNames
 from delayline.settings import ClusterSettings
-from delayline.signing import Keyring
 from election.errors import ElectionError, Malformed, NodeIdTaken, Unavailable
 from election.peer import Peers
 from election.registry import Registry, differences
@@ -38,7 +37,7 @@ from node.http.app import application
 from node.http.server import HttpServer
 from node.http.watch import watched
 from node.ingest import LogTooShort, NotRebuildable
-from node.keys import NodeKeys, agreed, renew
+from node.keys import NodeKeys, SharedKeys
 from node.messages import Messages
 from node.notify import ServiceManager
 from node.parts import Election, Parts
@@ -244,10 +243,7 @@ class Node:
         if buffer is None:
             return
         self._buffer = buffer
-        keys = self._wait_for(lambda: (self._keys_or_refusal(),))
-        if keys is None:
-            return
-        parts = self._open(settings, buffer, keys[0])
+        parts = self._open(settings, buffer)
         if parts is None:
             return
         self._parts = parts
@@ -282,12 +278,6 @@ class Node:
         except Malformed as error:
             raise Refusing(refusal.settings_unreadable(str(error))) from error
 
-    def _keys_or_refusal(self) -> Keyring | None:
-        try:
-            return self._registry.keys()
-        except Malformed as error:
-            raise Refusing(refusal.keys_unreadable(str(error))) from error
-
     def _describe_buffer(self) -> Described:
         try:
             return describe(self._admin, self._names.buffer)
@@ -308,8 +298,8 @@ class Node:
             " check bootstrap_servers, that the brokers are up, and security.protocol and sasl.* below kafka:"
         )
 
-    def _open(self, settings: ClusterSettings, buffer: Described, found: Keyring | None) -> Parts | None:
-        """The parts; None if the node was stopped before. `found`: the keys in the znode."""
+    def _open(self, settings: ClusterSettings, buffer: Described) -> Parts | None:
+        """The parts; None if the node was stopped before."""
         config = self._config
         if buffer.partitions != settings.partitions:
             raise Refusing(refusal.partitions_changed(buffer.partitions, self._names, settings))
@@ -326,13 +316,10 @@ class Node:
         try:
             store = RocksStore(config.data_dir / "store")
             self._claim(store, settings, buffer)
-            ring = self._agreed_keys(store, found)
-            if ring is None:
+            keys = self._agreed_keys(store)
+            if keys is None:
                 store.close()
                 return None
-            keys = NodeKeys(store, ring)
-            if late := keys.learnt_late():
-                raise Refusing(refusal.keys_learnt_late(late, config.data_dir))
             return Parts(config, settings, keys, store, election, health, self._standing, self._hook)
         except UnreadableCheckpoint as error:
             raise Refusing(refusal.other_data(f"its checkpoint: {error}", config.data_dir)) from error
@@ -351,13 +338,12 @@ class Node:
                 raise Refusing(refusal.rebuild("settings-changed", detail, config.data_dir)) from error
             raise Refusing(refusal.other_data(str(error), config.data_dir)) from error
 
-    def _agreed_keys(self, store: RocksStore, found: Keyring | None) -> Keyring | None:
-        def publish(own: Keyring) -> object:
-            return self._wait_for(lambda: (self._registry.create_keys(own),))
-
-        znode = Znodes(self._config.cluster).keys
+    def _agreed_keys(self, store: RocksStore) -> NodeKeys | None:
+        config = self._config
+        shared = SharedKeys(self._registry, Znodes(config.cluster).keys, config.node_id, config.data_dir)
+        keys = NodeKeys(store, shared)
         try:
-            return agreed(store, found, publish, znode, self._config.data_dir)
+            return None if self._wait_for(keys.renew) is None else keys
         except Refusing:
             store.close()
             raise
@@ -454,7 +440,7 @@ class Node:
         self._inspected_s = time.monotonic()
         try:
             buffer, settings = describe(self._admin, self._names.buffer), self._registry.settings()
-            self._follow_keys()
+            self._renew_keys()
         except Refusing as refusing:
             self._refuse(refusing.refusal)
         except TopicMissing as error:
@@ -474,16 +460,9 @@ class Node:
                 detail = "the cluster's settings are not those that the store was made with"
                 self._refuse(refusal.rebuild("settings-changed", detail, self._config.data_dir))
 
-    def _follow_keys(self) -> None:
-        """Learns keys that have been added; puts them back if they are gone. Raises `Refusing`."""
-        if self._parts is None:
-            return
-        keys, data_dir = self._parts.keys, self._config.data_dir
-        found = self._keys_or_refusal()
-        if found is None:
-            log.warning("keys-put-back", keys=sorted(keys.ring.ids))
-            self._registry.create_keys(keys.ring)
-        renew(keys, found, Znodes(self._config.cluster).keys, data_dir)
+    def _renew_keys(self) -> None:
+        if self._parts is not None:
+            self._parts.keys.renew()
 
     def _wait_refusing(self) -> None:
         """Stays up to say so; housekeeping does, once there is one."""

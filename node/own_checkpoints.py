@@ -15,14 +15,21 @@ import structlog
 
 from delayline.headers import H_SIGNATURE, Header
 from delayline.signing import BadSignatureError, Keyring
-from store.checkpoint import Checkpoint
+from store.checkpoint import Checkpoint, UnreadableCheckpoint
 
 log = structlog.get_logger("delayline.checkpoints")
 
 UNSIGNED: Final = "unsigned"
-UNKNOWN_KEY: Final = "unknown-key"
 FORGED: Final = "forged"
 COPIED: Final = "copied"
+
+
+class KeysBehind(UnreadableCheckpoint):
+    """It may be the service's: it is signed with a key of this cluster, `id`, that is not known here."""
+
+    def __init__(self, what: str, id_: str) -> None:
+        super().__init__(what)
+        self.id = id_
 
 
 class Record(Protocol):
@@ -50,7 +57,8 @@ def headers_of(checkpoint: Checkpoint, raw: bytes, topic: str, ring: Keyring) ->
 def own_checkpoint(record: Record, topic: str, ring: Keyring) -> Checkpoint | str:
     """The checkpoint that a record is; or, if it is not the service's, of what kind it is.
 
-    Raises `UnreadableCheckpoint` where one of the service's own cannot be read.
+    Raises `UnreadableCheckpoint` where one of the service's own cannot be read: for a start, where its key is
+    not known (`KeysBehind`). Who passed over that one would go on from an older one.
     """
     if record.offset >= ring.checkpoints_from.get(record.partition, 0):
         signature = next((value for name, value in record.headers or () if name == H_SIGNATURE), None)
@@ -59,7 +67,9 @@ def own_checkpoint(record: Record, topic: str, ring: Keyring) -> Checkpoint | st
         try:
             ring.check_checkpoint(signature, topic, record.partition, record.key, record.value)
         except BadSignatureError as error:
-            return FORGED if error.unknown_key is None else UNKNOWN_KEY
+            if error.unknown_key is not None:
+                raise KeysBehind(str(error), error.unknown_key) from error
+            return FORGED
     return Checkpoint.decode(record.value or b"")
 
 

@@ -24,7 +24,7 @@ from node.delivery import Config, Delivery, Step
 from node.health import Health
 from node.housekeeping import Housekeeping
 from node.ingest import Ingest
-from node.keys import NodeKeys, renew
+from node.keys import NodeKeys
 from node.lane import LaneWorker, SystemClock
 from node.leadership import ElectedLeadership
 from node.messages import Messages, Reader
@@ -95,10 +95,7 @@ class Parts:
         )
         mirror = election.registry.mirror(lane)
         self.mirror = Mirror(mirror, lambda: hook(Step.AFTER_MIRROR))
-        registry, znode = election.registry, Znodes(config.cluster).keys
-        self.leadership = ElectedLeadership(
-            self.candidacy, mirror, self.mirror, lambda: renew(keys, registry.keys(), znode, config.data_dir)
-        )
+        self.leadership = ElectedLeadership(self.candidacy, mirror, self.mirror, keys.renew)
         self.outbox = KafkaOutbox(
             client,
             names,

@@ -227,13 +227,16 @@ def keys_replaced(znode: str, lost: list[str], data_dir: object) -> Refusal:
     )
 
 
-def keys_learnt_late(ids: list[str], data_dir: object) -> Refusal:
-    """It has been without ZooKeeper while the others changed keys."""
-    return rebuild(
-        "keys-learnt-late",
-        f"what the service has signed with the key {', '.join(ids)} came before this node knew that key, and "
-        "was rejected here",
-        data_dir,
+def keys_behind(where: str, id_: str, znode: str) -> Refusal:
+    """Whoever took that for a stranger's would deliver again what it covers."""
+    return Refusal(
+        "keys-behind",
+        f"{where} is signed with the cluster's key {id_}, which neither this node has nor {znode}, where it "
+        "looks every ten seconds",
+        "Start a node that was there after the last `delayline key rotate`: it puts the key back, and this "
+        f"one goes on by itself. If no node has it any more: stop all nodes, delete {znode}, run `delayline "
+        "topics create --new-keys`, remove every node's data_dir, and start them: what is in the log by then "
+        "counts, whoever has written it.",
     )
 
 

@@ -55,18 +55,13 @@ def rotate(config: ConnectionConfig, author: Author, timeout_s: float) -> Standi
             return _standing(znodes)
         _wait_known(znodes, new, timeout_s)
         entry = Entry(what="key rotate", author=author, before=begun.signs, after=new)
-        znodes.change_keys(lambda ring: replace(ring, signs=new), entry)
+        znodes.change_keys(lambda ring: replace(ring.united(begun), signs=new), entry)
         return _standing(znodes)
 
 
 def _with_another(ring: Keyring) -> Keyring:
     """If none waits to sign already."""
-    if ring.keys[-1].id != ring.signs:
-        return ring
-    key = SigningKey.make(time.time_ns() // 1_000_000)
-    while key.id in ring.ids:
-        key = SigningKey.make(key.made_ms)
-    return replace(ring, keys=(*ring.keys, key))
+    return ring if ring.keys[-1].id != ring.signs else ring.with_another(time.time_ns() // 1_000_000)
 
 
 def _standing(znodes: Registry) -> Standing:

@@ -13,7 +13,7 @@ from typing import Any
 
 from delayline.names import ClusterNames
 from delayline.settings import ClusterSettings
-from delayline.signing import Keyring, SigningKey
+from delayline.signing import Keyring
 from election.errors import ZnodeMissing
 from election.registry import Registry
 from node.config import ConnectionConfig
@@ -96,8 +96,7 @@ def _new_keys(
     requests_from: Mapping[int, int] | None = None, checkpoints_from: Mapping[int, int] | None = None
 ) -> Keyring:
     """One key. What is there already is older than it, and counts as it did."""
-    key = SigningKey.make(time.time_ns() // 1_000_000)
-    return Keyring((key,), key.id, requests_from or {}, checkpoints_from or {})
+    return Keyring.make(time.time_ns() // 1_000_000, requests_from, checkpoints_from)
 
 
 def _refuse_running(znodes: Registry) -> None:

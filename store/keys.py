@@ -51,7 +51,6 @@ LOW_WATER: Final = META + b"low-water"
 IDENTITY: Final = META + b"identity"
 SERIALS: Final = META + b"serials"
 KEYS: Final = META + b"keys"
-UNKNOWN_KEY: Final = META + b"unknown-key/"
 
 MINUTE_MS: Final = 60_000
 
@@ -132,11 +131,6 @@ def placed(raw: bytes) -> tuple[int, int]:
     return partition, offset
 
 
-def unknown_key(id_: str) -> bytes:
-    """The mark of a key with which something was signed before the node knew it."""
-    return UNKNOWN_KEY + id_.encode()
-
-
 def put_off(partition: int, offset: int) -> bytes:
     """The mark of a request that has stepped back for a later one of its own."""
     return _pack_placed(PUT_OFF, partition, offset)
@@ -200,19 +194,9 @@ def unpack_due(raw: bytes) -> int:
     return due_ms
 
 
-def unknown_key_id(raw: bytes) -> str:
-    """The key's id in such a mark's key."""
-    return raw.removeprefix(UNKNOWN_KEY).decode()
-
-
 def after(raw: bytes) -> bytes:
     """The smallest key above `raw`."""
     return raw + b"\x00"
-
-
-def end_of_name(prefix: bytes) -> bytes:
-    """The first key behind all that begin with a longer prefix."""
-    return prefix[:-1] + bytes([prefix[-1] + 1])
 
 
 def end_of(prefix: bytes) -> bytes:

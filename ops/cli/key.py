@@ -51,7 +51,9 @@ def rotate(output: Format, timeout_s: float, confirm: str | None, *, execute: bo
 
 
 def _show(output: Format, found: Standing) -> None:
-    rows = [
+    from delayline.times import render_time  # noqa: PLC0415
+
+    data: list[dict[str, Any]] = [
         {
             "key": key.id,
             "made_ms": key.made_ms,
@@ -60,4 +62,5 @@ def _show(output: Format, found: Standing) -> None:
         }
         for key in found.ring.keys
     ]
-    emit(output, rows, {"key": "key", "made_ms": "made", "signs": "signs", "known_by": "known by"})
+    rows = [row | {"made": render_time(row["made_ms"])} for row in data]
+    emit(output, rows, {"key": "key", "made": "made", "signs": "signs", "known_by": "known by"}, data=data)

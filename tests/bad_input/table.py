@@ -351,8 +351,8 @@ def _origin() -> list[Row]:
     counts = odd_numbers(b"1") | {"negative": b"-1", "zero": b"0"}
     signatures = {
         "empty": b"",
-        "a key without a signature": b"0badc0de:",
-        "of a key that nobody has": b"0badc0de:" + b"0" * 32,
+        "a key without a signature": b"0badc0de" * 3 + b":",
+        "of a key that nobody has": b"0badc0de" * 3 + b":" + b"0" * 32,
         "not UTF-8": b"\xff" * 41,
     }
     ignored = (H_ROOT, H_ATTEMPT, H_OCCURRENCE, H_SOURCE, H_SCHEDULED_FOR)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from delayline.signing import Keyring, SigningKey
+from delayline.signing import Keyring
 from node.checkpoints import CheckpointFollower, KafkaLog, read_last
 from node.own_checkpoints import headers_of
 from node.refusal import Refusing
@@ -143,11 +143,12 @@ class ChangingKeys:
         self.ring = ring
 
 
-def test_what_was_a_strangers_is_read_again_once_its_key_is_known(cluster: Cluster, writer: Writer) -> None:
-    new = SigningKey.make(0)
-    both = replace(cluster.keys, keys=(*cluster.keys.keys, new))
+def test_what_is_signed_with_a_key_that_is_not_known_yet_is_waited_for(
+    cluster: Cluster, writer: Writer
+) -> None:
+    both = cluster.keys.with_another(0)
     writer.commit(1)
-    writer.keys = replace(both, signs=new.id)
+    writer.keys = replace(both, signs=both.keys[-1].id)
     writer.commit(2)
     Writer(cluster)  # waits for the markers
     keys = ChangingKeys(cluster.keys)
@@ -156,13 +157,14 @@ def test_what_was_a_strangers_is_read_again_once_its_key_is_known(cluster: Clust
     kafka_log = KafkaLog(config, cluster.names, 0, [0, 1], follower)
     follower.start()
     try:
-        first = kafka_log.last_checkpoint()
-        assert first is not None
-        assert first.epoch == 1
+        with pytest.raises(Refusing, match="keys-behind"):
+            kafka_log.last_checkpoint()
+        assert follower.latest() is None
         keys.ring = both
-        second = kafka_log.last_checkpoint()
-        assert second is not None
-        assert second.epoch == 2
+        found = kafka_log.last_checkpoint()
+        assert found is not None
+        assert found.epoch == 2
+        assert follower.refusal is None
     finally:
         follower.stop()
         follower.join()

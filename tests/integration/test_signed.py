@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -11,22 +12,24 @@ import pytest
 from confluent_kafka import Producer
 
 from delayline import DelayProducer, every
-from delayline.headers import H_DELIVER_AT, H_PARENT, H_ROOT, H_TARGET_TOPIC
-from delayline.signing import Keyring, SigningKey
+from delayline.headers import H_DELIVER_AT, H_PARENT, H_ROOT, H_SIGNATURE, H_TARGET_TOPIC
+from delayline.signing import Keyring
 from delayline.wire import Header, signed_headers
 from election.errors import ElectionError
 from election.operators import Author
+from node.node import Node
 from ops import keys, topics
 from ops.errors import ConflictError, UnavailableError
+from ops.zookeeper import registry
 from tests.integration.test_node_refusals import refused
 from tests.support.cluster import Cluster
 from tests.support.fates import outcome_of
+from tests.support.keys import STRANGER
 from tests.support.requests import now_ms
 from tests.support.tail import Got, read_all
 from tests.support.waiting import PATIENCE_S, eventually
 
 HOUR_MS = 3_600_000
-STRANGER = Keyring((SigningKey("0badc0de", b"s" * 32, 0),), "0badc0de")
 
 
 @pytest.fixture
@@ -245,17 +248,76 @@ def test_the_key_is_changed_while_the_service_runs(cluster: Cluster, producer: D
     assert all(known == sorted(after.ids) for known in keys.standing(cluster.connection).known.values())
 
 
-def test_a_node_that_learns_a_key_after_it_has_rejected_its_signatures_refuses(
+def test_what_is_signed_with_a_key_that_a_node_does_not_know_yet_is_taken_in_once_it_does(
     cluster: Cluster, producer: DelayProducer
 ) -> None:
     cluster.start_here("a")
     mine = producer.schedule(cluster.target(), b"mine", after="1h").result(PATIENCE_S)
     partition = int(mine.split("/")[1])
-    headers = signed_headers(forged(cluster, mine), STRANGER, (10, 10), partition, None, b"theirs")
-    wait_letter(cluster, send(cluster, partition, None, b"theirs", headers))
-    both = replace(cluster.keys, keys=(*cluster.keys.keys, *STRANGER.keys), signs=STRANGER.signs)
-    cluster.kazoo.set(cluster.znodes.keys, both.to_json().encode())
-    refused(cluster, "a", "keys-learnt-late")
+    both = cluster.keys.with_another(now_ms())
+    newer = replace(both, signs=both.keys[-1].id)
+    headers = signed_headers(forged(cluster, mine), newer, (1, 1), partition, None, b"the service's")
+    send(cluster, partition, None, b"the service's", headers)
+    said = cluster.wait_state("a", "refusing")
+    assert said["reason"].startswith("keys-behind: ")
+    cluster.kazoo.set(cluster.znodes.keys, newer.to_json().encode())
+    cluster.wait_delivered(1)
+    assert [got.value for got in cluster.delivered] == [b"the service's"]
+    assert cluster.dead_letters == []
+
+
+def lose_zookeeper_after_a_rotation(cluster: Cluster, producer: DelayProducer) -> Node:
+    """Starts node a, which was away while the key was changed, and b alone has delivered since."""
+    away, rotating = cluster.start_here("a"), cluster.start_here("b")
+    cluster.wait_candidates(2)
+    cluster.stop_here(away)
+    eventually(lambda: cluster.member("a") == {}, "it has gone")
+    new = keys.rotate(cluster.connection, Author("me", "a test", now_ms()), PATIENCE_S).ring.signs.encode()
+
+    def signs() -> bool:
+        last = read_all(cluster.bootstrap, cluster.names.checkpoint)[-1]
+        return (dict(last.headers)[H_SIGNATURE] or b"").startswith(new)
+
+    eventually(signs, "the new key signs")
+    producer.schedule(cluster.target(), b"before").result(PATIENCE_S)
+    cluster.wait_delivered(1)
+    cluster.stop_here(rotating)
+    cluster.kazoo.delete(cluster.znodes.keys.rpartition("/")[0], recursive=True)
+    topics.create(cluster.connection, {"partitions": 2})
+    return cluster.start_here("a")
+
+
+def test_a_node_that_lacks_the_newest_key_does_not_lead_before_another_one_has_put_it_back(
+    cluster: Cluster, producer: DelayProducer
+) -> None:
+    lose_zookeeper_after_a_rotation(cluster, producer)
+    assert "puts the key back" in refused(cluster, "a", "keys-behind")["way_out"]
+    cluster.start_here("b")
+    cluster.wait_candidates(2)
+    with registry(cluster.connection) as znodes:
+        assert [(entry.what, entry.author.by) for entry in znodes.history()] == [("keys put back", "b")]
+    producer.schedule(cluster.target(), b"after").result(PATIENCE_S)
+    cluster.wait_delivered(2)
+    cluster.tail.catch_up()
+    assert [got.value for got in cluster.delivered] == [b"before", b"after"]
+    assert {cluster.member(node)["state"] for node in "ab"} == {"master", "follower"}
+
+
+def test_where_no_node_has_the_newest_key_any_more_the_way_out_leads_on(
+    cluster: Cluster, producer: DelayProducer
+) -> None:
+    refusing = lose_zookeeper_after_a_rotation(cluster, producer)
+    assert cluster.znodes.keys in refused(cluster, "a", "keys-behind")["way_out"]
+    cluster.stop_here(refusing)
+    eventually(lambda: cluster.member("a") == {}, "it has gone")
+    cluster.kazoo.delete(cluster.znodes.keys)
+    assert topics.create(cluster.connection, new_keys=True).keys_made
+    shutil.rmtree(cluster.data_dir("a"))
+    cluster.start_here("a")
+    producer.schedule(cluster.target(), b"after").result(PATIENCE_S)
+    cluster.wait_delivered(2)
+    cluster.tail.catch_up()
+    assert [got.value for got in cluster.delivered] == [b"before", b"after"]
 
 
 def test_a_key_that_not_every_node_knows_does_not_sign(

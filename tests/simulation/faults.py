@@ -32,6 +32,8 @@ SHARED: Final = frozenset(
         "broker-clock-step",
         "foreign-stall",
         "checkpoints-lost",
+        "key-changed",
+        "keys-lost",
         "strange-checkpoint",
         "leader-lost",
         "operator-pause",
@@ -88,6 +90,8 @@ def _strike_shared(world: World, fault: str) -> None:
         world.after(rng.choice((50, 300, 2_000)), lambda: world.pause(Pauses()))
     elif fault == "strange-checkpoint":
         world.forge_checkpoint()
+    elif fault in {"key-changed", "keys-lost"}:
+        world.change_key() if fault == "key-changed" else world.lose_keys()
     elif fault == "checkpoints-lost":
         for node in world.nodes:
             if node.process is not None and node.process.mastership is not None:

@@ -28,9 +28,8 @@ from store.checkpoint import Checkpoint, Vector
 from store.records import ScheduledRow, encode
 from store.selection import Limits
 from store.view import View
-from tests.simulation.setup import KEYRING
 from tests.simulation.stores import MemoryStore
-from tests.support.keys import FixedKeys
+from tests.support.keys import KEYRING, FixedKeys
 
 NAMES: Final = ClusterNames("delay")
 ROWS: Final = 6  # due from the beginning, one to a transaction

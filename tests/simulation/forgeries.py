@@ -11,17 +11,16 @@ from typing import Final
 
 import msgspec
 
-from delayline.signing import Keyring, SigningKey
 from delayline.wire import Header
 from node.own_checkpoints import headers_of
 from store.checkpoint import Checkpoint
 from tests.simulation.log import Entry, Fate, Partition, Record
 from tests.simulation.requests import H_ID, H_PARENT, H_ROOT, H_TARGET_TOPIC, TARGETS, Kind, Request
+from tests.support.keys import STRANGER
 
 OF_LATE: Final = 80  # entries of a partition in which a stranger looks for what to use
 H_AS_OF: Final = "delay-as-of"
 H_SIGNATURE: Final = "delay-signature"
-STRANGER: Final = Keyring((SigningKey("0badc0de", b"s" * 32, 0),), "0badc0de")
 
 
 def copied(rng: random.Random, partitions: Sequence[Partition]) -> Request | None:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from delayline.names import ClusterNames
+from delayline.signing import Keyring
 from node.ports import Outgoing
 from store.checkpoint import Checkpoint
 from store.operations import OperatorRequest
@@ -41,6 +42,7 @@ class World(Protocol):
     leaderless: set[str]  # targets that take nothing for now
     asked: list[OperatorRequest]  # by operators, numbered from 1
     coordinator: tuple[TransactionalId, TransactionalId]
+    key_count: int  # of those that were made
 
     def after(self, delay_ms: int, action: Callable[[], None]) -> None:
         """Does something later."""
@@ -71,6 +73,10 @@ class Host(Protocol):
     world: World
     dead: bool
     paused: bool
+
+    @property
+    def ring(self) -> Keyring:
+        """The keys that it knows."""
 
     @property
     def where(self) -> str:

@@ -33,7 +33,7 @@ MUTANTS: Final = (*NUMBERED, *OTHERS, *SOURCES, *SIGNED)
 BROKEN: Final = frozenset(
     {"AttributeError", "ImportError", "NameError", "SyntaxError", "TypeError", "UnboundLocalError"}
 )
-COPIED: Final = ("delayline", "store", "node", "tests/simulation")
+COPIED: Final = ("delayline", "store", "node", "tests/simulation", "tests/support")
 
 
 class StalePatch(Exception):

@@ -186,7 +186,7 @@ class SimulatedTransaction:
         if self._host.fails("send-fails"):
             raise Doubtful("the brokers do not answer")
         raw, topic = checkpoint.encode(), world.names.checkpoint
-        headers = headers_of(checkpoint, raw, topic, world.setup.keyring)
+        headers = headers_of(checkpoint, raw, topic, self._host.ring)
         record = Outgoing(topic, 0, checkpoint.record_key, raw, headers, world.now_ms, None)
         self._append(world.checkpoints, world.now_ms, record)
         world.note("checkpoint", self._host.name, checkpoint.epoch, checkpoint.position)

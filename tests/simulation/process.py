@@ -14,7 +14,7 @@ from typing import Final
 from delayline import wire
 from delayline.signing import Keyring
 from node.delivery import Config, Delivery, Ended, Step, Wait
-from node.own_checkpoints import OwnCheckpoints, own_checkpoint
+from node.own_checkpoints import KeysBehind, OwnCheckpoints, own_checkpoint
 from node.ports import ANY_PARTITION, UNAVAILABLE, UNKNOWN, Doubtful, Outgoing
 from store.arrivals import Arrival, arrival
 from store.checkpoint import Checkpoint, Vector
@@ -32,29 +32,31 @@ MOST_EXPIRED: Final = 20
 MOST_UNFLUSHED: Final = 60
 IN_TIME: Final = 0.6
 """How often a target is looked up while delivery waits for it."""
+KEYS_ASKED: Final = 0.05
+"""How often a turn of housekeeping asks for the keys, where they are others."""
 LOOKED_UP_MS: Final = (5, 2_500)
 
 
 class Node:
     """A node: its store and its clock outlive its processes."""
 
-    def __init__(self, name: str, store: CrashableStore, skew_ms: int) -> None:
+    def __init__(self, name: str, store: CrashableStore, skew_ms: int, ring: Keyring) -> None:
         self.name = name
         self.store = store
         self.skew_ms = skew_ms
+        self.ring = ring  # even if the store is emptied: none is lost for good
         self.process: Process | None = None
 
 
 class Process:
     """Implements `Host` and `Candidate`, and the ports `Log`, `Targets` and `Clock`."""
 
-    def __init__(
-        self, name: str, world: World, ensemble: Ensemble, store: CrashableStore, skew_ms: int
-    ) -> None:
-        self.name = name
+    def __init__(self, node: Node, world: World, ensemble: Ensemble) -> None:
+        self.name = node.name
         self.world = world
-        self.store = store
-        self.skew_ms = skew_ms
+        self.store = node.store
+        self.skew_ms = node.skew_ms
+        self._node = node
         self.dead = False
         self.paused = False
         self.cut_off = False
@@ -70,7 +72,7 @@ class Process:
         self._ensemble = ensemble
         self._buffer = world.topics[setup.names.buffer]
         self._checkpoints = world.checkpoints
-        self.view = View(store, setup.partitions, setup.replay_window_ms, setup.settings.dedup_window_ms)
+        self.view = View(self.store, setup.partitions, setup.replay_window_ms, setup.settings.dedup_window_ms)
         self._fetched: Vector = self.view.reached().read
         self._ends_untold: Vector = {}
         self._own = OwnCheckpoints(setup.names.checkpoint)
@@ -91,6 +93,7 @@ class Process:
         self._targets_known: set[str] = set()
         self._targets_wanted: set[str] = set()
         self._produced: Checkpoint | None = None
+        self.renew_keys()
         world.after(world.rng.randint(0, 100), lambda: ensemble.enter(self))
 
     # ------------------------------------------------------------------ Host
@@ -233,7 +236,8 @@ class Process:
         if self.fails("read-fails"):
             raise Doubtful("the brokers do not answer")
         self._expect_topic()
-        self._read_checkpoints(self._checkpoints.stable_end)
+        if not self._read_checkpoints(self._checkpoints.stable_end):
+            raise Doubtful("a key is not known")
         last = self._own.latest
         self.meanwhile()
         return last
@@ -241,7 +245,16 @@ class Process:
     @property
     def ring(self) -> Keyring:
         """See the port `Keys`."""
-        return self.world.setup.keyring
+        return self._node.ring
+
+    def renew_keys(self) -> None:
+        """See the protocol."""
+        if self._ensemble.reaches(self) and self.ring is not self._ensemble.ring:
+            self._node.ring = self._ensemble.ring = self.ring.united(self._ensemble.ring)
+
+    @property
+    def _knows_all(self) -> bool:
+        return len(self.ring.keys) == self.world.key_count
 
     def high_watermarks(self) -> Vector:
         """See the port `Log`."""
@@ -277,7 +290,10 @@ class Process:
             if begin >= end:
                 continue
             stop = min(end, begin + rng.choice(self.world.setup.profile.batches))
-            arrivals += [self._arrival(entry) for entry in partition.committed(begin, stop)]
+            made = [self._arrival(entry) for entry in partition.committed(begin, stop)]
+            if None in made:
+                continue  # until its key is known
+            arrivals += [one for one in made if one is not None]
             self._fetched[number] = stop
             if arrivals and arrivals[-1].partition == number:
                 positions[number] = arrivals[-1].offset + 1
@@ -312,12 +328,18 @@ class Process:
         if chosen.size or (due_ms is not None and due_ms < until_ms):
             raise Violation("wake", f"{self.name} waits until {until_ms}: {chosen}, next due {due_ms}")
 
-    def _arrival(self, entry: Entry) -> Arrival:
-        if entry.arrival is None:
+    def _arrival(self, entry: Entry) -> Arrival | None:
+        """None if it is signed with a key that is not known: what it is does not depend on the process."""
+        if entry.arrival is None or not self._knows_all:
             assert entry.record is not None, "markers are not read"
             setup = self.world.setup
             parsed = wire.parse(entry.record, setup.settings, setup.names, self.ring)
-            entry.arrival = arrival(entry.record, parsed)
+            if isinstance(parsed, wire.Reject) and parsed.unknown_key is not None:
+                return None
+            made = arrival(entry.record, parsed)
+            if not self._knows_all:
+                return made
+            entry.arrival = made
         return entry.arrival
 
     def follow(self) -> bool:
@@ -326,19 +348,28 @@ class Process:
         end = self._checkpoints.stable_end
         if self.mastership is not None or self.follower_stalled or self._followed >= end:
             return False
-        self._read_checkpoints(self.world.rng.randint(self._followed + 1, end))
+        if not self._read_checkpoints(self.world.rng.randint(self._followed + 1, end)):
+            return False
         latest, aligned = self._own.latest, self.view.checkpoint
         if latest is not None and (aligned is None or latest.order > aligned.order):
             self.view.align(latest)
         return True
 
-    def _read_checkpoints(self, end: int) -> None:
+    def _read_checkpoints(self, end: int) -> bool:
+        """False if it comes to one whose key is not known."""
         for entry in self._checkpoints.committed(self._followed, end):
             assert entry.record is not None, "markers are not read"
-            if entry.checkpoint is None:
-                entry.checkpoint = own_checkpoint(entry.record, self.world.setup.names.checkpoint, self.ring)
-            self._own.weigh(entry.record, entry.checkpoint)
+            found = entry.checkpoint
+            if found is None or not self._knows_all:
+                try:
+                    found = own_checkpoint(entry.record, self.world.setup.names.checkpoint, self.ring)
+                except KeysBehind:
+                    return False
+            if self._knows_all:
+                entry.checkpoint = found
+            self._own.weigh(entry.record, found)
         self._followed = max(self._followed, end)
+        return True
 
     def _expect_topic(self) -> None:
         """A topic that was made anew is read from its beginning."""
@@ -432,7 +463,11 @@ class Process:
         return None
 
     def keep_house(self) -> None:
-        """One turn of housekeeping: prunes, or takes the next step towards forgetting ids."""
+        """One turn of housekeeping: prunes, or takes the next step towards forgetting ids. Now and then it
+        asks for the keys.
+        """
+        if self.ring is not self._ensemble.ring and self.world.rng.random() < KEYS_ASKED:
+            self.renew_keys()
         chance = self.world.rng.random()
         if chance < 0.4:
             self.view.prune()

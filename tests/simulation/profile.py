@@ -99,4 +99,10 @@ DEFAULT: Final = Profile()
 # master was aligned to: at least once for the gap (tests/simulation/gap.py).
 CHECKPOINTS_LOST: Final = Profile(faults=FAULTS | {"checkpoints-lost": 6}, operator_share=0.0)
 
-PROFILES: Final = {"default": DEFAULT, "checkpoints-lost": CHECKPOINTS_LOST}
+# The key is changed while nodes are away, and ZooKeeper loses what it has of the keys.
+KEYS_LOST: Final = Profile(
+    requests=REQUESTS | {"interval": 10, "id-interval": 10},
+    faults=FAULTS | {"key-changed": 20, "keys-lost": 40, "crash": 20, "cut-off": 20},
+)
+
+PROFILES: Final = {"default": DEFAULT, "checkpoints-lost": CHECKPOINTS_LOST, "keys-lost": KEYS_LOST}

@@ -8,13 +8,13 @@ from typing import Final
 
 from delayline.names import ClusterNames
 from delayline.settings import ClusterSettings
-from delayline.signing import Keyring, SigningKey
+from delayline.signing import Keyring
 from store.selection import Limits
 from tests.simulation.profile import Profile
 from tests.simulation.requests import LEVELS_MS, MAX_DELAY_MS
+from tests.support.keys import KEYRING
 
 LANE: Final = 0
-KEYRING: Final = Keyring((SigningKey("0000000a", b"k" * 32, 0),), "0000000a")
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from tests.simulation.patches import LATE, LATE_FAULTS, Mutant, Patch, profile_with
+from tests.simulation.profile import KEYS_LOST
 
 STRANGERS: Final = {"forged": 30, "copied": 30, "interval": 20, "id-interval": 10, "reschedule": 20}
 ENDED: Final = profile_with({"id-interval": 25, "id-cron": 10, "cancel": 25, "reschedule": 15, "id-keep": 10})
@@ -23,11 +24,50 @@ SIGNED: Final = (
         (
             Patch(
                 "node/own_checkpoints.py",
-                "            return FORGED if error.unknown_key is None else UNKNOWN_KEY\n",
+                "            return FORGED\n",
                 "            pass\n",
             ),
         ),
         STRANGE_CHECKPOINTS,
+    ),
+    Mutant(
+        "unknown-key-passed-over",
+        "rule 6, what a key of the cluster has signed that is not known",
+        "a node whose keys are behind leads from an older checkpoint",
+        (
+            Patch(
+                "node/own_checkpoints.py",
+                "            if error.unknown_key is not None:\n",
+                "            if False:\n",
+            ),
+        ),
+        KEYS_LOST,
+    ),
+    Mutant(
+        "unknown-key-rejected",
+        "rule 4, what a key of the cluster has signed that is not known",
+        "a node whose keys are behind rejects what the service has written back",
+        (
+            Patch(
+                "delayline/parser.py",
+                "        unknown_key = error.unknown_key if isinstance(error, BadSignatureError) else None\n",
+                "        unknown_key = None\n",
+            ),
+        ),
+        KEYS_LOST,
+    ),
+    Mutant(
+        "keys-not-put-back",
+        "Znodes, keys",
+        "a node that knows more keys than ZooKeeper takes over what stands there",
+        (
+            Patch(
+                "delayline/signing.py",
+                "        if both == set(self.keys):\n            return self\n",
+                "        if both == set(self.keys):\n            return other\n",
+            ),
+        ),
+        KEYS_LOST,
     ),
     Mutant(
         "unsigned-checkpoint-taken",

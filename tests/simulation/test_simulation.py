@@ -15,13 +15,14 @@ from tests.simulation import fencing
 from tests.simulation.__main__ import STEPS
 from tests.simulation.mutants import MUTANTS, apply, copy, hunt
 from tests.simulation.patches import Mutant
-from tests.simulation.profile import CHECKPOINTS_LOST
+from tests.simulation.profile import CHECKPOINTS_LOST, KEYS_LOST
 from tests.simulation.runner import ROOT, Total, merged, run_seed
 
 SEEDS = 300
 TOGETHER = 50
 ON_ROCKSDB = 20
 WITH_LOST_CHECKPOINTS = 50
+WITH_LOST_KEYS = 50
 
 
 @pytest.mark.parametrize("begin", range(0, SEEDS, TOGETHER))
@@ -46,6 +47,11 @@ def test_rocksdb_and_memory_make_the_same_histories_and_end_with_the_same_stores
 
 def test_a_lost_checkpoint_topic_costs_duplicates_of_the_gap_and_no_message() -> None:
     failures = [run_seed(seed, CHECKPOINTS_LOST).failure for seed in range(WITH_LOST_CHECKPOINTS)]
+    assert [failure for failure in failures if failure is not None] == []
+
+
+def test_keys_that_some_nodes_do_not_know_yet_cost_nothing() -> None:
+    failures = [run_seed(seed, KEYS_LOST).failure for seed in range(WITH_LOST_KEYS)]
     assert [failure for failure in failures if failure is not None] == []
 
 

@@ -10,6 +10,7 @@ import heapq
 import random
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from hashlib import blake2b
 from itertools import accumulate
 from typing import Final
@@ -28,6 +29,7 @@ from tests.simulation.requests import FAR_MS, TARGETS, Request, Users
 from tests.simulation.setup import LANE, draw
 from tests.simulation.stores import CrashableStore
 from tests.simulation.zookeeper import Ensemble
+from tests.support.keys import key_of
 
 START_MS: Final = 1_700_000_000_000
 DEEPEST: Final = 2  # calls within which others act, within which others act
@@ -67,7 +69,8 @@ class World:
         self.checkpoints = self.topics[self.names.checkpoint][LANE]
         self.lost: list[Partition] = []  # what the checkpoint topic was before it was made anew
         self.coordinator = (TransactionalId(self), TransactionalId(self))
-        self.ensemble = Ensemble()
+        self.ensemble = Ensemble(self.setup.keyring)
+        self.key_count = len(self.setup.keyring.keys)
         self.calm = False
         self.faults_left = self.setup.fault_count
         self.requests_left = self.setup.request_count
@@ -85,7 +88,7 @@ class World:
         self._wanted_version: list[tuple[int, int]] = []
         self._wanted_known: tuple[dict[int, int], int] = ({}, 0)
         names = [f"n{number}" for number in range(self.setup.nodes)]
-        self.nodes = [Node(name, new_store(name), self.draw_skew_ms()) for name in names]
+        self.nodes = [Node(name, new_store(name), self.draw_skew_ms(), self.setup.keyring) for name in names]
         for node in self.nodes:
             self.start(node)
 
@@ -151,7 +154,7 @@ class World:
     def start(self, node: Node) -> None:
         """Starts a node's next process."""
         if node.process is None:
-            node.process = Process(node.name, self, self.ensemble, node.store, node.skew_ms)
+            node.process = Process(node, self, self.ensemble)
             self.note("start", node.name)
 
     def restore_zookeeper(self) -> None:
@@ -164,6 +167,22 @@ class World:
         self.note("pauses", pauses)
         for process in self._processes():
             process.operator.tell_soon()
+
+    def change_key(self) -> None:
+        """The service signs with a new key, which all know that ZooKeeper sees (ops/keys.py)."""
+        if not self.ensemble.up:
+            return
+        self.key_count += 1
+        key = key_of(f"{self.key_count:08x}", b"%032d" % self.key_count, self.now_ms)
+        ring = self.ensemble.ring
+        self.ensemble.ring = replace(ring, keys=(*ring.keys, key), signs=key.id)
+        for process in self._processes():
+            if not process.cut_off:
+                process.renew_keys()
+
+    def lose_keys(self) -> None:
+        """ZooKeeper has lost the keys, and some node has put back what it has."""
+        self.ensemble.ring = self.rng.choice(self.nodes).ring
 
     def forge_checkpoint(self) -> None:
         """A stranger writes to the checkpoint topic."""
@@ -328,6 +347,7 @@ class World:
             for process in self._processes():
                 process.armed.clear()
                 process.recover()
+                process.renew_keys()
                 self._exhaust(process)
             self.tick(self._next_event_ms())
         for producer in self.coordinator:

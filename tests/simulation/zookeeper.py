@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from delayline.signing import Keyring
 from node.ports import Pauses, Unconfirmed
 from store.checkpoint import Checkpoint
 from tests.simulation.host import Host
@@ -32,6 +33,9 @@ class Candidate(Host, Protocol):
     role: str  # what it was last told: none, candidate or leader
     resign_asked: bool
 
+    def renew_keys(self) -> None:
+        """Learns what ZooKeeper has of the keys, and puts back what it lacks."""
+
     @property
     def operator(self) -> Confirmed:
         """What knows what operators have paused."""
@@ -40,10 +44,11 @@ class Candidate(Host, Protocol):
 class Ensemble:
     """The servers' state."""
 
-    def __init__(self) -> None:
+    def __init__(self, ring: Keyring) -> None:
         self.up = True
         self.mirrored: Checkpoint | None = None
         self.pauses = Pauses()  # by operators
+        self.ring = ring
         self._queue: list[Candidate] = []
 
     @property
@@ -121,6 +126,7 @@ class SimulatedLeadership:
             raise Unconfirmed("ZooKeeper does not answer")
         leads = self._ensemble.leader is self._candidate
         if leads:
+            self._candidate.renew_keys()
             self._candidate.operator.confirmed()
         self._candidate.world.note("confirm", self._candidate.name, leads)
         self._candidate.meanwhile()

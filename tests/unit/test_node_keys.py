@@ -1,23 +1,50 @@
-"""The keys as a node has them: what its store keeps of them, and what it did not know in time."""
+"""The keys as a node has them: what its store keeps of them, and what it puts back into the znode."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
-from delayline.signing import Keyring, SigningKey
-from node import keys
-from node.keys import NodeKeys, agreed
+from delayline.signing import NO_KEYS, Keyring
+from election.operators import Entry
+from node.keys import NodeKeys, SharedKeys
 from node.refusal import Refusing
 from store.rocks import RocksStore
-from tests.support.keys import KEYRING
+from tests.support.keys import KEYRING, STRANGER, key_of, ring_of
 
-OTHER = SigningKey("0000000b", b"o" * 32, 5)
-BOTH = Keyring((*KEYRING.keys, OTHER), KEYRING.signs)
-ZNODE = "/delayline/delay/keys"
+SECOND = key_of("0000000b", b"o" * 32, 5)
+THIRD = key_of("0000000c", b"p" * 32, 7)
+BOTH = replace(KEYRING, keys=(*KEYRING.keys, SECOND))
+
+
+class Znode:
+    """As the registry has it. `meanwhile`: what another node writes once this one has looked."""
+
+    def __init__(self, ring: Keyring | None, meanwhile: Keyring | None = None) -> None:
+        self.ring = ring
+        self.entries: list[Entry] = []
+        self._meanwhile = meanwhile
+
+    def keys(self) -> Keyring | None:
+        found = self.ring
+        self.ring = self._meanwhile or found
+        return found
+
+    def create_keys(self, ring: Keyring) -> bool:
+        if self.ring is not None:
+            return False
+        self.ring = ring
+        return True
+
+    def change_keys(self, change: Callable[[Keyring], Keyring], entry: Entry) -> Keyring:
+        assert self.ring is not None
+        before, self.ring = self.ring, change(self.ring)
+        self.entries += [entry] * (before != self.ring)
+        return self.ring
 
 
 @pytest.fixture
@@ -27,27 +54,24 @@ def store(tmp_path: Path) -> Iterator[RocksStore]:
     made.close()
 
 
-def settled(
-    store: RocksStore, found: Keyring | None, published: list[Keyring] | None = None
-) -> Keyring | None:
-    def publish(ring: Keyring) -> bool:
-        if published is not None:
-            published.append(ring)
-        return True
-
-    return agreed(store, found, publish, ZNODE, Path("data"))
+def of_node(store: RocksStore, znode: Znode) -> NodeKeys:
+    """The keys of a node that has just asked."""
+    shared = SharedKeys(cast("Any", znode), "/delayline/delay/keys", "a", Path("data"))
+    known = NodeKeys(store, shared)
+    known.renew()
+    return known
 
 
 def refusal_of(store: RocksStore, found: Keyring | None) -> str:
     with pytest.raises(Refusing) as raised:
-        settled(store, found)
+        of_node(store, Znode(found))
     return raised.value.refusal.code
 
 
 def test_what_the_znode_has_is_kept_and_put_back_when_it_is_gone(store: RocksStore) -> None:
-    published: list[Keyring] = []
-    assert settled(store, BOTH, published) == BOTH
-    assert (settled(store, None, published), published) == (BOTH, [BOTH])
+    of_node(store, Znode(BOTH))
+    emptied = Znode(None)
+    assert (of_node(store, emptied).ring, emptied.ring) == (BOTH, BOTH)
 
 
 def test_a_node_with_no_keys_anywhere_refuses(store: RocksStore) -> None:
@@ -57,48 +81,50 @@ def test_a_node_with_no_keys_anywhere_refuses(store: RocksStore) -> None:
 @pytest.mark.parametrize(
     "found",
     [
-        Keyring((OTHER,), OTHER.id),
+        STRANGER,
         replace(KEYRING, keys=(replace(KEYRING.keys[0], secret=b"x" * 32),)),
         replace(KEYRING, requests_from={0: 7}),
     ],
     ids=["others", "another secret", "other offsets"],
 )
 def test_keys_that_would_read_the_log_otherwise_are_refused(store: RocksStore, found: Keyring) -> None:
-    settled(store, KEYRING)
+    of_node(store, Znode(KEYRING))
     assert refusal_of(store, found) == "keys-replaced"
 
 
 def test_keys_may_become_more(store: RocksStore) -> None:
-    settled(store, KEYRING)
-    assert settled(store, replace(BOTH, signs=OTHER.id)) == replace(BOTH, signs=OTHER.id)
+    of_node(store, Znode(KEYRING))
+    assert of_node(store, Znode(replace(BOTH, signs=SECOND.id))).ring == replace(BOTH, signs=SECOND.id)
 
 
-def test_a_key_that_was_not_known_in_time_is_remembered_by_the_store(store: RocksStore) -> None:
-    NodeKeys(store, KEYRING).note_unknown(OTHER.id)
-    again = NodeKeys(store, KEYRING)
-    assert again.learnt_late() == []
-    again.learn(BOTH)
-    assert again.learnt_late() == [OTHER.id]
+def test_what_the_znode_lacks_of_a_nodes_keys_is_put_back_and_recorded(store: RocksStore) -> None:
+    of_node(store, Znode(replace(BOTH, signs=SECOND.id)))
+    older = Znode(KEYRING)
+    assert of_node(store, older).ring == older.ring == replace(BOTH, signs=SECOND.id)
+    assert [entry.what for entry in older.entries] == ["keys put back"]
 
 
-def test_a_key_that_is_learnt_before_it_signs_is_in_time_whatever_strangers_have_named(
-    store: RocksStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(keys, "MOST_UNKNOWN", 2)
-    known = NodeKeys(store, KEYRING)
-    for number in range(5):
-        known.note_unknown(f"dead000{number}")
-    known.learn(BOTH)
-    known.learn(replace(BOTH, signs=OTHER.id))
-    assert known.learnt_late() == []
-    assert len(NodeKeys(store, BOTH)._unknown) == 2
+def test_a_znode_that_has_all_is_not_written(store: RocksStore) -> None:
+    of_node(store, Znode(KEYRING))
+    newer = Znode(BOTH)
+    of_node(store, newer)
+    assert newer.entries == []
 
 
-def test_a_key_that_signs_already_is_late_where_too_many_were_named(
-    store: RocksStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(keys, "MOST_UNKNOWN", 1)
-    known = NodeKeys(store, KEYRING)
-    known.note_unknown("dead0000")
-    known.learn(replace(BOTH, signs=OTHER.id))
-    assert known.learnt_late() == [OTHER.id]
+def test_keys_that_another_node_puts_back_at_the_same_time_are_agreed_on(store: RocksStore) -> None:
+    of_node(store, Znode(replace(BOTH, signs=SECOND.id)))
+    raced = Znode(None, meanwhile=ring_of(*KEYRING.keys, THIRD))
+    known = of_node(store, raced)
+    assert known.ring == raced.ring
+    assert known.ring.ids == {*BOTH.ids, THIRD.id}
+
+
+def test_anothers_keys_that_come_at_the_same_time_are_refused(store: RocksStore) -> None:
+    of_node(store, Znode(KEYRING))
+    with pytest.raises(Refusing, match="keys-replaced"):
+        of_node(store, Znode(None, meanwhile=STRANGER))
+
+
+def test_a_new_store_has_no_keys_before_it_has_asked(store: RocksStore) -> None:
+    shared = SharedKeys(cast("Any", Znode(KEYRING)), "/keys", "a", Path("data"))
+    assert NodeKeys(store, shared).ring == NO_KEYS

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import NamedTuple
 
 import pytest
 
-from delayline.signing import Keyring, SigningKey
+from delayline.signing import Keyring
 from delayline.wire import Header
-from node.own_checkpoints import OwnCheckpoints, headers_of, own_checkpoint
+from node.own_checkpoints import KeysBehind, OwnCheckpoints, headers_of, own_checkpoint
 from store.checkpoint import UnreadableCheckpoint
 from tests.support.checkpoints import sample_checkpoint
-from tests.support.keys import KEYRING
+from tests.support.keys import KEYRING, STRANGER, key_of, ring_of
 
 TOPIC = "delay.checkpoint"
-STRANGER = Keyring((SigningKey("0badc0de", b"s" * 32, 0),), "0badc0de")
-OTHERS = Keyring((SigningKey("0000000a", b"s" * 32, 0),), "0000000a")
+OTHERS = ring_of(key_of("0000000a", b"s" * 32))
+LATER = ring_of(*KEYRING.keys, key_of("0000000b", b"o" * 32))
 
 
 class Record(NamedTuple):
@@ -54,7 +55,7 @@ def test_the_latest_counts_and_not_the_last() -> None:
     [
         ("unsigned", written(1, 9)._replace(headers=[])),
         ("forged", written(1, 9, OTHERS)),
-        ("unknown-key", written(1, 9, STRANGER)),
+        ("forged", written(1, 9, STRANGER)),
         ("forged", written(1, 1)._replace(value=written(1, 9).value)),
         ("forged", written(1, 9)._replace(key=b"0/9")),
         ("forged", written(1, 9)._replace(partition=1)),
@@ -64,6 +65,15 @@ def test_the_latest_counts_and_not_the_last() -> None:
 def test_what_the_service_has_not_written_is_passed_over_and_counted(kind: str, strange: Record) -> None:
     own = taken(written(0), strange)
     assert (epoch_of(own), own.strangers) == (1, {kind: 1})
+
+
+def test_what_a_key_of_the_cluster_has_signed_is_not_passed_over_while_that_key_is_not_known() -> None:
+    own = taken(written(0))
+    with pytest.raises(KeysBehind) as raised:
+        own.take(written(1, 9, LATER), KEYRING)
+    assert raised.value.id == LATER.signs
+    own.take(written(1, 9, LATER), LATER)
+    assert epoch_of(own) == 9
 
 
 def test_what_is_read_twice_is_counted_once() -> None:
@@ -76,7 +86,7 @@ def test_what_is_read_twice_is_counted_once() -> None:
 
 
 def test_below_the_keys_all_counts_as_it_did() -> None:
-    ring = Keyring(KEYRING.keys, KEYRING.signs, {}, {0: 5})
+    ring = replace(KEYRING, checkpoints_from={0: 5})
     old = written(4, 3)._replace(headers=[])
     assert epoch_of(taken(old, old._replace(offset=5), ring=ring)) == 3
     with pytest.raises(UnreadableCheckpoint):

@@ -8,13 +8,14 @@ from dataclasses import replace
 
 import pytest
 
-from delayline.signing import BadSignatureError, Keyring, SigningKey
+from delayline.signing import NO_KEYS, BadSignatureError, Keyring, key_id
 from delayline.wire import H_AS_OF, H_SIGNATURE, Header, Reject, Request, Schedule, parse, signed_headers
-from tests.support.keys import KEYRING
+from tests.support.keys import KEYRING, ROOT, STRANGER, key_of, ring_of
 from tests.unit.wire_records import NAMES, SETTINGS, BufferedRecord
 
-OTHER = SigningKey("0000000b", b"o" * 32, 5)
-TWO_KEYS = Keyring((*KEYRING.keys, OTHER), OTHER.id)
+OTHER = key_of("0000000b", b"o" * 32, 5)
+THIRD = key_of("0000000c", b"t" * 32, 7)
+TWO_KEYS = ring_of(*KEYRING.keys, OTHER)
 SERIAL = (90, 7)
 UNSIGNED: list[Header] = [
     ("own", b"1"),
@@ -59,7 +60,7 @@ ALTERED: dict[str, Callable[[BufferedRecord], BufferedRecord]] = {
     "a header more": lambda record: record._replace(headers=[*(record.headers or ()), ("own", b"2")]),
     "a header less": lambda record: record._replace(headers=list(record.headers or ())[1:]),
     "order": lambda record: record._replace(headers=list(record.headers or ())[::-1]),
-    "signature": lambda record: with_header(record, H_SIGNATURE, b"0000000a:" + b"0" * 32),
+    "signature": lambda record: with_header(record, H_SIGNATURE, KEYRING.signs.encode() + b":" + b"0" * 32),
     "another key": lambda _: signed(replace(KEYRING, keys=(replace(KEYRING.keys[0], secret=b"x" * 32),))),
     "unsigned": lambda record: record._replace(headers=list(record.headers or ())[:-1]),
 }
@@ -109,11 +110,22 @@ def test_a_key_that_signs_no_more_is_still_known() -> None:
     assert isinstance(asked(signed(TWO_KEYS), TWO_KEYS), Schedule)
 
 
-def test_a_key_that_is_not_known_is_named() -> None:
-    record = signed(TWO_KEYS)
-    with pytest.raises(BadSignatureError) as raised:
-        KEYRING.check_request(dict(record.headers or ())[H_SIGNATURE] or b"", 0, b"key", b"value", UNSIGNED)
-    assert raised.value.unknown_key == OTHER.id
+@pytest.mark.parametrize(
+    ("signer", "known", "named"),
+    [
+        (TWO_KEYS, KEYRING, OTHER.id),
+        (STRANGER, KEYRING, None),
+        (ring_of(key_of("0000000b", b"o" * 32, root=b"s" * 32)), KEYRING, None),
+        (ring_of(key_of("0000000b", b"o" * 32, root=b"")), NO_KEYS, None),
+    ],
+    ids=["of the cluster", "a stranger's", "like one of the cluster", "where there are no keys"],
+)
+def test_a_key_that_is_not_known_is_named_if_it_is_one_of_the_clusters(
+    signer: Keyring, known: Keyring, named: str | None
+) -> None:
+    found = asked(signed(signer), known)
+    assert isinstance(found, Reject)
+    assert (found.code, found.unknown_key) == ("bad-parent", named)
 
 
 def test_a_checkpoint_counts_in_its_own_place_only() -> None:
@@ -144,9 +156,12 @@ def test_keys_are_read_as_they_were_written() -> None:
     "change",
     [
         {"format_version": 2},
-        {"signs": "0000000c"},
-        {"keys": [{"id": "0000000a", "secret": "00", "made_ms": 0}]},
-        {"keys": [{"id": "a", "secret": "00" * 32, "made_ms": 0}]},
+        {"signs": THIRD.id},
+        {"root": "00"},
+        {"root": "00" * 32},
+        {"keys": [{"id": KEYRING.signs, "secret": "00", "made_ms": 0}]},
+        {"keys": [{"id": KEYRING.signs[:8], "secret": "00" * 32, "made_ms": 0}]},
+        {"keys": [{"id": STRANGER.signs, "secret": "00" * 32, "made_ms": 0}], "signs": STRANGER.signs},
         {"keys": 7},
         {"requests_from": {"x": 1}},
         {"requests_from": {"0": None}},
@@ -158,13 +173,61 @@ def test_what_are_no_keys_are_refused_without_a_word_of_a_secret(change: dict[st
     with pytest.raises(ValueError, match=r"^[^\n]+$") as raised:
         Keyring.from_json(text)
     assert KEYRING.keys[0].secret.hex() not in str(raised.value)
+    assert ROOT.hex() not in str(raised.value)
 
 
-def test_a_key_does_not_show_its_secret() -> None:
+def test_keys_do_not_show_a_secret() -> None:
     assert "secret" not in repr(KEYRING)
+    assert "root" not in repr(KEYRING)
 
 
-def test_two_keys_are_not_the_same() -> None:
-    first, second = SigningKey.make(1), SigningKey.make(1)
-    assert first.secret != second.secret
-    assert len(first.secret) == 32
+def test_two_clusters_have_neither_root_nor_secret_in_common() -> None:
+    first, second = Keyring.make(1), Keyring.make(1)
+    assert len({first.root, second.root, first.keys[0].secret, second.keys[0].secret}) == 4
+
+
+def test_an_id_is_some_digits_and_what_only_the_root_makes_of_them() -> None:
+    made = Keyring.make(1).with_another(2)
+    assert all(key_id(made.root, one.id[:8]) == one.id and len(one.id) == 24 for one in made.keys)
+
+
+def test_a_new_key_signs_nothing_yet() -> None:
+    first = Keyring.make(1)
+    assert (first.with_another(2).signs, len(first.with_another(2).ids)) == (first.signs, 2)
+
+
+THREE_KEYS = ring_of(*TWO_KEYS.keys, THIRD)
+FORKED = ring_of(*KEYRING.keys, THIRD)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "united"),
+    [
+        (KEYRING, TWO_KEYS, TWO_KEYS),
+        (TWO_KEYS, KEYRING, TWO_KEYS),
+        (KEYRING, replace(TWO_KEYS, signs=KEYRING.signs), replace(TWO_KEYS, signs=KEYRING.signs)),
+        (replace(TWO_KEYS, signs=KEYRING.signs), TWO_KEYS, TWO_KEYS),
+        (TWO_KEYS, FORKED, replace(THREE_KEYS, keys=(OTHER, *FORKED.keys))),
+        (FORKED, TWO_KEYS, replace(THREE_KEYS, keys=(OTHER, *FORKED.keys))),
+        (replace(FORKED, signs=KEYRING.signs), TWO_KEYS, replace(TWO_KEYS, keys=(THIRD, *TWO_KEYS.keys))),
+    ],
+    ids=["more", "fewer", "one that waits", "that signs now", "forked", "forked, back", "forked, one waits"],
+)
+def test_of_two_rings_of_a_cluster_the_later_one_says_what_signs(
+    one: Keyring, other: Keyring, united: Keyring
+) -> None:
+    assert one.united(other) == united
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        STRANGER,
+        replace(KEYRING, checkpoints_from={0: 7}),
+        replace(KEYRING, keys=(replace(KEYRING.keys[0], secret=b"x" * 32),)),
+    ],
+    ids=["another root", "other offsets", "another secret"],
+)
+def test_rings_of_two_clusters_are_not_united(other: Keyring) -> None:
+    with pytest.raises(ValueError, match="two"):
+        KEYRING.united(other)
