@@ -45,6 +45,9 @@ def known_of(kv: KeyValue, pending: Pending, arrivals: Sequence[Arrival]) -> Kno
     index_keys = [begins[one.partition] + (one.id or "").encode() for one in asking]
     found = kv.get_many(index_keys)
     indexes = dict(zip(index_keys, found, strict=True))
+    all_new = len(indexes) == len(asking) and not rooted and not any(found)
+    if all_new and all(one.kind is not _CANCEL for one in asking):  # most often
+        return Known(indexes, {}, {}, {}, pending.read(minutes))
     entries = [(one.partition, decode_index(raw)) for one, raw in zip(asking, found, strict=True) if raw]
     minutes.update(entry.due_ms // MINUTE_MS for _, entry in entries)
     rooted += [(partition, entry.root) for partition, entry in entries if entry.root is not None]

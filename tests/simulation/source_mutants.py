@@ -161,6 +161,13 @@ SOURCES: Final = (
         profile_with({"interval": 40, "cron": 10}, {"operator-pause": 40}),
     ),
     Mutant(
+        "shared-expiry-goes-with-one",
+        "Store, it goes as a whole",
+        "what removes a request removes the expiry entry that others share with it",
+        (Patch("store/ingest.py", "if entry.origin != entry.offset:", "if True:"),),
+        profile_with({"cancel-source": 60, "id-future": 60}, batches=(60,)),
+    ),
+    Mutant(
         "places-go-with-their-rows",
         "Store, no id that old is left",
         "places go though an id is known that they lead to",
