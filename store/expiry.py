@@ -52,21 +52,19 @@ def _entries(taken: dict[int, int], ids: dict[int, str], since_ms: int) -> Itera
 
 
 def _by_magnitude(block: Expiry, since_ms: int) -> Iterator[Expiry]:
-    least, most = _magnitude(min(block.dues_ms), since_ms), _magnitude(max(block.dues_ms), since_ms)
-    if least == most:
+    if max(block.dues_ms) - since_ms <= 2 * (min(block.dues_ms) - since_ms):
         yield block
         return
     entries: dict[int, Expiry] = {}
     for due_ms, offset, who in zip(block.dues_ms, block.offsets, block.whose, strict=True):
-        entry = entries.setdefault(_magnitude(due_ms, since_ms), Expiry([], [], []))
+        magnitude = (due_ms - since_ms).bit_length()
+        entry = entries.get(magnitude)
+        if entry is None:
+            entry = entries[magnitude] = Expiry([], [], [])
         entry.dues_ms.append(due_ms)
         entry.offsets.append(offset)
         entry.whose.append(who)
     yield from entries.values()
-
-
-def _magnitude(due_ms: int, since_ms: int) -> int:
-    return max(0, due_ms - since_ms).bit_length()
 
 
 def find(kv: KeyValue, partition: int, last_due_ms: int, offset: int) -> tuple[int, str] | None:
