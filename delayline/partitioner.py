@@ -7,7 +7,5 @@ from __future__ import annotations
 
 from confluent_kafka import murmur2
 
-
-def partition_for(key: bytes, partitions: int) -> int:
-    """The partition of `key`: murmur2(key), its sign bit masked off, modulo `partitions` (1 to 2**31 - 1)."""
-    return murmur2(key, partitions)
+partition_for = murmur2
+"""The partition of a key, of so many (1 to 2**31 - 1): murmur2(key), its sign bit masked off, modulo them."""

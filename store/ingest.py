@@ -14,7 +14,7 @@ import msgspec
 
 from delayline.names import MAX_OFFSET
 from delayline.signing import Serial
-from store import keys, places
+from store import expiry, keys, places
 from store.arrivals import Arrival, Kind
 from store.checkpoint import Frontier, Vector
 from store.keys import Key
@@ -32,6 +32,8 @@ from store.records import (
     decode_offset,
     decode_row,
     encode,
+    encode_index,
+    pack_own_index,
 )
 
 NO_KEY: Key = (-1, -1, -1)
@@ -78,11 +80,12 @@ class Ingest:
         self._running_ms: dict[tuple[int, int], int] = {}  # the newest timestamp by then, by place
         self._arrivals: Sequence[Arrival] = ()
         self._known = known
-        self._indexes: dict[bytes, IndexEntry | None] = {}
+        self._indexes: dict[bytes, bytes | None] = {}  # as they will be once the batch is written
         self._tombstones: dict[bytes, int] = {}
         self._sources: dict[bytes, IndexEntry | None] = {}
         self._controls: dict[tuple[int, int], Control] = {}
         self._places: dict[int, dict[int, int]] = {}  # packed, by partition and offset
+        self._ids: dict[int, dict[int, str]] = {}  # of those of them that have one
         self._by_place: dict[tuple[int, int], Arrival] = {}  # once it is needed
         self._unstored: set[tuple[int, int]] = set()  # of this batch: done, and older than what is kept
         self._endings: dict[tuple[int, str | int], list[int]] = {}  # this batch's controls, by id or source
@@ -90,21 +93,32 @@ class Ingest:
     def add(self, arrivals: Sequence[Arrival]) -> None:
         """Takes the arrivals in log order; the hot path of ingest."""
         put, row, counts, bound, bound_ms = self.batch.put, keys.row, self.counts, self._bound, self._bound[0]
+        indexes, known = self._indexes, self._known.indexes
         first_due_ms = self.first_due_ms
-        placed_in, placed = -1, self._places
+        placed_in, begin = -1, b""
         taken: dict[int, int] = {}
+        ids: dict[int, str] = {}
         self._arrivals = arrivals
         for arrival in arrivals:
             partition, offset, _, kind, due_ms, id_, parent, _, raw, _ = arrival
-            if kind is not _SCHEDULE or id_ is not None or parent is not None:
+            if partition != placed_in:
+                placed_in, begin = partition, keys.index(partition, "")
+                taken, ids = self._places.setdefault(partition, {}), self._ids.setdefault(partition, {})
+            if kind is not _SCHEDULE or parent is not None:
                 admitted = self._admits(arrival)
                 if admitted is None:
                     continue
                 due_ms, raw = admitted.due_ms, admitted.raw
-            else:
-                if partition != placed_in:
-                    placed_in, taken = partition, placed.setdefault(partition, {})
+            elif id_ is None:
                 taken[offset] = due_ms << 1
+            else:
+                key = begin + id_.encode()
+                if key in indexes or known.get(key, b"") is not None:
+                    self._claim(arrival, id_)
+                else:  # most often nobody knows the id
+                    indexes[key] = pack_own_index(due_ms, offset)
+                    taken[offset] = due_ms << 1 | 1
+                    ids[offset] = id_
             below = due_ms <= bound_ms and (due_ms, partition, offset) <= bound
             if below and not self._store_below(partition, offset, due_ms):
                 self._unstored.add((partition, offset))
@@ -117,8 +131,24 @@ class Ingest:
             if due_ms < first_due_ms:  # noqa: PLR1730 - min() is a call
                 first_due_ms = due_ms
         self.first_due_ms = first_due_ms
-        for partition, taken in placed.items():
-            self.low_places[partition] = places.write(self.batch, partition, taken)
+        self._write_names()
+
+    def _write_names(self) -> None:
+        """What leads to rows by their ids and by their sources. The ids in order: the memtable is a tree, and
+        half of what a put costs is the way to its place.
+        """
+        for key in sorted(self._indexes):
+            raw = self._indexes[key]
+            if raw is None:
+                self.batch.delete(key)
+            else:
+                self.batch.put(key, raw)
+        since_ms = self._arrivals[0].timestamp_ms - max(self._dedup_window_ms, keys.MINUTE_MS)
+        for partition, taken in self._places.items():
+            if ids := self._ids[partition]:
+                self._lower_expiry(partition, expiry.write(self.batch, partition, taken, ids, since_ms))
+            if taken:
+                self.low_places[partition] = places.write(self.batch, partition, taken)
 
     def _admits(self, arrival: Arrival) -> Arrival | None:
         """What an arrival does beside leaving a row: what leaves one, it or a reject; None: nothing does."""
@@ -201,7 +231,8 @@ class Ingest:
             self._apply_first_control(arrival.partition, id_, arrival.parent)
             return False
         if arrival.parent is None:
-            self._places.setdefault(arrival.partition, {})[arrival.offset] = arrival.due_ms << 1 | 1
+            self._places[arrival.partition][arrival.offset] = places.packed(arrival.due_ms, named=True)
+            self._ids[arrival.partition][arrival.offset] = id_
         if entry is not None:
             self._remove(arrival.partition, entry)
             if arrival.parent is None:
@@ -211,7 +242,8 @@ class Ingest:
         self._set_index(index_key, current)
         if arrival.root is not None and (entry is None or entry.source == arrival.root):
             self._set_source(arrival.partition, arrival.root, current)
-        self._expire_later(arrival.due_ms, arrival, id_)
+        if arrival.parent is not None:
+            self._expire_later(arrival.due_ms, arrival, id_)
         return True
 
     def _claim_if_unknown(self, arrival: Arrival) -> bool:
@@ -288,21 +320,17 @@ class Ingest:
     ) -> str | None:
         """The id of a source's message, if the id's entry goes back to that source."""
         if entry is not None:
-            id_ = self._id_at(entry.due_ms, partition, entry.offset)
-        elif place is not None and place.named:
-            id_ = self._id_at(place.due_ms, partition, source)
+            id_ = self._id_of_written_back(partition, entry)
         else:
-            return None
+            id_ = None if place is None else place.id
         current = None if id_ is None else self._index(keys.index(partition, id_))
         return id_ if current is not None and current.source == source else None
 
-    def _id_at(self, due_ms: int, partition: int, offset: int) -> str | None:
-        arrival = self._in_batch(partition, offset)
+    def _id_of_written_back(self, partition: int, entry: IndexEntry) -> str | None:
+        arrival = self._in_batch(partition, entry.offset)
         if arrival is not None:
             return arrival.id
-        raw = self._kv.get(keys.expiry(partition, due_ms, offset))
-        who = None if raw is None else keys.expiring(raw)
-        return who if isinstance(who, str) else None
+        return expiry.id_of_written_back(self._kv, partition, entry.due_ms, entry.offset)
 
     def _unnamed(
         self, partition: int, source: int, entry: IndexEntry | None, place: Place | None
@@ -312,7 +340,7 @@ class Ingest:
         """
         if self._tombstone(keys.source_tombstone(partition, source)) >= 0:
             return None
-        if entry is not None or place is None or place.named:
+        if entry is not None or place is None or place.id is not None:
             return entry
         is_new = self._in_batch(partition, source) is not None
         stored = is_new and (partition, source) not in self._unstored
@@ -322,7 +350,7 @@ class Ingest:
     def _place(self, partition: int, offset: int) -> Place | None:
         taken = self._places.get(partition, {}).get(offset)
         if taken is not None:
-            return places.unpacked(taken)
+            return Place(taken >> 1, self._ids[partition].get(offset))
         stored, at = self._known.places, (partition, offset)
         return stored[at] if at in stored else places.find(self._kv, partition, offset)
 
@@ -334,11 +362,13 @@ class Ingest:
     def _remove(self, partition: int, entry: IndexEntry) -> None:
         """Removes the row at once: in flight or not, delivered or not; only the answer waits (rule 2).
 
-        Its index entry goes with it, or points to another row from now on, so nothing is left to expire.
+        Its index entry goes with it, or points to another row from now on, so nothing is left to expire. What
+        shares its expiry entry with others finds that out when those expire.
         """
         self.batch.delete(keys.row(entry.due_ms, partition, entry.offset))
         self.batch.delete(keys.late(partition, entry.offset))
-        self.batch.delete(keys.expiry(partition, entry.due_ms, entry.offset))
+        if entry.origin != entry.offset:  # it was written back: the entry is its own
+            self.batch.delete(keys.expiry(partition, entry.due_ms, entry.offset))
         known = None if entry.root is None else self._source(partition, entry.root)
         if entry.root is not None and known is not None and known.offset == entry.offset:
             self._set_source(partition, entry.root, None)
@@ -412,17 +442,14 @@ class Ingest:
 
     def _index(self, key: bytes) -> IndexEntry | None:
         if key in self._indexes:
-            return self._indexes[key]
-        stored = self._known.indexes
-        raw = stored[key] if key in stored else self._kv.get(key)
+            raw = self._indexes[key]
+        else:
+            stored = self._known.indexes
+            raw = stored[key] if key in stored else self._kv.get(key)
         return None if raw is None else decode_index(raw)
 
     def _set_index(self, key: bytes, entry: IndexEntry | None) -> None:
-        self._indexes[key] = entry
-        if entry is None:
-            self.batch.delete(key)
-        else:
-            self.batch.put(key, encode(entry))
+        self._indexes[key] = None if entry is None else encode_index(entry)
 
     def _source(self, partition: int, root: int) -> IndexEntry | None:
         key = keys.source(partition, root)
@@ -438,7 +465,7 @@ class Ingest:
         if entry is None:
             self.batch.delete(key)
         else:
-            self.batch.put(key, encode(entry))
+            self.batch.put(key, encode_index(entry))
 
     def _tombstone(self, key: bytes) -> int:
         """The offset of the id's, or source's, last cancel, -1 for none."""
@@ -450,11 +477,10 @@ class Ingest:
 
     def _expire_later(self, due_ms: int, arrival: Arrival, who: str | int) -> None:
         partition = arrival.partition
-        key = keys.expiry(partition, due_ms, arrival.offset)
-        self.batch.put(key, keys.expiring_value(who))
-        lowest = self.low_expiry.get(partition)
-        if lowest is None or key < lowest:
-            self.low_expiry[partition] = key
+        self._lower_expiry(partition, expiry.write_one(self.batch, partition, due_ms, arrival.offset, who))
+
+    def _lower_expiry(self, partition: int, key: bytes) -> None:
+        self.low_expiry[partition] = _lower(self.low_expiry.get(partition), key)
 
 
 def _rejected_copy(copy: Arrival) -> Arrival:

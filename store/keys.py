@@ -11,7 +11,7 @@ prefix key                            value
 ``t``  partition, id                  offset of the id's last cancel
 ``s``  partition, root's offset       the last request that was written back for it
 ``u``  partition, offset              offset of the last cancel that names that source
-``x``  partition, due, offset         the id, or source, whose entry or tombstone may go with that row
+``x``  partition, last due, offset    the ids, or source, whose entries or tombstones may go then
 ``n``  minute                         rows stored that fall due in that minute
 ``p``  partition, offset              which request without an id was put off, and until when
 ``o``  partition, first offset        when the schedules from that offset on fall due (store/places.py)
@@ -53,6 +53,7 @@ SERIALS: Final = META + b"serials"
 KEYS: Final = META + b"keys"
 
 MINUTE_MS: Final = 60_000
+BLOCK: Final = 512  # offsets of one entry of places, at most; a power of two
 
 _timed = Struct(">cQIQ")
 _queued = Struct(">cIQQ")
@@ -60,7 +61,7 @@ _placed = Struct(">cIQ")
 _named = Struct(">cI")
 _counted = Struct(">cQ")
 _due = Struct(">Q")
-_expiring = Struct(">cQ")
+_unnamed = Struct(">cQ")
 _NO_ID: Final = b"\xff"  # no byte of UTF-8
 _sized = Struct(">cIH")
 _last = Struct(">Q")
@@ -77,18 +78,10 @@ def row(due_ms: int, partition: int, offset: int) -> bytes:
 
 
 def expiry(partition: int, due_ms: int, offset: int) -> bytes:
-    """An entry of a partition's expiry queue, in the order in which its rows go."""
+    """An entry of a partition's expiry queue, in the order in which they go: the last due time of what it
+    holds, and the first offset.
+    """
     return _queued.pack(EXPIRY, partition, due_ms, offset)
-
-
-def expiring(raw: bytes) -> str | int:
-    """What an expiry entry's value names: an id, or the offset of a source."""
-    return _expiring.unpack(raw)[1] if raw.startswith(_NO_ID) else raw.decode()
-
-
-def expiring_value(who: str | int) -> bytes:
-    """What `expiring` reads."""
-    return who.encode() if isinstance(who, str) else _expiring.pack(_NO_ID, who)
 
 
 def queued(raw: bytes) -> Key:
@@ -115,7 +108,7 @@ def control(partition: int, offset: int) -> bytes:
 
 def ending(partition: int, who: str | int, offset: int) -> bytes:
     """A control's entry among those of its id, or of its source, in the order of their offsets."""
-    name = expiring_value(who)
+    name = who.encode() if isinstance(who, str) else _unnamed.pack(_NO_ID, who)
     return _sized.pack(ENDING, partition, len(name)) + name + _last.pack(offset)
 
 

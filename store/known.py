@@ -41,9 +41,13 @@ def known_of(kv: KeyValue, pending: Pending, arrivals: Sequence[Arrival]) -> Kno
     rooted = [(one.partition, one.root) for one in arrivals if one.root is not None]
     if not asking and not rooted:
         return Known({}, {}, {}, {}, pending.read(minutes))
-    index_keys = [keys.index(one.partition, one.id or "") for one in asking]
+    begins = {partition: keys.index(partition, "") for partition in {one.partition for one in asking}}
+    index_keys = [begins[one.partition] + (one.id or "").encode() for one in asking]
     found = kv.get_many(index_keys)
     indexes = dict(zip(index_keys, found, strict=True))
+    all_new = len(indexes) == len(asking) and not rooted and not any(found)
+    if all_new and all(one.kind is not _CANCEL for one in asking):  # most often
+        return Known(indexes, {}, {}, {}, pending.read(minutes))
     entries = [(one.partition, decode_index(raw)) for one, raw in zip(asking, found, strict=True) if raw]
     minutes.update(entry.due_ms // MINUTE_MS for _, entry in entries)
     rooted += [(partition, entry.root) for partition, entry in entries if entry.root is not None]
@@ -64,8 +68,8 @@ def _places(kv: KeyValue, arrivals: Sequence[Arrival]) -> dict[tuple[int, int], 
         if one.kind is _CANCEL and one.root is not None and (one.partition, one.root) not in found:
             place = found[one.partition, one.root] = places.find(kv, one.partition, one.root)
             if place is not None:
-                at = one.partition, place.due_ms, one.root
-                kv.get_many([keys.row(place.due_ms, one.partition, one.root), keys.expiry(*at)])
+                behind = [] if place.id is None else [keys.index(one.partition, place.id)]
+                kv.get_many([keys.row(place.due_ms, one.partition, one.root), *behind])
     return found
 
 

@@ -159,7 +159,7 @@ class Lookup:
             raw_entry, place = kv.get(keys.source(partition, source)), places.find(kv, partition, source)
             if raw_entry is not None:
                 key = _key(decode_index(raw_entry), partition)
-            elif place is not None and not place.named:
+            elif place is not None and place.id is None:
                 key = (place.due_ms, partition, source)
             else:
                 return Known(reached, aligned, None, None, None)

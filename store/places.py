@@ -10,11 +10,11 @@ import struct
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from store import keys
+from store import expiry, keys
+from store.keys import BLOCK
 from store.kv import Batch, KeyValue
 from store.records import decode_index
 
-BLOCK: Final = 512  # offsets; a power of two
 _NOTHING: Final = (
     0  # no schedule of a user's, or none that was taken: nothing is due at the beginning of 1970
 )
@@ -23,15 +23,17 @@ _one = struct.Struct("<Q")
 
 
 class Place(NamedTuple):
-    """Where a schedule's own row is, or was; `named`: whether it has an id."""
+    """Where a schedule's own row is, or was, and its id, if it has one."""
 
     due_ms: int
-    named: bool
+    id: str | None
 
 
-def unpacked(number: int) -> Place | None:
-    """A place as it is written: the due time, doubled, and one more with an id. None for what is no place."""
-    return None if number == _NOTHING else Place(number >> 1, bool(number & 1))
+def packed(due_ms: int, *, named: bool) -> int:
+    """A place as it is written: the due time, doubled, and one more with an id: then, in the store, the last
+    due time of its expiry entry (store/expiry.py).
+    """
+    return due_ms << 1 | named
 
 
 def write(batch: Batch, partition: int, taken: dict[int, int]) -> bytes:
@@ -78,7 +80,11 @@ def find(kv: KeyValue, partition: int, offset: int) -> Place | None:
     if found is None:
         return None
     at = (offset - keys.placed(found[0])[1]) * _ENTRY_BYTES
-    return unpacked(_one.unpack_from(found[1], at)[0]) if at < len(found[1]) else None
+    number = _one.unpack_from(found[1], at)[0] if at < len(found[1]) else _NOTHING
+    if number & 1:
+        named = expiry.find(kv, partition, number >> 1, offset)
+        return None if named is None else Place(*named)
+    return None if number == _NOTHING else Place(number >> 1, None)
 
 
 def id_behind(kv: KeyValue, partition: int, source: int) -> str | None:
@@ -86,15 +92,11 @@ def id_behind(kv: KeyValue, partition: int, source: int) -> str | None:
     raw = kv.get(keys.source(partition, source))
     if raw is not None:
         entry = decode_index(raw)
-        due_ms, offset = entry.due_ms, entry.offset
+        id_ = expiry.id_of_written_back(kv, partition, entry.due_ms, entry.offset)
     else:
         place = find(kv, partition, source)
-        if place is None or not place.named:
-            return None
-        due_ms, offset = place.due_ms, source
-    raw = kv.get(keys.expiry(partition, due_ms, offset))
-    id_ = None if raw is None else keys.expiring(raw)
-    if not isinstance(id_, str):
+        id_ = None if place is None else place.id
+    if id_ is None:
         return None
     raw = kv.get(keys.index(partition, id_))
     return id_ if raw is not None and decode_index(raw).source == source else None

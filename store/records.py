@@ -1,4 +1,5 @@
-"""What the store keeps under its keys, and how it is written: msgpack arrays, a tag first.
+"""What the store keeps under its keys, and how it is written: msgpack arrays, a tag first; index
+entries as plain numbers.
 
 A row keeps the request whole (key, value, all headers), since a dead letter must be the request as
 it was; beside it what the parser made of it, so that delivery does not parse again.
@@ -6,6 +7,7 @@ it was; beside it what the parser made of it, so that delivery does not parse ag
 
 from __future__ import annotations
 
+from struct import Struct
 from typing import Final
 
 import msgspec
@@ -121,6 +123,42 @@ class IndexEntry(msgspec.Struct, frozen=True, array_like=True, gc=False):
         return self.offset if self.root is None else self.root
 
 
+_own_entry = Struct(">qq")
+_entry = Struct(">qqq")
+_rooted_entry = Struct(">qqqq")
+pack_own_index = _own_entry.pack
+"""The index entry of a user's own request: due, offset. One for each message with an id: no object for it."""
+
+
+def encode_index(entry: IndexEntry) -> bytes:
+    """What `decode_index` reads: as few numbers as tell it."""
+    due_ms, offset, origin, root = entry.due_ms, entry.offset, entry.origin, entry.root
+    if root is not None:
+        return _rooted_entry.pack(due_ms, offset, origin, root)
+    return pack_own_index(due_ms, offset) if origin == offset else _entry.pack(due_ms, offset, origin)
+
+
+def decode_index(raw: bytes) -> IndexEntry:
+    """The index entry, or the entry of a source."""
+    if len(raw) == _own_entry.size:
+        due_ms, offset = _own_entry.unpack(raw)
+        return IndexEntry(due_ms, offset, offset, None)
+    if len(raw) == _entry.size:
+        due_ms, offset, origin = _entry.unpack(raw)
+        return IndexEntry(due_ms, offset, origin, None)
+    return IndexEntry(*_rooted_entry.unpack(raw))
+
+
+class Expiry(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What may be forgotten together: when each is due, its offset, in order, and whose it is: an id's, or
+    a source's, told by its offset.
+    """
+
+    dues_ms: list[int]
+    offsets: list[int]
+    whose: list[str | int]
+
+
 class Control(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A cancel or replace that was carried out at ingest and waits for its answer."""
 
@@ -145,7 +183,7 @@ class Control(msgspec.Struct, frozen=True, array_like=True, gc=False):
         return self.source
 
 
-decode_index = msgspec.msgpack.Decoder(IndexEntry).decode
+decode_expiry = msgspec.msgpack.Decoder(Expiry).decode
 decode_put_off = msgspec.msgpack.Decoder(PutOff).decode
 decode_control = msgspec.msgpack.Decoder(Control).decode
 decode_offset = msgspec.msgpack.Decoder(int).decode

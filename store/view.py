@@ -17,7 +17,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from itertools import islice
+from itertools import islice, repeat
 from typing import Concatenate, ParamSpec, TypeVar
 
 import msgspec
@@ -35,7 +35,9 @@ from store.pending import Pending
 from store.places import has_row
 from store.records import (
     Control,
+    Expiry,
     decode_control,
+    decode_expiry,
     decode_index,
     decode_offset,
     decode_put_off,
@@ -414,8 +416,8 @@ class View:
         return end
 
     def expired(self, most: int) -> list[Expired]:
-        """Up to `most` ids and sources (but one of each partition) whose last row has been pruned or whose
-        last cancel is covered, and that are no longer known to a request that asks; oldest first.
+        """Up to `most` ids and sources (but one entry of each partition) whose last row has been pruned or
+        whose last cancel is covered, and that are no longer known to a request that asks; oldest first.
 
         What the log's end is *after* this call decides when they may go: see `collect`. Pruning ends at the
         position, which stays where it is while nothing falls due; cancels are forgotten all the same.
@@ -432,17 +434,22 @@ class View:
         end_ms = min(max(pruned_ms + 1, self._window_start_ms()), known_ms + 1)
         end = keys.expiry(partition, max(0, end_ms), 0)
         for raw_key, raw in self._kv.scan(self._low_expiry[partition], end):
-            key = keys.queued(raw_key)
-            raw_row = keys.row(*key)
-            if len(found) == most or key[2] >= self._aligned.ingested.get(partition, 0):
+            entry = decode_expiry(raw)
+            most -= len(entry.whose)
+            if (found and most < 0) or entry.offsets[-1] >= self._aligned.ingested.get(partition, 0):
                 break
-            if raw_row >= self._low_row and self._kv.get(raw_row) is not None:
+            rows = zip(entry.dues_ms, repeat(partition), entry.offsets, strict=False)
+            if any(self._is_stored(key) for key in rows):
                 break  # not pruned: it may wait still
-            who = keys.expiring(raw)
+            who = entry.whose[0]
             if isinstance(who, int) and has_row(self._kv, partition, who):
                 break  # its own row would be found again
-            found.append((key, who))
+            found.append((keys.queued(raw_key), entry))
         return found
+
+    def _is_stored(self, key: Key) -> bool:
+        raw_row = keys.row(*key)
+        return raw_row >= self._low_row and self._kv.get(raw_row) is not None
 
     def collect(self, expired: Sequence[Expired], log_ends: Vector) -> bool:
         """Drops the index entries and tombstones of `expired` that still point to what went.
@@ -455,7 +462,12 @@ class View:
             return False
         # So that what is looked up under the lock is in memory: ids are spread over all of the index.
         self._kv.get_many(
-            [keys.index(partition, who) for (_, partition, _), who in expired if isinstance(who, str)]
+            [
+                keys.index(partition, who)
+                for (_, partition, _), entry in expired
+                for who in entry.whose
+                if isinstance(who, str)
+            ]
         )
         self._forget_ids(expired)
         return True
@@ -463,13 +475,14 @@ class View:
     @_patient
     def _forget_ids(self, expired: Sequence[Expired]) -> None:
         batch = self._kv.batch()
-        for (due_ms, partition, offset), who in expired:
-            self._drop_if_current(batch, partition, offset, who)
-            batch.delete(keys.expiry(partition, due_ms, offset))
+        for (last_due_ms, partition, first), entry in expired:
+            for offset, who in zip(entry.offsets, entry.whose, strict=True):
+                self._drop_if_current(batch, partition, offset, who)
+            batch.delete(keys.expiry(partition, last_due_ms, first))
         self._kv.write(batch)
         self._removals += 1
-        for (due_ms, partition, offset), _ in expired:
-            self._low_expiry[partition] = keys.after(keys.expiry(partition, due_ms, offset))
+        for (last_due_ms, partition, first), _ in expired:
+            self._low_expiry[partition] = keys.after(keys.expiry(partition, last_due_ms, first))
         for partition, key in self._lowest_new_expiry.items():
             self._low_expiry[partition] = min(self._low_expiry[partition], key)
 
@@ -528,8 +541,8 @@ class View:
             self._kv.close()
 
 
-Expired = tuple[Key, str | int]
-"""The row that has gone, or the cancel, and whose it was: an id's, or a source's, told by its offset."""
+Expired = tuple[Key, Expiry]
+"""An entry of the expiry queue, and what names it: the last due time, the partition and the first offset."""
 
 FOREVER_MS = 1 << 62
 MOST_LATE_WALKED = 1000

@@ -18,6 +18,15 @@ FORGETFUL: Final = profile_with(
     turns=(50, 12, 14, 24),
 )
 
+# What is moved far away, and cancelled by its source once its first time has been forgotten.
+MOVED: Final = profile_with(
+    {"cancel-source": 60, "reschedule": 60, "id-interval": 40, "id-now": 20},
+    replay_window_ms=(0,),
+    dedup_window_ms=(0,),
+    batches=(1, 2),
+    turns=(50, 12, 14, 24),
+)
+
 # Chains that are cancelled again and again, while the brokers' clock is set back: cancels older than rows.
 AGAIN: Final = Profile(
     requests={"cancel-source": 60, "interval": 20, "past": 3, "now": 10},
@@ -91,7 +100,7 @@ SOURCES: Final = (
                 "            pass\n",
             ),
         ),
-        profile_with({"cancel-source": 30, "reschedule": 30}),
+        MOVED,
     ),
     Mutant(
         "source-cancels-whoever-has-its-id",
@@ -159,6 +168,13 @@ SOURCES: Final = (
             ),
         ),
         profile_with({"interval": 40, "cron": 10}, {"operator-pause": 40}),
+    ),
+    Mutant(
+        "shared-expiry-goes-with-one",
+        "Store, it goes as a whole",
+        "what removes a request removes the expiry entry that others share with it",
+        (Patch("store/ingest.py", "if entry.origin != entry.offset:", "if True:"),),
+        profile_with({"cancel-source": 60, "id-future": 60}, batches=(60,)),
     ),
     Mutant(
         "places-go-with-their-rows",

@@ -9,6 +9,7 @@ import pytest
 from delayline.wire import Cancel, Schedule
 from store import keys
 from store.kv import KeyValue
+from store.records import Expiry
 from store.selection import Answer
 from store.view import View
 from tests.unit.view_records import (
@@ -189,7 +190,10 @@ class TestForgetting:
         view.prune()
         expired = view.expired(10)
         view.apply([], {0: 3})
-        assert (expired, view.collect(expired, {0: 3})) == ([((4_000, 0, 1), 0)], True)
+        assert (expired, view.collect(expired, {0: 3})) == (
+            [((4_000, 0, 1), Expiry([4_000], [1], [0]))],
+            True,
+        )
         assert found(view, keys.SOURCE) == []
 
     def test_not_while_its_first_row_is_there(self, view: View) -> None:

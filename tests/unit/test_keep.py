@@ -8,6 +8,7 @@ import pytest
 
 from delayline.wire import Schedule
 from store.arrivals import Arrival
+from store.records import Expiry
 from store.rocks import RocksStore
 from store.view import View
 from tests.unit.view_records import MANY, at, cancel, deliver, offsets, schedule, take
@@ -94,7 +95,7 @@ def test_an_id_is_kept_as_long_as_it_is_known(view: View) -> None:
     take(view, at(0, 1, schedule(90_000), 2_999))
     assert view.expired(10) == []
     take(view, at(0, 2, schedule(90_000), 3_000))
-    assert view.expired(10) == [((2_000, 0, 0), "x")]
+    assert view.expired(10) == [((2_000, 0, 0), Expiry([2_000], [0], ["x"]))]
 
 
 def test_a_written_back_request_overtakes_no_duplicate(view: View) -> None:

@@ -7,8 +7,9 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from store import keys, places
-from store.places import BLOCK, Place
+from store import expiry, keys, places
+from store.keys import BLOCK
+from store.places import Place
 from store.rocks import RocksStore
 from tests.simulation.stores import MemoryStore
 
@@ -18,7 +19,11 @@ def written(*batches: dict[int, int]) -> MemoryStore:
     store = MemoryStore()
     for due_ms in batches:
         batch = store.batch()
-        places.write(batch, 3, {offset: at_ms << 1 | at_ms % 2 for offset, at_ms in due_ms.items()})
+        taken = {offset: places.packed(at_ms, named=bool(at_ms % 2)) for offset, at_ms in due_ms.items()}
+        ids = {offset: f"id-{offset}" for offset, at_ms in due_ms.items() if at_ms % 2}
+        if ids:
+            expiry.write(batch, 3, taken, ids, 0)
+        places.write(batch, 3, taken)
         store.write(batch)
     return store
 
@@ -33,7 +38,7 @@ def test_each_schedule_is_found_and_nothing_else(drawn: list[dict[int, int]]) ->
     store, known = written(*batches), {offset: at for one in batches for offset, at in one.items()}
     for offset in range(begin + 2):
         at_ms = known.get(offset)
-        wanted = None if at_ms is None else Place(at_ms, bool(at_ms % 2))
+        wanted = None if at_ms is None else Place(at_ms, f"id-{offset}" if at_ms % 2 else None)
         assert places.find(store, 3, offset) == wanted
 
 

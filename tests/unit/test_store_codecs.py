@@ -160,12 +160,11 @@ def test_a_row_reads_back_as_it_was_written(row: records.Row) -> None:
 @pytest.mark.parametrize(
     ("strategy", "decode"),
     [
-        (_INDEX_ENTRIES, records.decode_index),
         (_CONTROLS, records.decode_control),
         (_S64, records.decode_offset),
         (_VECTORS, records.decode_vector),
     ],
-    ids=["index entry", "control", "offset", "vector"],
+    ids=["control", "offset", "vector"],
 )
 @given(data=st.data())
 def test_an_entry_reads_back_as_it_was_written(
@@ -173,6 +172,17 @@ def test_an_entry_reads_back_as_it_was_written(
 ) -> None:
     entry = data.draw(strategy)
     assert decode(records.encode(entry)) == entry
+
+
+@given(entry=_INDEX_ENTRIES)
+def test_an_index_entry_reads_back_as_it_was_written(entry: IndexEntry) -> None:
+    assert records.decode_index(records.encode_index(entry)) == entry
+
+
+@given(due_ms=_S64, offset=_S64)
+def test_the_index_entry_of_a_user_s_own_request_is_written_without_one(due_ms: int, offset: int) -> None:
+    own = IndexEntry(due_ms, offset, offset, None)
+    assert records.encode_index(own) == records.pack_own_index(due_ms, offset)
 
 
 _REQUEST_HEADERS = st.lists(

@@ -1,0 +1,85 @@
+"""What may be forgotten, and when: a queue of ids and sources by due time, for each partition.
+
+The ids of one batch are put together, so that none costs a put of its own: those in one block of offsets that
+are to be known for a time of the same magnitude: none is known for more than twice as long as it has to be.
+What was written back, and what cancels, has an entry of its own.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator
+
+from store import keys
+from store.keys import BLOCK
+from store.kv import Batch, KeyValue
+from store.records import Expiry, decode_expiry, encode
+
+
+def write(batch: Batch, partition: int, taken: dict[int, int], ids: dict[int, str], since_ms: int) -> bytes:
+    """Puts the entries of a batch's ids, by offset and in order; returns the lowest key.
+
+    `taken`: the batch's places (store/places.py). Those of ids lead to the entries from then on. `since_ms`:
+    from when is told for how long an id is to be known.
+    """
+    lowest: bytes | None = None
+    for entry in _entries(taken, ids, since_ms):
+        last_due_ms = max(entry.dues_ms)
+        key = keys.expiry(partition, last_due_ms, entry.offsets[0])
+        batch.put(key, encode(entry))
+        taken.update(dict.fromkeys(entry.offsets, last_due_ms << 1 | 1))
+        lowest = key if lowest is None else min(lowest, key)
+    assert lowest is not None, "the caller has some"
+    return lowest
+
+
+def write_one(batch: Batch, partition: int, due_ms: int, offset: int, who: str | int) -> bytes:
+    """Puts the entry of what was written back, or cancels; returns its key."""
+    key = keys.expiry(partition, due_ms, offset)
+    batch.put(key, encode(Expiry([due_ms], [offset], [who])))
+    return key
+
+
+def _entries(taken: dict[int, int], ids: dict[int, str], since_ms: int) -> Iterator[Expiry]:
+    offsets, whose = list(ids), list(ids.values())
+    dues_ms = [taken[offset] >> 1 for offset in offsets]
+    begin = 0
+    while begin < len(offsets):
+        end = bisect_left(offsets, (offsets[begin] // BLOCK + 1) * BLOCK, begin)
+        block = Expiry(dues_ms[begin:end], offsets[begin:end], list[str | int](whose[begin:end]))
+        yield from _by_magnitude(block, since_ms)
+        begin = end
+
+
+def _by_magnitude(block: Expiry, since_ms: int) -> Iterator[Expiry]:
+    if max(block.dues_ms) - since_ms <= 2 * (min(block.dues_ms) - since_ms):
+        yield block
+        return
+    entries: dict[int, Expiry] = {}
+    for due_ms, offset, who in zip(block.dues_ms, block.offsets, block.whose, strict=True):
+        magnitude = (due_ms - since_ms).bit_length()
+        entry = entries.get(magnitude)
+        if entry is None:
+            entry = entries[magnitude] = Expiry([], [], [])
+        entry.dues_ms.append(due_ms)
+        entry.offsets.append(offset)
+        entry.whose.append(who)
+    yield from entries.values()
+
+
+def find(kv: KeyValue, partition: int, last_due_ms: int, offset: int) -> tuple[int, str] | None:
+    """The due time and the id of a user's schedule, by the last due time of its entry; None: forgotten."""
+    begin = keys.expiry(partition, last_due_ms, offset - offset % BLOCK)
+    for _, raw in kv.scan(begin, keys.expiry(partition, last_due_ms, offset + 1)):
+        entry = decode_expiry(raw)
+        if offset in entry.offsets:
+            at = entry.offsets.index(offset)
+            return entry.dues_ms[at], str(entry.whose[at])
+    return None
+
+
+def id_of_written_back(kv: KeyValue, partition: int, due_ms: int, offset: int) -> str | None:
+    """The id of what was written back, by where its row is, or was."""
+    raw = kv.get(keys.expiry(partition, due_ms, offset))
+    who = None if raw is None else decode_expiry(raw).whose[0]
+    return who if isinstance(who, str) else None

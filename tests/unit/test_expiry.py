@@ -1,0 +1,71 @@
+"""What is forgotten together, and when."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from delayline.wire import Cancel
+from store import expiry, keys, places
+from store.keys import BLOCK
+from store.records import decode_expiry
+from store.view import View
+from tests.simulation.stores import MemoryStore
+from tests.unit.view_records import MANY, at, cancel, deliver, new_view, schedule, take
+
+HOUR_MS = 3_600_000
+
+
+@pytest.fixture
+def view(tmp_path: Path) -> View:
+    return new_view(tmp_path / "store")
+
+
+@given(
+    st.dictionaries(st.integers(0, 3 * BLOCK), st.integers(0, 1 << 50), min_size=1), st.integers(0, 1 << 49)
+)
+def test_no_id_is_to_be_known_for_more_than_twice_as_long_as_it_has_to_be(
+    drawn: dict[int, int], since_ms: int
+) -> None:
+    store = MemoryStore()
+    batch = store.batch()
+    dues_ms = {offset: since_ms + drawn[offset] for offset in sorted(drawn)}
+    taken = {offset: places.packed(due_ms, named=True) for offset, due_ms in dues_ms.items()}
+    expiry.write(batch, 0, taken, {offset: f"id-{offset}" for offset in taken}, since_ms)
+    store.write(batch)
+    kept_ms = {
+        offset: (due_ms, keys.queued(raw_key)[0])
+        for raw_key, raw in store.scan(keys.EXPIRY, keys.end_of(keys.EXPIRY))
+        for due_ms, offset in zip(decode_expiry(raw).dues_ms, decode_expiry(raw).offsets, strict=True)
+    }
+    assert {offset: due_ms for offset, (due_ms, _) in kept_ms.items()} == dues_ms
+    assert all(due <= last and last - since_ms <= 2 * (due - since_ms) for due, last in kept_ms.values())
+
+
+def test_ids_of_a_batch_are_forgotten_once_the_last_of_them_has_gone(view: View) -> None:
+    later = at(0, 2, schedule(99_000), timestamp_ms=9_000)
+    take(view, at(0, 0, schedule(2_000, "a")), at(0, 1, schedule(5_000, "b")), later)
+    found = []
+    for now_ms in (4_000, 9_000):
+        deliver(view, now_ms)
+        view.prune()
+        found.append([entry.whose for _, entry in view.expired(10)])
+    assert found == [[], [["a", "b"]]]
+
+
+def test_what_waits_for_much_longer_keeps_no_id_from_being_forgotten(view: View) -> None:
+    later = at(0, 2, schedule(99_000), timestamp_ms=9_000)
+    take(view, at(0, 0, schedule(2_000, "a")), at(0, 1, schedule(HOUR_MS, "b")), later)
+    deliver(view, 9_000)
+    view.prune()
+    assert [entry.whose for _, entry in view.expired(10)] == [["a"]]
+
+
+def test_the_id_of_a_source_is_found_though_the_first_of_its_batch_was_cancelled(view: View) -> None:
+    take(view, at(0, 0, schedule(9_000, "a")), at(0, 1, schedule(8_000, "b")))
+    take(view, at(0, 2, cancel("a")))
+    take(view, at(0, 3, Cancel(None, 1)))
+    assert (view.pending(), view.select(1_000, MANY).answers[-1].control.id) == (0, "b")
