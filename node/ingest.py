@@ -9,15 +9,15 @@ from typing import Any
 from delayline.names import ClusterNames
 from delayline.parser import WRITTEN_BACK_SLACK_MS
 from delayline.settings import ClusterSettings
-from delayline.signing import Keyring
-from delayline.wire import Reject, parse, parse_plain
+from delayline.signing import BadSignatureError, Keyring
+from delayline.wire import Reject, parse, parse_plain, spent_serial
 from election.operators import Gap
-from node.fetch.records import LogRecord
+from node.fetch.records import ABORTED, LogRecord
 from node.keys import NodeKeys
 from node.reader import OffsetsGone, TopicReader
 from node.refusal import Refusal, topic_forbidden
 from node.topics import admin_client, newest_gone_ms
-from store.arrivals import Arrival, arrival, plain_arrival
+from store.arrivals import Arrival, arrival, plain_arrival, spent
 from store.checkpoint import Checkpoint, Vector
 from store.view import View
 
@@ -81,7 +81,7 @@ class Ingest:
         `gap.begin` becomes true of the checkpoint with the next transaction; any other view is then one that
         lacks what its master had.
         """
-        reader = TopicReader(self._client_config, self._names.buffer)
+        reader = TopicReader(self._client_config, self._names.buffer, aborted=True)
         given_up = None if gap is None or not self._stands_at(gap) else gap
         try:
             places = self._view.reached().read
@@ -196,13 +196,17 @@ def arrivals_of(
     keyring: Keyring,
     tell_unknown: Callable[[str], None] = _nobody,
 ) -> list[Arrival]:
-    """What records of the buffer do to the view; the hot path of ingest.
+    """What records of the buffer do to the view; the hot path of ingest. An aborted one that the service has
+    not written does nothing.
 
     `tell_unknown` is told of a key with which something is signed, and which is none of the keyring's.
     """
     arrivals = []
     for record in records:
         partition, offset, timestamp_ms, key, value, headers, flaw = record
+        if flaw is ABORTED:
+            arrivals += _spent(record, keyring, tell_unknown)
+            continue
         if flaw is not None:
             arrivals.append(arrival(record, flaw))
             continue
@@ -215,3 +219,13 @@ def arrivals_of(
             tell_unknown(request.unknown_key)
         arrivals.append(arrival(record, request))
     return arrivals
+
+
+def _spent(record: LogRecord, keyring: Keyring, tell_unknown: Callable[[str], None]) -> list[Arrival]:
+    try:
+        serial = spent_serial(record, keyring)
+    except ValueError as error:
+        if isinstance(error, BadSignatureError) and error.unknown_key is not None:
+            tell_unknown(error.unknown_key)
+        return []
+    return [] if serial is None else [spent(record, serial)]

@@ -19,6 +19,7 @@ from election.operators import Author
 from ops import keys, topics
 from ops.errors import ConflictError, UnavailableError
 from tests.integration.test_node_refusals import refused
+from tests.support.aborted import abort
 from tests.support.cluster import Cluster
 from tests.support.fates import outcome_of
 from tests.support.requests import now_ms
@@ -111,6 +112,18 @@ def test_a_copy_of_what_the_service_has_written_back_changes_nothing(
     for copy in last:
         wait_letter(cluster, copy)
     assert [got.number("delay-occurrence") for got in cluster.delivered] == [1, 2, 3]
+
+
+def test_a_copy_of_what_the_service_has_aborted_changes_nothing(
+    cluster: Cluster, producer: DelayProducer
+) -> None:
+    cluster.start_here("a")
+    mine = producer.schedule(cluster.target(), b"mine", key=b"k", after="1h").result(PATIENCE_S)
+    partition = int(mine.split("/")[1])
+    headers = signed_headers(forged(cluster, mine), cluster.keys, (1, 1), partition, b"k", b"moved")
+    abort(cluster, cluster.names.buffer, partition, b"k", b"moved", headers)
+    letter = wait_letter(cluster, send(cluster, partition, b"k", b"moved", headers))
+    assert (letter.text("delay-error"), cluster.delivered) == ("bad-parent", [])
 
 
 def test_a_chain_goes_on_after_another_node_has_taken_over_and_no_link_is_taken_for_a_copy(

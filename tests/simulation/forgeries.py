@@ -15,7 +15,7 @@ from delayline.signing import Keyring, SigningKey
 from delayline.wire import Header
 from node.own_checkpoints import headers_of
 from store.checkpoint import Checkpoint
-from tests.simulation.log import Entry, Fate, Partition, Record
+from tests.simulation.log import Entry, Partition, Record
 from tests.simulation.requests import H_ID, H_PARENT, H_ROOT, H_TARGET_TOPIC, TARGETS, Kind, Request
 
 OF_LATE: Final = 80  # entries of a partition in which a stranger looks for what to use
@@ -25,26 +25,12 @@ STRANGER: Final = Keyring((SigningKey("0badc0de", b"s" * 32, 0),), "0badc0de")
 
 
 def copied(rng: random.Random, partitions: Sequence[Partition]) -> Request | None:
-    """A copy, to the byte, of a request that was written back. Not of one that was aborted while nothing has
-    been written back since: such a copy is taken for the request (docs/operations.md).
-    """
-    entries = [entry for partition in partitions for entry in _copiable(partition)]
+    """A copy, to the byte, of a request that was written back, whatever becomes of that one's transaction."""
+    entries = [entry for partition in partitions for entry in _written_back(partition)]
     if not entries:
         return None
     record = _record(rng.choice(entries))
     return _rejected(record.partition, record.key, record.value, list(record.headers))
-
-
-def _copiable(partition: Partition) -> list[Entry]:
-    found: list[Entry] = []
-    committed_since = False
-    for entry in reversed(_written_back(partition)):
-        assert entry.transaction is not None, "the service writes in transactions"
-        fate = entry.transaction.fate
-        committed_since = committed_since or fate is Fate.COMMIT
-        if fate is Fate.COMMIT or (fate is Fate.ABORT and committed_since):
-            found.append(entry)
-    return found
 
 
 def forged(

@@ -11,12 +11,13 @@ from collections.abc import Set as AbstractSet
 from functools import partial
 from typing import Final
 
-from delayline import wire
 from delayline.signing import Keyring
 from node.delivery import Config, Delivery, Ended, Step, Wait
+from node.fetch.records import ABORTED, LogRecord
+from node.ingest import arrivals_of
 from node.own_checkpoints import OwnCheckpoints, own_checkpoint
 from node.ports import ANY_PARTITION, UNAVAILABLE, UNKNOWN, Doubtful, Outgoing
-from store.arrivals import Arrival, arrival
+from store.arrivals import Arrival
 from store.checkpoint import Checkpoint, Vector
 from store.selection import next_due_ms, select
 from store.view import Expired, View
@@ -277,7 +278,8 @@ class Process:
             if begin >= end:
                 continue
             stop = min(end, begin + rng.choice(self.world.setup.profile.batches))
-            arrivals += [self._arrival(entry) for entry in partition.committed(begin, stop)]
+            for entry in partition.signed(begin, stop):
+                arrivals += self._arrivals(entry)
             self._fetched[number] = stop
             if arrivals and arrivals[-1].partition == number:
                 positions[number] = arrivals[-1].offset + 1
@@ -312,13 +314,13 @@ class Process:
         if chosen.size or (due_ms is not None and due_ms < until_ms):
             raise Violation("wake", f"{self.name} waits until {until_ms}: {chosen}, next due {due_ms}")
 
-    def _arrival(self, entry: Entry) -> Arrival:
-        if entry.arrival is None:
+    def _arrivals(self, entry: Entry) -> list[Arrival]:
+        if entry.arrivals is None:
             assert entry.record is not None, "markers are not read"
             setup = self.world.setup
-            parsed = wire.parse(entry.record, setup.settings, setup.names, self.ring)
-            entry.arrival = arrival(entry.record, parsed)
-        return entry.arrival
+            record = LogRecord(*entry.record, ABORTED if entry.aborted else None)
+            entry.arrivals = arrivals_of([record], setup.settings, setup.names, self.ring)
+        return entry.arrivals
 
     def follow(self) -> bool:
         """Reads on in the checkpoint topic, as far as chance will have it, and aligns to the last one."""

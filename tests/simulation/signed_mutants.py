@@ -158,6 +158,19 @@ SIGNED: Final = (
         profile_with(STRANGERS),
     ),
     Mutant(
+        "aborted-serial-not-spent",
+        "rule 4, a copy changes nothing",
+        "a copy of what the service has written back and aborted counts",
+        (
+            Patch(
+                "store/ingest.py",
+                "        self._is_copy(arrival)  #",
+                "        arrival.kind is _SPENT or self._is_copy(arrival)  #",
+            ),
+        ),
+        profile_with(STRANGERS, {"commit-aborted": 30, "crash-master": 20}),
+    ),
+    Mutant(
         "last-one-counts-again",
         "rule 4, a copy changes nothing",
         "a copy of what was written back last counts",
