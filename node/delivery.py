@@ -163,6 +163,7 @@ class Delivery:
         self._awaited: Vector = {}  # written back; nothing is selected before it is ingested
         self._counts: Vector = {}  # by partition, of what is written back next
         self._heartbeat_at_ms = 0
+        self._first_at_ms = 0
         self._shown_lead_ms = 0  # with the last checkpoint
         self._proven_lead_ms: int | None = None  # by the last commit that showed the clock to be right
         self._answer_held = False  # by the last selection: nothing but answers goes out before it
@@ -364,11 +365,15 @@ class Delivery:
         yield Step.DURING_COMMIT
 
     def _first_checkpoint(self, last: Checkpoint) -> Checkpoint:
+        """It is never the same as one before that was aborted, which would make it a copy
+        (node/own_checkpoints.py).
+        """
+        self._first_at_ms = max(self._clock.now_ms(), self._first_at_ms + 1)
         return msgspec.structs.replace(
             last,
             epoch=self._epoch_known + 1,
             node=self._config.node,
-            at_ms=self._clock.now_ms(),
+            at_ms=self._first_at_ms,
             first=True,
         )
 

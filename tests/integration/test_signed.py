@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Producer
+from msgspec import structs
 
 from delayline import DelayProducer, every
 from delayline.headers import H_DELIVER_AT, H_PARENT, H_ROOT, H_TARGET_TOPIC
@@ -16,6 +17,8 @@ from delayline.signing import Keyring, SigningKey
 from delayline.wire import Header, signed_headers
 from election.errors import ElectionError
 from election.operators import Author
+from node.checkpoints import read_last
+from node.own_checkpoints import headers_of
 from ops import keys, topics
 from ops.errors import ConflictError, UnavailableError
 from tests.integration.test_node_refusals import refused
@@ -177,6 +180,26 @@ def test_copies_of_old_checkpoints_move_nothing_back_even_for_a_new_node(
     producer.schedule(cluster.target(), b"after").result(PATIENCE_S)
     cluster.tail.wait(lambda: any(got.value == b"after" for got in cluster.delivered), "it goes on")
     assert sorted(got.value or b"" for got in cluster.delivered) == [b"0", b"1", b"2", b"3", b"4", b"after"]
+
+
+def test_a_copy_of_a_checkpoint_that_was_aborted_moves_nothing_for_who_reads_on_or_begins(
+    cluster: Cluster, producer: DelayProducer
+) -> None:
+    cluster.start_here("a")
+    producer.schedule(cluster.target(), b"before").result(PATIENCE_S)
+    cluster.wait_delivered(1)
+    topic, last = cluster.names.checkpoint, cluster.checkpoints()[-1]
+    never = structs.replace(last, epoch=1_000_000, first=False)
+    headers = headers_of(never, never.encode(), topic, cluster.keys)
+    abort(cluster, topic, 0, never.record_key, never.encode(), headers)
+    copier = Producer({"bootstrap.servers": cluster.bootstrap})
+    for _ in range(20):  # more than a reader looks at from the end
+        copier.produce(topic, never.encode(), never.record_key, 0, headers=headers)
+    assert copier.flush(PATIENCE_S) == 0
+    eventually(lambda: cluster.member("a").get("strange_checkpoints") == 20, "it says so")
+    found = read_last(cluster.connection.client_config(), topic, 0, cluster.keys)
+    assert found is not None
+    assert found.epoch == last.epoch
 
 
 def test_keys_that_zookeeper_has_lost_are_put_back_by_a_node(cluster: Cluster) -> None:

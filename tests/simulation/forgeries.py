@@ -68,6 +68,7 @@ def _pretended(rng: random.Random, partitions: Sequence[Partition], drawn: Reque
 
 
 def _written_back(partition: Partition) -> list[Entry]:
+    """What the service has written there of late."""
     return [
         entry
         for entry in partition.entries[-OF_LATE:]
@@ -87,14 +88,14 @@ def _rejected(partition: int, key: bytes | None, value: bytes | None, headers: l
 def checkpoint(
     rng: random.Random, partition: Partition, topic: str
 ) -> tuple[bytes | None, bytes | None, list[Header]] | None:
-    """A record for the checkpoint topic: a copy of one of the service's own that was committed, mostly of an
-    older one, or something else; None if there is nothing to copy yet. Not of one that was aborted: such a
-    copy counts (docs/operations.md).
+    """A record for the checkpoint topic: a copy of one of the service's own, whatever becomes of that one's
+    transaction, or something else; None if there is nothing to copy yet.
     """
-    own = list(partition.own(max(0, partition.stable_end - OF_LATE), partition.stable_end))
+    own = _written_back(partition)
     if not own:
         return None
-    record = _record(rng.choice(own))
+    aborted = [entry for entry in own if entry.aborted]
+    record = _record(rng.choice(aborted if aborted and rng.random() < 0.5 else own))
     kind = rng.choice(("copy", "copy", "altered", "signed by a stranger", "unsigned", "nothing"))
     if kind == "copy":
         return record.key, record.value, list(record.headers)

@@ -276,7 +276,7 @@ NUMBERED: Final = (
         (
             Patch(
                 "store/view.py",
-                "ingested = self._ingested | {a.partition: a.offset + 1 for a in fresh}",
+                "ingested = self._ingested | {a.partition: a.offset + 1 for a in fresh if a.kind is not Kind.SPENT}",
                 "ingested = self._ingested | {a.partition: a.offset + 1 for a in fresh} | read",
             ),
         ),

@@ -335,11 +335,11 @@ class Process:
         return True
 
     def _read_checkpoints(self, end: int) -> None:
-        for entry in self._checkpoints.committed(self._followed, end):
+        for entry in self._checkpoints.signed(self._followed, end):
             assert entry.record is not None, "markers are not read"
             if entry.checkpoint is None:
                 entry.checkpoint = own_checkpoint(entry.record, self.world.setup.names.checkpoint, self.ring)
-            self._own.weigh(entry.record, entry.checkpoint)
+            self._own.weigh(entry.record, entry.checkpoint, aborted=entry.aborted)
         self._followed = max(self._followed, end)
 
     def _expect_topic(self) -> None:

@@ -14,6 +14,9 @@ _FROM_THE_FIRST: Final = "self._first_ending(partition, who, 0)"
 _TOOK_ITS_PLACE: Final = "        if control.previous <= parent:\n"
 _ANY: Final = "        if control is not None:\n"
 STRANGE_CHECKPOINTS: Final = profile_with(faults={"strange-checkpoint": 40, "crash-master": 20})
+ABORTED_CHECKPOINTS: Final = profile_with(
+    faults={"strange-checkpoint": 60, "commit-aborted": 30, "crash-master": 20}
+)
 
 SIGNED: Final = (
     Mutant(
@@ -49,16 +52,29 @@ SIGNED: Final = (
         (
             Patch(
                 "node/own_checkpoints.py",
-                "        elif self.latest is None or found.order >= self.latest.order:\n",
-                "        else:\n",
-            ),
-            Patch(
-                "node/own_checkpoints.py",
-                "            self.latest = found\n        else:\n            self._report(COPIED, record)\n",
-                "            self.latest = found\n",
+                "        return self.latest is None or found.order >= self.latest.order\n",
+                "        return True\n",
             ),
         ),
         STRANGE_CHECKPOINTS,
+    ),
+    Mutant(
+        "first-checkpoint-tried-again",
+        "rule 6, the latest checkpoint counts",
+        "a first checkpoint may be the same as one that was aborted, and is taken for its copy",
+        (Patch("node/delivery.py", "self._first_at_ms + 1)", "0)"),),
+        profile_with(
+            {"forged": 20, "copied": 30, "interval": 20, "id-interval": 10, "reschedule": 20},
+            {"strange-checkpoint": 60, "commit-aborted": 30, "crash-master": 20},
+        ),
+        begin=80,
+    ),
+    Mutant(
+        "aborted-checkpoint-counts",
+        "rule 6, the latest checkpoint counts",
+        "a copy of a checkpoint that was aborted counts",
+        (Patch("node/own_checkpoints.py", " and found not in self._aborted[found.first]:", ":"),),
+        ABORTED_CHECKPOINTS,
     ),
     Mutant(
         "signature-not-checked",
