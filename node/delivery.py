@@ -26,7 +26,6 @@ import msgspec
 import structlog
 
 from delayline.names import ClusterNames
-from delayline.signing import Serial
 from node.plan import Decided, Plan, Poison, Poisoned, Stamp
 from node.ports import (
     Clock,
@@ -568,7 +567,7 @@ class Delivery:
         yield from self._settle()
         if chosen.size:
             self._require_clock(planned.lead_ms)
-        checkpoint = self._checkpoint(chosen, written_back, plan.serials)
+        checkpoint = self._checkpoint(chosen, written_back)
         self._shown_lead_ms = self._lead_ms()
         transaction.checkpoint(checkpoint)
         yield Step.AFTER_CHECKPOINT_RECORD
@@ -590,7 +589,7 @@ class Delivery:
                 f"the clock is {-offset_ms:+d} ms off the brokers', or was set: what it selected may be early"
             )
 
-    def _checkpoint(self, chosen: Selection, written_back: Vector, serials: dict[int, Serial]) -> Checkpoint:
+    def _checkpoint(self, chosen: Selection, written_back: Vector) -> Checkpoint:
         assert self._last is not None, "a master has committed its first checkpoint"
         frontier = chosen.frontier
         return Checkpoint(
@@ -605,7 +604,6 @@ class Delivery:
             operation=frontier.operation,
             node=self._config.node,
             at_ms=self._clock.now_ms(),
-            serials=self._last.serials | serials,
         )
 
     def _settle(self) -> Process[None]:

@@ -9,7 +9,7 @@ from typing import Any
 from delayline.names import ClusterNames
 from delayline.parser import WRITTEN_BACK_SLACK_MS
 from delayline.settings import ClusterSettings
-from delayline.signing import BadSignatureError, Keyring
+from delayline.signing import BadSignatureError, Keyring, Serial
 from delayline.wire import Reject, parse, parse_plain, spent_serial
 from election.operators import Gap
 from node.fetch.records import ABORTED, LogRecord
@@ -125,10 +125,24 @@ class Ingest:
             raise OffsetsGone(f"{topic} begins at offset {low}; the view has read to {read}")
         if ingested == 0:
             self._expect_all_delivered(partition, low, last)
-            # Of what was written back, all is gone, or its last one will tell what came before it.
-            serial = last.serials.get(partition) if last.written_back.get(partition, 0) <= low else None
-            self._view.begin_at(partition, min(low, last.ingested[partition]), low, serial)
+        begin = max(ingested, min(low, last.ingested[partition]))
+        self._view.begin_at(partition, begin, low, self._spent_by(partition, low, ingested, last))
         return low
+
+    @staticmethod
+    def _spent_by(partition: int, low: int, ingested: int, last: Checkpoint) -> Serial | None:
+        """What a view that begins at `low` takes for the highest serial so far: whatever has an as-of below
+        that is a copy. It has not seen what is gone, and that has one, since no as-of is above its record.
+
+        What was written back since the last checkpoint has a higher one: where the reader stood is no lower
+        than that one's `read`. What was written back before and is still there may have a lower one: but it
+        has been taken in, by this view, or, where that is empty, by the last master. Of that it was written
+        while the reader had not yet read what is gone. It is no younger than that by more than a reader
+        lags, or a transaction is open there, and so, where that is less than a day, as long done
+        (`_expect_all_delivered`). None where some of it has not been taken in.
+        """
+        taken_in = max(low, ingested, last.ingested[partition])
+        return (low, -1) if last.written_back.get(partition, 0) <= taken_in else None
 
     def _expect_all_delivered(self, partition: int, low: int, last: Checkpoint) -> None:
         gone_ms = newest_gone_ms(admin_client(self._client_config), self._names.buffer, partition)

@@ -194,7 +194,7 @@ class View:
     def begin_at(self, partition: int, ingested: int, read: int, serial: Serial | None = None) -> None:
         """The log begins at `read`. What was below it is done: messages below `ingested`, then markers.
 
-        `serial`: the highest one below it, as far as it is known.
+        `serial`: it counts as spent, with all below it.
         """
         vector = self._ingested | {partition: ingested}
         serials = self._serials

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -25,7 +26,9 @@ from tests.integration.test_node_refusals import refused
 from tests.support.aborted import abort
 from tests.support.cluster import Cluster
 from tests.support.fates import outcome_of
+from tests.support.fixtures import MakeCluster
 from tests.support.requests import now_ms
+from tests.support.retention import alter_buffer, delete_records, ingested_by, send_of_the_past
 from tests.support.tail import Got, read_all
 from tests.support.waiting import PATIENCE_S, eventually
 
@@ -127,6 +130,25 @@ def test_a_copy_of_what_the_service_has_aborted_changes_nothing(
     abort(cluster, cluster.names.buffer, partition, b"k", b"moved", headers)
     letter = wait_letter(cluster, send(cluster, partition, b"k", b"moved", headers))
     assert (letter.text("delay-error"), cluster.delivered) == ("bad-parent", [])
+
+
+def test_for_a_rebuilt_node_a_copy_of_what_is_gone_is_a_copy(make_cluster: MakeCluster) -> None:
+    cluster = make_cluster(max_delay_ms=7_200_000)
+    alter_buffer(cluster, "retention.ms", "-1")
+    running = cluster.start_here("a")
+    mine = send(cluster, 0, None, b"mine", [("delay-target-topic", cluster.target().encode())])
+    headers = signed_headers(forged(cluster, mine), cluster.keys, (1, 1), 0, b"k", b"again")
+    send(cluster, 0, b"k", b"again", headers)
+    cluster.wait_delivered(2)
+    ends = ingested_by(cluster)
+    send_of_the_past(cluster, now_ms() - 3 * 86_400_000)
+    cluster.wait_delivered(4)
+    cluster.stop_here(running)
+    delete_records(cluster, ends)
+    shutil.rmtree(cluster.data_dir("a"))
+    cluster.start_here("a")
+    letter = wait_letter(cluster, send(cluster, 0, b"k", b"again", headers))
+    assert (letter.text("delay-error"), len(cluster.delivered)) == ("bad-parent", 4)
 
 
 def test_a_chain_goes_on_after_another_node_has_taken_over_and_no_link_is_taken_for_a_copy(

@@ -276,11 +276,12 @@ NUMBERED: Final = (
         (
             Patch(
                 "store/view.py",
-                "ingested = self._ingested | {a.partition: a.offset + 1 for a in fresh if a.kind is not Kind.SPENT}",
-                "ingested = self._ingested | {a.partition: a.offset + 1 for a in fresh} | read",
+                " for a in fresh if a.kind is not Kind.SPENT}",
+                " for a in fresh if a.kind is not Kind.SPENT} | read",
             ),
         ),
         profile_with(transactional_share=0.5, end_of_partition=0.5),
+        begin=300,
     ),
     Mutant(
         "replay-carries-what-came-later",

@@ -131,9 +131,9 @@ def test_a_serial_that_was_spent_by_what_was_aborted_outlives_the_process(tmp_pa
     reopened.close()
 
 
-def test_a_view_that_begins_behind_retention_knows_the_last_serial(view: View) -> None:
-    view.begin_at(0, 10, 10, (7, 8))
-    take(view, at(0, 10, signed(2_000, (7, 8))), at(0, 11, signed(2_000, (7, 9))))
+def test_for_a_view_that_begins_behind_retention_an_as_of_from_before_is_that_of_a_copy(view: View) -> None:
+    view.begin_at(0, 10, 10, (10, -1))
+    take(view, at(0, 10, signed(2_000, (9, 99))), at(0, 11, signed(2_000, (10, 0))))
     assert rejected(view) == [10]
 
 
