@@ -23,15 +23,16 @@ _JSON = (
 )
 
 
-def own_records(topic: DataFrame, ring: Keyring) -> DataFrame:
-    """The records that the service has written, without copies of them, which are the same to the byte. The
-    nodes pass over all others, and say so.
+def own_records(committed: DataFrame, written: DataFrame, ring: Keyring) -> DataFrame:
+    """The records that the service has written, without copies of them, or of what was aborted, which are the
+    same to the byte. The nodes pass over all others, and say so. `written`: with what was aborted.
     """
     signature = F.get(F.filter("headers", lambda header: header["key"] == H_SIGNATURE), 0)["value"]
     is_own = F.udf(_is_own(ring), "boolean")
-    own = topic.filter(is_own("topic", "partition", "offset", "key", "value", signature))
+    own = written.filter(is_own("topic", "partition", "offset", "key", "value", signature))
     place = Window.partitionBy("partition", "key", "value").orderBy("offset")
-    return own.withColumn("time", F.row_number().over(place)).filter(F.col("time") == 1).drop("time")
+    firsts = own.withColumn("time", F.row_number().over(place)).filter(F.col("time") == 1)
+    return committed.join(firsts.select("partition", "offset"), ["partition", "offset"], "left_semi")
 
 
 def _is_own(ring: Keyring) -> Callable[..., bool]:

@@ -195,12 +195,45 @@ def _schedule(request: wire.Schedule, partitions: Mapping[str, int]) -> Meaning:
     )
 
 
-def without_copies(asked: DataFrame) -> DataFrame:
+def serials(written: DataFrame, keyring: Keyring) -> DataFrame:
+    """Of the buffer's records, those that were aborted among them, what the service has signed: columns
+    `partition`, `offset`, `serial`.
+    """
+    header_keys = F.transform("headers", lambda header: header["key"])
+    header_values = F.transform("headers", lambda header: header["value"])
+    read = F.udf(_serial_reader(keyring), "array<long>")
+    serial = read("partition", "offset", "key", "value", header_keys, header_values)
+    signed = written.filter(F.array_contains(header_keys, wire.H_SIGNATURE))
+    return signed.select("partition", "offset", serial.alias("serial")).filter(F.col("serial").isNotNull())
+
+
+def _serial_reader(keyring: Keyring) -> Callable[..., tuple[int, int] | None]:
+    def read(  # the columns of a record
+        partition: int,
+        offset: int,
+        key: bytearray | None,
+        value: bytearray | None,
+        header_keys: Sequence[str],
+        header_values: Sequence[bytearray | None],
+    ) -> tuple[int, int] | None:
+        raw_key, raw_value, *values = (
+            None if one is None else bytes(one) for one in (key, value, *header_values)
+        )
+        headers = list(zip(header_keys, values, strict=True))
+        try:
+            return wire.spent_serial(Request(partition, offset, 0, raw_key, raw_value, headers), keyring)
+        except ValueError:
+            return None
+
+    return read
+
+
+def without_copies(asked: DataFrame, numbered: DataFrame) -> DataFrame:
     """The same, where copies of what the service has written back are rejects, as they are to the nodes: of
-    these the serial is not above all before it (docs/design.md, rule 4). Few records have one.
+    these the serial is not above all before it, committed or aborted (docs/design.md, rule 4). Few records
+    have one. `numbered`: see `serials`.
     """
     before = Window.partitionBy("partition").orderBy("offset").rowsBetween(Window.unboundedPreceding, -1)
-    numbered = asked.filter(F.col("serial").isNotNull()).select("partition", "offset", "serial")
     last = numbered.withColumn("last", F.max("serial").over(before))
     copies = last.filter(F.col("serial") <= F.col("last")).select(
         "partition", "offset", F.lit(True).alias("copy")

@@ -19,7 +19,7 @@ from ops.audit.evidence import Evidence, at_their_rows, edges_ms
 from ops.audit.flaw import violations
 from ops.audit.history import anew, with_history, with_sources
 from ops.audit.ledger import read_ledger
-from ops.audit.meaning import requests, without_copies
+from ops.audit.meaning import requests, serials, without_copies
 from ops.audit.operations import Operations, operations, replayed, with_skips
 from ops.audit.order import order_violations
 from ops.audit.report import Lateness, Report, by_field, listed
@@ -118,7 +118,11 @@ class _Run:
         self._offsets.settle(self._snapshot.buffer)
         found = records(self._spark, self._config, self._snapshot.buffer)
         parsed = requests(found, self._config.settings, self._config.keyring, self._snapshot.partitions)
-        return without_copies(self._keep(parsed))
+        asked = self._keep(parsed)
+        if asked.filter(F.col("serial").isNotNull()).isEmpty():
+            return asked.drop("serial")
+        written = records(self._spark, self._config, self._snapshot.buffer, aborted=True)
+        return without_copies(asked, serials(written, self._config.keyring))
 
     def _history(self, checkpointed: DataFrame) -> DataFrame:
         """Which requests are duplicates, and what cancels by source name, is found out only if there are any:
@@ -138,8 +142,11 @@ class _Run:
     def _checkpoints(self) -> DataFrame:
         topic = self._names.checkpoint
         lag_ms = self._offsets.keeping([topic])[topic].compaction_lag_ms
-        read = records(self._spark, self._config, self._snapshot.checkpoint)
-        found = own_records(read, self._config.keyring)
+        extent = self._snapshot.checkpoint
+        committed, written = (
+            records(self._spark, self._config, extent, aborted=aborted) for aborted in (False, True)
+        )
+        found = own_records(committed, written, self._config.keyring)
         return checkpoints(found, self._snapshot.taken_ms - (FOREVER_MS if lag_ms is None else lag_ms))
 
     def _targets(self, asked: DataFrame) -> list[str]:

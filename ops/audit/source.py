@@ -1,4 +1,6 @@
-"""Topics as data frames: exactly the records between two offsets, as read_committed readers see them."""
+"""Topics as data frames: exactly the records between two offsets, as read_committed readers see them, or with
+what was aborted.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +20,8 @@ RECORD = (
 )
 
 
-def records(spark: SparkSession, config: AuditConfig, extent: Extent) -> DataFrame:
-    """The records of `extent`, with the columns of `RECORD`.
+def records(spark: SparkSession, config: AuditConfig, extent: Extent, *, aborted: bool = False) -> DataFrame:
+    """The records of `extent`, with the columns of `RECORD`; `aborted`: with those that were aborted.
 
     `by_broker` tells whether the broker has set the timestamp (LogAppendTime). Header keys are text:
     Kafka's Java client decodes them, and puts U+FFFD where they are not UTF-8.
@@ -30,7 +32,7 @@ def records(spark: SparkSession, config: AuditConfig, extent: Extent) -> DataFra
     raw = (
         spark.read.format("kafka")
         .option("kafka.bootstrap.servers", config.bootstrap_servers)
-        .option("kafka.isolation.level", "read_committed")
+        .option("kafka.isolation.level", "read_uncommitted" if aborted else "read_committed")
         .option("includeHeaders", "true")
         .option("assign", _partitions(places))
         .option("startingOffsets", _offsets(extent.first, places))

@@ -37,9 +37,9 @@ class Audited:
         return self.audit(history)
 
     def _write_strangely(self, topic: str) -> None:
-        """A copy of each checkpoint that there is, and records that nobody has signed."""
+        """A copy of each checkpoint that there is, aborted ones too, and records that nobody has signed."""
         stranger = Producer({"bootstrap.servers": self._bootstrap})
-        for got in read_all(self._bootstrap, topic):
+        for got in read_all(self._bootstrap, topic, aborted=True):
             headers: Any = got.headers
             stranger.produce(topic, got.value, got.key, got.partition, headers=headers)
         for raw in self.strange_checkpoints:

@@ -167,6 +167,7 @@ class Transaction:
     first: bool = False  # it repeats the checkpoint before it
     claims: dict[str, Any] = field(default_factory=dict)  # what its checkpoint says that is not so
     early_ms: int = 0  # by the broker's clock
+    aborted: bool = False  # it only writes back, and its checkpoint
 
 
 Step = Request | Transaction
@@ -292,7 +293,11 @@ class Writer:
         for back in step.writes_back:
             back.request = self._write_back(back)
         self._checkpoint(step)
-        self._master.commit_transaction(30)
+        if step.aborted:
+            assert self._master.flush(30) == 0
+            self._master.abort_transaction(30)
+        else:
+            self._master.commit_transaction(30)
 
     def _deliver(self, delivery: Delivery) -> None:
         row, root = _row(delivery.of), _root(delivery.of)

@@ -54,23 +54,25 @@ def test_every_request_of_a_correct_history_is_in_its_class(history: SampleHisto
 def test_what_strangers_forge_and_copy_is_no_flaw_of_the_service(
     history: SampleHistory, audited: Audited
 ) -> None:
-    copy = CopyOf(history.third_try)
+    given_up = replace(history.third_try)
+    aborted = Transaction(writes_back=[given_up], epoch=9, node="n2", aborted=True)
+    copies = [CopyOf(history.third_try), CopyOf(given_up)]
     root = f"{history.settings.cluster}.buffer/0/0".encode()
     forged: list[Header] = [(H_TARGET_TOPIC, b"orders"), (H_PARENT, b"0"), (H_ROOT, root)]
     made_up = Request(BufferRecord(b"k", b"made up", forged), 0)
     ended = Transaction(
-        buries=[DeadLetter(one, "bad-parent") for one in (copy, made_up)],
+        buries=[DeadLetter(one, "bad-parent") for one in (*copies, made_up)],
         tells=[
             Outcome("dead-lettered", one, message=one, code="bad-parent", at_ms=history.base_ms + 9_000)
-            for one in (copy, made_up)
+            for one in (*copies, made_up)
         ],
         epoch=2,
         node="n2",
     )
     audited.strange_checkpoints = [b"{}", b"none"]
-    report = audited(history, copy, made_up, ended).report
+    report = audited(history, aborted, *copies, made_up, ended).report
     assert report.violations == ()
-    assert report.classes["dead-lettered"] == CLASSES["dead-lettered"] + 2
+    assert report.classes["dead-lettered"] == CLASSES["dead-lettered"] + 3
 
 
 def test_each_fault_is_found_and_named_and_nothing_else(planted: Planted) -> None:

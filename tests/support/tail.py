@@ -49,8 +49,9 @@ class Got(NamedTuple):
 class Tail:
     """Reads some topics from their beginning on. For one thread."""
 
-    def __init__(self, bootstrap: str, topics: Iterable[str]) -> None:
-        self._consumer = Consumer(_CONFIG | {"bootstrap.servers": bootstrap})
+    def __init__(self, bootstrap: str, topics: Iterable[str], *, aborted: bool = False) -> None:
+        isolation = {"isolation.level": "read_uncommitted"} if aborted else {}
+        self._consumer = Consumer(_CONFIG | {"bootstrap.servers": bootstrap} | isolation)
         self.records: dict[str, list[Got]] = {topic: [] for topic in topics}
         metadata = self._consumer.list_topics(timeout=LOOKUP_TIMEOUT_S).topics
         self._partitions = [
@@ -130,9 +131,9 @@ def read(message: Message) -> Got:
     return Got(topic, partition, offset, timestamp_ms, message.key(), message.value(), headers or [])
 
 
-def read_all(bootstrap: str, topic: str) -> list[Got]:
-    """The whole topic, as it is now."""
-    tail = Tail(bootstrap, [topic])
+def read_all(bootstrap: str, topic: str, *, aborted: bool = False) -> list[Got]:
+    """The whole topic, as it is now; `aborted`: with what was aborted."""
+    tail = Tail(bootstrap, [topic], aborted=aborted)
     try:
         tail.catch_up()
         return tail.records[topic]
