@@ -226,6 +226,7 @@ SIGNED: Final = (
             ),
         ),
         profile_with(LATE | MUCH_WRITTEN_BACK, LATE_FAULTS | {"crash-master": 30}, messages=(1, 2, 3)),
+        begin=300,
     ),
     Mutant(
         "counts-begin-anew",
