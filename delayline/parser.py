@@ -141,6 +141,15 @@ def parse(
         return KEY_WITH_NUL if cut and not is_older else Reject(*refused.args)
 
 
+def spent_serial(record: Record, keyring: Keyring) -> Serial | None:
+    """The serial of a request that the service has written back in a transaction that was aborted: nothing
+    else of it counts. None if it is older than the cluster's keys.
+
+    Raises ValueError (`BadSignatureError`) if the service has not written it.
+    """
+    return _serial(record, dict(record.headers or ()), keyring)
+
+
 def _cut(headers: Sequence[Header]) -> list[Header]:
     """As the nodes' client once read them."""
     return [(key.partition(NUL)[0], value) for key, value in headers]

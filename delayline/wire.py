@@ -46,7 +46,7 @@ from delayline.headers import (
     PREFIX,
     Header,
 )
-from delayline.parser import ON_REQUESTS, parse, parse_plain
+from delayline.parser import ON_REQUESTS, parse, parse_plain, spent_serial
 from delayline.record import BY_KEY, Cancel, Record, Reject, Request, Reschedule, Schedule
 from delayline.recurrence import Recurrence, recurrence_headers
 from delayline.rejects import REJECT_CODES
@@ -103,6 +103,7 @@ __all__ = [
     "read_headers",
     "rewrite_headers",
     "signed_headers",
+    "spent_serial",
     "user_headers",
 ]
 

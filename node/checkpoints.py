@@ -48,7 +48,7 @@ def read_last(client_config: dict[str, Any], topic: str, lane: int, ring: Keyrin
 
     Raises `Doubtful` if it cannot be read in time (`Forbidden`: may not be), and `UnreadableCheckpoint`.
     """
-    reader = TopicReader(client_config, topic)
+    reader = TopicReader(client_config, topic, aborted=True)
     try:
         own = OwnCheckpoints(topic)
         _read_back(reader, lane, own, ring)
@@ -62,19 +62,27 @@ def _read_back(reader: TopicReader, lane: int, own: OwnCheckpoints, ring: Keyrin
 
     They are read back from the end in growing steps, since compaction and markers leave gaps. What is found
     so may be a copy, and later ones before it: so all is read that was written since the time that it bears.
+    Where it is a copy of what was aborted, that was written then, too, and is read with it: then it does not
+    count, and it goes on back from what does.
+
+    Compaction takes what was aborted, and leaves its copy; but it leaves the last day alone
+    (ops/topic_rules.py), and any mastership since has a higher epoch. So such a copy counts only where a lane
+    has had no master for a day, and only for who reads the topic after that.
     """
     low, high = reader.bounds(lane)
-    step = FIRST_STEP
+    begin = high - FIRST_STEP
     while True:
-        begin = max(low, high - step)
+        begin = max(low, begin)
         _read_from(reader, lane, begin, high, own, ring)
-        if own.latest is not None or begin == low:
-            break
-        step *= STEP_GROWTH
-    if own.latest is not None and begin > low:
+        if begin == low:
+            return
+        if own.latest is None:
+            begin = high - (high - begin) * STEP_GROWTH
+            continue
         since = reader.first_since(lane, max(0, own.latest.at_ms - SINCE_MS))
-        if since is not None and since < begin:
-            _read_from(reader, lane, max(low, since), high, own, ring)
+        if since is None or since >= begin:
+            return
+        begin = since
 
 
 def _read_from(
@@ -209,7 +217,7 @@ class CheckpointFollower:
         self._look.clear()
         admin = admin_client(self._client_config)
         topic_id, ring = describe(admin, self._topic).id, self._keys.ring
-        reader = TopicReader(self._client_config, self._topic)
+        reader = TopicReader(self._client_config, self._topic, aborted=True)
         try:
             self._own.forget(another_topic=topic_id != self._topic_id)
             _read_back(reader, self._lane, self._own, ring)

@@ -26,7 +26,6 @@ import msgspec
 import structlog
 
 from delayline.names import ClusterNames
-from delayline.signing import Serial
 from node.plan import Decided, Plan, Poison, Poisoned, Stamp
 from node.ports import (
     Clock,
@@ -163,6 +162,7 @@ class Delivery:
         self._awaited: Vector = {}  # written back; nothing is selected before it is ingested
         self._counts: Vector = {}  # by partition, of what is written back next
         self._heartbeat_at_ms = 0
+        self._first_at_ms = 0
         self._shown_lead_ms = 0  # with the last checkpoint
         self._proven_lead_ms: int | None = None  # by the last commit that showed the clock to be right
         self._answer_held = False  # by the last selection: nothing but answers goes out before it
@@ -364,11 +364,15 @@ class Delivery:
         yield Step.DURING_COMMIT
 
     def _first_checkpoint(self, last: Checkpoint) -> Checkpoint:
+        """It is never the same as one before that was aborted, which would make it a copy
+        (node/own_checkpoints.py).
+        """
+        self._first_at_ms = max(self._clock.now_ms(), self._first_at_ms + 1)
         return msgspec.structs.replace(
             last,
             epoch=self._epoch_known + 1,
             node=self._config.node,
-            at_ms=self._clock.now_ms(),
+            at_ms=self._first_at_ms,
             first=True,
         )
 
@@ -563,7 +567,7 @@ class Delivery:
         yield from self._settle()
         if chosen.size:
             self._require_clock(planned.lead_ms)
-        checkpoint = self._checkpoint(chosen, written_back, plan.serials)
+        checkpoint = self._checkpoint(chosen, written_back)
         self._shown_lead_ms = self._lead_ms()
         transaction.checkpoint(checkpoint)
         yield Step.AFTER_CHECKPOINT_RECORD
@@ -585,7 +589,7 @@ class Delivery:
                 f"the clock is {-offset_ms:+d} ms off the brokers', or was set: what it selected may be early"
             )
 
-    def _checkpoint(self, chosen: Selection, written_back: Vector, serials: dict[int, Serial]) -> Checkpoint:
+    def _checkpoint(self, chosen: Selection, written_back: Vector) -> Checkpoint:
         assert self._last is not None, "a master has committed its first checkpoint"
         frontier = chosen.frontier
         return Checkpoint(
@@ -600,7 +604,6 @@ class Delivery:
             operation=frontier.operation,
             node=self._config.node,
             at_ms=self._clock.now_ms(),
-            serials=self._last.serials | serials,
         )
 
     def _settle(self) -> Process[None]:

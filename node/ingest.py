@@ -11,16 +11,16 @@ import structlog
 from delayline.names import ClusterNames
 from delayline.parser import WRITTEN_BACK_SLACK_MS
 from delayline.settings import ClusterSettings
-from delayline.signing import Keyring
-from delayline.wire import Reject, parse, parse_plain
+from delayline.signing import BadSignatureError, Keyring, Serial
+from delayline.wire import Reject, parse, parse_plain, spent_serial
 from election.operators import Gap
 from election.znodes import Znodes
-from node.fetch.records import LogRecord
+from node.fetch.records import ABORTED, LogRecord
 from node.ports import Keys
 from node.reader import OffsetsGone, TopicReader
 from node.refusal import Refusal, keys_behind, log_refusal, topic_forbidden
 from node.topics import admin_client, newest_gone_ms
-from store.arrivals import Arrival, arrival, plain_arrival
+from store.arrivals import Arrival, arrival, plain_arrival, spent
 from store.checkpoint import Checkpoint, Vector
 from store.view import View
 
@@ -88,7 +88,7 @@ class Ingest:
         `gap.begin` becomes true of the checkpoint with the next transaction; any other view is then one that
         lacks what its master had.
         """
-        reader = TopicReader(self._client_config, self._names.buffer)
+        reader = TopicReader(self._client_config, self._names.buffer, aborted=True)
         given_up = None if gap is None or not self._stands_at(gap) else gap
         try:
             places = self._view.reached().read
@@ -132,10 +132,24 @@ class Ingest:
             raise OffsetsGone(f"{topic} begins at offset {low}; the view has read to {read}")
         if ingested == 0:
             self._expect_all_delivered(partition, low, last)
-            # Of what was written back, all is gone, or its last one will tell what came before it.
-            serial = last.serials.get(partition) if last.written_back.get(partition, 0) <= low else None
-            self._view.begin_at(partition, min(low, last.ingested[partition]), low, serial)
+        begin = max(ingested, min(low, last.ingested[partition]))
+        self._view.begin_at(partition, begin, low, self._spent_by(partition, low, ingested, last))
         return low
+
+    @staticmethod
+    def _spent_by(partition: int, low: int, ingested: int, last: Checkpoint) -> Serial | None:
+        """What a view that begins at `low` takes for the highest serial so far: whatever has an as-of below
+        that is a copy. It has not seen what is gone, and that has one, since no as-of is above its record.
+
+        What was written back since the last checkpoint has a higher one: where the reader stood is no lower
+        than that one's `read`. What was written back before and is still there may have a lower one: but it
+        has been taken in, by this view, or, where that is empty, by the last master. Of that it was written
+        while the reader had not yet read what is gone. It is no younger than that by more than a reader
+        lags, or a transaction is open there, and so, where that is less than a day, as long done
+        (`_expect_all_delivered`). None where some of it has not been taken in.
+        """
+        taken_in = max(low, ingested, last.ingested[partition])
+        return (low, -1) if last.written_back.get(partition, 0) <= taken_in else None
 
     def _expect_all_delivered(self, partition: int, low: int, last: Checkpoint) -> None:
         gone_ms = newest_gone_ms(admin_client(self._client_config), self._names.buffer, partition)
@@ -212,13 +226,17 @@ def arrivals_of(
     keyring: Keyring,
     tell_unknown: Callable[[str], None] = _nobody,
 ) -> list[Arrival]:
-    """What records of the buffer do to the view; the hot path of ingest.
+    """What records of the buffer do to the view; the hot path of ingest. An aborted one that the service has
+    not written does nothing.
 
     `tell_unknown` is told of a key of the cluster that is not in the keyring, with which something is signed.
     """
     arrivals = []
     for record in records:
         partition, offset, timestamp_ms, key, value, headers, flaw = record
+        if flaw is ABORTED:
+            arrivals += _spent(record, keyring, tell_unknown)
+            continue
         if flaw is not None:
             arrivals.append(arrival(record, flaw))
             continue
@@ -231,3 +249,13 @@ def arrivals_of(
             tell_unknown(request.unknown_key)
         arrivals.append(arrival(record, request))
     return arrivals
+
+
+def _spent(record: LogRecord, keyring: Keyring, tell_unknown: Callable[[str], None]) -> list[Arrival]:
+    try:
+        serial = spent_serial(record, keyring)
+    except ValueError as error:
+        if isinstance(error, BadSignatureError) and error.unknown_key is not None:
+            tell_unknown(error.unknown_key)
+        return []
+    return [] if serial is None else [spent(record, serial)]

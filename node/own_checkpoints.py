@@ -2,7 +2,8 @@
 
 Whoever may write to that topic could otherwise say what is delivered. So a checkpoint is signed, over the
 topic, the partition, key and value. What has no valid signature is passed over. A copy of an older checkpoint
-has one: so not the last one in the topic counts, but the latest by `Checkpoint.order`.
+has one: so not the last one in the topic counts, but the latest by `Checkpoint.order`. A copy of one that was
+aborted would be the latest: so what was aborted is read as well, and what is the same as that is a copy.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import structlog
 
 from delayline.headers import H_SIGNATURE, Header
 from delayline.signing import BadSignatureError, Keyring
+from node.fetch.records import ABORTED, LogRecord
 from store.checkpoint import Checkpoint, UnreadableCheckpoint
 
 log = structlog.get_logger("delayline.checkpoints")
@@ -22,6 +24,7 @@ log = structlog.get_logger("delayline.checkpoints")
 UNSIGNED: Final = "unsigned"
 FORGED: Final = "forged"
 COPIED: Final = "copied"
+MOST_ABORTED: Final = 1_000  # remembered of each kind
 
 
 class KeysBehind(UnreadableCheckpoint):
@@ -90,30 +93,62 @@ def first_own(records: Iterable[Record], topic: str, ring: Keyring) -> Placed | 
 
 
 class OwnCheckpoints:
-    """The latest checkpoint of a lane among the records taken so far, in the order of the topic."""
+    """The latest checkpoint of a lane among the records taken so far, in the order of the topic.
+
+    The service never commits what it has aborted: after any abort comes a recovery, whose first checkpoint
+    bears another time (node/delivery.py). Of what was aborted only what would be the latest is remembered.
+    That is little: the next one that is committed is of a higher epoch, or the first one of the same. That
+    may be tried again and again, so first ones are kept apart. Should they be too many, the oldest are
+    forgotten: they repeat the one before, so that their copies say nothing new but an epoch.
+    """
 
     def __init__(self, topic: str) -> None:
         self.latest: Checkpoint | None = None
+        self._aborted: tuple[list[Checkpoint], list[Checkpoint]] = [], []  # of these, the first ones: apart
         self.strangers: Counter[str] = Counter()  # by kind: what was not the service's, or a copy
         self._topic = topic
         self._reported_to = 0  # so that what is read twice is counted once
 
-    def take(self, record: Record, ring: Keyring) -> None:
+    def take(self, record: LogRecord, ring: Keyring) -> None:
         """Raises `UnreadableCheckpoint`."""
-        self.weigh(record, own_checkpoint(record, self._topic, ring))
+        aborted = record.flaw is ABORTED
+        try:
+            found = own_checkpoint(record, self._topic, ring)
+        except KeysBehind:
+            raise
+        except UnreadableCheckpoint:
+            if aborted:
+                return
+            raise
+        self.weigh(record, found, aborted=aborted)
 
-    def weigh(self, record: Record, found: Checkpoint | str) -> None:
+    def weigh(self, record: Record, found: Checkpoint | str, *, aborted: bool) -> None:
         """The same, of a record that was looked at."""
-        if isinstance(found, str):
+        if aborted:
+            self._remember(found)
+        elif isinstance(found, str):
             self._report(found, record)
-        elif self.latest is None or found.order >= self.latest.order:
+        elif self._is_late_enough(found) and found not in self._aborted[found.first]:
             self.latest = found
+            for spent in self._aborted:
+                spent[:] = filter(self._is_late_enough, spent)
         else:
             self._report(COPIED, record)
+
+    def _is_late_enough(self, found: Checkpoint) -> bool:
+        return self.latest is None or found.order >= self.latest.order
+
+    def _remember(self, aborted: Checkpoint | str) -> None:
+        if isinstance(aborted, Checkpoint) and self._is_late_enough(aborted):
+            spent = self._aborted[aborted.first]
+            if aborted not in spent:
+                spent.append(aborted)
+                del spent[:-MOST_ABORTED]
 
     def forget(self, *, another_topic: bool = False) -> None:
         """It is read again, from another place; or it is another topic."""
         self.latest = None
+        self._aborted = [], []
         if another_topic:
             self._reported_to = 0
 

@@ -16,7 +16,7 @@ import msgspec
 
 from delayline.names import ClusterNames, source
 from delayline.recurrence import Occurrence, Recurrence, Turn, UnknownTimeZoneError, first_turn, next_turn
-from delayline.signing import NO_KEYS, Keyring, Serial
+from delayline.signing import NO_KEYS, Keyring
 from delayline.wire import (
     Header,
     Schedule,
@@ -95,7 +95,6 @@ class Stamp:
     def __init__(self, keyring: Keyring, as_of: Vector, counts: Vector) -> None:
         """`as_of`: where the reader stood when that was selected which is planned."""
         self.counts = dict(counts)
-        self.serials: dict[int, Serial] = {}  # by partition, the last ones given
         self._keyring = keyring
         self._as_of = as_of
 
@@ -104,7 +103,6 @@ class Stamp:
     ) -> list[Header]:
         """The headers of a request that is written back into a partition, with the next serial, signed."""
         serial = self._as_of[partition], self.counts[partition]
-        self.serials[partition] = serial
         self.counts[partition] += 1
         return signed_headers(headers, self._keyring, serial, partition, key, value)
 
@@ -207,11 +205,6 @@ class Plan:
     def counts(self) -> Vector:
         """By partition, the count of what is written back next, once this is sent."""
         return self._stamp.counts
-
-    @property
-    def serials(self) -> dict[int, Serial]:
-        """By partition, of the last request that it writes back there."""
-        return self._stamp.serials
 
     def decided(self) -> dict[Decided, int]:
         """How often it decides each thing. What is plainly delivered is not counted one by one: it is what is

@@ -20,7 +20,16 @@ from typing import Any, Final, TypeVar
 import structlog
 from confluent_kafka import KafkaError, KafkaException
 
-from node.fetch.batches import Batch, Committed, DamagedLog, Opened, batches_of, open_batch
+from node.fetch.batches import (
+    Batch,
+    Committed,
+    DamagedLog,
+    Holds,
+    Opened,
+    batches_of,
+    open_aborted,
+    open_batch,
+)
 from node.fetch.brokers import EARLIEST, LATEST, NO_ERROR, Brokers, Led, Unreachable
 from node.fetch.compression import Scratch
 from node.fetch.options import Unsupported
@@ -69,15 +78,15 @@ class Forbidden(Doubtful):
 
 
 class _Ready:
-    """Batches of a partition that wait to be read, each with whether it holds messages; `opened` is the first
-    of them, once it is being read.
+    """Batches of a partition that wait to be read, each with what it holds; `opened` is the first of them,
+    once it is being read.
     """
 
     def __init__(self, partition: int, from_offset: int) -> None:
         """What is below `from_offset` is passed over: a fetch may begin within a batch."""
         self.partition = partition
         self.from_offset = from_offset
-        self.batches: deque[tuple[Batch, bool]] = deque()
+        self.batches: deque[tuple[Batch, Holds]] = deque()
         self.opened: Opened | None = None
 
     @property
@@ -91,10 +100,21 @@ class TopicReader:
     read by any.
     """
 
-    def __init__(self, client_config: dict[str, Any], topic: str, fetch_bytes: int = FETCH_BYTES) -> None:
-        """Raises `KafkaException` where the configuration asks for what is not to be had."""
+    def __init__(
+        self,
+        client_config: dict[str, Any],
+        topic: str,
+        fetch_bytes: int = FETCH_BYTES,
+        *,
+        aborted: bool = False,
+    ) -> None:
+        """`aborted`: what is signed and was aborted is read as well, and told by its flaw, `ABORTED`.
+
+        Raises `KafkaException` where the configuration asks for what is not to be had.
+        """
         self.topic = topic
         self.reached: Vector = {}
+        self._aborted = aborted
         self._fetch_bytes = fetch_bytes
         self._trouble: KafkaError | None = None
         self._trouble_s = 0.0
@@ -214,7 +234,7 @@ class TopicReader:
             if len(taken) > first:
                 self._pass(partition, taken[-1].offset + 1)
             if len(taken) < MOST_POLLED and left_bytes > 0:
-                self._close(ready)
+                left_bytes -= self._close(ready)
                 self._ready[partition] = self._ready.pop(partition)  # behind the others
         return taken
 
@@ -230,11 +250,12 @@ class TopicReader:
         return size_bytes
 
     def _open_next(self, ready: _Ready) -> Opened | None:
-        """Begins with the next batch that holds messages, if there is one left."""
+        """Begins with the next batch of which something is read, if there is one left."""
         while ready.batches:
-            batch, is_read = ready.batches[0]
-            if is_read:
-                opened = open_batch(ready.partition, batch, self._scratch)
+            batch, holds = ready.batches[0]
+            if holds is Holds.MESSAGES or (self._aborted and holds is Holds.ABORTED):
+                open_ = open_batch if holds is Holds.MESSAGES else open_aborted
+                opened = open_(ready.partition, batch, self._scratch)
                 if batch.base_offset < ready.from_offset:
                     wanted = (one for one in opened.records if one.offset >= ready.from_offset)
                     opened = opened._replace(records=wanted)
@@ -244,12 +265,15 @@ class TopicReader:
             self._pass(ready.partition, batch.next_offset)
         return None
 
-    def _close(self, ready: _Ready) -> None:
-        """The batch that was open has been read to its end."""
-        batch, _ = ready.batches.popleft()
+    def _close(self, ready: _Ready) -> int:
+        """The open batch has been read to its end. Returns how much of it may have been passed over."""
+        batch, holds = ready.batches.popleft()
+        assert ready.opened is not None, "it is open"
+        size_bytes = ready.opened.size_bytes
         ready.opened = None
         self._scratch.release()
         self._pass(ready.partition, batch.next_offset)
+        return size_bytes if holds is Holds.ABORTED else 0
 
     def _pass(self, partition: int, offset: int) -> None:
         self.reached[partition] = max(self.reached[partition], offset)

@@ -20,6 +20,7 @@ class Kind(IntEnum):
     REJECT = 2
     CANCEL = 3
     KEEP = 4  # a schedule, unless its id is known
+    SPENT = 5  # no message: its serial alone counts, since its transaction was aborted
 
 
 class Record(Protocol):
@@ -101,6 +102,13 @@ def arrival(record: Record, request: wire.Request) -> Arrival:
         headers = []  # what cannot be written as it was is in no dead letter, wherever it was found
     reject = RejectRow(record.key, record.value, headers, request.code, request.detail)
     return Arrival(*place, Kind.REJECT, at, None, None, None, encode(reject), request.serial)
+
+
+def spent(record: Record, serial: Serial) -> Arrival:
+    """What a request does to the view that the service wrote back in a transaction that was aborted. It has
+    no time, and no row.
+    """
+    return Arrival(record.partition, record.offset, 0, Kind.SPENT, 0, None, None, None, b"", serial)
 
 
 def _schedule(record: Record, request: wire.Schedule) -> Arrival:

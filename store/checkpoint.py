@@ -9,7 +9,6 @@ from typing import Self
 
 import msgspec
 
-from delayline.signing import Serial
 from store.keys import Key
 from store.operations import Operation
 
@@ -62,7 +61,6 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
     node: str
     at_ms: int
     first: bool = False
-    serials: dict[int, Serial] = {}  # by partition, of the last request written back there
 
     @property
     def frontier(self) -> Frontier:

@@ -42,6 +42,7 @@ A_COPY: Final = "a copy of what the service has written back: it says nothing ag
 _CANCEL: Final = Kind.CANCEL  # as plain names: they are looked at for every record
 _SCHEDULE: Final = Kind.SCHEDULE
 _KEEP: Final = Kind.KEEP
+_SPENT: Final = Kind.SPENT
 
 
 class Ingest:
@@ -143,7 +144,9 @@ class Ingest:
                 self.batch.delete(key)
             else:
                 self.batch.put(key, raw)
-        since_ms = self._arrivals[0].timestamp_ms - max(self._dedup_window_ms, keys.MINUTE_MS)
+        # What was aborted has no time.
+        first_ms = self._arrivals[0].timestamp_ms or max(one.timestamp_ms for one in self._arrivals)
+        since_ms = first_ms - max(self._dedup_window_ms, keys.MINUTE_MS)
         for partition, taken in self._places.items():
             if ids := self._ids[partition]:
                 self._lower_expiry(partition, expiry.write(self.batch, partition, taken, ids, since_ms))
@@ -159,8 +162,8 @@ class Ingest:
             return self._follows(arrival)
         if arrival.kind is _KEEP:
             return arrival if self._claim_if_unknown(arrival) else None
-        self._is_copy(arrival)  # it is a reject as it is, and what is a copy of it will be one
-        return arrival
+        self._is_copy(arrival)  # it is what it is, and what is a copy of it will be a reject
+        return None if arrival.kind is _SPENT else arrival
 
     def _is_copy(self, arrival: Arrival) -> bool:
         """Whether it is a copy, sent by somebody, of what the service has written back. Then it is a reject,
@@ -175,8 +178,8 @@ class Ingest:
         in the order in which they were written. The highest serial is stored with the rows, in one batch with
         them, and is a function of the log, as they are.
 
-        A copy stands behind its original, or, where that was aborted, behind whatever has been written
-        back since: a higher serial, or the same, has been before it.
+        A copy stands behind its original, whose serial is spent there, whether it was committed or aborted:
+        a higher serial, or the same, has been before it.
         """
         serial = arrival.serial
         if serial is None:

@@ -24,7 +24,7 @@ import msgspec
 
 from delayline.signing import Serial
 from store import keys, selection
-from store.arrivals import Arrival
+from store.arrivals import Arrival, Kind
 from store.checkpoint import Checkpoint, Frontier, Vector, nothing
 from store.ingest import Ingest
 from store.keys import Key
@@ -174,7 +174,7 @@ class View:
         )
         if fresh:
             ingest.add(fresh)
-            ingested = self._ingested | {a.partition: a.offset + 1 for a in fresh}
+            ingested = self._ingested | {a.partition: a.offset + 1 for a in fresh if a.kind is not Kind.SPENT}
             counts = self._pending.write(ingest.batch, ingest.counts, known.counts)
             newest = self._newest | _newest_of(fresh, self._newest)
             ingest.batch.put(keys.INGESTED, encode(ingested))
@@ -196,7 +196,7 @@ class View:
     def begin_at(self, partition: int, ingested: int, read: int, serial: Serial | None = None) -> None:
         """The log begins at `read`. What was below it is done: messages below `ingested`, then markers.
 
-        `serial`: the highest one below it, as far as it is known.
+        `serial`: it counts as spent, with all below it.
         """
         vector = self._ingested | {partition: ingested}
         serials = self._serials

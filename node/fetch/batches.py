@@ -13,15 +13,18 @@ https://kafka.apache.org/documentation/#recordbatch
 from __future__ import annotations
 
 from collections.abc import Iterator
+from enum import Enum
 from struct import Struct
 from typing import Final, NamedTuple
 
 from aiokafka.record._crecords import DefaultRecordBatch
 
+from delayline.headers import H_SIGNATURE
 from delayline.times import MAX_MS
 from delayline.wire import KEY_NOT_UTF8, Header, Reject
 from node.fetch.compression import NONE, Scratch, UnpackError
 from node.fetch.records import (
+    ABORTED,
     LARGEST_RECORD_BYTES,
     MOST_BATCH_HEADERS,
     MOST_HEADERS,
@@ -100,8 +103,16 @@ def batches_of(fetched: bytes | memoryview) -> list[Batch]:
     return found
 
 
+class Holds(Enum):
+    """What the records of a batch are."""
+
+    MESSAGES = "messages"
+    ABORTED = "aborted"
+    MARKERS = "markers"
+
+
 class Committed:
-    """Leaves out of one fetch's batches what is no message: markers, and what was aborted."""
+    """Tells of one fetch's batches which hold messages: no markers, and not what was aborted."""
 
     def __init__(self, aborted: list[tuple[int, int]]) -> None:
         """`aborted`: of each aborted transaction that the fetch may have something of, its producer's id and
@@ -110,14 +121,14 @@ class Committed:
         self._to_come = sorted(aborted, key=lambda one: one[1], reverse=True)
         self._aborted: set[int] = set()
 
-    def holds(self, batch: Batch) -> bool:
-        """Whether a batch's records are messages; asked of all batches in order."""
+    def holds(self, batch: Batch) -> Holds:
+        """What a batch's records are; asked of all batches in order."""
         while self._to_come and self._to_come[-1][1] < batch.next_offset:
             self._aborted.add(self._to_come.pop()[0])
         if batch.is_control:
             self._aborted.discard(batch.producer)  # its marker ends the transaction
-            return False
-        return batch.producer_of_transaction not in self._aborted
+            return Holds.MARKERS
+        return Holds.ABORTED if batch.producer_of_transaction in self._aborted else Holds.MESSAGES
 
 
 class Opened(NamedTuple):
@@ -151,6 +162,16 @@ def open_batch(partition: int, batch: Batch, scratch: Scratch) -> Opened:
         if found is not None:
             return Opened(iter(found), len(raw))
     return Opened(_carefully(partition, batch, raw[HEAD_BYTES:]), len(raw))
+
+
+def open_aborted(partition: int, batch: Batch, scratch: Scratch) -> Opened:
+    """Reads a batch that was aborted: of its records, those that can be read and bear a signature."""
+    opened = open_batch(partition, batch, scratch)
+    return opened._replace(records=(one._replace(flaw=ABORTED) for one in opened.records if _is_signed(one)))
+
+
+def _is_signed(record: LogRecord) -> bool:
+    return record.flaw is None and any(key == H_SIGNATURE for key, _ in record.headers)
 
 
 def _flaw_of_head(batch: Batch) -> str | None:

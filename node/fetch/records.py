@@ -27,8 +27,14 @@ HEADER_BYTES: Final = 100
 """About what a header takes in memory, beside its key and value."""
 
 
+ABORTED: Final = Reject("aborted", "its transaction was aborted")
+"""The flaw of a signed record that was aborted, for who asks for these: it is whole, and no message."""
+
+
 class LogRecord(NamedTuple):
-    """A record, or what is left of one that cannot be read: then `flaw` says why, and it has no headers."""
+    """A record, or what is left of one that cannot be read: then `flaw` says why, and it has no headers. See
+    `ABORTED` for what is a flaw as well.
+    """
 
     partition: int
     offset: int

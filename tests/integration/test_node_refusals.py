@@ -9,21 +9,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import TIMESTAMP_CREATE_TIME, Producer, TopicPartition
+from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # missing from the stubs' __all__
     AclOperation,
-    AlterConfigOpType,
-    ConfigEntry,
-    ConfigResource,
     NewPartitions,
     OffsetSpec,
-    ResourceType,
 )
 
 from tests.support.cluster import Cluster
 from tests.support.fates import check_exactly_once
 from tests.support.fixtures import MakeCluster
 from tests.support.requests import Sender, key_in, now_ms
+from tests.support.retention import alter_buffer, delete_records, ingested_by, send_of_the_past
 from tests.support.waiting import eventually
 
 
@@ -101,15 +98,15 @@ def test_a_gap_left_by_retention_is_refused_and_by_a_rebuilt_node_if_it_may_lack
     cluster: Cluster,
 ) -> None:
     run_once(cluster)
-    ends = _ends(cluster)
+    ends = ingested_by(cluster)
     cluster.start_here("b")
     cluster.wait_state("b", "master")
     with Sender(cluster) as sender:
         for number in range(20):
             sender.schedule(key=key_in(number % 2))
     cluster.wait_delivered(70)
-    _alter_buffer(cluster, "retention.ms", "3600000")  # far too short for what may be delayed by a year
-    _delete_records(cluster, {partition: end + 5 for partition, end in ends.items()})
+    alter_buffer(cluster, "retention.ms", "3600000")  # far too short for what may be delayed by a year
+    delete_records(cluster, {partition: end + 5 for partition, end in ends.items()})
     refusing = cluster.start_here("a")
     refused(cluster, "a", "retention-gap")
     cluster.stop_here(refusing)
@@ -120,17 +117,17 @@ def test_a_gap_left_by_retention_is_refused_and_by_a_rebuilt_node_if_it_may_lack
 
 def test_a_rebuilt_node_goes_on_where_all_that_is_gone_was_due(make_cluster: MakeCluster) -> None:
     cluster = make_cluster(max_delay_ms=7_200_000)
-    _alter_buffer(cluster, "retention.ms", "-1")
+    alter_buffer(cluster, "retention.ms", "-1")
     running = cluster.start_here("a")
     with Sender(cluster) as sender:
         for number in range(20):
             sender.schedule(key=key_in(number % 2))
     cluster.wait_delivered(20)
-    ends = _ends(cluster)
-    _send_of_the_past(cluster, now_ms() - 3 * 86_400_000)
+    ends = ingested_by(cluster)
+    send_of_the_past(cluster, now_ms() - 3 * 86_400_000)
     cluster.wait_delivered(22)
     cluster.stop_here(running)
-    _delete_records(cluster, ends)
+    delete_records(cluster, ends)
     shutil.rmtree(cluster.data_dir("a"))
     cluster.start_here("a")
     cluster.wait_state("a", "master")
@@ -147,9 +144,9 @@ def test_a_log_of_which_retention_left_nothing_is_no_gap(cluster: Cluster, *, em
     cluster.wait_delivered(2)
     ends = _log_ends(cluster)
     eventually(lambda: cluster.checkpoints()[-1].read == ends, "a heartbeat says how far it has read")
-    assert all(ingested < ends[partition] for partition, ingested in _ends(cluster).items())
+    assert all(ingested < ends[partition] for partition, ingested in ingested_by(cluster).items())
     cluster.stop_here(running)
-    _delete_records(cluster, ends)
+    delete_records(cluster, ends)
     if emptied:
         shutil.rmtree(cluster.data_dir("a"))
     cluster.start_here("a")
@@ -331,36 +328,6 @@ def _send_in_a_transaction(cluster: Cluster) -> None:
     producer.commit_transaction(10)
 
 
-def _send_of_the_past(cluster: Cluster, timestamp_ms: int) -> None:
-    """A message into each of the two partitions, with a timestamp as if it had been there for long."""
-    _alter_buffer(cluster, "message.timestamp.type", "CreateTime")
-    producer = Producer({"bootstrap.servers": cluster.bootstrap})
-    types: list[int] = []
-    for partition in range(2):
-        headers: list[tuple[str, str | bytes | None]] = [("delay-target-topic", cluster.target())]
-        producer.produce(
-            cluster.names.buffer,
-            b"v",
-            partition=partition,
-            headers=headers,
-            timestamp=timestamp_ms,
-            on_delivery=lambda _, message: types.append(message.timestamp()[0]),
-        )
-    assert producer.flush(10) == 0
-    assert types == [TIMESTAMP_CREATE_TIME] * 2, "they have the timestamps that they were given"
-
-
-def _alter_buffer(cluster: Cluster, name: str, value: str) -> None:
-    entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
-    resource = ConfigResource(ResourceType.TOPIC, cluster.names.buffer, incremental_configs=[entry])
-    cluster.admin.incremental_alter_configs([resource])[resource].result()
-    shown = ConfigResource(ResourceType.TOPIC, cluster.names.buffer)
-    eventually(
-        lambda: cluster.admin.describe_configs([shown])[shown].result()[name].value == value,
-        f"the broker has {name}={value}",
-    )
-
-
 def _change_settings(cluster: Cluster) -> None:
     other = dataclasses.replace(cluster.settings, max_delay_ms=7_200_000)
     cluster.kazoo.set(cluster.znodes.settings, other.to_json().encode())
@@ -373,16 +340,6 @@ def _add_partition(cluster: Cluster) -> None:
     eventually(
         lambda: len(cluster.admin.list_topics(buffer).topics[buffer].partitions) == 3, "there are three"
     )
-
-
-def _delete_records(cluster: Cluster, ends: dict[int, int]) -> None:
-    wanted = [TopicPartition(cluster.names.buffer, partition, end) for partition, end in ends.items()]
-    for future in cluster.admin.delete_records(wanted).values():
-        future.result()
-
-
-def _ends(cluster: Cluster) -> dict[int, int]:
-    return dict(cluster.checkpoints()[-1].ingested)
 
 
 def _log_ends(cluster: Cluster) -> dict[int, int]:

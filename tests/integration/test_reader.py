@@ -9,6 +9,7 @@ from confluent_kafka.admin import NewTopic  # type: ignore[attr-defined]  # miss
 
 from node.reader import FETCH_BYTES, OffsetsGone, TopicReader
 from tests.stacks import Stack
+from tests.support.aborted import abort
 from tests.support.cluster import Cluster, wait_led
 from tests.support.raw import Codec, Connection, RawRecord, batch_of
 from tests.support.waiting import PATIENCE_S, eventually
@@ -57,8 +58,11 @@ def test_what_is_read_does_not_depend_on_how_much_is_fetched_at_once(
     assert [code for _, code in read[0]] == [None, None, None, "undecodable", "undecodable"]
 
 
-def read_all(cluster: Cluster, fetch_bytes: int) -> list[tuple[int, str | None]]:
-    reader = TopicReader({"bootstrap.servers": cluster.bootstrap}, cluster.names.buffer, fetch_bytes)
+def read_all(
+    cluster: Cluster, fetch_bytes: int = FETCH_BYTES, *, aborted: bool = False
+) -> list[tuple[int, str | None]]:
+    config = {"bootstrap.servers": cluster.bootstrap}
+    reader = TopicReader(config, cluster.names.buffer, fetch_bytes, aborted=aborted)
     try:
         _, end = reader.bounds(0)
         reader.start({0: 0})
@@ -66,6 +70,13 @@ def read_all(cluster: Cluster, fetch_bytes: int) -> list[tuple[int, str | None]]
         return [(one.offset, one.flaw and one.flaw.code) for batch in batches for one in batch]
     finally:
         reader.close()
+
+
+def test_what_is_signed_and_was_aborted_is_read_by_who_asks_for_it(cluster: Cluster) -> None:
+    buffer, signed = cluster.names.buffer, [("delay-signature", b"x")]
+    abort(cluster, buffer, 0, None, b"signed", signed)
+    abort(cluster, buffer, 0, None, b"plain", [("delay", b"x")])
+    assert [read_all(cluster, aborted=aborted) for aborted in (False, True)] == [[], [(0, "aborted")]]
 
 
 def test_a_log_that_is_not_the_one_that_was_read_is_noticed(cluster: Cluster, connection: Connection) -> None:

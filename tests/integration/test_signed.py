@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Producer
+from msgspec import structs
 
 from delayline import DelayProducer, every
 from delayline.headers import H_DELIVER_AT, H_PARENT, H_ROOT, H_SIGNATURE, H_TARGET_TOPIC
@@ -17,15 +18,20 @@ from delayline.signing import Keyring
 from delayline.wire import Header, signed_headers
 from election.errors import ElectionError
 from election.operators import Author
+from node.checkpoints import read_last
 from node.node import Node
+from node.own_checkpoints import headers_of
 from ops import keys, topics
 from ops.errors import ConflictError, UnavailableError
 from ops.zookeeper import registry
 from tests.integration.test_node_refusals import refused
+from tests.support.aborted import abort
 from tests.support.cluster import Cluster
 from tests.support.fates import outcome_of
+from tests.support.fixtures import MakeCluster
 from tests.support.keys import STRANGER
 from tests.support.requests import now_ms
+from tests.support.retention import alter_buffer, delete_records, ingested_by, send_of_the_past
 from tests.support.tail import Got, read_all
 from tests.support.waiting import PATIENCE_S, eventually
 
@@ -116,6 +122,37 @@ def test_a_copy_of_what_the_service_has_written_back_changes_nothing(
     assert [got.number("delay-occurrence") for got in cluster.delivered] == [1, 2, 3]
 
 
+def test_a_copy_of_what_the_service_has_aborted_changes_nothing(
+    cluster: Cluster, producer: DelayProducer
+) -> None:
+    cluster.start_here("a")
+    mine = producer.schedule(cluster.target(), b"mine", key=b"k", after="1h").result(PATIENCE_S)
+    partition = int(mine.split("/")[1])
+    headers = signed_headers(forged(cluster, mine), cluster.keys, (1, 1), partition, b"k", b"moved")
+    abort(cluster, cluster.names.buffer, partition, b"k", b"moved", headers)
+    letter = wait_letter(cluster, send(cluster, partition, b"k", b"moved", headers))
+    assert (letter.text("delay-error"), cluster.delivered) == ("bad-parent", [])
+
+
+def test_for_a_rebuilt_node_a_copy_of_what_is_gone_is_a_copy(make_cluster: MakeCluster) -> None:
+    cluster = make_cluster(max_delay_ms=7_200_000)
+    alter_buffer(cluster, "retention.ms", "-1")
+    running = cluster.start_here("a")
+    mine = send(cluster, 0, None, b"mine", [("delay-target-topic", cluster.target().encode())])
+    headers = signed_headers(forged(cluster, mine), cluster.keys, (1, 1), 0, b"k", b"again")
+    send(cluster, 0, b"k", b"again", headers)
+    cluster.wait_delivered(2)
+    ends = ingested_by(cluster)
+    send_of_the_past(cluster, now_ms() - 3 * 86_400_000)
+    cluster.wait_delivered(4)
+    cluster.stop_here(running)
+    delete_records(cluster, ends)
+    shutil.rmtree(cluster.data_dir("a"))
+    cluster.start_here("a")
+    letter = wait_letter(cluster, send(cluster, 0, b"k", b"again", headers))
+    assert (letter.text("delay-error"), len(cluster.delivered)) == ("bad-parent", 4)
+
+
 def test_a_chain_goes_on_after_another_node_has_taken_over_and_no_link_is_taken_for_a_copy(
     cluster: Cluster, producer: DelayProducer
 ) -> None:
@@ -167,6 +204,26 @@ def test_copies_of_old_checkpoints_move_nothing_back_even_for_a_new_node(
     producer.schedule(cluster.target(), b"after").result(PATIENCE_S)
     cluster.tail.wait(lambda: any(got.value == b"after" for got in cluster.delivered), "it goes on")
     assert sorted(got.value or b"" for got in cluster.delivered) == [b"0", b"1", b"2", b"3", b"4", b"after"]
+
+
+def test_a_copy_of_a_checkpoint_that_was_aborted_moves_nothing_for_who_reads_on_or_begins(
+    cluster: Cluster, producer: DelayProducer
+) -> None:
+    cluster.start_here("a")
+    producer.schedule(cluster.target(), b"before").result(PATIENCE_S)
+    cluster.wait_delivered(1)
+    topic, last = cluster.names.checkpoint, cluster.checkpoints()[-1]
+    never = structs.replace(last, epoch=1_000_000, first=False)
+    headers = headers_of(never, never.encode(), topic, cluster.keys)
+    abort(cluster, topic, 0, never.record_key, never.encode(), headers)
+    copier = Producer({"bootstrap.servers": cluster.bootstrap})
+    for _ in range(20):  # more than a reader looks at from the end
+        copier.produce(topic, never.encode(), never.record_key, 0, headers=headers)
+    assert copier.flush(PATIENCE_S) == 0
+    eventually(lambda: cluster.member("a").get("strange_checkpoints") == 20, "it says so")
+    found = read_last(cluster.connection.client_config(), topic, 0, cluster.keys)
+    assert found is not None
+    assert found.epoch == last.epoch
 
 
 def test_keys_that_zookeeper_has_lost_are_put_back_by_a_node(cluster: Cluster) -> None:

@@ -14,7 +14,7 @@ import msgspec
 from delayline.wire import Header
 from node.own_checkpoints import headers_of
 from store.checkpoint import Checkpoint
-from tests.simulation.log import Entry, Fate, Partition, Record
+from tests.simulation.log import Entry, Partition, Record
 from tests.simulation.requests import H_ID, H_PARENT, H_ROOT, H_TARGET_TOPIC, TARGETS, Kind, Request
 from tests.support.keys import STRANGER
 
@@ -24,26 +24,12 @@ H_SIGNATURE: Final = "delay-signature"
 
 
 def copied(rng: random.Random, partitions: Sequence[Partition]) -> Request | None:
-    """A copy, to the byte, of a request that was written back. Not of one that was aborted while nothing has
-    been written back since: such a copy is taken for the request (docs/operations.md).
-    """
-    entries = [entry for partition in partitions for entry in _copiable(partition)]
+    """A copy, to the byte, of a request that was written back, whatever becomes of that one's transaction."""
+    entries = [entry for partition in partitions for entry in _written_back(partition)]
     if not entries:
         return None
     record = _record(rng.choice(entries))
     return _rejected(record.partition, record.key, record.value, list(record.headers))
-
-
-def _copiable(partition: Partition) -> list[Entry]:
-    found: list[Entry] = []
-    committed_since = False
-    for entry in reversed(_written_back(partition)):
-        assert entry.transaction is not None, "the service writes in transactions"
-        fate = entry.transaction.fate
-        committed_since = committed_since or fate is Fate.COMMIT
-        if fate is Fate.COMMIT or (fate is Fate.ABORT and committed_since):
-            found.append(entry)
-    return found
 
 
 def forged(
@@ -81,6 +67,7 @@ def _pretended(rng: random.Random, partitions: Sequence[Partition], drawn: Reque
 
 
 def _written_back(partition: Partition) -> list[Entry]:
+    """What the service has written there of late."""
     return [
         entry
         for entry in partition.entries[-OF_LATE:]
@@ -100,14 +87,14 @@ def _rejected(partition: int, key: bytes | None, value: bytes | None, headers: l
 def checkpoint(
     rng: random.Random, partition: Partition, topic: str
 ) -> tuple[bytes | None, bytes | None, list[Header]] | None:
-    """A record for the checkpoint topic: a copy of one of the service's own that was committed, mostly of an
-    older one, or something else; None if there is nothing to copy yet. Not of one that was aborted: such a
-    copy counts (docs/operations.md).
+    """A record for the checkpoint topic: a copy of one of the service's own, whatever becomes of that one's
+    transaction, or something else; None if there is nothing to copy yet.
     """
-    own = list(partition.own(max(0, partition.stable_end - OF_LATE), partition.stable_end))
+    own = _written_back(partition)
     if not own:
         return None
-    record = _record(rng.choice(own))
+    aborted = [entry for entry in own if entry.aborted]
+    record = _record(rng.choice(aborted if aborted and rng.random() < 0.5 else own))
     kind = rng.choice(("copy", "copy", "altered", "signed by a stranger", "unsigned", "nothing"))
     if kind == "copy":
         return record.key, record.value, list(record.headers)

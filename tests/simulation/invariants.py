@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from itertools import pairwise
 
+from delayline.signing import Serial
 from store.checkpoint import Checkpoint
 from tests.simulation.host import Violation
 from tests.simulation.judge import Found, Judge, Sent
@@ -17,7 +18,7 @@ from tests.simulation.world import World
 
 def check(world: World) -> Model:
     """Checks everything; returns the model."""
-    check_serials(world)
+    serials = check_serials(world)
     checkpoints, numbers = _checkpoints(world)
     found = _found(world, checkpoints, numbers)
     pairs = list(pairwise([None, *checkpoints]))
@@ -33,24 +34,25 @@ def check(world: World) -> Model:
     for node in world.nodes:
         # One that still has to learn that it is master no more has not read what came after it.
         if node.process is not None and (node.process.mastership is None or node.process.up_to_date()):
-            check_replica(node.process, model)
+            check_replica(node.process, model, serials)
     return model
 
 
-def check_serials(world: World) -> None:
+def check_serials(world: World) -> dict[int, Serial]:
     """What tells a copy from the service's own: serials rise from each request that was written back into a
-    partition to the next, whether it was committed or aborted.
+    partition to the next, whether it was committed or aborted. Returns the highest ones.
     """
+    highest: dict[int, Serial] = {}
     for number in world.setup.partitions:
-        last = (-1, -1)
         for entry in world.topics[world.names.buffer][number].entries:
             if entry.record is None or entry.transaction is None or not entry.transaction.lane:
                 continue
             as_of, count = (dict(entry.record.headers)["delay-as-of"] or b"").split(b".")
-            serial = int(as_of), int(count)
+            serial, last = (int(as_of), int(count)), highest.get(number, (-1, -1))
             if serial <= last or max(serial) > entry.record.offset:
                 raise Violation("serial", f"{number}/{entry.record.offset}: {serial} after {last}")
-            last = serial
+            highest[number] = serial
+    return highest
 
 
 def _checkpoints(world: World) -> tuple[list[Checkpoint], dict[Transaction, int]]:

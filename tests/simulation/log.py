@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from enum import Enum
 from typing import NamedTuple
 
-from delayline.wire import Header
+from delayline.wire import H_SIGNATURE, Header
 from store.arrivals import Arrival
 from store.checkpoint import Checkpoint
 from tests.simulation.requests import Request
@@ -65,7 +65,7 @@ class Transaction:
 class Entry:
     """What stands at one offset; without a record it is a marker."""
 
-    __slots__ = ("arrival", "checkpoint", "record", "request", "transaction")
+    __slots__ = ("arrivals", "checkpoint", "record", "request", "transaction")
 
     def __init__(
         self, record: Record | None, transaction: Transaction | None, request: Request | None
@@ -73,8 +73,13 @@ class Entry:
         self.record = record
         self.transaction = transaction
         self.request = request  # what the user meant; None: not a user's
-        self.arrival: Arrival | None = None  # parsed once, since every node would parse it alike
+        self.arrivals: list[Arrival] | None = None  # parsed once, since every node would parse it alike
         self.checkpoint: Checkpoint | str | None = None  # or what it is instead; as well
+
+    @property
+    def aborted(self) -> bool:
+        """Whether its transaction was."""
+        return self.transaction is not None and self.transaction.fate is Fate.ABORT
 
 
 class Partition:
@@ -125,6 +130,12 @@ class Partition:
             if entry.record is None:
                 continue
             if entry.transaction is None or entry.transaction.fate is Fate.COMMIT:
+                yield entry
+
+    def signed(self, begin: int, end: int) -> Iterator[Entry]:
+        """The same, and what was aborted of what bears a signature, as nodes ask for it (node/reader.py)."""
+        for entry in self.entries[begin:end]:
+            if entry.record is not None and (not entry.aborted or H_SIGNATURE in dict(entry.record.headers)):
                 yield entry
 
     def own(self, begin: int, end: int) -> Iterator[Entry]:

@@ -276,11 +276,12 @@ NUMBERED: Final = (
         (
             Patch(
                 "store/view.py",
-                "ingested = self._ingested | {a.partition: a.offset + 1 for a in fresh}",
-                "ingested = self._ingested | {a.partition: a.offset + 1 for a in fresh} | read",
+                " for a in fresh if a.kind is not Kind.SPENT}",
+                " for a in fresh if a.kind is not Kind.SPENT} | read",
             ),
         ),
         profile_with(transactional_share=0.5, end_of_partition=0.5),
+        begin=300,
     ),
     Mutant(
         "replay-carries-what-came-later",
@@ -390,6 +391,7 @@ NUMBERED: Final = (
             ),
         ),
         profile_with(operator_share=0.1, replay_window_ms=(50, 300)),
+        begin=300,
     ),
     Mutant(
         "skip-ends-chains",

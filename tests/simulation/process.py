@@ -11,12 +11,13 @@ from collections.abc import Set as AbstractSet
 from functools import partial
 from typing import Final
 
-from delayline import wire
 from delayline.signing import Keyring
 from node.delivery import Config, Delivery, Ended, Step, Wait
+from node.fetch.records import ABORTED, LogRecord
+from node.ingest import arrivals_of
 from node.own_checkpoints import KeysBehind, OwnCheckpoints, own_checkpoint
 from node.ports import ANY_PARTITION, UNAVAILABLE, UNKNOWN, Doubtful, Outgoing
-from store.arrivals import Arrival, arrival
+from store.arrivals import Arrival
 from store.checkpoint import Checkpoint, Vector
 from store.selection import next_due_ms, select
 from store.view import Expired, View
@@ -290,10 +291,10 @@ class Process:
             if begin >= end:
                 continue
             stop = min(end, begin + rng.choice(self.world.setup.profile.batches))
-            made = [self._arrival(entry) for entry in partition.committed(begin, stop)]
+            made = [self._arrivals(entry) for entry in partition.signed(begin, stop)]
             if None in made:
                 continue  # until its key is known
-            arrivals += [one for one in made if one is not None]
+            arrivals += [one for some in made for one in some or ()]
             self._fetched[number] = stop
             if arrivals and arrivals[-1].partition == number:
                 positions[number] = arrivals[-1].offset + 1
@@ -328,19 +329,19 @@ class Process:
         if chosen.size or (due_ms is not None and due_ms < until_ms):
             raise Violation("wake", f"{self.name} waits until {until_ms}: {chosen}, next due {due_ms}")
 
-    def _arrival(self, entry: Entry) -> Arrival | None:
+    def _arrivals(self, entry: Entry) -> list[Arrival] | None:
         """None if it is signed with a key that is not known: what it is does not depend on the process."""
-        if entry.arrival is None or not self._knows_all:
-            assert entry.record is not None, "markers are not read"
-            setup = self.world.setup
-            parsed = wire.parse(entry.record, setup.settings, setup.names, self.ring)
-            if isinstance(parsed, wire.Reject) and parsed.unknown_key is not None:
-                return None
-            made = arrival(entry.record, parsed)
-            if not self._knows_all:
-                return made
-            entry.arrival = made
-        return entry.arrival
+        if entry.arrivals is not None and self._knows_all:
+            return entry.arrivals
+        assert entry.record is not None, "markers are not read"
+        setup, unknown = self.world.setup, list[str]()
+        record = LogRecord(*entry.record, ABORTED if entry.aborted else None)
+        made = arrivals_of([record], setup.settings, setup.names, self.ring, unknown.append)
+        if unknown:
+            return None
+        if self._knows_all:
+            entry.arrivals = made
+        return made
 
     def follow(self) -> bool:
         """Reads on in the checkpoint topic, as far as chance will have it, and aligns to the last one."""
@@ -357,7 +358,7 @@ class Process:
 
     def _read_checkpoints(self, end: int) -> bool:
         """False if it comes to one whose key is not known."""
-        for entry in self._checkpoints.committed(self._followed, end):
+        for entry in self._checkpoints.signed(self._followed, end):
             assert entry.record is not None, "markers are not read"
             found = entry.checkpoint
             if found is None or not self._knows_all:
@@ -367,7 +368,7 @@ class Process:
                     return False
             if self._knows_all:
                 entry.checkpoint = found
-            self._own.weigh(entry.record, found)
+            self._own.weigh(entry.record, found, aborted=entry.aborted)
         self._followed = max(self._followed, end)
         return True
 

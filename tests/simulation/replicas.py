@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from delayline.signing import Serial
 from store import keys
 from store.kv import KeyValue
-from store.records import decode_index
+from store.records import decode_index, decode_serials
 from tests.simulation.host import Violation
 from tests.simulation.model import NEVER, Key, Model
 from tests.simulation.process import Process
 
 
-def check_replica(process: Process, model: Model) -> None:
-    """Raises `Violation` if the store of a process that has read everything is not what it should be."""
+def check_replica(process: Process, model: Model, serials: dict[int, Serial]) -> None:
+    """Raises `Violation` if the store of a process that has read everything is not what it should be.
+
+    `serials`: the highest ones of the partitions.
+    """
     store = process.store
     position = process.view.tip.position
     begin = keys.ROW if position is None else keys.after(keys.row(*position))
@@ -33,6 +37,9 @@ def check_replica(process: Process, model: Model) -> None:
             raise Violation("replica", f"{process.name} has {name} left: {left}")
     if any(store.scan(keys.ENDING, keys.end_of(keys.ENDING))):
         raise Violation("replica", f"{process.name} has entries of controls left")
+    raw_serials = store.get(keys.SERIALS)
+    if (decode_serials(raw_serials) if raw_serials else {}) != serials:
+        raise Violation("replica", f"{process.name} and the log differ in the serials: {serials}")
     for key in wanted:
         _check_index(process.name, store, key, model)
 

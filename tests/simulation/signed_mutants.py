@@ -15,6 +15,9 @@ _FROM_THE_FIRST: Final = "self._first_ending(partition, who, 0)"
 _TOOK_ITS_PLACE: Final = "        if control.previous <= parent:\n"
 _ANY: Final = "        if control is not None:\n"
 STRANGE_CHECKPOINTS: Final = profile_with(faults={"strange-checkpoint": 40, "crash-master": 20})
+ABORTED_CHECKPOINTS: Final = profile_with(
+    faults={"strange-checkpoint": 60, "commit-aborted": 30, "crash-master": 20}
+)
 
 SIGNED: Final = (
     Mutant(
@@ -89,16 +92,29 @@ SIGNED: Final = (
         (
             Patch(
                 "node/own_checkpoints.py",
-                "        elif self.latest is None or found.order >= self.latest.order:\n",
-                "        else:\n",
-            ),
-            Patch(
-                "node/own_checkpoints.py",
-                "            self.latest = found\n        else:\n            self._report(COPIED, record)\n",
-                "            self.latest = found\n",
+                "        return self.latest is None or found.order >= self.latest.order\n",
+                "        return True\n",
             ),
         ),
         STRANGE_CHECKPOINTS,
+    ),
+    Mutant(
+        "first-checkpoint-tried-again",
+        "rule 6, the latest checkpoint counts",
+        "a first checkpoint may be the same as one that was aborted, and is taken for its copy",
+        (Patch("node/delivery.py", "self._first_at_ms + 1)", "0)"),),
+        profile_with(
+            {"forged": 20, "copied": 30, "interval": 20, "id-interval": 10, "reschedule": 20},
+            {"strange-checkpoint": 60, "commit-aborted": 30, "crash-master": 20},
+        ),
+        begin=80,
+    ),
+    Mutant(
+        "aborted-checkpoint-counts",
+        "rule 6, the latest checkpoint counts",
+        "a copy of a checkpoint that was aborted counts",
+        (Patch("node/own_checkpoints.py", " and found not in self._aborted[found.first]:", ":"),),
+        ABORTED_CHECKPOINTS,
     ),
     Mutant(
         "signature-not-checked",
@@ -126,6 +142,7 @@ SIGNED: Final = (
         ),
         profile_with(STRANGERS),
     ),
+    # Not the key: what is altered in that alone has a serial that is spent, and is a copy (test_signing.py).
     *(
         Mutant(
             f"{what}-not-signed",
@@ -135,7 +152,6 @@ SIGNED: Final = (
             profile_with(STRANGERS),
         )
         for what, old, new in (
-            ("key", "parts = [_pack(partition), _packed(key)]", "parts = [_pack(partition)]"),
             ("header", ", _packed(value))\n", ",)\n"),
             ("value", "        digest.update(value)\n", "        pass\n"),
         )
@@ -148,7 +164,7 @@ SIGNED: Final = (
             Patch(
                 "store/ingest.py",
                 "self._first_ending(partition, who, parent + 1)",
-                "self._first_ending(partition, id_, 0)",
+                "self._first_ending(partition, who, 0)",
             ),
             Patch(
                 "store/ingest.py",
@@ -198,6 +214,19 @@ SIGNED: Final = (
         profile_with(STRANGERS),
     ),
     Mutant(
+        "aborted-serial-not-spent",
+        "rule 4, a copy changes nothing",
+        "a copy of what the service has written back and aborted counts",
+        (
+            Patch(
+                "store/ingest.py",
+                "        self._is_copy(arrival)  #",
+                "        arrival.kind is _SPENT or self._is_copy(arrival)  #",
+            ),
+        ),
+        profile_with(STRANGERS, {"commit-aborted": 30, "crash-master": 20}),
+    ),
+    Mutant(
         "last-one-counts-again",
         "rule 4, a copy changes nothing",
         "a copy of what was written back last counts",
@@ -237,6 +266,7 @@ SIGNED: Final = (
             ),
         ),
         profile_with(LATE | MUCH_WRITTEN_BACK, LATE_FAULTS | {"crash-master": 30}, messages=(1, 2, 3)),
+        begin=300,
     ),
     Mutant(
         "counts-begin-anew",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,9 +13,10 @@ from hypothesis import strategies as st
 
 from delayline.times import MAX_MS
 from node.fetch import batches
-from node.fetch.batches import Batch, Committed, DamagedLog, batches_of, open_batch
+from node.fetch.batches import Batch, Committed, DamagedLog, Holds, batches_of, open_aborted, open_batch
 from node.fetch.compression import Scratch, UnpackError
 from node.fetch.records import (
+    ABORTED,
     LARGEST_RECORD_BYTES,
     MOST_BATCH_HEADERS,
     MOST_HEADERS,
@@ -257,7 +259,7 @@ def test_bytes_that_are_no_batches_are_said_to_be_none() -> None:
         batches_of(RawBatch(b"", 1, base_offset=9, length=3).encode() + bytes(100))
 
 
-def test_markers_and_what_was_aborted_are_left_out() -> None:
+def test_messages_are_told_from_markers_and_from_what_was_aborted() -> None:
     def own(base: int, producer: int, attributes: int = Attribute.TRANSACTIONAL) -> bytes:
         return a_batch(base, producer_id=producer, attributes=attributes)
 
@@ -272,5 +274,18 @@ def test_markers_and_what_was_aborted_are_left_out() -> None:
         own(12, 1),  # aborted
     ]
     committed = Committed([(1, 12), (2, 2)])
-    kept = [batch.base_offset for batch in batches_of(b"".join(fetched)) if committed.holds(batch)]
-    assert kept == [0, 4, 8]
+    held = {batch.base_offset: committed.holds(batch) for batch in batches_of(b"".join(fetched))}
+    assert [base for base, holds in held.items() if holds is Holds.MESSAGES] == [0, 4, 8]
+    assert [base for base, holds in held.items() if holds is Holds.ABORTED] == [2, 12]
+
+
+def test_of_what_was_aborted_only_what_is_signed_and_can_be_read_is_left() -> None:
+    signed = RawRecord(b"k", b"v", ((b"delay-signature", b"x"),))
+    for records, offsets in (
+        ([plain(1), signed, plain(2), signed], [1, 3]),
+        ([signed, replace(signed, length=-3), signed], [0]),
+        ([replace(signed, headers=((b"delay-signature", b"x"), (b"\xff", None)))], []),
+    ):
+        found = list(open_aborted(PARTITION, as_stored(batch_of(records)), Scratch()).records)
+        assert places(found) == offsets
+        assert all(one.flaw is ABORTED for one in found)

@@ -9,7 +9,17 @@ from dataclasses import replace
 import pytest
 
 from delayline.signing import NO_KEYS, BadSignatureError, Keyring, key_id
-from delayline.wire import H_AS_OF, H_SIGNATURE, Header, Reject, Request, Schedule, parse, signed_headers
+from delayline.wire import (
+    H_AS_OF,
+    H_SIGNATURE,
+    Header,
+    Reject,
+    Request,
+    Schedule,
+    parse,
+    signed_headers,
+    spent_serial,
+)
 from tests.support.keys import KEYRING, ROOT, STRANGER, key_of, ring_of
 from tests.unit.wire_records import NAMES, SETTINGS, BufferedRecord
 
@@ -103,6 +113,17 @@ def test_what_is_older_than_the_keys_counts_as_it_did() -> None:
     assert isinstance(found, Schedule)
     assert (found.parent, found.serial) == (40, None)
     assert isinstance(asked(BufferedRecord(UNSIGNED, offset=101), late), Reject)
+
+
+def test_of_what_was_aborted_the_serial_is_known() -> None:
+    assert spent_serial(signed(), KEYRING) == SERIAL
+    assert spent_serial(signed(), replace(KEYRING, requests_from={0: 101})) is None
+
+
+@pytest.mark.parametrize("alter", ALTERED.values(), ids=ALTERED)
+def test_what_was_altered_and_aborted_is_nothing(alter: Callable[[BufferedRecord], BufferedRecord]) -> None:
+    with pytest.raises(ValueError, match=r"sign|missing"):
+        spent_serial(alter(signed()), KEYRING)
 
 
 def test_a_key_that_signs_no_more_is_still_known() -> None:

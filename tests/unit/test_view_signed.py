@@ -9,6 +9,7 @@ import pytest
 
 from delayline.signing import Serial
 from delayline.wire import Reject, Schedule
+from store.arrivals import Arrival, spent
 from store.records import RejectRow, decode_row
 from store.rocks import RocksStore
 from store.selection import Limits
@@ -25,6 +26,7 @@ from tests.unit.view_records import (
     schedule,
     take,
 )
+from tests.unit.wire_records import BufferedRecord
 
 
 @pytest.fixture
@@ -102,9 +104,36 @@ def test_a_reject_that_the_service_has_written_makes_a_later_copy_one(view: View
     assert rejected(view) == [2, 3]
 
 
-def test_a_view_that_begins_behind_retention_knows_the_last_serial(view: View) -> None:
-    view.begin_at(0, 10, 10, (7, 8))
-    take(view, at(0, 10, signed(2_000, (7, 8))), at(0, 11, signed(2_000, (7, 9))))
+def aborted(offset: int, serial: Serial) -> Arrival:
+    return spent(BufferedRecord([], partition=0, offset=offset), serial)
+
+
+def test_what_was_aborted_has_spent_its_serial_and_left_nothing_else(view: View) -> None:
+    take(view, at(0, 2, schedule(2_000)), aborted(3, (1, 5)))
+    assert (view.reached().ingested[0], view.newest_timestamp_ms, view.pending()) == (3, 1_000, 1)
+    take(view, at(0, 4, signed(2_000, (1, 5))), at(0, 5, signed(2_000, (1, 6))))
+    assert rejected(view) == [4]
+
+
+def test_in_a_batch_a_serial_is_spent_from_its_place_on(view: View) -> None:
+    take(view, at(0, 2, signed(2_000, (1, 4))), aborted(3, (1, 5)), at(0, 4, signed(2_000, (1, 5))))
+    assert rejected(view) == [4]
+
+
+def test_a_serial_that_was_spent_by_what_was_aborted_outlives_the_process(tmp_path: Path) -> None:
+    view = new_view(tmp_path / "store")
+    take(view, aborted(2, (1, 5)))
+    view.flush()
+    view.close()
+    reopened = new_view(tmp_path / "store")
+    take(reopened, at(0, 3, signed(2_000, (1, 5))))
+    assert rejected(reopened) == [3]
+    reopened.close()
+
+
+def test_for_a_view_that_begins_behind_retention_an_as_of_from_before_is_that_of_a_copy(view: View) -> None:
+    view.begin_at(0, 10, 10, (10, -1))
+    take(view, at(0, 10, signed(2_000, (9, 99))), at(0, 11, signed(2_000, (10, 0))))
     assert rejected(view) == [10]
 
 

@@ -1,0 +1,54 @@
+"""What retention leaves of a buffer topic: its beginning taken, and records that have been there for long."""
+
+from __future__ import annotations
+
+from confluent_kafka import TIMESTAMP_CREATE_TIME, Producer, TopicPartition
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # missing from the stubs' __all__
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ResourceType,
+)
+
+from tests.support.cluster import Cluster
+from tests.support.waiting import eventually
+
+
+def send_of_the_past(cluster: Cluster, timestamp_ms: int) -> None:
+    """A message into each of the two partitions, with a timestamp as if it had been there for long."""
+    alter_buffer(cluster, "message.timestamp.type", "CreateTime")
+    producer = Producer({"bootstrap.servers": cluster.bootstrap})
+    types: list[int] = []
+    for partition in range(2):
+        headers: list[tuple[str, str | bytes | None]] = [("delay-target-topic", cluster.target())]
+        producer.produce(
+            cluster.names.buffer,
+            b"v",
+            partition=partition,
+            headers=headers,
+            timestamp=timestamp_ms,
+            on_delivery=lambda _, message: types.append(message.timestamp()[0]),
+        )
+    assert producer.flush(10) == 0
+    assert types == [TIMESTAMP_CREATE_TIME] * 2, "they have the timestamps that they were given"
+
+
+def alter_buffer(cluster: Cluster, name: str, value: str) -> None:
+    entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ResourceType.TOPIC, cluster.names.buffer, incremental_configs=[entry])
+    cluster.admin.incremental_alter_configs([resource])[resource].result()
+    shown = ConfigResource(ResourceType.TOPIC, cluster.names.buffer)
+    eventually(
+        lambda: cluster.admin.describe_configs([shown])[shown].result()[name].value == value,
+        f"the broker has {name}={value}",
+    )
+
+
+def delete_records(cluster: Cluster, ends: dict[int, int]) -> None:
+    wanted = [TopicPartition(cluster.names.buffer, partition, end) for partition, end in ends.items()]
+    for future in cluster.admin.delete_records(wanted).values():
+        future.result()
+
+
+def ingested_by(cluster: Cluster) -> dict[int, int]:
+    return dict(cluster.checkpoints()[-1].ingested)
