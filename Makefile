@@ -4,7 +4,7 @@ BIN := .venv/bin
 ARGS ?=
 SEEDS ?= 0:20000
 
-.PHONY: help setup demo test check format simulate mutants attack bench bench-full bench-compare bench-docs bench-parts bench-ids lock clean
+.PHONY: help setup demo test check format simulate mutants attack bench bench-full bench-compare bench-docs bench-parts bench-polls bench-ids lock clean
 
 help:
 	@echo "make demo      three nodes deliver through failures, then Spark audits"
@@ -18,6 +18,7 @@ help:
 	@echo "make bench-compare A=RUN B=RUN  two runs side by side"
 	@echo "make bench-docs RUN=FILE  put a run's figures into docs/benchmarks.md"
 	@echo "make bench-parts  what each part of a message's way costs"
+	@echo "make bench-polls  what a reader costs at small rates, and how late it is"
 	@echo "make bench-ids  what an id costs at intake, once a million are known"
 	@echo "make lock      resolve requirements.lock anew"
 
@@ -64,6 +65,9 @@ bench-docs: setup
 
 bench-parts: setup
 	$(BIN)/python -m bench parts $(ARGS)
+
+bench-polls: setup
+	$(BIN)/python -m bench polls $(ARGS)
 
 bench-ids: setup
 	$(BIN)/python -m bench ids $(ARGS)

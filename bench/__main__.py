@@ -11,7 +11,7 @@ from typing import Final
 import click
 from rich.text import Text
 
-from bench import ids, markdown, parts, profiles, table
+from bench import ids, markdown, parts, polls, profiles, table
 from bench import record as records
 from bench import run as runs
 from bench.failure import PLAIN, reason
@@ -159,6 +159,21 @@ def parts_command(messages: int) -> None:
     except Exception as error:
         raise click.ClickException(reason(error)) from error
     table.show_parts(table.console(), timed)
+
+
+@main.command("polls")
+@click.option(
+    "--rate", "rates", type=click.IntRange(0), multiple=True, default=(0, 1_000, 5_000), show_default=True
+)
+@click.option("--seconds", type=click.FloatRange(1), default=10.0, show_default=True, help="At each rate.")
+def polls_command(rates: tuple[int, ...], seconds: float) -> None:
+    """What reading costs while little comes, and how late it is: a reader alone, at each rate."""
+    own_settings_only()
+    logs.configure(logging.ERROR)
+    try:
+        table.show_polls(table.console(), dict(polls.measure(rates, seconds)))
+    except Exception as error:
+        raise click.ClickException(reason(error)) from error
 
 
 @main.command("ids")

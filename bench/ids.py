@@ -22,9 +22,9 @@ from delayline.names import ClusterNames
 from delayline.partitioner import partition_for
 from delayline.settings import ClusterSettings
 from delayline.wire import parse_plain
+from node.fetch.ready import MOST_POLLED
 from node.fetch.records import LogRecord
 from node.node import YOUNG_OBJECTS
-from node.reader import MOST_POLLED
 from store.arrivals import Arrival, plain_arrival
 from store.rocks import RocksStore
 from store.view import View

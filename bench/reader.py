@@ -117,16 +117,16 @@ def summarised(batches: Sequence[tuple[float, int]], late_us: Sequence[int]) -> 
         return read
     return replace(
         read,
-        p50_ms=_percentile(late_us, 0.5) / 1000,
-        p99_ms=_percentile(late_us, 0.99) / 1000,
+        p50_ms=percentile(late_us, 0.5) / 1000,
+        p99_ms=percentile(late_us, 0.99) / 1000,
         max_ms=late_us[-1] / 1000,
         min_ms=late_us[0] / 1000,
         histogram=_histogram(late_us),
     )
 
 
-def _percentile(ascending: Sequence[int], share: float) -> int:
-    """By nearest rank."""
+def percentile(ascending: Sequence[int], share: float) -> int:
+    """By nearest rank, of one value at least."""
     return ascending[math.ceil(share * len(ascending)) - 1]
 
 

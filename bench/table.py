@@ -16,6 +16,7 @@ from rich.text import Text
 from bench.figures import GOALS, Goal, kind, offered_only
 from bench.ids import Round
 from bench.parts import Part
+from bench.polls import Polls
 from bench.record import Record
 
 WIDTH: Final = 200
@@ -52,6 +53,14 @@ PARTS: Final = (
     Column("part, us a message"),
     Column("its thread", number=True),
     Column("the process", number=True),
+)
+POLLS: Final = (
+    Column("sent a second", number=True),
+    Column("came", number=True),
+    Column("polls", number=True),
+    Column("its thread, ms", number=True),
+    Column("late p50, ms", number=True),
+    Column("late p99, ms", number=True),
 )
 IDS: Final = (
     Column("taken in"),
@@ -103,6 +112,12 @@ def show_parts(console: Console, parts: Sequence[Part]) -> None:
     whole = Part("all", sum(part.own_us for part in parts), sum(part.process_us for part in parts))
     rows = [(part.name, f"{part.own_us:.2f}", f"{part.process_us:.2f}") for part in (*parts, whole)]
     console.print(fitted(console, PARTS, rows))
+
+
+def show_polls(console: Console, polls: Mapping[int, Polls]) -> None:
+    """What a reader does in a second at each rate, and how late it is."""
+    rows = [(number(rate), *(number(value) for value in found)) for rate, found in polls.items()]
+    console.print(fitted(console, POLLS, rows))
 
 
 def show_ids(console: Console, rounds: Mapping[str, Sequence[Round]]) -> None:

@@ -11,30 +11,19 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import deque
 from collections.abc import Coroutine, Iterator
 from contextlib import suppress
-from itertools import islice
 from typing import Any, Final, TypeVar
 
 import structlog
 from confluent_kafka import KafkaError, KafkaException
 
-from node.fetch.batches import (
-    Batch,
-    Committed,
-    DamagedLog,
-    Holds,
-    Opened,
-    batches_of,
-    open_aborted,
-    open_batch,
-)
+from node.fetch.batches import Committed, DamagedLog, batches_of
 from node.fetch.brokers import EARLIEST, LATEST, NO_ERROR, Brokers, Led, Unreachable
-from node.fetch.compression import Scratch
 from node.fetch.options import Unsupported
 from node.fetch.protocol import NO_EPOCH, Fetched, FetchRequest, Wanted
-from node.fetch.records import HEADER_BYTES, LogRecord
+from node.fetch.ready import Ready
+from node.fetch.records import LogRecord
 from node.ports import Doubtful
 from store.checkpoint import Vector
 
@@ -42,8 +31,6 @@ log = structlog.get_logger("delayline.reader")
 
 T = TypeVar("T")
 
-MOST_POLLED: Final = 500
-MOST_POLLED_BYTES: Final = 2 << 20
 FETCH_BYTES: Final = 1 << 20
 """What is asked for at once. The brokers send one batch at least, however large it is."""
 LOOKUP_TIMEOUT_S: Final = 5.0
@@ -51,6 +38,10 @@ TROUBLE_S: Final = 5.0
 RETRY_S: Final = 0.1
 FETCH_WAIT_MS: Final = 250  # how long brokers wait for a record
 LEAST_FETCH_BYTES: Final = 64 << 10  # of one partition among many
+GATHER_S: Final = 0.005
+"""Once all is read, fetches lie so far apart: while a topic is busy, each brings what has come meanwhile. The
+first record after a while comes at once, for its fetch has been with the broker.
+"""
 RENEW_S: Final = 5.0  # a broker that is cut off from the others does not say that it leads no more
 
 _MOVED: Final = frozenset(
@@ -77,24 +68,6 @@ class Forbidden(Doubtful):
     """Who reads may not read the topic."""
 
 
-class _Ready:
-    """Batches of a partition that wait to be read, each with what it holds; `opened` is the first of them,
-    once it is being read.
-    """
-
-    def __init__(self, partition: int, from_offset: int) -> None:
-        """What is below `from_offset` is passed over: a fetch may begin within a batch."""
-        self.partition = partition
-        self.from_offset = from_offset
-        self.batches: deque[tuple[Batch, Holds]] = deque()
-        self.opened: Opened | None = None
-
-    @property
-    def size_bytes(self) -> int:
-        """Of the batches as they were fetched."""
-        return sum(len(batch.raw) for batch, _ in self.batches)
-
-
 class TopicReader:
     """Reads some partitions of one topic. Used by one thread; `reached`, `trouble` and `forbidden` may be
     read by any.
@@ -113,13 +86,10 @@ class TopicReader:
         Raises `KafkaException` where the configuration asks for what is not to be had.
         """
         self.topic = topic
-        self.reached: Vector = {}
-        self._aborted = aborted
         self._fetch_bytes = fetch_bytes
         self._trouble: KafkaError | None = None
         self._trouble_s = 0.0
-        self._scratch = Scratch()
-        self._ready: dict[int, _Ready] = {}  # by partition; the first one is read next
+        self._ready = Ready(aborted=aborted)
         self._next: Vector = {}  # where the next fetch begins
         self._epochs: dict[int, int] = {}  # the leader epoch of what was fetched last
         self._led: Led | None = None
@@ -129,6 +99,9 @@ class TopicReader:
         self._learn_s = 0.0
         self._renew_s = 0.0  # when it is asked anew, though nobody has said that it has changed
         self._rests_until_s: dict[int, float] = {}  # brokers that have not answered
+        self._behind: set[int] = set()  # brokers that have had more than they sent
+        self._sent_s = 0.0
+        self._gathers_until_s = 0.0
         self._turn = 0
         self._fetches: dict[int, asyncio.Task[Any]] = {}  # by broker
         self._answered: set[int] = set()  # brokers, since the start: the first answer comes at once
@@ -137,6 +110,11 @@ class TopicReader:
         except Unsupported as error:
             raise KafkaException(KafkaError(KafkaError._INVALID_ARG, str(error))) from error  # noqa: SLF001
         self._loop = asyncio.new_event_loop()
+
+    @property
+    def reached(self) -> Vector:
+        """Behind what has been read, of each partition."""
+        return self._ready.reached
 
     @property
     def trouble(self) -> KafkaError | None:
@@ -168,18 +146,21 @@ class TopicReader:
     def start(self, offsets: Vector) -> None:
         """Reads on from these offsets, of these partitions alone."""
         self._run(self._give_up_fetches())
-        self._ready.clear()
+        self._ready.start(offsets)
         self._answered.clear()
+        self._behind.clear()
+        self._gathers_until_s = 0.0
         self._doubtful = self._led is None or any(partition not in self._led.leaders for partition in offsets)
-        self.reached, self._next, self._epochs = dict(offsets), dict(offsets), {}
+        self._next, self._epochs = dict(offsets), {}
 
     def poll(self, timeout_s: float) -> list[LogRecord]:
         """The records that are there, or the first ones to come; in order for each partition.
 
         Raises `OffsetsGone`; what else fails is tried again, and said.
         """
+        self._gather()
         self._run(self._fetch(timeout_s))
-        return self._take()
+        return self._ready.take()
 
     def read_to(self, ends: Vector, *, poll_s: float, patience_s: float) -> Iterator[list[LogRecord]]:
         """Batch after batch of the records below `ends`, until all of these are reached; some are empty.
@@ -211,74 +192,14 @@ class TopicReader:
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
         return self._loop.run_until_complete(work)
 
-    # -- what was fetched
-
-    def _take(self) -> list[LogRecord]:
-        """Reads on in what is ready, up to so many records and bytes, or the end of it: of each partition a
-        batch, in turn.
-        """
-        taken: list[LogRecord] = []
-        left_bytes = MOST_POLLED_BYTES
-        while self._ready and len(taken) < MOST_POLLED and left_bytes > 0:
-            partition, ready = next(iter(self._ready.items()))
-            opened = ready.opened or self._open_next(ready)
-            if opened is None:
-                del self._ready[partition]
-                continue
-            first = len(taken)
-            if opened.is_small:
-                taken.extend(islice(opened.records, MOST_POLLED - first))
-                left_bytes -= opened.size_bytes
-            else:
-                left_bytes -= self._take_large(opened, taken, left_bytes)
-            if len(taken) > first:
-                self._pass(partition, taken[-1].offset + 1)
-            if len(taken) < MOST_POLLED and left_bytes > 0:
-                left_bytes -= self._close(ready)
-                self._ready[partition] = self._ready.pop(partition)  # behind the others
-        return taken
-
-    @staticmethod
-    def _take_large(opened: Opened, taken: list[LogRecord], most_bytes: int) -> int:
-        """Takes records of a batch that is large; returns about how many bytes they have."""
-        size_bytes = 0
-        for record in opened.records:
-            taken.append(record)
-            size_bytes += _size_bytes(record)
-            if len(taken) == MOST_POLLED or size_bytes >= most_bytes:
-                break
-        return size_bytes
-
-    def _open_next(self, ready: _Ready) -> Opened | None:
-        """Begins with the next batch of which something is read, if there is one left."""
-        while ready.batches:
-            batch, holds = ready.batches[0]
-            if holds is Holds.MESSAGES or (self._aborted and holds is Holds.ABORTED):
-                open_ = open_batch if holds is Holds.MESSAGES else open_aborted
-                opened = open_(ready.partition, batch, self._scratch)
-                if batch.base_offset < ready.from_offset:
-                    wanted = (one for one in opened.records if one.offset >= ready.from_offset)
-                    opened = opened._replace(records=wanted)
-                ready.opened = opened
-                return opened
-            ready.batches.popleft()
-            self._pass(ready.partition, batch.next_offset)
-        return None
-
-    def _close(self, ready: _Ready) -> int:
-        """The open batch has been read to its end. Returns how much of it may have been passed over."""
-        batch, holds = ready.batches.popleft()
-        assert ready.opened is not None, "it is open"
-        size_bytes = ready.opened.size_bytes
-        ready.opened = None
-        self._scratch.release()
-        self._pass(ready.partition, batch.next_offset)
-        return size_bytes if holds is Holds.ABORTED else 0
-
-    def _pass(self, partition: int, offset: int) -> None:
-        self.reached[partition] = max(self.reached[partition], offset)
-
     # -- fetching
+
+    def _gather(self) -> None:
+        """Lets more come, where all that was there has been fetched, rather than ask for little."""
+        rest_s = self._gathers_until_s - time.monotonic()
+        if rest_s > 0 and not self._ready and not self._behind:
+            self._gathers_until_s = 0.0  # once: what is asked for next is not kept waiting
+            time.sleep(rest_s)
 
     async def _fetch(self, timeout_s: float) -> None:
         """Asks for what comes next; waits for it only where nothing else is ready."""
@@ -318,6 +239,7 @@ class TopicReader:
         for leader, partitions in by_leader.items():
             rests = leader in self._fetches or self._rests_until_s.get(leader, 0.0) > now_s
             if not rests and not self._has_much(partitions):
+                self._sent_s = time.monotonic()
                 self._fetches[leader] = self._loop.create_task(
                     self._brokers.ask(leader, self._request(led, leader, partitions))
                 )
@@ -336,8 +258,7 @@ class TopicReader:
 
     def _has_much(self, partitions: list[int]) -> bool:
         """Whether enough of them waits to be read: more would only take memory."""
-        ready = sum(self._ready[one].size_bytes for one in partitions if one in self._ready)
-        return ready > self._fetch_bytes
+        return self._ready.size_bytes(partitions) > self._fetch_bytes
 
     async def _learn_leaders(self) -> None:
         """Beside the fetches: nothing waits for a leader but what it leads."""
@@ -356,6 +277,7 @@ class TopicReader:
 
     def _heed(self, node: int, fetch: asyncio.Task[Any]) -> None:
         """Takes a fetch's answer in. Raises `OffsetsGone`."""
+        self._behind.discard(node)
         try:
             answer = fetch.result()
         except Unreachable as error:
@@ -367,16 +289,21 @@ class TopicReader:
         if answer.error_code != NO_ERROR:
             self._complain(KafkaError(answer.error_code))
             self._doubtful = True
-        for fetched in answer.partitions:
-            if fetched.partition in self._next and not self._heed_partition(fetched):
+        asked = [one for one in answer.partitions if one.partition in self._next]
+        for fetched in asked:
+            if not self._heed_partition(fetched):
                 self._rests_until_s[node] = self._loop.time() + RETRY_S
+        if any(self._next[one.partition] < one.stable_end for one in asked):
+            self._behind.add(node)
+        elif any(one.records for one in asked):
+            self._gathers_until_s = self._sent_s + GATHER_S
 
     def _heed_partition(self, fetched: Fetched) -> bool:
         """False if it has to be asked for again. Raises `OffsetsGone`."""
         partition, code = fetched.partition, fetched.code
         begin = self._next[partition]
         if code == NO_ERROR and fetched.diverges_at is None and not fetched.records:
-            self._pass(partition, begin)  # it stands there for certain
+            self._ready.stand_at(partition, begin)  # it stands there for certain
             return True
         where = f"{self.topic}/{partition}"
         if code == KafkaError.OFFSET_OUT_OF_RANGE:
@@ -396,13 +323,12 @@ class TopicReader:
             self._complain(KafkaError(KafkaError._BAD_MSG, f"{where}: {error}"))  # noqa: SLF001
             return False
         committed = Committed(fetched.aborted)
-        found = deque((batch, committed.holds(batch)) for batch in batches)
-        while found and found[0][0].next_offset <= begin:
-            found.popleft()
+        held = [(batch, committed.holds(batch)) for batch in batches]
+        found = [(batch, holds) for batch, holds in held if batch.next_offset > begin]
         if found:
             last = found[-1][0]
             self._next[partition], self._epochs[partition] = last.next_offset, last.leader_epoch
-            self._ready.setdefault(partition, _Ready(partition, begin)).batches.extend(found)
+            self._ready.add(partition, begin, found)
         return True
 
     async def _give_up_fetches(self) -> None:
@@ -451,8 +377,3 @@ class TopicReader:
         if last is None or error.code() != last.code():
             log.warning("topic-unreadable", topic=self.topic, code=error.name(), detail=error.str())
         self._trouble, self._trouble_s = error, time.monotonic()
-
-
-def _size_bytes(record: LogRecord) -> int:
-    """About what it takes in memory."""
-    return len(record.key or b"") + len(record.value or b"") + HEADER_BYTES * (1 + len(record.headers))

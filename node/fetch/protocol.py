@@ -137,6 +137,7 @@ class Fetched(NamedTuple):
 
     partition: int
     code: int
+    stable_end: int
     aborted: list[tuple[int, int]]
     records: memoryview
     diverges_at: int | None
@@ -166,7 +167,7 @@ class _FetchAnswer:
 
 
 def _fetched(reader: _Reader) -> Fetched:
-    partition, code, _, _, _ = reader.take(_partition_head)
+    partition, code, _, stable_end, _ = reader.take(_partition_head)
     aborted: list[tuple[int, int]] = []
     for _ in range(reader.count()):
         producer, first = reader.take(_two_longs)
@@ -175,7 +176,8 @@ def _fetched(reader: _Reader) -> Fetched:
     reader.skip(_INT_BYTES)  # of no account: the replica to read from
     records = reader.bytes(reader.count())
     raw = reader.tags().get(_DIVERGING)
-    return Fetched(partition, code, aborted, records, None if raw is None else _diverging.unpack_from(raw)[1])
+    diverges_at = None if raw is None else _diverging.unpack_from(raw)[1]
+    return Fetched(partition, code, stable_end, aborted, records, diverges_at)
 
 
 _answer_head = Struct(">ihi")

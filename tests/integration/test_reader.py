@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
+from types import SimpleNamespace
 
 import pytest
 from confluent_kafka.admin import NewTopic  # type: ignore[attr-defined]  # missing from the stubs' __all__
 
+from node import reader as readers
 from node.reader import FETCH_BYTES, OffsetsGone, TopicReader
 from tests.stacks import Stack
 from tests.support.aborted import abort
@@ -36,7 +39,7 @@ def test_a_backlog_of_one_partition_holds_no_other_up_and_takes_little_memory(
         reader.start({0: 0, 1: 0})
         while reader.reached[0] < 20 * count:
             found = reader.poll(PATIENCE_S)
-            most_bytes = max(most_bytes, sum(ready.size_bytes for ready in reader._ready.values()))
+            most_bytes = max(most_bytes, reader._ready.size_bytes([0, 1]))
             if before_it is None and any(one.partition == 1 for one in found):
                 before_it = reader.reached[0]
     finally:
@@ -77,6 +80,47 @@ def test_what_is_signed_and_was_aborted_is_read_by_who_asks_for_it(cluster: Clus
     abort(cluster, buffer, 0, None, b"signed", signed)
     abort(cluster, buffer, 0, None, b"plain", [("delay", b"x")])
     assert [read_all(cluster, aborted=aborted) for aborted in (False, True)] == [[], [(0, "aborted")]]
+
+
+def test_what_comes_to_a_busy_topic_meanwhile_is_fetched_together(
+    cluster: Cluster, connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    buffer = cluster.names.buffer
+
+    def three_come(_: float) -> None:
+        for value in (b"2", b"3", b"4"):
+            connection.produce(buffer, 0, batch_of([RawRecord(value=value)]))
+
+    connection.produce(buffer, 0, batch_of([RawRecord(value=b"1")]))
+    monkeypatch.setattr(readers, "GATHER_S", PATIENCE_S)
+    reader = TopicReader({"bootstrap.servers": cluster.bootstrap}, buffer)
+    try:
+        reader.start({0: 0, 1: 0})
+        eventually(lambda: reader.poll(0.1), "the first one is read")
+        clock = SimpleNamespace(monotonic=time.monotonic, sleep=three_come)
+        monkeypatch.setattr(readers, "time", clock)  # the reader's alone: others sleep, too
+        found = reader.poll(PATIENCE_S)
+    finally:
+        reader.close()
+    assert [one.value for one in found] == [b"2", b"3", b"4"]
+
+
+def test_a_reader_that_is_behind_or_has_found_nothing_fetches_at_once(
+    cluster: Cluster, connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _ in range(5):
+        connection.produce(cluster.names.buffer, 0, batch_of([RawRecord()]))
+    monkeypatch.setattr(readers, "GATHER_S", 1_000 * PATIENCE_S)
+    reader = TopicReader({"bootstrap.servers": cluster.bootstrap}, cluster.names.buffer, fetch_bytes=1)
+    try:
+        reader.start({1: 0})
+        for _ in range(3):
+            assert reader.poll(0.3) == []
+        reader.start({0: 0})
+        read = sum(len(found) for found in reader.read_to({0: 5}, poll_s=0.1, patience_s=PATIENCE_S))
+    finally:
+        reader.close()
+    assert read == 5
 
 
 def test_a_log_that_is_not_the_one_that_was_read_is_noticed(cluster: Cluster, connection: Connection) -> None:

@@ -16,6 +16,7 @@ from bench.loader import Load
 from bench.measured import Measured
 from bench.page import bench_page
 from bench.parts import Part
+from bench.polls import Polls
 from bench.profiles import NoRoom, Profile, profile
 from bench.record import Machine, Record, load
 from bench.run import UnderWay, settings
@@ -233,6 +234,11 @@ def test_what_makes_two_runs_hard_to_compare_is_said() -> None:
 def test_the_parts_are_shown_with_their_sum() -> None:
     shown = printed(table.show_parts, [Part("fetch", 0.5, 1.0), Part("put", 1.5, 2.0)])
     assert line_of(shown, "all").split() == ["all", "2.00", "3.00"]
+
+
+def test_what_a_reader_costs_is_shown_by_rate() -> None:
+    shown = printed(table.show_polls, {0: Polls(0, 5, 4.25, 0, 0), 1000: Polls(1000, 180, 65, 8, 26.5)})
+    assert line_of(shown, "1,000").split() == ["1,000", "1,000", "180", "65.0", "8.0", "26.5"]
 
 
 def test_the_page_shows_every_figure_and_how_many_goals_were_met() -> None:
