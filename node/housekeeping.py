@@ -21,7 +21,7 @@ from store.view import Expired, View
 log = structlog.get_logger("delayline.housekeeping")
 
 PERIOD_S: Final = 1.0
-MOST_EXPIRED: Final = 500  # at once, of all partitions: the view is locked for some 14 us each
+MOST_EXPIRED: Final = 500  # at once, and one entry more: the view is locked for some 14 us each
 COLLECTING_S: Final = 0.2
 COUNTING_PAUSE: Final = 19
 

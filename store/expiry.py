@@ -57,7 +57,7 @@ def _by_magnitude(block: Expiry, since_ms: int) -> Iterator[Expiry]:
         return
     entries: dict[int, Expiry] = {}
     for due_ms, offset, who in zip(block.dues_ms, block.offsets, block.whose, strict=True):
-        magnitude = (due_ms - since_ms).bit_length()
+        magnitude = max(0, due_ms - since_ms).bit_length()
         entry = entries.get(magnitude)
         if entry is None:
             entry = entries[magnitude] = Expiry([], [], [])

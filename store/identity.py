@@ -9,7 +9,7 @@ import msgspec
 from store import keys
 from store.kv import KeyValue, StoreError
 
-FORMAT: Final = 4
+FORMAT: Final = 5
 
 
 class Identity(msgspec.Struct, frozen=True):

@@ -144,11 +144,12 @@ class Ingest:
                 self.batch.delete(key)
             else:
                 self.batch.put(key, raw)
-        # What was aborted has no time.
-        first_ms = self._arrivals[0].timestamp_ms or max(one.timestamp_ms for one in self._arrivals)
-        since_ms = first_ms - max(self._dedup_window_ms, keys.MINUTE_MS)
+        first_ms: Vector = {}
+        if any(self._ids.values()):  # of each partition: they may be days apart
+            first_ms = {a.partition: a.timestamp_ms for a in reversed(self._arrivals) if a.kind is not _SPENT}
         for partition, taken in self._places.items():
             if ids := self._ids[partition]:
+                since_ms = first_ms[partition] - max(self._dedup_window_ms, keys.MINUTE_MS)
                 self._lower_expiry(partition, expiry.write(self.batch, partition, taken, ids, since_ms))
             if taken:
                 self.low_places[partition] = places.write(self.batch, partition, taken)

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice, repeat
 from typing import Concatenate, ParamSpec, TypeVar
@@ -106,6 +107,7 @@ class View:
         self._low_row = kv.get(keys.LOW_WATER) or keys.ROW
         self._low_expiry = {partition: keys.expiry(partition, 0, 0) for partition in partitions}
         self._lowest_new_expiry: dict[int, bytes] = {}  # since the last `expired`
+        self._forgets_next = deque(partitions)
         self._low_places = {partition: keys.places_end(partition, 0, 0) for partition in partitions}
         raw_newest = kv.get(keys.NEWEST)
         self._newest: Vector = {} if raw_newest is None else decode_vector(raw_newest)  # timestamps, ms
@@ -416,16 +418,25 @@ class View:
         return end
 
     def expired(self, most: int) -> list[Expired]:
-        """Up to `most` ids and sources (but one entry of each partition) whose last row has been pruned or
-        whose last cancel is covered, and that are no longer known to a request that asks; oldest first.
+        """Up to `most` ids and sources, and those of one entry more, whose last row has been pruned or whose
+        last cancel is covered, and that are no longer known to a request that asks; of the partitions in
+        turn, the oldest of each first.
 
         What the log's end is *after* this call decides when they may go: see `collect`. Pruning ends at the
         position, which stays where it is while nothing falls due; cancels are forgotten all the same.
         """
         with self.lock:
             self._lowest_new_expiry = {}
-            share = max(1, most // len(self._low_expiry))
-            return [found for partition in self._low_expiry for found in self._expired_in(partition, share)]
+            found: list[Expired] = []
+            for _ in range(len(self._low_expiry)):
+                partition = self._forgets_next.popleft()
+                self._forgets_next.append(partition)
+                entries = self._expired_in(partition, most)
+                found += entries
+                most -= sum(len(entry.whose) for _, entry in entries)
+                if most <= 0:
+                    break
+            return found
 
     def _expired_in(self, partition: int, most: int) -> list[Expired]:
         found: list[Expired] = []
@@ -435,8 +446,7 @@ class View:
         end = keys.expiry(partition, max(0, end_ms), 0)
         for raw_key, raw in self._kv.scan(self._low_expiry[partition], end):
             entry = decode_expiry(raw)
-            most -= len(entry.whose)
-            if (found and most < 0) or entry.offsets[-1] >= self._aligned.ingested.get(partition, 0):
+            if most <= 0 or entry.offsets[-1] >= self._aligned.ingested.get(partition, 0):
                 break
             rows = zip(entry.dues_ms, repeat(partition), entry.offsets, strict=False)
             if any(self._is_stored(key) for key in rows):
@@ -445,6 +455,7 @@ class View:
             if isinstance(who, int) and has_row(self._kv, partition, who):
                 break  # its own row would be found again
             found.append((keys.queued(raw_key), entry))
+            most -= len(entry.whose)
         return found
 
     def _is_stored(self, key: Key) -> bool:

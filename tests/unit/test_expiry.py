@@ -25,7 +25,8 @@ def view(tmp_path: Path) -> View:
 
 
 @given(
-    st.dictionaries(st.integers(0, 3 * BLOCK), st.integers(0, 1 << 50), min_size=1), st.integers(0, 1 << 49)
+    st.dictionaries(st.integers(0, 3 * BLOCK), st.integers(-(1 << 48), 1 << 50), min_size=1),
+    st.integers(1 << 48, 1 << 49),
 )
 def test_no_id_is_to_be_known_for_more_than_twice_as_long_as_it_has_to_be(
     drawn: dict[int, int], since_ms: int
@@ -42,7 +43,8 @@ def test_no_id_is_to_be_known_for_more_than_twice_as_long_as_it_has_to_be(
         for due_ms, offset in zip(decode_expiry(raw).dues_ms, decode_expiry(raw).offsets, strict=True)
     }
     assert {offset: due_ms for offset, (due_ms, _) in kept_ms.items()} == dues_ms
-    assert all(due <= last and last - since_ms <= 2 * (due - since_ms) for due, last in kept_ms.values())
+    spans_ms = [(max(0, due - since_ms), max(0, last - since_ms)) for due, last in kept_ms.values()]
+    assert all(needed_ms <= known_ms <= 2 * needed_ms for needed_ms, known_ms in spans_ms)
 
 
 def test_ids_of_a_batch_are_forgotten_once_the_last_of_them_has_gone(view: View) -> None:
@@ -62,6 +64,39 @@ def test_what_waits_for_much_longer_keeps_no_id_from_being_forgotten(view: View)
     deliver(view, 9_000)
     view.prune()
     assert [entry.whose for _, entry in view.expired(10)] == [["a"]]
+
+
+def test_what_is_far_behind_in_another_partition_has_its_own_time(tmp_path: Path) -> None:
+    view = new_view(tmp_path / "two")
+    behind = (
+        at(1, offset, schedule(due_ms, f"b{offset}"), timestamp_ms=1_000)
+        for offset, due_ms in enumerate((2_000, 10 * HOUR_MS))
+    )
+    take(view, at(0, 0, schedule(5 * HOUR_MS, "a"), timestamp_ms=5 * HOUR_MS), *behind)
+    stored = view.glimpse(
+        lambda kv, *_: [decode_expiry(raw) for _, raw in kv.scan(keys.EXPIRY, keys.end_of(keys.EXPIRY))]
+    )
+    assert sorted(entry.whose for entry in stored) == [["a"], ["b0"], ["b1"]]
+
+
+def test_what_is_forgotten_at_once_is_bounded_whatever_the_number_of_partitions(tmp_path: Path) -> None:
+    view = new_view(tmp_path / "many", partitions=8)
+    for partition in range(8):
+        take(
+            view,
+            *(
+                at(partition, offset, schedule(2_000 + offset, f"{partition}-{offset}"))
+                for offset in range(100)
+            ),
+        )
+        take(view, at(partition, 100, schedule(99_000), timestamp_ms=9_000))
+    deliver(view, 9_000)
+    view.prune()
+    gone = []
+    while expired := view.expired(150):
+        gone.append(sum(len(entry.whose) for _, entry in expired))
+        assert view.collect(expired, {})
+    assert gone == [200] * 4
 
 
 def test_the_id_of_a_source_is_found_though_the_first_of_its_batch_was_cancelled(view: View) -> None:

@@ -17,8 +17,8 @@ WINDOW_MS = 1_000
 DEDUP_WINDOW_MS = 0
 
 
-def new_view(folder: Path) -> View:
-    return View(RocksStore(folder), [0, 1], WINDOW_MS, DEDUP_WINDOW_MS)
+def new_view(folder: Path, partitions: int = 2) -> View:
+    return View(RocksStore(folder), range(partitions), WINDOW_MS, DEDUP_WINDOW_MS)
 
 
 def at(partition: int, offset: int, request: Request, timestamp_ms: int = 1_000) -> Arrival:
