@@ -104,11 +104,18 @@ class Keyring:
         return cls(root, (key,), key.id, requests_from or {}, checkpoints_from or {})
 
     def with_another(self, now_ms: int) -> Keyring:
-        """And a new key, which signs nothing yet."""
-        key = SigningKey.make(self.root, now_ms)
+        """And a new key, which signs nothing yet. It is the youngest, whatever the clock says."""
+        made_ms = max(now_ms, *(key.made_ms + 1 for key in self.keys))
+        key = SigningKey.make(self.root, made_ms)
         while key.id in self.ids:
-            key = SigningKey.make(self.root, now_ms)
+            key = SigningKey.make(self.root, made_ms)
         return replace(self, keys=(*self.keys, key))
+
+    @property
+    def waiting(self) -> SigningKey | None:
+        """The key that was added last, where it does not sign yet."""
+        youngest = max(self.keys, key=lambda key: key.made_ms, default=None)
+        return None if youngest is None or youngest.id == self.signs else youngest
 
     @property
     def ids(self) -> frozenset[str]:

@@ -57,7 +57,17 @@ def read_last(client_config: dict[str, Any], topic: str, lane: int, ring: Keyrin
         reader.close()
 
 
-def _read_back(reader: TopicReader, lane: int, own: OwnCheckpoints, ring: Keyring) -> None:
+def _never() -> bool:
+    return False
+
+
+def _read_back(
+    reader: TopicReader,
+    lane: int,
+    own: OwnCheckpoints,
+    ring: Keyring,
+    stopped: Callable[[], bool] = _never,
+) -> None:
     """Takes the last records, and among them the latest checkpoint.
 
     They are read back from the end in growing steps, since compaction and markers leave gaps. What is found
@@ -73,7 +83,7 @@ def _read_back(reader: TopicReader, lane: int, own: OwnCheckpoints, ring: Keyrin
     begin = high - FIRST_STEP
     while True:
         begin = max(low, begin)
-        _read_from(reader, lane, begin, high, own, ring)
+        _read_from(reader, lane, begin, high, own, ring, stopped)
         if begin == low:
             return
         if own.latest is None:
@@ -86,7 +96,13 @@ def _read_back(reader: TopicReader, lane: int, own: OwnCheckpoints, ring: Keyrin
 
 
 def _read_from(
-    reader: TopicReader, lane: int, begin: int, end: int, own: OwnCheckpoints, ring: Keyring
+    reader: TopicReader,
+    lane: int,
+    begin: int,
+    end: int,
+    own: OwnCheckpoints,
+    ring: Keyring,
+    stopped: Callable[[], bool],
 ) -> None:
     """Takes the records of begin <= offset < end.
 
@@ -95,13 +111,19 @@ def _read_from(
     """
     own.forget()
     reader.start({lane: begin})
-    deadline_s = time.monotonic() + TIMEOUT_S
-    reader.reached[lane] = -1
+    reader.reached[lane] = reached = -1
+    moved_s = time.monotonic()
     while reader.reached[lane] < end:
         reader.expect_allowed()
-        if time.monotonic() > deadline_s:
+        if stopped():
+            raise Doubtful(f"{reader.topic}/{lane} is not read on: the node is to end")
+        if reader.reached[lane] > reached:
+            reached, moved_s = reader.reached[lane], time.monotonic()
+        elif time.monotonic() > moved_s + TIMEOUT_S:
             why = "" if reader.trouble is None else f": {reader.trouble.str()}"
-            raise Doubtful(f"{reader.topic}/{lane} could not be read to offset {end} in {TIMEOUT_S} s{why}")
+            raise Doubtful(
+                f"{reader.topic}/{lane} could not be read on in {TIMEOUT_S} s, to offset {end}{why}"
+            )
         for record in reader.poll(0.1):
             own.take(record, ring)
 
@@ -180,14 +202,16 @@ class CheckpointFollower:
                 ),
                 timeout=TIMEOUT_S,
             )
-            if not there and self.refusal is not None:
-                raise Refusing(self.refusal)
+            refusal = self.refusal  # another thread's, which may take it back
+            if not there and refusal is not None:
+                raise Refusing(refusal)
             if not there:
                 raise Doubtful(f"{self._topic}/{self._lane} was not read to offset {end} in {TIMEOUT_S} s")
             return self._latest
 
     def _run(self) -> None:
         while not self._stopping.is_set():
+            ring = self._keys.ring
             try:
                 self._follow()
             except TopicMissing as error:
@@ -195,6 +219,7 @@ class CheckpointFollower:
             except KeysBehind as error:
                 where = f"a record of {self._topic}/{self._lane}"
                 self._refuse(keys_behind(where, error.id, self._keys_znode))
+                self._wait_for_others_than(ring)
             except UnreadableCheckpoint as error:
                 self._refuse(checkpoint_unreadable(f"{self._topic}/{self._lane}", str(error)))
             except Forbidden:
@@ -209,6 +234,13 @@ class CheckpointFollower:
             self.refusal = why
         self._stopping.wait(RETRY_S)
 
+    def _wait_for_others_than(self, ring: Keyring) -> None:
+        """Other keys; or until it is time to look whether the topic is another one."""
+        until_s = time.monotonic() + LOOK_EVERY_S
+        while self._keys.ring is ring and not self._look.is_set() and time.monotonic() < until_s:
+            if self._stopping.wait(RETRY_S):
+                return
+
     def _follow(self) -> None:
         """Follows the topic until it is gone or recreated, or other keys are known: with these it is read
         again. Raises `TopicMissing`, `UnreadableCheckpoint`,
@@ -220,7 +252,7 @@ class CheckpointFollower:
         reader = TopicReader(self._client_config, self._topic, aborted=True)
         try:
             self._own.forget(another_topic=topic_id != self._topic_id)
-            _read_back(reader, self._lane, self._own, ring)
+            _read_back(reader, self._lane, self._own, ring, self._stopping.is_set)
             self._publish(topic_id, ring, reader.reached[self._lane])
             self.refusal = None
             self._changed()

@@ -46,8 +46,8 @@ class ElectedLeadership:
         self._handing_over = False
 
     def confirm(self) -> bool:
-        """See the port. Who is master knows the keys that the one before it may have signed with: what it
-        takes for a stranger's it would deliver again.
+        """See the port. Who is master knows the keys that the one before it may have signed with: it would
+        wait for them later.
         """
         try:
             confirmed = self._candidacy.confirm(CONFIRM_TIMEOUT_S)

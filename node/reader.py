@@ -99,7 +99,7 @@ class TopicReader:
         self._learn_s = 0.0
         self._renew_s = 0.0  # when it is asked anew, though nobody has said that it has changed
         self._rests_until_s: dict[int, float] = {}  # brokers that have not answered
-        self._behind: set[int] = set()  # brokers that have had more than they sent
+        self._stable_ends: Vector = {}  # as the brokers said last
         self._sent_s = 0.0
         self._gathers_until_s = 0.0
         self._turn = 0
@@ -148,7 +148,7 @@ class TopicReader:
         self._run(self._give_up_fetches())
         self._ready.start(offsets)
         self._answered.clear()
-        self._behind.clear()
+        self._stable_ends.clear()
         self._gathers_until_s = 0.0
         self._doubtful = self._led is None or any(partition not in self._led.leaders for partition in offsets)
         self._next, self._epochs = dict(offsets), {}
@@ -197,7 +197,8 @@ class TopicReader:
     def _gather(self) -> None:
         """Lets more come, where all that was there has been fetched, rather than ask for little."""
         rest_s = self._gathers_until_s - time.monotonic()
-        if rest_s > 0 and not self._ready and not self._behind:
+        is_behind = any(offset < self._stable_ends.get(one, 0) for one, offset in self._next.items())
+        if rest_s > 0 and not self._ready and not is_behind:
             self._gathers_until_s = 0.0  # once: what is asked for next is not kept waiting
             time.sleep(rest_s)
 
@@ -277,7 +278,6 @@ class TopicReader:
 
     def _heed(self, node: int, fetch: asyncio.Task[Any]) -> None:
         """Takes a fetch's answer in. Raises `OffsetsGone`."""
-        self._behind.discard(node)
         try:
             answer = fetch.result()
         except Unreachable as error:
@@ -293,9 +293,8 @@ class TopicReader:
         for fetched in asked:
             if not self._heed_partition(fetched):
                 self._rests_until_s[node] = self._loop.time() + RETRY_S
-        if any(self._next[one.partition] < one.stable_end for one in asked):
-            self._behind.add(node)
-        elif any(one.records for one in asked):
+        self._stable_ends.update({one.partition: one.stable_end for one in asked})
+        if any(one.records for one in asked):
             self._gathers_until_s = self._sent_s + GATHER_S
 
     def _heed_partition(self, fetched: Fetched) -> bool:
@@ -303,7 +302,8 @@ class TopicReader:
         partition, code = fetched.partition, fetched.code
         begin = self._next[partition]
         if code == NO_ERROR and fetched.diverges_at is None and not fetched.records:
-            self._ready.stand_at(partition, begin)  # it stands there for certain
+            if not self._ready.has(partition):
+                self._ready.stand_at(partition, begin)  # it stands there for certain
             return True
         where = f"{self.topic}/{partition}"
         if code == KafkaError.OFFSET_OUT_OF_RANGE:

@@ -221,7 +221,7 @@ def keys_replaced(znode: str, lost: list[str], data_dir: object) -> Refusal:
     return Refusal(
         "keys-replaced",
         f"the keys at {znode} are not those that this node's store was made with: "
-        + (f"{', '.join(lost)} missing" if lost else "they begin to count at other offsets"),
+        + (f"{', '.join(lost)} missing" if lost else "another secret, or they count from elsewhere on"),
         "If they were made anew by mistake: stop all nodes, delete that znode, and start this node first: it "
         f"puts its own back. If they are to stay: {REBUILD.format(data_dir=data_dir)}",
     )

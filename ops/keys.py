@@ -1,8 +1,8 @@
 """Changing the key that the service signs with, while it runs.
 
 A new key is added first, and signs nothing. Once every node that is there says that it knows it, it becomes
-the one that signs; those before stay, for what they have signed. So no node meets a signature of a key that
-it does not know.
+the one that signs; those before stay, for what they have signed. So no node that is there meets a signature
+of a key that it does not know; one that was away waits for it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from election.operators import Author, Entry
 from election.registry import Registry
 from node.config import ConnectionConfig
 from ops.cluster import members_of
-from ops.errors import UnavailableError
+from ops.errors import ConflictError, UnavailableError
 from ops.zookeeper import registry, required_keys
 
 LOOK_S: Final = 0.1
@@ -31,8 +31,7 @@ class Standing:
 
     @property
     def waiting(self) -> SigningKey | None:
-        newest = self.ring.keys[-1]
-        return None if newest.id == self.ring.signs else newest
+        return self.ring.waiting
 
 
 def standing(config: ConnectionConfig) -> Standing:
@@ -50,18 +49,28 @@ def rotate(config: ConnectionConfig, author: Author, timeout_s: float) -> Standi
     with registry(config) as znodes:
         required_keys(znodes)
         begun = znodes.change_keys(_with_another, Entry(what="key rotate: a new key", author=author))
-        new = begun.keys[-1].id
-        if new == begun.signs:
+        new = begun.waiting
+        if new is None:
             return _standing(znodes)
-        _wait_known(znodes, new, timeout_s)
-        entry = Entry(what="key rotate", author=author, before=begun.signs, after=new)
-        znodes.change_keys(lambda ring: replace(ring.united(begun), signs=new), entry)
+        _wait_known(znodes, new.id, timeout_s)
+        entry = Entry(what="key rotate", author=author, before=begun.signs, after=new.id)
+        znodes.change_keys(lambda ring: _signing(new, begun, ring), entry)
         return _standing(znodes)
 
 
 def _with_another(ring: Keyring) -> Keyring:
     """If none waits to sign already."""
-    return ring if ring.keys[-1].id != ring.signs else ring.with_another(time.time_ns() // 1_000_000)
+    return ring.with_another(time.time_ns() // 1_000_000) if ring.waiting is None else ring
+
+
+def _signing(new: SigningKey, begun: Keyring, ring: Keyring) -> Keyring:
+    """The keys there, which may have lost the new one meanwhile, once that signs."""
+    try:
+        return replace(ring.united(begun), signs=new.id)
+    except ValueError:
+        raise ConflictError(
+            "the cluster's keys were made anew meanwhile: look at them, without --execute, and run this again"
+        ) from None
 
 
 def _standing(znodes: Registry) -> Standing:

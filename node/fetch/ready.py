@@ -51,6 +51,10 @@ class Ready:
         """Whether there are any."""
         return bool(self._waiting)
 
+    def has(self, partition: int) -> bool:
+        """Whether something of it waits to be read: then its reader does not stand where its fetches do."""
+        return partition in self._waiting
+
     def start(self, offsets: Vector) -> None:
         """Nothing waits; the reader stands at these offsets."""
         self._waiting.clear()
@@ -117,14 +121,16 @@ class Ready:
         return None
 
     def _close(self, waiting: _Waiting) -> int:
-        """The open batch has been read to its end. Returns how much of it may have been passed over."""
+        """The open batch has been read to its end. Returns how much of it may have been passed over, and not
+        been counted.
+        """
         batch, holds = waiting.batches.popleft()
         assert waiting.opened is not None, "it is open"
-        size_bytes = waiting.opened.size_bytes
+        size_bytes, is_small = waiting.opened.size_bytes, waiting.opened.is_small
         waiting.opened = None
         self._scratch.release()
         self.stand_at(waiting.partition, batch.next_offset)
-        return size_bytes if holds is Holds.ABORTED else 0
+        return size_bytes if holds is Holds.ABORTED and not is_small else 0
 
     def stand_at(self, partition: int, offset: int) -> None:
         """All below that offset has been passed."""

@@ -1,20 +1,29 @@
 """Batches of the buffer of which nodes read no record: one dead letter, at the first offset, is for all.
 
-Kafka's own client has no such limits, and reads each of the records. The letter tells which they are.
+Kafka's own client has no such limits, and reads each of the records. The letter tells where to look.
 """
 
 from __future__ import annotations
 
+import re
 from bisect import bisect
 from collections import defaultdict
 from collections.abc import Iterable
+from contextlib import closing
+from typing import Any, Final
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812  # as Spark's own documentation has it
 
 from delayline.headers import H_ERROR_DETAIL
 from node.fetch.batches import REJECTED_BATCH
+from node.ports import Doubtful
+from node.reader import OffsetsGone, TopicReader
 from ops.audit.content import last_header
+from ops.errors import UnavailableError
+
+POLL_S: Final = 0.2
+PATIENCE_S: Final = 15.0
 
 
 class RejectedBatches:
@@ -36,19 +45,41 @@ class RejectedBatches:
         return firsts[at - 1]
 
 
-def rejected_batches(dead_letters: DataFrame) -> RejectedBatches:
-    """Those of which there is a letter; `dead_letters` as in `ops.audit.evidence`."""
+def rejected_batches(dead_letters: DataFrame, client_config: dict[str, Any], buffer: str) -> RejectedBatches:
+    """Those of which there is a letter (`dead_letters` as in `ops.audit.evidence`), and which are so: what a
+    letter says is not believed, the batch itself is read again.
+
+    Raises an `OperatorError` if it cannot be read.
+    """
     detail = last_header(F.col("headers"), H_ERROR_DETAIL)
     place = F.split("source", "/")
-    spans = dead_letters.filter(F.col("code") == "undecodable").select(
-        F.get(place, F.lit(1)).try_cast("int").alias("partition"),
-        F.get(place, F.lit(2)).try_cast("long").alias("offset"),
-        _number(detail, 1).alias("first"),
-        _number(detail, 2).alias("last"),
+    spans = (
+        dead_letters.filter((F.col("code") == "undecodable") & detail.rlike(f"^{REJECTED_BATCH}"))
+        .select(
+            F.get(place, F.lit(1)).try_cast("int").alias("partition"),
+            F.get(place, F.lit(2)).try_cast("long").alias("first"),
+        )
+        .dropna()
+        .distinct()
+        .collect()
     )
-    told = spans.filter("offset = first and first <= last").collect()
-    return RejectedBatches((row["partition"], row["first"], row["last"]) for row in told)
+    if not spans:
+        return RejectedBatches()
+    with closing(TopicReader(client_config, buffer)) as reader:
+        found = [_span(reader, row["partition"], row["first"]) for row in spans]
+    return RejectedBatches(span for span in found if span is not None)
 
 
-def _number(detail: Column, group: int) -> Column:
-    return F.regexp_extract(detail, f"^{REJECTED_BATCH}", group).try_cast("long")
+def _span(reader: TopicReader, partition: int, first: int) -> tuple[int, int, int] | None:
+    """The batch that begins there, if it is none that nodes read."""
+    try:
+        reader.start({partition: first})
+        for records in reader.read_to({partition: first + 1}, poll_s=POLL_S, patience_s=PATIENCE_S):
+            for record in records[:1]:
+                told = None if record.flaw is None else re.match(REJECTED_BATCH, record.flaw.detail)
+                return None if told is None else (partition, int(told[1]), int(told[2]))
+    except OffsetsGone:
+        return None  # and so are its records
+    except Doubtful as error:
+        raise UnavailableError(str(error)) from error
+    return None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from delayline.names import ClusterNames
 from delayline.settings import ClusterSettings
@@ -38,6 +39,11 @@ class AuditConfig:
     max_clock_skew_ms: int = 500
     kafka: Mapping[str, str] = field(default_factory=dict)
     listed: int = 1_000
+
+    @property
+    def client_config(self) -> dict[str, Any]:
+        """As Kafka's clients in Python want it."""
+        return {"bootstrap.servers": self.bootstrap_servers, **self.kafka}
 
     @property
     def names(self) -> ClusterNames:

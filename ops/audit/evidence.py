@@ -103,11 +103,6 @@ def at_their_rows(evidence: Evidence, requests: DataFrame) -> Evidence:
     return Evidence(deliveries, letters, evidence.outcomes)
 
 
-def tells_of_copies(letters: DataFrame) -> bool:
-    """Whether there may be any copy of what the service has written back: it is rejected with this code."""
-    return not letters.filter(F.col("code") == "bad-parent").isEmpty()
-
-
 def of_each_record(evidence: Evidence, requests: DataFrame) -> Evidence:
     """The same, where what is told of a batch is told of each of its records: the requests with a `batch`."""
     rest = requests.filter(F.col("batch") < F.col("offset"))

@@ -211,8 +211,8 @@ def without_copies(asked: DataFrame, numbered: DataFrame) -> DataFrame:
     """The same, where copies of what the service has written back are rejects, as they are to the nodes: of
     these the serial is not above all before it (docs/design.md, rule 4).
 
-    `numbered`: the requests, of aborted transactions, too, if any of these may have been copied. Few records
-    have a serial.
+    `numbered`: the requests, and those of aborted transactions, which may have been copied as well. Few
+    records have a serial.
     """
     before = Window.partitionBy("partition").orderBy("offset").rowsBetween(Window.unboundedPreceding, -1)
     numbered = numbered.filter(F.col("serial").isNotNull()).select("partition", "offset", "serial")

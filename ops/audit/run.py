@@ -22,7 +22,6 @@ from ops.audit.evidence import (
     dead_letters,
     edges_ms,
     of_each_record,
-    tells_of_copies,
 )
 from ops.audit.flaw import violations
 from ops.audit.history import anew, with_history, with_sources
@@ -124,10 +123,9 @@ class _Run:
 
     def _requests(self) -> DataFrame:
         self._offsets.settle(self._snapshot.buffer)
-        letters = self._letters()
-        rejected = RejectedBatches() if letters is None else rejected_batches(letters)
+        rejected = self._rejected_batches()
         parsed = self._keep(self._parsed(records(self._spark, self._config, self._snapshot.buffer), rejected))
-        if letters is None or not tells_of_copies(letters):
+        if parsed.filter(F.col("serial").isNotNull()).isEmpty():
             return without_copies(parsed, parsed)
         everything = records(self._spark, self._config, self._snapshot.buffer, and_aborted=True)
         return without_copies(parsed, self._parsed(written_back(everything), rejected))
@@ -136,13 +134,14 @@ class _Run:
         config = self._config
         return requests(buffer, config.settings, config.keyring, self._snapshot.partitions, rejected)
 
-    def _letters(self) -> DataFrame | None:
-        """The dead letters, which say what to look for; None: there are none."""
+    def _rejected_batches(self) -> RejectedBatches:
+        """Letters tell where to look."""
         extent = self._snapshot.evidence.of([self._names.dead_letter])
         if not extent.filled():
-            return None
+            return RejectedBatches()
         self._offsets.settle(extent)
-        return self._keep(dead_letters(self._read([self._names.dead_letter])))
+        letters = dead_letters(self._read([self._names.dead_letter]))
+        return rejected_batches(letters, self._config.client_config, self._names.buffer)
 
     def _history(self, checkpointed: DataFrame) -> DataFrame:
         """Which requests are duplicates, and what cancels by source name, is found out only if there are any:

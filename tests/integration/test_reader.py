@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Iterator
 from types import SimpleNamespace
@@ -10,6 +11,7 @@ import pytest
 from confluent_kafka.admin import NewTopic  # type: ignore[attr-defined]  # missing from the stubs' __all__
 
 from node import reader as readers
+from node.fetch.ready import MOST_POLLED
 from node.reader import FETCH_BYTES, OffsetsGone, TopicReader
 from tests.stacks import Stack
 from tests.support.aborted import abort
@@ -105,12 +107,33 @@ def test_what_comes_to_a_busy_topic_meanwhile_is_fetched_together(
     assert [one.value for one in found] == [b"2", b"3", b"4"]
 
 
+def test_a_reader_stands_behind_what_it_has_handed_out_and_not_behind_what_it_has_fetched(
+    cluster: Cluster, connection: Connection
+) -> None:
+    connection.produce(cluster.names.buffer, 0, batch_of([RawRecord()] * (4 * MOST_POLLED), Codec.GZIP))
+    reader = TopicReader({"bootstrap.servers": cluster.bootstrap}, cluster.names.buffer)
+    try:
+        reader.start({0: 0})
+        eventually(lambda: reader.poll(0.1), "the first records are read")
+        handed_out = MOST_POLLED + len(reader.poll(0))
+        reader._run(asyncio.wait(reader._fetches.values()))  # which brings nothing more
+        handed_out += len(reader.poll(0))
+        assert (reader.reached, handed_out) == ({0: handed_out}, 3 * MOST_POLLED)
+    finally:
+        reader.close()
+
+
 def test_a_reader_that_is_behind_or_has_found_nothing_fetches_at_once(
     cluster: Cluster, connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for _ in range(5):
         connection.produce(cluster.names.buffer, 0, batch_of([RawRecord()]))
-    monkeypatch.setattr(readers, "GATHER_S", 1_000 * PATIENCE_S)
+
+    def sleeps(_: float) -> None:
+        raise AssertionError("it has waited for more")
+
+    monkeypatch.setattr(readers, "GATHER_S", PATIENCE_S)
+    monkeypatch.setattr(readers, "time", SimpleNamespace(monotonic=time.monotonic, sleep=sleeps))
     reader = TopicReader({"bootstrap.servers": cluster.bootstrap}, cluster.names.buffer, fetch_bytes=1)
     try:
         reader.start({1: 0})
