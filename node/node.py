@@ -349,8 +349,10 @@ class Node:
             raise
 
     def _buffer_recreated(self, detail: str) -> Refusal:
-        znode = Znodes(self._config.cluster).checkpoint(self._config.lane)
-        return refusal.buffer_recreated(detail, self._names, znode, self._config.data_dir)
+        config = self._config
+        return refusal.buffer_recreated(
+            detail, self._names, Znodes(config.cluster), config.lane, config.data_dir
+        )
 
     def _catch_up(self, parts: Parts) -> bool:
         """Reads the checkpoint topic and the log to their ends, as they are now. False if stopped before."""

@@ -8,6 +8,7 @@ import msgspec
 
 from delayline.names import ClusterNames
 from delayline.settings import ClusterSettings
+from election.znodes import Znodes
 
 
 class Refusal(msgspec.Struct, frozen=True):
@@ -45,15 +46,19 @@ def rebuild(code: str, detail: str, data_dir: object) -> Refusal:
     return Refusal(code, detail, REBUILD.format(data_dir=data_dir))
 
 
-def buffer_recreated(detail: str, names: ClusterNames, znode: str, data_dir: object) -> Refusal:
-    """The log of record is another one. Offsets begin anew, so the old checkpoint means nothing, or worse."""
+def buffer_recreated(
+    detail: str, names: ClusterNames, znodes: Znodes, lane: int, data_dir: object
+) -> Refusal:
+    """The log of record is another one. Offsets begin anew: the old checkpoint means nothing, or worse; and
+    what was signed for the old one must not count in the new one.
+    """
     return Refusal(
         "buffer-recreated",
         detail,
         "What was pending in the old topic is lost. Begin anew under another cluster name; or stop the "
         "nodes, "
-        f"delete the topic {names.checkpoint} and the znode {znode}, remove {data_dir} on every node, run "
-        "`delayline topics create`, and start them.",
+        f"delete the topic {names.checkpoint} and the znodes {znodes.checkpoint(lane)} and {znodes.keys}, "
+        f"remove {data_dir} on every node, run `delayline topics create`, and start them.",
     )
 
 

@@ -76,7 +76,10 @@ def create(
         wanted = wanted_topics(settings, max_message_bytes or _buffer_limit(there.get(names.buffer)))
         _refuse_other_partitions(wanted, there)
         keyless = znodes.keys() is None
-        used = keyless and names.buffer in there and any(admin.ends(names.buffer).values())
+        # Where there is no checkpoint, the service has never written anything into this buffer.
+        used = keyless and all(
+            topic in there and any(admin.ends(topic).values()) for topic in (names.buffer, names.checkpoint)
+        )
         if used:
             _refuse_running(znodes)
         elif keyless:  # before the settings: a node that waits for these finds both

@@ -94,6 +94,18 @@ def test_a_copy_of_what_an_aborted_transaction_wrote_back_is_no_flaw_of_the_serv
     assert report.classes["dead-lettered"] == CLASSES["dead-lettered"] + 1
 
 
+def test_a_copy_of_what_an_aborted_transaction_wrote_back_that_was_believed_is_found(
+    history: SampleHistory, audited: Audited
+) -> None:
+    tried = Later(history.parked, history.base_ms + 9_000)
+    aborted = Transaction(writes_back=[tried], epoch=2, node="n2", aborted=True)
+    copy = CopyOf(tried)
+    believed = Transaction(delivers=[Delivery(history.parked, source=copy.source)], epoch=2, node="n2")
+    report = audited(history, aborted, copy, believed).report
+    assert ("duplicated", history.parked.source) in found(report)
+    assert ("lost", copy.source) in found(report), "it is a reject without a letter"
+
+
 def test_each_fault_is_found_and_named_and_nothing_else(planted: Planted) -> None:
     history, report = planted.history, planted.found.report
     details = {one.kind: one.detail for one in report.violations if one.source != history.doomed.source}

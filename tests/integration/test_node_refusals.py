@@ -81,17 +81,20 @@ def test_after_a_recreated_buffer_the_way_out_leads_to_a_new_beginning(cluster: 
     refusing = cluster.start_here("a")
     way_out = refused(cluster, "a", "buffer-recreated")["way_out"]
     cluster.stop_here(refusing)
-    for named in (cluster.names.checkpoint, cluster.znodes.checkpoint(0), str(cluster.data_dir("a"))):
+    znodes, old_root = cluster.znodes, cluster.keys.root
+    for named in (cluster.names.checkpoint, znodes.checkpoint(0), znodes.keys, str(cluster.data_dir("a"))):
         assert named in way_out
+    with Sender(cluster) as sender:
+        sender.schedule(b"the first of the new")
     cluster.delete_topic(cluster.names.checkpoint)
-    cluster.kazoo.delete(cluster.znodes.checkpoint(0))
+    cluster.kazoo.delete(znodes.checkpoint(0))
+    cluster.kazoo.delete(znodes.keys)
     shutil.rmtree(cluster.data_dir("a"))
     cluster.create_again()
     cluster.start_here("a")
-    with Sender(cluster) as sender:
-        sender.schedule(b"the first of the new")
     cluster.wait_delivered(51)
     assert cluster.delivered[-1].value == b"the first of the new"
+    assert (cluster.keys.root == old_root, dict(cluster.keys.requests_from)) == (False, {})
 
 
 def test_a_gap_left_by_retention_is_refused_and_by_a_rebuilt_node_if_it_may_lack_messages(

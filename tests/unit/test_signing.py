@@ -217,6 +217,15 @@ def test_a_new_key_signs_nothing_yet() -> None:
     assert (first.with_another(2).signs, len(first.with_another(2).ids)) == (first.signs, 2)
 
 
+def test_the_key_that_was_added_last_waits_until_it_signs_and_none_after_that() -> None:
+    first = Keyring.make(9)
+    second = first.with_another(2)  # by a clock that is behind
+    third = replace(second, signs=second.keys[1].id).with_another(2)
+    signing = replace(third, keys=third.keys[::-1], signs=third.keys[2].id)
+    waiting = [ring.waiting for ring in (first, second, third, signing)]
+    assert waiting == [None, second.keys[1], third.keys[2], None]
+
+
 THREE_KEYS = ring_of(*TWO_KEYS.keys, THIRD)
 FORKED = ring_of(*KEYRING.keys, THIRD)
 
