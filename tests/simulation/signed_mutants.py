@@ -165,13 +165,14 @@ SIGNED: Final = (
         profile_with(STRANGERS),
     ),
     # Not the key: what is altered in that alone has a serial that is spent, and is a copy (test_signing.py).
+    # What has another value is one, too; but a checkpoint is a value.
     *(
         Mutant(
             f"{what}-not-signed",
-            "rule 4, signed",
+            "rules 4 and 6, signed",
             f"the {what} can be altered",
             (Patch("delayline/signing.py", old, new),),
-            profile_with(STRANGERS),
+            profile_with(STRANGERS, {"strange-checkpoint": 40}),
         )
         for what, old, new in (
             ("header", ", _packed(value))\n", ",)\n"),
