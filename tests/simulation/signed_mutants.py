@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from tests.simulation.patches import LATE, LATE_FAULTS, Mutant, Patch, profile_with
-from tests.simulation.profile import KEYS_LOST, Profile
+from tests.simulation.patches import Mutant, Patch, profile_with
+from tests.simulation.profile import FAULTS, KEYS_LOST, Profile
 
 STRANGERS: Final = {"forged": 30, "copied": 30, "interval": 20, "id-interval": 10, "reschedule": 20}
 ENDED: Final = profile_with({"id-interval": 25, "id-cron": 10, "cancel": 25, "reschedule": 15, "id-keep": 10})
@@ -13,6 +13,15 @@ MUCH_WRITTEN_BACK: Final = {"interval": 30, "id-interval": 20, "reschedule": 20,
 STRANGE_CHECKPOINTS: Final = profile_with(faults={"strange-checkpoint": 40, "crash-master": 20})
 ABORTED_CHECKPOINTS: Final = profile_with(
     faults={"strange-checkpoint": 60, "commit-aborted": 30, "crash-master": 20}
+)
+
+# Chains whose rows are late, a few at a time, after a transaction that was aborted had read on.
+LATE_CHAINS: Final = Profile(
+    requests={"interval": 40, "now": 20},
+    faults=FAULTS | {"foreign-stall": 40, "crash-master": 40, "commit-aborted": 40, "broker-clock-step": 15},
+    messages=(1, 2, 3),
+    operator_share=0.0,
+    transactional_share=0.5,
 )
 
 # Two cancels in a row stand before what the first of them has ended, since requests become visible many at a
@@ -283,8 +292,7 @@ SIGNED: Final = (
                 "    as_of = dict(frontier.read)\n",
             ),
         ),
-        profile_with(LATE | MUCH_WRITTEN_BACK, LATE_FAULTS | {"crash-master": 30}, messages=(1, 2, 3)),
-        begin=300,
+        LATE_CHAINS,
     ),
     Mutant(
         "counts-begin-anew",
