@@ -11,6 +11,15 @@ from tests.simulation.patches import LATE, LATE_FAULTS, Mutant, Patch, profile_w
 
 PAUSES: Final = profile_with(faults={"operator-pause": 20})
 
+# Masters that follow one another while nothing more comes: some have been told of the markers at the end.
+MARKERS: Final = profile_with(
+    faults={"crash-master": 40, "crash": 20, "resign": 20, "empty": 10},
+    transactional_share=0.8,
+    end_of_partition=0.5,
+    partitions=(2, 3),
+    fault_count=(60, 90),
+)
+
 NUMBERED: Final = (
     Mutant(
         "no-hold-back",
@@ -280,8 +289,7 @@ NUMBERED: Final = (
                 " for a in fresh if a.kind is not Kind.SPENT} | read",
             ),
         ),
-        profile_with(transactional_share=0.5, end_of_partition=0.5),
-        begin=300,
+        MARKERS,
     ),
     Mutant(
         "replay-carries-what-came-later",

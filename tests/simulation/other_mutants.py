@@ -27,6 +27,17 @@ PARKS: Final = profile_with(
     ids=(2, 4),
 )
 
+# Requests that ask to keep, soon after what has their id was due, while nodes forget as soon as they may.
+KEPT: Final = profile_with(
+    {"id-keep": 100, "id-now": 30},
+    nodes=(2, 2),
+    ids=(2, 4),
+    delay_ms=(0, 200),
+    replay_window_ms=(0,),
+    dedup_window_ms=(1_000,),
+    turns=(50, 20, 12, 24),
+)
+
 OTHERS: Final = (
     Mutant(
         "late-by-alignment-only",
@@ -266,7 +277,7 @@ OTHERS: Final = (
                 "end_ms = max(pruned_ms + 1, self._window_start_ms())",
             ),
         ),
-        profile_with({"id-keep": 30}, replay_window_ms=(0,), dedup_window_ms=(1_000,)),
+        KEPT,
     ),
     Mutant(
         "parked-is-not-overtaken",

@@ -4,19 +4,50 @@ from __future__ import annotations
 
 from typing import Final
 
-from tests.simulation.patches import LATE, LATE_FAULTS, Mutant, Patch, profile_with
-from tests.simulation.profile import KEYS_LOST
+from tests.simulation.patches import Mutant, Patch, profile_with
+from tests.simulation.profile import FAULTS, KEYS_LOST, Profile
 
 STRANGERS: Final = {"forged": 30, "copied": 30, "interval": 20, "id-interval": 10, "reschedule": 20}
 ENDED: Final = profile_with({"id-interval": 25, "id-cron": 10, "cancel": 25, "reschedule": 15, "id-keep": 10})
 MUCH_WRITTEN_BACK: Final = {"interval": 30, "id-interval": 20, "reschedule": 20, "copied": 20}
-
-_FROM_THE_FIRST: Final = "self._first_ending(partition, who, 0)"
-_TOOK_ITS_PLACE: Final = "        if control.previous <= parent:\n"
-_ANY: Final = "        if control is not None:\n"
 STRANGE_CHECKPOINTS: Final = profile_with(faults={"strange-checkpoint": 40, "crash-master": 20})
 ABORTED_CHECKPOINTS: Final = profile_with(
     faults={"strange-checkpoint": 60, "commit-aborted": 30, "crash-master": 20}
+)
+
+# Chains whose rows are late, a few at a time, after a transaction that was aborted had read on.
+LATE_CHAINS: Final = Profile(
+    requests={"interval": 40, "now": 20},
+    faults=FAULTS | {"foreign-stall": 40, "crash-master": 40, "commit-aborted": 40, "broker-clock-step": 15},
+    messages=(1, 2, 3),
+    operator_share=0.0,
+    transactional_share=0.5,
+)
+
+# Two cancels in a row stand before what the first of them has ended, since requests become visible many at a
+# time; a transaction answers one of them, and another node, which lags, is the next master.
+ANSWERED_ONE_BY_ONE: Final = Profile(
+    requests={"id-interval": 30, "id-cron": 10, "cancel": 60},
+    faults={
+        "foreign-stall": 60,
+        "leader-lost": 100,
+        "stall-ingest": 30,
+        "stall-follower": 5,
+        "crash-master": 30,
+        "crash": 10,
+        "resign": 20,
+        "expire-session": 10,
+        "commit-late": 5,
+    },
+    fault_count=(60, 100),
+    nodes=(3, 4),
+    partitions=(1, 1),
+    ids=(1, 3),
+    messages=(1,),
+    operator_share=0.0,
+    transactional_share=0.5,
+    turns=(50, 10, 20, 8),
+    batches=(60,),
 )
 
 SIGNED: Final = (
@@ -143,13 +174,14 @@ SIGNED: Final = (
         profile_with(STRANGERS),
     ),
     # Not the key: what is altered in that alone has a serial that is spent, and is a copy (test_signing.py).
+    # What has another value is one, too; but a checkpoint is a value.
     *(
         Mutant(
             f"{what}-not-signed",
-            "rule 4, signed",
+            "rules 4 and 6, signed",
             f"the {what} can be altered",
             (Patch("delayline/signing.py", old, new),),
-            profile_with(STRANGERS),
+            profile_with(STRANGERS, {"strange-checkpoint": 40}),
         )
         for what, old, new in (
             ("header", ", _packed(value))\n", ",)\n"),
@@ -185,12 +217,7 @@ SIGNED: Final = (
                 "        if control is not None:\n",
             ),
         ),
-        profile_with(
-            {"id-interval": 25, "cancel": 40, "reschedule": 15},
-            {"stall-ingest": 40, "crash-master": 40, "empty": 20},
-            ids=(1, 3),
-        ),
-        begin=200,
+        ANSWERED_ONE_BY_ONE,
     ),
     Mutant(
         "control-of-this-batch-not-found",
@@ -265,8 +292,7 @@ SIGNED: Final = (
                 "    as_of = dict(frontier.read)\n",
             ),
         ),
-        profile_with(LATE | MUCH_WRITTEN_BACK, LATE_FAULTS | {"crash-master": 30}, messages=(1, 2, 3)),
-        begin=300,
+        LATE_CHAINS,
     ),
     Mutant(
         "counts-begin-anew",

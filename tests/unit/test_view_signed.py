@@ -137,6 +137,17 @@ def test_for_a_view_that_begins_behind_retention_an_as_of_from_before_is_that_of
     assert rejected(view) == [10]
 
 
+def test_where_a_view_began_behind_retention_outlives_the_process(tmp_path: Path) -> None:
+    view = new_view(tmp_path / "store")
+    view.begin_at(0, 10, 10, (10, -1))
+    view.flush()
+    view.close()
+    reopened = new_view(tmp_path / "store")
+    take(reopened, at(0, 10, signed(2_000, (9, 99))))
+    assert rejected(reopened) == [10]
+    reopened.close()
+
+
 def test_as_of_is_where_the_reader_stands_though_late_rows_hold_the_frontier_back(view: View) -> None:
     take(view, at(0, 0, schedule(5_000)))
     deliver(view, 5_000)
