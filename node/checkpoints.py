@@ -305,8 +305,28 @@ class KafkaLog:
         except TopicMissing as error:
             self._follower.look_again()
             raise Refusing(checkpoint_topic_missing(str(error))) from error
-        end = self.ends(self._names.checkpoint, [self._lane])[self._lane]
-        return self._follower.wait_for(topic_id, end)
+        return self._follower.wait_for(topic_id, self._decided_end())
+
+    def _decided_end(self) -> int:
+        """Where the lane's partition of the checkpoint topic ends now, once all below is decided. Raises
+        `Doubtful` if it is not in time.
+
+        The own transactions are: their ids have been initialised. So one that is open is somebody else's.
+        What the last master has committed may be behind it, where no reader of what is committed gets to: who
+        went on from what is before it would deliver again.
+        """
+        topic, lane = self._names.checkpoint, [self._lane]
+        end = self.ends(topic, lane, IsolationLevel.READ_UNCOMMITTED)[self._lane]
+        until_s = time.monotonic() + TIMEOUT_S
+        while (stable := self.ends(topic, lane)[self._lane]) < end:
+            if time.monotonic() > until_s:
+                raise Doubtful(
+                    f"{topic}/{self._lane} is to be read to offset {end}, and a transaction is open there, at "
+                    f"offset {stable}, that is none of the lane's: if it does not end, end it with Kafka's "
+                    "kafka-transactions.sh (find-hanging, abort), and see who may write to that topic"
+                )
+            time.sleep(RETRY_S)
+        return end
 
     def stable_ends(self) -> Vector:
         """See the port."""

@@ -13,6 +13,7 @@ from confluent_kafka import Producer
 from delayline.signing import Keyring
 from node.checkpoints import CheckpointFollower, KafkaLog, read_last
 from node.own_checkpoints import headers_of
+from node.ports import Doubtful
 from node.refusal import Refusing
 from ops import checkpoints
 from ops.zookeeper import registry
@@ -189,6 +190,26 @@ def test_a_recovery_reads_what_was_committed_a_moment_ago(
         writer.commit(epoch)
         writer = Writer(cluster)
         assert kafka_log.last_checkpoint() == sample_checkpoint(epoch=epoch)
+
+
+def test_a_recovery_waits_for_the_end_of_a_strangers_transaction_and_goes_on_from_what_is_behind_it(
+    cluster: Cluster, writer: Writer, kafka_log: KafkaLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("node.checkpoints.TIMEOUT_S", 0.5)
+    writer.commit(1)
+    stranger = Producer(
+        {"bootstrap.servers": cluster.bootstrap, "transactional.id": f"{cluster.name}-s", "log_level": 0}
+    )
+    stranger.init_transactions(PATIENCE_S)
+    stranger.begin_transaction()
+    stranger.produce(cluster.names.checkpoint, b"x", b"x", 0)
+    assert stranger.flush(PATIENCE_S) == 0
+    writer.commit(2)
+    with pytest.raises(Doubtful, match="a transaction is open there, at offset 2, "):
+        kafka_log.last_checkpoint()
+    stranger.abort_transaction(PATIENCE_S)
+    monkeypatch.undo()
+    assert kafka_log.last_checkpoint() == sample_checkpoint(epoch=2)
 
 
 def test_a_missing_topic_is_told_from_an_empty_one(
