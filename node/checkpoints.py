@@ -321,7 +321,7 @@ class KafkaLog:
         while (stable := self.ends(topic, lane)[self._lane]) < end:
             if time.monotonic() > until_s:
                 raise Doubtful(
-                    f"{topic}/{self._lane} is to be read to offset {end}, and a transaction is open there, at "
+                    f"{topic}/{self._lane} is to be read to {end}, and a transaction is open there, at "
                     f"offset {stable}, that is none of the lane's: if it does not end, end it with Kafka's "
                     "kafka-transactions.sh (find-hanging, abort), and see who may write to that topic"
                 )
