@@ -77,10 +77,7 @@ class Process:
         self._fetched: Vector = self.view.reached().read
         self._ends_untold: Vector = {}
         self._own = OwnCheckpoints(setup.names.checkpoint)
-        # The node reads back until it has the last one (node/checkpoints.py).
-        last = self._checkpoints.last_own()
-        at = 0 if last is None or last.record is None else last.record.offset
-        self._followed = max(0, at - world.rng.randint(0, 30))
+        self._followed = 0
         self._leadership = SimulatedLeadership(self, ensemble)
         self.operator = SimulatedOperator(self, ensemble)
         self.mastership: Generator[Step | Wait, None, Ended] | None = None
@@ -95,6 +92,11 @@ class Process:
         self._targets_wanted: set[str] = set()
         self._produced: Checkpoint | None = None
         self.renew_keys()
+        # A node reads back until it has the last one, and from when that was written on, before it follows
+        # any (node/checkpoints.py): so it has read what a copy is of.
+        last = self._checkpoints.last_own()
+        at = 0 if last is None or last.record is None else last.record.offset
+        self._read_checkpoints(max(0, at - world.rng.randint(0, 30)))
         world.after(world.rng.randint(0, 100), lambda: ensemble.enter(self))
 
     # ------------------------------------------------------------------ Host
