@@ -117,20 +117,32 @@ def run(arguments: Sequence[str]) -> int:
     except (click.Abort, KeyboardInterrupt):
         return _fail("interrupted", 130)
     except BrokenPipeError:
-        # The reader, `head` perhaps, has what it wanted; Python's own flush at exit would complain once more.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _leave_stdout()  # the reader, `head` perhaps, has what it wanted
         return 1
     except Exception as error:
         if "--debug" in arguments:
             raise
+        if _is_of_stdout(error):
+            _leave_stdout()
         return _fail(*_explained(error))
     return result if isinstance(result, int) else 0
+
+
+def _leave_stdout() -> None:
+    """Python's own flush at exit would fail once more, and end with a code of its own."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _is_of_stdout(error: Exception) -> bool:
+    """What else is written has a name."""
+    full = errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO
+    return isinstance(error, OSError) and error.filename is None and error.errno in full
 
 
 def _of_system(error: OSError) -> str:
     if error.filename is not None:
         return f"{error.filename}: {error.strerror}"
-    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO):  # what else is written has a name
+    if _is_of_stdout(error):
         return f"standard output cannot be written: {error.strerror}"
     return f"{type(error).__name__}: {error}"
 

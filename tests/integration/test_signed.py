@@ -252,10 +252,20 @@ def test_a_node_refuses_keys_that_lack_its_own(cluster: Cluster) -> None:
     assert cluster.znodes.keys in refused(cluster, "a", "keys-replaced")["reason"]
 
 
+def run_without_a_trace(cluster: Cluster) -> None:
+    """But the checkpoints: a node has led, and its store is gone."""
+    leading = cluster.start_here("a")
+    cluster.wait_epoch(1)
+    cluster.stop_here(leading)
+    eventually(lambda: cluster.member("a") == {}, "it has gone")
+    shutil.rmtree(cluster.data_dir("a"))
+
+
 def test_keys_are_made_for_a_cluster_that_is_older_once_its_nodes_are_stopped(
     cluster: Cluster, producer: DelayProducer
 ) -> None:
     """As an upgrade from a version without keys finds it."""
+    run_without_a_trace(cluster)
     mine = producer.schedule(cluster.target(), b"mine", after="1h").result(PATIENCE_S)
     partition = int(mine.split("/")[1])
     before = send(cluster, partition, None, b"written back before", forged(cluster, mine))
@@ -278,6 +288,7 @@ def test_keys_are_made_for_a_cluster_that_is_older_once_its_nodes_are_stopped(
 def test_no_keys_are_made_where_zookeeper_has_lost_everything_and_the_buffer_is_used(
     cluster: Cluster, producer: DelayProducer
 ) -> None:
+    run_without_a_trace(cluster)
     producer.schedule(cluster.target(), b"mine", deliver_at=now_ms() + HOUR_MS).result(PATIENCE_S)
     cluster.kazoo.delete(cluster.znodes.keys)
     cluster.kazoo.delete(cluster.znodes.settings)
