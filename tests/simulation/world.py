@@ -173,7 +173,7 @@ class World:
         if not self.ensemble.up:
             return
         self.key_count += 1
-        key = key_of(f"{self.key_count:08x}", b"%032d" % self.key_count, self.now_ms)
+        key = key_of(f"{0xC0DE0000 + self.key_count:08x}", b"%032d" % self.key_count, self.now_ms)
         ring = self.ensemble.ring
         self.ensemble.ring = replace(ring, keys=(*ring.keys, key), signs=key.id)
         for process in self._processes():
