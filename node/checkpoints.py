@@ -111,21 +111,13 @@ def _read_from(
     """
     own.forget()
     reader.start({lane: begin})
-    reader.reached[lane] = reached = -1
-    moved_s = time.monotonic()
-    while reader.reached[lane] < end:
+    reader.reached[lane] = -1
+    for records in reader.read_past({lane: end}, poll_s=0.1, patience_s=TIMEOUT_S):
+        for record in records:
+            own.take(record, ring)
         reader.expect_allowed()
         if stopped():
             raise Doubtful(f"{reader.topic}/{lane} is not read on: the node is to end")
-        if reader.reached[lane] > reached:
-            reached, moved_s = reader.reached[lane], time.monotonic()
-        elif time.monotonic() > moved_s + TIMEOUT_S:
-            why = "" if reader.trouble is None else f": {reader.trouble.str()}"
-            raise Doubtful(
-                f"{reader.topic}/{lane} could not be read on in {TIMEOUT_S} s, to offset {end}{why}"
-            )
-        for record in reader.poll(0.1):
-            own.take(record, ring)
 
 
 class CheckpointFollower:

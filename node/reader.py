@@ -167,15 +167,19 @@ class TopicReader:
 
         Raises `OffsetsGone`, and `Doubtful` if none of them comes nearer for so long.
         """
+        for records in self.read_past(ends, poll_s=poll_s, patience_s=patience_s):
+            yield [one for one in records if one.offset < ends[one.partition]]
+
+    def read_past(self, ends: Vector, *, poll_s: float, patience_s: float) -> Iterator[list[LogRecord]]:
+        """The same, for who reads on: the last ones may have records of behind the ends, too."""
         reached, moved_s = dict(self.reached), time.monotonic()
         while any(self.reached[partition] < end for partition, end in ends.items()):
-            yield [one for one in self.poll(poll_s) if one.offset < ends[one.partition]]
+            yield self.poll(poll_s)
             if self.reached != reached:
                 reached, moved_s = dict(self.reached), time.monotonic()
             elif time.monotonic() - moved_s > patience_s:
-                raise Doubtful(
-                    f"topic {self.topic} could not be read on in {patience_s:g} s: see to the brokers"
-                )
+                why = "see to the brokers" if self.trouble is None else self.trouble.str()
+                raise Doubtful(f"topic {self.topic} could not be read on in {patience_s:g} s: {why}")
 
     def close(self) -> None:
         """Ends the reader."""

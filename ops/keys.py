@@ -24,14 +24,10 @@ LOOK_S: Final = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """The keys, and which nodes know which. `waiting`: the key that was added and does not sign yet."""
+    """The keys, and which nodes know which."""
 
     ring: Keyring
     known: dict[str, list[str]]
-
-    @property
-    def waiting(self) -> SigningKey | None:
-        return self.ring.waiting
 
 
 def standing(config: ConnectionConfig) -> Standing:

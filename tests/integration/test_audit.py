@@ -51,6 +51,23 @@ def test_every_request_of_a_correct_history_is_in_its_class(history: SampleHisto
     assert report.ledger == report.requests == sum(CLASSES.values())
 
 
+def bad_parents(history: SampleHistory, *strange: Request) -> Transaction:
+    """The service makes dead letters of them."""
+    at_ms = history.base_ms + 9_000
+    return Transaction(
+        buries=[DeadLetter(one, "bad-parent") for one in strange],
+        tells=[Outcome("dead-lettered", one, message=one, code="bad-parent", at_ms=at_ms) for one in strange],
+        epoch=2,
+        node="n2",
+    )
+
+
+def aborted_and_copied(history: SampleHistory) -> tuple[Transaction, CopyOf]:
+    """A transaction that is aborted, and a copy of what it wrote back."""
+    tried = Later(history.parked, history.base_ms + 9_000)
+    return Transaction(writes_back=[tried], epoch=2, node="n2", aborted=True), CopyOf(tried)
+
+
 def test_what_strangers_forge_and_copy_is_no_flaw_of_the_service(
     history: SampleHistory, audited: Audited
 ) -> None:
@@ -58,15 +75,7 @@ def test_what_strangers_forge_and_copy_is_no_flaw_of_the_service(
     root = f"{history.settings.cluster}.buffer/0/0".encode()
     forged: list[Header] = [(H_TARGET_TOPIC, b"orders"), (H_PARENT, b"0"), (H_ROOT, root)]
     made_up = Request(BufferRecord(b"k", b"made up", forged), 0)
-    ended = Transaction(
-        buries=[DeadLetter(one, "bad-parent") for one in (copy, made_up)],
-        tells=[
-            Outcome("dead-lettered", one, message=one, code="bad-parent", at_ms=history.base_ms + 9_000)
-            for one in (copy, made_up)
-        ],
-        epoch=2,
-        node="n2",
-    )
+    ended = bad_parents(history, copy, made_up)
     audited.strange_checkpoints = [b"{}", b"none"]
     far_ahead = {"position": [history.base_ms + 4_000_000, 0, 0]}
     aborted = Transaction(claims=far_ahead, epoch=2, node="n2", aborted=True)
@@ -78,18 +87,8 @@ def test_what_strangers_forge_and_copy_is_no_flaw_of_the_service(
 def test_a_copy_of_what_an_aborted_transaction_wrote_back_is_no_flaw_of_the_service(
     history: SampleHistory, audited: Audited
 ) -> None:
-    tried = Later(history.parked, history.base_ms + 9_000)
-    aborted = Transaction(writes_back=[tried], epoch=2, node="n2", aborted=True)
-    copy = CopyOf(tried)
-    ended = Transaction(
-        buries=[DeadLetter(copy, "bad-parent")],
-        tells=[
-            Outcome("dead-lettered", copy, message=copy, code="bad-parent", at_ms=history.base_ms + 9_000)
-        ],
-        epoch=2,
-        node="n2",
-    )
-    report = audited(history, aborted, copy, ended).report
+    aborted, copy = aborted_and_copied(history)
+    report = audited(history, aborted, copy, bad_parents(history, copy)).report
     assert report.violations == ()
     assert report.classes["dead-lettered"] == CLASSES["dead-lettered"] + 1
 
@@ -97,9 +96,7 @@ def test_a_copy_of_what_an_aborted_transaction_wrote_back_is_no_flaw_of_the_serv
 def test_a_copy_of_what_an_aborted_transaction_wrote_back_that_was_believed_is_found(
     history: SampleHistory, audited: Audited
 ) -> None:
-    tried = Later(history.parked, history.base_ms + 9_000)
-    aborted = Transaction(writes_back=[tried], epoch=2, node="n2", aborted=True)
-    copy = CopyOf(tried)
+    aborted, copy = aborted_and_copied(history)
     believed = Transaction(delivers=[Delivery(history.parked, source=copy.source)], epoch=2, node="n2")
     report = audited(history, aborted, copy, believed).report
     assert ("duplicated", history.parked.source) in found(report)

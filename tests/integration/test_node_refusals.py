@@ -20,7 +20,12 @@ from tests.support.cluster import Cluster
 from tests.support.fates import check_exactly_once
 from tests.support.fixtures import MakeCluster
 from tests.support.requests import Sender, key_in, now_ms
-from tests.support.retention import alter_buffer, delete_records, ingested_by, send_of_the_past
+from tests.support.retention import (
+    alter_buffer,
+    delete_records,
+    ingested_by,
+    rebuild_behind_retention,
+)
 from tests.support.waiting import eventually
 
 
@@ -126,13 +131,7 @@ def test_a_rebuilt_node_goes_on_where_all_that_is_gone_was_due(make_cluster: Mak
         for number in range(20):
             sender.schedule(key=key_in(number % 2))
     cluster.wait_delivered(20)
-    ends = ingested_by(cluster)
-    send_of_the_past(cluster, now_ms() - 3 * 86_400_000)
-    cluster.wait_delivered(22)
-    cluster.stop_here(running)
-    delete_records(cluster, ends)
-    shutil.rmtree(cluster.data_dir("a"))
-    cluster.start_here("a")
+    rebuild_behind_retention(cluster, "a", running)
     cluster.wait_state("a", "master")
     with Sender(cluster) as sender:
         sender.schedule()

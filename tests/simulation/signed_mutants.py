@@ -11,9 +11,8 @@ STRANGERS: Final = {"forged": 30, "copied": 30, "interval": 20, "id-interval": 1
 ENDED: Final = profile_with({"id-interval": 25, "id-cron": 10, "cancel": 25, "reschedule": 15, "id-keep": 10})
 MUCH_WRITTEN_BACK: Final = {"interval": 30, "id-interval": 20, "reschedule": 20, "copied": 20}
 STRANGE_CHECKPOINTS: Final = profile_with(faults={"strange-checkpoint": 40, "crash-master": 20})
-ABORTED_CHECKPOINTS: Final = profile_with(
-    faults={"strange-checkpoint": 60, "commit-aborted": 30, "crash-master": 20}
-)
+ABORTING: Final = {"strange-checkpoint": 60, "commit-aborted": 30, "crash-master": 20}
+ABORTED_CHECKPOINTS: Final = profile_with(faults=ABORTING)
 
 # Chains whose rows are late, a few at a time, after a transaction that was aborted had read on.
 LATE_CHAINS: Final = Profile(
@@ -136,7 +135,7 @@ SIGNED: Final = (
         (Patch("node/delivery.py", "self._first_at_ms + 1)", "0)"),),
         profile_with(
             {"forged": 20, "copied": 30, "interval": 20, "id-interval": 10, "reschedule": 20},
-            {"strange-checkpoint": 60, "commit-aborted": 30, "crash-master": 20},
+            ABORTING,
         ),
         begin=80,
     ),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+
 from confluent_kafka import TIMESTAMP_CREATE_TIME, Producer, TopicPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # missing from the stubs' __all__
     AlterConfigOpType,
@@ -10,7 +12,9 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # missing fro
     ResourceType,
 )
 
+from node.node import Node
 from tests.support.cluster import Cluster
+from tests.support.requests import now_ms
 from tests.support.waiting import eventually
 
 
@@ -31,6 +35,19 @@ def send_of_the_past(cluster: Cluster, timestamp_ms: int) -> None:
         )
     assert producer.flush(10) == 0
     assert types == [TIMESTAMP_CREATE_TIME] * 2, "they have the timestamps that they were given"
+
+
+def rebuild_behind_retention(cluster: Cluster, node_id: str, running: Node) -> None:
+    """Retention takes all that was ingested; what is left is of long ago, and has been delivered. The node
+    begins anew without its folder.
+    """
+    ends, delivered = ingested_by(cluster), len(cluster.delivered)
+    send_of_the_past(cluster, now_ms() - 3 * 86_400_000)
+    cluster.wait_delivered(delivered + 2)
+    cluster.stop_here(running)
+    delete_records(cluster, ends)
+    shutil.rmtree(cluster.data_dir(node_id))
+    cluster.start_here(node_id)
 
 
 def alter_buffer(cluster: Cluster, name: str, value: str) -> None:

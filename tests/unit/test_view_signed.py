@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -87,15 +88,20 @@ def test_a_copy_ends_no_control(view: View) -> None:
     assert [answer.applied for answer in view.select(5_000, MANY).answers] == [False]
 
 
-def test_the_last_serial_outlives_the_process(tmp_path: Path) -> None:
-    view = new_view(tmp_path / "store")
-    take(view, at(0, 2, signed(2_000, (1, 5))))
+def rejected_after_a_restart(folder: Path, before: Callable[[View], object], *then: Arrival) -> list[int]:
+    """What a view rejects of what comes after it was closed and opened again."""
+    view = new_view(folder)
+    before(view)
     view.flush()
     view.close()
-    reopened = new_view(tmp_path / "store")
-    take(reopened, at(0, 3, signed(2_000, (1, 5))))
-    assert rejected(reopened) == [3]
-    reopened.close()
+    with closing(new_view(folder)) as reopened:
+        take(reopened, *then)
+        return rejected(reopened)
+
+
+def test_the_last_serial_outlives_the_process(tmp_path: Path) -> None:
+    original, copy = at(0, 2, signed(2_000, (1, 5))), at(0, 3, signed(2_000, (1, 5)))
+    assert rejected_after_a_restart(tmp_path, lambda view: take(view, original), copy) == [3]
 
 
 def test_a_reject_that_the_service_has_written_makes_a_later_copy_one(view: View) -> None:
@@ -121,14 +127,8 @@ def test_in_a_batch_a_serial_is_spent_from_its_place_on(view: View) -> None:
 
 
 def test_a_serial_that_was_spent_by_what_was_aborted_outlives_the_process(tmp_path: Path) -> None:
-    view = new_view(tmp_path / "store")
-    take(view, aborted(2, (1, 5)))
-    view.flush()
-    view.close()
-    reopened = new_view(tmp_path / "store")
-    take(reopened, at(0, 3, signed(2_000, (1, 5))))
-    assert rejected(reopened) == [3]
-    reopened.close()
+    copy = at(0, 3, signed(2_000, (1, 5)))
+    assert rejected_after_a_restart(tmp_path, lambda view: take(view, aborted(2, (1, 5))), copy) == [3]
 
 
 def test_for_a_view_that_begins_behind_retention_an_as_of_from_before_is_that_of_a_copy(view: View) -> None:
@@ -138,14 +138,8 @@ def test_for_a_view_that_begins_behind_retention_an_as_of_from_before_is_that_of
 
 
 def test_where_a_view_began_behind_retention_outlives_the_process(tmp_path: Path) -> None:
-    view = new_view(tmp_path / "store")
-    view.begin_at(0, 10, 10, (10, -1))
-    view.flush()
-    view.close()
-    reopened = new_view(tmp_path / "store")
-    take(reopened, at(0, 10, signed(2_000, (9, 99))))
-    assert rejected(reopened) == [10]
-    reopened.close()
+    older = at(0, 10, signed(2_000, (9, 99)))
+    assert rejected_after_a_restart(tmp_path, lambda view: view.begin_at(0, 10, 10, (10, -1)), older) == [10]
 
 
 def test_as_of_is_where_the_reader_stands_though_late_rows_hold_the_frontier_back(view: View) -> None:
