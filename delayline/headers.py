@@ -36,6 +36,7 @@ H_OCCURRENCE: Final = "delay-occurrence"
 # On a request that the service writes back, with delay-attempt and delay-occurrence.
 H_PARENT: Final = "delay-parent"
 H_ROOT: Final = "delay-root"
+H_MOVED_BY: Final = "delay-moved-by"
 H_AS_OF: Final = "delay-as-of"
 H_SIGNATURE: Final = "delay-signature"  # on a checkpoint, too
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
 from functools import lru_cache
-from typing import Final, NoReturn, TypeAlias, TypeVar
+from typing import Final, NamedTuple, NoReturn, TypeAlias, TypeVar
 
 from delayline.headers import (
     H_AFTER,
@@ -25,6 +25,7 @@ from delayline.headers import (
     H_INTERVAL_FACTOR,
     H_LEVEL,
     H_MISSED,
+    H_MOVED_BY,
     H_OCCURRENCE,
     H_OP,
     H_PARENT,
@@ -83,16 +84,18 @@ _IGNORED: Final = frozenset((H_SOURCE,))
 _PROVENANCE: Final = frozenset((H_ROOT, H_SCHEDULED_FOR, H_ATTEMPT, H_OCCURRENCE))
 # These are known only there.
 _SIGNED: Final = frozenset((H_AS_OF, H_SIGNATURE))
+_ONLY_BESIDE_PARENT: Final = _SIGNED | {H_MOVED_BY}
 _TIMES: Final = frozenset((H_DELIVER_AT, H_AFTER, H_LEVEL))
 _CANCEL: Final = frozenset((H_OP, H_ID)) | _PROVENANCE
 _RESCHEDULE: Final = _CANCEL | _TIMES | {H_EXPIRE_AT}
+_PUT_OFF: Final = _RESCHEDULE | _SIGNED | {H_PARENT}
 _RECURRING: Final = frozenset(
     (H_CRON, H_TIME_ZONE, H_INTERVAL, H_INTERVAL_FACTOR, H_TIMES, H_UNTIL, H_MISSED)
 )
 _SCHEDULE: Final = (
     _RESCHEDULE
     | _RECURRING
-    | _SIGNED
+    | _ONLY_BESIDE_PARENT
     | {
         H_TARGET_TOPIC,
         H_TARGET_KEY,
@@ -134,7 +137,7 @@ def parse(
         if op == OP_CANCEL:
             return _cancel(record, found, settings, names, is_older=is_older)
         if op == OP_RESCHEDULE:
-            return _reschedule(record, found, settings)
+            return _reschedule(record, found, settings, names, keyring)
         _refuse("bad-op", f"{H_OP} is {_shown(op)}: write schedule, cancel or reschedule")
     except _RefusedError as refused:
         cut = any(NUL in key for key, _ in record.headers or ())
@@ -262,8 +265,8 @@ def _require_provenance(found: _Found, flaw: tuple[str, str] | None) -> None:
     if H_PARENT in found:
         if flaw is not None:
             _refuse(*flaw)
-    elif not _SIGNED.isdisjoint(found):
-        _refuse(*_unknown(H_SIGNATURE if H_SIGNATURE in found else H_AS_OF))
+    elif not _ONLY_BESIDE_PARENT.isdisjoint(found):
+        _refuse(*_unknown(next(key for key in (H_SIGNATURE, H_AS_OF, H_MOVED_BY) if key in found)))
 
 
 def _flaw(key: str, *, twice: bool) -> tuple[str, str]:
@@ -312,6 +315,7 @@ def _schedule(
             None,
             None,
             _keep(found) if H_IF_EXISTS in found else False,
+            None,
             None,
         ),
     )
@@ -458,33 +462,85 @@ def _source_offset(raw: bytes, record: Record, names: ClusterNames) -> int:
     return offset
 
 
-def _reschedule(record: Record, found: _Found, settings: ClusterSettings) -> Reschedule:
-    _only(found, _RESCHEDULE, "a reschedule takes delay-id, one time and delay-expire-at; the rest stays")
+def _reschedule(
+    record: Record, found: _Found, settings: ClusterSettings, names: ClusterNames, keyring: Keyring
+) -> Reschedule:
+    """A user's own, or one that the service has put off."""
+    put_off = H_PARENT in found and not keyring.is_younger_than(record.partition, record.offset)
+    allowed = _PUT_OFF if put_off else _RESCHEDULE
+    _only(found, allowed, "a reschedule takes delay-id, one time and delay-expire-at; the rest stays")
     scheduled_for_ms = _requested_ms(found, record.timestamp_ms, settings)
-    _require_delay(scheduled_for_ms - record.timestamp_ms, settings.max_delay_ms)
-    return Reschedule(
+    reschedule = Reschedule(
         _required_id(found, record, settings),
         scheduled_for_ms,
         _expire_at_ms(found) if H_EXPIRE_AT in found else None,
     )
+    most_ms = settings.max_delay_ms
+    if put_off:
+        origin = _origin(record, found, names, keyring)
+        reschedule = reschedule._replace(
+            parent=origin.parent, root=origin.root, attempt=origin.attempt, serial=origin.serial
+        )
+        most_ms += WRITTEN_BACK_SLACK_MS
+    _require_delay(scheduled_for_ms - record.timestamp_ms, most_ms, reschedule.serial)
+    return reschedule
 
 
 def _written_back(
     schedule: Schedule, record: Record, found: _Found, names: ClusterNames, keyring: Keyring
 ) -> Schedule:
-    """The schedule with what the service says of its origin: nobody else is believed."""
+    """The schedule with what the service says of its origin."""
+    origin = _origin(record, found, names, keyring)
+    if origin.scheduled_for_ms is not None:
+        schedule = schedule._replace(scheduled_for_ms=origin.scheduled_for_ms)
+    return schedule._replace(
+        parent=origin.parent,
+        root=origin.root,
+        attempt=origin.attempt,
+        occurrence=origin.occurrence,
+        serial=origin.serial,
+        moved_by=origin.moved_by,
+    )
+
+
+class _Origin(NamedTuple):
+    """What the service says of what it writes back."""
+
+    serial: Serial | None
+    parent: int
+    root: str
+    attempt: int
+    occurrence: int | None
+    scheduled_for_ms: int | None
+    moved_by: int | None
+
+
+def _origin(record: Record, found: _Found, names: ClusterNames, keyring: Keyring) -> _Origin:
+    """Nobody else is believed."""
     try:
         serial = _serial(record, found, keyring)
         parent = _number(found, H_PARENT, (record.offset if serial is None else serial[0]) - 1)
-        root = _root(_present(found, H_ROOT), record.partition, parent, names)
-        attempt = _number(found, H_ATTEMPT, MAX_PARTITION, least=1) if H_ATTEMPT in found else 1
-        occurrence = _number(found, H_OCCURRENCE, MAX_OFFSET, least=1) if H_OCCURRENCE in found else None
-        if H_SCHEDULED_FOR in found:
-            schedule = schedule._replace(scheduled_for_ms=_number(found, H_SCHEDULED_FOR, MAX_MS))
+        return _Origin(
+            serial,
+            parent,
+            _root(_present(found, H_ROOT), record.partition, parent, names),
+            _number(found, H_ATTEMPT, MAX_PARTITION, least=1) if H_ATTEMPT in found else 1,
+            _number(found, H_OCCURRENCE, MAX_OFFSET, least=1) if H_OCCURRENCE in found else None,
+            _number(found, H_SCHEDULED_FOR, MAX_MS) if H_SCHEDULED_FOR in found else None,
+            _moved_by(found, parent, serial),
+        )
     except ValueError as error:
         unknown_key = error.unknown_key if isinstance(error, BadSignatureError) else None
         _refuse("bad-parent", f"{error}; only the service itself sends {H_PARENT}", None, unknown_key)
-    return schedule._replace(parent=parent, root=root, attempt=attempt, occurrence=occurrence, serial=serial)
+
+
+def _moved_by(found: _Found, parent: int, serial: Serial | None) -> int | None:
+    """The service has never sent it without a serial."""
+    if H_MOVED_BY not in found:
+        return None
+    if serial is None:
+        raise ValueError(f"{H_MOVED_BY} is younger than this request")
+    return _number(found, H_MOVED_BY, parent)
 
 
 def _serial(record: Record, found: _Found, keyring: Keyring) -> Serial | None:

@@ -50,14 +50,22 @@ class Schedule(NamedTuple):
     recurrence: Recurrence | None = None
     keep: bool = False  # it is a duplicate if its id is known: see docs/wire-format.md
     serial: Serial | None = None  # of a request that was written back, and signed
+    moved_by: int | None = None  # offset of the user's last reschedule of it
 
 
 class Reschedule(NamedTuple):
-    """A new time for the pending message with this id. Its own row is due at the record's timestamp."""
+    """A new time for the pending message with this id. Its own row is due at the record's timestamp.
+
+    One that the service has put off: it is the same, behind what it has to wait for.
+    """
 
     id: str
     scheduled_for_ms: int  # the new time; the record's timestamp if none was given: run now
     expire_at_ms: int | None  # None: the message's own stays
+    parent: int | None = None  # offset of the one that was put off; None for a user's own
+    root: str | None = None  # source of the user's own; None if this is it
+    attempt: int = 1  # one more each time that it is put off
+    serial: Serial | None = None
 
 
 class Cancel(NamedTuple):

@@ -27,6 +27,7 @@ from delayline.headers import (
     H_INTERVAL_FACTOR,
     H_LEVEL,
     H_MISSED,
+    H_MOVED_BY,
     H_OCCURRENCE,
     H_OP,
     H_PARENT,
@@ -69,6 +70,7 @@ __all__ = [
     "H_INTERVAL_FACTOR",
     "H_LEVEL",
     "H_MISSED",
+    "H_MOVED_BY",
     "H_OCCURRENCE",
     "H_OP",
     "H_PARENT",
@@ -100,6 +102,7 @@ __all__ = [
     "delivery_headers",
     "parse",
     "parse_plain",
+    "put_off_headers",
     "read_headers",
     "rewrite_headers",
     "signed_headers",
@@ -186,8 +189,28 @@ def rewrite_headers(schedule: Schedule) -> list[Header]:
         headers.append((H_EXPIRE_AT, b"%d" % schedule.expire_at_ms))
     if schedule.occurrence is not None:
         headers.append((H_OCCURRENCE, b"%d" % schedule.occurrence))
+    if schedule.moved_by is not None:
+        headers.append((H_MOVED_BY, b"%d" % schedule.moved_by))
     if schedule.recurrence is not None:
         headers += recurrence_headers(schedule.recurrence)
+    return headers
+
+
+def put_off_headers(reschedule: Reschedule, own_headers: Sequence[Header]) -> list[Header]:
+    """The same, of a reschedule that is put off. `own_headers`: the user's, which say nothing."""
+    if reschedule.parent is None or reschedule.root is None:
+        raise ValueError("a request that is written back needs a parent and a root: set both")
+    headers = [
+        *own_headers,
+        (H_OP, OP_RESCHEDULE),
+        (H_ID, reschedule.id.encode()),
+        (H_DELIVER_AT, b"%d" % reschedule.scheduled_for_ms),
+        (H_PARENT, b"%d" % reschedule.parent),
+        (H_ROOT, reschedule.root.encode()),
+        (H_ATTEMPT, b"%d" % reschedule.attempt),
+    ]
+    if reschedule.expire_at_ms is not None:
+        headers.append((H_EXPIRE_AT, b"%d" % reschedule.expire_at_ms))
     return headers
 
 

@@ -34,6 +34,7 @@ from node.ports import (
     Keys,
     Leadership,
     Log,
+    Offsets,
     Operator,
     Outbox,
     OutboxError,
@@ -42,7 +43,7 @@ from node.ports import (
     Unconfirmed,
 )
 from node.refusal import Refusing
-from store.checkpoint import Checkpoint, Vector
+from store.checkpoint import FORMAT, Checkpoint, Standing, Vector
 from store.keys import Key
 from store.selection import Limits, Selection
 from store.view import View
@@ -106,12 +107,15 @@ class Config(msgspec.Struct, frozen=True):
 
 
 class InFlight(msgspec.Struct, frozen=True):
-    """A transaction whose commit is under way. `decided`: what became of how many requests in it."""
+    """A transaction whose commit is under way. `decided`: what became of how many requests in it. `awaits`:
+    it has written something back that has an id.
+    """
 
     selection: Selection
     checkpoint: Checkpoint
     commit: Commit
     decided: dict[Decided, int]
+    awaits: bool = False
 
 
 class _Planned(msgspec.Struct, frozen=True):
@@ -159,21 +163,25 @@ class Delivery:
         self._ahead: _Planned | None = None  # what comes next, planned while the brokers take what is sent
         self._failures = 0
         self._epoch_known = 0  # none is used twice
-        self._awaited: Vector = {}  # written back; nothing is selected before it is ingested
         self._counts: Vector = {}  # by partition, of what is written back next
         self._heartbeat_at_ms = 0
         self._first_at_ms = 0
         self._shown_lead_ms = 0  # with the last checkpoint
         self._proven_lead_ms: int | None = None  # by the last commit that showed the clock to be right
         self._answer_held = False  # by the last selection: nothing but answers goes out before it
-        self._held = (
-            False  # by the last selection, a replay or an answer: what was written back was not ingested
-        )
+        self._waits_for: Vector = {}  # by the last selection: for an answer or a replay, to be ingested first
 
     @property
     def epoch(self) -> int:
         """The epoch of this mastership; 0 before its first checkpoint is committed."""
         return 0 if self._last is None else self._last.epoch
+
+    @property
+    def standing(self) -> Standing:
+        """Of the last checkpoint that was sent."""
+        last = self._last if self._in_flight is None else self._in_flight.checkpoint
+        assert last is not None, "a first checkpoint has been sent"
+        return last.standing
 
     @property
     def in_flight(self) -> InFlight | None:
@@ -199,7 +207,7 @@ class Delivery:
         """After any failure the only road is recovery; what was in flight is decided there."""
         log.warning("transaction-given-up", reason=type(error).__name__.lower(), detail=str(error))
         isolated = isinstance(error, Refused) and self._isolate(error)
-        self._in_flight, self._sending, self._ahead, self._awaited = None, None, None, {}
+        self._in_flight, self._sending, self._ahead = None, None, None
         self._failures += 1
         self._targets.doubt()
         if self._failures > 1 and not isolated:
@@ -335,11 +343,14 @@ class Delivery:
         """Reads the log as far as the last master had, and as far as it is stable now, so that a cancel
         made during an outage counts. False if this node is asked to resign meanwhile.
 
+        Not as far as the service has written back: that may stand behind a transaction of a user's which is
+        open. The checkpoint says what is awaited; but not an older version's.
+
         What is written back from now on is counted from the log's end: above whatever was before.
         """
         ends = self._log.stable_ends()
         self._counts = self._log.high_watermarks()
-        vectors = last.seen, last.written_back
+        vectors = (last.seen,) if last.lists_awaited else (last.seen, last.written_back)
         self._view.wake_always()
         while not (self._view.has_ingested(*vectors) and self._view.has_read_to(ends)):
             if self._leadership.resigning():
@@ -370,6 +381,7 @@ class Delivery:
         self._first_at_ms = max(self._clock.now_ms(), self._first_at_ms + 1)
         return msgspec.structs.replace(
             last,
+            format=FORMAT,
             epoch=self._epoch_known + 1,
             node=self._config.node,
             at_ms=self._first_at_ms,
@@ -383,8 +395,6 @@ class Delivery:
         has come meanwhile.
         """
         while not self._leadership.resigning():
-            if self._awaited and not (yield from self._written_back_ingested()):
-                continue
             if self._ahead is not None:
                 yield from self._transact(self._still_right(self._ahead))
                 continue
@@ -463,33 +473,28 @@ class Delivery:
 
     def _until_due(self) -> Wait:
         due_ms = self._view.wake_at()
-        if self._held:
+        if self._waits_for:
             self._view.wake_always()
-            if self._knows_written_back():  # meanwhile
+            if self._view.has_ingested(self._waits_for):  # meanwhile
                 return Wait(self._clock.now_ms())
         nothing_due = due_ms is None or self._answer_held  # what is due waits for that answer
         return Wait(self._heartbeat_at_ms if nothing_due else min(due_ms or 0, self._heartbeat_at_ms))
 
-    def _written_back_ingested(self) -> Process[bool]:
-        """Nothing is selected before what was written back has taken the old row's place (rule 3)."""
-        yield from self._settle()
-        self._view.wake_always()
-        if not self._view.has_ingested(self._awaited):
-            yield Wait(None)
-            return False
-        self._awaited = {}
-        return True
-
     def _select(self, now_ms: int, *, known: bool = True) -> Selection:
-        """A replay goes on only while no target of its is paused: what it carries cannot be put off. And once
-        what was written back before has been ingested: of what was put off, that is the message (rule 8).
+        """A replay goes on only while no target of its is paused: what it carries cannot be put off. `known`:
+        no transaction is being sent that has written something back.
         """
         limits, operator = self._config.limits._replace(messages=self._most), self._operator
-        known = known and self._knows_written_back()
-        replays = known and not self._replays_to(operator.pauses().targets)
-        chosen = self._view.select(now_ms, limits, operator.asked(), replays=replays, known=known)
-        self._answer_held = chosen.held
-        self._held = chosen.held or (not known and chosen.frontier.operation.replay is not None)
+        standing = self.standing
+        chosen = self._view.select(
+            now_ms,
+            limits,
+            operator.asked(),
+            standing=standing if known else Standing(standing.awaited),
+            refused=self._poison.keys(),
+            replays=not self._replays_to(operator.pauses().targets),
+        )
+        self._answer_held, self._waits_for = chosen.held, chosen.waits_for
         return chosen
 
     def _replays_to(self, paused: frozenset[str]) -> bool:
@@ -497,10 +502,6 @@ class Delivery:
         replay = self._view.tip.operation.replay
         anywhere = replay is None or replay.target is None
         return bool(paused) if anywhere else replay is not None and replay.target in paused
-
-    def _knows_written_back(self) -> bool:
-        last = self._last if self._in_flight is None else self._in_flight.checkpoint
-        return last is None or self._view.has_ingested(last.written_back)
 
     def _planned(self, chosen: Selection, now_ms: int, lead_ms: int, *, waits: bool = True) -> _Planned:
         epoch = self.epoch if self._in_flight is None else self._in_flight.checkpoint.epoch
@@ -541,7 +542,9 @@ class Delivery:
         last master has waited long enough.
         """
         flight = self._in_flight
-        return flight is not None and not flight.checkpoint.first and self._is_small(flight.selection)
+        if flight is None or flight.checkpoint.first:
+            return False
+        return flight.awaits or self._is_small(flight.selection)
 
     def _is_small(self, chosen: Selection) -> bool:
         return chosen.size < self._config.small
@@ -562,19 +565,17 @@ class Delivery:
         self._counts = plan.counts
         self._ahead = self._look_ahead(planned)
         alone = self._ahead is None and self._in_flight is None and self._is_small(chosen)
-        written_back = {} if alone and not plan.writes_back else transaction.flush()
+        offsets = {} if alone and not plan.writes_back else transaction.flush()
         yield Step.AFTER_PRODUCE
         yield from self._settle()
         if chosen.size:
             self._require_clock(planned.lead_ms)
-        checkpoint = self._checkpoint(chosen, written_back)
+        checkpoint = self._checkpoint(planned, offsets)
         self._shown_lead_ms = self._lead_ms()
         transaction.checkpoint(checkpoint)
         yield Step.AFTER_CHECKPOINT_RECORD
-        self._in_flight = InFlight(chosen, checkpoint, transaction.commit(), plan.decided())
+        self._in_flight = InFlight(chosen, checkpoint, transaction.commit(), plan.decided(), plan.awaits)
         self._sending = None
-        if plan.awaits or (plan.writes_back and chosen.frontier.operation.replay is not None):
-            self._awaited = written_back  # a replay would wait for it, and for the next one's, without an end
         self._heartbeat_at_ms = planned.now_ms + HEARTBEAT_MS
         yield Step.DURING_COMMIT
 
@@ -589,19 +590,24 @@ class Delivery:
                 f"the clock is {-offset_ms:+d} ms off the brokers', or was set: what it selected may be early"
             )
 
-    def _checkpoint(self, chosen: Selection, written_back: Vector) -> Checkpoint:
+    def _checkpoint(self, planned: _Planned, offsets: Offsets) -> Checkpoint:
         assert self._last is not None, "a master has committed its first checkpoint"
-        frontier = chosen.frontier
+        frontier, last = planned.selection.frontier, self._last
+        awaited = last.awaited.beyond(frontier.seen)
+        if offsets:
+            written = planned.plan.followings(offsets)
+            awaited = awaited.with_written(written, self._config.limits.awaited)
         return Checkpoint(
             lane=self._config.lane,
-            epoch=self._last.epoch,
+            epoch=last.epoch,
             position=frontier.position,
             ingested=frontier.ingested,
             seen=frontier.seen,
             read=frontier.read,
-            written_back=self._last.written_back | written_back,
+            written_back=last.written_back | {p: each[-1] + 1 for p, each in offsets.items()},
             delivered_up_to_ms=frontier.delivered_up_to_ms,
             operation=frontier.operation,
+            awaited=awaited,
             node=self._config.node,
             at_ms=self._clock.now_ms(),
         )

@@ -20,13 +20,12 @@ from node.checkpoints import KafkaLog
 from node.past import Fate, Past, Told
 from node.plan import Outcome
 from node.ports import Doubtful
-from store.checkpoint import Frontier, UnreadableCheckpoint
+from store.checkpoint import Frontier, Reached, UnreadableCheckpoint
 from store.due import Due
 from store.keys import Key
 from store.lookup import Known, Lookup, Page, Query, Total
 from store.operations import ReplayRequest, SkipRequest
 from store.records import RescheduleRow, Row, ScheduledRow
-from store.view import Reached
 
 MOST_HISTORY: Final = 200_000
 MOST_LISTED: Final = 1_000

@@ -26,10 +26,10 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from delayline.names import ClusterNames
 from node.own_checkpoints import headers_of
-from node.ports import ANY_PARTITION, UNAVAILABLE, Doubtful, Fenced, Keys, Outgoing, Refused
+from node.ports import ANY_PARTITION, UNAVAILABLE, Doubtful, Fenced, Keys, Offsets, Outgoing, Refused
 from node.refusal import Refusing, transactional_ids_forbidden
 from node.targets import BATCH_BYTES, KafkaTargets, Known, Place, named
-from store.checkpoint import Checkpoint, Vector
+from store.checkpoint import Checkpoint
 from store.keys import Key
 
 log = structlog.get_logger("delayline.outbox")
@@ -313,7 +313,7 @@ class KafkaTransaction:
         self._reported = reported
         self._outbox = outbox
         self._holder = holder
-        self._written_back: Vector = {}
+        self._written_back: Offsets = {}
         self._failed: tuple[str, KafkaError] | None = None  # the first failure: topic and error
 
     def send(self, records: Sequence[Outgoing]) -> None:
@@ -387,7 +387,7 @@ class KafkaTransaction:
         unled = targets.unled_since(self._begun_s) - self._unled
         return {place for place in unled if place[0] in topics}
 
-    def flush(self) -> Vector:
+    def flush(self) -> Offsets:
         """See the port."""
         timeout_s = self._outbox._timeout_s  # noqa: SLF001
         until_s = time.monotonic() + SLOW_FLUSH_S + timeout_s
@@ -399,7 +399,8 @@ class KafkaTransaction:
             self._refuse(*self._failed, None)
         if left:
             raise Doubtful(f"{left} records were not acknowledged in {timeout_s} s")
-        return self._written_back
+        # An idempotent producer's records stand in their order, in whatever order they are acknowledged.
+        return {partition: sorted(offsets) for partition, offsets in self._written_back.items()}
 
     def _expect_targets(self) -> None:
         """The client waits for a topic or partition that has gone; all else would wait with it. Only what the
@@ -514,7 +515,7 @@ class KafkaTransaction:
         partition, offset = message.partition(), message.offset()
         assert partition is not None, "an acknowledged record has a partition"
         assert offset is not None, "an acknowledged record has an offset"
-        self._written_back[partition] = max(offset + 1, self._written_back.get(partition, 0))
+        self._written_back.setdefault(partition, []).append(offset)
 
     def _on_checkpoint(self, error: KafkaError | None, message: Message, sent_ms: int) -> None:
         if error is not None:

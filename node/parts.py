@@ -42,7 +42,7 @@ from node.targets import KafkaTargets
 from store.kv import StoreError
 from store.lookup import Lookup
 from store.rocks import RocksStore
-from store.selection import Limits
+from store.selection import Limits, awaited_of
 from store.view import View
 
 log = structlog.get_logger("delayline.node")
@@ -140,11 +140,12 @@ class Parts:
             self._last_epoch,
         )
         self.operator = OperatorWatch(election.session, znodes, lane, self._wake, giving_way.heed)
+        listed = awaited_of(len(settings.partitions_of(lane)))
         self._delivery_config = Config(
             node=config.node_id,
             lane=lane,
             names=names,
-            limits=Limits(config.selection_max_messages, config.selection_max_bytes),
+            limits=Limits(config.selection_max_messages, config.selection_max_bytes, listed),
             max_clock_skew_ms=config.max_clock_skew_ms,
             max_parks=config.max_parks,
             keys=keys,

@@ -8,29 +8,34 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from operator import itemgetter
 from zlib import crc32
 
 import msgspec
 
-from delayline.names import ClusterNames, source
+from delayline.names import ClusterNames, parse_source, source
 from delayline.recurrence import Occurrence, Recurrence, Turn, UnknownTimeZoneError, first_turn, next_turn
 from delayline.signing import NO_KEYS, Keyring
 from delayline.wire import (
     Header,
+    Reschedule,
     Schedule,
     dead_letter_headers,
     delivery_headers,
+    put_off_headers,
     rewrite_headers,
     signed_headers,
     user_headers,
 )
 from node.ports import ANY_PARTITION, UNAVAILABLE, UNKNOWN, Outgoing, Targets
+from store.awaited import Following
 from store.checkpoint import Vector
 from store.keys import Key
+from store.moves import CONCERNED, PUT_OFF, Resolution
 from store.records import IndexEntry, RejectRow, RescheduleRow, Row, ScheduledRow, decode_row
-from store.selection import Answer, Resolution, Selection
+from store.selection import Answer, Selection
 
 RECORD_OVERHEAD_BYTES = 512
 """More than what delivery adds to a row: the service's headers and Kafka's own framing."""
@@ -125,9 +130,10 @@ class Plan:
         self.records: list[Outgoing] = []
         self.writes_back = False
         self.lacks = False
-        # What it writes back has an id: nothing is selected before it is ingested (rule 3).
+        # What it writes back has an id: nothing is selected before its commit is known (rule 5).
         self.awaits = False
         self._written_back: list[Outgoing] = []
+        self._followings: list[tuple[int, Following | None]] = []  # of each of them, with its partition
         self._decided: Counter[Decided] = Counter()
         self._stamp = Stamp(NO_KEYS, {}, {})  # until it is given one
         self._letters = 0
@@ -150,14 +156,15 @@ class Plan:
         it `lacks` them, and is of no use.
         """
         self._stamp = stamp
-        chosen = [*selection.late, *selection.due]
+        late, due = selection.where_they_are
+        chosen = [*late, *due]
         rows = [decode_row(raw) for _, raw in chosen]
         replayed = [decode_row(raw) for _, raw in selection.replayed]
         topics = self._learn(selection, rows, replayed, waits=waits)
         untroubled = self._untroubled(topics, max((len(raw) for _, raw in chosen), default=0))
-        skipped_to, first_due = selection.skip_to, len(selection.late)
+        skipped_to, first_due = selection.skip_to, len(late)
         if skipped_to is not None:
-            end = first_due + bisect_right(selection.due, skipped_to, key=itemgetter(0))
+            end = first_due + bisect_right(due, skipped_to, key=itemgetter(0))
             for (key, raw), row in zip(chosen[first_due:end], rows[first_due:end], strict=True):
                 self._skip(key, row, len(raw), selection)
             del chosen[first_due:end], rows[first_due:end]
@@ -177,7 +184,7 @@ class Plan:
             elif isinstance(row, RejectRow):
                 self._dead_letter(key, row, "dead-lettered", row.code, row.detail)
             else:
-                self._reschedule(key, row, selection.resolutions[key])
+                self._reschedule(key, row, selection.resolutions.get(key))
         for (key, raw), row in zip(selection.replayed, replayed, strict=True):
             assert isinstance(row, ScheduledRow), "the selection takes messages only"
             self._replay(key, row, len(raw))
@@ -200,6 +207,14 @@ class Plan:
                 known = self._targets.learn(again | topics, last_due_ms, waits=False)
         self.lacks = not known and not waits
         return topics
+
+    def followings(self, offsets: Mapping[int, Sequence[int]]) -> list[tuple[Following, int]]:
+        """What follows which row, each with its own offset. `offsets`: by partition, those of what was
+        written back, in its order.
+        """
+        own = {partition: iter(each) for partition, each in offsets.items()}
+        found = [(following, next(own[partition])) for partition, following in self._followings]
+        return [(following, offset) for following, offset in found if following is not None]
 
     @property
     def counts(self) -> Vector:
@@ -289,7 +304,7 @@ class Plan:
         if isinstance(row, RejectRow):
             self._dead_letter(key, row, "dead-lettered", row.code, row.detail)
         elif isinstance(row, RescheduleRow):
-            self._reschedule(key, row, selection.resolutions[key])
+            self._reschedule(key, row, selection.resolutions.get(key))
         elif row.recurrence is not None and row.occurrence is None:
             self._recur(key, row, row.recurrence, size_bytes)
         elif row.recurrence is None:
@@ -395,16 +410,20 @@ class Plan:
     def _own_outcome(
         self, key: Key, row: Row, outcome: str, code: str | None = None, detail: str | None = None
     ) -> str:
-        """What became of a row itself; returns its root."""
+        """What became of a row itself; returns its root. Of a reschedule the user's own is told, which may
+        have been put off.
+        """
         own, root = source(self._buffer, key[1], key[2]), self._root(key, row)
         id_ = None if isinstance(row, RejectRow) else row.id
-        op = "reschedule" if isinstance(row, RescheduleRow) else "schedule"
+        op = "schedule"
+        if isinstance(row, RescheduleRow):
+            op, own = "reschedule", root
         self._outcome(own, outcome, op=op, id_=id_, message=own, root=root, code=code, detail=detail)
         return root
 
     def _root(self, key: Key, row: Row) -> str:
         """The source of the user's request that a row goes back to."""
-        root = row.root if isinstance(row, ScheduledRow) else None
+        root = None if isinstance(row, RejectRow) else row.root
         return root or source(self._buffer, key[1], key[2])
 
     def _letter(self, key: Key, row: Row, why: list[Header]) -> Outgoing:
@@ -425,33 +444,51 @@ class Plan:
         problem = self._targets.problem(letter.topic, ANY_PARTITION, letter.key, size_bytes)
         return problem is None or problem[0] != "too-large"
 
-    def _reschedule(self, key: Key, row: RescheduleRow, resolution: Resolution) -> None:
+    def _reschedule(self, key: Key, row: RescheduleRow, resolution: Resolution | None) -> None:
+        """`resolution`: None where what it would write back was refused."""
         refusal = self._refused(key)
         if refusal is not None:
             self._dead_letter(key, row, "dead-lettered", *refusal)
             return
-        _, partition, offset = key
-        message, root = self._named(partition, resolution.entry)
+        assert resolution is not None, "the selection has decided all others"
+        if resolution.outcome == PUT_OFF:
+            self._put_off_reschedule(key, row, resolution)
+            return
+        entry = resolution.entry if resolution.outcome in CONCERNED else None
+        message, root = self._named(key[1], entry)
         self._outcome(
-            source(self._buffer, partition, offset),
-            resolution.outcome,
-            op="reschedule",
-            id_=row.id,
-            message=message,
-            root=root,
+            self._root(key, row), resolution.outcome, op="reschedule", id_=row.id, message=message, root=root
         )
         if resolution.raw is not None:
             moved = decode_row(resolution.raw)
             assert isinstance(moved, ScheduledRow), "the id index points to schedules only"
-            self._write_back(key, moved, self._moved_request(key, row, moved, root))
+            assert entry is not None, "the row is its own"
+            request = self._moved_request(key, row, moved, root)._replace(
+                expire_at_ms=moved.expire_at_ms
+                if resolution.expire_at_ms is None
+                else resolution.expire_at_ms,
+                moved_by=resolution.word,
+            )
+            self._write_back(
+                key, moved, request, Following(key[1], entry.offset, has_id=True, moved_by=resolution.word)
+            )
+
+    def _put_off_reschedule(self, key: Key, row: RescheduleRow, resolution: Resolution) -> None:
+        """The same again, behind what it has to wait for; nothing is said of it yet."""
+        request = Reschedule(
+            row.id,
+            row.scheduled_for_ms,
+            resolution.expire_at_ms,
+            parent=key[2],
+            root=self._root(key, row),
+            attempt=row.attempt + 1,
+        )
+        headers = put_off_headers(request, user_headers(row.headers))
+        self._send_back(key, row.key, row.value, headers, None)
 
     def _moved_request(self, key: Key, row: RescheduleRow, moved: ScheduledRow, root: str | None) -> Schedule:
         return self._request(moved, key[2])._replace(
-            scheduled_for_ms=row.scheduled_for_ms,
-            due_ms=row.scheduled_for_ms,
-            attempt=1,
-            expire_at_ms=moved.expire_at_ms if row.expire_at_ms is None else row.expire_at_ms,
-            root=root,
+            scheduled_for_ms=row.scheduled_for_ms, due_ms=row.scheduled_for_ms, attempt=1, root=root
         )
 
     def _next_request(self, key: Key, row: ScheduledRow, following: Occurrence) -> Schedule:
@@ -482,16 +519,35 @@ class Plan:
             attempt=row.attempt,
             occurrence=row.occurrence,
             recurrence=row.recurrence,
+            moved_by=row.moved_by,
         )
 
-    def _write_back(self, key: Key, row: ScheduledRow, request: Schedule) -> None:
-        """Produces a request that follows from the one at `key`, last in the transaction (rule 4)."""
-        headers = self._stamp.on(rewrite_headers(request), key[1], row.key, row.value)
-        self._written_back.append(
-            Outgoing(self._buffer, key[1], row.key, row.value, headers, self._now_ms, key)
-        )
-        self.writes_back = True
+    def _write_back(
+        self, key: Key, row: ScheduledRow, request: Schedule, follows: Following | None = None
+    ) -> None:
+        """Writes back a request that follows from the one at `key`, last in the transaction (rule 4).
+        `follows`: the row, if it is another.
+        """
+        if follows is None:
+            followed = key[2] if row.id is not None or row.root is None else parse_source(row.root)[2]
+            follows = Following(key[1], followed, row.id is not None)
+        self._send_back(key, row.key, row.value, rewrite_headers(request), follows)
         self.awaits = self.awaits or row.id is not None
+
+    def _send_back(
+        self,
+        key: Key,
+        record_key: bytes | None,
+        value: bytes | None,
+        headers: list[Header],
+        follows: Following | None,
+    ) -> None:
+        signed = self._stamp.on(headers, key[1], record_key, value)
+        self._written_back.append(
+            Outgoing(self._buffer, key[1], record_key, value, signed, self._now_ms, key)
+        )
+        self._followings.append((key[1], follows))
+        self.writes_back = True
 
     def _answer(self, answer: Answer) -> None:
         """Writes the answer to a cancel or replace; a replace is answered only if applied (rule 2)."""

@@ -16,6 +16,9 @@ from store.checkpoint import Checkpoint, Vector
 from store.keys import Key
 from store.operations import OperatorRequest
 
+Offsets = dict[int, list[int]]
+"""By partition of the buffer, in the order in which they were sent."""
+
 ANY_PARTITION = -1
 UNAVAILABLE = "target-unavailable"
 UNKNOWN = "target-unknown"
@@ -76,9 +79,9 @@ class Transaction(Protocol):
     def send(self, records: Sequence[Outgoing]) -> None:
         """Hands records over, in order. Raises `Refused`, `Doubtful`, `Fenced`."""
 
-    def flush(self) -> Vector:
-        """Waits until all are acknowledged; per partition of the buffer, last offset written back + 1.
-        Raises `Refused`, `Doubtful`, `Fenced`.
+    def flush(self) -> Offsets:
+        """Waits until all are acknowledged; the offsets of what was written back. Raises `Refused`,
+        `Doubtful`, `Fenced`.
         """
 
     def checkpoint(self, checkpoint: Checkpoint) -> None:

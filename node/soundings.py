@@ -16,10 +16,9 @@ import structlog
 
 from node.checkpoints import KafkaLog
 from node.ports import Doubtful
-from store.checkpoint import Vector
+from store.checkpoint import Reached, Vector
 from store.kv import StoreError
 from store.rocks import Figures
-from store.view import Reached
 
 log = structlog.get_logger("delayline.soundings")
 

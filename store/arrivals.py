@@ -95,9 +95,16 @@ def arrival(record: Record, request: wire.Request) -> Arrival:
     headers = _headers(record)
     if isinstance(request, wire.Reschedule):
         row = RescheduleRow(
-            record.key, record.value, headers, request.id, request.scheduled_for_ms, request.expire_at_ms
+            record.key,
+            record.value,
+            headers,
+            request.id,
+            request.scheduled_for_ms,
+            request.expire_at_ms,
+            request.root,
+            request.attempt,
         )
-        return Arrival(*place, Kind.RESCHEDULE, at, request.id, None, None, encode(row))
+        return Arrival(*place, Kind.RESCHEDULE, at, request.id, None, None, encode(row), request.serial)
     if request.code == "header-key":
         headers = []  # what cannot be written as it was is in no dead letter, wherever it was found
     reject = RejectRow(record.key, record.value, headers, request.code, request.detail)
@@ -129,6 +136,7 @@ def _schedule(record: Record, request: wire.Schedule) -> Arrival:
         recurrence,
         keep,
         serial,
+        moved_by,
     ) = request
     key = record.key
     row = ScheduledRow(
@@ -146,6 +154,7 @@ def _schedule(record: Record, request: wire.Schedule) -> Arrival:
         attempt,
         nth,
         recurrence,
+        moved_by,
     )
     root_offset = None if root is None else parse_source(root)[2]
     return _new_arrival(

@@ -5,15 +5,30 @@ in the same Kafka transaction as the messages it covers (docs/design.md, "Exactl
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Self
+from typing import Final, NamedTuple, Self
 
 import msgspec
 
+from store.awaited import NOTHING, Awaited
 from store.keys import Key
 from store.operations import Operation
 
 Vector = dict[int, int]
 """Per partition of the lane, an offset + 1."""
+
+
+FORMAT: Final = 2
+FIRST_TO_LIST: Final = 2
+"""The format from which on what is awaited is listed: of an older one nobody knows."""
+
+
+class Reached(msgspec.Struct, frozen=True):
+    """How far the view has read the log: offsets of messages + 1, and where the consumer stands, which
+    also passes transaction markers (rule 7).
+    """
+
+    ingested: Vector
+    read: Vector
 
 
 class UnreadableCheckpoint(ValueError):
@@ -39,6 +54,18 @@ class Frontier(msgspec.Struct, frozen=True):
         return self.position is not None and key <= self.position and key[2] < self.ingested.get(key[1], 0)
 
 
+class Standing(NamedTuple):
+    """The part of a checkpoint that says what was written back. While a transaction is being sent that writes
+    back, nobody knows how far: None. `awaited` is then what was so before.
+    """
+
+    awaited: Awaited = NOTHING
+    written_back: Vector | None = None
+
+
+NONE_WRITTEN_BACK: Final = Standing(written_back={})
+
+
 def nothing(partitions: Sequence[int]) -> Frontier:
     """The frontier before the first checkpoint."""
     nowhere = dict.fromkeys(partitions, 0)
@@ -48,7 +75,7 @@ def nothing(partitions: Sequence[int]) -> Frontier:
 class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
     """One lane's checkpoint. Times in epoch ms; vectors hold the lane's partitions."""
 
-    format: int = 1
+    format: int = FORMAT
     lane: int
     epoch: int
     position: Key | None
@@ -58,9 +85,19 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
     written_back: Vector
     delivered_up_to_ms: int
     operation: Operation = Operation()
+    awaited: Awaited = NOTHING
     node: str
     at_ms: int
     first: bool = False
+
+    @property
+    def standing(self) -> Standing:
+        return Standing(self.awaited, self.written_back)
+
+    @property
+    def lists_awaited(self) -> bool:
+        """Whether `awaited` says all; of an older version's checkpoint it says nothing."""
+        return self.format >= FIRST_TO_LIST
 
     @property
     def frontier(self) -> Frontier:
@@ -90,9 +127,9 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
             checkpoint = _decode(raw)
         except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
             raise UnreadableCheckpoint(f"this is no checkpoint: {error}") from error
-        if checkpoint.format != 1:
+        if not 1 <= checkpoint.format <= FORMAT:
             raise UnreadableCheckpoint(
-                f"checkpoint has format {checkpoint.format}; this version reads format 1"
+                f"checkpoint has format {checkpoint.format}; this version reads formats 1 to {FORMAT}"
             )
         return checkpoint  # type: ignore[return-value]
 

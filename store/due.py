@@ -16,12 +16,12 @@ from typing import Final, Protocol, TypeVar
 import msgspec
 
 from store import keys
-from store.checkpoint import Frontier
+from store.checkpoint import Frontier, Reached
 from store.keys import Key
 from store.kv import KeyValue
 from store.pending import DAY_MINUTES
 from store.records import decode_offset, target_of
-from store.view import Reached, View
+from store.view import View
 
 T = TypeVar("T")
 

@@ -42,6 +42,7 @@ A_COPY: Final = "a copy of what the service has written back: it says nothing ag
 _CANCEL: Final = Kind.CANCEL  # as plain names: they are looked at for every record
 _SCHEDULE: Final = Kind.SCHEDULE
 _KEEP: Final = Kind.KEEP
+_RESCHEDULE: Final = Kind.RESCHEDULE
 _SPENT: Final = Kind.SPENT
 
 
@@ -163,7 +164,10 @@ class Ingest:
             return self._follows(arrival)
         if arrival.kind is _KEEP:
             return arrival if self._claim_if_unknown(arrival) else None
-        self._is_copy(arrival)  # it is what it is, and what is a copy of it will be a reject
+        is_copy = self._is_copy(arrival)
+        if arrival.kind is _RESCHEDULE:
+            return _rejected_copy(arrival) if is_copy else arrival
+        # It is what it is, and what is a copy of it will be a reject.
         return None if arrival.kind is _SPENT else arrival
 
     def _is_copy(self, arrival: Arrival) -> bool:
@@ -211,8 +215,7 @@ class Ingest:
             return None
         self._set_source(partition, root, IndexEntry(arrival.due_ms, arrival.offset, parent, root))
         self._expire_later(arrival.due_ms, arrival, root)
-        row = decode_row(arrival.raw)
-        assert isinstance(row, ScheduledRow), "it is a schedule's"
+        row = _scheduled(arrival.raw)
         if arrival.due_ms > row.scheduled_for_ms:  # an occurrence to come is not of long standing: no mark
             mark = PutOff(arrival.due_ms, row.scheduled_for_ms)
             self.batch.put(keys.put_off(partition, parent), encode(mark))
@@ -242,7 +245,8 @@ class Ingest:
             if arrival.parent is None:
                 self._leave_control(arrival, "schedule", id_, entry)
         origin = arrival.offset if arrival.parent is None else arrival.parent
-        current = IndexEntry(arrival.due_ms, arrival.offset, origin, arrival.root)
+        moved_by = None if arrival.parent is None else _scheduled(arrival.raw).moved_by
+        current = IndexEntry(arrival.due_ms, arrival.offset, origin, arrival.root, moved_by)
         self._set_index(index_key, current)
         if arrival.root is not None and (entry is None or entry.source == arrival.root):
             self._set_source(arrival.partition, arrival.root, current)
@@ -487,10 +491,15 @@ class Ingest:
         self.low_expiry[partition] = _lower(self.low_expiry.get(partition), key)
 
 
+def _scheduled(raw: bytes) -> ScheduledRow:
+    row = decode_row(raw)
+    assert isinstance(row, ScheduledRow), "it is a schedule's"
+    return row
+
+
 def _rejected_copy(copy: Arrival) -> Arrival:
     """What a copy of a written-back request is instead."""
     row = decode_row(copy.raw)
-    assert isinstance(row, ScheduledRow), "it is a schedule's"
     reject = encode(RejectRow(row.key, row.value, row.headers, "bad-parent", A_COPY))
     return copy._replace(
         kind=Kind.REJECT, due_ms=copy.timestamp_ms, id=None, parent=None, root=None, raw=reject

@@ -23,7 +23,7 @@ from typing import Final, NamedTuple, TypeVar
 import msgspec
 
 from store import keys, places, rehearsal
-from store.checkpoint import Frontier
+from store.checkpoint import Frontier, Reached
 from store.due import Due, DueWalk, TargetCounts
 from store.keys import Key
 from store.kv import KeyValue
@@ -36,7 +36,7 @@ from store.records import (
     decode_offset,
     decode_row,
 )
-from store.view import FOREVER_MS, Reached, View
+from store.view import FOREVER_MS, View
 
 T = TypeVar("T")
 

@@ -48,6 +48,7 @@ class Replay(msgspec.Struct, frozen=True):
     """A replay under way: a second cursor, behind the position.
 
     `ingested` is that of the frontier that it began behind: what has arrived since is no part of it.
+    `written_back` as it was then: that is ingested first, for of what was put off it is the message.
     """
 
     number: int
@@ -56,6 +57,11 @@ class Replay(msgspec.Struct, frozen=True):
     ingested: dict[int, int]
     target: str | None
     carried: int = 0  # messages so far
+    written_back: dict[int, int] = {}
+
+    def lacks(self, ingested: dict[int, int]) -> dict[int, int]:
+        """As far as has to be ingested before it can go on, where that is not."""
+        return {p: end for p, end in self.written_back.items() if ingested.get(p, 0) < end}
 
     def covers(self, key: Key) -> bool:
         """Whether the row that is not gone is one of those to be delivered again."""
@@ -89,15 +95,22 @@ def taken_up(
     ingested: dict[int, int],
     now_ms: int,
     kept_from_ms: int,
+    written_back: dict[int, int],
 ) -> Operation:
-    """What the operation is once a request has been taken up; what is due from `kept_from_ms` on is there."""
+    """What the operation is once a request has been taken up; what is due from `kept_from_ms` on is there.
+
+    `written_back`: how far the service has written back so far.
+    """
     why = _why_not(now, request, position, now_ms, kept_from_ms)
     if why is not None:
         return msgspec.structs.replace(now, number=request.number, request=request, refused=why)
     if isinstance(request, ReplayRequest):
         assert position is not None, "it would have been refused"
         last = min(_before(request.to_ms), position)
-        replay = Replay(request.number, (request.from_ms, 0, 0), last, dict(ingested), request.target)
+        begin = request.from_ms, 0, 0
+        replay = Replay(
+            request.number, begin, last, dict(ingested), request.target, written_back=dict(written_back)
+        )
         return Operation(request.number, request, replay=replay, skip_to=now.skip_to)
     if isinstance(request, SkipRequest):
         return Operation(request.number, request, replay=now.replay, skip_to=_before(request.to_ms))

@@ -35,10 +35,13 @@ class ScheduledRow(msgspec.Struct, frozen=True, array_like=True, tag=0, gc=False
     attempt: int
     occurrence: int | None  # None with a recurrence: the first one is still to be found
     recurrence: Recurrence | None = None
+    moved_by: int | None = None  # offset of the user's last reschedule of it
 
 
 class RescheduleRow(msgspec.Struct, frozen=True, array_like=True, tag=1, gc=False):
-    """A reschedule or run-now: due at once; what it means is decided when it is selected."""
+    """A reschedule or run-now: due at once; what it means is decided when it is selected. One that was put
+    off has the source of the user's own as its root, and an attempt above 1.
+    """
 
     key: bytes | None
     value: bytes | None
@@ -46,6 +49,8 @@ class RescheduleRow(msgspec.Struct, frozen=True, array_like=True, tag=1, gc=Fals
     id: str
     scheduled_for_ms: int
     expire_at_ms: int | None
+    root: str | None = None
+    attempt: int = 1
 
 
 class RejectRow(msgspec.Struct, frozen=True, array_like=True, tag=2, gc=False):
@@ -116,16 +121,23 @@ class IndexEntry(msgspec.Struct, frozen=True, array_like=True, gc=False):
     offset: int
     origin: int  # own offset, or that of the parent of a written-back request
     root: int | None  # offset of the user's own request, where this is not it
+    moved_by: int | None = None  # offset of the user's last reschedule of it
 
     @property
     def source(self) -> int:
         """The offset of the user's own request."""
         return self.offset if self.root is None else self.root
 
+    @property
+    def word(self) -> int:
+        """The offset of the user's last request that counts: what is older changes nothing."""
+        return self.source if self.moved_by is None else self.moved_by
+
 
 _own_entry = Struct(">qq")
 _entry = Struct(">qqq")
 _rooted_entry = Struct(">qqqq")
+_moved_entry = Struct(">qqqqq")
 pack_own_index = _own_entry.pack
 """The index entry of a user's own request: due, offset. One for each message with an id: no object for it."""
 
@@ -134,6 +146,8 @@ def encode_index(entry: IndexEntry) -> bytes:
     """What `decode_index` reads: as few numbers as tell it."""
     due_ms, offset, origin, root = entry.due_ms, entry.offset, entry.origin, entry.root
     if root is not None:
+        if entry.moved_by is not None:
+            return _moved_entry.pack(due_ms, offset, origin, root, entry.moved_by)
         return _rooted_entry.pack(due_ms, offset, origin, root)
     return pack_own_index(due_ms, offset) if origin == offset else _entry.pack(due_ms, offset, origin)
 
@@ -146,6 +160,8 @@ def decode_index(raw: bytes) -> IndexEntry:
     if len(raw) == _entry.size:
         due_ms, offset, origin = _entry.unpack(raw)
         return IndexEntry(due_ms, offset, origin, None)
+    if len(raw) == _moved_entry.size:
+        return IndexEntry(*_moved_entry.unpack(raw))
     return IndexEntry(*_rooted_entry.unpack(raw))
 
 

@@ -10,12 +10,11 @@ from typing import NamedTuple
 import msgspec
 
 from store import keys
-from store.checkpoint import Frontier
+from store.checkpoint import Frontier, Reached, Vector
 from store.kv import KeyValue
 from store.operations import Replay, ReplayRequest, SkipRequest, taken_up
 from store.records import message_target
 from store.selection import replayable
-from store.view import Reached
 
 Rows = Iterator[tuple[bytes, bytes]]
 
@@ -55,7 +54,8 @@ def begin(
     now = aligned.operation
     asked = msgspec.structs.replace(request, number=now.number + 1)
     kept_from_ms = aligned.delivered_up_to_ms - window_ms
-    then = taken_up(now, asked, aligned.position, aligned.ingested, now_ms, kept_from_ms)
+    nowhere: Vector = {}  # what was put off is looked at as it is
+    then = taken_up(now, asked, aligned.position, aligned.ingested, now_ms, kept_from_ms, nowhere)
     if then.refused is not None:
         return Rehearsal(reached, aligned, then.refused, iter(()))
     if isinstance(request, ReplayRequest):

@@ -1,5 +1,7 @@
 """Selection: which rows and answers the next transaction carries (rules 1 to 3, docs/design.md).
 
+What reschedules mean is decided in store/moves.py.
+
 `select` runs under the view's lock and so is atomic with respect to ingest: what it takes and the
 ingested vector it reports belong to one state of the view.
 """
@@ -7,22 +9,22 @@ ingested vector it reports belong to one state of the view.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from collections.abc import Set as AbstractSet
 from typing import Final, NamedTuple
 
 import msgspec
 
-from store import keys
-from store.checkpoint import Frontier, Vector
+from store import keys, moves
+from store.awaited import Place
+from store.checkpoint import NONE_WRITTEN_BACK, Frontier, Reached, Standing, Vector
 from store.keys import Key
 from store.kv import Damaged, KeyValue
+from store.moves import Resolution
 from store.operations import Replay
 from store.records import (
     Control,
-    IndexEntry,
-    RescheduleRow,
     ScheduledRow,
     decode_control,
-    decode_index,
     decode_put_off,
     decode_row,
     is_reschedule,
@@ -33,15 +35,24 @@ from store.records import (
 REPLAYED_PART: Final = 4  # so much of a transaction's limits at most
 MOST_WALKED: Final = 1_000  # rows of a replay's range at a time: ingest waits meanwhile
 
-Place = tuple[int, int]
-"""(partition, offset) of a request in the buffer topic."""
+MOST_AWAITED: Final = 8_192
+"""Of a lane, moved and others: so a checkpoint stays below what a topic takes by default, a megabyte."""
+LEAST_AWAITED: Final = 8  # of a partition
 
 
 class Limits(NamedTuple):
-    """How much one transaction may carry; at least one row or answer is taken."""
+    """How much one transaction may carry; at least one row or answer is taken. `awaited`: how much of what
+    was written back into a partition is listed, of each kind.
+    """
 
     messages: int
     bytes: int
+    awaited: int = MOST_AWAITED
+
+
+def awaited_of(partitions: int) -> int:
+    """How much is listed of each of so many partitions."""
+    return max(LEAST_AWAITED, MOST_AWAITED // partitions)
 
 
 class Answer(msgspec.Struct, frozen=True, gc=False):
@@ -52,20 +63,14 @@ class Answer(msgspec.Struct, frozen=True, gc=False):
     applied: bool
 
 
-class Resolution(msgspec.Struct, frozen=True, gc=False):
-    """What a selected reschedule means: the index entry it concerns, and the row to move."""
-
-    outcome: str  # rescheduled, too-late or unknown
-    entry: IndexEntry | None
-    raw: bytes | None
-
-
 class Selection(msgspec.Struct, frozen=True):
     """What one transaction carries, and the frontier it leads to. Rows are in key order.
 
     `skip_to`: the due rows up to that key are skipped. `replayed`: rows that were delivered before.
     `operates`: whether it brings an operator's request on, which is something to commit. `held`: an answer
-    waits until what was written back is ingested. `as_of`: where the reader stood in each partition.
+    waits until what was written back is ingested. `waits_for`: as far as that is to be ingested first, for
+    the answer or for a replay. `as_of`: where the reader stood in each partition. `moved`: those of the rows
+    that a reschedule has put elsewhere: they are done, and have no record.
     """
 
     late: list[tuple[Key, bytes]]
@@ -77,7 +82,17 @@ class Selection(msgspec.Struct, frozen=True):
     replayed: list[tuple[Key, bytes]] = []
     operates: bool = False
     held: bool = False
+    waits_for: Vector = {}
     as_of: Vector = {}
+    moved: AbstractSet[Key] = frozenset()
+
+    @property
+    def where_they_are(self) -> tuple[list[tuple[Key, bytes]], list[tuple[Key, bytes]]]:
+        """The late rows and the due ones without those that are moved."""
+        if not self.moved:
+            return self.late, self.due
+        late, due = ([one for one in rows if one[0] not in self.moved] for rows in (self.late, self.due))
+        return late, due
 
     @property
     def rows(self) -> list[tuple[Key, bytes]]:
@@ -91,31 +106,32 @@ class Selection(msgspec.Struct, frozen=True):
 def select(
     kv: KeyValue,
     tip: Frontier,
-    ingested: Vector,
-    read: Vector,
+    reached: Reached,
     now_ms: int,
     limits: Limits,
     *,
+    standing: Standing = NONE_WRITTEN_BACK,
+    refused: AbstractSet[Key] = frozenset(),
     replays: bool = True,
-    known: bool = True,
 ) -> Selection:
     """The next selection behind `tip`, the frontier of the previous one (committed or in flight).
 
-    `ingested` and `read` are where the view stands in the log: behind the last messages, and behind the
-    markers that follow them. The selection is empty if nothing is due and no answer waits; its frontier
-    then says how far that is true. `replays`: whether a replay goes on. `known`: whether all that was written
-    back has been ingested.
+    The selection is empty if nothing is due and no answer waits; its frontier then says how far that is true.
+    `standing`: of the checkpoint that the tip leads to. `refused`: rows that are to be dead letters.
+    `replays`: whether a replay goes on.
     """
-    waiting = _Waiting(tip, limits.messages, known=known)
+    ingested, read, awaited = reached.ingested, reached.read, standing.awaited
+    waiting = _Waiting(tip, standing, limits.messages)
     seen = waiting.take(kv, ingested)
     answers = waiting.answers
     if seen is not None:
         frontier = msgspec.structs.replace(tip, seen=seen)
-        return Selection([], [], answers, {}, frontier, held=waiting.held)
+        return Selection([], [], answers, {}, frontier, held=waiting.held, waits_for=waiting.waits_for)
     taking = _Taking(limits)
     held_back = _take_late(kv, tip, ingested, taking)
     late = sorted(taking.rows)
     replayed: list[tuple[Key, bytes]] = []
+    waits_for: Vector = {}
     operation, skip_to = tip.operation, None
     if held_back is not None:
         frontier = Frontier(
@@ -137,21 +153,33 @@ def select(
         skip_to = operation.skip_to
         if skip_to is not None and (up_to_ms >= skip_to[0] or (position is not None and position >= skip_to)):
             operation = msgspec.structs.replace(operation, skip_to=None)
-        if replays and operation.replay is not None:
+        if operation.replay is not None and replays:
             most = min(taking.left, limits.messages // REPLAYED_PART or 1)
-            replayed, replay = _take_replayed(kv, operation.replay, most, limits.bytes // REPLAYED_PART)
-            operation = msgspec.structs.replace(operation, replay=replay)
+            waits_for = operation.replay.lacks(ingested)
+            if not waits_for:
+                replayed, replay = _take_replayed(kv, operation.replay, most, limits.bytes // REPLAYED_PART)
+                operation = msgspec.structs.replace(operation, replay=replay)
         frontier = Frontier(
             position, dict(ingested), dict(ingested), dict(read), delivered_up_to_ms, operation
         )
-    resolutions = {
-        key: _resolve(kv, key, raw, frontier)
-        for key, raw in ((*late, *due) if taking.rescheduled else ())
-        if is_reschedule(raw)
-    }
+    rows = [*late, *due]
+    moving = moves.Moving(kv, tip, frontier, awaited, limits.awaited)
+    if taking.reschedules:
+        moving.resolve([row for row in rows if is_reschedule(row[1]) and row[0] not in refused])
     # Not the frontier's `read`, which late rows hold back behind what was written back before.
     as_of = {partition: max(offset, ingested.get(partition, 0)) for partition, offset in read.items()}
-    return Selection(late, due, answers, resolutions, frontier, skip_to, replayed, as_of=as_of)
+    return Selection(
+        late,
+        due,
+        answers,
+        moving.resolutions,
+        frontier,
+        skip_to,
+        replayed,
+        waits_for=waits_for,
+        as_of=as_of,
+        moved=moving.moved_of(rows),
+    )
 
 
 def next_due_ms(kv: KeyValue, tip: Frontier) -> int | None:
@@ -173,7 +201,7 @@ class _Taking:
         self._messages_left = limits.messages
         self._bytes_left = limits.bytes
         self._taken_any = False
-        self.rescheduled: set[str] = set()  # ids
+        self.reschedules = False  # whether it has taken any
 
     @property
     def left(self) -> int:
@@ -181,9 +209,7 @@ class _Taking:
         return self._messages_left
 
     def take(self, rows: Iterable[tuple[Key, bytes]]) -> Key | None:
-        """Takes rows for as long as they fit; a second reschedule of an id never does (rule 3). Returns the
-        first one that is left, None if all were taken.
-        """
+        """Takes rows for as long as they fit. Returns the first one that is left, None if all were taken."""
         append, messages_left, bytes_left = self.rows.append, self._messages_left, self._bytes_left
         left: Key | None = None
         for row in rows:
@@ -192,22 +218,13 @@ class _Taking:
             if (messages_left < 1 or bytes_left < 0) and self._taken_any:
                 left = key
                 break
-            if is_reschedule(raw) and not self._first_of_its_id(raw):
-                left = key
-                break
+            if is_reschedule(raw):
+                self.reschedules = True
             self._taken_any = True
             messages_left -= 1
             append(row)
         self._messages_left, self._bytes_left = messages_left, bytes_left
         return left
-
-    def _first_of_its_id(self, raw: bytes) -> bool:
-        row = decode_row(raw)
-        assert isinstance(row, RescheduleRow), "its tag said so"
-        if row.id in self.rescheduled:
-            return False
-        self.rescheduled.add(row.id)
-        return True
 
 
 def _take_late(kv: KeyValue, tip: Frontier, ingested: Vector, taking: _Taking) -> Vector | None:
@@ -283,36 +300,19 @@ def replayable(kv: KeyValue, key: Key, raw: bytes) -> str | None:
     return None if row.scheduled_for_ms == put_off.scheduled_for_ms else target
 
 
-def _resolve(kv: KeyValue, key: Key, raw: bytes, frontier: Frontier) -> Resolution:
-    """What the reschedule at `key` means (rule 3).
-
-    A row that is done under the selection's own frontier was delivered before, is in flight, or is in
-    this selection: in each case the reschedule comes too late. A row that has gone was done, or the
-    index entry would have gone with it.
-    """
-    _, partition, offset = key
-    row = decode_row(raw)
-    assert isinstance(row, RescheduleRow), "the caller looked"
-    raw_entry = kv.get(keys.index(partition, row.id))
-    entry = None if raw_entry is None else decode_index(raw_entry)
-    if entry is None or entry.origin > offset:
-        return Resolution("unknown", None, None)
-    target = (entry.due_ms, partition, entry.offset)
-    raw_row = None if frontier.done(target) else kv.get(keys.row(*target))
-    if raw_row is None:
-        return Resolution("too-late", entry, None)
-    return Resolution("rescheduled", entry, raw_row)
-
-
 class _Waiting:
-    """The answers that wait, up to `most`. `held`: one of them is not known yet."""
+    """The answers that wait, up to `most`. `held`: one of them is not known yet, and not before so much is
+    ingested as `waits_for` says.
+    """
 
-    def __init__(self, tip: Frontier, most: int, *, known: bool) -> None:
+    def __init__(self, tip: Frontier, standing: Standing, most: int) -> None:
         self.answers: list[Answer] = []
         self.held = False
+        self.waits_for: Vector = {}
         self._tip = tip
+        self._awaited = standing.awaited
         self._most = most
-        self._known = known
+        self._known = standing.written_back is not None
 
     def take(self, kv: KeyValue, ingested: Vector) -> Vector | None:
         """Takes them. If not all can be given, the seen vector that the first of them reach; else None."""
@@ -321,25 +321,45 @@ class _Waiting:
             begin = keys.control(partition, self._tip.seen.get(partition, 0))
             for raw_key, raw in kv.scan(begin, keys.control(partition, ingested[partition])):
                 place = keys.placed(raw_key)
-                answer = _answer(place, decode_control(raw), self._tip)
-                undecided = not self._known and not answer.applied and _may_be_followed(answer.control)
+                control = decode_control(raw)
+                applied = self._applied(partition, control)
+                undecided = not applied and self._may_be_followed(partition, control, ingested)
+                if undecided:
+                    self.held = True
                 if undecided or len(self.answers) == self._most:
                     seen[partition] = place[1]
-                    self.held = self.held or undecided
                     break
-                self.answers.append(answer)
+                self.answers.append(Answer(place, control, applied=applied))
         return {**ingested, **seen} if seen else None
 
+    def _applied(self, partition: int, control: Control) -> bool:
+        """Not if the removed row is done under the previous transaction's checkpoint (rule 2), and nothing
+        follows it: what does, stands behind the control, which will therefore have ended it.
+        """
+        removed = control.removed
+        if control.applied or not control.ends:
+            return control.applied
+        if removed is not None and not self._tip.done((removed.due_ms, partition, removed.offset)):
+            return True
+        if control.id is not None:
+            return removed is not None and self._awaited.follower(partition, removed.offset) is not None
+        assert control.source is not None, "it names one of the two"
+        return _is_first(control) and self._awaited.follows_source(partition, control.source)
 
-def _answer(place: Place, control: Control, tip: Frontier) -> Answer:
-    """Too late if the removed row is done under the previous transaction's checkpoint (rule 2)."""
-    removed = control.removed
-    pending = removed is not None and not tip.done((removed.due_ms, place[0], removed.offset))
-    return Answer(place, control, applied=pending or control.applied)
+    def _may_be_followed(self, partition: int, control: Control, ingested: Vector) -> bool:
+        """Whether something may have been written back after what it removed, that it will have ended: it is
+        not listed, or, without an id, of the transaction that is being sent.
+        """
+        if not control.ends or not _is_first(control):
+            return False
+        if self._awaited.may_hide(partition, ingested):
+            self.waits_for[partition] = self._awaited.unlisted[partition]
+            return True
+        return not self._known and control.id is None
 
 
-def _may_be_followed(control: Control) -> bool:
-    """Whether something may have been written back after what it removed, that it will have ended. What has
-    an id is ingested before anything is selected.
+def _is_first(control: Control) -> bool:
+    """Whether what follows what was there would be ended by this one: of a source, another cancel may stand
+    before it.
     """
-    return control.source is not None and control.id is None
+    return control.removed is not None or (control.id is None and control.previous < 0)

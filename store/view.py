@@ -18,6 +18,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from itertools import islice, repeat
 from typing import Concatenate, ParamSpec, TypeVar
 
@@ -26,7 +27,7 @@ import msgspec
 from delayline.signing import Serial
 from store import keys, selection
 from store.arrivals import Arrival, Kind
-from store.checkpoint import Checkpoint, Frontier, Vector, nothing
+from store.checkpoint import NONE_WRITTEN_BACK, Checkpoint, Frontier, Reached, Standing, Vector, nothing
 from store.ingest import Ingest
 from store.keys import Key
 from store.known import Known, known_of
@@ -52,15 +53,6 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 STALL_RETRY_S = 0.005
-
-
-class Reached(msgspec.Struct, frozen=True):
-    """How far the view has read the log: offsets of messages + 1, and where the consumer stands, which
-    also passes transaction markers (rule 7).
-    """
-
-    ingested: Vector
-    read: Vector
 
 
 def _patient(
@@ -228,24 +220,42 @@ class View:
         limits: Limits,
         request: OperatorRequest | None = None,
         *,
+        standing: Standing = NONE_WRITTEN_BACK,
+        refused: AbstractSet[Key] = frozenset(),
         replays: bool = True,
-        known: bool = True,
     ) -> Selection:
         """Selects behind the tip and moves it (rule 1). An empty selection says how far nothing is due:
         it makes a heartbeat, or nothing.
 
         `request`: an operator's, which this selection takes up if none after it has been taken up before.
-        `replays`: whether a replay goes on. `known`: whether all that was written back has been ingested.
+        `standing`: that of the checkpoint that the tip leads to; while it is not known, no request is taken
+        up. `refused`: rows that are to be dead letters. `replays`: whether a replay goes on.
         """
         with self.lock:
             tip = self._tip
-            if request is not None and request.number > tip.operation.number:
+            written_back = standing.written_back
+            if request is not None and written_back is not None and request.number > tip.operation.number:
                 # Not by what is aligned: another node may know this one's commit in flight, and have pruned.
                 kept_from_ms = tip.delivered_up_to_ms - self._window_ms
-                operation = taken_up(tip.operation, request, tip.position, tip.ingested, now_ms, kept_from_ms)
+                operation = taken_up(
+                    tip.operation,
+                    request,
+                    tip.position,
+                    tip.ingested,
+                    now_ms,
+                    kept_from_ms,
+                    written_back,
+                )
                 tip = msgspec.structs.replace(tip, operation=operation)
             chosen = selection.select(
-                self._kv, tip, self._ingested, self._read, now_ms, limits, replays=replays, known=known
+                self._kv,
+                tip,
+                Reached(self._ingested, self._read),
+                now_ms,
+                limits,
+                standing=standing,
+                refused=refused,
+                replays=replays,
             )
             if chosen.frontier.operation != self._tip.operation:
                 chosen = msgspec.structs.replace(chosen, operates=True)

@@ -19,6 +19,7 @@ from delayline.wire import (
     H_ID,
     H_INTERVAL,
     H_LEVEL,
+    H_MOVED_BY,
     H_OCCURRENCE,
     H_PARENT,
     H_ROOT,
@@ -35,7 +36,7 @@ from ops.dead_letters.letter import Letter
 _SERVICES: Final = frozenset(
     (
         *(H_SOURCE, H_PARENT, H_ROOT, H_ATTEMPT, H_OCCURRENCE, H_SCHEDULED_FOR, H_IF_EXISTS),
-        *(H_AS_OF, H_SIGNATURE),
+        *(H_AS_OF, H_MOVED_BY, H_SIGNATURE),
     )
 )
 _TIME: Final = frozenset((H_DELIVER_AT, H_AFTER, H_LEVEL))

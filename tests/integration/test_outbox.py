@@ -165,13 +165,13 @@ def test_a_master_is_fenced_also_where_the_client_logs_it_first(
         deliver(transaction, *late, flushed=False)
 
 
-def test_flush_tells_how_far_the_buffer_was_written(cluster: Cluster, make_outbox: MakeOutbox) -> None:
+def test_flush_tells_where_in_the_buffer_was_written(cluster: Cluster, make_outbox: MakeOutbox) -> None:
     outbox = make_outbox()
     outbox.open()
     transaction = outbox.begin()
     buffer = cluster.names.buffer
     transaction.send([outgoing(buffer, b"1", 1), outgoing(buffer, b"2", 1), outgoing(cluster.target(), b"3")])
-    assert transaction.flush() == {1: 2}
+    assert transaction.flush() == {1: [0, 1]}
 
 
 def test_more_records_than_the_clients_queue_holds_are_sent(

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from node.ports import Pauses
-from tests.simulation.coordinator import TRANSACTION_TIMEOUT_MS
 from tests.simulation.process import Node, Process
 
 if TYPE_CHECKING:
@@ -98,8 +97,7 @@ def _strike_shared(world: World, fault: str) -> None:
                 crash(world, node, emptied=False)
         world.lose_checkpoints()
     else:
-        world.open_foreign()
-        world.foreign_patience_ms = world.now_ms + rng.randint(50, TRANSACTION_TIMEOUT_MS)
+        world.open_foreign(rng.choice((50, 300, 1_200, 5_000)))
 
 
 def _victim(world: World, fault: str) -> Node | None:

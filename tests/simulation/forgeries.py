@@ -132,8 +132,10 @@ def _value(_: random.Random, record: Record, __: Ids) -> Record:
     return record._replace(value=(record.value or b"?")[:-1] + b"!")
 
 
-def _target(_: random.Random, record: Record, __: Ids) -> Record:
-    old = dict(record.headers)[H_TARGET_TOPIC]
+def _target(rng: random.Random, record: Record, ids: Ids) -> Record:
+    old = dict(record.headers).get(H_TARGET_TOPIC)
+    if old is None:  # a reschedule has none
+        return _header_added(rng, record, ids)
     return _with(record, H_TARGET_TOPIC, next(one.encode() for one in TARGETS if one.encode() != old))
 
 

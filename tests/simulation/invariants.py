@@ -6,6 +6,7 @@ import json
 from itertools import pairwise
 
 from delayline.signing import Serial
+from store.awaited import Follower
 from store.checkpoint import Checkpoint
 from tests.simulation.host import Violation
 from tests.simulation.judge import Found, Judge, Sent
@@ -25,12 +26,13 @@ def check(world: World) -> Model:
     for last, one in pairs:
         assert one is not None, "only the first one has none before it"
         check_progress(last, one)
-    model = Model(checkpoints, world.setup.settings.dedup_window_ms)
+    model = Model(checkpoints, world.setup.settings.dedup_window_ms, world.setup.limits.awaited)
     model.read(world.topics[world.names.buffer], world.setup.partitions)
     Judge(world, model, found, numbers).judge()
     for last, one in pairs:
         assert one is not None, "only the first one has none before it"
         check_epoch(last, one)
+    check_awaited(model)
     for node in world.nodes:
         # One that still has to learn that it is master no more has not read what came after it.
         if node.process is not None and (node.process.mastership is None or node.process.up_to_date()):
@@ -117,6 +119,28 @@ def check_progress(last: Checkpoint | None, one: Checkpoint) -> None:
         raise Violation("I5", f"seen {one.seen} is below ingested {one.ingested}")
 
 
+def check_awaited(model: Model) -> None:
+    """Each checkpoint lists what was written back up to then and is not seen: nothing else, all of what was
+    moved, and of the rest so much that there is room for.
+    """
+    for number, one in enumerate(model.checkpoints):
+        for partition in one.seen:
+            listed: dict[tuple[int, bool], Follower] = {
+                (row, True): follower for row, follower in one.awaited.followers.get(partition, {}).items()
+            }
+            for root, offset in one.awaited.unnamed.get(partition, {}).items():
+                listed[root, False] = Follower(offset)
+            unlisted = one.awaited.unlisted.get(partition, 0)
+            for follows, row, moves in model.hidden(number, partition):
+                follower = listed.pop((follows, row.request.id is not None), None)
+                wanted = Follower(row.place[1], row.moved_by if moves else None)
+                may_lack = not moves and row.place[1] < unlisted and follower is None
+                if follower != wanted and not may_lack:
+                    raise Violation("awaited", f"checkpoint {number}: {follower} for {wanted} at {row.place}")
+            if listed:
+                raise Violation("awaited", f"checkpoint {number} lists {listed} in {partition}")
+
+
 def check_epoch(last: Checkpoint | None, one: Checkpoint) -> None:
     """I6: epochs never interleave, and each has one node; an epoch begins with a first checkpoint, which
     repeats the last one of the epoch before.
@@ -127,5 +151,5 @@ def check_epoch(last: Checkpoint | None, one: Checkpoint) -> None:
         return
     if one.epoch != (1 if last is None else last.epoch + 1):
         raise Violation("I6", f"epoch {one.epoch} follows {last and last.epoch}")
-    if last is not None and (one.frontier, one.written_back) != (last.frontier, last.written_back):
+    if last is not None and (one.frontier, one.standing) != (last.frontier, last.standing):
         raise Violation("I6", f"the first checkpoint of epoch {one.epoch} does not repeat the last one")

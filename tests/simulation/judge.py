@@ -17,6 +17,10 @@ from tests.simulation.requests import MOST_MISSED, REFUSED, TARGETS, Kind, Repea
 from tests.simulation.world import World
 
 
+NOT_ABOUT_IT = frozenset(("unknown", "overtaken"))
+"""The answers that name no message."""
+
+
 class Sent(NamedTuple):
     """A committed record of the service, with the number of its transaction."""
 
@@ -294,24 +298,51 @@ class Judge:
     ) -> None:
         message = None
         root = None if named is None else self._source(named)
-        if concerned is not None and outcome["outcome"] != "unknown":
+        if concerned is not None and outcome["outcome"] not in NOT_ABOUT_IT:
             message, root = self._source(concerned.place), self._source(concerned.root)
         if (outcome["message"], outcome["root"], outcome["code"]) != (message, root, code):
             raise Violation("I7", f"{source}: {outcome} should be about {message}, {root}, {code}")
 
     def _reschedule(self, row: Row) -> None:
-        outcome, target = self._model.decided(row)
-        wanted = {outcome}
-        if outcome == "too-late" and self._forgotten(target, row.done_in):
-            wanted.add("unknown")
-        self._expect(row.place, row.done_in, wanted, target)
-        if outcome == "rescheduled" and target is not None and self._model.delivered(target):
-            raise Violation("I7", f"{row.place} is rescheduled, but {target.place} was delivered, too")
+        """It is answered under the user's own source, unless it was put off again."""
+        outcomes, target = self._model.decided(row)
         sent = self._found.written_back.pop(row.place, None)
-        if (outcome == "rescheduled") != (sent is not None):
-            raise Violation("I7", f"{row.place} is {outcome}, but written back: {sent}")
         if sent is not None and sent.number != row.done_in:
             raise Violation("I7", f"{row.place} was written back in transaction {sent.number}")
+        if row.put_off:
+            self._put_off(row, outcomes, sent)
+            return
+        wanted = set(outcomes - {"put-off"})
+        if "too-late" in wanted and self._forgotten(target, row.done_in):
+            wanted.add("unknown")
+        if "overtaken" in wanted:
+            wanted |= self._known_to_be_overtaken(row)
+        outcome = self._expect(row.root, row.done_in, wanted, target)
+        if outcome == "rescheduled" and target is not None and self._model.delivered(target):
+            raise Violation("I7", f"{row.place} is rescheduled, but {target.place} was delivered, too")
+        if (outcome == "rescheduled") != (sent is not None):
+            raise Violation("I7", f"{row.place} is {outcome}, but written back: {sent}")
+
+    def _put_off(self, row: Row, outcomes: frozenset[str], sent: Sent | None) -> None:
+        """The same was written back, and nothing was said."""
+        if "put-off" not in outcomes:
+            raise Violation("I7", f"{row.place} was put off, and is {sorted(outcomes)}")
+        assert sent is not None, "the model has read it"
+        headers = dict(sent.record.headers)
+        found = headers["delay-root"], headers["delay-deliver-at"], headers["delay-attempt"]
+        if found != (
+            self._source(row.root).encode(),
+            b"%d" % row.scheduled_for_ms,
+            b"%d" % (row.attempt + 1),
+        ):
+            raise Violation("I7", f"{row.place} was put off as {headers}")
+
+    def _known_to_be_overtaken(self, row: Row) -> set[str]:
+        """What overtook it may have been forgotten."""
+        assert row.request.id is not None, "a reschedule names an id"
+        seen = self._found.checkpoints[row.done_in].seen[row.place[0]]
+        ended_ms = self._model.ended_ms(row.place[0], row.request.id, seen)
+        return {"unknown"} if ended_ms is not None and self._may_forget(ended_ms, row.done_in) else set()
 
     def _control(self, control: Control) -> None:
         number = self._model.seen_in(control.place)
@@ -335,10 +366,13 @@ class Judge:
 
     def _forgotten(self, row: Row | None, number: int) -> bool:
         """Whether the id of a row that is done may have been forgotten before a transaction."""
-        if row is None or number == 0:
+        return row is not None and self._may_forget(row.due_ms, number)
+
+    def _may_forget(self, due_ms: int, number: int) -> bool:
+        if number == 0:
             return False
         up_to_ms = self._found.checkpoints[number - 1].delivered_up_to_ms
-        return row.due_ms < up_to_ms - self._world.setup.replay_window_ms
+        return due_ms < up_to_ms - self._world.setup.replay_window_ms
 
     # ------------------------------------------------------------------ the rest
 

@@ -3,12 +3,14 @@
 It shares no code with the core. A request means what its user meant (tests/simulation/requests.py); a row is
 done from the first checkpoint on whose position and ingested vector cover it; a cancel or replace counts from
 the first checkpoint on whose seen vector covers it; a reschedule is decided in the transaction that makes
-its own row done, by what that transaction's checkpoint had seen. All times in ms.
+its own row done, by what that transaction's checkpoint had seen, and by what had been written back before.
+All times in ms.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from store.checkpoint import Checkpoint
@@ -19,6 +21,9 @@ from tests.simulation.requests import Kind, Request
 Key = tuple[int, int, int]
 Place = tuple[int, int]
 NEVER = 1 << 60
+MOST_PUT_OFF = 2
+CARRIED_OUT = frozenset(("rescheduled", "put-off"))
+CONCERNED = CARRIED_OUT | {"too-late"}
 
 
 @dataclass(slots=True, eq=False)
@@ -35,15 +40,24 @@ class Row:
     parent: int | None = None
     number: int | None = None  # of a recurring message: which delivery; None: the first is to be found
     every_ms: int = 0  # and how long after it the next one comes
-    attempt: int = 1  # one more each time that it is parked
+    attempt: int = 1  # one more each time that it is parked, or that a reschedule is put off
+    moved_by: int | None = None  # offset of the user's last reschedule of it
+    moved: bool = False  # a reschedule has put it elsewhere
+    follower: Row | None = None  # what was written back for it
+    follows: int = -1  # offset of the row that it was written back for
     removed_by: int | None = None  # offset, in the same partition
     dropped: bool = False  # written back too late: never stored
-    put_off: bool = False  # what was written back for it is the message
+    put_off: bool = False  # what was written back for it is the message, or the reschedule
     done_in: int = NEVER  # number of the transaction (and checkpoint)
 
     @property
     def key(self) -> Key:
         return (self.due_ms, *self.place)
+
+    @property
+    def word(self) -> int:
+        """The offset of the user's last request that counts."""
+        return self.root[1] if self.moved_by is None else self.moved_by
 
 
 @dataclass(slots=True)
@@ -64,10 +78,13 @@ class Model:
 
     checkpoints: list[Checkpoint]
     dedup_window_ms: int
+    most_awaited: int = NEVER  # so many of what was moved are listed of a partition
     rows: dict[Place, Row] = field(default_factory=dict)
     controls: list[Control] = field(default_factory=list)
     _last: dict[tuple[int, str], list[tuple[int, Row | None]]] = field(default_factory=dict)
     _cancels: dict[tuple[int, str], int] = field(default_factory=dict)
+    _cancelled_ms: dict[Place, int] = field(default_factory=dict)
+    _reschedules: dict[tuple[int, str], list[Row]] = field(default_factory=dict)
     _unnamed: dict[Place, Row | None] = field(default_factory=dict)  # by root: its last row; None: cancelled
     _unnamed_cancels: dict[Place, int] = field(default_factory=dict)
     _newest_ms: dict[int, int] = field(default_factory=dict)
@@ -97,7 +114,7 @@ class Model:
 
     def delivered(self, row: Row) -> bool:
         """Whether its transaction carried it: it was done, and not removed before it was selected."""
-        if row.dropped or row.done_in == NEVER:
+        if row.dropped or row.moved or row.done_in == NEVER:
             return False
         return row.removed_by is None or row.done_in < self.seen_in((row.place[0], row.removed_by))
 
@@ -111,15 +128,87 @@ class Model:
         number = bisect_left(changes, end, key=lambda change: change[0])
         return changes[number - 1][1] if number else None
 
-    def decided(self, row: Row) -> tuple[str, Row | None]:
-        """What a reschedule comes to, and the row that it concerns."""
+    def decided(self, row: Row) -> tuple[frozenset[str], Row | None]:
+        """What a reschedule may come to, and the row that it concerns. Of those of one id in one transaction the
+        last word alone is carried out.
+        """
+        assert row.request.id is not None, "a reschedule names an id"
+        alike = self._reschedules[row.place[0], row.request.id]
+        later = [one for one in alike if one.done_in == row.done_in and one.word > row.word]
+        outcomes, target = self._alone(row)
+        if any(self._alone(one)[0] & CONCERNED for one in later):
+            outcomes = frozenset("overtaken" if one in CARRIED_OUT else one for one in outcomes)
+        return outcomes, target
+
+    def _alone(self, row: Row) -> tuple[frozenset[str], Row | None]:
         assert row.request.id is not None, "a reschedule names an id"
         partition, offset = row.place
-        seen = self.checkpoints[row.done_in].seen[partition]
-        target = self.last_of(partition, row.request.id, seen)
-        if target is None or target.origin > offset:
-            return "unknown", None
-        return ("too-late" if target.done_in <= row.done_in else "rescheduled"), target
+        number, seen = row.done_in, self.checkpoints[row.done_in].seen[partition]
+        changed_at, target = self._change_of(partition, row.request.id, seen)
+        if target is None:
+            return frozenset(("overtaken" if changed_at > row.word else "unknown",)), None
+        if target.word > row.word:
+            return frozenset(("overtaken",)), None
+        follower = target.follower
+        hidden = follower is not None and follower.place[1] >= seen and self._written_in(follower) < number
+        if follower is not None and hidden and target.moved:
+            return frozenset(("overtaken" if follower.word > row.word else "put-off",)), target
+        again = "put-off" if row.attempt <= MOST_PUT_OFF else "too-late"
+        if hidden:
+            return frozenset((again,)), target
+        if target.done_in < number:
+            unlisted = self.checkpoints[number - 1].awaited.unlisted.get(partition, 0)
+            return frozenset((again, "too-late") if unlisted > seen else ("too-late",)), target
+        if target.origin > offset:
+            return frozenset(("put-off",)), target
+        full = self._moved_by_then(partition, seen, number) >= self.most_awaited
+        return frozenset(("rescheduled", "put-off") if full else ("rescheduled",)), target
+
+    def _moved_by_then(self, partition: int, seen: int, number: int) -> int:
+        """How many moved ones of a partition were hidden, or were written back in that transaction."""
+        return sum(
+            row.place[0] == partition
+            and row.place[1] >= seen
+            and self._moves(row)
+            and self._written_in(row) <= number
+            for row in self.rows.values()
+        )
+
+    def _moves(self, row: Row) -> bool:
+        """Whether it is a message that a reschedule has moved."""
+        if row.parent is None or row.request.kind is Kind.RESCHEDULE:
+            return False
+        return self.rows[row.place[0], row.parent].request.kind is Kind.RESCHEDULE
+
+    def _written_in(self, row: Row) -> int:
+        """The transaction that wrote it back."""
+        assert row.parent is not None, "it was written back"
+        return self.rows[row.place[0], row.parent].done_in
+
+    def _change_of(self, partition: int, id_: str, end: int) -> tuple[int, Row | None]:
+        """Where the id's last change below an offset stands, and the schedule, if it was one."""
+        changes = self._last.get((partition, id_), [])
+        number = bisect_left(changes, end, key=lambda change: change[0])
+        return changes[number - 1] if number else (-1, None)
+
+    def ended_ms(self, partition: int, id_: str, end: int) -> int | None:
+        """When the id's last change below an offset was due, or was made if it was a cancel."""
+        changed_at, last = self._change_of(partition, id_, end)
+        if last is not None:
+            return last.due_ms
+        return self._cancelled_ms.get((partition, changed_at))
+
+    def hidden(self, number: int, partition: int) -> Iterator[tuple[int, Row, bool]]:
+        """What was written back up to a transaction, and is not seen by it: by the row that it follows, or,
+        without an id, the user's request behind that; and whether it moves it.
+        """
+        seen = self.checkpoints[number].seen[partition]
+        for row in self.rows.values():
+            if row.place[0] != partition or row.place[1] < seen or row.parent is None:
+                continue
+            if row.request.kind is Kind.RESCHEDULE or self._written_in(row) > number:
+                continue
+            yield row.root[1] if row.request.id is None else row.follows, row, self._moves(row)
 
     def written_back(self) -> list[Row]:
         """The requests that the service has written back."""
@@ -159,6 +248,9 @@ class Model:
     def _add(self, row: Row) -> None:
         row.done_in = self.done_in(row.key)
         self.rows[row.place] = row
+        if row.request.kind is Kind.RESCHEDULE:
+            assert row.request.id is not None, "a reschedule names an id"
+            self._reschedules.setdefault((row.place[0], row.request.id), []).append(row)
 
     def _replace(self, row: Row, id_: str) -> Row | None:
         """Makes the row its id's last; returns the one before, which goes."""
@@ -182,6 +274,7 @@ class Model:
             removed.removed_by = place[1]
         self._last.setdefault((place[0], id_), []).append((place[1], None))
         self._cancels[place[0], id_] = place[1]
+        self._cancelled_ms[place] = self._newest_ms[place[0]]
         self.controls.append(Control(place, request, removed, id_))
 
     def _cancel_source(self, place: Place, request: Request, root: Place) -> None:
@@ -206,13 +299,19 @@ class Model:
     def _take_written_back(self, place: Place, timestamp_ms: int, headers: dict[str, bytes | None]) -> None:
         parent_place = place[0], int(headers["delay-parent"] or b"")
         parent = self.rows[parent_place]
+        if headers.get("delay-op") == b"reschedule":
+            self._add(_put_off(place, timestamp_ms, parent, headers))
+            parent.put_off = True
+            return
         if parent.request.kind is Kind.RESCHEDULE:
             row = self._moved(place, timestamp_ms, parent)
         elif "delay-scheduled-for" in headers:  # an occurrence comes at its own time
             row = _parked(place, timestamp_ms, parent, headers)
             parent.put_off = True
+            self._follow(row, parent)
         else:
             row = self._next(place, timestamp_ms, parent, headers)
+            self._follow(row, parent)
         self._add(row)
         id_ = row.request.id
         if id_ is None:
@@ -230,6 +329,10 @@ class Model:
         else:
             self._replace(row, id_)
 
+    def _follow(self, row: Row, followed: Row) -> None:
+        row.follows, row.moved_by = followed.place[1], followed.moved_by
+        followed.follower = row
+
     def _end_by_first_control(self, dropped: Row) -> None:
         for control in self.controls:
             is_above = control.place[0] == dropped.place[0] and control.place[1] > dropped.origin
@@ -241,16 +344,16 @@ class Model:
                 return
 
     def _moved(self, place: Place, timestamp_ms: int, reschedule: Row) -> Row:
-        _, moved = self.decided(reschedule)
-        if moved is None:
+        outcomes, moved = self.decided(reschedule)
+        if moved is None or "rescheduled" not in outcomes:
             raise Violation("I7", f"{place}: written back by a reschedule that moves nothing")
         scheduled_for_ms = reschedule.scheduled_for_ms
         to_be_found = moved.request.repeat is not None and moved.number is None
-        expire_at_ms = reschedule.expire_at_ms
-        return Row(
+        expire_at_ms = self._expiry_of(reschedule)
+        row = Row(
             place,
             timestamp_ms if to_be_found else max(scheduled_for_ms, timestamp_ms),
-            scheduled_for_ms,
+            max(scheduled_for_ms, timestamp_ms) if to_be_found else scheduled_for_ms,
             moved.expire_at_ms if expire_at_ms is None else expire_at_ms,
             moved.request,
             moved.root,
@@ -258,7 +361,24 @@ class Model:
             reschedule.place[1],
             moved.number,
             moved.every_ms,
+            moved_by=reschedule.word,
         )
+        moved.moved, moved.follower, row.follows = True, row, moved.place[1]
+        return row
+
+    def _expiry_of(self, reschedule: Row) -> int | None:
+        """Its own, or that of the last one before it of those that it has overtaken in its transaction."""
+        assert reschedule.request.id is not None, "a reschedule names an id"
+        alike = self._reschedules[reschedule.place[0], reschedule.request.id]
+        said = [
+            (one.word, one.expire_at_ms)
+            for one in alike
+            if one.done_in == reschedule.done_in
+            and one.word <= reschedule.word
+            and one.expire_at_ms is not None
+            and self._alone(one)[0] & CARRIED_OUT
+        ]
+        return max(said)[1] if said else None
 
     def _next(self, place: Place, timestamp_ms: int, parent: Row, headers: dict[str, bytes | None]) -> Row:
         """An occurrence, at the time that was written down; whether that is right, the judge says."""
@@ -290,6 +410,22 @@ def _parked(place: Place, timestamp_ms: int, parent: Row, headers: dict[str, byt
         attempt=int(headers["delay-attempt"] or b""),
         removed_by=None,
         dropped=False,
+        put_off=False,
+        follower=None,
+    )
+
+
+def _put_off(place: Place, timestamp_ms: int, parent: Row, headers: dict[str, bytes | None]) -> Row:
+    """The same reschedule again; whether what was written down is right, the judge says."""
+    expire_at = headers.get("delay-expire-at")
+    return replace(
+        parent,
+        place=place,
+        due_ms=timestamp_ms,
+        expire_at_ms=None if expire_at is None else int(expire_at),
+        origin=parent.place[1],
+        parent=parent.place[1],
+        attempt=int(headers["delay-attempt"] or b""),
         put_off=False,
     )
 

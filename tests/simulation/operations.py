@@ -78,7 +78,7 @@ class Operations:
 def _again(row: Row, part: Carried, model: Model) -> bool:
     if row.request.kind is not Kind.SCHEDULE or row.dropped or row.place[1] >= part.ingested[row.place[0]]:
         return False
-    if row.put_off:
+    if row.put_off or row.moved:
         return False
     if row.request.repeat is not None and row.number is None:
         return False

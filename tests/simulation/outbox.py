@@ -8,8 +8,8 @@ from typing import Final
 
 from delayline.partitioner import partition_for
 from node.own_checkpoints import headers_of
-from node.ports import ANY_PARTITION, Commit, Doubtful, Fenced, Outgoing, Refused
-from store.checkpoint import Checkpoint, Vector
+from node.ports import ANY_PARTITION, Commit, Doubtful, Fenced, Offsets, Outgoing, Refused
+from store.checkpoint import Checkpoint
 from tests.simulation.coordinator import Answer
 from tests.simulation.host import Host
 from tests.simulation.log import Partition
@@ -100,7 +100,7 @@ class SimulatedTransaction:
         self.unsent: deque[Outgoing] = deque()
         self.carried = {"delivered": 0, "decided": 0}  # to targets, and outcomes
         self._host = host
-        self._written_back: Vector = {}
+        self._written_back: Offsets = {}
         self._refused = False
 
     def send(self, records: Sequence[Outgoing]) -> None:
@@ -154,7 +154,7 @@ class SimulatedTransaction:
         partition = self._host.world.topics[record.topic][self._partition(record)]
         offset = self._append(partition, record.timestamp_ms, record)
         if partition.topic == self._host.world.names.buffer:
-            self._written_back[partition.number] = offset + 1
+            self._written_back.setdefault(partition.number, []).append(offset)
 
     def _partition(self, record: Outgoing) -> int:
         if record.partition != ANY_PARTITION:
@@ -173,7 +173,7 @@ class SimulatedTransaction:
             timestamp_ms = world.broker_ms(partition.number)
         return partition.append(timestamp_ms, record.key, record.value, record.headers, transaction)
 
-    def flush(self) -> Vector:
+    def flush(self) -> Offsets:
         """See the port."""
         self._host.meanwhile()
         self.finish()

@@ -19,7 +19,7 @@ from node.own_checkpoints import KeysBehind, OwnCheckpoints, own_checkpoint
 from node.ports import ANY_PARTITION, UNAVAILABLE, UNKNOWN, Doubtful, Outgoing
 from store.arrivals import Arrival
 from store.checkpoint import Checkpoint, Vector
-from store.selection import next_due_ms, select
+from store.selection import late_keys, next_due_ms, select
 from store.view import Expired, View
 from tests.simulation.host import Killed, Violation, World
 from tests.simulation.log import Entry
@@ -82,6 +82,7 @@ class Process:
         self.operator = SimulatedOperator(self, ensemble)
         self.mastership: Generator[Step | Wait, None, Ended] | None = None
         self._at: Step | Wait | None = None
+        self._recovers = False  # whether it reads the log up to where it can begin
         self._delivery: Delivery | None = None
         self._delivering = False
         self._woken = False
@@ -324,12 +325,38 @@ class Process:
         until_ms = self._at.until_ms if isinstance(self._at, Wait) else None
         if until_ms is None or own_ms >= until_ms or (tip.position is not None and own_ms < tip.position[0]):
             return
-        limits = self.world.setup.limits
+        limits, standing = self.world.setup.limits, self._delivery.standing
         replays = not pauses.targets
-        chosen = select(self.store, tip, reached.ingested, reached.read, own_ms, limits, replays=replays)
+        chosen = select(self.store, tip, reached, own_ms, limits, standing=standing, replays=replays)
         due_ms = next_due_ms(self.store, tip)
         if chosen.size or (due_ms is not None and due_ms < until_ms):
             raise Violation("wake", f"{self.name} waits until {until_ms}: {chosen}, next due {due_ms}")
+
+    def _expect_live(self, wait: Wait) -> None:
+        """It waits for nothing that what is due does not depend on. In recovery it reads as far as can be read;
+        then it waits for its own commits, and for what is not listed where an answer does.
+        """
+        delivery = self._delivery
+        assert delivery is not None, "its mastership is driven"
+        if self._recovers:
+            if wait.until_ms is None and not self._ends_untold and all(
+                self._fetched[number] >= self._buffer[number].stable_end for number in self._fetched
+            ):
+                raise Violation("liveness", f"{self.name} has read all that it can, and recovers still")
+            return
+        if delivery.epoch == 0 or delivery.in_flight is not None or delivery._failures:
+            return
+        own_ms, tip, ingested = self.now_ms(), self.view.tip, self.view.reached().ingested
+        if self.operator.pauses().everything:
+            return
+        if (tip.position or (0,))[0] > own_ms or (wait.until_ms is not None and wait.until_ms <= own_ms):
+            return
+        if any(delivery.standing.awaited.may_hide(number, ingested) for number in ingested):
+            return
+        due_ms = next_due_ms(self.store, tip)
+        late = [key for number in ingested for key in late_keys(self.store, number, tip.ingested[number])]
+        if late or (due_ms is not None and due_ms <= own_ms):
+            raise Violation("liveness", f"{self.name} waits at {own_ms}: {late} are late, {due_ms} is due")
 
     def _arrivals(self, entry: Entry) -> list[Arrival] | None:
         """None if it is signed with a key that is not known: what it is does not depend on the process."""
@@ -395,10 +422,13 @@ class Process:
             if not self._woken and (until_ms is None or self.world.now_ms + self.skew_ms < until_ms):
                 return False
             self._woken = False
+        self._recovers = self._at is Step.ALIGNED or (self._recovers and isinstance(self._at, Wait))
         self.in_call = True
         try:
             self._at = next(self.mastership)
             self._delivering = self._delivering or self._at is Step.TAKEN_OVER
+            if isinstance(self._at, Wait):
+                self._expect_live(self._at)
             if self._at is Step.AFTER_COMMIT:
                 self._check_counted()
         except StopIteration as ended:

@@ -79,6 +79,7 @@ class Profile:
     ids: Range = (2, 8)
     delay_ms: Range = (0, 1_500)
     messages: tuple[int, ...] = (1, 2, 3, 5, 8, 20, 100)  # of one selection
+    awaited: tuple[int, ...] = (1, 2, 8, 8)  # listed of a partition, of each kind
     small: tuple[int, ...] = (1, 2, 5, 500)  # from this size on transactions overlap
     replay_window_ms: tuple[int, ...] = (0, 50, 300, 2_000)
     dedup_window_ms: tuple[int, ...] = (0, 100, 1_000)
@@ -105,4 +106,18 @@ KEYS_LOST: Final = Profile(
     faults=FAULTS | {"key-changed": 20, "keys-lost": 40, "crash": 20, "cut-off": 20},
 )
 
-PROFILES: Final = {"default": DEFAULT, "checkpoints-lost": CHECKPOINTS_LOST, "keys-lost": KEYS_LOST}
+# Clients that set a timer anew with each event, and transactions of users that stay open for long, one within
+# another.
+MOVES: Final = Profile(
+    requests=REQUESTS | {"reschedule": 60, "run-now": 15, "id-future": 30, "id-interval": 10, "id-cron": 5},
+    faults=FAULTS | {"foreign-stall": 25, "leader-lost": 10},
+    ids=(1, 3),
+    transactional_share=0.1,
+)
+
+PROFILES: Final = {
+    "default": DEFAULT,
+    "checkpoints-lost": CHECKPOINTS_LOST,
+    "keys-lost": KEYS_LOST,
+    "moves": MOVES,
+}

@@ -55,7 +55,11 @@ def draw(rng: random.Random, profile: Profile) -> Setup:
         keyring=KEYRING,
         partitions=settings.partitions_of(LANE),
         nodes=rng.randint(*profile.nodes),
-        limits=Limits(rng.choice(profile.messages), rng.choice((400, 100_000, 100_000, 100_000))),
+        limits=Limits(
+            rng.choice(profile.messages),
+            rng.choice((400, 100_000, 100_000, 100_000)),
+            rng.choice(profile.awaited),
+        ),
         replay_window_ms=rng.choice(profile.replay_window_ms),
         max_clock_skew_ms=rng.choice((50, 500)),
         skew_ms=rng.choice(profile.skew_ms),

@@ -84,7 +84,7 @@ class World:
         self.broker_skew_ms = dict.fromkeys(range(settings.partitions), 0)
         self.users = Users(self.rng, profile, settings.partitions, self.setup.partitions)
         self.foreign: list[Transaction] = []
-        self.foreign_patience_ms = 0  # until then no application ends its transaction
+        self.foreign_ends_ms: dict[Transaction, int] = {}  # before that an application does not end its own
         self._wanted_version: list[tuple[int, int]] = []
         self._wanted_known: tuple[dict[int, int], int] = ({}, 0)
         names = [f"n{number}" for number in range(self.setup.nodes)]
@@ -255,17 +255,20 @@ class World:
         for process in self._processes():
             self.after(self.network_delay_ms(), process.wake)
 
-    def open_foreign(self) -> None:
+    def open_foreign(self, lasts_ms: int = 0) -> None:
         """An application opens a transaction; it stands in the buffer with its first request."""
         if len(self.foreign) < 3 and self.requests_left > 0:
             self.foreign.append(Transaction(self.next_transaction(), lane=False))
+            self.foreign_ends_ms[self.foreign[-1]] = self.now_ms + lasts_ms
             self.requests_left -= 1
             self._append(self.foreign[-1])
 
     def end_foreign(self) -> None:
         """An application commits or aborts."""
-        if self.foreign and (self.calm or self.now_ms >= self.foreign_patience_ms):
-            transaction = self.foreign.pop(self.rng.randrange(len(self.foreign)))
+        ready = [one for one in self.foreign if self.calm or self.now_ms >= self.foreign_ends_ms[one]]
+        if ready:
+            transaction = self.rng.choice(ready)
+            self.foreign.remove(transaction)
             aborts = self.rng.random() < self.setup.profile.foreign_abort_share
             transaction.decide(Fate.ABORT if aborts else Fate.COMMIT)
             transaction.mark_all()
@@ -404,7 +407,9 @@ class World:
                         place = partition.number, entry.record.offset
                         times_ms.append(row_of(place, entry.request, timestamp_ms).due_ms)
                     else:
-                        times_ms.append(int(dict(entry.record.headers)["delay-deliver-at"] or b""))
+                        headers = dict(entry.record.headers)
+                        if "delay-op" not in headers:  # a reschedule is due at once
+                            times_ms.append(int(headers["delay-deliver-at"] or b""))
             soon_ms = self.now_ms + FAR_MS // 2
             self._wanted_known = ends, max(at_ms for at_ms in times_ms if at_ms < soon_ms)
         return self._wanted_known

@@ -11,7 +11,7 @@ from typing import NamedTuple, Self
 from confluent_kafka import Message, Producer
 
 from delayline import DelayProducer, Receipt, requests
-from delayline.names import source
+from delayline.names import parse_source, source
 from delayline.partitioner import partition_for
 from delayline.requests import BufferRecord, UserHeaders
 from delayline.wire import Header
@@ -189,6 +189,11 @@ class OpenTransaction:
             self._produce(value, key)
         left = self._producer.flush(PATIENCE_S)
         assert not left, "the broker takes the foreign transaction's records"
+
+    @property
+    def first_offset(self) -> int:
+        """Where its records begin."""
+        return min(parse_source(one)[2] for one in self._sent)
 
     def commit(self) -> Ledger:
         """Commits it; what it had sent."""

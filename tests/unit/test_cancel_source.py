@@ -8,6 +8,7 @@ import pytest
 
 from delayline.wire import Cancel, Schedule
 from store import keys
+from store.checkpoint import NONE_WRITTEN_BACK, Standing
 from store.kv import KeyValue
 from store.records import Expiry
 from store.selection import Answer
@@ -42,7 +43,7 @@ def back(due_ms: int, parent: int, root: int = 0, id_: str | None = None) -> Sch
 
 def answers(view: View, now_ms: int = 5_000, *, known: bool = True) -> list[tuple[int, str]]:
     """Offset and meaning of each answer of the next selection."""
-    return [(one.place[1], meaning(one)) for one in view.select(now_ms, MANY, known=known).answers]
+    return [(one.place[1], meaning(one)) for one in view.select(now_ms, MANY, standing=NONE_WRITTEN_BACK if known else Standing()).answers]
 
 
 def meaning(answer: Answer) -> str:
@@ -101,7 +102,7 @@ class TestWithoutAnId:
         take(view, at(0, 0, schedule(2_000)), at(0, 1, schedule(2_500)))
         view.select(2_000, MANY)
         take(view, at(0, 2, of(0)))
-        chosen = view.select(3_000, MANY, known=False)
+        chosen = view.select(3_000, MANY, standing=Standing())
         assert (chosen.size, chosen.held, chosen.frontier.seen[0]) == (0, True, 2)
         assert answers(view, known=True) == [(2, "too-late")]
 

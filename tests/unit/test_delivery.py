@@ -12,7 +12,7 @@ import structlog
 from delayline.names import ClusterNames
 from delayline.signing import Keyring
 from node.delivery import HEARTBEAT_MS, Config, Delivery, Step, Wait
-from node.ports import Outgoing, Pauses
+from node.ports import Offsets, Outgoing, Pauses
 from store.checkpoint import Checkpoint, Vector
 from store.selection import Limits
 from store.view import View
@@ -125,7 +125,7 @@ class World:
         self.sent += records
         self.while_sent()
 
-    def flush(self) -> Vector:
+    def flush(self) -> Offsets:
         self.calls.append("flush")
         self.while_flushed()
         return {}

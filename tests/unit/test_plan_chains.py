@@ -10,8 +10,9 @@ from delayline.wire import H_ERROR
 from node.plan import Plan, Poison, Poisoned
 from node.ports import Outgoing
 from store.checkpoint import nothing
+from store.moves import Resolution
 from store.records import IndexEntry, RescheduleRow, ScheduledRow, encode
-from store.selection import Resolution, Selection
+from store.selection import Selection
 from tests.unit.planning import NAMES, Limited, read_again, stamp
 
 KEY = (1_000, 0, 7)
@@ -63,7 +64,7 @@ def test_an_expiry_that_a_reschedule_has_given_is_that_of_one_delivery(expire_at
 def test_a_reschedule_begins_the_count_of_parks_anew() -> None:
     parked = msgspec.structs.replace(ROW, attempt=3, root="delay.buffer/0/2", parent=5)
     move = RescheduleRow(b"a", None, [], "a", 90_000, None)
-    resolution = Resolution("rescheduled", IndexEntry(1_000, 6, 5, None), encode(parked))
+    resolution = Resolution("rescheduled", IndexEntry(1_000, 6, 5, None), encode(parked), KEY[2], None)
     records = planned(Selection([], [(KEY, encode(move))], [], {KEY: resolution}, nothing([0])))
     moved = read_again(records[NAMES.buffer], NOW_MS)
     assert (moved.attempt, moved.occurrence, moved.due_ms) == (1, 4, 90_000)

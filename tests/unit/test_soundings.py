@@ -15,7 +15,7 @@ from node.soundings import Soundings
 from store.checkpoint import Vector
 from store.kv import Damaged
 from store.rocks import Figures
-from store.view import Reached
+from store.checkpoint import Reached
 from tests.support.waiting import eventually
 
 FIGURES = Figures(1, 2, 3, 4, 5, 0)

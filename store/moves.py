@@ -1,0 +1,154 @@
+"""What the reschedules of a selection mean (rule 3, docs/design.md).
+
+A reschedule is a row that is due at once. Of those of one id in one selection the last word counts; it
+moves the id's row, unless that is done already. Where the row has been moved or followed by what cannot be
+read yet, nobody can say: then the reschedule is put off, behind that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
+from typing import Final
+
+import msgspec
+
+from delayline.names import parse_source
+from store import keys
+from store.awaited import Awaited
+from store.checkpoint import Frontier
+from store.keys import Key
+from store.kv import KeyValue
+from store.records import IndexEntry, RescheduleRow, decode_index, decode_offset, decode_row
+
+MOST_PUT_OFF: Final = 2
+"""So often is one put off for a row that is done: for a chain that goes on meanwhile it might be for ever."""
+
+RESCHEDULED: Final = "rescheduled"
+PUT_OFF: Final = "put-off"
+TOO_LATE: Final = "too-late"
+OVERTAKEN: Final = "overtaken"
+UNKNOWN: Final = "unknown"
+CONCERNED: Final = frozenset((RESCHEDULED, TOO_LATE))
+"""The outcomes that are about the message that the index entry points to."""
+_CARRIED_OUT: Final = frozenset((RESCHEDULED, PUT_OFF))
+_NO_CONCERN: Final = frozenset((OVERTAKEN, UNKNOWN))
+
+
+class Resolution(msgspec.Struct, frozen=True, gc=False):
+    """What a selected reschedule comes to: the index entry that it concerns, and the row to move.
+
+    `outcome`: `rescheduled`; `put-off`, it is written back as it is; `too-late`; `overtaken`, a later request
+    of the id stands; `unknown`. `expire_at_ms`: what it says of that, or what those say that it has overtaken
+    in this selection. `word`: see `word_of`.
+    """
+
+    outcome: str
+    entry: IndexEntry | None
+    raw: bytes | None
+    word: int
+    expire_at_ms: int | None
+
+
+def word_of(row: RescheduleRow, offset: int) -> int:
+    """The offset of the user's own reschedule, which may have been put off since."""
+    return offset if row.root is None else parse_source(row.root)[2]
+
+
+class Moving:
+    """The reschedules of one selection."""
+
+    def __init__(self, kv: KeyValue, tip: Frontier, frontier: Frontier, awaited: Awaited, most: int) -> None:
+        """`tip`: the frontier of the selection before; `frontier`: this one's; `most`: so many moved rows of
+        a partition can be listed.
+        """
+        self.resolutions: dict[Key, Resolution] = {}
+        self._kv = kv
+        self._tip = tip
+        self._frontier = frontier
+        self._awaited = awaited
+        self._most = most
+        self._moved: set[tuple[int, int]] = set(awaited.moved)
+        self._counts: dict[int, int] = {}  # of moved rows, by partition
+
+    def resolve(self, rows: Sequence[tuple[Key, bytes]]) -> None:
+        """Decides them all: within an id the last word first, which alone is carried out."""
+        decoded = [(key, row) for key, raw in rows if isinstance(row := decode_row(raw), RescheduleRow)]
+        decoded.sort(key=lambda one: word_of(one[1], one[0][2]), reverse=True)
+        last_words: dict[tuple[int, str], Key] = {}  # by partition and id
+        for key, row in decoded:
+            name = key[1], row.id
+            last = last_words.get(name)
+            found = self._resolve(key, row, is_last=last is None)
+            if last is None:
+                if found.outcome not in _NO_CONCERN:
+                    last_words[name] = key
+            elif found.outcome in _CARRIED_OUT:
+                self._pass_on_expiry(found, last)
+                found = msgspec.structs.replace(found, outcome="overtaken", raw=None)
+            self.resolutions[key] = found
+
+    def moved_of(self, rows: Sequence[tuple[Key, bytes]]) -> AbstractSet[Key]:
+        """Those of the rows that are not where they are to be: moved before, or by this selection."""
+        return frozenset(key for key, _ in rows if key[1:] in self._moved) if self._moved else frozenset()
+
+    def _pass_on_expiry(self, overtaken: Resolution, last: Key) -> None:
+        """As if one had been carried out after the other: what the last word does not say stays."""
+        if self.resolutions[last].expire_at_ms is None:
+            expire_at_ms = overtaken.expire_at_ms
+            self.resolutions[last] = msgspec.structs.replace(
+                self.resolutions[last], expire_at_ms=expire_at_ms
+            )
+
+    def _resolve(self, key: Key, row: RescheduleRow, *, is_last: bool) -> Resolution:
+        """As if it were alone; but the row is moved only by the last word.
+
+        A row that has gone was done, or the index entry would have gone with it.
+        """
+        _, partition, offset = key
+        word, raw = word_of(row, offset), None
+        raw_entry = self._kv.get(keys.index(partition, row.id))
+        entry = None if raw_entry is None else decode_index(raw_entry)
+        if entry is None:
+            outcome = self._without_entry(partition, row.id, word)
+        elif entry.word > word:
+            outcome = OVERTAKEN
+        else:
+            outcome = self._against(partition, entry, row, offset, word)
+        if outcome == RESCHEDULED:
+            assert entry is not None, "it has been looked at"
+            raw = self._kv.get(keys.row(entry.due_ms, partition, entry.offset))
+            if raw is None:
+                outcome = TOO_LATE
+            elif is_last:
+                self._moved.add((partition, entry.offset))
+                self._counts[partition] = self._count(partition) + 1
+        return Resolution(outcome, entry, raw, word, row.expire_at_ms)
+
+    def _without_entry(self, partition: int, id_: str, word: int) -> str:
+        raw = self._kv.get(keys.tombstone(partition, id_))
+        return OVERTAKEN if raw is not None and decode_offset(raw) > word else UNKNOWN
+
+    def _against(self, partition: int, entry: IndexEntry, row: RescheduleRow, offset: int, word: int) -> str:
+        """What becomes of it, by where the id's row stands.
+
+        The row is too late to move if it is done under the previous transaction's frontier, as it is to
+        cancel: one that is in this selection is moved.
+        """
+        follower = self._awaited.follower(partition, entry.offset)
+        if follower is not None and follower.moved_by is not None:
+            return OVERTAKEN if follower.moved_by > word else PUT_OFF
+        is_done = self._tip.done((entry.due_ms, partition, entry.offset))
+        if follower is not None or (is_done and self._awaited.may_hide(partition, self._frontier.seen)):
+            return PUT_OFF if row.attempt <= MOST_PUT_OFF else TOO_LATE
+        if is_done:
+            return TOO_LATE
+        # What it writes back has to stand behind what its row follows from, or would be dropped (rule 4).
+        if entry.origin > offset or self._count(partition) >= self._most:
+            return PUT_OFF
+        return RESCHEDULED
+
+    def _count(self, partition: int) -> int:
+        """How many moved rows of a partition are listed, this selection's included."""
+        known = self._counts.get(partition)
+        return self._awaited.count_moved(partition, self._frontier.seen) if known is None else known
