@@ -21,8 +21,9 @@ T = TypeVar("T")
 
 
 class Follower(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A request with an id that was written back: its own offset, and that of the user's reschedule if it moves
-    the row that it follows. If not, that row is done: what follows is its next occurrence, or was put off.
+    """A request with an id that was written back: its own offset, and that of the user's reschedule if it
+    moves the row that it follows. If not, that row is done: what follows is its next occurrence, or was put
+    off.
     """
 
     offset: int
@@ -30,8 +31,8 @@ class Follower(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Following(NamedTuple):
-    """What a request that is written back follows: a row with an id, by its offset, or, without one, the user's
-    request behind it, of which there is one row at a time. `moved_by`: see `Follower`.
+    """What a request that is written back follows: a row with an id, by its offset, or, without one, the
+    user's request behind it, of which there is one row at a time. `moved_by`: see `Follower`.
     """
 
     partition: int
@@ -41,11 +42,11 @@ class Following(NamedTuple):
 
 
 class Awaited(msgspec.Struct, frozen=True):
-    """What is awaited, by partition: what has an id by the row that it follows, the rest (`unnamed`, the offsets)
-    by the user's request behind it.
+    """What is awaited, by partition: what has an id by the row that it follows, the rest (`unnamed`, the
+    offsets) by the user's request behind it.
 
-    Of each partition so many are listed of what was moved, and so many of the rest; of what is not, `unlisted`
-    has the last offset + 1.
+    Of each partition so many are listed of what was moved, and so many of the rest; of what is not,
+    `unlisted` has the last offset + 1.
     """
 
     followers: dict[int, dict[int, Follower]] = {}

@@ -16,7 +16,6 @@ from tests.simulation.operations import Operations
 from tests.simulation.requests import MOST_MISSED, REFUSED, TARGETS, Kind, Repeat
 from tests.simulation.world import World
 
-
 NOT_ABOUT_IT = frozenset(("unknown", "overtaken"))
 """The answers that name no message."""
 

@@ -129,8 +129,8 @@ class Model:
         return changes[number - 1][1] if number else None
 
     def decided(self, row: Row) -> tuple[frozenset[str], Row | None]:
-        """What a reschedule may come to, and the row that it concerns. Of those of one id in one transaction the
-        last word alone is carried out.
+        """What a reschedule may come to, and the row that it concerns. Of those of one id in one transaction
+        the last word alone is carried out.
         """
         assert row.request.id is not None, "a reschedule names an id"
         alike = self._reschedules[row.place[0], row.request.id]
@@ -142,27 +142,30 @@ class Model:
 
     def _alone(self, row: Row) -> tuple[frozenset[str], Row | None]:
         assert row.request.id is not None, "a reschedule names an id"
-        partition, offset = row.place
-        number, seen = row.done_in, self.checkpoints[row.done_in].seen[partition]
+        partition = row.place[0]
+        seen = self.checkpoints[row.done_in].seen[partition]
         changed_at, target = self._change_of(partition, row.request.id, seen)
         if target is None:
             return frozenset(("overtaken" if changed_at > row.word else "unknown",)), None
         if target.word > row.word:
             return frozenset(("overtaken",)), None
-        follower = target.follower
-        hidden = follower is not None and follower.place[1] >= seen and self._written_in(follower) < number
-        if follower is not None and hidden and target.moved:
-            return frozenset(("overtaken" if follower.word > row.word else "put-off",)), target
+        return frozenset(self._against(row, target, seen)), target
+
+    def _against(self, row: Row, target: Row, seen: int) -> tuple[str, ...]:
+        """What becomes of it, by what has become of the id's last row."""
+        number, partition, follower = row.done_in, row.place[0], target.follower
         again = "put-off" if row.attempt <= MOST_PUT_OFF else "too-late"
-        if hidden:
-            return frozenset((again,)), target
+        if follower is not None and follower.place[1] >= seen and self._written_in(follower) < number:
+            if target.moved:
+                return ("overtaken" if follower.word > row.word else "put-off",)
+            return (again,)
         if target.done_in < number:
             unlisted = self.checkpoints[number - 1].awaited.unlisted.get(partition, 0)
-            return frozenset((again, "too-late") if unlisted > seen else ("too-late",)), target
-        if target.origin > offset:
-            return frozenset(("put-off",)), target
+            return (again, "too-late") if unlisted > seen else ("too-late",)
+        if target.origin > row.place[1]:
+            return ("put-off",)
         full = self._moved_by_then(partition, seen, number) >= self.most_awaited
-        return frozenset(("rescheduled", "put-off") if full else ("rescheduled",)), target
+        return ("rescheduled", "put-off") if full else ("rescheduled",)
 
     def _moved_by_then(self, partition: int, seen: int, number: int) -> int:
         """How many moved ones of a partition were hidden, or were written back in that transaction."""

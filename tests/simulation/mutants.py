@@ -22,6 +22,7 @@ from typing import Any, Final
 from rich.console import Console
 from rich.table import Table
 
+from tests.simulation.awaited_mutants import AWAITED
 from tests.simulation.numbered_mutants import NUMBERED
 from tests.simulation.other_mutants import OTHERS
 from tests.simulation.patches import Mutant
@@ -29,7 +30,7 @@ from tests.simulation.runner import ROOT, run_seed
 from tests.simulation.signed_mutants import SIGNED
 from tests.simulation.source_mutants import SOURCES
 
-MUTANTS: Final = (*NUMBERED, *OTHERS, *SOURCES, *SIGNED)
+MUTANTS: Final = (*NUMBERED, *AWAITED, *OTHERS, *SOURCES, *SIGNED)
 BROKEN: Final = frozenset(
     {"AttributeError", "ImportError", "NameError", "SyntaxError", "TypeError", "UnboundLocalError"}
 )

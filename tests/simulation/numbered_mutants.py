@@ -200,10 +200,12 @@ NUMBERED: Final = (
             Patch(
                 "node/delivery.py",
                 "        self._in_flight = InFlight(chosen, checkpoint, transaction.commit(), "
-                "plan.decided())\n",
+                "plan.decided(), plan.awaits)\n",
                 "        commit = transaction.commit()\n"
                 "        yield from self._settle()\n"
-                "        self._in_flight = InFlight(chosen, checkpoint, commit, plan.decided())\n",
+                "        self._in_flight = InFlight(\n"
+                "            chosen, checkpoint, commit, plan.decided(), plan.awaits\n"
+                "        )\n",
             ),
         ),
         profile_with(faults={"commit-aborted": 40, "commit-lost": 30}),
@@ -211,11 +213,11 @@ NUMBERED: Final = (
     Mutant(
         "recovery-reads-only-stable",
         "rule 6 [275/3000]",
-        "a new master ingests up to the last stable offset only, not up to what was written back",
+        "a new master ingests up to the last stable offset only, not up to what the last one had seen",
         (
             Patch(
                 "node/delivery.py",
-                "vectors = last.seen, last.written_back",
+                "vectors = (last.seen,) if last.lists_awaited else (last.seen, last.written_back)",
                 "vectors: tuple[Vector, ...] = ()",
             ),
         ),
@@ -353,9 +355,9 @@ NUMBERED: Final = (
         "a replay goes on though nobody knows yet what was put off",
         (
             Patch(
-                "node/delivery.py",
-                "        known = known and self._knows_written_back()\n",
-                "        known = True\n",
+                "store/selection.py",
+                "            waits_for = operation.replay.lacks(ingested)\n",
+                "            waits_for = {}\n",
             ),
         ),
         profile_with(operator_share=0.2),
@@ -421,12 +423,12 @@ NUMBERED: Final = (
         (
             Patch(
                 "node/plan.py",
-                "        skipped_to, first_due = selection.skip_to, len(selection.late)\n",
+                "        skipped_to, first_due = selection.skip_to, len(late)\n",
                 "        skipped_to, first_due = selection.skip_to, 0\n",
             ),
             Patch(
                 "node/plan.py",
-                "bisect_right(selection.due, skipped_to, key=itemgetter(0))",
+                "bisect_right(due, skipped_to, key=itemgetter(0))",
                 "sum(key <= skipped_to for key, _ in chosen)",
             ),
         ),
@@ -472,8 +474,8 @@ NUMBERED: Final = (
         (
             Patch(
                 "node/delivery.py",
-                "replays = known and not self._replays_to(operator.pauses().targets)\n",
-                "replays = known\n",
+                "replays=not self._replays_to(operator.pauses().targets),\n",
+                "replays=True,\n",
             ),
         ),
         profile_with(faults={"operator-pause": 20}, operator_share=0.1),

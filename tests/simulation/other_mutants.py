@@ -95,19 +95,6 @@ OTHERS: Final = (
         begin=400,
     ),
     Mutant(
-        "selects-before-written-back",
-        "rule 3, until then the master selects nothing",
-        "a master selects though what it wrote back is not ingested yet",
-        (
-            Patch(
-                "node/delivery.py",
-                "            self._awaited = written_back  #",
-                "            self._awaited = {}  #",
-            ),
-        ),
-        profile_with({"reschedule": 30, "run-now": 20}, ids=(1, 3)),
-    ),
-    Mutant(
         "reads-before-fencing",
         "rule 6, init_transactions, then read",
         "a new master reads the checkpoint topic before it has fenced the others",

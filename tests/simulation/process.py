@@ -333,14 +333,16 @@ class Process:
             raise Violation("wake", f"{self.name} waits until {until_ms}: {chosen}, next due {due_ms}")
 
     def _expect_live(self, wait: Wait) -> None:
-        """It waits for nothing that what is due does not depend on. In recovery it reads as far as can be read;
-        then it waits for its own commits, and for what is not listed where an answer does.
+        """I9: it waits for nothing that what is due does not depend on. In recovery it reads as far as can be
+        read; then it waits for its own commits, and for what is not listed where an answer does.
         """
         delivery = self._delivery
         assert delivery is not None, "its mastership is driven"
         if self._recovers:
-            if wait.until_ms is None and not self._ends_untold and all(
-                self._fetched[number] >= self._buffer[number].stable_end for number in self._fetched
+            if (
+                wait.until_ms is None
+                and not self._ends_untold
+                and all(self._fetched[number] >= self._buffer[number].stable_end for number in self._fetched)
             ):
                 raise Violation("liveness", f"{self.name} has read all that it can, and recovers still")
             return

@@ -246,8 +246,8 @@ SIGNED: Final = (
         (
             Patch(
                 "store/ingest.py",
-                "        self._is_copy(arrival)  #",
-                "        arrival.kind is _SPENT or self._is_copy(arrival)  #",
+                "        is_copy = self._is_copy(arrival)\n",
+                "        is_copy = arrival.kind is not _SPENT and self._is_copy(arrival)\n",
             ),
         ),
         profile_with(STRANGERS, {"commit-aborted": 30, "crash-master": 20}),

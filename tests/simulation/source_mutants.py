@@ -52,8 +52,8 @@ SOURCES: Final = (
     Mutant(
         "source-answer-does-not-wait",
         "rule 2, the answer waits",
-        "a cancel by source is answered before what was written back is ingested",
-        (Patch("store/selection.py", "undecided = not self._known and", "undecided = False and"),),
+        "a cancel by source is answered before it is known what the transaction before writes back",
+        (Patch("store/selection.py", "return not self._known and control.id is None", "return False"),),
         CHAINS,
     ),
     Mutant(

@@ -43,7 +43,8 @@ def back(due_ms: int, parent: int, root: int = 0, id_: str | None = None) -> Sch
 
 def answers(view: View, now_ms: int = 5_000, *, known: bool = True) -> list[tuple[int, str]]:
     """Offset and meaning of each answer of the next selection."""
-    return [(one.place[1], meaning(one)) for one in view.select(now_ms, MANY, standing=NONE_WRITTEN_BACK if known else Standing()).answers]
+    standing = NONE_WRITTEN_BACK if known else Standing()
+    return [(one.place[1], meaning(one)) for one in view.select(now_ms, MANY, standing=standing).answers]
 
 
 def meaning(answer: Answer) -> str:

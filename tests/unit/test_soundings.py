@@ -12,10 +12,9 @@ import pytest
 from node import soundings
 from node.ports import Doubtful
 from node.soundings import Soundings
-from store.checkpoint import Vector
+from store.checkpoint import Reached, Vector
 from store.kv import Damaged
 from store.rocks import Figures
-from store.checkpoint import Reached
 from tests.support.waiting import eventually
 
 FIGURES = Figures(1, 2, 3, 4, 5, 0)

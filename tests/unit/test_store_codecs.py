@@ -18,6 +18,7 @@ from delayline.wire import parse
 from node.plan import Outcome, _encode_outcome
 from store import keys, records
 from store.arrivals import arrival
+from store.awaited import Awaited, Follower
 from store.checkpoint import Checkpoint, UnreadableCheckpoint
 from store.records import Control, IndexEntry, RejectRow, RescheduleRow, ScheduledRow
 from tests.support.checkpoints import sample_checkpoint
@@ -37,7 +38,16 @@ _HEADERS = st.lists(st.tuples(st.text(), _BYTES), max_size=4)
 _VECTORS = st.dictionaries(_COUNTS, _S64, max_size=4)
 _NONE = st.none()
 
-_INDEX_ENTRIES = st.builds(IndexEntry, _S64, _S64, _S64, _NONE | _S64)
+_INDEX_ENTRIES = st.builds(IndexEntry, _S64, _S64, _S64, _NONE | _S64) | st.builds(
+    IndexEntry, _S64, _S64, _S64, _S64, _S64
+)
+_FOLLOWERS = st.dictionaries(_S64, st.builds(Follower, _S64, _NONE | _S64), max_size=3)
+_AWAITED = st.builds(
+    Awaited,
+    st.dictionaries(_COUNTS, _FOLLOWERS, max_size=3),
+    st.dictionaries(_COUNTS, st.dictionaries(_S64, _S64, max_size=3), max_size=3),
+    _VECTORS,
+)
 _CONTROLS = st.builds(
     Control,
     st.sampled_from(["cancel", "schedule"]),
@@ -75,6 +85,7 @@ _CHECKPOINTS = st.builds(
     read=_VECTORS,
     written_back=_VECTORS,
     delivered_up_to_ms=_S64,
+    awaited=_AWAITED,
     node=st.text(),
     at_ms=_S64,
     first=st.booleans(),
@@ -252,7 +263,7 @@ def test_what_is_no_checkpoint_is_said_to_be_none(raw: bytes) -> None:
         b"\xff",
         "\ud800",
         _SOUND_CHECKPOINT.replace(b'"a"', b'"\xff"'),
-        _SOUND_CHECKPOINT.replace(b'"format":1', b'"format":2'),
+        _SOUND_CHECKPOINT.replace(b'"format":2', b'"format":3'),
         _deep(_SOUND_CHECKPOINT),
     ],
     ids=["empty", "null", "no UTF-8", "a surrogate", "a name that is no UTF-8", "a newer format", "deep"],

@@ -1,0 +1,373 @@
+"""The mutants of what makes nothing wait for what it does not depend on: awaited, put off, the last word."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.simulation.patches import Mutant, Patch, profile_with
+
+STALLED: Final = {"foreign-stall": 40, "crash-master": 20, "leader-lost": 10}
+MOVED: Final = profile_with(
+    {"reschedule": 50, "run-now": 15, "id-future": 40, "id-keep": 15}, STALLED, ids=(1, 4)
+)
+FOLLOWED: Final = profile_with(
+    {"id-interval": 40, "id-cron": 10, "interval": 20, "cancel": 25, "cancel-source": 25, "reschedule": 20},
+    STALLED,
+    ids=(1, 4),
+)
+FULL: Final = profile_with(
+    {"id-interval": 40, "interval": 30, "cancel": 25, "cancel-source": 25, "reschedule": 30, "id-future": 30},
+    STALLED,
+    ids=(3, 6),
+    awaited=(1,),
+)
+
+WAITS: Final = (
+    "            written_back = self.standing.written_back or {}\n"
+    "            if self._in_flight is None and not self._view.has_ingested(written_back):\n"
+    "                self._view.wake_always()\n"
+    "                yield Wait(None)\n"
+    "                continue\n"
+)
+
+AWAITED: Final = (
+    Mutant(
+        "waits-for-what-was-written-back",
+        "rule 1, nothing waits",
+        "nothing is selected before what was written back has been ingested",
+        (
+            Patch(
+                "node/delivery.py",
+                "            if self._ahead is not None:\n                yield from",
+                WAITS + "            if self._ahead is not None:\n                yield from",
+            ),
+        ),
+        FOLLOWED,
+    ),
+    Mutant(
+        "recovers-to-written-back",
+        "rule 6, not to written-back",
+        "a new master reads the log to all that was written back",
+        (
+            Patch(
+                "node/delivery.py",
+                "vectors = (last.seen,) if last.lists_awaited else",
+                "vectors = (last.seen,) if last is None else",
+            ),
+        ),
+        FOLLOWED,
+    ),
+    Mutant(
+        "moved-is-delivered",
+        "rule 1, a moved row is passed over",
+        "a row that is awaited as moved is delivered where it was",
+        (Patch("store/moves.py", "set(awaited.moved)", "set()"),),
+        MOVED,
+    ),
+    Mutant(
+        "moved-here-is-delivered",
+        "rule 1, a moved row is passed over",
+        "a row that the selection itself moves is delivered as well",
+        (Patch("store/moves.py", "self._moved.add((partition, entry.offset))", "pass"),),
+        MOVED,
+    ),
+    Mutant(
+        "late-and-moved-is-delivered",
+        "rule 1, late or due",
+        "a late row that is moved is delivered",
+        (Patch("store/selection.py", "moved=moving.moved_of(rows)", "moved=moving.moved_of(due)"),),
+        profile_with(
+            {"reschedule": 50, "run-now": 20, "id-past": 30, "id-now": 20},
+            STALLED | {"broker-clock-step": 15},
+            transactional_share=0.4,
+            ids=(1, 4),
+        ),
+    ),
+    Mutant(
+        "forgets-awaited-when-ingested",
+        "rule 5, what seen has not passed",
+        "what is ingested is not listed any more, though it is not seen yet",
+        (
+            Patch(
+                "node/delivery.py",
+                "last.awaited.beyond(frontier.seen)",
+                "last.awaited.beyond(self._view.reached().ingested)",
+            ),
+        ),
+        profile_with({"cancel": 40, "reschedule": 40, "id-future": 30}, STALLED, ids=(1, 4), messages=(1, 2)),
+    ),
+    Mutant(
+        "first-lists-nothing",
+        "rule 6, repeats the last one",
+        "the first checkpoint of an epoch does not say what is awaited",
+        (
+            Patch(
+                "node/delivery.py",
+                "            format=FORMAT,\n",
+                "            format=FORMAT,\n            awaited=type(last.awaited)(),\n",
+            ),
+        ),
+        MOVED,
+    ),
+    Mutant(
+        "looks-ahead-over-ids",
+        "rule 5, the next selection waits for the commit",
+        "what comes next is selected while what is written back with an id is sent",
+        (Patch("node/delivery.py", "held or sent.plan.awaits or", "held or"),),
+        profile_with(
+            {"reschedule": 50, "id-interval": 30, "id-future": 30}, STALLED, ids=(1, 3), small=(1, 2)
+        ),
+    ),
+    Mutant(
+        "followed-is-too-late",
+        "rule 2, what follows is awaited",
+        "a cancel is too late though what follows the row that it removed will be dropped",
+        (
+            Patch(
+                "store/selection.py",
+                "removed is not None and self._awaited.follower(partition, removed.offset) is not None",
+                "False",
+            ),
+        ),
+        FOLLOWED,
+    ),
+    Mutant(
+        "unnamed-followed-is-too-late",
+        "rule 2, what follows is awaited",
+        "a cancel by source is too late though what follows will be dropped",
+        (
+            Patch(
+                "store/selection.py",
+                "return _is_first(control) and self._awaited.follows_source(partition, control.source)",
+                "return False",
+            ),
+        ),
+        FOLLOWED,
+    ),
+    Mutant(
+        "second-cancel-of-a-source-is-applied",
+        "rule 2, the first control",
+        "a cancel by source ends what another one before it has ended",
+        (
+            Patch(
+                "store/selection.py",
+                "(control.id is None and control.previous < 0)",
+                "control.id is None",
+            ),
+        ),
+        profile_with(
+            {"interval": 50, "cron": 20, "cancel-source": 90},
+            {"foreign-stall": 80},
+            transactional_share=0.3,
+            partitions=(1, 1),
+            batches=(1, 3),
+        ),
+    ),
+    Mutant(
+        "answers-though-unlisted",
+        "rule 2, nobody can say",
+        "a cancel is answered though what follows may be awaited and not listed",
+        (
+            Patch(
+                "store/selection.py",
+                "if self._awaited.may_hide(partition, ingested):",
+                "if False:",
+            ),
+        ),
+        FULL,
+    ),
+    Mutant(
+        "unlisted-is-not-raised",
+        "awaited, unlisted",
+        "what is not listed for want of room is not said to be",
+        (
+            Patch(
+                "store/awaited.py",
+                "                    unlisted[partition] = max(offset + 1, unlisted.get(partition, 0))\n",
+                "",
+            ),
+        ),
+        FULL,
+    ),
+    Mutant(
+        "moved-without-a-bound",
+        "awaited, there is room",
+        "a row is moved though the list of what was moved is full",
+        (Patch("store/moves.py", " or self._count(partition) >= self._most:", ":"),),
+        profile_with({"reschedule": 50, "id-future": 60}, STALLED, ids=(6, 12), awaited=(1, 2)),
+    ),
+    Mutant(
+        "seen-takes-room",
+        "awaited, there is room",
+        "what is seen counts as listed still",
+        (
+            Patch(
+                "store/awaited.py",
+                "one.moved_by is not None and one.offset >= seen.get(partition, 0)",
+                "one.moved_by is not None",
+            ),
+        ),
+        profile_with({"reschedule": 50, "id-future": 60}, STALLED, ids=(6, 12), awaited=(1, 2)),
+    ),
+    Mutant(
+        "moves-what-is-moved",
+        "rule 3, put off",
+        "a row that is awaited as moved is moved again",
+        (
+            Patch(
+                "store/moves.py",
+                "        follower = self._awaited.follower(partition, entry.offset)\n",
+                "        follower = None\n",
+            ),
+        ),
+        MOVED,
+    ),
+    Mutant(
+        "put-off-for-an-earlier-word",
+        "rule 3, put off",
+        "a reschedule is put off though its row is awaited as moved by a later one",
+        (
+            Patch(
+                "store/moves.py",
+                "return OVERTAKEN if follower.moved_by > word else PUT_OFF",
+                "return PUT_OFF",
+            ),
+        ),
+        MOVED,
+    ),
+    Mutant(
+        "followed-is-too-late-to-move",
+        "rule 3, put off",
+        "a reschedule is too late though what follows its row is awaited",
+        (Patch("store/moves.py", "if follower is not None or (", "if ("),),
+        FOLLOWED,
+    ),
+    Mutant(
+        "too-late-though-unlisted",
+        "rule 3, put off",
+        "a reschedule is too late though what follows its row may be awaited and not listed",
+        (
+            Patch(
+                "store/moves.py",
+                "(is_done and self._awaited.may_hide(partition, self._frontier.seen))",
+                "False",
+            ),
+        ),
+        FULL,
+        seeds=600,
+    ),
+    Mutant(
+        "put-off-for-ever",
+        "rule 3, twice at most",
+        "a reschedule of what is followed is put off as often as may be",
+        (Patch("store/moves.py", "MOST_PUT_OFF: Final = 2", "MOST_PUT_OFF: Final = 1 << 30"),),
+        profile_with(
+            {"id-interval": 60, "reschedule": 60},
+            STALLED | {"leader-lost": 40},
+            ids=(1, 2),
+            partitions=(1, 1),
+        ),
+        seeds=1_000,
+    ),
+    Mutant(
+        "word-is-its-own-place",
+        "rule 3, its word is its root's",
+        "a reschedule that was put off counts as if it had been made then",
+        (
+            Patch(
+                "store/moves.py",
+                "return offset if row.root is None else parse_source(row.root)[2]",
+                "return offset",
+            ),
+        ),
+        MOVED,
+    ),
+    Mutant(
+        "parent-is-the-root",
+        "rule 3, the parent of what it writes",
+        "what a reschedule that was put off writes back has the user's own as its parent",
+        (
+            Patch(
+                "node/plan.py",
+                "scheduled_for_ms=row.scheduled_for_ms, due_ms=row.scheduled_for_ms, attempt=1, root=root\n",
+                "scheduled_for_ms=row.scheduled_for_ms, due_ms=row.scheduled_for_ms, attempt=1, root=root,\n"
+                "            parent=key[2] if row.root is None else parse_source(row.root)[2],\n",
+            ),
+        ),
+        MOVED,
+    ),
+    Mutant(
+        "follows-without-its-word",
+        "rule 3, what was moved carries the word",
+        "what follows from a moved row has the word of the user's request",
+        (Patch("node/plan.py", "            moved_by=row.moved_by,\n", ""),),
+        profile_with(
+            {"reschedule": 60, "run-now": 60, "id-future": 40},
+            {"foreign-stall": 20, "leader-lost": 60, "broker-clock-step": 80, "clock-step": 20},
+            ids=(1, 1),
+            partitions=(1, 1),
+            skew_ms=(400,),
+        ),
+        seeds=3_000,
+    ),
+    Mutant(
+        "moves-below-its-origin",
+        "rule 3, what it writes would be dropped",
+        "a row is moved that follows from what stands above the reschedule",
+        (Patch("store/moves.py", "if entry.origin > offset or self._count", "if self._count"),),
+        profile_with(
+            {"reschedule": 60, "run-now": 60, "id-future": 40},
+            {"foreign-stall": 20, "leader-lost": 60, "broker-clock-step": 80, "clock-step": 20},
+            ids=(1, 1),
+            partitions=(1, 1),
+            skew_ms=(400,),
+        ),
+        seeds=3_000,
+    ),
+    Mutant(
+        "first-word-counts",
+        "rule 3, the last word counts",
+        "of several reschedules of an id in a selection the first one is carried out",
+        (Patch("store/moves.py", "one[0][2]), reverse=True)", "one[0][2]))"),),
+        MOVED,
+    ),
+    Mutant(
+        "expiry-is-not-passed-on",
+        "rule 3, the expiry that those before it have said",
+        "what an overtaken reschedule said of the expiry is gone",
+        (
+            Patch(
+                "store/moves.py",
+                "            expire_at_ms = overtaken.expire_at_ms\n",
+                "            expire_at_ms = None\n",
+            ),
+        ),
+        MOVED,
+    ),
+    Mutant(
+        "cancelled-is-unknown",
+        "rule 3, overtaken",
+        "a reschedule that a later cancel has overtaken is said to have found nothing",
+        (
+            Patch(
+                "store/moves.py",
+                "return OVERTAKEN if raw is not None and decode_offset(raw) > word else UNKNOWN",
+                "return UNKNOWN",
+            ),
+        ),
+        profile_with({"reschedule": 40, "cancel": 40, "id-future": 30}, ids=(1, 4)),
+    ),
+    Mutant(
+        "copy-of-a-put-off-counts",
+        "rule 4, a copy changes nothing",
+        "a copy of a reschedule that was put off is one",
+        (
+            Patch(
+                "store/ingest.py",
+                "return _rejected_copy(arrival) if is_copy else arrival",
+                "return arrival",
+            ),
+        ),
+        profile_with({"reschedule": 50, "run-now": 15, "id-future": 40, "copied": 40}, STALLED, ids=(1, 4)),
+    ),
+)
