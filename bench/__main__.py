@@ -34,7 +34,7 @@ def main() -> None:
 @main.command("run")
 @click.option(
     "--profile",
-    type=click.Choice(["quick", "full", "troubled", "scraped"]),
+    type=click.Choice(["quick", "full", "troubled", "scraped", "moved"]),
     default="quick",
     show_default=True,
 )
@@ -46,7 +46,8 @@ def run_command(profile: str, only: tuple[str, ...], rounds: int | None) -> None
     With two cores, quick takes about 20 minutes, of which the failovers, which run once, are 4. Full has 10
     million messages, too: an hour (20 minutes with one round), and 24 GB on the disk of the folder for
     temporary files. Troubled is ten targets of which one is in trouble: five minutes. Scraped is a node whose
-    metrics are read all the time, and by clients that hang: three minutes.
+    metrics are read all the time, and by clients that hang: three minutes. Moved is one id that is moved
+    again and again: three minutes.
 
     Exit code 1: a scenario has failed; the others are kept. 130: interrupted; what had ended is kept.
     """

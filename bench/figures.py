@@ -35,6 +35,8 @@ KINDS: Final = (
     Kind("troubled.", "nine of ten targets, the tenth in trouble: due to received", "ms"),
     Kind("troubled.", "longest time in which the nine got nothing", "ms", suffix=".pause"),
     Kind("troubled.", "offered", "msgs/s", more_is_better=True, suffix=RATE),
+    Kind("moved.", "while one id is moved so often a second: due to received", "ms"),
+    Kind("moved.", "offered", "msgs/s", more_is_better=True, suffix=RATE),
     Kind("scraped.", "while the node's metrics are read: due to received", "ms"),
     Kind("scraped.", "offered", "msgs/s", more_is_better=True, suffix=RATE),
     Kind("scraped.", "longest answer to a scrape", "ms", suffix=".answer"),

@@ -60,6 +60,8 @@ Sent = tuple[bytes, bytes | None, list[Header]]
 
 
 def _records(load: Load) -> Iterator[Sent]:
+    if load.op == "move":
+        return _moves(load)
     if load.op != "schedule":
         return _controls(load)
     if load.rate:
@@ -104,12 +106,25 @@ def _controls(load: Load) -> Iterator[Sent]:
         yield request.key, None, request.headers
 
 
-def _at_rate(load: Load) -> Iterator[Sent]:
+def _moves(load: Load) -> Iterator[Sent]:
+    """One message, moved again and again."""
+    for number in _paced(load):
+        request = requests.reschedule(_id(0), deliver_at=load.first_due_ms + number)
+        assert request.key is not None, "the id is the key"
+        yield request.key, None, request.headers
+
+
+def _paced(load: Load) -> Iterator[int]:
     begin_s = time.monotonic()
-    targets = load.targets or [load.target]
     for number in range(load.count):
         while number > (time.monotonic() - begin_s) * load.rate:
             time.sleep(TICK_S)
+        yield number
+
+
+def _at_rate(load: Load) -> Iterator[Sent]:
+    targets = load.targets or [load.target]
+    for number in _paced(load):
         due_ms = time.time_ns() // 1_000_000 + load.lead_ms
         headers = message.headers(targets[number % len(targets)], due_ms)
         yield message.key(number), message.dated_value(number, due_ms), headers

@@ -15,6 +15,7 @@ from bench.scenarios.delivery import Both, Delivery
 from bench.scenarios.failover import Failover
 from bench.scenarios.ingest import Ingest
 from bench.scenarios.lateness import Burst, Steady
+from bench.scenarios.moved import MOVES, Moved
 from bench.scenarios.scraped import WATCHED, Scraped
 from bench.scenarios.troubled import TROUBLES, Troubled
 from bench.scenarios.yardstick import Yardstick
@@ -85,11 +86,13 @@ class Profile:
 
 
 def profile(name: str, rounds: int) -> Profile:
-    """`quick`, `full`, `troubled` or `scraped`; each scenario so many times."""
+    """`quick`, `full`, `troubled`, `scraped` or `moved`; each scenario so many times."""
     if name == "troubled":
         return Profile(name, rounds, [(f"troubled-{one}", Troubled(one, 1_000)) for one in TROUBLES], [])
     if name == "scraped":
         return Profile(name, rounds, [(f"scraped-{one}", Scraped(one, 1_000)) for one in WATCHED], [])
+    if name == "moved":
+        return Profile(name, rounds, [(f"moved-{one}", Moved(one, 1_000)) for one in MOVES], [])
     full = name == "full"
     backlog = 2 * MILLION if full else MILLION
     scenarios: list[tuple[str, Scenario]] = [

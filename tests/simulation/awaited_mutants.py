@@ -1,4 +1,9 @@
-"""The mutants of what makes nothing wait for what it does not depend on: awaited, put off, the last word."""
+"""The mutants of what makes nothing wait for what it does not depend on: awaited, put off, the last word.
+
+Two clauses of rule 3 count only where the timestamps of a partition step back by more than a park: that what
+follows from a moved row carries its word, and that a reschedule below its row's origin is put off. They have
+tests of their own (tests/unit/test_moves.py).
+"""
 
 from __future__ import annotations
 
@@ -295,34 +300,6 @@ AWAITED: Final = (
             ),
         ),
         MOVED,
-    ),
-    Mutant(
-        "follows-without-its-word",
-        "rule 3, what was moved carries the word",
-        "what follows from a moved row has the word of the user's request",
-        (Patch("node/plan.py", "            moved_by=row.moved_by,\n", ""),),
-        profile_with(
-            {"reschedule": 60, "run-now": 60, "id-future": 40},
-            {"foreign-stall": 20, "leader-lost": 60, "broker-clock-step": 80, "clock-step": 20},
-            ids=(1, 1),
-            partitions=(1, 1),
-            skew_ms=(400,),
-        ),
-        seeds=3_000,
-    ),
-    Mutant(
-        "moves-below-its-origin",
-        "rule 3, what it writes would be dropped",
-        "a row is moved that follows from what stands above the reschedule",
-        (Patch("store/moves.py", "if entry.origin > offset or self._count", "if self._count"),),
-        profile_with(
-            {"reschedule": 60, "run-now": 60, "id-future": 40},
-            {"foreign-stall": 20, "leader-lost": 60, "broker-clock-step": 80, "clock-step": 20},
-            ids=(1, 1),
-            partitions=(1, 1),
-            skew_ms=(400,),
-        ),
-        seeds=3_000,
     ),
     Mutant(
         "first-word-counts",
