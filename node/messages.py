@@ -16,6 +16,7 @@ from confluent_kafka import KafkaException
 from delayline.names import ClusterNames, parse_source, source
 from delayline.partitioner import partition_for
 from delayline.settings import ClusterSettings
+from delayline.wire import H_SCHEDULED_FOR
 from node.checkpoints import KafkaLog
 from node.past import Fate, Past, Told
 from node.plan import Outcome
@@ -261,8 +262,7 @@ class Messages:
     def _waiting(self, key: Key, row: Row) -> Message:
         own = source(self._buffer, key[1], key[2])
         if isinstance(row, ScheduledRow):
-            parked = row.attempt > 1 and row.parent is not None
-            return self._described("parked" if parked else "pending", key, row.id, row)
+            return self._described("parked" if _is_parked(row) else "pending", key, row.id, row)
         if isinstance(row, RescheduleRow):
             for_ms = row.scheduled_for_ms
             return Message(
@@ -359,6 +359,14 @@ def parse_cursor(text: str) -> Key:
     if max(due_ms, offset) >= 1 << 63 or partition >= 1 << 31:
         raise ValueError(f"{text[:100]!r} is no cursor: take it from the answer before")
     return due_ms, partition, offset
+
+
+def _is_parked(row: ScheduledRow) -> bool:
+    """Whether it is put off: for a failed attempt, or else it has the time for which it is beside the one at
+    which it comes (rule 4). What was moved has one time.
+    """
+    has_two_times = any(name == H_SCHEDULED_FOR for name, _ in row.headers)
+    return row.parent is not None and (row.attempt > 1 or has_two_times)
 
 
 def _with_outcome(message: Message, outcome: Outcome) -> Message:

@@ -22,6 +22,7 @@ from typing import Final, NamedTuple, TypeVar
 
 import msgspec
 
+from delayline.headers import H_SCHEDULED_FOR
 from store import keys, places, rehearsal
 from store.checkpoint import Frontier, Reached
 from store.due import Due, DueWalk, TargetCounts
@@ -391,7 +392,9 @@ def _row(kv: KeyValue, key: Key) -> Row | None:
 
 def _bare(raw: bytes) -> Row:
     """A row without the message itself: a page of large ones would be large, and nobody is shown any."""
-    bare: Row = msgspec.structs.replace(decode_row(raw), key=None, value=None, headers=[])
+    row = decode_row(raw)
+    kept = [header for header in row.headers if header[0] == H_SCHEDULED_FOR]  # it tells what is put off
+    bare: Row = msgspec.structs.replace(row, key=None, value=None, headers=kept)
     return bare
 
 

@@ -9,12 +9,14 @@ import pytest
 
 from delayline.names import ClusterNames
 from delayline.settings import ClusterSettings
-from delayline.wire import Cancel
+from delayline.wire import H_SCHEDULED_FOR, Cancel
 from node.messages import Messages, NoSource, Reader, WrongLane
 from node.ports import Doubtful
+from store.arrivals import arrival
 from store.lookup import Lookup, Query
 from store.view import View
 from tests.unit.view_records import at, cancel, deliver, new_view, reject, reschedule, schedule, take
+from tests.unit.wire_records import BufferedRecord
 
 ID = "x"
 PARTITION = 0  # of two, by murmur2
@@ -45,6 +47,14 @@ def state(view: View) -> str:
 
 def test_a_message_that_was_put_off_is_parked(view: View) -> None:
     take(view, at(PARTITION, 3, schedule(9_000, ID, parent=2)._replace(attempt=2)))
+    assert state(view) == "parked"
+
+
+def test_a_message_for_a_paused_target_is_parked(view: View) -> None:
+    """That is no failed attempt."""
+    request = schedule(9_000, ID, parent=2)._replace(scheduled_for_ms=8_000)
+    record = BufferedRecord([(H_SCHEDULED_FOR, b"8000")], PARTITION, 3)
+    take(view, arrival(record, request))
     assert state(view) == "parked"
 
 
