@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -151,10 +152,21 @@ def _fields(checkpoint: Checkpoint | None, now_ms: int) -> dict[str, str]:
         "ingested": _vector(checkpoint.ingested),
         "seen": _vector(checkpoint.seen),
         "written back": _vector(checkpoint.written_back),
+        "awaited": _awaited(checkpoint),
         "operation": _operation(checkpoint.operation),
         "master": checkpoint.node,
         "written": age(checkpoint.at_ms, now_ms),
     }
+
+
+def _awaited(checkpoint: Checkpoint) -> str:
+    """What was written back and could not be read yet: of each partition, how many."""
+    awaited = checkpoint.awaited
+    counts = Counter({partition: len(listed) for partition, listed in awaited.followers.items()})
+    counts.update({partition: len(listed) for partition, listed in awaited.unnamed.items()})
+    said = [f"{partition}: {count}" for partition, count in sorted(counts.items())]
+    said += [f"{partition}: more, below {end}" for partition, end in sorted(awaited.unlisted.items())]
+    return ", ".join(said) or "nothing"
 
 
 def _operation(operation: Operation) -> str:

@@ -211,23 +211,6 @@ NUMBERED: Final = (
         profile_with(faults={"commit-aborted": 40, "commit-lost": 30}),
     ),
     Mutant(
-        "recovery-reads-only-stable",
-        "rule 6 [275/3000]",
-        "a new master ingests up to the last stable offset only, not up to what the last one had seen",
-        (
-            Patch(
-                "node/delivery.py",
-                "vectors = (last.seen,) if last.lists_awaited else (last.seen, last.written_back)",
-                "vectors: tuple[Vector, ...] = ()",
-            ),
-        ),
-        profile_with(
-            {"reschedule": 30, "run-now": 10, "id-future": 30},
-            {"foreign-stall": 40, "crash-master": 30, "commit-answer-lost": 20},
-            transactional_share=0.5,
-        ),
-    ),
-    Mutant(
         "no-first-checkpoint",
         "rule 6 [1906/1982]",
         "a new master begins without committing a first checkpoint",
