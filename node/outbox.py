@@ -267,9 +267,9 @@ class KafkaOutbox:
             raise Refusing(transactional_ids_forbidden(ids))
 
     def _why(self) -> str:
-        """What keeps a transaction from its end: the marker of a partition that has no leader."""
-        unled = named(self._targets.unled())
-        return f", for its last transaction cannot end: {unled} has no leader" if unled else ""
+        """What keeps a transaction from its end: the marker of a partition that is shut."""
+        troubles = "; ".join(self._targets.troubles())
+        return f", for its last transaction cannot end: {troubles}" if troubles else ""
 
     def _next(self, suffix: str) -> Holder:
         return self._warm[suffix].pop() if self._warm[suffix] else self._connected(suffix)
@@ -306,7 +306,7 @@ class KafkaTransaction:
         self._checkpoint: Checkpoint | None = None
         self._begun_s = time.monotonic()
         self._sent: Sequence[Outgoing] = ()
-        self._unled: set[Place] = set()  # when it was sent
+        self._shut: set[Place] = set()  # when it was sent
         self._known: Known = {}  # when it was sent
         self._touched: set[Place] = set()  # only if there are any `unmarked`
         self._unmarked = unmarked
@@ -319,7 +319,7 @@ class KafkaTransaction:
     def send(self, records: Sequence[Outgoing]) -> None:
         """See the port. A local rejection does not fail the transaction, so each is looked at."""
         self._sent = records
-        led = self._expect_leaders()
+        open_places = self._expect_open()
         produce = self._held().produce
         buffer = self._outbox._names.buffer  # noqa: SLF001 (one module, one owner)
         on_delivery, on_written_back = self._on_delivery if self._reported else None, self._on_written_back
@@ -328,8 +328,8 @@ class KafkaTransaction:
             report = on_written_back if topic == buffer else on_delivery
             headers = cast("Any", record.headers)  # the stub's list is invariant
             partition = record.partition
-            if led and partition == ANY_PARTITION and record.key is None and led.get(topic):
-                partition = random.choice(led[topic])  # the client would take one without a leader, too
+            if open_places and partition == ANY_PARTITION and record.key is None and topic in open_places:
+                partition = random.choice(open_places[topic])  # the client would take a shut one, too
             while True:
                 try:
                     # By place: names cost a fifth more. The one left out is another name of `on_delivery`.
@@ -353,26 +353,21 @@ class KafkaTransaction:
     def _topics(self) -> set[str]:
         return {record.topic for record in self._sent}
 
-    def _expect_leaders(self) -> dict[str, Sequence[int]]:
-        """Of topics that have lost some of their leaders, the partitions that have one.
+    def _expect_open(self) -> dict[str, Sequence[int]]:
+        """Of topics of which some partitions are shut, those that are not.
 
-        Raises `Doubtful` where what was planned has lost its leader since: it would hold this transaction up.
+        Raises `Doubtful` where what was planned has been shut since: it would hold this transaction up.
         """
         targets = self._outbox._targets  # noqa: SLF001
-        self._known = targets.known
-        unled = targets.unled()
-        if not unled:
-            self._unled = unled
-            return {}
-        sent_to = self._topics
-        self._unled = {place for place in unled if place[0] in sent_to}
-        topics = {topic for topic, _ in self._unled}
-        for record in self._sent:
+        self._known, shut = targets.known, targets.shut
+        topics = shut.keys() & self._topics if shut else set[str]()
+        self._shut = {(topic, number) for topic in topics for number in shut[topic]}
+        for record in self._sent if topics else ():
             if record.topic in topics:
                 problem = targets.problem(record.topic, record.partition, record.key, 0)
                 if problem is not None and problem[0] == UNAVAILABLE:
-                    raise Doubtful(f"{problem[1]}: it had one when it was planned")
-        return {topic: led for topic in topics if (led := targets.led(topic))}
+                    raise Doubtful(f"{problem[1]}: it was open when this was planned")
+        return {topic: places for topic in topics if (places := targets.open_places(topic))}
 
     def has_left(self, first: Checkpoint) -> bool:
         """Whether its checkpoint is the one that the first of an epoch repeats."""
@@ -384,7 +379,7 @@ class KafkaTransaction:
     def lost(self, targets: KafkaTargets) -> set[Place]:
         """The partitions that it may have sent to and that have lost their leader since it began."""
         topics = self._topics
-        unled = targets.unled_since(self._begun_s) - self._unled
+        unled = targets.unled_since(self._begun_s) - self._shut
         return {place for place in unled if place[0] in topics}
 
     def flush(self) -> Offsets:
@@ -406,9 +401,9 @@ class KafkaTransaction:
         """The client waits for a topic or partition that has gone; all else would wait with it. Only what the
         watch has seen counts: to ask here might take longer than what it is asked for.
         """
-        changed = self._outbox._targets.changed(self._topics, self._known, self._unled)  # noqa: SLF001
+        changed = self._outbox._targets.changed(self._topics, self._known, self._shut)  # noqa: SLF001
         if changed is not None:
-            raise Doubtful(f"{changed} was deleted, changed or lost a leader while records were sent to it")
+            raise Doubtful(f"{changed} was deleted, changed or shut while records were sent to it")
 
     def checkpoint(self, checkpoint: Checkpoint) -> None:
         """See the port. Its acknowledgement also shows how far the brokers' clock is off."""

@@ -207,7 +207,7 @@ class Targets(Protocol):
         self, topic: str, partition: int, key: bytes | None, size_bytes: int
     ) -> tuple[str, str] | None:
         """The dead-letter code and detail if a record of that size, with that key, cannot go there. With
-        `UNAVAILABLE` it may later: the partition has no leader. With `UNKNOWN` it may, too: the topic has not
+        `UNAVAILABLE` it may later: the partition is shut. With `UNKNOWN` it may, too: the topic has not
         been looked up yet.
         """
 

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from concurrent.futures import Future
 from typing import Any, Final, NamedTuple
 
-from confluent_kafka import KafkaError, KafkaException, Node, TopicCollection
+from confluent_kafka import KafkaError, KafkaException, Node, TopicCollection, TopicPartitionInfo
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # missing from the stubs' __all__
     AclOperation,
     ConfigEntry,
@@ -30,16 +30,28 @@ _MISSING: Final = frozenset((KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_
 
 
 class Limits(NamedTuple):
-    """The largest batch, and whether each record needs a key."""
+    """The largest batch, whether each record needs a key, and how many replicas must be in sync."""
 
     limit_bytes: int
     compacted: bool
+    least_in_sync: int
+
+
+NO_LIMITS: Final = Limits(0, compacted=False, least_in_sync=0)
+
+
+class Partition(NamedTuple):
+    """The broker that leads it, or `NO_LEADER`; those that are in sync; how many replicas it has."""
+
+    leader: int
+    in_sync: tuple[int, ...]
+    replicas: int
 
 
 class Found(NamedTuple):
-    """A topic that is there. `leaders`: the broker of each partition, or `NO_LEADER`."""
+    """A topic that is there."""
 
-    leaders: tuple[int, ...]
+    partitions: tuple[Partition, ...]
     writable: bool
 
 
@@ -52,7 +64,7 @@ class TargetAnswers:
         """`own_topic`: by its name the client renews its metadata. It never forgets a topic that it was asked
         for so, and asks for it with each renewal: the users' names do not come into it.
         """
-        self.addresses: dict[int, Address] = {}  # of the brokers that lead anything; replaced as a whole
+        self.addresses: dict[int, Address] = {}  # of the brokers that lead or follow; replaced as a whole
         self._admin = admin_client(client_config)
         self._own_topic = own_topic
 
@@ -64,7 +76,7 @@ class TargetAnswers:
             raise Doubtful(f"the topics cannot be listed: {error}") from error
 
     def described(self, topics: Collection[str]) -> dict[str, Found | None]:
-        """Partitions and leaders; None: the topic is not there. Raises `Doubtful`."""
+        """Partitions and their brokers; None: the topic is not there. Raises `Doubtful`."""
         (descriptions,) = ask(
             self._admin, self._own_topic, lambda timeout_s: self._ask_for_descriptions(topics, timeout_s)
         )
@@ -87,7 +99,7 @@ class TargetAnswers:
                 elif found.writable:
                     looked_up[topic] = found, _limits(topic, configs[topic])
                 else:
-                    looked_up[topic] = found, Limits(0, compacted=False)
+                    looked_up[topic] = found, NO_LIMITS
             except Doubtful as doubt:
                 doubts.append(doubt)
         if doubts and not looked_up:
@@ -121,19 +133,24 @@ class TargetAnswers:
 
 
 def _described(topic: str, future: Future[TopicDescription], addresses: dict[int, Address]) -> Found | None:
-    """What was found, with its leaders' addresses added to `addresses`."""
+    """What was found, with its brokers' addresses added to `addresses`."""
     try:
         found = future.result()
     except KafkaException as error:
         if error.args[0].code() in _MISSING:
             return None
         raise Doubtful(f"{topic} cannot be looked up: {error}") from error
-    # Of a partition without a leader the client says None; LEADER_NOT_AVAILABLE is no error of the topic's.
-    led_by: dict[int, Node | None] = {one.id: one.leader for one in found.partitions}
-    nodes = [led_by[number] for number in sorted(led_by)]
-    addresses |= {node.id: (node.host, node.port) for node in nodes if node is not None}
-    leaders = tuple(NO_LEADER if node is None else node.id for node in nodes)
-    return Found(leaders, AclOperation.WRITE in found.authorized_operations)
+    described = [_partition(one, addresses) for one in sorted(found.partitions, key=lambda one: one.id)]
+    return Found(tuple(described), AclOperation.WRITE in found.authorized_operations)
+
+
+def _partition(described: TopicPartitionInfo, addresses: dict[int, Address]) -> Partition:
+    # Of one without a leader the client says None; LEADER_NOT_AVAILABLE is no error of the topic's.
+    leader: Node | None = described.leader
+    brokers = described.isr if leader is None else [leader, *described.isr]
+    addresses |= {node.id: (node.host, node.port) for node in brokers if node.host}
+    in_sync = tuple(node.id for node in described.isr)
+    return Partition(NO_LEADER if leader is None else leader.id, in_sync, len(described.replicas))
 
 
 def _limits(topic: str, future: Future[dict[str, ConfigEntry]]) -> Limits:
@@ -141,8 +158,9 @@ def _limits(topic: str, future: Future[dict[str, ConfigEntry]]) -> Limits:
     try:
         config = future.result()
         compacted = "compact" in (config["cleanup.policy"].value or "")
-        return Limits(min(int(config["max.message.bytes"].value or MOST_BYTES), MOST_BYTES), compacted)
+        limit_bytes = min(int(config["max.message.bytes"].value or MOST_BYTES), MOST_BYTES)
+        return Limits(limit_bytes, compacted, int(config["min.insync.replicas"].value or 1))
     except KafkaException as error:
         if error.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
-            return Limits(MOST_BYTES, compacted=False)
+            return Limits(MOST_BYTES, compacted=False, least_in_sync=1)
         raise Doubtful(f"the limits of {topic} cannot be looked up: {error}") from error

@@ -1,11 +1,11 @@
-"""The target watch: notices that a target's partition has lost its leader before anything is sent there.
+"""The target watch: notices that a target's partition is shut before anything is sent there.
 
-A transaction that has touched a partition without a leader can neither commit nor abort: its markers cannot
-be written there. Its transactional id then answers CONCURRENT_TRANSACTIONS until there is a leader again,
-and the lane stands still so long. So the watch asks the brokers every half second who leads what is in use;
-and since they go on naming a broker that has died until its session with the controller ends (nine seconds
-by default), it holds a connection to each of those brokers. If that ends, and no new one can be made, the
-broker is as good as gone.
+A transaction that has touched a partition without a leader, or with too few replicas in sync, can neither
+commit nor abort: its markers cannot be written there. Its transactional id then answers
+CONCURRENT_TRANSACTIONS until they can, and the lane stands still so long. So the watch asks the brokers every
+half second who leads and follows what is in use; and since they go on naming a broker that has died until its
+session with the controller ends (nine seconds by default), it holds a connection to each of those brokers. If
+that ends, and no new one can be made, the broker is as good as gone.
 """
 
 from __future__ import annotations

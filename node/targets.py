@@ -1,4 +1,4 @@
-"""What is known of the target topics (rule 10): whether they exist, partitions, leaders and size limits.
+"""What is known of the target topics (rule 10): whether they exist, partitions, brokers and size limits.
 
 Known before anything is produced: an unknown topic would hold its whole transaction back for as long as the
 client is ready to wait for it. The lane's thread reads this table and asks nobody: it says what it lacks, and
@@ -9,6 +9,7 @@ cluster; what is missing has bounds of its own (node/target_bounds.py).
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -21,7 +22,7 @@ from delayline.partitioner import partition_for
 from node.broker_links import Address
 from node.ports import ANY_PARTITION, UNAVAILABLE, UNKNOWN, Doubtful
 from node.refusal import Refusing, own_topic_unusable
-from node.target_answers import NO_LEADER, Found, Limits, TargetAnswers
+from node.target_answers import NO_LEADER, NO_LIMITS, Found, Limits, Partition, TargetAnswers
 from node.target_bounds import MISSING_FOR_S, Listed, Missing, Patience
 from node.topics import TIMEOUT_S
 
@@ -29,9 +30,14 @@ KNOWN_FOR_S: Final = 60.0
 RENEWED_BEFORE_S: Final = 10.0
 REFUSED_FOR_S: Final = 5.0
 UNLED_FOR_S: Final = 3_600.0
-"""A place without a leader is remembered for longer than any transaction lasts."""
+"""A place that was without a leader is remembered for longer than any transaction lasts."""
+OUT_OF_SYNC_FOR_S: Final = 60.0
+"""So long a follower that is not reached counts as out of sync before the brokers say so. If they do not even
+then, it is this node that does not reach it.
+"""
 FEW: Final = 100
 """So many names are asked for in one request; for more of them, all topics are listed."""
+FEW_TROUBLES: Final = 3
 NO_PAUSE, FEW_PAUSE, MANY_PAUSE = 0, 1, 19
 MOST_WANTED: Final = 50_000
 ASK_AGAIN_S: Final = 0.5  # what could not be looked up is no longer wanted
@@ -43,24 +49,27 @@ Place = tuple[str, int]
 
 
 class _Target(msgspec.Struct, frozen=True):
-    """`leaders`: the broker of each partition, or `NO_LEADER`; `leaderless`: those whose leader is none, or
-    cannot be reached. `told`: a broker has refused it, whatever the brokers say of it.
+    """`leaderless`: the partitions whose leader is none, or cannot be reached; `shut`: those, and where too
+    few replicas are in sync. `told`: a broker has refused it, whatever the brokers say of it.
     """
 
-    leaders: tuple[int, ...]
-    limit_bytes: int
-    compacted: bool
+    places: tuple[Partition, ...]
+    limits: Limits
+    brokers: frozenset[int]
     leaderless: frozenset[int]
+    shut: frozenset[int]
     refusal: tuple[str, str] | None
     until_s: float
     told: bool = False
 
     @property
     def partitions(self) -> int:
-        return len(self.leaders)
+        return len(self.places)
 
 
 Known = Mapping[str, _Target]
+Shut = Mapping[str, frozenset[int]]
+"""Topics that have shut partitions, and which those are."""
 _LookedUp = dict[str, _Target | None]
 """None: the topic is missing."""
 
@@ -88,8 +97,10 @@ class KafkaTargets:
         self._asked_s: dict[str, float] = {}  # when each was last in use; the lane's own
         self._patience = Patience(time.monotonic())
         self._gone: frozenset[int] = frozenset()
-        self._unled: frozenset[Place] = frozenset()
-        self._unled_s: dict[Place, float] = {}  # when each was last seen without a leader
+        self._gone_s: dict[int, float] = {}  # since when
+        self._out_of_sync: frozenset[int] = frozenset()  # of `_gone`, those that count as that
+        self._shut: Shut = {}  # replaced as a whole
+        self._led_again_s: dict[Place, float] = {}  # in the order of when; guarded by `_changing`
         self._doubts = 0
 
     # -- the lane
@@ -135,7 +146,7 @@ class KafkaTargets:
     def open_to_all(self, topic: str, size_bytes: int) -> bool:
         """See the port."""
         target = self._current(topic)
-        if target is None or target.leaderless:
+        if target is None or target.shut:
             return False
         return self.problem(topic, ANY_PARTITION, None, size_bytes) is None
 
@@ -146,13 +157,13 @@ class KafkaTargets:
         target = self._current(topic)
         if target is None or target.refusal is not None:
             return self._refusal(topic)
-        if target.compacted and key is None:
+        if target.limits.compacted and key is None:
             return "undeliverable", f"{topic} is compacted: it takes no message without a key"
         if partition >= target.partitions:
             return "target-partition", f"{topic} has {target.partitions} partitions, there is no {partition}"
-        if size_bytes > target.limit_bytes:
-            return "too-large", f"{size_bytes} bytes; {topic} takes {target.limit_bytes}"
-        place = _leaderless(target, partition, key) if target.leaderless else None
+        if size_bytes > target.limits.limit_bytes:
+            return "too-large", f"{size_bytes} bytes; {topic} takes {target.limits.limit_bytes}"
+        place = _shut(target, partition, key) if target.shut else None
         return None if place is None else (UNAVAILABLE, f"{topic}/{place} {self._why(target, place)}")
 
     def doubt(self) -> None:
@@ -167,7 +178,7 @@ class KafkaTargets:
 
     def batch_bytes(self) -> int:
         """The largest batch that every known target takes: a broker's limit is on the whole batch."""
-        limits = (target.limit_bytes for target in self._known.values() if target.refusal is None)
+        limits = (target.limits.limit_bytes for target in self._known.values() if target.refusal is None)
         return max(SMALLEST_BATCH_BYTES, min(BATCH_BYTES, *limits, BATCH_BYTES))
 
     def _current(self, topic: str) -> _Target | None:
@@ -240,19 +251,25 @@ class KafkaTargets:
         """How many names it holds."""
         return Counts(len(self._known), len(self._missing), len(self._wanted))
 
+    @property
+    def shut(self) -> Shut:
+        """The partitions of targets in use where nothing can be committed now; it does not change."""
+        return self._shut
+
     def refuse(self, topic: str, code: str, detail: str) -> None:
         """A broker has refused the topic: its messages go to the dead-letter topic for a while."""
         refused = _refused(code, detail, time.monotonic() + REFUSED_FOR_S, told=True)
         with self._changing:
-            self._known = {**self._known, topic: refused}
+            self._replace({**self._known, topic: refused})
 
-    def changed(self, topics: set[str], then: Known, unled: AbstractSet[Place]) -> str | None:
-        """One of them that has gone, has a partition without a leader that is not among `unled`, or another
-        number of partitions than `then`, as far as the watch has seen it.
+    def changed(self, topics: set[str], then: Known, shut: AbstractSet[Place]) -> str | None:
+        """One of them that has gone, has a shut partition that is not among `shut`, or another number of
+        partitions than `then`, as far as the watch has seen it.
         """
-        lost = sorted(topic for topic, _ in self.unled(topics) - unled)
-        if lost:
-            return lost[0]
+        now_shut = self._shut
+        for topic in sorted(topics & now_shut.keys()):
+            if any((topic, number) not in shut for number in now_shut[topic]):
+                return topic
         known = self._known
         for topic in topics & then.keys():
             now = known.get(topic)
@@ -260,20 +277,25 @@ class KafkaTargets:
                 return topic
         return None
 
-    def led(self, topic: str) -> Sequence[int]:
-        """The partitions that have a leader, if some have and some have none; else nothing."""
+    def open_places(self, topic: str) -> Sequence[int]:
+        """The partitions that are not shut, if some are and some are not; else nothing."""
         target = self._known.get(topic)
-        if target is None or not target.leaderless:
+        if target is None or not target.shut:
             return ()
-        return [number for number in range(target.partitions) if number not in target.leaderless]
+        return [number for number in range(target.partitions) if number not in target.shut]
 
-    def unled(self, topics: AbstractSet[str] | None = None) -> set[Place]:
-        """The partitions of these targets, or of all in use, that have no leader."""
-        return {place for place in self._unled if topics is None or place[0] in topics}
+    def troubles(self) -> list[str]:
+        """Why partitions are shut, of a few."""
+        shut = ((topic, one, number) for topic, one in self._known.items() for number in sorted(one.shut))
+        few = itertools.islice(shut, FEW_TROUBLES)
+        return [f"{topic}/{number} {self._why(target, number)}" for topic, target, number in few]
 
     def unled_since(self, since_s: float) -> set[Place]:
         """The partitions of targets that were seen without a leader then, by `time.monotonic`, or later."""
-        return {place for place, seen_s in self._unled_s.items() if seen_s >= since_s}
+        with self._changing:
+            known, led_again_s = self._known, self._led_again_s
+            unled = {(topic, number) for topic in self._shut for number in known[topic].leaderless}
+            return unled | {place for place, at_s in led_again_s.items() if at_s >= since_s}
 
     # -- the look-up
 
@@ -307,7 +329,7 @@ class KafkaTargets:
                 self._listed = listed
             names = names[:FEW]
             looked_up = self._looked_up(names, now_s) if names else {}
-            self._reach_leaders(looked_up)
+            self._reach_brokers(looked_up)
             published = self._publish(looked_up | dict.fromkeys(absent), doubts)
         except Doubtful:
             self._have_done((*absent, *names))
@@ -330,18 +352,18 @@ class KafkaTargets:
                 self._wanted.pop(name, None)
             self._changing.notify_all()
 
-    def _reach_leaders(self, looked_up: _LookedUp) -> None:
-        """Before they are used: brokers go on naming a leader for a while that has died."""
+    def _reach_brokers(self, looked_up: _LookedUp) -> None:
+        """Before they are used: brokers go on naming one for a while that has died."""
         addresses, gone = self._answers.addresses, self._gone
-        leaders = {leader for target in looked_up.values() if target for leader in target.leaders} - gone
-        unreached = self._reach({leader: addresses[leader] for leader in leaders if leader in addresses})
+        brokers = {broker for target in looked_up.values() if target for broker in target.brokers} - gone
+        unreached = self._reach({broker: addresses[broker] for broker in brokers if broker in addresses})
         if unreached:
             self.lose(gone | unreached)
 
     # -- the watch
 
     def look(self) -> None:
-        """Looks up whatever is in use: its partitions and leaders, and the rest of it where that has become
+        """Looks up whatever is in use: its partitions and brokers, and the rest of it where that has become
         old. Raises `Doubtful`.
         """
         now_s, doubts = time.monotonic(), self._doubts
@@ -357,24 +379,29 @@ class KafkaTargets:
 
     def _as_before(self, topic: str, before: _Target, found: Found | None) -> _Target | None:
         """With the limits that it had."""
-        limits = Limits(before.limit_bytes, before.compacted)
-        return None if found is None else _target(topic, found, limits, time.monotonic(), before.until_s)
+        return (
+            None if found is None else _target(topic, found, before.limits, time.monotonic(), before.until_s)
+        )
 
     def brokers(self) -> dict[int, Address]:
-        """The brokers that lead a partition of a target in use."""
-        leaders = {leader for target in self._known.values() for leader in target.leaders}
+        """The brokers that what goes to targets in use depends on."""
+        brokers = {broker for target in self._known.values() for broker in target.brokers}
         addresses = self._answers.addresses
-        return {leader: addresses[leader] for leader in leaders if leader in addresses}
+        return {broker: addresses[broker] for broker in brokers if broker in addresses}
 
     def lose(self, gone: frozenset[int]) -> None:
         """These brokers, and no others, cannot be reached: the partitions that they lead are as good as
-        without a leader, long before the brokers' controller says so.
+        without a leader, and they are in sync no more, long before the brokers' controller says so.
         """
-        if gone != self._gone:
-            with self._changing:
-                self._gone = gone
-                self._known = {topic: self._seen(target) for topic, target in self._known.items()}
-                self._note_unled()
+        now_s = time.monotonic()
+        with self._changing:
+            self._gone_s = {broker: self._gone_s.get(broker, now_s) for broker in gone}
+            out_of_sync = frozenset(
+                broker for broker, at_s in self._gone_s.items() if at_s > now_s - OUT_OF_SYNC_FOR_S
+            )
+            if (gone, out_of_sync) != (self._gone, self._out_of_sync):
+                self._gone, self._out_of_sync = gone, out_of_sync
+                self._replace({topic: self._seen(target) for topic, target in self._known.items()})
 
     # --
 
@@ -397,33 +424,51 @@ class KafkaTargets:
                     known[topic] = self._seen(target)
             self._missing.add(missing, now_s)
             self._missing.found(known.keys() & looked_up.keys())
-            self._known = known
-            self._note_unled()
+            self._replace(known)
             self._changing.notify_all()
         return True
 
     def _seen(self, target: _Target) -> _Target:
-        """With what has no leader now."""
+        """With what is shut now. A leader is in sync with itself."""
+        gone, least = self._gone, target.limits.least_in_sync
         leaderless = frozenset(
             number
-            for number, leader in enumerate(target.leaders)
-            if leader == NO_LEADER or leader in self._gone
+            for number, place in enumerate(target.places)
+            if place.leader == NO_LEADER or place.leader in gone
         )
-        return msgspec.structs.replace(target, leaderless=leaderless)
-
-    def _note_unled(self) -> None:
-        """Both are replaced as a whole: who reads them needs no lock."""
-        now_s = time.monotonic()
-        self._unled = frozenset(
-            (topic, number) for topic, target in self._known.items() for number in target.leaderless
+        lacking = (
+            number
+            for number, place in enumerate(target.places if least > 1 else ())
+            if self._in_sync(place) < min(least, place.replicas)
         )
-        if self._unled or self._unled_s:
-            kept = {place: at_s for place, at_s in self._unled_s.items() if at_s > now_s - UNLED_FOR_S}
-            self._unled_s = kept | dict.fromkeys(self._unled, now_s)
+        return msgspec.structs.replace(target, leaderless=leaderless, shut=leaderless.union(lacking))
 
-    def _why(self, target: _Target, place: int) -> str:
-        leader = target.leaders[place]
-        return "has no leader" if leader == NO_LEADER else f"has no leader: broker {leader} is not reached"
+    def _in_sync(self, place: Partition) -> int:
+        return sum(broker not in self._out_of_sync for broker in place.in_sync)
+
+    def _replace(self, known: Known) -> None:
+        """What is known from now on; guarded by `_changing`. Only what has changed costs more than a look."""
+        now_s, led_again_s = time.monotonic(), self._led_again_s
+        for topic, before in self._known.items():
+            now = known.get(topic)
+            if now is before or not before.leaderless:
+                continue
+            for number in before.leaderless - (frozenset() if now is None else now.leaderless):
+                led_again_s.pop((topic, number), None)
+                led_again_s[topic, number] = now_s
+        while led_again_s and led_again_s[oldest := next(iter(led_again_s))] <= now_s - UNLED_FOR_S:
+            del led_again_s[oldest]
+        self._known = known
+        self._shut = {topic: target.shut for topic, target in known.items() if target.shut}
+
+    def _why(self, target: _Target, number: int) -> str:
+        place = target.places[number]
+        if place.leader == NO_LEADER:
+            return "has no leader"
+        if place.leader in self._gone:
+            return f"has no leader: broker {place.leader} is not reached"
+        least = min(target.limits.least_in_sync, place.replicas)
+        return f"has {self._in_sync(place)} of {place.replicas} replicas in sync, and asks for {least}"
 
     def _looked_up(self, topics: Collection[str], now_s: float) -> _LookedUp:
         """All that is to be known of topics. Raises `Doubtful`."""
@@ -455,24 +500,28 @@ def _target(topic: str, found: Found, limits: Limits, now_s: float, until_s: flo
     if not found.writable:
         detail = f"{topic} may not be written to by this node"
         return _refused("target-forbidden", detail, now_s + MISSING_FOR_S)
-    if NO_LEADER in found.leaders:
+    least, places = limits.least_in_sync, found.partitions
+    if any(one.leader == NO_LEADER or len(one.in_sync) < min(least, one.replicas) for one in places):
         until_s = min(until_s, now_s + MISSING_FOR_S)
-    return _Target(found.leaders, *limits, leaderless=frozenset(), refusal=None, until_s=until_s)
+    brokers = {one.leader for one in places} - {NO_LEADER}
+    if least > 1:
+        brokers.update(*(one.in_sync for one in places))
+    nothing: frozenset[int] = frozenset()
+    return _Target(places, limits, frozenset(brokers), nothing, nothing, refusal=None, until_s=until_s)
 
 
-def _leaderless(target: _Target, partition: int, key: bytes | None) -> int | None:
-    """The partition without a leader that a record would go to. One without a key, for any partition, goes to
-    one with a leader (`led`), if there is one.
+def _shut(target: _Target, partition: int, key: bytes | None) -> int | None:
+    """The shut partition that a record would go to. One without a key, for any partition, goes to one that is
+    open (`open_places`), if there is one.
     """
     if partition == ANY_PARTITION and key is None:
-        return 0 if len(target.leaderless) == target.partitions else None
+        return 0 if len(target.shut) == target.partitions else None
     place = (
         partition_for(key, target.partitions) if partition == ANY_PARTITION and key is not None else partition
     )
-    return place if place in target.leaderless else None
+    return place if place in target.shut else None
 
 
 def _refused(code: str, detail: str, until_s: float, *, told: bool = False) -> _Target:
-    return _Target(
-        (), 0, compacted=False, leaderless=frozenset(), refusal=(code, detail), until_s=until_s, told=told
-    )
+    nothing: frozenset[int] = frozenset()
+    return _Target((), NO_LIMITS, nothing, nothing, nothing, (code, detail), until_s, told)

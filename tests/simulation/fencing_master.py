@@ -186,12 +186,13 @@ class Run:
         """Nothing needs to be."""
         return {}
 
-    def led(self, topic: str) -> tuple[int, ...]:
-        """All partitions have a leader."""
-        return ()
+    @property
+    def shut(self) -> dict[str, frozenset[int]]:
+        """No partition is."""
+        return {}
 
-    def unled(self, topics: AbstractSet[str] | None = None) -> set[tuple[str, int]]:
-        return set()
+    def troubles(self) -> list[str]:
+        return []
 
     def unled_since(self, since_s: float) -> set[tuple[str, int]]:
         return set()

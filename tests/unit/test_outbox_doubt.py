@@ -83,12 +83,13 @@ class Targets:
     """One that has lost its leader since a transaction began, and has one again."""
 
     known: Final[dict[str, object]] = {}
+    shut: Final[dict[str, frozenset[int]]] = {}
 
     def batch_bytes(self) -> int:
         return BATCH_BYTES
 
-    def unled(self) -> set[tuple[str, int]]:
-        return set()
+    def troubles(self) -> list[str]:
+        return []
 
     def unled_since(self, since_s: float) -> set[tuple[str, int]]:
         return {PLACE}

@@ -46,8 +46,8 @@ class Targets:
     def batch_bytes(self) -> int:
         return BATCH_BYTES
 
-    def unled(self) -> set[tuple[str, int]]:
-        return set()
+    def troubles(self) -> list[str]:
+        return []
 
     def unled_since(self, since_s: float) -> set[tuple[str, int]]:
         return set()

@@ -10,10 +10,10 @@ import pytest
 
 from node import target_bounds, targets
 from node.ports import ANY_PARTITION, UNAVAILABLE, UNKNOWN, Doubtful
-from node.target_answers import NO_LEADER, Found, Limits, TargetAnswers
+from node.target_answers import NO_LEADER, Found, Limits, Partition, TargetAnswers
 from node.target_bounds import MISSING_FOR_S, PATIENCE_S, PATIENCE_SHARE, Listed, Missing, Patience
 from node.target_lookup import TargetLookup
-from node.targets import FEW, KNOWN_FOR_S, MANY_PAUSE, KafkaTargets
+from node.targets import FEW, KNOWN_FOR_S, MANY_PAUSE, OUT_OF_SYNC_FOR_S, KafkaTargets
 
 LONG_AGO_MS = 0
 NEVER_MS = 2**62
@@ -21,11 +21,13 @@ NEVER_MS = 2**62
 
 
 class Answers:
-    """Topics that are there, of one broker; it counts what it is asked."""
+    """Topics that are there, of brokers 1 and 2; it counts what it is asked."""
 
     def __init__(self, *there: str) -> None:
-        self.addresses = {1: ("broker", 9092)}
-        self.there: dict[str, tuple[int, ...]] = dict.fromkeys(there, (1, 1))
+        self.addresses = {1: ("first", 9092), 2: ("second", 9092)}
+        self.there: dict[str, tuple[int, ...]] = dict.fromkeys(there, (1, 1))  # and who leads them
+        self.followed: dict[str, tuple[int, ...]] = {}  # who is in sync with leaders of broker 1
+        self.least_in_sync = 1
         self.lists = 0
         self.asked: list[int] = []  # how many names each time
         self.silent = False
@@ -38,11 +40,20 @@ class Answers:
         if self.silent:
             raise Doubtful("the brokers do not answer")
         self.asked.append(len(topics))
-        return {t: Found(self.there[t], writable=True) if t in self.there else None for t in topics}
+        return {topic: self._found(topic) if topic in self.there else None for topic in topics}
 
     def looked_up(self, topics: Collection[str]) -> dict[str, Any]:
-        limits = Limits(1_000, compacted=False)
+        limits = Limits(1_000, compacted=False, least_in_sync=self.least_in_sync)
         return {topic: one and (one, limits) for topic, one in self.described(topics).items()}
+
+    def _found(self, topic: str) -> Found:
+        """With two replicas, if there are followers."""
+        followers = self.followed.get(topic)
+        places = [
+            Partition(leader, (leader, *(followers or ())), 1 if followers is None else 2)
+            for leader in self.there[topic]
+        ]
+        return Found(tuple(places), writable=True)
 
 
 @pytest.fixture
@@ -264,14 +275,99 @@ def test_places_without_a_leader_are_forgotten_after_a_while(
     answers.there["orders"] = (1, NO_LEADER)
     before_s = time.monotonic()
     use(table, "orders")
-    assert table.unled() == {("orders", 1)} == table.unled_since(before_s)
-    assert code(table, "orders") in {None, UNAVAILABLE}
+    assert (table.shut, table.unled_since(before_s)) == ({"orders": frozenset({1})}, {("orders", 1)})
     answers.there["orders"] = (1, 1)
     table.look()
-    assert (table.unled(), table.unled_since(before_s)) == (set(), {("orders", 1)})
+    assert (table.shut, table.unled_since(before_s)) == ({}, {("orders", 1)})
+    assert table.unled_since(time.monotonic()) == set()
     monkeypatch.setattr(targets, "UNLED_FOR_S", 0.0)
     table.look()
-    assert table._unled_s == {}
+    assert table.unled_since(before_s) == set()
+
+
+def test_places_that_stay_without_a_leader_cost_nothing_more_with_each_look(
+    table: KafkaTargets, answers: Answers
+) -> None:
+    answers.there["orders"] = (NO_LEADER,) * 1_000
+    use(table, "orders")
+    for _ in range(3):
+        table.look()
+    assert table._led_again_s == {}
+    assert len(table.unled_since(time.monotonic())) == 1_000
+
+
+def test_a_partition_that_lacks_replicas_is_as_one_without_a_leader(
+    table: KafkaTargets, answers: Answers
+) -> None:
+    answers.least_in_sync, answers.followed["orders"] = 2, ()
+    use(table, "orders")
+    assert table.problem("orders", 1, b"k", 10) == (
+        UNAVAILABLE,
+        "orders/1 has 1 of 2 replicas in sync, and asks for 2",
+    )
+    assert table.troubles() == [f"orders/{one} has 1 of 2 replicas in sync, and asks for 2" for one in (0, 1)]
+    assert not table.open_to_all("orders", 10)
+    answers.followed["orders"] = (2,)
+    table.look()
+    assert (code(table, "orders"), table.troubles()) == (None, [])
+
+
+def test_what_lacks_replicas_has_lost_no_leader(table: KafkaTargets, answers: Answers) -> None:
+    """Kafka writes its markers once it has them again."""
+    answers.least_in_sync, answers.followed["orders"] = 2, ()
+    use(table, "orders")
+    assert (set(table.shut), table.unled_since(0.0)) == ({"orders"}, set())
+
+
+def test_more_replicas_are_not_asked_for_than_there_are(table: KafkaTargets, answers: Answers) -> None:
+    """So do the brokers."""
+    answers.least_in_sync = 2
+    use(table, "orders")
+    assert code(table, "orders") is None
+
+
+def test_a_change_of_how_many_replicas_are_asked_for_is_seen_at_once_where_some_lack(
+    table: KafkaTargets, answers: Answers
+) -> None:
+    answers.least_in_sync, answers.followed["orders"] = 2, ()
+    use(table, "orders")
+    answers.least_in_sync = 1
+    table.look()
+    assert code(table, "orders") is None
+
+
+def test_a_follower_that_is_not_reached_is_out_of_sync_before_the_brokers_say_so(
+    table: KafkaTargets, answers: Answers
+) -> None:
+    answers.least_in_sync, answers.followed["orders"] = 2, (2,)
+    use(table, "orders")
+    assert table.brokers() == answers.addresses
+    table.lose(frozenset({2}))
+    assert code(table, "orders") == UNAVAILABLE
+    table.lose(frozenset())
+    assert code(table, "orders") is None
+
+
+def test_a_follower_that_only_this_node_does_not_reach_is_believed_in_after_a_while(
+    table: KafkaTargets, answers: Answers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers.least_in_sync, answers.followed["orders"] = 2, (2,)
+    use(table, "orders")
+    table.lose(frozenset({2}))
+    now_s = time.monotonic()
+    monkeypatch.setattr(time, "monotonic", lambda: now_s + OUT_OF_SYNC_FOR_S)
+    table.lose(frozenset({2}))
+    assert code(table, "orders") is None
+
+
+def test_followers_are_of_no_account_where_one_replica_is_enough(
+    table: KafkaTargets, answers: Answers
+) -> None:
+    answers.followed["orders"] = (2,)
+    use(table, "orders")
+    assert set(table.brokers()) == {1}
+    table.lose(frozenset({2}))
+    assert code(table, "orders") is None
 
 
 def test_a_replay_is_told_when_the_brokers_do_not_answer(
