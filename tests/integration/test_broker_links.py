@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import socket
+import threading
+import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
-from node.broker_links import BrokerLinks
+from node.broker_links import WAITED_S, BrokerLinks
 from ops.stack.ports import HOST, free_port
 from tests.support.waiting import PATIENCE_S, eventually
 
@@ -65,6 +68,28 @@ def test_a_broker_that_is_back_is_reached(links: BrokerLinks) -> None:
 
 def test_a_name_that_is_not_found_says_nothing_of_the_broker(links: BrokerLinks) -> None:
     assert links.hold({7: ("no-such-host.invalid", 9092)}) == NONE
+
+
+def test_a_name_server_that_does_not_answer_holds_nobody_up(
+    links: BrokerLinks, broker: socket.socket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answered = threading.Event()
+    look_up = socket.getaddrinfo
+
+    def slow(host: str, *rest: Any, **named: Any) -> Any:
+        if host == "slow":
+            answered.wait(PATIENCE_S)
+        return look_up(HOST if host == "slow" else host, *rest, **named)
+
+    monkeypatch.setattr(socket, "getaddrinfo", slow)
+    brokers = {7: ("slow", broker.getsockname()[1]), 8: (HOST, free_port())}
+    began_s = time.monotonic()
+    assert links.hold(brokers) == {8}
+    first_s = time.monotonic()
+    assert links.hold(brokers) == {8}
+    assert (first_s - began_s < 2 * WAITED_S, time.monotonic() - first_s < WAITED_S) == (True, True)
+    answered.set()
+    eventually(lambda: links.hold(brokers) == {8} and brokers[7] in links._held, "the name is known")
 
 
 def test_no_connection_is_held_to_a_broker_that_leads_nothing(
