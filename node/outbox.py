@@ -17,6 +17,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Sequence
+from collections.abc import Set as AbstractSet
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Final, NamedTuple, TypeVar, cast
 
@@ -86,6 +87,9 @@ _NOT_ITS_OWN: Final = frozenset(
 )
 
 T = TypeVar("T")
+
+Sent = tuple[Sequence[Outgoing], AbstractSet[Place]]
+"""What was sent in a transaction, and which partitions were shut then."""
 
 _Odd = SystemError | AttributeError
 
@@ -183,8 +187,14 @@ class KafkaOutbox:
         except KafkaException as error:
             raise _translated(error, "a transaction cannot begin") from error
         reported, self._reported_left = self._reported_left > 0, max(0, self._reported_left - 1)
-        begun = KafkaTransaction(self, holder, unmarked, reported=reported or bool(unmarked))
-        self._last[turn] = begun
+        before = self._last[turn]
+        self._last[turn] = begun = KafkaTransaction(
+            self,
+            holder,
+            unmarked,
+            reported=reported or bool(unmarked),
+            before=None if before is None else before.sent,
+        )
         return begun
 
     def _note_unmarked(self) -> None:
@@ -299,8 +309,18 @@ class KafkaTransaction:
     transactions after `open`, which every failure leads to, have them.
     """
 
-    def __init__(self, outbox: KafkaOutbox, holder: Holder, unmarked: set[Place], *, reported: bool) -> None:
-        """`unmarked`: where the id's transactions lack a marker; what this one clears, it takes out."""
+    def __init__(
+        self,
+        outbox: KafkaOutbox,
+        holder: Holder,
+        unmarked: set[Place],
+        *,
+        reported: bool,
+        before: Sent | None,
+    ) -> None:
+        """`unmarked`: where the id's transactions lack a marker; what this one clears, it takes out.
+        `before`: what the last one of the id has sent.
+        """
         self.committing = False  # its end may be a commit
         self.committed = False
         self._checkpoint: Checkpoint | None = None
@@ -310,6 +330,7 @@ class KafkaTransaction:
         self._known: Known = {}  # when it was sent
         self._touched: set[Place] = set()  # only if there are any `unmarked`
         self._unmarked = unmarked
+        self._before = before
         self._reported = reported
         self._outbox = outbox
         self._holder = holder
@@ -348,6 +369,11 @@ class KafkaTransaction:
                     self._serve(lambda: self._held().poll(0.01))  # the queue is full: let some go out
                 except KafkaException as error:
                     self._refuse(topic, error.args[0], record.row)
+
+    @property
+    def sent(self) -> Sent:
+        """What it has sent."""
+        return self._sent, self._shut
 
     @property
     def _topics(self) -> set[str]:
@@ -398,12 +424,22 @@ class KafkaTransaction:
         return {partition: sorted(offsets) for partition, offsets in self._written_back.items()}
 
     def _expect_targets(self) -> None:
-        """The client waits for a topic or partition that has gone; all else would wait with it. Only what the
-        watch has seen counts: to ask here might take longer than what it is asked for.
+        """The client waits for a topic or partition that has gone; all else would wait with it. And it waits
+        for the end of the id's last transaction, without a word. Only what the watch has seen counts: to ask
+        here might take longer than what it is asked for.
         """
-        changed = self._outbox._targets.changed(self._topics, self._known, self._shut)  # noqa: SLF001
+        targets = self._outbox._targets  # noqa: SLF001
+        changed = targets.changed(self._topics, self._known, self._shut)
         if changed is not None:
             raise Doubtful(f"{changed} was deleted, changed or shut while records were sent to it")
+        if self._before is not None and targets.shut:
+            sent, shut = self._before
+            held_up_by = targets.changed({record.topic for record in sent}, {}, shut)
+            if held_up_by is not None:
+                why = "; ".join(targets.troubles())
+                raise Doubtful(
+                    f"the last transaction of the id, with records for {held_up_by}, cannot end: {why}"
+                )
 
     def checkpoint(self, checkpoint: Checkpoint) -> None:
         """See the port. Its acknowledgement also shows how far the brokers' clock is off."""
@@ -440,7 +476,7 @@ class KafkaTransaction:
         except Fenced:
             self.committing = False  # it was refused
             raise
-        self.committed = True
+        self.committed, self._before = True, None
         took_s = time.monotonic() - begun_s
         self._outbox.committed = Committed(time.time_ns() // 1_000_000, took_s)
 

@@ -37,6 +37,7 @@ class TargetWatch:
         self._links = links
         self._gone: frozenset[int] = frozenset()
         self._blind = False  # the last look failed: said once
+        self._troubles: list[str] = []
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="target-watch", daemon=True)
 
@@ -81,7 +82,16 @@ class TargetWatch:
                 log.warning("brokers-not-reached", brokers=sorted(gone))
             self._gone = gone
             self._targets.lose(gone)
+            self._say_troubles()
             self._stopping.wait(SHORTEST_REST_S)
             if time.monotonic() >= until_s:
                 return
             self._links.wait(until_s - time.monotonic())
+
+    def _say_troubles(self) -> None:
+        troubles = self._targets.troubles()
+        if troubles and troubles != self._troubles:
+            log.warning("targets-shut", some=troubles)
+        elif self._troubles and not troubles:
+            log.info("targets-open")
+        self._troubles = troubles

@@ -4,7 +4,7 @@ as they are told.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any, Final, cast
 
 import msgspec
@@ -46,9 +46,12 @@ class Acknowledged:
 
 
 class Client:
-    """A producer that takes everything; its commit is in doubt if `in_doubt` says so."""
+    """A producer that takes everything; its commit is in doubt if `in_doubt` says so, and if `hangs` does,
+    nothing that it takes is acknowledged.
+    """
 
     in_doubt = False
+    hangs = False
 
     def __init__(self) -> None:
         self._reports: list[Callable[[], None]] = []
@@ -70,9 +73,9 @@ class Client:
             self._reports.append(lambda: report(None, Acknowledged(topic, partition)))
 
     def flush(self, timeout: float) -> int:
-        while self._reports:
+        while self._reports and not Client.hangs:
             self._reports.pop()()
-        return 0
+        return len(self._reports)
 
     def commit_transaction(self, timeout: float) -> None:
         if Client.in_doubt:
@@ -85,11 +88,21 @@ class Targets:
     known: Final[dict[str, object]] = {}
     shut: Final[dict[str, frozenset[int]]] = {}
 
-    def batch_bytes(self) -> int:
-        return BATCH_BYTES
+    def changed(self, topics: set[str], then: object, shut: Collection[tuple[str, int]]) -> str | None:
+        places = ((topic, number) for topic, numbers in self.shut.items() for number in numbers)
+        return next((place[0] for place in places if place[0] in topics and place not in shut), None)
+
+    def problem(self, topic: str, partition: int, key: bytes | None, size_bytes: int) -> None:
+        """Nothing is planned for what is shut."""
+
+    def open_places(self, topic: str) -> tuple[int, ...]:
+        return ()
 
     def troubles(self) -> list[str]:
-        return []
+        return [f"{topic} is shut" for topic in self.shut]
+
+    def batch_bytes(self) -> int:
+        return BATCH_BYTES
 
     def unled_since(self, since_s: float) -> set[tuple[str, int]]:
         return {PLACE}
@@ -100,7 +113,7 @@ def box(monkeypatch: pytest.MonkeyPatch) -> Iterator[outbox.KafkaOutbox]:
     monkeypatch.setattr(outbox, "Producer", lambda _: Client())
     targets = cast("KafkaTargets", Targets())
     made = outbox.KafkaOutbox(
-        {}, ClusterNames("delay"), 0, 10_000, targets, lambda: None, lambda: False, FixedKeys(KEYRING)
+        {}, ClusterNames("delay"), 0, 100, targets, lambda: None, lambda: False, FixedKeys(KEYRING)
     )
     yield made
     made.close()
@@ -152,3 +165,39 @@ def test_what_was_committed_after_all_is_left_as_it_is(
 ) -> None:
     left_in_doubt(box, monkeypatch, IN_DOUBT)
     commit(box.begin(), IN_DOUBT)
+
+
+ELSEWHERE: Final = Outgoing("invoices", 0, b"k", b"v", [], 1_000, (1_000, 0, 8))
+
+
+def shut_after_one_of_each_id(box: outbox.KafkaOutbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A partition is, that -a has sent to; then nothing is acknowledged on that id."""
+    monkeypatch.setattr(outbox, "SLOW_FLUSH_S", 0.01)
+    box.open()
+    commit(box.begin(), BEFORE)
+    box.begin()
+    monkeypatch.setitem(Targets.shut, "orders", frozenset({0}))
+    monkeypatch.setattr(Client, "hangs", True)
+
+
+def test_an_id_that_is_held_up_by_its_last_transaction_is_not_waited_for(
+    box: outbox.KafkaOutbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shut_after_one_of_each_id(box, monkeypatch)
+    transaction = box.begin()
+    transaction.send([ELSEWHERE])
+    transaction.checkpoint(IN_DOUBT)
+    with pytest.raises(Doubtful, match="records for orders, cannot end: orders is shut"):
+        transaction.flush()
+
+
+def test_what_was_shut_before_the_last_transaction_of_an_id_does_not_hold_it_up(
+    box: outbox.KafkaOutbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(Targets.shut, "orders", frozenset({0}))
+    shut_after_one_of_each_id(box, monkeypatch)
+    transaction = box.begin()
+    transaction.send([ELSEWHERE])
+    transaction.checkpoint(IN_DOUBT)
+    with pytest.raises(Doubtful, match="were not acknowledged"):
+        transaction.flush()
