@@ -64,6 +64,7 @@ class KafkaAdmin:
                 partitions=len(metadata[name].partitions),
                 replication=min(len(p.replicas) for p in metadata[name].partitions.values()),
                 settings=settings[name],
+                shut=_shut(metadata[name], int(settings[name]["min.insync.replicas"])),
             )
             for name in there
         }
@@ -179,3 +180,12 @@ class KafkaAdmin:
         """The reason behind a time-out, if the client has told it."""
         self._client.poll(0)
         return from_kafka(self._complaint.behind(error.args[0]), self.bootstrap_servers)
+
+
+def _shut(topic: TopicMetadata, least_in_sync: int) -> tuple[int, ...]:
+    """The partitions where nothing can be committed. Brokers ask for no more replicas than there are."""
+    return tuple(
+        number
+        for number, one in sorted(topic.partitions.items())
+        if one.leader < 0 or len(one.isrs) < min(least_in_sync, len(one.replicas))
+    )

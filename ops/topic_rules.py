@@ -29,6 +29,8 @@ KAFKA_MAX_MESSAGE_BYTES = 1_048_588  # its default
 # Less than that by more than the overhead: targets made with the defaults take every request.
 BUFFER_MAX_MESSAGE_BYTES = 1_000_000
 
+_NAMED = 3
+
 Rule = Literal["exactly", "at least", "free"]
 
 
@@ -68,12 +70,15 @@ class WantedTopic:
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """A topic as it is: `replication` is that of its least replicated partition."""
+    """A topic as it is: `replication` is that of its least replicated partition. `shut`: the partitions where
+    nothing can be committed now, for want of a leader or of replicas in sync.
+    """
 
     name: str
     partitions: int
     replication: int
     settings: Mapping[str, str] = field(default_factory=dict)
+    shut: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +190,22 @@ def check_target(
     if target not in actual:
         create = f"kafka-topics.sh --bootstrap-server {bootstrap_servers} --create --topic {target}"
         return [Finding(target, "is missing", create)]
-    return _check_size(actual[target], buffer, _Mender(bootstrap_servers))
+    mender = _Mender(bootstrap_servers)
+    return _check_size(actual[target], buffer, mender) + _check_target_insync(actual[target], mender)
+
+
+def check_shut(actual: Iterable[Topic]) -> list[Finding]:
+    """Topics that take nothing now, whatever their settings should be."""
+    return [
+        Finding(
+            topic.name,
+            f"takes nothing in {', '.join(map(str, topic.shut[:_NAMED]))}: no leader, or fewer than "
+            f"{topic.settings['min.insync.replicas']} replicas in sync",
+            "start the brokers that are away",
+        )
+        for topic in actual
+        if topic.shut
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,6 +261,22 @@ def _check_insync(actual: Topic, mender: _Mender) -> list[Finding]:
         return []
     problem = f"min.insync.replicas is {is_now}, {why}"
     return [Finding(actual.name, problem, mender.setting(actual.name, "min.insync.replicas", str(wanted)))]
+
+
+def _check_target_insync(target: Topic, mender: _Mender) -> list[Finding]:
+    """How many replicas are safe is the users' own choice; but none should stop more than itself."""
+    is_now = int(target.settings["min.insync.replicas"])
+    if not is_now >= target.replication > 1:
+        return []
+    problem = (
+        f"min.insync.replicas is {is_now}, should be below {target.replication}, the number of replicas: one "
+        "broker away stops the target, and if a message is on its way there just then, the lane"
+    )
+    wanted = min_insync_replicas(target.replication)
+    mend = "kafka-reassign-partitions.sh (three replicas or more)"
+    if wanted > 1:  # less than two would be less safe, not more
+        mend = mender.setting(target.name, "min.insync.replicas", str(wanted))
+    return [Finding(target.name, problem, mend)]
 
 
 def _check_dead_letter(

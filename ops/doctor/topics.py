@@ -38,7 +38,8 @@ def _of_cluster(admin: KafkaAdmin, settings: ClusterSettings, brokers: int) -> l
     wanted = wanted_topics(settings)
     names = ClusterNames(settings.cluster)
     actual = admin.topics([topic.name for topic in wanted])
-    wrong = topic_rules.check(wanted, actual, bootstrap_servers=admin.bootstrap_servers, brokers=brokers)
+    wrong = topic_rules.check_shut(actual.values())
+    wrong += topic_rules.check(wanted, actual, bootstrap_servers=admin.bootstrap_servers, brokers=brokers)
     findings = [problem("topics", f"{one.topic} {one.problem}", one.mend) for one in wrong]
     if not wrong:
         findings.append(ok("topics", f"the four of {settings.cluster} are as they must be"))

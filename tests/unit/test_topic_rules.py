@@ -17,6 +17,7 @@ from ops.topic_rules import (
     Finding,
     Topic,
     check,
+    check_shut,
     check_target,
     min_insync_replicas,
     wanted_topics,
@@ -194,9 +195,10 @@ def test_in_sync_replicas_outlive_one_broker(replication: int, in_sync: int) -> 
     assert min_insync_replicas(replication) == in_sync
 
 
-def target(max_message_bytes: int) -> list[Finding]:
+def target(max_message_bytes: int, in_sync: int = 2, replication: int = 3) -> list[Finding]:
     topics = as_wanted()
-    topics["orders"] = Topic("orders", 3, 3, {"max.message.bytes": str(max_message_bytes)})
+    settings = {"max.message.bytes": str(max_message_bytes), "min.insync.replicas": str(in_sync)}
+    topics["orders"] = Topic("orders", 3, replication, settings)
     return check_target("orders", topics[NAMES.buffer], topics, bootstrap_servers="kafka:9092")
 
 
@@ -213,6 +215,28 @@ def test_a_target_that_is_a_byte_too_small_is_found() -> None:
         f"max.message.bytes is {least - 1}, must be at least {least}: the buffer's 1000000"
         f" and {OVERHEAD_BYTES} for headers"
     )
+
+
+def test_a_target_that_asks_for_all_its_replicas_is_found() -> None:
+    (found,) = target(1_048_588, in_sync=3)
+
+    assert found.problem.startswith("min.insync.replicas is 3, should be below 3, the number of replicas")
+    assert found.mend.endswith("--entity-name orders --add-config min.insync.replicas=2")
+
+
+def test_a_topic_that_takes_nothing_now_is_found() -> None:
+    actual = as_wanted()
+    actual[NAMES.checkpoint] = replace(actual[NAMES.checkpoint], shut=(0, 1))
+
+    (found,) = check_shut(actual.values())
+
+    assert found.problem == "takes nothing in 0, 1: no leader, or fewer than 2 replicas in sync"
+
+
+def test_a_target_of_two_replicas_is_not_made_less_safe() -> None:
+    (found,) = target(1_048_588, in_sync=2, replication=2)
+
+    assert found.mend == "kafka-reassign-partitions.sh (three replicas or more)"
 
 
 def test_a_target_that_is_missing_is_found() -> None:
