@@ -47,7 +47,7 @@ _REQUEST_CODES: Final = {
 _DELIVERY_CODES: Final = {
     "target-missing": "the target topic does not exist",
     "target-partition": "the target topic has no such partition",
-    "target-unavailable": "the target had no leader, however often the message was put off",
+    "target-unavailable": "the target had no leader, or too few replicas, however often it was tried",
     "too-large": "the target topic takes no message of that size",
     "undeliverable": "the target's broker refused the message",
     "expired": "delay-expire-at had passed when the message was to be delivered",

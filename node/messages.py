@@ -58,7 +58,7 @@ class Standing(msgspec.Struct, frozen=True):
 class Message(msgspec.Struct, frozen=True, kw_only=True):
     """One message, or another request that waits. What is not known, or does not apply, is None.
 
-    `state`: `pending`, `parked` (put off: its target had no leader), `delivered`, `expired`,
+    `state`: `pending`, `parked` (put off: its target was shut), `delivered`, `expired`,
     `dead-lettered`, `skipped`, `cancelling` (the cancel is taken, its answer not yet written), `cancelled`,
     `done` (what it came to cannot be told) or `unknown`. `at_ms` and `epoch`: of the transaction that made it
     so, by the clock of its master; `by`: the request that did. `source`: where the request is that this row
