@@ -29,6 +29,10 @@ ROCKETMQ_LEVELS_MS = (
 _MAX_DELAY_LIMIT_MS = 1_000 * 366 * _DAY_MS
 
 
+class NewerSettings(ValueError):
+    """The settings have a format that only a newer version knows: not damaged, and not to be replaced."""
+
+
 @dataclass(frozen=True, slots=True)
 class ClusterSettings:
     """The settings of one cluster; ValueError says which one is wrong and what it may be.
@@ -87,12 +91,15 @@ class ClusterSettings:
 
     @classmethod
     def from_json(cls, text: str | bytes) -> ClusterSettings:
-        """Read `to_json`'s text; ValueError (one line) if it is not the settings of a cluster."""
+        """Read `to_json`'s text; ValueError (one line) if it is not the settings of a cluster, and
+        `NewerSettings` if they may be those of a newer version.
+        """
         try:
             raw = json.loads(text)
         except (ValueError, RecursionError) as error:
             raise ValueError(f"cluster settings are no JSON: {error}") from None
         _require(isinstance(raw, dict), "cluster settings must be a JSON object")
+        _refuse_newer(raw.get("format_version"))
         _require_known(raw)
         return cls(**{name: _typed(name, raw[name]) for name in raw})
 
@@ -103,6 +110,12 @@ _KINDS: dict[str, str] = {field.name: str(field.type) for field in fields(Cluste
 def _require(holds: object, otherwise: str) -> None:
     if not holds:
         raise ValueError(otherwise)
+
+
+def _refuse_newer(version: Any) -> None:
+    """Before anything else is looked at: a newer format may have other keys."""
+    if type(version) is int and version > FORMAT_VERSION:
+        raise NewerSettings(f"format_version is {version}, this version reads {FORMAT_VERSION}: upgrade it")
 
 
 def _require_known(raw: dict[str, Any]) -> None:

@@ -8,6 +8,7 @@
     - ZnodeChanged: somebody else wrote it in between
     - Forbidden: ZooKeeper refuses the credentials, or they may not do this
     - Malformed: the znode holds what this version cannot read
+        - SettingsNewer: what only a newer version can read
     - SettingsDiffer: the cluster was created with other settings
     - Superseded: a newer master has written its checkpoint
     - PortTaken: a port of the node cannot be listened on
@@ -48,6 +49,10 @@ class Forbidden(ElectionError):
 
 class Malformed(ElectionError):
     """The znode holds what this version cannot read."""
+
+
+class SettingsNewer(Malformed):
+    """The settings have the format of a newer version: upgrade this one, and leave them as they are."""
 
 
 class SettingsDiffer(ElectionError):

@@ -11,7 +11,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from delayline.settings import ClusterSettings
+from delayline.settings import ClusterSettings, NewerSettings
 from delayline.signing import Keyring
 from election.candidates import Candidate, in_order
 from election.errors import (
@@ -20,6 +20,7 @@ from election.errors import (
     NodeIdTaken,
     RequestWaits,
     SettingsDiffer,
+    SettingsNewer,
     Superseded,
     ZnodeChanged,
     ZnodeExists,
@@ -70,7 +71,8 @@ class Registry:
     def settings(self) -> ClusterSettings:
         """The cluster's settings.
 
-        ZnodeMissing if it was never created; ChrootMissing; Malformed if they cannot be read.
+        ZnodeMissing if it was never created; ChrootMissing; Malformed if they cannot be read,
+        SettingsNewer if a newer version can.
         """
         try:
             data, _ = self._session.read(self._znodes.settings)
@@ -84,8 +86,36 @@ class Registry:
                 f"cluster {self._znodes.cluster!r} has no settings at {self._znodes.settings}: "
                 "create it with `delayline topics create`"
             ) from None
+        return self._decoded_settings(data)
+
+    def restore_settings(self, settings: ClusterSettings, entry: Entry) -> bool:
+        """Write the settings over what stands there, or where nothing does; False if the very same stand
+        there. SettingsNewer if what stands is a newer version's.
+        """
+        path = self._znodes.settings
+
+        def attempt() -> bool:
+            standing = self._look(path)
+            if standing is not None and self._holds(standing[0], settings):
+                return False
+            self._put(path, settings.to_json().encode(), None if standing is None else standing[1], entry)
+            return True
+
+        return self._persistently(attempt)
+
+    def _holds(self, data: bytes, settings: ClusterSettings) -> bool:
+        try:
+            return self._decoded_settings(data) == settings
+        except SettingsNewer:
+            raise
+        except Malformed:
+            return False
+
+    def _decoded_settings(self, data: bytes) -> ClusterSettings:
         try:
             return ClusterSettings.from_json(data)
+        except NewerSettings as error:
+            raise SettingsNewer(f"{self._znodes.settings} is of a newer version: {error}") from error
         except ValueError as error:
             raise Malformed(f"{self._znodes.settings} holds no settings of a cluster: {error}") from error
 

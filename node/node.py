@@ -23,7 +23,7 @@ from confluent_kafka import KafkaException
 
 from delayline.names import ClusterNames
 from delayline.settings import ClusterSettings
-from election.errors import ElectionError, Malformed, NodeIdTaken, Unavailable
+from election.errors import ElectionError, Malformed, NodeIdTaken, SettingsNewer, Unavailable, ZnodeMissing
 from election.peer import Peers
 from election.registry import Registry, differences
 from election.session import Session
@@ -40,6 +40,7 @@ from node.ingest import LogTooShort, NotRebuildable
 from node.keys import NodeKeys, SharedKeys
 from node.messages import Messages
 from node.notify import ServiceManager
+from node.own_settings import readable, settings_of
 from node.parts import Election, Parts
 from node.ports import Doubtful, Pauses
 from node.reader import OffsetsGone
@@ -47,7 +48,7 @@ from node.refusal import Refusal, Refusing
 from node.topics import Described, TopicMissing, admin_client, describe
 from node.vitals import FROM_THE_START, ONCE_CAUGHT_UP, WITH_THE_PARTS, Nameplate, Vitals, missing
 from store.checkpoint import UnreadableCheckpoint
-from store.identity import FORMAT, Identity, OtherIdentity, claim
+from store.identity import FORMAT, Identity, OtherFormat, OtherIdentity, claim
 from store.kv import Damaged, Full, InUse, StoreError, Unusable
 from store.rocks import RocksStore
 
@@ -105,6 +106,7 @@ class NodeStatus(msgspec.Struct, frozen=True):
     session_timeout_s: float = 0.0  # as it asks ZooKeeper for
     max_clock_skew_ms: int = 0
     open: bool = False  # its store, and so whatever asks what operators want
+    settings: str = ""  # what its view was made with (JSON)
     strange_checkpoints: int = 0  # records of the checkpoint topic that it has passed over
     keys: list[str] = []  # the ids of those that it knows
 
@@ -139,9 +141,10 @@ class Node:
         self._member = config.node_id
         self._stopping = threading.Event()
         self._refusal: Refusal | None = None
-        self._lacking: Refusal | None = None  # retention has taken what it has not read
+        self._lacking: Refusal | None = None  # retention has taken what it has not read, or no settings
         self._passing: Refusal | None = None  # what an inspection has found, until the next one does not
         self._failure: Exception | None = None
+        self._missing = False  # ZooKeeper has lost the settings, and that is said
         self._waits_for: str | None = None
         self._died: list[str] = []  # threads
         self._candidate = False
@@ -238,7 +241,6 @@ class Node:
         settings = self._wait_for(self._settings_or_refusal)
         if settings is None:
             return
-        self._settings = settings
         buffer = self._wait_for(self._describe_buffer)
         if buffer is None:
             return
@@ -246,7 +248,7 @@ class Node:
         parts = self._open(settings, buffer)
         if parts is None:
             return
-        self._parts = parts
+        self._settings, self._parts = settings, parts
         parts.start()
         if self._catch_up(parts):
             self._candidate = parts.stand()
@@ -274,9 +276,36 @@ class Node:
 
     def _settings_or_refusal(self) -> ClusterSettings:
         try:
-            return self._registry.settings()
+            settings = self._registry.settings()
+        except ZnodeMissing as error:
+            own = self._settings_of_store()
+            if own is None:
+                raise
+            why = self._settings_missing(own)
+            self._lack(why)
+            self._publish()
+            if self._refusal is not None:
+                raise Refusing(self._refusal) from error
+            raise Doubtful(str(why)) from error
         except Malformed as error:
-            raise Refusing(refusal.settings_unreadable(str(error))) from error
+            raise Refusing(self._unreadable(error)) from error
+        self._lacking = None
+        return settings
+
+    def _settings_missing(self, own: ClusterSettings) -> Refusal:
+        znode = Znodes(self._config.cluster).settings
+        return refusal.settings_missing(znode, self._config.zookeeper, own)
+
+    def _unreadable(self, error: Malformed) -> Refusal:
+        if isinstance(error, SettingsNewer):
+            return refusal.settings_newer(str(error))
+        return refusal.settings_unreadable(str(error), self._settings_of_store())
+
+    def _settings_of_store(self) -> ClusterSettings | None:
+        """What the view was made with, before the store is open; None if there is none."""
+        if self._settings is None:
+            self._settings = settings_of(self._config.data_dir / "store", self._config.cluster)
+        return self._settings
 
     def _describe_buffer(self) -> Described:
         try:
@@ -332,11 +361,18 @@ class Node:
             store.close()
             if error.field == "buffer_id":
                 raise Refusing(self._buffer_recreated(str(error))) from error
-            if error.field == "settings":
-                made_with = ClusterSettings.from_json(error.stored.settings.encode())
-                detail = f"not the settings that the store was made with: {differences(made_with, settings)}"
-                raise Refusing(refusal.rebuild("settings-changed", detail, config.data_dir)) from error
+            made_with = readable(error.stored.settings)
+            if error.field == "settings" and made_with is not None:
+                self._settings = made_with
+                raise Refusing(self._settings_changed(made_with, settings)) from error
             raise Refusing(refusal.other_data(str(error), config.data_dir)) from error
+        except OtherFormat as error:
+            store.close()
+            raise Refusing(refusal.other_data(str(error), config.data_dir)) from error
+
+    def _settings_changed(self, own: ClusterSettings, found: ClusterSettings) -> Refusal:
+        detail = f"not the settings that the store was made with: {differences(own, found)}"
+        return refusal.settings_changed(detail, own, self._config.data_dir)
 
     def _agreed_keys(self, store: RocksStore) -> NodeKeys | None:
         config = self._config
@@ -448,19 +484,31 @@ class Node:
         except TopicMissing as error:
             self._passing = refusal.buffer_missing(str(error))
         except Malformed as error:
-            self._refuse(refusal.settings_unreadable(str(error)))
+            self._refuse(self._unreadable(error))
+        except ZnodeMissing:
+            self._say_missing()
         except (Doubtful, ElectionError):
             return
         else:
-            self._passing = None
-            if self._buffer is not None and buffer.id != self._buffer.id:
-                detail = f"{self._names.buffer} is another topic than the store was made from"
-                self._refuse(self._buffer_recreated(detail))
-            if buffer.partitions != settings.partitions:
-                self._refuse(refusal.partitions_changed(buffer.partitions, self._names, settings))
-            if settings != self._settings:
-                detail = "the cluster's settings are not those that the store was made with"
-                self._refuse(refusal.rebuild("settings-changed", detail, self._config.data_dir))
+            self._passing, self._missing = None, False
+            self._compare(buffer, settings)
+
+    def _compare(self, buffer: Described, settings: ClusterSettings) -> None:
+        """With those of the store."""
+        if self._buffer is not None and buffer.id != self._buffer.id:
+            detail = f"{self._names.buffer} is another topic than the store was made from"
+            self._refuse(self._buffer_recreated(detail))
+        if buffer.partitions != settings.partitions:
+            self._refuse(refusal.partitions_changed(buffer.partitions, self._names, settings))
+        if self._settings is not None and settings != self._settings:
+            self._refuse(self._settings_changed(self._settings, settings))
+
+    def _say_missing(self) -> None:
+        """That ZooKeeper has lost the settings. It goes on: it knows them."""
+        if self._settings is not None and not self._missing:
+            why = self._settings_missing(self._settings)
+            log.error("settings-missing", detail=why.detail, way_out=why.way_out)
+        self._missing = True
 
     def _renew_keys(self) -> None:
         if self._parts is not None:
@@ -483,9 +531,10 @@ class Node:
             log.debug("status-not-published", detail=str(error))
 
     def _why_refusing(self) -> Refusal | None:
-        if self._refusal is not None or self._parts is None:
-            return self._refusal
-        return self._lacking or self._passing or self._parts.awaiting()
+        why = self._refusal or self._lacking
+        if why is not None or self._parts is None:
+            return why
+        return self._passing or self._parts.awaiting()
 
     def status(self) -> NodeStatus:
         """What the member znode says."""
@@ -519,6 +568,7 @@ class Node:
             session_timeout_s=self._config.session_timeout_s,
             max_clock_skew_ms=self._config.max_clock_skew_ms,
             open=parts is not None and parts.started,
+            settings="" if self._settings is None else self._settings.to_json(),
             strange_checkpoints=0 if parts is None else sum(parts.follower.strangers.values()),
             keys=[] if parts is None else sorted(parts.keys.ring.ids),
         )

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import Any, Final
 
 import msgspec
 
 from delayline.names import ClusterNames
 from delayline.settings import ClusterSettings
+from delayline.times import render_duration
 from election.znodes import Znodes
 
 
@@ -191,13 +193,60 @@ def transactional_ids_forbidden(ids: tuple[str, ...]) -> Refusal:
     )
 
 
-def settings_unreadable(detail: str) -> Refusal:
+def restore_command(settings: ClusterSettings) -> str:
+    """What an operator types to have these settings in ZooKeeper again; nothing is left to a default."""
+    words = ["delayline", "topics", "create", "--restore", "--cluster", settings.cluster]
+    words += ["--partitions", str(settings.partitions), "--lanes", str(settings.lanes)]
+    words += ["--max-delay", render_duration(settings.max_delay_ms)]
+    words += ["--dedup-window", render_duration(settings.dedup_window_ms)]
+    for level_ms in settings.levels_ms:
+        words += ["--level", render_duration(level_ms)]
+    for target in settings.targets:
+        words += ["--target", target]
+    return shlex.join(words)
+
+
+def settings_changed(detail: str, own: ClusterSettings, data_dir: object) -> Refusal:
+    """A view made by others would mean other rows: what is pending would be gone, or a dead letter."""
+    return Refusal(
+        "settings-changed",
+        detail,
+        f"Restore the settings that this view was made with: stop the nodes that do not refuse, run `"
+        f"{restore_command(own)}`, and start all again. Only if those in ZooKeeper are the right ones, since "
+        f"they were restored after this view was made: {REBUILD.format(data_dir=data_dir)}",
+    )
+
+
+def settings_missing(znode: str, zookeeper: str, own: ClusterSettings) -> Refusal:
+    """ZooKeeper has lost them, and the store knows what they were."""
+    return Refusal(
+        "settings-missing",
+        f"the cluster's settings are not at {znode}, in ZooKeeper at {zookeeper}",
+        f"If that is another cluster's ZooKeeper, correct zookeeper. If it has lost them, run `"
+        f"{restore_command(own)}`: so they were when this node's view was made. It goes on by itself.",
+    )
+
+
+def settings_unreadable(detail: str, own: ClusterSettings | None) -> Refusal:
     """What a request means depends on the settings."""
     return Refusal(
         "settings-unreadable",
         detail,
-        "Delete that znode, run `delayline topics create` with the settings that the cluster was made with, "
-        "and start the node again.",
+        "Start a node that has its data folder: it says which command restores them. If there is none, run "
+        "`delayline topics create --restore` with all settings that the cluster was made with. Then start "
+        "this node again."
+        if own is None
+        else f"Run `{restore_command(own)}`: so they were when this node's view was made. Then start the "
+        "node again.",
+    )
+
+
+def settings_newer(detail: str) -> Refusal:
+    """They are sound: it is this version that lacks something."""
+    return Refusal(
+        "settings-newer",
+        detail,
+        "Upgrade this node to the version that wrote them, and leave the znode as it is.",
     )
 
 

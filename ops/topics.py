@@ -15,11 +15,14 @@ from delayline.names import ClusterNames
 from delayline.settings import ClusterSettings
 from delayline.signing import Keyring
 from election.errors import ZnodeMissing
+from election.operators import Author
 from election.registry import Registry
 from node.config import ConnectionConfig
 from ops import topic_rules
 from ops.errors import ConfigError, ConflictError, NotFoundError
 from ops.kafka import KafkaAdmin
+from ops.restoring import refuse_beside_records, require_all
+from ops.restoring import restore as restored
 from ops.topic_rules import BUFFER_MAX_MESSAGE_BYTES, Finding, Topic, WantedTopic, wanted_topics
 from ops.zookeeper import registry
 
@@ -50,6 +53,7 @@ def create(
     replication: int | None = None,
     max_message_bytes: int | None = None,
     new_keys: bool = False,
+    restore: Author | None = None,
 ) -> Created:
     """Make what is missing of the cluster that `config` names; running it again changes nothing.
 
@@ -59,11 +63,14 @@ def create(
         replication: of new topics; default one replica a broker, 3 at most.
         max_message_bytes: the largest batch that a new buffer topic takes.
         new_keys: make keys even where the nodes that have the old ones are thought to be lost.
+        restore: who restores the settings that the cluster was made with, and why. All of them are chosen
+            then, and stand in place of what there is.
 
     Raises:
         ConfigError: the settings contradict themselves, or there are fewer brokers than replicas.
-        ConflictError: a topic that is there contradicts the settings; or keys were to be made for what is in
-            the buffer already, and nodes are running.
+        ConflictError: a topic that is there contradicts the settings; settings were to be made for what is in
+            the buffer already; or keys were to be made for what is in the
+            buffer already, and nodes are running.
         SettingsDiffer: the cluster exists with other settings than the chosen ones.
         OperatorError: Kafka refuses or does not answer; Unavailable: ZooKeeper does not.
     """
@@ -72,7 +79,10 @@ def create(
     there = admin.topics(sorted(names.own_topics))
     replication = _replication(replication, admin.brokers())
     with registry(config) as znodes:
-        settings = _settle(znodes, config.cluster, chosen or {})
+        if restore is None:
+            settings = _settle(znodes, admin, config.cluster, chosen or {})
+        else:
+            settings = _complete(config.cluster, chosen or {})
         wanted = wanted_topics(settings, max_message_bytes or _buffer_limit(there.get(names.buffer)))
         _refuse_other_partitions(wanted, there)
         keyless = znodes.keys() is None
@@ -80,15 +90,15 @@ def create(
         used = keyless and all(
             topic in there and any(admin.ends(topic).values()) for topic in (names.buffer, names.checkpoint)
         )
-        if used:
+        if used and (restore is None or new_keys):
             _refuse_running(znodes)
-        elif keyless:  # before the settings: a node that waits for these finds both
+        elif keyless and not used:  # before the settings: a node that waits for these finds both
             znodes.create_keys(_new_keys())
-        written = znodes.create_settings(settings)
+        written = znodes.create_settings(settings) if restore is None else restored(znodes, settings, restore)
     made = [topic.name for topic in wanted if topic.name not in there and admin.create(topic, replication)]
     # Where the settings were lost with ZooKeeper, so were the keys: nodes have copies of them.
-    if used and (not written or new_keys):
-        with registry(config) as znodes:
+    with registry(config) as znodes:
+        if used and (not written or new_keys):
             znodes.create_keys(_new_keys(admin.ends(names.buffer), admin.ends(names.checkpoint)))
     makes_keys = keyless and (not used or not written or new_keys)
     findings = tuple(_findings(admin, settings))
@@ -116,9 +126,9 @@ def check(config: ConnectionConfig, target: str | None = None) -> list[Finding]:
 
     Raises ZnodeMissing if the cluster was never created, OperatorError if Kafka does not answer.
     """
+    admin = KafkaAdmin(config)
     with registry(config) as znodes:
         settings = znodes.settings()
-    admin = KafkaAdmin(config)
     findings = _findings(admin, settings)
     return findings if target is None else findings + _target_findings(admin, settings, target)
 
@@ -135,15 +145,23 @@ def _replication(chosen: int | None, brokers: int) -> int:
     return chosen or min(MOST_REPLICAS, brokers)
 
 
-def _settle(znodes: Registry, cluster: str, chosen: Mapping[str, Any]) -> ClusterSettings:
-    """The cluster's standing settings with what was chosen; SettingsDiffer if that changes them."""
+def _settle(znodes: Registry, admin: KafkaAdmin, cluster: str, chosen: Mapping[str, Any]) -> ClusterSettings:
+    """The cluster's standing settings with what was chosen; SettingsDiffer if that changes them, and
+    ConflictError if there are none and the buffer has records.
+    """
     try:
         standing = znodes.settings()
     except ZnodeMissing:
+        refuse_beside_records(znodes, admin, ClusterNames(cluster).buffer)
         return _settings(ClusterSettings, cluster=cluster, **chosen)
     settings = _settings(replace, standing, **chosen)
     znodes.check_settings(settings)
     return settings
+
+
+def _complete(cluster: str, chosen: Mapping[str, Any]) -> ClusterSettings:
+    require_all(chosen)
+    return _settings(ClusterSettings, cluster=cluster, **chosen)
 
 
 def _settings(make: Any, *args: Any, **fields: Any) -> ClusterSettings:

@@ -32,16 +32,41 @@ class OtherIdentity(StoreError):
         self.stored = stored
 
 
+class OtherFormat(StoreError):
+    """The store is of another version, which may have said other things of it."""
+
+
+class _Format(msgspec.Struct, frozen=True):
+    """What every version has said of a store."""
+
+    format: int
+
+
 def claim(kv: KeyValue, identity: Identity) -> None:
-    """Writes the identity into a new store, or compares it with the stored one. Raises `OtherIdentity`."""
-    raw = kv.get(keys.IDENTITY)
-    if raw is None:
+    """Writes the identity into a new store, or compares it with the stored one. Raises `OtherFormat`,
+    `OtherIdentity`.
+    """
+    stored = stored_identity(kv)
+    if stored is None:
         batch = kv.batch()
         batch.put(keys.IDENTITY, msgspec.json.encode(identity))
         kv.write(batch)
         kv.flush()
         return
-    stored = msgspec.json.decode(raw, type=Identity)
     for field in Identity.__struct_fields__:
         if getattr(stored, field) != getattr(identity, field):
             raise OtherIdentity(field, stored, identity)
+
+
+def stored_identity(kv: KeyValue) -> Identity | None:
+    """The identity that a store was made with; None if it is new. Raises `OtherFormat`."""
+    raw = kv.get(keys.IDENTITY)
+    if raw is None:
+        return None
+    try:
+        of = msgspec.json.decode(raw, type=_Format).format
+        if of != FORMAT:
+            raise OtherFormat(f"the store was made with format {of}; it is now {FORMAT}")
+        return msgspec.json.decode(raw, type=Identity)
+    except msgspec.MsgspecError as error:
+        raise OtherFormat(f"the store does not say what it was made with: {error}") from error

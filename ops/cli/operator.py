@@ -51,18 +51,27 @@ def timeout_option(default_s: float, what: str) -> Callable[[Command], Command]:
     )
 
 
+def someone(reason: str) -> Author:
+    """Who wants what is reason enough; "?" if this system's user has no name."""
+    return _author(_user() or "?", reason)
+
+
 def author(options: dict[str, Any]) -> Author:
     """Who wants it, and why. Usage error if either is not known."""
-    import time  # noqa: PLC0415
-
-    from election.operators import Author  # noqa: PLC0415
-
     reason = options.pop("reason").strip()
     if not reason:
         raise click.UsageError("--reason says nothing: write why")
     by = (options.pop("by") or "").strip() or _user()
     if by is None:
         raise click.UsageError("this system's user has no name: say with --by who wants it")
+    return _author(by, reason)
+
+
+def _author(by: str, reason: str) -> Author:
+    import time  # noqa: PLC0415
+
+    from election.operators import Author  # noqa: PLC0415
+
     return Author(by, reason, time.time_ns() // 1_000_000)
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ops.cli.operator import someone
 from ops.cli.options import connect, connection_options
 from ops.cli.output import Format, emit, emit_one, output_option, say
 
@@ -72,15 +73,22 @@ def _duration_ms(text: str) -> int:
     is_flag=True,
     help="Make keys though ZooKeeper has lost the old ones: only if no node has its data folder.",
 )
+@click.option(
+    "--restore",
+    is_flag=True,
+    help="Write these settings as those that the cluster was made with: a node that lacks them says which.",
+)
 @output_option
 @connection_options
 def create(
-    output: Format, replication: int | None, max_message_bytes: int | None, **options: Any
+    output: Format, replication: int | None, max_message_bytes: int | None, *, restore: bool, **options: Any
 ) -> int | None:
     """Make the cluster: its settings and its topics.
 
     The settings are written once, for ever: what is in the buffer was accepted under them. Running this again
-    makes what is missing, such as a lost checkpoint topic, and changes nothing else.
+    makes what is missing, such as a lost checkpoint topic, and changes nothing else. Where ZooKeeper has lost
+    them, or somebody has changed them, none are made beside requests: the nodes' stores know what they were,
+    and say which command restores them.
     """
     from ops import topics  # noqa: PLC0415
 
@@ -89,7 +97,12 @@ def create(
     chosen = {key: value for key in keys if (value := options.pop(key)) not in (None, ())}
     config = connect(options)
     created = topics.create(
-        config, chosen, replication=replication, max_message_bytes=max_message_bytes, new_keys=new_keys
+        config,
+        chosen,
+        replication=replication,
+        max_message_bytes=max_message_bytes,
+        new_keys=new_keys,
+        restore=someone("topics create --restore") if restore else None,
     )
     data = _as_data(created)
     emit_one(output, _for_people(data) if output == "table" else data)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import http.client
 import shutil
 
+import pytest
+
 from delayline import Receipt
 from delayline.names import parse_source
 from ops.stack.ports import HOST
@@ -38,6 +40,7 @@ def test_a_node_started_without_the_checkpoint_topic_refuses(cluster: Cluster) -
     cluster.wait_state("a", "master")
 
 
+@pytest.mark.walks("checkpoint-topic-missing")
 def test_delivery_resumes_from_the_own_checkpoint_when_the_topic_is_made_anew(cluster: Cluster) -> None:
     cluster.start("a")
     cluster.wait_candidates(1)
@@ -100,6 +103,7 @@ def test_without_topic_and_folders_the_znode_decides_and_only_the_gap_is_deliver
     assert (said["level"], said["resumed_epoch"]) == ("error", Checkpoint.decode(mirrored).epoch)
 
 
+@pytest.mark.walks("checkpoint-unreadable")
 def test_what_is_no_checkpoint_is_refused_until_the_topic_is_made_anew(cluster: Cluster) -> None:
     node = cluster.start("a")
     with Sender(cluster) as sender:

@@ -53,6 +53,7 @@ def take_from_log(cluster: Cluster, sent: int) -> None:
         future.result()
 
 
+@pytest.mark.walks("retention-gap")
 def test_nodes_that_have_read_the_same_go_on_with_what_is_pending_and_lose_the_gap_alone(
     cluster: Cluster, operator: Operator
 ) -> None:

@@ -220,32 +220,6 @@ def test_a_copy_of_a_checkpoint_that_was_aborted_moves_nothing_for_who_reads_on_
     assert found.epoch == last.epoch
 
 
-def test_keys_that_zookeeper_has_lost_are_put_back_by_a_node(cluster: Cluster) -> None:
-    running = cluster.start_here("a")
-    cluster.wait_epoch(1)
-    cluster.stop_here(running)
-    before = cluster.keys
-    cluster.kazoo.delete(cluster.znodes.keys)
-    cluster.start_here("a")
-    cluster.wait_state("a", "master")
-    assert cluster.keys == before
-
-
-def test_a_node_without_keys_says_where_they_come_from(cluster: Cluster) -> None:
-    cluster.kazoo.delete(cluster.znodes.keys)
-    cluster.start_here("a")
-    assert "topics create" in refused(cluster, "a", "keys-missing")["way_out"]
-
-
-def test_a_node_refuses_keys_that_lack_its_own(cluster: Cluster) -> None:
-    running = cluster.start_here("a")
-    cluster.wait_epoch(1)
-    cluster.stop_here(running)
-    cluster.kazoo.set(cluster.znodes.keys, STRANGER.to_json().encode())
-    cluster.start_here("a")
-    assert cluster.znodes.keys in refused(cluster, "a", "keys-replaced")["reason"]
-
-
 def run_without_a_trace(cluster: Cluster) -> None:
     """But the checkpoints: a node has led, and its store is gone."""
     leading = cluster.start_here("a")
@@ -286,8 +260,7 @@ def test_no_keys_are_made_where_zookeeper_has_lost_everything_and_the_buffer_is_
     producer.schedule(cluster.target(), b"mine", deliver_at=now_ms() + HOUR_MS).result(PATIENCE_S)
     cluster.kazoo.delete(cluster.znodes.keys)
     cluster.kazoo.delete(cluster.znodes.settings)
-    made = topics.create(cluster.connection, {"partitions": 2})
-    assert (made.keys_made, made.keys_there) == (False, False)
+    cluster.restore_settings()
     with pytest.raises(ElectionError, match="no keys"):
         _ = cluster.keys
     assert topics.create(cluster.connection, {"partitions": 2}, new_keys=True).keys_there
@@ -345,10 +318,11 @@ def lose_zookeeper_after_a_rotation(cluster: Cluster, producer: DelayProducer) -
     cluster.wait_delivered(1)
     cluster.stop_here(rotating)
     cluster.kazoo.delete(cluster.znodes.keys.rpartition("/")[0], recursive=True)
-    topics.create(cluster.connection, {"partitions": 2})
+    cluster.restore_settings()
     return cluster.start_here("a")
 
 
+@pytest.mark.walks("keys-behind")
 def test_a_node_that_lacks_the_newest_key_does_not_lead_before_another_one_has_put_it_back(
     cluster: Cluster, producer: DelayProducer
 ) -> None:
@@ -357,7 +331,10 @@ def test_a_node_that_lacks_the_newest_key_does_not_lead_before_another_one_has_p
     cluster.start_here("b")
     cluster.wait_candidates(2)
     with registry(cluster.connection) as znodes:
-        assert [(entry.what, entry.author.by) for entry in znodes.history()] == [("keys put back", "b")]
+        assert [(entry.what, entry.author.by) for entry in znodes.history()] == [
+            ("settings restored", "somebody"),
+            ("keys put back", "b"),
+        ]
     producer.schedule(cluster.target(), b"after").result(PATIENCE_S)
     cluster.wait_delivered(2)
     cluster.tail.catch_up()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -25,6 +26,7 @@ from delayline.headers import H_SIGNATURE
 from delayline.names import ClusterNames
 from delayline.signing import Keyring
 from election.candidates import Candidate, in_order
+from election.operators import Author
 from election.znodes import Znodes
 from node.config import ConnectionConfig, NodeConfig
 from node.node import Node
@@ -151,6 +153,12 @@ class Cluster:
     def create_again(self) -> None:
         """What `delayline topics create` does in a cluster that exists."""
         topics.create(self.connection)
+
+    def restore_settings(self) -> None:
+        """What the command does that a node with a store names, once ZooKeeper has lost the settings."""
+        raw = asdict(self.settings)
+        chosen = {name: raw[name] for name in raw if name not in {"cluster", "format_version"}}
+        topics.create(self.connection, chosen, restore=Author("somebody", "they were lost", 1))
 
     @property
     def delivered(self) -> list[Got]:

@@ -24,6 +24,19 @@ def test_every_refusal_is_in_the_table() -> None:
     assert codes <= listed("[a-z-]+")
 
 
+NOT_WALKED = {"settings-newer": "there is no newer version to upgrade to"}
+"""Each row with the reason why no test does what it says."""
+
+
+def test_what_every_row_of_the_table_says_to_do_is_done_by_a_test() -> None:
+    table = PAGE.partition("## Refusals")[2].partition("\n## ")[0]
+    rows = set(re.findall(r"^\| `([a-z-]+)` \|", table, re.MULTILINE))
+    tests = "".join(file.read_text() for file in (ROOT / "tests").rglob("test_*.py"))
+    walked = set(re.findall(r'^@pytest\.mark\.walks\("([a-z-]+)"\)$', tests, re.MULTILINE))
+    assert len(rows) > 20
+    assert rows == walked | NOT_WALKED.keys()
+
+
 def test_the_table_of_alerts_has_those_that_there_are_and_no_others() -> None:
     alerts = yaml.safe_load((ROOT / "deploy" / "prometheus" / "alerts.yaml").read_text())
     names = {rule["alert"] for group in alerts["groups"] for rule in group["rules"]}

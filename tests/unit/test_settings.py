@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import json
+import shlex
+from dataclasses import fields
+from typing import Any
 
 import pytest
 
-from delayline.settings import ClusterSettings
+from delayline.settings import ClusterSettings, NewerSettings
+from node.refusal import restore_command
+from ops.cli.topics import create
 
 
 def test_settings_read_back_as_they_were_written() -> None:
@@ -76,6 +81,30 @@ def test_wrong_settings_are_named(changed: dict[str, object], complaint: str) ->
     raw = json.loads(ClusterSettings().to_json()) | changed
     with pytest.raises(ValueError, match=complaint):
         ClusterSettings.from_json(json.dumps(raw))
+
+
+def test_settings_of_a_newer_format_are_not_taken_for_damaged_ones() -> None:
+    with pytest.raises(NewerSettings, match="upgrade it"):
+        ClusterSettings.from_json(b'{"format_version": 2, "of": "another kind"}')
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ClusterSettings(),
+        ClusterSettings("orders", 12, 3, (0, 1, 86_400_001), 90_061_001, ("a", "it's *", "-x"), 0),
+    ],
+    ids=["defaults", "others"],
+)
+def test_the_command_that_restores_settings_means_these_and_no_others(settings: ClusterSettings) -> None:
+    words = shlex.split(restore_command(settings))
+    with create.make_context("create", words[3:]) as context:
+        given: dict[str, Any] = {
+            field.name: context.params.get(field.name) for field in fields(ClusterSettings)
+        }
+    del given["format_version"]
+    assert (words[:3], context.params["restore"]) == (["delayline", "topics", "create"], True)
+    assert ClusterSettings(**given) == settings
 
 
 @pytest.mark.parametrize("missing", json.loads(ClusterSettings().to_json()))

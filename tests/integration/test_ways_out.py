@@ -1,0 +1,452 @@
+"""Each row of the table of refusals (docs/operations.md): what it says to do is done, as an operator would do
+it, and messages are counted: none lost, none doubled. Rows that other tests walk have the mark `walks` there;
+tests/unit/test_operations_page.py knows which are walked.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import shutil
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # missing from the stubs' __all__
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    NewPartitions,
+    ResourcePatternType,
+    ResourceType,
+)
+
+from election.operators import Control, encode
+from node.node import Node
+from ops.stack.ports import free_port
+from store import keys
+from store.rocks import RocksStore
+from tests.integration.test_node_refusals import begin_anew, refused
+from tests.support.cluster import Cluster
+from tests.support.commands import Done, Operator, operator_of
+from tests.support.fates import check_exactly_once
+from tests.support.fixtures import MakeCluster
+from tests.support.keys import STRANGER
+from tests.support.operators import AUTHOR, write
+from tests.support.requests import Sender, now_ms
+from tests.support.waiting import eventually
+
+HOUR_MS = 3_600_000
+COUNT = 10
+"""So many are delivered before the trouble, and so many wait for later."""
+
+Type = Callable[[Cluster], Operator]
+
+
+@pytest.fixture
+def operator(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[Type]:
+    """Types commands for a cluster."""
+    typing = []
+
+    def of(cluster: Cluster) -> Operator:
+        context = operator_of(cluster.connection, monkeypatch, capsys)
+        typing.append(context)
+        return context.__enter__()
+
+    yield of
+    for context in typing:
+        context.__exit__(None, None, None)
+
+
+@contextmanager
+def counted(cluster: Cluster) -> Iterator[Node]:
+    """Half of the messages are delivered and the others pending when the block gets the node that leads. At
+    its end all that is pending is brought, and each has arrived once.
+    """
+    with Sender(cluster) as sender:
+        running = cluster.start_here("a")
+        for number in range(COUNT):
+            sender.schedule()
+            sender.schedule(at_ms=now_ms() + HOUR_MS, id=f"later-{number}")
+        sender.flush()
+        cluster.wait_delivered(COUNT)
+        eventually(lambda: cluster.member("a").get("pending") == COUNT, "the others are pending")
+        yield running
+        for number in range(COUNT):
+            sender.run_now(f"later-{number}")
+        ledger = sender.flush()
+    assert check_exactly_once(cluster, ledger).count("delivered") == 2 * COUNT
+
+
+def gone(cluster: Cluster, node: Node, node_id: str = "a") -> None:
+    cluster.stop_here(node)
+    eventually(lambda: cluster.member(node_id) == {}, "it has gone")
+
+
+def typed(operator: Operator, text: str) -> Done:
+    """The command that a text names, as it stands there."""
+    (command,) = re.findall(r"`(delayline topics create --restore [^`]+)`", text)
+    return operator(*shlex.split(command)[1:])
+
+
+def tightened(cluster: Cluster) -> bytes:
+    """Settings under which what is pending would be a reject."""
+    return replace(cluster.settings, max_delay_ms=10_000, levels_ms=(1_000,)).to_json().encode()
+
+
+# -- settings
+
+
+@pytest.mark.walks("settings-missing")
+def test_settings_that_zookeeper_has_lost_are_restored_by_the_command_that_a_node_names(
+    cluster: Cluster, operator: Type
+) -> None:
+    with counted(cluster) as running:
+        cluster.stop_here(running)
+        cluster.kazoo.delete(cluster.znodes.root, recursive=True)
+        cluster.start_here("a")
+        said = refused(cluster, "a", "settings-missing")
+        assert typed(operator(cluster), said["way_out"]).code == 0
+        cluster.wait_state("a", "master")
+
+
+def test_no_settings_are_made_beside_requests(cluster: Cluster, operator: Type) -> None:
+    with counted(cluster) as running:
+        gone(cluster, running)
+        cluster.kazoo.delete(cluster.znodes.root, recursive=True)
+        made = operator(cluster)("topics", "create", "--partitions", "2", "--max-delay", "2h")
+        assert (made.code, "start a node that still has its data folder" in made.err) == (5, True)
+        cluster.restore_settings()
+        cluster.start_here("a")
+        cluster.wait_state("a", "master")
+
+
+def test_who_would_make_settings_beside_requests_is_told_the_command_while_a_node_lives(
+    cluster: Cluster, operator: Type
+) -> None:
+    with counted(cluster):
+        cluster.kazoo.delete(cluster.znodes.settings)
+        made = operator(cluster)("topics", "create", "--partitions", "2")
+        (command,) = re.findall(r"restore them: delayline (.*)", made.err)
+        assert operator(cluster)(*shlex.split(command)).code == 0
+
+
+@pytest.mark.walks("settings-changed")
+def test_settings_that_somebody_has_changed_are_restored_by_the_command_that_a_node_names(
+    cluster: Cluster, operator: Type
+) -> None:
+    with counted(cluster) as running:
+        cluster.stop_here(running)
+        cluster.kazoo.set(cluster.znodes.settings, tightened(cluster))
+        refusing = cluster.start_here("a")
+        said = refused(cluster, "a", "settings-changed")
+        assert typed(operator(cluster), said["way_out"]).code == 0
+        cluster.stop_here(refusing)
+        cluster.start_here("a")
+        cluster.wait_state("a", "master")
+
+
+def test_a_view_made_under_wrong_settings_is_made_anew_once_they_are_restored(cluster: Cluster) -> None:
+    with counted(cluster) as running:
+        cluster.stop_here(running)
+        cluster.kazoo.set(cluster.znodes.settings, tightened(cluster))
+        write(cluster, cluster.znodes.control, encode(Control(paused=AUTHOR)))
+        wrong = cluster.start_here("b")
+        cluster.wait_state("b", "master")
+        gone(cluster, wrong, "b")
+        cluster.restore_settings()
+        write(cluster, cluster.znodes.control, encode(Control()))
+        cluster.start_here("a")
+        refusing = cluster.start_here("b")
+        assert "remove" in refused(cluster, "b", "settings-changed")["way_out"]
+        cluster.stop_here(refusing)
+        shutil.rmtree(cluster.data_dir("b"))
+        cluster.start_here("b")
+        cluster.wait_candidates(2)
+
+
+def test_settings_are_not_restored_while_a_node_works_with_others(cluster: Cluster, operator: Type) -> None:
+    cluster.start_here("a")
+    cluster.wait_state("a", "master")
+    options = ("--partitions", "2", "--lanes", "1", "--max-delay", "10s", "--level", "1s")
+    done = operator(cluster)("topics", "create", "--restore", *options, "--dedup-window", "1h")
+    assert (done.code, "a works with other settings" in done.err) == (5, True)
+
+
+def test_settings_that_no_view_was_made_with_are_not_restored(cluster: Cluster, operator: Type) -> None:
+    with counted(cluster) as running:
+        cluster.stop_here(running)
+        cluster.kazoo.delete(cluster.znodes.settings)
+        cluster.start_here("a")
+        said = refused(cluster, "a", "settings-missing")
+        options = ("--partitions", "2", "--lanes", "1", "--max-delay", "10s", "--level", "1s")
+        done = operator(cluster)("topics", "create", "--restore", *options, "--dedup-window", "1h")
+        assert (done.code, "no node's view was made with these settings" in done.err) == (5, True)
+        assert typed(operator(cluster), said["way_out"]).code == 0
+        cluster.wait_state("a", "master")
+
+
+def test_nothing_that_is_restored_is_left_to_a_default(cluster: Cluster, operator: Type) -> None:
+    done = operator(cluster)("topics", "create", "--restore", "--partitions", "2")
+    assert (done.code, "--lanes, --max-delay, --level, --dedup-window missing" in done.err) == (2, True)
+
+
+@pytest.mark.walks("settings-unreadable")
+def test_settings_that_cannot_be_read_are_restored_by_the_command_that_a_node_names(
+    cluster: Cluster, operator: Type
+) -> None:
+    with counted(cluster) as running:
+        cluster.stop_here(running)
+        cluster.kazoo.set(cluster.znodes.settings, b"{")
+        refusing = cluster.start_here("a")
+        said = refused(cluster, "a", "settings-unreadable")
+        assert typed(operator(cluster), said["way_out"]).code == 0
+        cluster.stop_here(refusing)
+        cluster.start_here("a")
+        cluster.wait_state("a", "master")
+
+
+def test_settings_of_a_newer_version_are_left_as_they_are(cluster: Cluster, operator: Type) -> None:
+    """By the way out, and by the command that restores older ones."""
+    running = cluster.start_here("a")
+    cluster.wait_state("a", "master")
+    gone(cluster, running)
+    newer = json.dumps(json.loads(cluster.settings.to_json()) | {"format_version": 99}).encode()
+    cluster.kazoo.set(cluster.znodes.settings, newer)
+    cluster.start_here("a")
+    way_out = refused(cluster, "a", "settings-newer")["way_out"]
+    assert ("Upgrade" in way_out, "elete" in way_out, "topics create" in way_out) == (True, False, False)
+    options = ("--partitions", "2", "--lanes", "1", "--max-delay", "366d", "--level", "1s")
+    done = operator(cluster)("topics", "create", "--restore", *options, "--dedup-window", "1h")
+    assert (done.code, cluster.kazoo.get(cluster.znodes.settings)[0]) == (1, newer)
+
+
+# -- folders
+
+
+@pytest.mark.walks("other-data")
+def test_a_store_of_an_older_version_is_made_anew(cluster: Cluster) -> None:
+    with counted(cluster) as running:
+        cluster.stop_here(running)
+        store = RocksStore(cluster.data_dir("a") / "store")
+        batch = store.batch()
+        batch.put(keys.IDENTITY, msgspec.json.encode({"format": 1, "of": "another kind"}))
+        store.write(batch)
+        store.close()
+        refusing = cluster.start_here("a")
+        assert str(cluster.data_dir("a")) in refused(cluster, "a", "other-data")["way_out"]
+        cluster.stop_here(refusing)
+        shutil.rmtree(cluster.data_dir("a"))
+        cluster.start_here("a")
+        cluster.wait_state("a", "master")
+
+
+@pytest.mark.walks("store-in-use")
+def test_a_node_in_anothers_folder_gets_one_of_its_own(cluster: Cluster) -> None:
+    with counted(cluster):
+        refusing = cluster.start_here("b", data_dir=cluster.data_dir("a"))
+        refused(cluster, "b", "store-in-use")
+        cluster.stop_here(refusing)
+        cluster.start_here("b")
+        cluster.wait_candidates(2)
+
+
+@pytest.mark.walks("data-dir-unusable")
+def test_a_node_that_may_not_write_its_folder_gets_another(cluster: Cluster) -> None:
+    (cluster.folder / "file").touch()
+    with counted(cluster):
+        refusing = cluster.start_here("b", data_dir=cluster.folder / "file")
+        refused(cluster, "b", "data-dir-unusable")
+        cluster.stop_here(refusing)
+        cluster.start_here("b")
+        cluster.wait_candidates(2)
+
+
+@pytest.mark.walks("node-id-taken")
+def test_of_two_nodes_with_one_name_one_is_stopped(cluster: Cluster) -> None:
+    def second() -> dict[str, Any]:
+        names = cluster.kazoo.get_children(cluster.znodes.members)
+        return next((cluster.member(name) for name in names if "~" in name), {})
+
+    with counted(cluster):
+        twin = cluster.start_here("a", data_dir=cluster.data_dir("twin"), peer_port=free_port())
+        eventually(lambda: (second().get("reason") or "").startswith("node-id-taken: "), "it says so")
+        cluster.stop_here(twin)
+        cluster.wait_state("a", "master")
+
+
+@pytest.mark.walks("no-such-lane")
+def test_a_node_of_a_lane_that_there_is_not_gets_one_that_there_is(cluster: Cluster) -> None:
+    with counted(cluster):
+        refusing = cluster.start_here("b", lane=1)
+        eventually(lambda: "--lane 0" in (cluster.member("b").get("way_out") or ""), "it says so")
+        cluster.stop_here(refusing)
+        cluster.start_here("b", lane=0)
+        cluster.wait_candidates(2)
+
+
+@pytest.mark.walks("disk-full")
+def test_a_node_goes_on_once_there_is_room(cluster: Cluster) -> None:
+    with counted(cluster) as running, Sender(cluster) as sender:
+        full = fill_disk(cluster)
+        for _ in range(60):
+            sender.schedule(bytes(500_000), at_ms=now_ms() + HOUR_MS, target="sentinels")
+        sender.flush()
+        refused(cluster, "a", "disk-full")
+        gone(cluster, running)
+        for file in full:
+            file.unlink(missing_ok=True)
+        cluster.start_here("a")
+        cluster.wait_state("a", "master")
+
+
+def fill_disk(cluster: Cluster) -> list[Path]:
+    """The next tables that RocksDB makes have no room."""
+    store = cluster.data_dir("a") / "store"
+    tables = [store / f"{number:06d}.sst" for number in range(1, 1_000)]
+    full = [table for table in tables if not table.exists()]
+    for table in full:
+        table.symlink_to("/dev/full")
+    return full
+
+
+# -- keys
+
+
+@pytest.mark.walks("keys-missing")
+def test_keys_that_are_missing_are_put_back_by_a_node_that_has_its_folder(cluster: Cluster) -> None:
+    with counted(cluster) as running:
+        gone(cluster, running)
+        before = cluster.keys
+        cluster.kazoo.delete(cluster.znodes.keys)
+        refusing = cluster.start_here("b")
+        assert "topics create" in refused(cluster, "b", "keys-missing")["way_out"]
+        cluster.start_here("a")
+        cluster.wait_state("a", "master")
+        assert cluster.keys == before
+        cluster.stop_here(refusing)
+        cluster.start_here("b")
+        cluster.wait_candidates(2)
+
+
+@pytest.mark.walks("keys-replaced")
+def test_keys_that_were_replaced_by_mistake_come_back(cluster: Cluster) -> None:
+    with counted(cluster) as running:
+        gone(cluster, running)
+        before = cluster.keys
+        cluster.kazoo.set(cluster.znodes.keys, STRANGER.to_json().encode())
+        refusing = cluster.start_here("a")
+        assert cluster.znodes.keys in refused(cluster, "a", "keys-replaced")["reason"]
+        gone(cluster, refusing)
+        cluster.kazoo.delete(cluster.znodes.keys)
+        cluster.start_here("a")
+        cluster.wait_state("a", "master")
+        assert cluster.keys == before
+
+
+@pytest.mark.walks("keys-unreadable")
+def test_keys_that_are_damaged_come_back(cluster: Cluster) -> None:
+    with counted(cluster) as running:
+        gone(cluster, running)
+        cluster.kazoo.set(cluster.znodes.keys, b"{")
+        refusing = cluster.start_here("a")
+        refused(cluster, "a", "keys-unreadable")
+        gone(cluster, refusing)
+        cluster.kazoo.delete(cluster.znodes.keys)
+        cluster.start_here("a")
+        cluster.wait_state("a", "master")
+
+
+# -- topics
+
+
+@pytest.mark.walks("buffer-forbidden")
+@pytest.mark.walks("checkpoint-forbidden")
+@pytest.mark.parametrize("which", ["buffer", "checkpoint"])
+def test_a_node_that_may_read_a_topic_again_goes_on(cluster: Cluster, which: str) -> None:
+    topic = getattr(cluster.names, which)
+    with counted(cluster):
+        cluster.allow_only(topic, AclOperation.DESCRIBE, AclOperation.WRITE)
+        refused_while_it_lasts(cluster, f"{which}-forbidden")
+        cluster.allow_only(topic, AclOperation.READ)
+        cluster.wait_state("a", "master")
+
+
+@pytest.mark.walks("transactional-id-forbidden")
+def test_a_node_that_may_use_its_transactional_ids_again_goes_on(cluster: Cluster) -> None:
+    with counted(cluster) as running:
+        gone(cluster, running)
+        allow_ids(cluster, "User:somebody-else")
+        cluster.start_here("a")
+        refused_while_it_lasts(cluster, "transactional-id-forbidden")
+        allow_ids(cluster, "User:ANONYMOUS")
+        cluster.wait_state("a", "master")
+
+
+def allow_ids(cluster: Cluster, user: str) -> None:
+    """Once one user may use the lane's transactional ids, no other may that is not allowed, too."""
+    right = AclBinding(
+        ResourceType.TRANSACTIONAL_ID,
+        f"{cluster.name}-0-",
+        ResourcePatternType.PREFIXED,
+        user,
+        "*",
+        AclOperation.WRITE,
+        AclPermissionType.ALLOW,
+    )
+    for future in cluster.admin.create_acls([right]).values():
+        future.result()
+
+
+@pytest.mark.walks("buffer-missing")
+def test_after_a_lost_buffer_the_cluster_begins_anew_and_nothing_comes_twice(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was pending is lost, as the row says; here nothing was."""
+    monkeypatch.setattr("node.node.INSPECT_EVERY_S", 0.0)
+    with Sender(cluster) as sender:
+        running = cluster.start_here("a")
+        for number in range(COUNT):
+            sender.schedule(b"before %d" % number)
+        sender.flush()
+        cluster.wait_delivered(COUNT)
+    cluster.delete_topic(cluster.names.buffer)
+    refused_while_it_lasts(cluster, "buffer-missing")
+    cluster.create_again()
+    refused(cluster, "a", "buffer-recreated")
+    gone(cluster, running)
+    begin_anew(cluster, "a")
+    with Sender(cluster) as sender:
+        for number in range(COUNT):
+            sender.schedule(b"after %d" % number)
+        sender.flush()
+        cluster.start_here("a")
+        cluster.wait_delivered(2 * COUNT)
+    cluster.tail.catch_up()
+    assert set(Counter(got.value for got in cluster.delivered).values()) == {1}
+
+
+@pytest.mark.walks("partitions-changed")
+def test_where_partitions_were_added_a_cluster_of_another_name_delivers(make_cluster: MakeCluster) -> None:
+    cluster = make_cluster()
+    for future in cluster.admin.create_partitions([NewPartitions(cluster.names.buffer, 3)]).values():
+        future.result()
+    cluster.start_here("a")
+    refused(cluster, "a", "partitions-changed")
+    other = make_cluster(partitions=3)
+    with Sender(other) as sender:
+        for _ in range(COUNT):
+            sender.schedule()
+        ledger = sender.flush()
+    other.start_here("a")
+    assert check_exactly_once(other, ledger).count("delivered") == COUNT
+
+
+def refused_while_it_lasts(cluster: Cluster, code: str) -> None:
+    assert cluster.wait_state("a", "refusing")["reason"].startswith(f"{code}: ")
