@@ -44,6 +44,13 @@ class Gap(msgspec.Struct, frozen=True):
     author: Author
 
 
+class KafkaIds(msgspec.Struct, frozen=True):
+    """Where a cluster is: the id of the Kafka cluster, and that of the buffer topic there."""
+
+    cluster: str
+    buffer: str
+
+
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
     """What an operator has changed, for the cluster's history; `lane` None: all of them."""
 
@@ -54,7 +61,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     after: str | None = None
 
 
-def encode(said: Control | Switchover | Gap | Entry) -> bytes:
+def encode(said: Control | Switchover | Gap | KafkaIds | Entry) -> bytes:
     """As JSON."""
     return msgspec.json.encode(said)
 
@@ -72,6 +79,11 @@ def decode_switchover(data: bytes, path: str) -> Switchover:
 def decode_gap(data: bytes, path: str) -> Gap:
     """Reads `encode`'s bytes; Malformed."""
     return _decoded(data, Gap, f"{path} is no accepted gap")
+
+
+def decode_kafka(data: bytes, path: str) -> KafkaIds:
+    """Reads `encode`'s bytes; Malformed."""
+    return _decoded(data, KafkaIds, f"{path} does not say which Kafka it is")
 
 
 def decode_entry(data: bytes, path: str) -> Entry:

@@ -30,10 +30,12 @@ from election.operators import (
     Control,
     Entry,
     Gap,
+    KafkaIds,
     Switchover,
     decode_control,
     decode_entry,
     decode_gap,
+    decode_kafka,
     encode,
 )
 from election.session import Delete, Make, Replace, Session
@@ -127,6 +129,36 @@ class Registry:
                 f"the settings at {self._znodes.settings} are not those given: {different}; "
                 "they cannot be changed, use another cluster name"
             )
+
+    # -- which Kafka it is
+
+    def kafka(self) -> KafkaIds | None:
+        """Where the cluster is; None if nobody has written it down. Malformed."""
+        found = self._look(self._znodes.kafka)
+        return None if found is None else decode_kafka(found[0], self._znodes.kafka)
+
+    def tie(self, ids: KafkaIds) -> bool:
+        """Writes down where the cluster is, if nobody has; False if somebody has."""
+        try:
+            self._session.create(self._znodes.kafka, encode(ids))
+        except ZnodeExists:
+            return False
+        return True
+
+    def tie_anew(self, change: Callable[[KafkaIds | None], KafkaIds], entry: Entry) -> None:
+        """Writes what `change` makes of what stands; if that is the same, nothing is written, nor
+        recorded. ZnodeChanged if others write it all the time.
+        """
+        path = self._znodes.kafka
+
+        def attempt() -> None:
+            found = self._look(path)
+            before = None if found is None else decode_kafka(found[0], path)
+            after = change(before)
+            if after != before:
+                self._put(path, encode(after), None if found is None else found[1], entry)
+
+        self._persistently(attempt)
 
     # -- keys
 

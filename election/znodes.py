@@ -22,6 +22,11 @@ class Znodes:
         return f"{self.root}/settings"
 
     @property
+    def kafka(self) -> str:
+        """Which Kafka cluster and which buffer topic it is (`election.operators.KafkaIds`)."""
+        return f"{self.root}/kafka"
+
+    @property
     def keys(self) -> str:
         """What the service signs with (`delayline.signing.Keyring`): a secret of nodes and operators."""
         return f"{self.root}/keys"

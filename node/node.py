@@ -24,6 +24,7 @@ from confluent_kafka import KafkaException
 from delayline.names import ClusterNames
 from delayline.settings import ClusterSettings
 from election.errors import ElectionError, Malformed, NodeIdTaken, SettingsNewer, Unavailable, ZnodeMissing
+from election.operators import KafkaIds
 from election.peer import Peers
 from election.registry import Registry, differences
 from election.session import Session
@@ -45,10 +46,10 @@ from node.parts import Election, Parts
 from node.ports import Doubtful, Pauses
 from node.reader import OffsetsGone
 from node.refusal import Refusal, Refusing
-from node.topics import Described, TopicMissing, admin_client, describe
+from node.topics import Described, TopicMissing, admin_client, describe, kafka_id
 from node.vitals import FROM_THE_START, ONCE_CAUGHT_UP, WITH_THE_PARTS, Nameplate, Vitals, missing
 from store.checkpoint import UnreadableCheckpoint
-from store.identity import FORMAT, Identity, OtherFormat, OtherIdentity, claim
+from store.identity import FORMAT, Identity, OtherFormat, OtherIdentity, claim, stored_identity
 from store.kv import Damaged, Full, InUse, StoreError, Unusable
 from store.rocks import RocksStore
 
@@ -150,6 +151,8 @@ class Node:
         self._candidate = False
         self._inspected_s = time.monotonic()
         self._settings: ClusterSettings | None = None
+        self._kafka_id = ""
+        self._tied: KafkaIds | None = None  # where ZooKeeper says that the cluster is
         self._buffer: Described | None = None
         self._parts: Parts | None = None
         self._http = HttpServer(config.http_host, config.http_port)
@@ -241,6 +244,10 @@ class Node:
         settings = self._wait_for(self._settings_or_refusal)
         if settings is None:
             return
+        kafka = self._wait_for(self._asked_kafka)
+        if kafka is None:
+            return
+        self._kafka_id = kafka
         buffer = self._wait_for(self._describe_buffer)
         if buffer is None:
             return
@@ -307,6 +314,24 @@ class Node:
             self._settings = settings_of(self._config.data_dir / "store", self._config.cluster)
         return self._settings
 
+    def _asked_kafka(self) -> str:
+        """The id of the Kafka cluster that answers. Raises `Refusing` if the cluster is in another one."""
+        try:
+            found = kafka_id(self._admin, self._names.buffer)
+        except Doubtful as error:
+            raise self._unanswered(error) from error
+        self._refuse_other_kafka(found)
+        return found
+
+    def _refuse_other_kafka(self, found: str) -> None:
+        try:
+            self._tied = tied = self._registry.kafka()
+        except Malformed as error:
+            raise Doubtful(f"{error}: delete that znode, and a node that has delivered writes it") from error
+        if tied is not None and tied.cluster != found:
+            znode, where = Znodes(self._config.cluster).kafka, self._config.bootstrap_servers
+            raise Refusing(refusal.other_kafka(znode, tied.cluster, found, where))
+
     def _describe_buffer(self) -> Described:
         try:
             return describe(self._admin, self._names.buffer)
@@ -356,6 +381,8 @@ class Node:
     def _claim(self, store: RocksStore, settings: ClusterSettings, buffer: Described) -> None:
         config = self._config
         try:
+            if stored_identity(store) is None:
+                self._expect_tied(store, buffer)
             claim(store, Identity(FORMAT, config.cluster, config.lane, buffer.id, settings.to_json()))
         except OtherIdentity as error:
             store.close()
@@ -369,6 +396,13 @@ class Node:
         except OtherFormat as error:
             store.close()
             raise Refusing(refusal.other_data(str(error), config.data_dir)) from error
+
+    def _expect_tied(self, store: RocksStore, buffer: Described) -> None:
+        """A new store has nothing else that tells the buffer from one that was made anew."""
+        if self._tied is not None and self._tied.buffer != buffer.id:
+            store.close()
+            detail = f"{self._names.buffer} is another topic than the cluster was made with"
+            raise Refusing(self._buffer_recreated(detail))
 
     def _settings_changed(self, own: ClusterSettings, found: ClusterSettings) -> Refusal:
         detail = f"not the settings that the store was made with: {differences(own, found)}"
@@ -468,7 +502,7 @@ class Node:
         except (TopicMissing, Doubtful):
             recreated = False
         if recreated:
-            return self._buffer_recreated(str(error))
+            return self._unless_other_kafka(self._buffer_recreated(str(error)))
         return refusal.retention_gap(str(error), self._config.data_dir)
 
     def _inspect(self) -> None:
@@ -479,10 +513,11 @@ class Node:
         try:
             buffer, settings = describe(self._admin, self._names.buffer), self._registry.settings()
             self._renew_keys()
+            self._keep_tied(buffer)
         except Refusing as refusing:
             self._refuse(refusing.refusal)
         except TopicMissing as error:
-            self._passing = refusal.buffer_missing(str(error))
+            self._passing = self._unless_other_kafka(refusal.buffer_missing(str(error)))
         except Malformed as error:
             self._refuse(self._unreadable(error))
         except ZnodeMissing:
@@ -497,7 +532,7 @@ class Node:
         """With those of the store."""
         if self._buffer is not None and buffer.id != self._buffer.id:
             detail = f"{self._names.buffer} is another topic than the store was made from"
-            self._refuse(self._buffer_recreated(detail))
+            self._refuse(self._unless_other_kafka(self._buffer_recreated(detail)))
         if buffer.partitions != settings.partitions:
             self._refuse(refusal.partitions_changed(buffer.partitions, self._names, settings))
         if self._settings is not None and settings != self._settings:
@@ -509,6 +544,25 @@ class Node:
             why = self._settings_missing(self._settings)
             log.error("settings-missing", detail=why.detail, way_out=why.way_out)
         self._missing = True
+
+    def _keep_tied(self, buffer: Described) -> None:
+        """A cluster that is older than the znode gets it from the first node that has read a checkpoint of
+        its own: then this is the Kafka that it is in.
+        """
+        self._refuse_other_kafka(self._kafka_id)
+        has_led = self._parts is not None and self._parts.follower.latest() is not None
+        if self._tied is None and has_led and buffer == self._buffer:
+            self._registry.tie(KafkaIds(self._kafka_id, buffer.id))
+
+    def _unless_other_kafka(self, why: Refusal) -> Refusal:
+        """The topic may be another one since another Kafka answers by now."""
+        try:
+            self._asked_kafka()
+        except Refusing as refusing:
+            return refusing.refusal
+        except (Doubtful, ElectionError):
+            pass
+        return why
 
     def _renew_keys(self) -> None:
         if self._parts is not None:

@@ -59,8 +59,8 @@ def buffer_recreated(
         detail,
         "What was pending in the old topic is lost. Begin anew under another cluster name; or stop the "
         "nodes, "
-        f"delete the topic {names.checkpoint} and the znodes {znodes.checkpoint(lane)} and {znodes.keys}, "
-        f"remove {data_dir} on every node, run `delayline topics create`, and start them.",
+        f"delete the topic {names.checkpoint} and the znodes {znodes.checkpoint(lane)}, of every lane, and "
+        f"{znodes.keys}, remove {data_dir} on every node, run `delayline topics create`, and start them.",
     )
 
 
@@ -247,6 +247,18 @@ def settings_newer(detail: str) -> Refusal:
         "settings-newer",
         detail,
         "Upgrade this node to the version that wrote them, and leave the znode as it is.",
+    )
+
+
+def other_kafka(znode: str, tied: str, found: str, bootstrap_servers: str) -> Refusal:
+    """Whoever led there would take the lane from those who deliver in the cluster's own Kafka."""
+    return Refusal(
+        "other-kafka",
+        f"{znode} says that the cluster is in the Kafka with the id {tied}; {bootstrap_servers} is that with "
+        f"the id {found}",
+        "One of this node's bootstrap_servers and zookeeper is another cluster's: correct it, and start the "
+        "node again. If that Kafka has been restored or moved, and so has another id: `delayline cluster "
+        "accept-kafka` says what follows; then start the nodes again.",
     )
 
 

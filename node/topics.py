@@ -80,6 +80,17 @@ def describe(admin: AdminClient, topic: str) -> Described:
         raise Doubtful(f"{topic} cannot be described: {error}") from error
 
 
+def kafka_id(admin: AdminClient, topic: str) -> str:
+    """The id of the Kafka cluster that answers. `topic`: see `ask`. Raises `Doubtful` if nobody answers."""
+    (answers,) = ask(
+        admin, topic, lambda timeout_s: {topic: admin.describe_cluster(request_timeout=timeout_s)}
+    )
+    try:
+        return str(answers[topic].result().cluster_id)
+    except KafkaException as error:
+        raise Doubtful(f"the id of the Kafka cluster is not known: {error}") from error
+
+
 def _described(admin: AdminClient, topic: str, timeout_s: float) -> Answers:
     return dict(admin.describe_topics(TopicCollection([topic]), request_timeout=timeout_s))
 

@@ -53,6 +53,10 @@ class KafkaAdmin:
         """The number of brokers that are up."""
         return len(self._metadata().brokers)
 
+    def cluster_id(self) -> str:
+        """What tells this Kafka cluster from any other."""
+        return str(self._metadata().cluster_id)
+
     def topics(self, names: Iterable[str]) -> dict[str, Topic]:
         """The topics among `names` that exist, with their settings, defaults included."""
         metadata = self._metadata().topics
@@ -84,6 +88,17 @@ class KafkaAdmin:
             name: Described(str(one.topic_id), frozenset(right.name for right in one.authorized_operations))
             for name, one in found.items()
         }
+
+    def topic_id(self, topic: str) -> str:
+        """A topic's id, which may have been made a moment ago: brokers learn of it one by one."""
+        deadline_s = time.monotonic() + self._timeout_s
+        while True:
+            try:
+                return self.described([topic])[topic].id
+            except NotFoundError:
+                if time.monotonic() > deadline_s:
+                    raise
+                time.sleep(0.02)
 
     def exists(self, topic: str) -> bool:
         """Whether there is such a topic."""

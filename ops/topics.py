@@ -21,6 +21,7 @@ from node.config import ConnectionConfig
 from ops import topic_rules
 from ops.errors import ConfigError, ConflictError, NotFoundError
 from ops.kafka import KafkaAdmin
+from ops.kafka_ids import require_same, write_down
 from ops.restoring import refuse_beside_records, require_all
 from ops.restoring import restore as restored
 from ops.topic_rules import BUFFER_MAX_MESSAGE_BYTES, Finding, Topic, WantedTopic, wanted_topics
@@ -69,7 +70,7 @@ def create(
     Raises:
         ConfigError: the settings contradict themselves, or there are fewer brokers than replicas.
         ConflictError: a topic that is there contradicts the settings; settings were to be made for what is in
-            the buffer already; or keys were to be made for what is in the
+            the buffer already; the cluster is in another Kafka; or keys were to be made for what is in the
             buffer already, and nodes are running.
         SettingsDiffer: the cluster exists with other settings than the chosen ones.
         OperatorError: Kafka refuses or does not answer; Unavailable: ZooKeeper does not.
@@ -79,6 +80,7 @@ def create(
     there = admin.topics(sorted(names.own_topics))
     replication = _replication(replication, admin.brokers())
     with registry(config) as znodes:
+        require_same(znodes, admin, config.cluster)
         if restore is None:
             settings = _settle(znodes, admin, config.cluster, chosen or {})
         else:
@@ -100,6 +102,8 @@ def create(
     with registry(config) as znodes:
         if used and (not written or new_keys):
             znodes.create_keys(_new_keys(admin.ends(names.buffer), admin.ends(names.checkpoint)))
+        if restore is None:  # where ZooKeeper was lost, its nodes know better
+            write_down(znodes, admin, config.cluster, settings.lanes)
     makes_keys = keyless and (not used or not written or new_keys)
     findings = tuple(_findings(admin, settings))
     return Created(settings, written, tuple(made), makes_keys, makes_keys or not keyless, findings)
@@ -124,11 +128,13 @@ def _refuse_running(znodes: Registry) -> None:
 def check(config: ConnectionConfig, target: str | None = None) -> list[Finding]:
     """What is wrong with the cluster's topics, and with a target's size limit if one is named.
 
-    Raises ZnodeMissing if the cluster was never created, OperatorError if Kafka does not answer.
+    Raises ZnodeMissing if the cluster was never created, ConflictError if it is in another Kafka,
+    OperatorError if Kafka does not answer.
     """
     admin = KafkaAdmin(config)
     with registry(config) as znodes:
         settings = znodes.settings()
+        require_same(znodes, admin, config.cluster)
     findings = _findings(admin, settings)
     return findings if target is None else findings + _target_findings(admin, settings, target)
 

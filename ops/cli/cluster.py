@@ -180,6 +180,43 @@ def accept_gap(
         say("dry run: nothing was changed; a node that is down may have read more: start it first. --execute")
 
 
+@cluster_group.command(
+    "accept-kafka",
+    epilog="Example: delayline cluster accept-kafka --reason 'restored' --execute --confirm delay",
+)
+@click.option("--execute", is_flag=True, help="Do it (default: say what follows).")
+@operator_options
+@output_option
+@connection_options
+def accept_kafka(output: Format, confirm: str | None, *, execute: bool, **options: Any) -> None:
+    """Say that the Kafka of this command is the one that the cluster is in, though its id is another.
+
+    Nodes refuse with other-kafka where it is not. Right after Kafka was restored or moved with its topics;
+    wrong where bootstrap_servers or zookeeper is another cluster's. Nodes that refuse are started again
+    afterwards. Exit code 5 if there is nothing to accept, or a node works in the Kafka that it was in.
+    """
+    from ops import kafka_ids  # noqa: PLC0415
+
+    if execute:
+        expect_answer(confirm)
+    by = author(options)
+    config = connect(options)
+    found = kafka_ids.survey(config)
+    if execute:
+        agree(config.cluster, confirm, f"the cluster is in the Kafka {found.after} from now on")
+        kafka_ids.accept(config, found, by)
+    emit_one(
+        output, {"before": found.before, "after": found.after, "buffer": found.buffer, "accepted": execute}
+    )
+    if found.buffer != "the same":
+        say(
+            f"its buffer topic is {found.buffer}: what is pending in the other Kafka is not here, and the"
+            " nodes will refuse and say what to do"
+        )
+    if not execute:
+        say("dry run: nothing was changed. --execute")
+
+
 _GAP_COLUMNS = {"partition": "partition", "read": "read to", "begins": "begins at", "lost": "lost at most"}
 
 

@@ -15,6 +15,8 @@ from ops.doctor.finding import Finding, note, ok, problem
 from ops.doctor.keepers import examine_keepers
 from ops.doctor.nodes import judge_cluster
 from ops.doctor.topics import examine_topics
+from ops.errors import OperatorError
+from ops.kafka import KafkaAdmin
 from ops.lookup import Address
 from ops.zookeeper import registry
 from store.checkpoint import UnreadableCheckpoint
@@ -45,11 +47,11 @@ def _znodes(
             settings = znodes.settings()
             status = read(znodes, config)
             clocks = _clocks(znodes.written_members())
-            keyless = _keyless(znodes)
+            others = [*_keyless(znodes), *_of_kafka(config, znodes)]
     except (ElectionError, UnreadableCheckpoint) as error:
         return settings, None, [problem("znodes", str(error), "the nodes cannot be looked at until then")]
     found = f"cluster {config.cluster}: {settings.partitions} partitions, {settings.lanes} lane(s)"
-    return settings, status, [ok("znodes", found), *keyless, *clocks]
+    return settings, status, [ok("znodes", found), *others, *clocks]
 
 
 def _keyless(znodes: Registry) -> list[Finding]:
@@ -57,6 +59,22 @@ def _keyless(znodes: Registry) -> list[Finding]:
         return []
     mend = "start a node that has its data folder; if there is none: delayline topics create"
     return [problem("keys", "ZooKeeper has no keys to sign with: no node can start", mend)]
+
+
+def _of_kafka(config: ConnectionConfig, znodes: Registry) -> list[Finding]:
+    tied = znodes.kafka()
+    if tied is None:
+        return []
+    try:
+        found = KafkaAdmin(config, timeout_s=ANSWER_TIMEOUT_S).cluster_id()
+    except OperatorError:
+        return []  # examine_topics says so
+    if found == tied.cluster:
+        return []
+    mend = (
+        "correct bootstrap_servers or zookeeper; if it was restored or moved: delayline cluster accept-kafka"
+    )
+    return [problem("kafka", f"the cluster is in the Kafka {tied.cluster}, and this is {found}", mend)]
 
 
 def _sessions(status: ClusterStatus) -> dict[str, float]:

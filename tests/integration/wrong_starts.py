@@ -200,6 +200,7 @@ _OPERATORS = (
     Row("a removal of a node that lives", "cluster remove first --reason r --confirm {cluster}", 5),
     Row("a removal of a node that is not there", f"cluster remove n9 --reason r {_confirmed('bare')}", 3),
     Row("no gap to accept", "cluster accept-gap --reason r --cluster {cluster}-bare", 5),
+    Row("no other Kafka to accept", "cluster accept-kafka --reason r --cluster {cluster}-bare", 5),
     Row("no node to ask what is due", "due --cluster {cluster}-bare", 6),
     Row("a node that is half dead, asked what is due", "due --cluster {cluster}-half", 6),
     Row("an unknown format", "due -o xml", 2),

@@ -234,6 +234,7 @@ def test_an_error_is_one_line_on_stderr_and_its_own_exit_code(
         (["cluster", "switchover", "--reason", " ", "--confirm", "delay"], "--reason says nothing"),
         (["cluster", "resume", "--reason", "x", "--confirm", "other"], "'other' is not the cluster's name"),
         (["cluster", "accept-gap", "--reason", "x", "--execute"], "there is no terminal: add --confirm"),
+        (["cluster", "accept-kafka", "--reason", "x", "--execute"], "there is no terminal: add --confirm"),
         (["completion", "tcsh"], "'tcsh' is not one of"),
     ],
 )
