@@ -40,6 +40,16 @@ def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaServer]
         server.stop()
 
 
+@pytest.fixture
+def in_turn(tmp_path: Path) -> Iterator[tuple[KafkaServer, KafkaServer]]:
+    """Two Kafkas at one address."""
+    ports = free_port(), free_port()
+    first, second = (KafkaServer(tmp_path / name, *ports) for name in ("first", "second"))
+    yield first, second
+    first.stop()
+    second.stop()
+
+
 def tied(cluster: Cluster) -> KafkaIds | None:
     """What stands in ZooKeeper."""
     path = cluster.znodes.kafka
@@ -93,6 +103,42 @@ def test_no_command_looks_at_topics_of_another_kafka(
     wrong = cluster.connection.model_copy(update={"bootstrap_servers": elsewhere.address})
     with pytest.raises(ConflictError, match="correct bootstrap_servers or zookeeper"):
         getattr(topics, command)(wrong)
+
+
+def test_the_doctor_says_which_kafka_is_which(
+    cluster: Cluster,
+    elsewhere: KafkaServer,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    wrong = cluster.connection.model_copy(update={"bootstrap_servers": elsewhere.address})
+    with operator_of(wrong, monkeypatch, capsys) as operator:
+        done = operator("doctor", "-o", "json")
+    found = [one["found"] for one in done.data if (one["check"], one["level"]) == ("kafka", "problem")]
+    assert any(ids(cluster).cluster in text for text in found)
+
+
+def test_a_running_node_to_whom_another_kafka_answers_by_now_does_not_take_its_buffer_for_lost(
+    in_turn: tuple[KafkaServer, KafkaServer],
+    make_cluster: MakeCluster,
+    stack: Stack,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("node.node.INSPECT_EVERY_S", 0.0)
+    first, second = in_turn
+    first.launch()
+    first.wait_ready()
+    cluster = make_cluster(GivenStack(first.address, stack.zookeeper))
+    cluster.start_here("a")
+    cluster.wait_state("a", "master")
+    first.stop()
+    second.launch()
+    second.wait_ready()
+    refused_for(cluster, "other-kafka")
+
+
+def refused_for(cluster: Cluster, code: str) -> None:
+    eventually(lambda: (cluster.member("a").get("reason") or "").startswith(f"{code}: "), f"it says {code}")
 
 
 def test_a_cluster_is_tied_to_its_kafka_when_it_is_made(cluster: Cluster) -> None:
@@ -158,42 +204,36 @@ def test_settings_that_are_restored_tie_a_cluster_to_nothing(cluster: Cluster) -
 
 @pytest.mark.walks("other-kafka")
 def test_a_kafka_that_was_restored_under_another_id_is_accepted(
+    elsewhere: KafkaServer,
     make_cluster: MakeCluster,
     stack: Stack,
-    tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    server = KafkaServer(tmp_path / "moved", free_port(), free_port())
-    server.launch()
-    try:
-        server.wait_ready()
-        cluster = make_cluster(GivenStack(server.address, stack.zookeeper))
-        with Sender(cluster) as sender:
-            running = cluster.start_here("a")
-            for number in range(20):
-                sender.schedule()
-                sender.schedule(at_ms=now_ms() + 3_600_000, id=f"later-{number}")
-            sender.flush()
-            cluster.wait_delivered(20)
-            cluster.stop_here(running)
-            move(server)
-            refusing = cluster.start_here("a")
-            assert "accept-kafka" in refused(cluster, "a", "other-kafka")["way_out"]
-            with operator_of(cluster.connection, monkeypatch, capsys) as operator:
-                why = ("--reason", "it was restored", "-o", "json")
-                dry = operator("cluster", "accept-kafka", *why)
-                assert (dry.code, dry.data["buffer"], dry.data["accepted"]) == (0, "the same", False)
-                done = operator("cluster", "accept-kafka", *why, "--execute", "--confirm", cluster.name)
-                assert done.code == 0, done.err
-            cluster.stop_here(refusing)
-            cluster.start_here("a")
-            for number in range(20):
-                sender.run_now(f"later-{number}")
-            ledger = sender.flush()
-        assert check_exactly_once(cluster, ledger).count("delivered") == 40
-    finally:
-        server.stop()
+    cluster = make_cluster(GivenStack(elsewhere.address, stack.zookeeper))
+    with Sender(cluster) as sender:
+        running = cluster.start_here("a")
+        for number in range(20):
+            sender.schedule()
+            sender.schedule(at_ms=now_ms() + 3_600_000, id=f"later-{number}")
+        sender.flush()
+        cluster.wait_delivered(20)
+        cluster.stop_here(running)
+        move(elsewhere)
+        refusing = cluster.start_here("a")
+        assert "accept-kafka" in refused(cluster, "a", "other-kafka")["way_out"]
+        with operator_of(cluster.connection, monkeypatch, capsys) as operator:
+            why = ("--reason", "it was restored", "-o", "json")
+            dry = operator("cluster", "accept-kafka", *why)
+            assert (dry.code, dry.data["buffer"], dry.data["accepted"]) == (0, "the same", False)
+            done = operator("cluster", "accept-kafka", *why, "--execute", "--confirm", cluster.name)
+            assert done.code == 0, done.err
+        cluster.stop_here(refusing)
+        cluster.start_here("a")
+        for number in range(20):
+            sender.run_now(f"later-{number}")
+        ledger = sender.flush()
+    assert check_exactly_once(cluster, ledger).count("delivered") == 40
 
 
 def move(server: KafkaServer) -> None:
