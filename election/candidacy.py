@@ -92,6 +92,7 @@ class Candidacy:
         self._wanted = False
         self._out = threading.Event()  # set: no znode of ours is left
         self._out.set()
+        self._wish = threading.Lock()  # `_wanted` and `_out` change together
         self._wake = threading.Event()
         self._stopping = False
         self._gone: deque[str] = deque()  # candidacies whose process is gone, from the peers' thread
@@ -117,8 +118,9 @@ class Candidacy:
 
     def enter(self) -> None:
         """Stand for master, at the end of the queue; does nothing for one who stands already."""
-        self._out.clear()
-        self._wanted = True
+        with self._wish:
+            self._out.clear()
+            self._wanted = True
         self._wake.set()
 
     def resign(self, timeout_s: float = _RESIGN_TIMEOUT_S) -> bool:
@@ -315,8 +317,9 @@ class Candidacy:
                     self._delete(name)
             self._guid = None
         self._peers.follow({})
-        if not self._wanted:
-            self._out.set()
+        with self._wish:  # who enters in between stands, and has an end to wait for
+            if not self._wanted:
+                self._out.set()
 
     def _void(self, why: str) -> None:
         if self._claim is not None:

@@ -206,3 +206,28 @@ def _premade(session: Session, path: str, guid: str) -> str:
     """A znode as a candidacy's creation leaves it; its name."""
     data = Candidate("n1", HOST, 1, 1).encode()
     return session.create(f"{path}/{guid}-", data, ephemeral=True, sequence=True).rpartition("/")[2]
+
+
+class Overtaken(threading.Event):
+    """Somebody enters at the moment at which it is set."""
+
+    def __init__(self, enter: Callable[[], None]) -> None:
+        super().__init__()
+        self.entering = threading.Thread(target=enter)
+
+    def set(self) -> None:
+        if self.entering.ident is None:
+            self.entering.start()
+            self.entering.join(0.2)  # unless it is kept waiting until this is set
+        super().set()
+
+
+def test_who_enters_while_it_leaves_has_an_end_to_wait_for(new_node: NewNode) -> None:
+    node = new_node("a")
+    node.candidacy.enter()
+    node.until("leader")
+    node.candidacy._out = out = Overtaken(node.candidacy.enter)
+    node.candidacy.resign()
+    node.until("leader")
+    out.entering.join()
+    assert not node.candidacy.resign(0), "its znode is there"
