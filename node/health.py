@@ -1,4 +1,4 @@
-"""What the parts of a node tell it, and what it does for them once a second."""
+"""What the parts of a node tell it, and what it does for them."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ from node.refusal import Refusal
 
 class Health(NamedTuple):
     """`refuse`: there is a reason to refuse mastership; `fail`: an error has ended a part; `inspect`: look
-    whether the topics and settings are still those of the store; `publish`: write the member znode.
+    whether the topics and settings are still those of the store.
     """
 
     refuse: Callable[[Refusal], None]
     fail: Callable[[Exception], None]
     inspect: Callable[[], None]
-    publish: Callable[[], None]

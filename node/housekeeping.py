@@ -1,4 +1,4 @@
-"""The housekeeping role: prunes, forgets old ids, publishes the node's status, watches the buffer topic.
+"""The housekeeping role: prunes, forgets old ids, counts what waits, watches the buffer topic.
 
 Once a second, on a thread of its own; nothing that it does may hold ingest or delivery for long.
 """
@@ -65,15 +65,8 @@ class Housekeeping:
                 self._collect()
                 self._count()
                 self._health.inspect()
-                self._health.publish()
         except Exception as error:
             self._health.fail(error)
-            self._publish_until_stopped()
-
-    def _publish_until_stopped(self) -> None:
-        """The node refuses mastership, and stays up to say so."""
-        while not self._stopping.wait(PERIOD_S):
-            self._health.publish()
 
     def _count(self) -> None:
         """Counting may walk the rows of a minute: it may take a twentieth of the time."""

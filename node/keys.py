@@ -13,7 +13,6 @@ from __future__ import annotations
 import threading
 import time
 from pathlib import Path
-from typing import Final
 
 import structlog
 
@@ -25,10 +24,9 @@ from node import refusal
 from node.refusal import Refusing
 from store import keys
 from store.kv import KeyValue, Stalled
+from store.stall import Stall
 
 log = structlog.get_logger("delayline.keys")
-
-STALL_RETRY_S: Final = 0.005
 
 
 class SharedKeys:
@@ -73,12 +71,13 @@ class SharedKeys:
 class NodeKeys:
     """Implements `node.ports.Keys`. May be used by any thread."""
 
-    def __init__(self, kv: KeyValue, shared: SharedKeys) -> None:
-        """`kv`: the store, which may have a copy."""
+    def __init__(self, kv: KeyValue, shared: SharedKeys, stopping: threading.Event) -> None:
+        """`kv`: the store, which may have a copy. `stopping`: set once the node is to end."""
         raw = kv.get(keys.KEYS)
         self.ring = NO_KEYS if raw is None else Keyring.from_json(raw)
         self._kv = kv
         self._shared = shared
+        self._stopping = stopping
         self._renewing = threading.Lock()  # what was learnt last is not forgotten for what was asked before
 
     def renew(self) -> Keyring:
@@ -92,13 +91,15 @@ class NodeKeys:
             return ring
 
     def _keep(self, ring: Keyring) -> None:
+        stall = Stall(self._stopping)
         while True:
             batch = self._kv.batch()
             batch.put(keys.KEYS, ring.to_json().encode())
             try:
                 self._kv.write(batch)
-            except Stalled:
-                time.sleep(STALL_RETRY_S)
+            except Stalled as error:
+                stall.wait(error)
             else:
+                stall.over()
                 self._kv.flush()
                 return

@@ -39,6 +39,7 @@ from node.http.server import HttpServer
 from node.http.watch import watched
 from node.ingest import LogTooShort, NotRebuildable
 from node.keys import NodeKeys, SharedKeys
+from node.membership import Membership
 from node.messages import Messages
 from node.notify import ServiceManager
 from node.own_settings import readable, settings_of
@@ -50,7 +51,7 @@ from node.topics import Described, TopicMissing, admin_client, describe, kafka_i
 from node.vitals import FROM_THE_START, ONCE_CAUGHT_UP, WITH_THE_PARTS, Nameplate, Vitals, missing
 from store.checkpoint import UnreadableCheckpoint
 from store.identity import FORMAT, Identity, OtherFormat, OtherIdentity, claim, stored_identity
-from store.kv import Damaged, Full, InUse, StoreError, Unusable
+from store.kv import Damaged, Full, InUse, Stalled, StoreError, Unusable
 from store.rocks import RocksStore
 
 log = structlog.get_logger("delayline.node")
@@ -159,6 +160,7 @@ class Node:
         self._peers = Peers(config.node_id, config.peer_host, config.peer_port)
         self._session = Session(config.kazoo_options(), timeout_s=config.session_timeout_s)
         self._registry = Registry(self._session, Znodes(config.cluster))
+        self._membership = Membership(self._publish)
         self._thread = threading.Thread(target=self._run, name="node", daemon=True)
 
     @property
@@ -208,6 +210,7 @@ class Node:
         """Starts the node's threads; it becomes a candidate once it has caught up."""
         self._session.start()
         self._http.start(watched(application(self._messages), self.vitals))
+        self._membership.start()
         self._thread.start()
 
     def stop(self) -> None:
@@ -365,7 +368,7 @@ class Node:
                     f"Start the node with --lane 0{f' to {settings.lanes - 1}' * (settings.lanes > 1)}.",
                 )
             )
-        health = Health(self._refuse, self._fail, self._inspect, self._publish)
+        health = Health(self._refuse, self._fail, self._inspect)
         election = Election(self._session, self._registry, self._peers)
         try:
             store = RocksStore(config.data_dir / "store")
@@ -411,7 +414,7 @@ class Node:
     def _agreed_keys(self, store: RocksStore) -> NodeKeys | None:
         config = self._config
         shared = SharedKeys(self._registry, Znodes(config.cluster).keys, config.node_id, config.data_dir)
-        keys = NodeKeys(store, shared)
+        keys = NodeKeys(store, shared, self._stopping)
         try:
             return None if self._wait_for(keys.renew) is None else keys
         except Refusing:
@@ -475,6 +478,9 @@ class Node:
 
     def _fail(self, error: Exception) -> None:
         """A part has ended on an error: what an operator can mend is a refusal, all else ends the process."""
+        if isinstance(error, Stalled) and self._stopping.is_set():
+            log.warning("write-given-up", detail=str(error))
+            return
         why = self._offsets_gone(error) if isinstance(error, OffsetsGone) else self._of_store(error)
         if why is None:
             raise error
@@ -569,13 +575,13 @@ class Node:
             self._parts.keys.renew()
 
     def _wait_refusing(self) -> None:
-        """Stays up to say so; housekeeping does, once there is one."""
-        while not self._stopping.is_set():
-            if self._parts is None:
-                self._publish()
-            self._stopping.wait(1.0)
+        """Stays up to say so."""
+        self._stopping.wait()
 
     def _publish(self) -> None:
+        """Once there is something to say: what runs, or why it does not."""
+        if self._refusal is None and (self._parts is None or not self._parts.started):
+            return
         try:
             self._registry.publish_member(self._member, msgspec.json.encode(self.status()))
         except NodeIdTaken as error:
@@ -663,7 +669,9 @@ class Node:
             self._parts.stop()
         else:
             self._peers.stop()
+        self._membership.stop()
         self._session.stop()
+        self._membership.join()
         self._http.join()
         log.info("node-stopped", node=self._config.node_id)
 

@@ -210,6 +210,7 @@ class Parts:
 
     def stop(self) -> None:
         """Finishes the transaction under way, then leaves the election, then closes the store."""
+        self.view.stopping.set()
         self._hand_over()
         self._leave_election()
         self.candidacy.stop()

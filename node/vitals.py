@@ -13,7 +13,7 @@ from node.targets import Counts
 from store.overdue import Overdue
 from store.rocks import Figures
 
-FROM_THE_START: Final = frozenset({"node", "zookeeper-session"})
+FROM_THE_START: Final = frozenset({"membership", "node", "zookeeper-session"})
 WITH_THE_PARTS: Final = frozenset(
     {
         *("candidacy", "checkpoint-follower", "housekeeping", "lane", "mirror"),

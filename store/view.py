@@ -15,7 +15,6 @@ After a crash the store is exactly some earlier state, and the log replays the r
 from __future__ import annotations
 
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
@@ -48,26 +47,33 @@ from store.records import (
     encode,
 )
 from store.selection import Limits, Selection, late_keys
+from store.stall import Stall
 
 P = ParamSpec("P")
 R = TypeVar("R")
-
-STALL_RETRY_S = 0.005
 
 
 def _patient(
     method: Callable[Concatenate[View, P], R],
 ) -> Callable[Concatenate[View, P], R]:
-    """Runs the method under the lock, again where RocksDB could not take the write at once."""
+    """Runs the method under the lock, again where RocksDB could not take the write at once. Raises `Stalled`
+    once it has lasted, if the node is to end.
+    """
 
     def run(view: View, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        stall: Stall | None = None
         while True:
             with view.lock:
                 try:
-                    return method(view, *args, **kwargs)
-                except Stalled:
-                    pass
-            time.sleep(STALL_RETRY_S)
+                    done = method(view, *args, **kwargs)
+                    break
+                except Stalled as error:
+                    refused = error
+            stall = stall or Stall(view.stopping)
+            stall.wait(refused)
+        if stall is not None:
+            stall.over()
+        return done
 
     run.__doc__ = method.__doc__
     run.__name__ = method.__name__
@@ -84,6 +90,7 @@ class View:
     ) -> None:
         """`partitions` are the lane's."""
         self.lock = threading.Lock()
+        self.stopping = threading.Event()  # a write that is refused for long is given up
         self._kv = kv
         self._window_ms = replay_window_ms
         self._dedup_window_ms = dedup_window_ms

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -57,7 +58,7 @@ def store(tmp_path: Path) -> Iterator[RocksStore]:
 def of_node(store: RocksStore, znode: Znode) -> NodeKeys:
     """The keys of a node that has just asked."""
     shared = SharedKeys(cast("Any", znode), "/delayline/delay/keys", "a", Path("data"))
-    known = NodeKeys(store, shared)
+    known = NodeKeys(store, shared, threading.Event())
     known.renew()
     return known
 
@@ -127,4 +128,4 @@ def test_anothers_keys_that_come_at_the_same_time_are_refused(store: RocksStore)
 
 def test_a_new_store_has_no_keys_before_it_has_asked(store: RocksStore) -> None:
     shared = SharedKeys(cast("Any", Znode(KEYRING)), "/keys", "a", Path("data"))
-    assert NodeKeys(store, shared).ring == NO_KEYS
+    assert NodeKeys(store, shared, threading.Event()).ring == NO_KEYS
