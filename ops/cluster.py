@@ -24,6 +24,8 @@ STALE_MS = 5_000
 MUCH_BEHIND = 10_000
 LITTLE_DISK_BYTES = 1 << 30
 LARGEST_SKEW_MS = 500
+LARGEST_CLOCK_OFFSET_MS = 2_000
+"""Between a status and the time at which ZooKeeper's server took it lies the way of the one to the other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +60,7 @@ class ClusterStatus:
 
     def silent_ms(self, node: str) -> int:
         """For how long nothing had been heard of it."""
-        return self.read_ms - int(self.members[node].get("at_ms", self.read_ms))
+        return silent_ms(self.members[node], self.read_ms)
 
     def health(self, node: str) -> str:
         """What there is to worry about, the worst first; `ok` if there is nothing."""
@@ -69,6 +71,8 @@ class ClusterStatus:
             return str(said["state"])
         offset_ms = clock_offset_ms(said)
         if offset_ms is not None and abs(offset_ms) > int(said.get("max_clock_skew_ms") or LARGEST_SKEW_MS):
+            return "clock"
+        if wrong_clock_ms(said) is not None:
             return "clock"
         if little_disk(said):
             return "disk"
@@ -88,6 +92,21 @@ class ClusterStatus:
             for partition in self.settings.partitions_of(lane)
         )
         return sum(max(0, count) for count in behind)
+
+
+def silent_ms(said: Mapping[str, Any], now_ms: int) -> int:
+    """For how long nothing had been heard of a node, by the time at which ZooKeeper took its last words: its
+    own clock may be wrong.
+    """
+    return now_ms - int(said.get("written_ms", said.get("at_ms", now_ms)))
+
+
+def wrong_clock_ms(said: Mapping[str, Any]) -> int | None:
+    """How far a node's clock is ahead of that of ZooKeeper's server, if that is far; None if not."""
+    at_ms, written_ms = said.get("at_ms"), said.get("written_ms")
+    if not isinstance(at_ms, int) or not isinstance(written_ms, int):
+        return None
+    return at_ms - written_ms if abs(at_ms - written_ms) > LARGEST_CLOCK_OFFSET_MS else None
 
 
 def clock_offset_ms(said: Mapping[str, Any]) -> int | None:
@@ -121,8 +140,9 @@ def read(znodes: Registry, config: ConnectionConfig) -> ClusterStatus:
 
 
 def members_of(znodes: Registry) -> dict[str, dict[str, Any]]:
-    """What each node says of itself."""
-    return {node: member(node, data) for node, data in znodes.members().items()}
+    """What each node says of itself; `written_ms`: when, by the clock of ZooKeeper's server."""
+    found = znodes.written_members()
+    return {node: member(node, data) | {"written_ms": at_ms} for node, (data, at_ms) in found.items()}
 
 
 def _buffer_ends(config: ConnectionConfig) -> tuple[dict[int, int] | None, str | None]:

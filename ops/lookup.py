@@ -16,7 +16,7 @@ from delayline.partitioner import partition_for
 from delayline.settings import ClusterSettings
 from node.config import ConnectionConfig
 from node.messages import cursor, parse_cursor
-from ops.cluster import STALE_MS
+from ops.cluster import STALE_MS, members_of, silent_ms
 from ops.errors import NotFoundError, OperatorError, UnavailableError
 from ops.zookeeper import registry
 from store.keys import Key
@@ -220,7 +220,7 @@ def lanes_of(config: ConnectionConfig, node: str | None) -> tuple[ClusterSetting
     """The lanes and who answers for them; with `node`, its lane and it alone."""
     with registry(config) as znodes:
         settings = znodes.settings()
-        members = [_decoded(data) for data in znodes.members().values()]
+        members = [said for said in members_of(znodes).values() if "lane" in said]
         masters = {
             lane: next((candidate.node for candidate in znodes.candidates(lane).values()), None)
             for lane in range(settings.lanes)
@@ -243,7 +243,7 @@ def in_order(members: Sequence[Answer], masters: AbstractSet[str | None], now_ms
     """
 
     def rank(said: Answer) -> tuple[bool, bool, bool]:
-        stale = now_ms - int(said.get("at_ms", 0)) > STALE_MS
+        stale = silent_ms(said, now_ms) > STALE_MS
         return stale, said["node"] not in masters, said.get("state") == "refusing"
 
     return sorted(members, key=rank)
@@ -251,12 +251,3 @@ def in_order(members: Sequence[Answer], masters: AbstractSet[str | None], now_ms
 
 def _address(said: Answer) -> Address:
     return Address(str(said["node"]), str(said["http_host"]), int(said["http_port"]))
-
-
-def _decoded(data: bytes) -> Answer:
-    """A member of another version may say less, or what is none."""
-    try:
-        said = json.loads(data)
-    except ValueError:
-        return {}
-    return said if isinstance(said, dict) and "lane" in said else {}

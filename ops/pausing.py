@@ -13,7 +13,7 @@ from delayline.names import ClusterNames
 from election.operators import Author, Control, Entry
 from election.registry import Registry
 from node.config import ConnectionConfig
-from ops.cluster import STALE_MS, members_of
+from ops.cluster import STALE_MS, members_of, silent_ms
 from ops.errors import ConfigError, NotFoundError, OperatorError, UnavailableError
 from ops.kafka import KafkaAdmin
 from ops.zookeeper import registry
@@ -173,5 +173,5 @@ def _knows(said: dict[str, Any] | None, control: Control) -> bool:
 def _silence(node: str, said: dict[str, Any] | None) -> str:
     if said is None:
         return f"{node} (has told nothing of itself)"
-    silent_ms = time.time_ns() // 1_000_000 - int(said.get("at_ms", 0))
-    return f"{node} (silent for {silent_ms // 1000} s)" if silent_ms > STALE_MS else node
+    silence_ms = silent_ms(said, time.time_ns() // 1_000_000)
+    return f"{node} (silent for {silence_ms // 1000} s)" if silence_ms > STALE_MS else node

@@ -9,7 +9,7 @@ from typing import Any, Final
 from election.candidates import Candidate
 from election.operators import Author, Entry
 from node.config import ConnectionConfig
-from ops.cluster import STALE_MS, members_of
+from ops.cluster import STALE_MS, members_of, silent_ms
 from ops.errors import ConflictError, NotFoundError
 from ops.lookup import Address
 from ops.zookeeper import registry
@@ -51,7 +51,7 @@ def _gone(config: ConnectionConfig, node: str) -> NotFoundError:
 def _sign_of_life(node: str, said: dict[str, Any] | None, standing: list[Candidate]) -> str | None:
     """Why it is not dead; None if nothing tells that it lives."""
     if said is not None:
-        age_ms = time.time_ns() // 1_000_000 - int(said.get("at_ms", 0))
+        age_ms = silent_ms(said, time.time_ns() // 1_000_000)
         if age_ms < STALE_MS:
             return f"it told of itself {max(0, age_ms) // 1000} s ago"
         host, port = said.get("http_host"), said.get("http_port")

@@ -14,7 +14,7 @@ from typing import Any, Final
 from election.operators import Author, Entry, Switchover
 from election.registry import Registry
 from node.config import ConnectionConfig
-from ops.cluster import STALE_MS, members_of, mirrored_checkpoint
+from ops.cluster import STALE_MS, members_of, mirrored_checkpoint, silent_ms, wrong_clock_ms
 from ops.errors import ConfigError, ConflictError, NotFoundError, UnavailableError
 from ops.zookeeper import registry
 from store.checkpoint import Checkpoint
@@ -39,9 +39,8 @@ def switchover(
     """Make `to`, or whoever is next, master of a lane, and wait until it has delivered.
 
     Raises NotFoundError if there is no master, or `to` is no candidate; ConflictError if it is master
-    already, if there is no other candidate or the next one is silent, and if another node has become
-    master in its place;
-    UnavailableError if nothing has come of it in `timeout_s`.
+    already, if there is no other candidate, the next one is silent or has a wrong clock, and if another node
+    has become master in its place; UnavailableError if nothing has come of it in `timeout_s`.
     """
     with registry(config) as znodes:
         lane = _lane(znodes, config.cluster, lane, to)
@@ -104,11 +103,19 @@ def refuse(
         )
     if len(queue) == 1:
         raise ConflictError(f"{queue[0]} is the only candidate for lane {lane}: start another node first")
-    silent_ms = now_ms - int(members.get(to or queue[1], {}).get("at_ms", 0))
-    if silent_ms > STALE_MS:
+    new = to or queue[1]
+    said = members.get(new)
+    another = "name another with --to"
+    if said is None:
+        raise ConflictError(f"nothing has been heard of {new}: {another}, or see whether it hangs")
+    if (silence_ms := silent_ms(said, now_ms)) > STALE_MS:
         raise ConflictError(
-            f"nothing has been heard of {to or queue[1]} for {silent_ms // 1000} s: name another with --to,"
-            " or see whether it hangs"
+            f"nothing has been heard of {new} for {silence_ms // 1000} s: {another}, or see whether it hangs"
+        )
+    if (off_ms := wrong_clock_ms(said)) is not None:
+        raise ConflictError(
+            f"the clock of {new} is {off_ms:+d} ms off that of ZooKeeper's server: it would deliver nothing;"
+            f" set it, for example with `chronyc makestep`, or {another}"
         )
 
 

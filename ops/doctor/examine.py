@@ -10,7 +10,7 @@ from delayline.settings import ClusterSettings
 from election.errors import ElectionError
 from election.registry import Registry
 from node.config import ConnectionConfig
-from ops.cluster import ClusterStatus, member, read
+from ops.cluster import LARGEST_CLOCK_OFFSET_MS, ClusterStatus, read, wrong_clock_ms
 from ops.doctor.finding import Finding, note, ok, problem
 from ops.doctor.keepers import examine_keepers
 from ops.doctor.nodes import judge_cluster
@@ -22,7 +22,6 @@ from ops.zookeeper import registry
 from store.checkpoint import UnreadableCheckpoint
 
 ANSWER_TIMEOUT_S: Final = 5.0
-LARGEST_CLOCK_OFFSET_MS: Final = 2_000
 
 
 def examine(config: ConnectionConfig) -> list[Finding]:
@@ -46,12 +45,11 @@ def _znodes(
         with registry(config) as znodes:
             settings = znodes.settings()
             status = read(znodes, config)
-            clocks = _clocks(znodes.written_members())
             others = [*_keyless(znodes), *_of_kafka(config, znodes)]
     except (ElectionError, UnreadableCheckpoint) as error:
         return settings, None, [problem("znodes", str(error), "the nodes cannot be looked at until then")]
     found = f"cluster {config.cluster}: {settings.partitions} partitions, {settings.lanes} lane(s)"
-    return settings, status, [ok("znodes", found), *others, *clocks]
+    return settings, status, [ok("znodes", found), *others, *_clocks(status)]
 
 
 def _keyless(znodes: Registry) -> list[Finding]:
@@ -82,22 +80,17 @@ def _sessions(status: ClusterStatus) -> dict[str, float]:
     return {node: float(asked_s) for node, asked_s in asked.items() if asked_s}
 
 
-def _clocks(members: Mapping[str, tuple[bytes, int]]) -> list[Finding]:
-    """A status bears the node's time, its znode that of ZooKeeper's server: what lies between them is the
-    way of the one to the other, if the clocks agree.
-    """
-    found = []
-    for node, (data, written_ms) in members.items():
-        said_ms = member(node, data).get("at_ms")
-        if isinstance(said_ms, int) and abs(said_ms - written_ms) > LARGEST_CLOCK_OFFSET_MS:
-            found.append(
-                problem(
-                    "clocks",
-                    f"the clock of {node} is {said_ms - written_ms:+d} ms off that of ZooKeeper's server",
-                    "set the clocks, for example with `chronyc makestep`",
-                )
-            )
-    if members and not found:
+def _clocks(status: ClusterStatus) -> list[Finding]:
+    found = [
+        problem(
+            "clocks",
+            f"the clock of {node} is {off_ms:+d} ms off that of ZooKeeper's server",
+            "set the clocks, for example with `chronyc makestep`",
+        )
+        for node, said in status.members.items()
+        if (off_ms := wrong_clock_ms(said)) is not None
+    ]
+    if status.members and not found:
         found.append(ok("clocks", f"those of the nodes are within {LARGEST_CLOCK_OFFSET_MS} ms"))
     return found
 

@@ -15,10 +15,10 @@ from confluent_kafka.admin import AclOperation  # type: ignore[attr-defined]  # 
 import ops.cluster
 import ops.zookeeper
 from election.candidates import Candidate
-from ops import logs
+from ops import logs, pausing, removal
 from ops.cli import cluster_status
+from ops.cluster import LARGEST_CLOCK_OFFSET_MS
 from ops.doctor import topics
-from ops.doctor.examine import LARGEST_CLOCK_OFFSET_MS
 from ops.topics import create
 from ops.zookeeper import registry
 from tests.logging_state import restored_logging
@@ -110,8 +110,9 @@ def test_a_target_that_is_no_topic_is_paused_with_a_warning(cluster: Cluster, se
 
 
 def test_a_pause_waits_for_every_node_that_is_there_and_names_who_does_not_know(
-    cluster: Cluster, operator: Operator, seat: Seat
+    cluster: Cluster, seat: Seat, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(pausing, "STALE_MS", 1_000)
     with registry(cluster.connection) as znodes:
         znodes.publish_member("deaf", b'{"node": "deaf", "lane": 0, "state": "follower", "at_ms": 1}')
         done = seat("pause", "--timeout", "1.5")
@@ -180,13 +181,33 @@ def test_a_switchover_is_refused_where_it_makes_no_sense(cluster: Cluster, seat:
     assert seat("switchover", "--lane", "1").code == 3
 
 
+@pytest.mark.parametrize("offset_ms", [-3_600_000, 3_600_000])
+def test_a_switchover_to_a_node_whose_clock_is_wrong_says_so(
+    cluster: Cluster, seat: Seat, operator: Operator, offset_ms: int
+) -> None:
+    node = cluster.start("wrong", clock_offset_ms=offset_ms)
+    try:
+        cluster.wait_state("wrong", "follower")
+        done = seat("switchover", "--to", "wrong")
+        assert (done.code, "the clock of wrong is " in done.err) == (5, True), done.err
+        members = operator("cluster", "status", "-o", "json").data["members"]
+        assert {said["node"]: said["health"] for said in members}["wrong"] == "clock"
+    finally:
+        node.close()
+        cluster.wait_candidates(2)
+        eventually(lambda: not cluster.member("wrong"), "it is gone")
+
+
 def test_a_node_that_lives_is_not_removed(cluster: Cluster, seat: Seat) -> None:
     done = seat("remove", "a")
     assert (done.code, "a lives: it told of itself" in done.err) == (5, True)
     assert seat("remove", "nobody").code == 3
 
 
-def test_a_dead_node_s_znodes_are_removed(cluster: Cluster, seat: Seat) -> None:
+def test_a_dead_node_s_znodes_are_removed(
+    cluster: Cluster, seat: Seat, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(removal, "STALE_MS", -1_000)  # what was written just now is long ago
     with registry(cluster.connection) as znodes:
         znodes.publish_member("dead", b'{"node": "dead", "lane": 0, "state": "follower", "at_ms": 1}')
         done = seat("remove", "dead", "-o", "json")

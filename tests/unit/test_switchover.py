@@ -8,7 +8,12 @@ from ops.errors import ConflictError, NotFoundError, OperatorError
 from ops.switchover import refuse
 
 NOW_MS = 1_800_000_000_000
-MEMBERS = {"a": {"at_ms": NOW_MS}, "b": {"at_ms": NOW_MS - 900}, "hangs": {"at_ms": NOW_MS - 9_000}}
+MEMBERS = {
+    "a": {"at_ms": NOW_MS, "written_ms": NOW_MS},
+    "b": {"at_ms": NOW_MS - 900, "written_ms": NOW_MS - 890},
+    "hangs": {"at_ms": NOW_MS - 9_000, "written_ms": NOW_MS - 9_000},
+    "wrong": {"at_ms": NOW_MS - 3_600_900, "written_ms": NOW_MS - 900},
+}
 
 
 @pytest.mark.parametrize(
@@ -20,6 +25,8 @@ MEMBERS = {"a": {"at_ms": NOW_MS}, "b": {"at_ms": NOW_MS - 900}, "hangs": {"at_m
         (["a"], None, ConflictError, "a is the only candidate"),
         (["a", "hangs", "b"], None, ConflictError, "nothing has been heard of hangs for 9 s"),
         (["a", "b", "hangs"], "hangs", ConflictError, "nothing has been heard of hangs for 9 s"),
+        (["a", "new"], None, ConflictError, "nothing has been heard of new:"),
+        (["a", "wrong"], None, ConflictError, "the clock of wrong is -3600000 ms off"),
     ],
 )
 def test_a_switchover_of_which_nothing_good_can_come_is_refused(
