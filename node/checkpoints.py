@@ -18,6 +18,9 @@ from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]  # mi
 from delayline.names import ClusterNames
 from delayline.signing import Keyring
 from election.znodes import Znodes
+from node.fetch.brokers import Unreachable
+from node.fetch.options import Unsupported
+from node.fetch.transactions import Holder, holders
 from node.own_checkpoints import KeysBehind, OwnCheckpoints
 from node.ports import Doubtful, Keys
 from node.reader import Forbidden, OffsetsGone, TopicReader
@@ -331,6 +334,14 @@ class KafkaLog:
     def high_watermarks(self) -> Vector:
         """The ends of the buffer's partitions, open transactions and all."""
         return self.ends(self._names.buffer, self._partitions, IsolationLevel.READ_UNCOMMITTED)
+
+    def holders(self, ends: Vector) -> dict[int, Holder]:
+        """Whose open transactions begin at these stable ends of the buffer, as far as the brokers say."""
+        try:
+            return holders(self._client_config, self._names.buffer, ends)
+        except (Unreachable, Unsupported) as error:
+            log.debug("holders-not-known", detail=str(error))
+            return {}
 
     def ends(
         self, topic: str, partitions: list[int], isolation: IsolationLevel = IsolationLevel.READ_COMMITTED

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from prometheus_client import generate_latest
@@ -20,6 +20,7 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
+from node.held_back import HeldBack
 from node.meter import Histogram, Meter
 from node.vitals import Vitals
 from store.rocks import Figures
@@ -163,6 +164,7 @@ def _unlabelled(vitals: Vitals) -> Iterator[Metric]:
     yield from _rocksdb(vitals.figures)
     yield from _counted(vitals.meter or Meter())
     yield _strange(vitals)
+    yield from _held_back(vitals.held_back or ())
 
 
 def _gauge(name: str, says: str, value: float | None) -> Metric:
@@ -196,6 +198,26 @@ def _strange(vitals: Vitals) -> Metric:
     for kind, count in (vitals.strange_checkpoints or {}).items():
         family.add_metric([kind], count)
     return family
+
+
+def _held_back(held_back: Sequence[HeldBack]) -> Iterator[Metric]:
+    """A partition is there only while it is held back."""
+    records = GaugeMetricFamily(
+        PREFIX + "buffer_held_back_records",
+        "Offsets behind a partition's stable end that stands still: an open transaction holds them back.",
+        labels=["partition"],
+    )
+    seconds = GaugeMetricFamily(
+        PREFIX + "buffer_held_back_seconds",
+        "For how long that end has been seen to stand still.",
+        labels=["partition"],
+    )
+    now_s = time.time()
+    for one in held_back:
+        records.add_metric([str(one.partition)], one.records)
+        seconds.add_metric([str(one.partition)], max(0.0, now_s - one.since_ms / 1000))
+    yield records
+    yield seconds
 
 
 def _rocksdb(figures: Figures | None) -> Iterator[Metric]:

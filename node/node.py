@@ -34,6 +34,7 @@ from node.brokers import LastComplaint, words
 from node.config import NodeConfig
 from node.delivery import Step
 from node.health import Health
+from node.held_back import HeldBack
 from node.http.app import application
 from node.http.server import HttpServer
 from node.http.watch import watched
@@ -111,6 +112,7 @@ class NodeStatus(msgspec.Struct, frozen=True):
     settings: str = ""  # what its view was made with (JSON)
     strange_checkpoints: int = 0  # records of the checkpoint topic that it has passed over
     keys: list[str] = []  # the ids of those that it knows
+    held_back: list[HeldBack] = []  # of its lane's partitions, those that open transactions hold back
 
 
 def _disk(data_dir: Path) -> tuple[int, int]:
@@ -631,6 +633,7 @@ class Node:
             settings="" if self._settings is None else self._settings.to_json(),
             strange_checkpoints=0 if parts is None else sum(parts.follower.strangers.values()),
             keys=[] if parts is None else sorted(parts.keys.ring.ids),
+            held_back=[] if parts is None else list(parts.soundings.held_back or ()),
         )
 
     def vitals(self) -> Vitals:
@@ -687,6 +690,7 @@ def _of_parts(parts: Parts) -> dict[str, Any]:
         "clock_offset_ms": parts.known_clock_offset_ms(),
         "lag": soundings.lag,
         "unstable": soundings.unstable,
+        "held_back": soundings.held_back,
         "dated_by_clients": soundings.dated_by_clients,
         "pending": None if counts.overdue is None else counts.pending,
         "overdue": counts.overdue,

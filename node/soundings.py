@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 import structlog
 
 from node.checkpoints import KafkaLog
+from node.held_back import HeldBack, StableEnds
 from node.ports import Doubtful
 from store.checkpoint import Reached, Vector
 from store.kv import StoreError
@@ -29,13 +30,14 @@ END_TIMEOUT_S: Final = 1.0
 
 
 class Ends(NamedTuple):
-    """Where the lane's partitions of the buffer end, at all and for who reads what is committed; and how far
-    this node had read them.
+    """Where the lane's partitions of the buffer end, at all and for who reads what is committed; how far this
+    node had read them; and what is held back.
     """
 
     high: Vector
     stable: Vector
     read: Vector
+    held_back: list[HeldBack]
     at_s: float  # monotonic
 
 
@@ -55,6 +57,7 @@ class Soundings:
         self._settings_at_s = 0.0
         self._ends: Ends | None = None
         self._log = kafka_log
+        self._stable_ends = StableEnds(kafka_log.holders)
         self._reached = reached
         self._figures = figures
         self._data_dir = data_dir
@@ -72,6 +75,12 @@ class Soundings:
         """How many offsets of the buffer are held back by transactions that are open."""
         ends = self._known()
         return None if ends is None else _behind(ends.stable, ends.high)
+
+    @property
+    def held_back(self) -> list[HeldBack] | None:
+        """The partitions of the buffer that open transactions hold back for longer than is usual."""
+        ends = self._known()
+        return None if ends is None else ends.held_back
 
     def _known(self) -> Ends | None:
         ends = self._ends
@@ -108,7 +117,9 @@ class Soundings:
         with suppress(Doubtful):
             high = self._log.high_watermarks()
             stable = self._log.stable_ends()
-            self._ends = Ends(high, stable, self._reached().read, time.monotonic())
+            read, at_s = self._reached().read, time.monotonic()
+            held_back = self._stable_ends.sounded(high, stable, time.time_ns() // 1_000_000)
+            self._ends = Ends(high, stable, read, held_back, at_s)
 
     def _sound_settings(self) -> None:
         """Somebody may change the buffer topic while it is in use. What producers then say that the time is

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
+from node.held_back import HeldBack
 from node.meter import Meter
 from node.ports import Pauses
 from node.refusal import Refusal
@@ -37,9 +38,9 @@ class Vitals(NamedTuple):
 
     `refusal`: why it cannot be master; `waits_for`: what keeps it from going on, in words. `dead`: threads
     that should run and do not. `leads`: whether it is master, and be it one that has begun to refuse;
-    `master`: the lane's, as ZooKeeper last said. `lag` and `unstable`: offsets of
-    the buffer, see `node.soundings`. `strange_checkpoints`: by kind, what was passed over in the checkpoint
-    topic, see `node.own_checkpoints`.
+    `master`: the lane's, as ZooKeeper last said. `lag`, `unstable` and `held_back`: of the buffer, see
+    `node.soundings`. `strange_checkpoints`: by kind, what was passed over in the checkpoint topic, see
+    `node.own_checkpoints`.
     """
 
     nameplate: Nameplate
@@ -56,6 +57,7 @@ class Vitals(NamedTuple):
     clock_offset_ms: int | None = None
     lag: int | None = None
     unstable: int | None = None
+    held_back: Sequence[HeldBack] | None = None
     dated_by_clients: bool | None = None
     pending: int | None = None
     overdue: Overdue | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +23,7 @@ STALE_MS = 5_000
 """A node that lives tells of itself once a second."""
 MUCH_BEHIND = 10_000
 LITTLE_DISK_BYTES = 1 << 30
+LONG_HELD_MS = 30_000
 LARGEST_SKEW_MS = 500
 LARGEST_CLOCK_OFFSET_MS = 2_000
 """Between a status and the time at which ZooKeeper's server took it lies the way of the one to the other."""
@@ -40,6 +41,37 @@ class LaneStatus:
     def master(self) -> str | None:
         """The node that ZooKeeper has elected."""
         return self.candidates[0] if self.candidates else None
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A partition of the buffer that an open transaction holds back, and whose that is as far as it is known.
+
+    `held_ms`: for how long it has been open, or a node has seen the partition stand still. See
+    `node.held_back.HeldBack`.
+    """
+
+    partition: int
+    end: int
+    records: int
+    held_ms: int
+    producer_id: int | None
+    transactional_id: str | None
+    timeout_ms: int | None
+
+    @property
+    def knows(self) -> tuple[bool, bool, int]:
+        """How much is known: more compares greater."""
+        return self.transactional_id is not None, self.producer_id is not None, self.held_ms
+
+    @property
+    def holder(self) -> str:
+        """Whose transaction it is, in words."""
+        if self.producer_id is None:
+            return "a transaction of a producer that Kafka does not name"
+        if self.transactional_id is None:
+            return f"a transaction of producer {self.producer_id} that no broker says to coordinate"
+        return f"the open transaction of {self.transactional_id!r} (producer {self.producer_id})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,20 +96,31 @@ class ClusterStatus:
 
     def health(self, node: str) -> str:
         """What there is to worry about, the worst first; `ok` if there is nothing."""
-        said = self.members[node]
-        if self.silent_ms(node) > STALE_MS:
-            return "silent"
-        if said.get("state") in {"refusing", "unreadable"}:
-            return str(said["state"])
-        offset_ms = clock_offset_ms(said)
-        if offset_ms is not None and abs(offset_ms) > int(said.get("max_clock_skew_ms") or LARGEST_SKEW_MS):
-            return "clock"
-        if wrong_clock_ms(said) is not None:
-            return "clock"
-        if little_disk(said):
-            return "disk"
-        lag = self.lag(node)
-        return "behind" if lag is not None and lag > MUCH_BEHIND else "ok"
+        said, lag = self.members[node], self.lag(node)
+        state = str(said.get("state"))
+        worries = {
+            "silent": self.silent_ms(node) > STALE_MS,
+            state: state in {"refusing", "unreadable"},
+            "clock": _clock_is_wrong(said),
+            "disk": little_disk(said),
+            "behind": lag is not None and lag > MUCH_BEHIND,
+            "held-back": any(one.held_ms > LONG_HELD_MS for one in self.held_back(said.get("lane"))),
+        }
+        return next((worry for worry, is_so in worries.items() if is_so), "ok")
+
+    def held_back(self, lane: Any) -> list[Held]:
+        """What waits in a lane's partitions behind open transactions, the longest first, as its nodes say who
+        live; of what several say, the word of whoever knows most.
+        """
+        found: dict[int, Held] = {}
+        for said in self.members.values():
+            if said.get("lane") != lane or silent_ms(said, self.read_ms) > STALE_MS:
+                continue
+            for one in _held_back(said):
+                before = found.get(one.partition)
+                if before is None or one.knows > before.knows:
+                    found[one.partition] = one
+        return sorted(found.values(), key=lambda one: -one.held_ms)
 
     def lag(self, node: str) -> int | None:
         """How many offsets of its lane's partitions a node has not taken in yet; None if that is not known.
@@ -107,6 +150,21 @@ def wrong_clock_ms(said: Mapping[str, Any]) -> int | None:
     if not isinstance(at_ms, int) or not isinstance(written_ms, int):
         return None
     return at_ms - written_ms if abs(at_ms - written_ms) > LARGEST_CLOCK_OFFSET_MS else None
+
+
+def _clock_is_wrong(said: Mapping[str, Any]) -> bool:
+    offset_ms, allowed_ms = clock_offset_ms(said), int(said.get("max_clock_skew_ms") or LARGEST_SKEW_MS)
+    return wrong_clock_ms(said) is not None or (offset_ms is not None and abs(offset_ms) > allowed_ms)
+
+
+def _held_back(said: Mapping[str, Any]) -> Iterator[Held]:
+    """What one node says. For how long: since it saw it, or, where a broker has said, since it was begun."""
+    now_ms = int(said.get("at_ms", 0))
+    for one in said.get("held_back") or ():
+        since_ms = one["since_ms"] if one.get("open_since_ms") is None else one["open_since_ms"]
+        held_ms = max(0, now_ms - since_ms)
+        known = (one.get("producer_id"), one.get("transactional_id"), one.get("timeout_ms"))
+        yield Held(one["partition"], one["end"], one["records"], held_ms, *known)
 
 
 def clock_offset_ms(said: Mapping[str, Any]) -> int | None:

@@ -67,6 +67,11 @@ class Brokers:
         self._leaders: dict[int, Leader] = {}
         self._asked = 0  # how often anybody was
 
+    @property
+    def known(self) -> list[int]:
+        """The brokers that others have told of."""
+        return sorted(self._addresses)
+
     async def lead(self, topic: str) -> Led:
         """Who leads its partitions, as far as any broker has said. Raises `Unreachable`.
 

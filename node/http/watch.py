@@ -104,12 +104,17 @@ def _replica(vitals: Vitals, max_lag: int | None) -> Answer:
 
 def _standing(vitals: Vitals) -> dict[str, Any]:
     nameplate = vitals.nameplate
-    return {
+    said = {
         "cluster": nameplate.cluster,
         "node": nameplate.node,
         "lane": nameplate.lane,
         "state": vitals.state,
     }
+    held_back = [
+        {"partition": one.partition, "records": one.records, "since_ms": one.since_ms}
+        for one in vitals.held_back or ()
+    ]
+    return said | ({"held_back": held_back} if held_back else {})
 
 
 def _why_not(vitals: Vitals) -> dict[str, str]:

@@ -25,6 +25,7 @@ LANE_COLUMNS = {
     "master": "master",
     "epoch": "epoch",
     "delivered": "delivered up to",
+    "held": "waits behind it",
     "standbys": "standbys",
 }
 MEMBER_COLUMNS = {
@@ -52,7 +53,8 @@ def status(output: Format, *, watch: bool, **options: Any) -> None:
 
     Applied: records of the buffer that the node has taken in; lag: those that it has not; it is not known
     while Kafka is away. Clock: how far the brokers' is ahead of a master's. Health: ok, or the worst of
-    silent (nothing heard of it for 5 s), refusing, clock, disk, behind.
+    silent (nothing heard of it for 5 s), refusing, clock, disk, behind, held-back. Where records wait behind
+    an open transaction, "delivered up to" is of what lies before it; what waits behind it stands beside that.
     """
     from ops import cluster  # noqa: PLC0415
     from ops.zookeeper import registry  # noqa: PLC0415
@@ -88,7 +90,9 @@ def show(output: Format, snapshot: ClusterStatus) -> None:
         emit(output, [], {}, data=_as_data(snapshot))
     else:
         show_pauses(snapshot.control, snapshot.read_ms)
-        emit(output, [_lane_row(lane, snapshot.read_ms) for lane in snapshot.lanes], LANE_COLUMNS)
+        rows = [_lane_row(lane, snapshot) for lane in snapshot.lanes]
+        without = {} if any(row["held"] for row in rows) else {"held"}
+        emit(output, rows, {name: says for name, says in LANE_COLUMNS.items() if name not in without})
         _emit_members(snapshot)
     if snapshot.no_ends is not None:
         say(f"warning: no lag is known: {snapshot.no_ends}")
@@ -98,6 +102,11 @@ def show(output: Format, snapshot: ClusterStatus) -> None:
     for lane in snapshot.lanes:
         if lane.master is None:
             say(f"warning: lane {lane.lane} has no master, so nothing of it is delivered")
+        for held in snapshot.held_back(lane.lane):
+            say(
+                f"warning: {held.records:,} records of partition {held.partition} of the buffer wait for"
+                f" {rough(held.held_ms)} behind {held.holder}: 'delayline doctor' says what to do"
+            )
 
 
 def show_pauses(control: Control, now_ms: int) -> None:
@@ -160,14 +169,16 @@ def _role(snapshot: ClusterStatus, node: str) -> Text:
 _STATE_STYLES = {"master": "green", "follower": "", "refusing": "bold red"}
 
 
-def _lane_row(lane: LaneStatus, now_ms: int) -> dict[str, Any]:
-    checkpoint = lane.checkpoint
+def _lane_row(lane: LaneStatus, snapshot: ClusterStatus) -> dict[str, Any]:
+    checkpoint, held = lane.checkpoint, snapshot.held_back(lane.lane)
+    records = sum(one.records for one in held)
     return {
         "lane": lane.lane,
         "master": lane.master,
         "epoch": checkpoint.epoch if checkpoint else None,
-        "delivered": age(checkpoint.delivered_up_to_ms, now_ms) if checkpoint else None,
+        "delivered": age(checkpoint.delivered_up_to_ms, snapshot.read_ms) if checkpoint else None,
         "standbys": " ".join(lane.candidates[1:]) or None,
+        "held": Text(f"{records:,} for {rough(held[0].held_ms)}", style="bold red") if held else None,
     }
 
 
@@ -182,6 +193,7 @@ def _as_data(snapshot: ClusterStatus) -> dict[str, Any]:
                 "standbys": list(lane.candidates[1:]),
                 "epoch": lane.checkpoint.epoch if lane.checkpoint else None,
                 "delivered_up_to_ms": lane.checkpoint.delivered_up_to_ms if lane.checkpoint else None,
+                "held_back": [asdict(held) for held in snapshot.held_back(lane.lane)],
             }
             for lane in snapshot.lanes
         ],

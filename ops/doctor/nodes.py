@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
+from delayline.names import ClusterNames
 from ops.cluster import (
     LARGEST_SKEW_MS,
     LITTLE_DISK_BYTES,
+    LONG_HELD_MS,
     MUCH_BEHIND,
     STALE_MS,
     ClusterStatus,
+    Held,
     clock_offset_ms,
     little_disk,
 )
@@ -24,6 +27,7 @@ def judge_cluster(status: ClusterStatus) -> list[Finding]:
     return [
         *_paused(status),
         *_lanes(status),
+        *_held_back(status),
         *_versions(status),
         *(finding for node in status.members for finding in _node(status, node)),
     ]
@@ -64,6 +68,32 @@ def _lanes(status: ClusterStatus) -> Iterable[Finding]:
             yield problem(name, found, f"see the log of {lane.master}, and 'delayline due'")
         elif len(lane.candidates) > 1:
             yield ok(name, f"{lane.master} is master, {len(lane.candidates) - 1} stand by")
+
+
+def _held_back(status: ClusterStatus) -> Iterable[Finding]:
+    """Nobody reads behind an open transaction: what is committed there waits, and is no node's to deliver."""
+    for lane in status.lanes:
+        for held in status.held_back(lane.lane):
+            buffer = ClusterNames(status.settings.cluster).buffer
+            found = (
+                f"{held.records:,} records of {buffer}/{held.partition} have waited for"
+                f" {held.held_ms // 1000} s behind {held.holder}"
+            )
+            tell = problem if held.held_ms > LONG_HELD_MS else note
+            yield tell(f"lane {lane.lane}", found, _end_of(held, buffer))
+
+
+def _end_of(held: Held, buffer: str) -> str:
+    """How the transaction ends."""
+    if held.transactional_id is None:
+        return (
+            "if kafka-transactions.sh find-hanging finds it, too: kafka-transactions.sh abort --topic"
+            f" {buffer} --partition {held.partition} --start-offset {held.end}"
+        )
+    itself = (
+        "" if held.timeout_ms is None else f"; by itself it ends {held.timeout_ms // 1000} s after its start"
+    )
+    return f"have that producer commit or abort, or start it again{itself}"
 
 
 def _versions(status: ClusterStatus) -> Iterable[Finding]:

@@ -7,6 +7,7 @@ import logging
 import time
 import uuid
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import yaml
@@ -25,7 +26,7 @@ from tests.logging_state import restored_logging
 from tests.stacks import Stack
 from tests.support.cluster import Cluster
 from tests.support.commands import Done, Operator, operator_of
-from tests.support.requests import Sender, now_ms
+from tests.support.requests import OpenTransaction, Sender, key_in, now_ms
 from tests.support.waiting import becomes, eventually
 
 WHY = ("--reason", "to see it", "--by", "somebody")
@@ -41,6 +42,7 @@ def cluster(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         made.wait_candidates(1)
         made.start_here("b")
         made.wait_candidates(2)
+        eventually(lambda: made.member("a") and made.member("b"), "both tell of themselves")
         yield made
 
 
@@ -286,6 +288,34 @@ def test_the_doctor_says_what_to_do_about_each_problem(
     assert done.code == 1
     assert "delayline cluster resume --reason ..." in done.out
     assert seat("resume").code == 0
+
+
+def test_what_waits_behind_an_open_transaction_is_told_with_whose_it_is(
+    cluster: Cluster, operator: Operator
+) -> None:
+    foreign = OpenTransaction(cluster)
+    foreign.begin([b"open"], key=key_in(1))
+    try:
+        with Sender(cluster) as sender:
+            for _ in range(820):
+                sender.schedule(key=key_in(1))
+            sender.flush()
+
+        def told() -> list[dict[str, Any]]:
+            (lane,) = operator("cluster", "status", "-o", "json").data["lanes"]
+            return [one for one in lane["held_back"] if one["records"] >= 820 and one["transactional_id"]]
+
+        (held,) = eventually(told, "it is told, with whose it is")
+        assert (held["partition"], held["transactional_id"]) == (1, f"{cluster.name}-foreign")
+        assert held["timeout_ms"] == 60_000
+        found = operator("doctor", "-o", "json").data
+        (finding,) = [one for one in found if "records of" in one["found"]]
+        assert f"{cluster.names.buffer}/1 have waited" in finding["found"]
+        assert "commit or abort" in finding["mend"]
+        assert "behind the open transaction of" in operator("cluster", "status").err
+    finally:
+        foreign.abort()
+    eventually(lambda: operator("cluster", "status").err == "", "nothing waits")
 
 
 def levels(done: Done) -> dict[str, str]:

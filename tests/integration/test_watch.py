@@ -27,7 +27,7 @@ from node.refusal import Refusal
 from node.vitals import Nameplate, Vitals, missing
 from ops.stack.ports import free_port
 from tests.support.cluster import Cluster
-from tests.support.requests import OpenTransaction, Sender, now_ms
+from tests.support.requests import OpenTransaction, Sender, key_in, now_ms
 from tests.support.waiting import PATIENCE_S, eventually
 
 PLATE = Nameplate("delay", "n1", 0, "1")
@@ -269,11 +269,6 @@ def test_a_node_tells_of_what_it_does(cluster: Cluster) -> None:
     assert abs(found["delayline_delivered_up_to_timestamp_seconds"] - time.time()) < PATIENCE_S
     assert found["delayline_data_dir_free_bytes"] > 0
     assert found["delayline_rocksdb_write_stopped"] == 0
-    foreign = OpenTransaction(cluster)
-    foreign.begin([b"open"] * 5)
-    shown(port, "delayline_buffer_unstable_records", lambda value: value >= 5)
-    foreign.abort()
-    shown(port, "delayline_buffer_unstable_records", lambda value: value == 0)
     follower = cluster.start_here("b")
     other = port_of(cluster, "b", "follower")
     leader = {"cluster": cluster.name, "node": "b", "lane": 0, "state": "follower", "master": "a"}
@@ -294,6 +289,19 @@ def test_a_node_tells_of_what_it_does(cluster: Cluster) -> None:
     died = threading.ExceptHookArgs((RuntimeError, RuntimeError("boom"), None, threading.Thread(name="lane")))
     follower._on_thread_death(died)
     assert follower.vitals().dead == ["lane"], "it is about to end"
+
+
+def test_a_node_tells_of_what_an_open_transaction_holds_back(cluster: Cluster) -> None:
+    cluster.start_here("a")
+    port = port_of(cluster, "a", "master")
+    foreign = OpenTransaction(cluster)
+    foreign.begin([b"open"] * 5, key=key_in(1))
+    shown(port, "delayline_buffer_unstable_records", lambda value: value >= 5)
+    shown(port, "delayline_buffer_held_back_records 1", lambda value: value >= 5)
+    shown(port, "delayline_buffer_held_back_seconds 1", lambda value: value >= 3)
+    assert [one["partition"] for one in asked(port, "/readyz")[1]["held_back"]] == [1]
+    foreign.abort()
+    shown(port, "delayline_buffer_unstable_records", lambda value: value == 0)
 
 
 def test_a_thread_that_has_ended_is_missed() -> None:

@@ -17,9 +17,10 @@ AUTHOR = Author("ann", "it is moved", 1_767_225_600_000)
 MEMBER = {"node": "node-1", "lane": 0, "state": "master", "at_ms": 1, "clock_offset_ms": 3, "version": "1"}
 
 
-def status(control: Control, read_ms: int = 60_000) -> ClusterStatus:
+def status(control: Control, read_ms: int = 60_000, **said: object) -> ClusterStatus:
     lane = LaneStatus(0, ("node-1",), None)
-    return ClusterStatus(ClusterSettings("delay"), (lane,), {"node-1": MEMBER}, None, control, read_ms)
+    members = {"node-1": MEMBER | said}
+    return ClusterStatus(ClusterSettings("delay"), (lane,), members, None, control, read_ms)
 
 
 @pytest.fixture
@@ -83,3 +84,16 @@ def test_the_clock_is_a_master_s_alone(capsys: pytest.CaptureFixture[str]) -> No
     show("json", snapshot)
     members = json.loads(capsys.readouterr().out)["members"]
     assert [one["clock_offset_ms"] for one in members] == [3, None]
+
+
+def test_what_waits_behind_an_open_transaction_stands_beside_what_is_delivered(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    whose = {"transactional_id": "sink-1", "producer_id": 7}
+    held = {"partition": 3, "end": 41, "records": 820, "since_ms": 0, **whose}
+    show("table", status(Control(), at_ms=60_000, held_back=[held]))
+
+    shown = capsys.readouterr()
+    assert ("820 for 1m" in shown.out, "held-back" in shown.out) == (True, True), shown.out
+    assert "820 records of partition 3 of the buffer wait for" in shown.err
+    assert "'sink-1'" in shown.err

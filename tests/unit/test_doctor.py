@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import msgspec
@@ -58,6 +59,47 @@ def test_a_cluster_that_is_well_has_no_problem() -> None:
 
 def test_a_node_that_was_master_is_not_judged_by_the_clock_of_then() -> None:
     assert wrong(judge_cluster(cluster(state="follower", clock_offset_ms=300))) == []
+
+
+HELD = {"partition": 0, "end": 41, "records": 820, "since_ms": NOW_MS - 60_000}
+KNOWN = {
+    "producer_id": 7,
+    "transactional_id": "sink-1",
+    "open_since_ms": NOW_MS - 61_000,
+    "timeout_ms": 900_000,
+}
+
+
+def test_what_has_been_held_back_for_a_moment_is_worth_knowing_and_no_problem() -> None:
+    held = [
+        one for one in judge_cluster(cluster(held_back=[HELD | {"since_ms": NOW_MS - 9_000}])) if one.mend
+    ]
+    assert [(one.level, one.check) for one in held] == [("note", "lane 0")]
+
+
+@pytest.mark.parametrize(
+    ("known", "whose", "mend"),
+    [
+        (KNOWN, "61 s behind the open transaction of 'sink-1' (producer 7)", "it ends 900 s after its start"),
+        ({"producer_id": 7}, "producer 7 that no broker says to coordinate", "--partition 0 --start-offset 41"),
+        ({}, "60 s behind a transaction of a producer that Kafka does not name", "--start-offset 41"),
+    ],
+)
+def test_what_has_been_held_back_for_long_is_a_problem_with_its_holder_and_the_way_out(
+    known: dict[str, Any], whose: str, mend: str
+) -> None:
+    ((check, found, way_out),) = wrong(judge_cluster(cluster(held_back=[HELD | known])))
+    assert check == "lane 0"
+    assert found.startswith("820 records of delay.buffer/0 have waited for")
+    assert found.endswith(whose)
+    assert mend in way_out
+
+
+def test_the_node_that_knows_whose_transaction_it_is_is_believed() -> None:
+    status = cluster(held_back=[HELD])
+    members = {**status.members, "c": WELL | {"node": "c", "held_back": [HELD | KNOWN]}}
+    ((_, found, _),) = wrong(judge_cluster(dataclasses.replace(status, members=members)))
+    assert "'sink-1'" in found
 
 
 AUTHOR = Author("ann", "moving", 1)

@@ -10,6 +10,7 @@ from typing import Any, cast
 import pytest
 
 from node import soundings
+from node.fetch.transactions import Holder
 from node.ports import Doubtful
 from node.soundings import Soundings
 from store.checkpoint import Reached, Vector
@@ -43,6 +44,9 @@ class World:
 
     def stable_ends(self) -> Vector:
         return self.stable
+
+    def holders(self, _: Vector) -> dict[int, Holder]:
+        return {}
 
     def dated_by_clients(self) -> bool:
         if self.silent:
