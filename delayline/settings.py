@@ -81,9 +81,15 @@ class ClusterSettings:
         )
         _require(all(self.targets), "targets has an empty pattern: take it out, or write * for every topic")
 
-    def partitions_of(self, lane: int) -> list[int]:
-        """The partitions of the buffer that a lane delivers."""
-        return list(range(lane, self.partitions, self.lanes))
+    def lane_of(self, partition: int) -> int:
+        """The lane that delivers a partition of the buffer, also one that was added later."""
+        return partition % self.lanes
+
+    def partitions_of(self, lane: int, there: int = 0) -> list[int]:
+        """The partitions of the buffer that a lane delivers. `there`: how many there are now, where some were
+        added.
+        """
+        return list(range(lane, max(there, self.partitions), self.lanes))
 
     def to_json(self) -> str:
         """The content of the settings znode."""

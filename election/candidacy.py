@@ -136,6 +136,7 @@ class Candidacy:
     def stop(self) -> None:
         """End the threads; call `resign` first, to hand over before the peers find out."""
         self._stopping = True
+        self._session.unsubscribe(self._on_session)
         self._wake.set()
         self._peers.stop()
 

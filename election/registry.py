@@ -237,6 +237,10 @@ class Registry:
                 f" {theirs.peer_host} ({path})"
             )
 
+    def withdraw_member(self, node: str) -> None:
+        """Shows this name no more."""
+        self._session.delete(self._znodes.member(node))
+
     def members(self) -> dict[str, bytes]:
         """The status (JSON) of each node that is there now."""
         return {node: data for node, (data, _) in self.written_members().items()}

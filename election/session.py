@@ -153,6 +153,10 @@ class Session:
         if client is not None:
             dispose(client).join(timeout_s)
 
+    def unsubscribe(self, subscriber: Callable[[SessionState], None]) -> None:
+        """Calls it no more, but for a state that is on its way."""
+        self._subscribers = tuple(one for one in self._subscribers if one != subscriber)
+
     def subscribe(self, subscriber: Callable[[SessionState], None]) -> None:
         """Call `subscriber` with every new state, on the session's thread: it must not block."""
         self._subscribers += (subscriber,)

@@ -119,6 +119,7 @@ class Ingest:
         low, high = reader.bounds(partition)
         reached = self._view.reached()
         ingested, read = reached.ingested[partition], reached.read[partition]
+        done = 0 if last is None else last.ingested.get(partition, 0)
         topic = f"{self._names.buffer}/{partition}"
         known = max(read, 0 if last is None else last.seen.get(partition, 0))
         if known > high:
@@ -128,11 +129,11 @@ class Ingest:
         if given_up is not None and given_up.begin.get(partition) == low:
             self._view.begin_at(partition, low, low)
             return low
-        if last is None or last.read.get(partition, 0) < low or 0 < ingested < last.ingested[partition]:
+        if last is None or last.read.get(partition, 0) < low or 0 < ingested < done:
             raise OffsetsGone(f"{topic} begins at offset {low}; the view has read to {read}")
         if ingested == 0:
             self._expect_all_delivered(partition, low, last)
-        begin = max(ingested, min(low, last.ingested[partition]))
+        begin = max(ingested, min(low, done))
         self._view.begin_at(partition, begin, low, self._spent_by(partition, low, ingested, last))
         return low
 
@@ -148,7 +149,7 @@ class Ingest:
         lags, or a transaction is open there, and so, where that is less than a day, as long done
         (`_expect_all_delivered`). None where some of it has not been taken in.
         """
-        taken_in = max(low, ingested, last.ingested[partition])
+        taken_in = max(low, ingested, last.ingested.get(partition, 0))
         return (low, -1) if last.written_back.get(partition, 0) <= taken_in else None
 
     def _expect_all_delivered(self, partition: int, low: int, last: Checkpoint) -> None:

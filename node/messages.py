@@ -177,7 +177,7 @@ class Messages:
     def show(self, id_: str, history: Extent, now_ms: int) -> Shown:
         """What became of the last schedule of an id. Raises `WrongLane`."""
         partition = partition_for(id_.encode(), self._settings.partitions)
-        if partition not in self._settings.partitions_of(self._lane):
+        if self._settings.lane_of(partition) != self._lane:
             raise WrongLane(f"{id_!r} is in partition {partition}, which is not of lane {self._lane}")
         lag = self._lag()
         known = self._lookup.find(partition, id_)
@@ -195,7 +195,7 @@ class Messages:
             raise NoSource(str(error)) from None
         if topic != self._buffer:
             raise NoSource(f"{name} is not in {self._buffer}")
-        if partition not in self._settings.partitions_of(self._lane):
+        if self._settings.lane_of(partition) != self._lane:
             raise WrongLane(f"{name} is in partition {partition}, which is not of lane {self._lane}")
         lag = self._lag()
         known = self._lookup.find_source(partition, offset)

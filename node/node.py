@@ -44,14 +44,14 @@ from node.membership import Membership
 from node.messages import Messages
 from node.notify import ServiceManager
 from node.own_settings import readable, settings_of
-from node.parts import Election, Parts
+from node.parts import Election, Ground, Parts
 from node.ports import Doubtful, Pauses
 from node.reader import OffsetsGone
 from node.refusal import Refusal, Refusing
 from node.topics import Described, TopicMissing, admin_client, describe, kafka_id
 from node.vitals import FROM_THE_START, ONCE_CAUGHT_UP, WITH_THE_PARTS, Nameplate, Vitals, missing
 from store.checkpoint import UnreadableCheckpoint
-from store.identity import FORMAT, Identity, OtherFormat, OtherIdentity, claim, stored_identity
+from store.identity import FORMAT, Identity, OtherFormat, OtherIdentity, claim, refresh, stored_identity
 from store.kv import Damaged, Full, InUse, Stalled, StoreError, Unusable
 from store.rocks import RocksStore
 
@@ -65,6 +65,7 @@ LISTEN_S: Final = 0.5
 YOUNG_OBJECTS: Final = 100_000
 CONNECT_TIMEOUT_S: Final = 1.0
 INSPECT_EVERY_S: Final = 10.0
+ROOM_BYTES: Final = 128 << 20  # on a disk that was full: a few tables, and the compaction of them
 LOOK_AGAIN_S: Final = 1.0
 VERSION: Final = version("delayline")
 REGISTER_TIMEOUT_S: Final = 5.0
@@ -144,6 +145,8 @@ class Node:
         self._run_id, self._started_ms = uuid.uuid4().hex, time.time_ns() // 1_000_000
         self._member = config.node_id
         self._stopping = threading.Event()
+        self._halt = threading.Event()  # ends the round: the node is to end, refuses, or has to begin anew
+        self._judging = threading.Lock()  # who refuses, and who begins anew
         self._refusal: Refusal | None = None
         self._lacking: Refusal | None = None  # retention has taken what it has not read, or no settings
         self._passing: Refusal | None = None  # what an inspection has found, until the next one does not
@@ -158,6 +161,7 @@ class Node:
         self._tied: KafkaIds | None = None  # where ZooKeeper says that the cluster is
         self._buffer: Described | None = None
         self._parts: Parts | None = None
+        self._partitions = 0  # of the buffer, that the parts were made for
         self._http = HttpServer(config.http_host, config.http_port)
         self._peers = Peers(config.node_id, config.peer_host, config.peer_port)
         self._session = Session(config.kazoo_options(), timeout_s=config.session_timeout_s)
@@ -176,9 +180,10 @@ class Node:
             return NodeState.STOPPING
         if why is not None:
             return NodeState.REFUSING
-        if self._parts is None:
+        parts = self._parts
+        if parts is None:
             return NodeState.STARTING
-        if self._parts.lane.leading:
+        if parts.lane.leading:
             return NodeState.MASTER
         return NodeState.FOLLOWER if self._candidate else NodeState.CATCHING_UP
 
@@ -218,6 +223,7 @@ class Node:
     def stop(self) -> None:
         """Asks the node to finish its transaction and to end."""
         self._stopping.set()
+        self._halt.set()
 
     def join(self) -> None:
         """Waits for the end of all parts; the store is flushed and closed then."""
@@ -227,22 +233,69 @@ class Node:
         log.critical("thread-died", thread=args.thread and args.thread.name, exc_info=args.exc_value)
         self._failure = RuntimeError(str(args.exc_value))
         self._died.append("?" if args.thread is None else args.thread.name)
-        self._stopping.set()
+        self.stop()
 
     def _run(self) -> None:
         try:
-            self._work()
-        except Refusing as refusing:
-            self._refuse(refusing.refusal)
-            self._wait_refusing()
-        except StoreError as error:
-            self._fail(error)
-            self._wait_refusing()
+            while not self._stopping.is_set():
+                self._try_round()
+                self._wait_for_round()
         finally:
             self._end()
 
-    def _work(self) -> None:
+    def _try_round(self) -> None:
+        try:
+            self._round()
+        except Refusing as refusing:
+            self._refuse(refusing.refusal)
+        except StoreError as error:
+            self._fail(error)
+
+    def _wait_for_round(self) -> None:
+        """Until the node may begin anew: at once where nothing is wrong, once the cause is gone where that
+        may go. What only an operator can mend, the node stays up to say, with its parts.
+        """
+        why = self._refusal
+        if why is not None and why.code not in refusal.BEGINS_ANEW:
+            self._stopping.wait()
+        if self._stopping.is_set():
+            return
+        self._let_go()
+        while not self._stopping.wait(self._rest_s()) and not self._may_begin():
+            pass
+        with self._judging:
+            if not self._stopping.is_set():
+                self._halt.clear()
+
+    def _let_go(self) -> None:
+        """Ends all parts, in order; others take their places when the node begins anew."""
+        parts, self._parts, self._candidate = self._parts, None, False
+        self._lacking = self._passing = None
+        if parts is not None:
+            log.info("node-begins-anew", node=self._config.node_id)
+            parts.stop()
+            self._peers = Peers(self._config.node_id, self._config.peer_host, self._config.peer_port)
+
+    def _rest_s(self) -> float:
+        """Before the next look at what is wrong: to see whether a disk takes a file, the store is opened."""
+        why = self._refusal
+        if why is None:
+            return 0.0
+        return refusal.SIT_OUT_S if why.code == refusal.DISK_FULL else LOOK_AGAIN_S
+
+    def _may_begin(self) -> bool:
+        """What opening the store does not tell."""
+        return self._member == self._config.node_id and not self._lacks_room()
+
+    def _lacks_room(self) -> bool:
+        why = self._refusal
+        return (
+            why is not None and why.code == refusal.DISK_FULL and _disk(self._config.data_dir)[0] < ROOM_BYTES
+        )
+
+    def _round(self) -> None:
         """Opens the parts, catches up, stands for master, and waits for the end."""
+        before = self._refusal
         log.info("node-starting", node=self._config.node_id, cluster=self._config.cluster)
         with suppress(Unavailable):  # whoever asks ZooKeeper says so; this only keeps it from asking too soon
             self._session.wait_connected(CONNECT_TIMEOUT_S)
@@ -260,17 +313,21 @@ class Node:
         parts = self._open(settings, buffer)
         if parts is None:
             return
-        self._settings, self._parts = settings, parts
+        self._settings = settings
+        with self._judging:
+            self._parts = parts
+            if self._refusal is before:
+                self._refusal = None
         parts.start()
         if self._catch_up(parts):
             self._candidate = parts.stand()
             log.info("node-caught-up", node=self._config.node_id, candidate=self._candidate)
-            self._stopping.wait()
+        self._halt.wait()
 
     def _wait_for(self, ask: Callable[[], Any]) -> Any:
-        """The answer, or None if the node is stopped before there is one."""
+        """The answer, or None if the round ends before there is one."""
         said_s: dict[str, float] = {}
-        while not self._stopping.is_set():
+        while not self._halt.is_set():
             try:
                 answer = ask()
                 self._waits_for = None
@@ -283,7 +340,7 @@ class Node:
                     log.warning("node-waits", detail=str(error))
                 else:
                     log.debug("node-still-waits", detail=str(error))
-                self._stopping.wait(RETRY_S)
+                self._halt.wait(RETRY_S)
         return None
 
     def _settings_or_refusal(self) -> ClusterSettings:
@@ -358,10 +415,15 @@ class Node:
         )
 
     def _open(self, settings: ClusterSettings, buffer: Described) -> Parts | None:
-        """The parts; None if the node was stopped before."""
+        """The parts; None if the round ends before."""
         config = self._config
-        if buffer.partitions != settings.partitions:
-            raise Refusing(refusal.partitions_changed(buffer.partitions, self._names, settings))
+        if buffer.partitions < settings.partitions:
+            raise Refusing(refusal.partitions_missing(buffer.partitions, self._names, settings))
+        self._partitions = buffer.partitions
+        if buffer.partitions > settings.partitions:
+            added = buffer.partitions - settings.partitions
+            way_out = "see `delayline doctor`"
+            log.warning("buffer-has-more-partitions", topic=self._names.buffer, added=added, way_out=way_out)
         if config.lane >= settings.lanes:
             raise Refusing(
                 Refusal(
@@ -372,25 +434,35 @@ class Node:
             )
         health = Health(self._refuse, self._fail, self._inspect)
         election = Election(self._session, self._registry, self._peers)
+        store = RocksStore(config.data_dir / "store")
+        parts: Parts | None = None
         try:
-            store = RocksStore(config.data_dir / "store")
             self._claim(store, settings, buffer)
+            self._expect_room(store)
             keys = self._agreed_keys(store)
-            if keys is None:
-                store.close()
-                return None
-            return Parts(config, settings, keys, store, election, health, self._standing, self._hook)
+            if keys is not None:
+                ground = Ground(settings, buffer.partitions)
+                parts = Parts(config, ground, keys, store, election, health, self._standing, self._hook)
+            return parts
         except UnreadableCheckpoint as error:
             raise Refusing(refusal.other_data(f"its checkpoint: {error}", config.data_dir)) from error
+        finally:
+            if parts is None:
+                with suppress(StoreError):
+                    store.close()
+
+    def _expect_room(self, store: RocksStore) -> None:
+        """A disk that was full takes a file again, or it is too soon. Raises `Full`."""
+        if self._refusal is not None and self._refusal.code == refusal.DISK_FULL:
+            refresh(store)
 
     def _claim(self, store: RocksStore, settings: ClusterSettings, buffer: Described) -> None:
         config = self._config
         try:
             if stored_identity(store) is None:
-                self._expect_tied(store, buffer)
+                self._expect_tied(buffer)
             claim(store, Identity(FORMAT, config.cluster, config.lane, buffer.id, settings.to_json()))
         except OtherIdentity as error:
-            store.close()
             if error.field == "buffer_id":
                 raise Refusing(self._buffer_recreated(str(error))) from error
             made_with = readable(error.stored.settings)
@@ -399,13 +471,11 @@ class Node:
                 raise Refusing(self._settings_changed(made_with, settings)) from error
             raise Refusing(refusal.other_data(str(error), config.data_dir)) from error
         except OtherFormat as error:
-            store.close()
             raise Refusing(refusal.other_data(str(error), config.data_dir)) from error
 
-    def _expect_tied(self, store: RocksStore, buffer: Described) -> None:
+    def _expect_tied(self, buffer: Described) -> None:
         """A new store has nothing else that tells the buffer from one that was made anew."""
         if self._tied is not None and self._tied.buffer != buffer.id:
-            store.close()
             detail = f"{self._names.buffer} is another topic than the cluster was made with"
             raise Refusing(self._buffer_recreated(detail))
 
@@ -417,11 +487,7 @@ class Node:
         config = self._config
         shared = SharedKeys(self._registry, Znodes(config.cluster).keys, config.node_id, config.data_dir)
         keys = NodeKeys(store, shared, self._stopping)
-        try:
-            return None if self._wait_for(keys.renew) is None else keys
-        except Refusing:
-            store.close()
-            raise
+        return None if self._wait_for(keys.renew) is None else keys
 
     def _buffer_recreated(self, detail: str) -> Refusal:
         config = self._config
@@ -430,25 +496,27 @@ class Node:
         )
 
     def _catch_up(self, parts: Parts) -> bool:
-        """Reads the checkpoint topic and the log to their ends, as they are now. False if stopped before."""
-        while not (parts.follower.started() or self._stopping.is_set()):
-            self._stopping.wait(0.02)
+        """Reads the checkpoint topic and the log to their ends, as they are now. False if the round ends
+        before.
+        """
+        while not (parts.follower.started() or self._halt.is_set()):
+            self._halt.wait(0.02)
         self._open_ingest(parts)
-        if self._stopping.is_set():
+        if self._halt.is_set():
             return False
         parts.ingest.start()
         ends = self._wait_for(parts.kafka_log.stable_ends)
-        while ends is not None and not self._stopping.is_set():
+        while ends is not None and not self._halt.is_set():
             if parts.view.has_read_to(ends):
                 return True
-            self._stopping.wait(0.02)
+            self._halt.wait(0.02)
         return False
 
     def _open_ingest(self, parts: Parts) -> None:
         """Refuses, and tries again, while retention has taken what the view has not read: until an operator
         gives that up, or it is of no account any more.
         """
-        while not self._stopping.is_set():
+        while not self._halt.is_set():
             try:
                 self._wait_for(lambda: parts.open_ingest(self._registry.gap(self._config.lane)))
                 self._lacking = None
@@ -462,7 +530,7 @@ class Node:
             if why.code != refusal.RETENTION_GAP:
                 raise Refusing(why)
             self._lack(why)
-            self._stopping.wait(LOOK_AGAIN_S)
+            self._halt.wait(LOOK_AGAIN_S)
 
     def _lack(self, why: Refusal) -> None:
         if why != self._lacking:
@@ -470,13 +538,19 @@ class Node:
         self._lacking = why
 
     def _refuse(self, why: Refusal) -> None:
-        """From now on this node is no candidate; it stays up to say so."""
-        if self._refusal is not None:
-            return
-        self._refusal = why
-        refusal.log_refusal(log, why)
-        if self._parts is not None:
-            self._parts.withdraw()
+        """From now on this node is no candidate; it stays up to say so. Of two reasons the first one counts,
+        unless that one may end by itself.
+        """
+        with self._judging:
+            before, parts = self._refusal, self._parts
+            if before is not None and (before == why or before.code not in refusal.BEGINS_ANEW):
+                return
+            self._refusal = why
+            self._halt.set()
+        if before is None or before.code != why.code:
+            refusal.log_refusal(log, why)
+        if parts is not None:
+            parts.withdraw()
 
     def _fail(self, error: Exception) -> None:
         """A part has ended on an error: what an operator can mend is a refusal, all else ends the process."""
@@ -541,10 +615,10 @@ class Node:
         if self._buffer is not None and buffer.id != self._buffer.id:
             detail = f"{self._names.buffer} is another topic than the store was made from"
             self._refuse(self._unless_other_kafka(self._buffer_recreated(detail)))
-        if buffer.partitions != settings.partitions:
-            self._refuse(refusal.partitions_changed(buffer.partitions, self._names, settings))
         if self._settings is not None and settings != self._settings:
             self._refuse(self._settings_changed(self._settings, settings))
+        if buffer.partitions > self._partitions:
+            self._halt.set()
 
     def _say_missing(self) -> None:
         """That ZooKeeper has lost the settings. It goes on: it knows them."""
@@ -573,30 +647,38 @@ class Node:
         return why
 
     def _renew_keys(self) -> None:
-        if self._parts is not None:
-            self._parts.keys.renew()
-
-    def _wait_refusing(self) -> None:
-        """Stays up to say so."""
-        self._stopping.wait()
+        parts = self._parts
+        if parts is not None:
+            parts.keys.renew()
 
     def _publish(self) -> None:
         """Once there is something to say: what runs, or why it does not."""
-        if self._refusal is None and (self._parts is None or not self._parts.started):
+        parts = self._parts
+        if self._refusal is None and (parts is None or not parts.started):
             return
+        said = msgspec.json.encode(self.status())
         try:
-            self._registry.publish_member(self._member, msgspec.json.encode(self.status()))
+            if self._member != self._config.node_id:
+                self._take_name_back(said)
+            self._registry.publish_member(self._member, said)
         except NodeIdTaken as error:
             self._member = f"{self._config.node_id}~{self._run_id[:8]}"  # no node id has a ~
             self._refuse(refusal.node_id_taken(str(error)))
         except ElectionError as error:
             log.debug("status-not-published", detail=str(error))
 
+    def _take_name_back(self, said: bytes) -> None:
+        """Once the other one has gone."""
+        with suppress(NodeIdTaken):
+            self._registry.publish_member(self._config.node_id, said)
+            self._registry.withdraw_member(self._member)
+            self._member = self._config.node_id
+
     def _why_refusing(self) -> Refusal | None:
-        why = self._refusal or self._lacking
-        if why is not None or self._parts is None:
+        why, parts = self._refusal or self._lacking, self._parts
+        if why is not None or parts is None:
             return why
-        return self._passing or self._parts.awaiting()
+        return self._passing or parts.awaiting()
 
     def status(self) -> NodeStatus:
         """What the member znode says."""
@@ -654,14 +736,15 @@ class Node:
         """Threads that should run and do not. A node that refuses for good has let some of them end."""
         if self._died or self._stopping.is_set():
             return self._died
-        expected = FROM_THE_START
-        if self._refusal is None and self._parts is not None and self._parts.started:
+        expected, parts = FROM_THE_START, self._parts
+        if self._refusal is None and parts is not None and parts.started:
             expected |= WITH_THE_PARTS
             expected |= ONCE_CAUGHT_UP if self._candidate else frozenset()
         return missing(expected)
 
     def _messages(self) -> Messages | None:
-        return None if self._parts is None else self._parts.messages
+        parts = self._parts
+        return None if parts is None else parts.messages
 
     def _standing(self) -> tuple[str, str]:
         return self._config.node_id, self.state

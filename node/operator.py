@@ -68,6 +68,7 @@ class OperatorWatch:
 
     def stop(self) -> None:
         """Asks the thread to end."""
+        self._session.unsubscribe(self._on_event)
         self._stopping = True
         self._wake.set()
 

@@ -56,13 +56,20 @@ class Election(NamedTuple):
     peers: Peers
 
 
+class Ground(NamedTuple):
+    """What the lane's rows are made of: the cluster's settings, and how many partitions the buffer has."""
+
+    settings: ClusterSettings
+    partitions: int
+
+
 class Parts:
-    """Made once per process; `start` once, `stop` once."""
+    """`start` once, `stop` once."""
 
     def __init__(
         self,
         config: NodeConfig,
-        settings: ClusterSettings,
+        ground: Ground,
         keys: NodeKeys,
         store: RocksStore,
         election: Election,
@@ -71,14 +78,16 @@ class Parts:
         hook: Callable[[Step], None],
     ) -> None:
         """`standing`: the node's name and state."""
+        settings = ground.settings
         self._standing = threading.Lock()
         self._withdrawn = threading.Event()
         self._recused: Refusal | None = None
         self.started = False  # all that runs from the beginning
         self.keys = keys
         names, client = ClusterNames(config.cluster), config.client_config()
-        lane, partitions = config.lane, settings.partitions_of(config.lane)
+        lane, partitions = config.lane, settings.partitions_of(config.lane, ground.partitions)
         self.view = View(store, partitions, int(config.replay_window_s * 1000), settings.dedup_window_ms)
+        partitions = sorted(self.view.reached().read)
         self.follower = CheckpointFollower(client, names, lane, keys, self._wake)
         self.kafka_log = KafkaLog(client, names, lane, partitions, self.follower)
         links = BrokerLinks()

@@ -39,6 +39,10 @@ def log_refusal(log: Any, why: Refusal) -> None:
 
 SIT_OUT_S: Final = 10.0
 RETENTION_GAP: Final = "retention-gap"
+DISK_FULL: Final = "disk-full"
+
+BEGINS_ANEW: Final = frozenset({DISK_FULL, "node-id-taken", "store-in-use"})
+"""The codes of what a node waits for the end of, without its parts, to begin anew then (node/node.py)."""
 
 REBUILD: Final = "Stop the node, remove {data_dir}, and start it again: it rebuilds its view from the log."
 
@@ -64,13 +68,12 @@ def buffer_recreated(
     )
 
 
-def partitions_changed(actual: int, names: ClusterNames, settings: ClusterSettings) -> Refusal:
-    """Nobody reads the new partitions, and ids are looked for in others than where they are."""
+def partitions_missing(actual: int, names: ClusterNames, settings: ClusterSettings) -> Refusal:
+    """Kafka takes none away, so it is another topic than the settings were made for."""
     return Refusal(
-        "partitions-changed",
+        "partitions-missing",
         f"{names.buffer} has {actual} partitions; the cluster's settings say {settings.partitions}",
-        "Kafka takes no partitions away: make a cluster of another name with as many as you need "
-        "(`delayline topics create`) and schedule there.",
+        "Somebody has made it by hand. Add those that are missing, as `delayline topics check` says.",
     )
 
 
@@ -79,7 +82,8 @@ def store_in_use(detail: str) -> Refusal:
     return Refusal(
         "store-in-use",
         detail,
-        "Stop that process, or give this node a data_dir of its own; then start it again.",
+        "Stop that process: this node goes on by itself then. Or give this one a data_dir of its own, and "
+        "restart it.",
     )
 
 
@@ -88,7 +92,8 @@ def node_id_taken(detail: str) -> Refusal:
     return Refusal(
         "node-id-taken",
         detail,
-        "Stop one of the two, or give this one a node_id, data_dir and peer_port of its own, and restart it.",
+        "Stop the other one: this one goes on by itself then. Or give this one a node_id, data_dir and "
+        "peer_port of its own, and restart it.",
     )
 
 
@@ -318,4 +323,5 @@ def clock_skewed(offset_ms: int, allowed_ms: int) -> Refusal:
 
 def disk_full(detail: str, data_dir: object) -> Refusal:
     """Nothing can be taken from the log any more."""
-    return Refusal("disk-full", detail, f"Make room on the disk of {data_dir} and start the node again.")
+    way_out = f"Make room on the disk of {data_dir}: the node then goes on by itself."
+    return Refusal(DISK_FULL, detail, way_out)

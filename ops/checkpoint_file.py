@@ -187,10 +187,11 @@ def _require_no_master(znodes: Registry, lane: int) -> None:
 def _require_own_buffer(
     config: ConnectionConfig, settings: ClusterSettings, last: Checkpoint, ends: dict[int, int]
 ) -> None:
-    if sorted(last.ingested) != sorted(settings.partitions_of(last.lane)):
+    own = settings.partitions_of(last.lane, max(ends) + 1 if ends else 0)
+    if not set(settings.partitions_of(last.lane)) <= set(last.ingested) <= set(own):
         raise ConflictError(
             f"the export has partitions {sorted(last.ingested)} in lane {last.lane}, the cluster"
-            f" {sorted(settings.partitions_of(last.lane))}: it is of other settings"
+            f" {own}: it is of other settings"
         )
     for partition, offset in last.ingested.items():
         if ends.get(partition, 0) < offset:

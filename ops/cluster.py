@@ -131,8 +131,9 @@ class ClusterStatus:
         if self.buffer_ends is None or not isinstance(lane, int) or not isinstance(ingested, dict):
             return None
         behind = (
-            self.buffer_ends.get(partition, 0) - int(ingested.get(str(partition), 0))
-            for partition in self.settings.partitions_of(lane)
+            end - int(ingested.get(str(partition), 0))
+            for partition, end in self.buffer_ends.items()
+            if self.settings.lane_of(partition) == lane
         )
         return sum(max(0, count) for count in behind)
 

@@ -42,6 +42,16 @@ class _Format(msgspec.Struct, frozen=True):
     format: int
 
 
+def refresh(kv: KeyValue) -> None:
+    """Writes the identity as it is anew, into a file. Raises `Full`."""
+    raw = kv.get(keys.IDENTITY)
+    if raw is not None:
+        batch = kv.batch()
+        batch.put(keys.IDENTITY, raw)
+        kv.write(batch)
+        kv.flush()
+
+
 def claim(kv: KeyValue, identity: Identity) -> None:
     """Writes the identity into a new store, or compares it with the stored one. Raises `OtherFormat`,
     `OtherIdentity`.

@@ -96,6 +96,7 @@ class View:
         self._dedup_window_ms = dedup_window_ms
         raw_ingested, raw_aligned = kv.get(keys.INGESTED), kv.get(keys.ALIGNED)
         stored = {} if raw_ingested is None else decode_vector(raw_ingested)
+        partitions = sorted({*partitions, *stored})  # what was read once is the lane's for ever
         self._ingested: Vector = {partition: stored.get(partition, 0) for partition in partitions}
         raw_read = kv.get(keys.READ)
         read = {} if raw_read is None else decode_vector(raw_read)  # older than ingested, perhaps

@@ -15,6 +15,8 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # missing fro
     OffsetSpec,
 )
 
+from delayline import requests
+from ops.stack.ports import free_port
 from tests.support.cluster import Cluster
 from tests.support.fates import check_exactly_once
 from tests.support.fixtures import MakeCluster
@@ -25,7 +27,7 @@ from tests.support.retention import (
     ingested_by,
     rebuild_behind_retention,
 )
-from tests.support.waiting import eventually
+from tests.support.waiting import PATIENCE_S, eventually
 
 
 def refused(cluster: Cluster, node_id: str, code: str) -> dict[str, Any]:
@@ -170,11 +172,28 @@ def test_changed_settings_are_refused_by_a_running_node(cluster: Cluster) -> Non
     refused(cluster, "a", "settings-changed")
 
 
-def test_partitions_added_to_the_buffer_are_refused_by_a_running_node(cluster: Cluster) -> None:
-    cluster.start_here("a")
+def test_partitions_added_to_the_buffer_stop_nothing_and_what_is_in_them_has_a_fate(cluster: Cluster) -> None:
+    """Also after a failover, and by nodes that learn of them one after the other."""
+    cluster.start("a")
     cluster.wait_epoch(1)
+    cluster.start("b")
+    cluster.wait_candidates(2)
     _add_partition(cluster)
-    refused(cluster, "a", "partitions-changed")
+    later_ms = now_ms() + 12_000
+    for partition in range(3):
+        _send_into(cluster, partition, [{"deliver_at": at} for at in (later_ms, None) for _ in range(10)])
+    _send_into(cluster, 2, [{"id": f"id-{number}"} for number in range(5)])
+    cluster.wait_delivered(60)
+    cluster.tail.wait(lambda: len(cluster.dead_letters) == 5, "those with an id are dead letters")
+    assert {got.text("delay-error") for got in cluster.dead_letters} == {"wrong-partition"}
+    cluster.wait_candidates(2)
+    cluster.master().kill()
+    for partition in range(3):
+        _send_into(cluster, partition, [{}] * 10)
+    cluster.wait_delivered(90)
+    cluster.tail.catch_up()
+    sources = [got.text("delay-source") for got in cluster.delivered]
+    assert (len(sources), len(set(sources)), len(cluster.dead_letters)) == (90, 90, 5)
 
 
 @pytest.mark.walks("store-damaged")
@@ -219,7 +238,9 @@ def test_damage_found_while_delivering_is_refused_and_another_node_takes_over(
     check_exactly_once(cluster, ledger)
 
 
-def test_a_full_disk_is_refused_and_another_node_takes_over(cluster: Cluster) -> None:
+def test_a_full_disk_is_refused_another_node_takes_over_and_room_brings_it_back(
+    cluster: Cluster,
+) -> None:
     cluster.start_here("a")
     cluster.wait_epoch(1)
     store = cluster.data_dir("a") / "store"
@@ -231,9 +252,48 @@ def test_a_full_disk_is_refused_and_another_node_takes_over(cluster: Cluster) ->
             sender.schedule(random.Random(0).randbytes(500_000), at_ms=now_ms() + 3_600_000)
         sender.flush()
         refused(cluster, "a", "disk-full")
-        cluster.start_here("b")
+        other = cluster.start_here("b")
         sender.schedule()
         sender.flush()
+        cluster.wait_delivered(1)
+        for table in store.glob("*.sst"):
+            if table.is_symlink():
+                table.unlink()
+        cluster.wait_state("a", "follower")
+        cluster.stop_here(other)
+        sender.schedule()
+        sender.flush()
+    cluster.wait_delivered(2)
+    assert cluster.checkpoints()[-1].node == "a"
+
+
+def test_a_twin_takes_its_place_when_the_other_one_has_gone(cluster: Cluster) -> None:
+    first = cluster.start_here("a")
+    cluster.wait_state("a", "master")
+    cluster.start("a", data_dir=cluster.folder / "twin", peer_port=free_port())
+
+    def twins() -> list[str]:
+        names: list[str] = cluster.kazoo.get_children(cluster.znodes.members)
+        return [name for name in names if name.startswith("a~")]
+
+    eventually(twins, "the twin refuses under a name of its own")
+    cluster.stop_here(first)
+    cluster.wait_state("a", "master")
+    eventually(lambda: not twins(), "it has its name back")
+    with Sender(cluster) as sender:
+        sender.schedule()
+    cluster.wait_delivered(1)
+
+
+def test_a_store_that_is_in_use_is_opened_when_the_other_process_has_gone(cluster: Cluster) -> None:
+    first = cluster.start_here("a")
+    cluster.wait_epoch(1)
+    cluster.start("b", data_dir=cluster.data_dir("a"))
+    refused(cluster, "b", "store-in-use")
+    cluster.stop_here(first)
+    cluster.wait_state("b", "master")
+    with Sender(cluster) as sender:
+        sender.schedule()
     cluster.wait_delivered(1)
 
 
@@ -352,6 +412,16 @@ def _add_partition(cluster: Cluster) -> None:
     eventually(
         lambda: len(cluster.admin.list_topics(buffer).topics[buffer].partitions) == 3, "there are three"
     )
+
+
+def _send_into(cluster: Cluster, partition: int, schedules: list[dict[str, Any]]) -> None:
+    """Schedules in a partition of the buffer, whatever the partitioner says."""
+    producer = Producer({"bootstrap.servers": cluster.bootstrap, "linger.ms": 0})
+    for fields in schedules:
+        record = requests.schedule(cluster.target(), b"v", **fields)
+        headers: Any = record.headers
+        producer.produce(cluster.names.buffer, record.value, record.key, partition, headers=headers)
+    assert producer.flush(PATIENCE_S) == 0
 
 
 def _log_ends(cluster: Cluster) -> dict[int, int]:

@@ -81,7 +81,11 @@ def test_what_has_been_held_back_for_a_moment_is_worth_knowing_and_no_problem() 
     ("known", "whose", "mend"),
     [
         (KNOWN, "61 s behind the open transaction of 'sink-1' (producer 7)", "it ends 900 s after its start"),
-        ({"producer_id": 7}, "producer 7 that no broker says to coordinate", "--partition 0 --start-offset 41"),
+        (
+            {"producer_id": 7},
+            "producer 7 that no broker says to coordinate",
+            "--partition 0 --start-offset 41",
+        ),
         ({}, "60 s behind a transaction of a producer that Kafka does not name", "--start-offset 41"),
     ],
 )
