@@ -61,6 +61,8 @@ class DelayProducer:
         max_block_s: how long a call may wait: for the first answer of a broker, or for room in the queue.
         outcomes: whether `Receipt.outcome` is to be asked what became of requests. The outcomes topic is then
             read from the first request on, by a thread of its own.
+        partitions: of the buffer, as many as the cluster's settings say, by which an id's partition is told.
+            Only needed where somebody has added some to the topic.
 
     Raises:
         ConfigurationError: a setting that requests depend on is changed, or librdkafka does not take one.
@@ -73,7 +75,9 @@ class DelayProducer:
         cluster: str = "delay",
         max_block_s: float = 30.0,
         outcomes: bool = False,
+        partitions: int | None = None,
     ) -> None:
+        self._partitions = partitions
         self._names = _names(cluster)
         self._topic = self._names.buffer
         self._max_block_s = max_block_s
@@ -268,8 +272,9 @@ class DelayProducer:
     def _enqueue(self, producer: Producer, request: BufferRecord, receipt: Receipt) -> None:
         deadline = deadline_after(self._max_block_s)
         headers: Any = request.headers  # the client's type says str | bytes, invariantly
-        own_partition = request.own_partition
-        partition = _ANY_PARTITION if own_partition is None else own_partition
+        count = self._partitions
+        place = request.own_partition if count is None else request.partition(count)
+        partition = _ANY_PARTITION if place is None else place
         while True:
             try:
                 producer.produce(

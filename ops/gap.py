@@ -128,4 +128,5 @@ def _refuses(said: Mapping[str, Any]) -> bool:
 
 def _read(said: Mapping[str, Any], partitions: list[int]) -> dict[int, int]:
     ingested = said.get("ingested") or {}
-    return {partition: int(ingested.get(str(partition), 0)) for partition in partitions}
+    added = (int(partition) for partition in ingested)  # to the buffer, later
+    return {partition: int(ingested.get(str(partition), 0)) for partition in {*partitions, *added}}

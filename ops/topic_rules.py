@@ -220,7 +220,13 @@ class _Mender:
 
     def partitions(self, topic: WantedTopic, actual: int) -> str:
         if actual > topic.partitions:
-            return "a cluster of another name with as many as you need: Kafka takes no partitions away"
+            return (
+                "nodes deliver what is there; but producers that count the topic's partitions now send most"
+                " ids to a wrong one: dead letters, wrong-partition. Have them count as the settings do"
+                f" (DelayProducer: partitions={topic.partitions}), and `delayline dead-letter retry --code"
+                " wrong-partition` what was sent. Kafka takes no partitions away; or begin a cluster of"
+                " another name"
+            )
         return (
             f"kafka-topics.sh --bootstrap-server {self.bootstrap_servers} --alter --topic {topic.name}"
             f" --partitions {topic.partitions}"

@@ -82,11 +82,11 @@ def create(
     with registry(config) as znodes:
         require_same(znodes, admin, config.cluster)
         if restore is None:
-            settings = _settle(znodes, admin, config.cluster, chosen or {})
+            settings, stands = _settle(znodes, admin, config.cluster, chosen or {})
         else:
-            settings = _complete(config.cluster, chosen or {})
+            settings, stands = _complete(config.cluster, chosen or {}), True
         wanted = wanted_topics(settings, max_message_bytes or _buffer_limit(there.get(names.buffer)))
-        _refuse_other_partitions(wanted, there)
+        _refuse_other_partitions(wanted, there, stands=stands)
         keyless = znodes.keys() is None
         # Where there is no checkpoint, the service has never written anything into this buffer.
         used = keyless and all(
@@ -151,18 +151,20 @@ def _replication(chosen: int | None, brokers: int) -> int:
     return chosen or min(MOST_REPLICAS, brokers)
 
 
-def _settle(znodes: Registry, admin: KafkaAdmin, cluster: str, chosen: Mapping[str, Any]) -> ClusterSettings:
-    """The cluster's standing settings with what was chosen; SettingsDiffer if that changes them, and
-    ConflictError if there are none and the buffer has records.
+def _settle(
+    znodes: Registry, admin: KafkaAdmin, cluster: str, chosen: Mapping[str, Any]
+) -> tuple[ClusterSettings, bool]:
+    """The cluster's settings with what was chosen, and whether they stand; SettingsDiffer if that changes
+    them, and ConflictError if there are none and the buffer has records.
     """
     try:
         standing = znodes.settings()
     except ZnodeMissing:
         refuse_beside_records(znodes, admin, ClusterNames(cluster).buffer)
-        return _settings(ClusterSettings, cluster=cluster, **chosen)
+        return _settings(ClusterSettings, cluster=cluster, **chosen), False
     settings = _settings(replace, standing, **chosen)
     znodes.check_settings(settings)
-    return settings
+    return settings, True
 
 
 def _complete(cluster: str, chosen: Mapping[str, Any]) -> ClusterSettings:
@@ -182,11 +184,16 @@ def _buffer_limit(buffer: Topic | None) -> int:
     return int(buffer.settings["max.message.bytes"]) if buffer else BUFFER_MAX_MESSAGE_BYTES
 
 
-def _refuse_other_partitions(wanted: tuple[WantedTopic, ...], there: Mapping[str, Topic]) -> None:
-    """Before anything is written: settings that a topic contradicts would have to be taken back."""
+def _refuse_other_partitions(
+    wanted: tuple[WantedTopic, ...], there: Mapping[str, Topic], *, stands: bool
+) -> None:
+    """Before anything is written: settings that a topic contradicts would have to be taken back. Where they
+    stand, partitions that were added since change nothing.
+    """
     for topic in wanted:
         actual = there.get(topic.name)
-        if actual and not topic.takes(actual.partitions):
+        was_added = stands and actual is not None and actual.partitions > topic.partitions
+        if actual and not was_added and not topic.takes(actual.partitions):
             raise ConflictError(
                 f"topic {topic.name} exists with {actual.partitions} partitions, the settings ask for"
                 f" {topic.partitions}: choose as many, or use another cluster name"

@@ -158,7 +158,7 @@ def retry(
         _say_dry(tally, execute=execute)
         return
     agree(config.cluster, confirm, f"{_count(tally.to_send)} will be sent again")
-    sent = send(config, found.choices())
+    sent = send(found)
     _emit_retry(output, config, tally, sent)
     _say_sent(tally, sent)
 

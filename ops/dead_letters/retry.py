@@ -150,10 +150,16 @@ def _null_values(config: KafkaConfig, letters: Iterable[Letter]) -> frozenset[st
     return frozenset(sources[one.partition, one.offset] for one in found if one.value is None)
 
 
-def send(config: KafkaConfig, choices: Iterable[tuple[Letter, Choice]]) -> Sent:
+def send(found: Survey) -> Sent:
     """Sends the requests, idempotently, until one fails; waits for every answer."""
+    config, partitions = found.config, found.chooser.settings.partitions
     properties = _PRODUCER | config.client_config()
-    return send_with(lambda: DelayProducer(properties, cluster=config.cluster, max_block_s=_BLOCK_S), choices)
+    return send_with(
+        lambda: DelayProducer(
+            properties, cluster=config.cluster, max_block_s=_BLOCK_S, partitions=partitions
+        ),
+        found.choices(),
+    )
 
 
 def send_with(make: Callable[[], DelayProducer], choices: Iterable[tuple[Letter, Choice]]) -> Sent:

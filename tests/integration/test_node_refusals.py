@@ -16,6 +16,8 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # missing fro
 )
 
 from delayline import requests
+from ops.dead_letters.retry import Asked, send, survey
+from ops.dead_letters.search import Wanted
 from ops.stack.ports import free_port
 from tests.support.cluster import Cluster
 from tests.support.fates import check_exactly_once
@@ -191,9 +193,11 @@ def test_partitions_added_to_the_buffer_stop_nothing_and_what_is_in_them_has_a_f
     for partition in range(3):
         _send_into(cluster, partition, [{}] * 10)
     cluster.wait_delivered(90)
+    _retry_dead_letters(cluster)
+    cluster.wait_delivered(95)
     cluster.tail.catch_up()
     sources = [got.text("delay-source") for got in cluster.delivered]
-    assert (len(sources), len(set(sources)), len(cluster.dead_letters)) == (90, 90, 5)
+    assert (len(sources), len(set(sources)), len(cluster.dead_letters)) == (95, 95, 5)
 
 
 @pytest.mark.walks("store-damaged")
@@ -422,6 +426,14 @@ def _send_into(cluster: Cluster, partition: int, schedules: list[dict[str, Any]]
         headers: Any = record.headers
         producer.produce(cluster.names.buffer, record.value, record.key, partition, headers=headers)
     assert producer.flush(PATIENCE_S) == 0
+
+
+def _retry_dead_letters(cluster: Cluster) -> None:
+    """As an operator who is told to."""
+    cluster.create_again()
+    wanted = Wanted(codes=frozenset({"wrong-partition"}))
+    found = survey(cluster.connection, cluster.settings, Asked(wanted, frozenset(), None, False, now_ms()))
+    assert len(send(found).sources) == 5
 
 
 def _log_ends(cluster: Cluster) -> dict[int, int]:

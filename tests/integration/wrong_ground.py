@@ -177,7 +177,7 @@ def _make_clusters(connection: ConnectionConfig) -> None:
     with registry(named("bare")) as znodes:
         znodes.create_settings(ClusterSettings(f"{connection.cluster}-bare"))
     with registry(named("wider")) as znodes:
-        znodes.create_settings(ClusterSettings(f"{connection.cluster}-wider", partitions=2))
+        znodes.create_settings(ClusterSettings(f"{connection.cluster}-wider", partitions=4))
     buffers = [ClusterNames(named(suffix).cluster).buffer for suffix in ("wide", "wider")]
     for made in admin.create_topics([NewTopic(buffer, 3, 1) for buffer in buffers]).values():
         made.result(PATIENCE_S)

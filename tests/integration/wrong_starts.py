@@ -137,7 +137,7 @@ _TOPICS = (
     Row("more lanes than partitions", f"{CREATE} --cluster {{cluster}}-none --lanes 5", 2),
     Row("more replicas than brokers", f"{CREATE} --cluster {{cluster}}-none --replication 9", 2),
     Row("a node, without the topics", f"{NODE} --cluster {{cluster}}-bare", "waits"),
-    Row("a node, with partitions added", f"{NODE} --cluster {{cluster}}-wider", "refuses"),
+    Row("a node, with partitions missing", f"{NODE} --cluster {{cluster}}-wider", "refuses"),
     Row("a node, settings of a newer format", f"{NODE} --cluster {{cluster}}-newer", "refuses"),
     Row("a node of a lane that there is not", f"{NODE} --lane 1", "refuses"),
     Row("a lane that there is not", "checkpoint show --lane 1", 3),
