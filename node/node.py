@@ -163,7 +163,7 @@ class Node:
         self._parts: Parts | None = None
         self._partitions = 0  # of the buffer, that the parts were made for
         self._http = HttpServer(config.http_host, config.http_port)
-        self._peers = Peers(config.node_id, config.peer_host, config.peer_port)
+        self._peers: Peers | None = self._listen()
         self._session = Session(config.kazoo_options(), timeout_s=config.session_timeout_s)
         self._registry = Registry(self._session, Znodes(config.cluster))
         self._membership = Membership(self._publish)
@@ -274,7 +274,7 @@ class Node:
         if parts is not None:
             log.info("node-begins-anew", node=self._config.node_id)
             parts.stop()
-            self._peers = Peers(self._config.node_id, self._config.peer_host, self._config.peer_port)
+            self._peers = None  # they have ended with the candidacy
 
     def _rest_s(self) -> float:
         """Before the next look at what is wrong: to see whether a disk takes a file, the store is opened."""
@@ -282,6 +282,9 @@ class Node:
         if why is None:
             return 0.0
         return refusal.SIT_OUT_S if why.code == refusal.DISK_FULL else LOOK_AGAIN_S
+
+    def _listen(self) -> Peers:
+        return Peers(self._config.node_id, self._config.peer_host, self._config.peer_port)
 
     def _may_begin(self) -> bool:
         """What opening the store does not tell."""
@@ -310,7 +313,8 @@ class Node:
         if buffer is None:
             return
         self._buffer = buffer
-        parts = self._open(settings, buffer)
+        self._peers = self._peers or self._wait_for(self._listen)
+        parts = None if self._peers is None else self._open(settings, buffer, self._peers)
         if parts is None:
             return
         self._settings = settings
@@ -414,7 +418,7 @@ class Node:
             " check bootstrap_servers, that the brokers are up, and security.protocol and sasl.* below kafka:"
         )
 
-    def _open(self, settings: ClusterSettings, buffer: Described) -> Parts | None:
+    def _open(self, settings: ClusterSettings, buffer: Described, peers: Peers) -> Parts | None:
         """The parts; None if the round ends before."""
         config = self._config
         if buffer.partitions < settings.partitions:
@@ -433,7 +437,7 @@ class Node:
                 )
             )
         health = Health(self._refuse, self._fail, self._inspect)
-        election = Election(self._session, self._registry, self._peers)
+        election = Election(self._session, self._registry, peers)
         store = RocksStore(config.data_dir / "store")
         parts: Parts | None = None
         try:
@@ -617,7 +621,11 @@ class Node:
             self._refuse(self._unless_other_kafka(self._buffer_recreated(detail)))
         if self._settings is not None and settings != self._settings:
             self._refuse(self._settings_changed(self._settings, settings))
-        if buffer.partitions > self._partitions:
+        own, known = (
+            settings.partitions_of(self._config.lane, count)
+            for count in (buffer.partitions, self._partitions)
+        )
+        if len(own) > len(known):
             self._halt.set()
 
     def _say_missing(self) -> None:
@@ -753,7 +761,7 @@ class Node:
         self._http.stop()
         if self._parts is not None:
             self._parts.stop()
-        else:
+        elif self._peers is not None:
             self._peers.stop()
         self._membership.stop()
         self._session.stop()

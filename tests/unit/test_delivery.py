@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from pathlib import Path
 
+import msgspec
 import pytest
 import structlog
 
@@ -171,6 +172,21 @@ def new_delivery(world: World, view: View, limits: Limits) -> Delivery:
 def run_to_wait(mastership: Iterator[Step | Wait]) -> Wait:
     """Goes on until there is nothing to do."""
     return next(step for step in mastership if isinstance(step, Wait))
+
+
+def test_a_master_that_lacks_a_partition_of_which_the_last_one_has_read_waits_for_it(
+    world: World, view: View, delivery: Delivery
+) -> None:
+    """It was added to the buffer, and this node has not heard of it yet."""
+    mastership = delivery.run()
+    run_to_wait(mastership)
+    last = world.checkpoints[-1]
+    world.checkpoints.append(msgspec.structs.replace(last, seen=last.seen | {2: 1}, ingested={2: 1}))
+    take(view, at(0, 0, schedule(world.now - 1)))
+    mastership = new_delivery(world, view, MANY).run()
+    for _ in range(3):
+        assert run_to_wait(mastership).until_ms is None
+    assert (world.sent, world.checkpoints[-1].seen[2]) == ([], 1)
 
 
 def test_a_master_whose_clock_is_set_back_goes_on_with_heartbeats_and_delivers_nothing(

@@ -345,3 +345,29 @@ class TestReplay:
         deliver(view, 9_000)
         view.prune()
         assert view.glimpse(lambda kv, *_: list(kv.scan(b"p", b"q"))) == []
+
+
+class TestAddedPartitions:
+    """Some that came to the buffer later, of which not every node has heard."""
+
+    def test_a_row_of_one_that_the_last_checkpoint_lacks_is_late(self, tmp_path: Path) -> None:
+        master, follower = new_view(tmp_path / "m", 1), new_view(tmp_path / "f", 2)
+        take(master, at(0, 0, schedule(2_000)))
+        take(follower, at(0, 0, schedule(2_000)), at(1, 7, schedule(1_500)))
+        follower.align(checkpoint_of(deliver(master, 3_000)))
+        assert offsets(deliver(follower, 3_000)) == [7]
+
+    def test_a_row_that_comes_from_one_behind_the_position_is_late(self, tmp_path: Path) -> None:
+        master, follower = new_view(tmp_path / "m", 1), new_view(tmp_path / "f", 2)
+        take(master, at(0, 0, schedule(2_000)))
+        take(follower, at(0, 0, schedule(2_000)))
+        follower.align(checkpoint_of(deliver(master, 3_000)))
+        take(follower, at(1, 7, schedule(1_500)))
+        assert offsets(deliver(follower, 3_000)) == [7]
+
+    def test_one_that_a_store_has_read_is_its_own_whatever_it_is_told(self, tmp_path: Path) -> None:
+        view = new_view(tmp_path / "store", 2)
+        take(view, at(0, 0, schedule(2_000)), at(1, 7, schedule(2_000)))
+        view.flush()
+        view.close()
+        assert new_view(tmp_path / "store", 1).reached().ingested == {0: 1, 1: 8}
