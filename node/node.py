@@ -593,7 +593,8 @@ class Node:
 
     def _inspect(self) -> None:
         """Whether the buffer topic and the cluster's settings are still those of the store."""
-        if time.monotonic() - self._inspected_s < INSPECT_EVERY_S or self._refusal is not None:
+        is_early = time.monotonic() - self._inspected_s < INSPECT_EVERY_S and not self._lacks_partitions()
+        if is_early or self._refusal is not None:
             return
         self._inspected_s = time.monotonic()
         try:
@@ -653,6 +654,14 @@ class Node:
         except (Doubtful, ElectionError):
             pass
         return why
+
+    def _lacks_partitions(self) -> bool:
+        """Whether a master has heard of some that this node has not: without them it does not lead."""
+        parts = self._parts
+        last = None if parts is None else parts.follower.latest()
+        if parts is None or last is None:
+            return False
+        return not parts.view.has_ingested(dict.fromkeys(last.seen, 0))
 
     def _renew_keys(self) -> None:
         parts = self._parts

@@ -137,9 +137,11 @@ class View:
             return Reached(dict(self._ingested), dict(self._read))
 
     def has_ingested(self, *vectors: Vector) -> bool:
-        """Whether all messages below the vectors' offsets have been taken in."""
+        """Whether all messages below the vectors' offsets have been taken in; of a partition that the view
+        lacks, not even none have.
+        """
         ingested = self._ingested
-        return all(ingested.get(p, 0) >= offset for vector in vectors for p, offset in vector.items())
+        return all(ingested.get(p, -1) >= offset for vector in vectors for p, offset in vector.items())
 
     def has_read_to(self, ends: Vector) -> bool:
         """Whether the consumer has passed the ends: there may be nothing but markers below them."""

@@ -41,6 +41,10 @@ class World(Protocol):
     target_topics: frozenset[str]
     leaderless: set[str]  # targets that take nothing for now
     asked: list[OperatorRequest]  # by operators, numbered from 1
+
+    def hears_of(self, host: Host) -> list[int]:
+        """The partitions of which a process that starts has heard."""
+
     coordinator: tuple[TransactionalId, TransactionalId]
     key_count: int  # of those that were made
 

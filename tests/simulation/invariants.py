@@ -103,11 +103,11 @@ def _sort_in(world: World, found: Found, sent: Sent) -> None:
 
 
 def check_progress(last: Checkpoint | None, one: Checkpoint) -> None:
-    """I5: nothing in a checkpoint moves back from the one before it."""
+    """I5: nothing in a checkpoint moves back from the one before it, and no partition goes."""
     if last is not None:
         for name in ("ingested", "seen", "read", "written_back"):
             before, after = getattr(last, name), getattr(one, name)
-            if any(after.get(number, 0) < offset for number, offset in before.items()):
+            if any(after.get(number, -1) < offset for number, offset in before.items()):
                 raise Violation("I5", f"{name} moved back from {before} to {after}")
         if (one.position or (-1, -1, -1)) < (last.position or (-1, -1, -1)):
             raise Violation("I5", f"position moved back from {last.position} to {one.position}")
@@ -115,7 +115,7 @@ def check_progress(last: Checkpoint | None, one: Checkpoint) -> None:
             raise Violation("I5", f"an operation moved back from {last.operation} to {one.operation}")
         if one.delivered_up_to_ms < last.delivered_up_to_ms:
             raise Violation("I5", "delivered-up-to moved back")
-    if any(one.seen[number] < offset for number, offset in one.ingested.items()):
+    if any(one.seen.get(number, 0) < offset for number, offset in one.ingested.items()):
         raise Violation("I5", f"seen {one.seen} is below ingested {one.ingested}")
 
 

@@ -339,7 +339,7 @@ class Judge:
     def _known_to_be_overtaken(self, row: Row) -> set[str]:
         """What overtook it may have been forgotten."""
         assert row.request.id is not None, "a reschedule names an id"
-        seen = self._found.checkpoints[row.done_in].seen[row.place[0]]
+        seen = self._found.checkpoints[row.done_in].seen.get(row.place[0], 0)
         ended_ms = self._model.ended_ms(row.place[0], row.request.id, seen)
         return {"unknown"} if ended_ms is not None and self._may_forget(ended_ms, row.done_in) else set()
 
@@ -436,7 +436,7 @@ class Judge:
             if before == 0 or not self._model.delivered(row):
                 continue
             number, up_to_ms = raised[before - 1]
-            ingested = self._found.checkpoints[max(0, number - 1)].ingested[row.place[0]]
+            ingested = self._found.checkpoints[max(0, number - 1)].ingested.get(row.place[0], 0)
             if row.due_ms <= up_to_ms and row.place[1] < ingested:
                 raise Violation("I5", f"delivered-up-to was {up_to_ms} when {row.place} was outstanding")
 

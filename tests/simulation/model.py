@@ -96,8 +96,8 @@ class Model:
         """Reads the committed requests of the lane's partitions."""
         self._positions = [one.position or (-1, -1, -1) for one in self.checkpoints]
         for number in partitions:
-            self._ingested[number] = [one.ingested[number] for one in self.checkpoints]
-            self._seen[number] = [one.seen[number] for one in self.checkpoints]
+            self._ingested[number] = [one.ingested.get(number, 0) for one in self.checkpoints]
+            self._seen[number] = [one.seen.get(number, 0) for one in self.checkpoints]
             partition = buffer[number]
             for entry in partition.committed(0, partition.end):
                 self._take(entry)
@@ -143,7 +143,7 @@ class Model:
     def _alone(self, row: Row) -> tuple[frozenset[str], Row | None]:
         assert row.request.id is not None, "a reschedule names an id"
         partition = row.place[0]
-        seen = self.checkpoints[row.done_in].seen[partition]
+        seen = self.checkpoints[row.done_in].seen.get(partition, 0)
         changed_at, target = self._change_of(partition, row.request.id, seen)
         if target is None:
             return frozenset(("overtaken" if changed_at > row.word else "unknown",)), None
@@ -205,7 +205,7 @@ class Model:
         """What was written back up to a transaction, and is not seen by it: by the row that it follows, or,
         without an id, the user's request behind that; and whether it moves it.
         """
-        seen = self.checkpoints[number].seen[partition]
+        seen = self.checkpoints[number].seen.get(partition, 0)
         for row in self.rows.values():
             if row.place[0] != partition or row.place[1] < seen or row.parent is None:
                 continue

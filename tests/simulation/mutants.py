@@ -25,12 +25,13 @@ from rich.table import Table
 from tests.simulation.awaited_mutants import AWAITED
 from tests.simulation.numbered_mutants import NUMBERED
 from tests.simulation.other_mutants import OTHERS
+from tests.simulation.partition_mutants import PARTITIONS
 from tests.simulation.patches import Mutant
 from tests.simulation.runner import ROOT, run_seed
 from tests.simulation.signed_mutants import SIGNED
 from tests.simulation.source_mutants import SOURCES
 
-MUTANTS: Final = (*NUMBERED, *AWAITED, *OTHERS, *SOURCES, *SIGNED)
+MUTANTS: Final = (*NUMBERED, *AWAITED, *OTHERS, *SOURCES, *SIGNED, *PARTITIONS)
 BROKEN: Final = frozenset(
     {"AttributeError", "ImportError", "NameError", "SyntaxError", "TypeError", "UnboundLocalError"}
 )

@@ -76,7 +76,11 @@ class Operations:
 
 
 def _again(row: Row, part: Carried, model: Model) -> bool:
-    if row.request.kind is not Kind.SCHEDULE or row.dropped or row.place[1] >= part.ingested[row.place[0]]:
+    if (
+        row.request.kind is not Kind.SCHEDULE
+        or row.dropped
+        or row.place[1] >= part.ingested.get(row.place[0], 0)
+    ):
         return False
     if row.put_off or row.moved:
         return False

@@ -73,7 +73,9 @@ class Process:
         self._ensemble = ensemble
         self._buffer = world.topics[setup.names.buffer]
         self._checkpoints = world.checkpoints
-        self.view = View(self.store, setup.partitions, setup.replay_window_ms, setup.settings.dedup_window_ms)
+        heard_of = world.hears_of(self)
+        self.view = View(self.store, heard_of, setup.replay_window_ms, setup.settings.dedup_window_ms)
+        self._partitions = list(self.view.reached().read)
         self._fetched: Vector = self.view.reached().read
         self._ends_untold: Vector = {}
         self._own = OwnCheckpoints(setup.names.checkpoint)
@@ -139,7 +141,7 @@ class Process:
             )
         ):
             return
-        if any(checkpoint.seen[number] < offset for number, offset in self._to_see.items()):
+        if any(checkpoint.seen.get(number, 0) < offset for number, offset in self._to_see.items()):
             raise Violation("I7", f"{self.name} selected before it had seen {self._to_see}: {checkpoint}")
 
     def fails(self, fault: str) -> bool:
@@ -158,6 +160,11 @@ class Process:
                 self.world.struck(self, fault)
                 return fault
         return None
+
+    @property
+    def lacks(self) -> bool:
+        """Whether there is a partition of which it has not heard."""
+        return len(self._partitions) < len(self.world.setup.partitions)
 
     def kill(self) -> None:
         """Ends the process, wherever it is."""
@@ -265,14 +272,14 @@ class Process:
         self.meanwhile()
         if self.fails("read-fails"):
             raise Doubtful("the brokers do not answer")
-        return {number: self._buffer[number].end for number in self.world.setup.partitions}
+        return {number: self._buffer[number].end for number in self._partitions}
 
     def stable_ends(self) -> Vector:
         """See the port `Log`."""
         self.meanwhile()
         if self.fails("read-fails"):
             raise Doubtful("the brokers do not answer")
-        ends = {number: self._buffer[number].stable_end for number in self.world.setup.partitions}
+        ends = {number: self._buffer[number].stable_end for number in self._partitions}
         for number, end in ends.items():
             for entry in self._buffer[number].committed(max(0, end - 20), end):
                 assert entry.record is not None, "markers are not read"
@@ -288,7 +295,7 @@ class Process:
         rng = self.world.rng
         arrivals: list[Arrival] = []
         positions, self._ends_untold = self._ends_untold, {}
-        for number in self.world.setup.partitions:
+        for number in self._partitions:
             partition = self._buffer[number]
             begin, end = self._fetched[number], partition.stable_end
             if begin >= end:
@@ -356,7 +363,9 @@ class Process:
         if any(delivery.standing.awaited.may_hide(number, ingested) for number in ingested):
             return
         due_ms = next_due_ms(self.store, tip)
-        late = [key for number in ingested for key in late_keys(self.store, number, tip.ingested[number])]
+        late = [
+            key for number in ingested for key in late_keys(self.store, number, tip.ingested.get(number, 0))
+        ]
         if late or (due_ms is not None and due_ms <= own_ms):
             raise Violation("liveness", f"{self.name} waits at {own_ms}: {late} are late, {due_ms} is due")
 
@@ -511,7 +520,7 @@ class Process:
         elif not self._expired:
             self._expired, self._log_ends = self.view.expired(MOST_EXPIRED), None
         elif self._log_ends is None:
-            self._log_ends = {number: self._buffer[number].end for number in self.world.setup.partitions}
+            self._log_ends = {number: self._buffer[number].end for number in self._partitions}
         elif self.view.collect(self._expired, self._log_ends):
             self._expired = []
 

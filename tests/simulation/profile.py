@@ -91,6 +91,7 @@ class Profile:
     interleave: float = 0.12  # of the calls to Kafka and ZooKeeper: others act meanwhile
     end_of_partition: float = 0.7  # of the reads that reach the end: the reader is told so
     turns: tuple[int, int, int, int] = (55, 25, 12, 8)  # of delivery, ingest, follower, housekeeping
+    added: bool = False  # the buffer has a partition more than the settings say
     batches: tuple[int, ...] = (1, 3, 10, 60)  # records read from a partition at a time
 
 
@@ -115,9 +116,13 @@ MOVES: Final = Profile(
     transactional_share=0.1,
 )
 
+# Somebody has added a partition to the buffer, of which a process that starts has heard or not.
+PARTITIONS_ADDED: Final = Profile(added=True, partitions=(1, 2))
+
 PROFILES: Final = {
     "default": DEFAULT,
     "checkpoints-lost": CHECKPOINTS_LOST,
     "keys-lost": KEYS_LOST,
     "moves": MOVES,
+    "partitions-added": PARTITIONS_ADDED,
 }

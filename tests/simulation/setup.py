@@ -53,7 +53,7 @@ def draw(rng: random.Random, profile: Profile) -> Setup:
         names=ClusterNames(settings.cluster),
         settings=settings,
         keyring=KEYRING,
-        partitions=settings.partitions_of(LANE),
+        partitions=settings.partitions_of(LANE, settings.partitions + profile.added),
         nodes=rng.randint(*profile.nodes),
         limits=Limits(
             rng.choice(profile.messages),

@@ -15,7 +15,7 @@ from tests.simulation import fencing
 from tests.simulation.__main__ import STEPS
 from tests.simulation.mutants import MUTANTS, apply, copy, hunt
 from tests.simulation.patches import Mutant
-from tests.simulation.profile import CHECKPOINTS_LOST, KEYS_LOST
+from tests.simulation.profile import CHECKPOINTS_LOST, KEYS_LOST, PARTITIONS_ADDED
 from tests.simulation.runner import ROOT, Total, merged, run_seed
 
 SEEDS = 300
@@ -23,6 +23,7 @@ TOGETHER = 50
 ON_ROCKSDB = 20
 WITH_LOST_CHECKPOINTS = 50
 WITH_LOST_KEYS = 50
+WITH_ADDED_PARTITIONS = 50
 
 
 @pytest.mark.parametrize("begin", range(0, SEEDS, TOGETHER))
@@ -52,6 +53,11 @@ def test_a_lost_checkpoint_topic_costs_duplicates_of_the_gap_and_no_message() ->
 
 def test_keys_that_some_nodes_do_not_know_yet_cost_nothing() -> None:
     failures = [run_seed(seed, KEYS_LOST).failure for seed in range(WITH_LOST_KEYS)]
+    assert [failure for failure in failures if failure is not None] == []
+
+
+def test_partitions_that_some_nodes_have_not_heard_of_cost_nothing() -> None:
+    failures = [run_seed(seed, PARTITIONS_ADDED).failure for seed in range(WITH_ADDED_PARTITIONS)]
     assert [failure for failure in failures if failure is not None] == []
 
 

@@ -59,7 +59,7 @@ class World:
         settings = self.setup.settings
         self.topics = Topics(
             {
-                self.names.buffer: settings.partitions,
+                self.names.buffer: settings.partitions + profile.added,
                 self.names.checkpoint: settings.lanes,
                 self.names.outcomes: settings.lanes,
                 self.names.dead_letter: 1,
@@ -81,7 +81,7 @@ class World:
         self._sequence = 0
         self._transactions = 0
         self._depth = 0
-        self.broker_skew_ms = dict.fromkeys(range(settings.partitions), 0)
+        self.broker_skew_ms = dict.fromkeys(range(settings.partitions + profile.added), 0)
         self.users = Users(self.rng, profile, settings.partitions, self.setup.partitions)
         self.foreign: list[Transaction] = []
         self.foreign_ends_ms: dict[Transaction, int] = {}  # before that an application does not end its own
@@ -156,6 +156,20 @@ class World:
         if node.process is None:
             node.process = Process(node, self, self.ensemble)
             self.note("start", node.name)
+
+    def hears_of(self, host: Host) -> list[int]:
+        """See the protocol. One that has not heard of all begins anew once it does."""
+        setup = self.setup
+        if not setup.profile.added or self.calm or self.rng.random() < 0.5:
+            return setup.partitions
+
+        def begin_anew() -> None:
+            for node in self.nodes:
+                if node.process is host and node.process.lacks:
+                    faults.crash(self, node, emptied=False)
+
+        self.after(self.rng.choice((0, 50, 500, 2_000)), begin_anew)
+        return setup.settings.partitions_of(LANE)
 
     def restore_zookeeper(self) -> None:
         """The servers are back."""
@@ -374,7 +388,7 @@ class World:
     def _finished(self) -> bool:
         """Whether the last checkpoint covers all that falls due soon, and no later one is on its way."""
         last = self.checkpoints.last_own()
-        if last is None or last.record is None or any(one.commits for one in self._processes()):
+        if last is None or last.record is None or any(one.commits or one.lacks for one in self._processes()):
             return False
         checkpoint = Checkpoint.decode(last.record.value or b"")
         operation = checkpoint.operation
@@ -385,7 +399,8 @@ class World:
             return False
         ends, up_to_ms = self._wanted()
         covered = all(
-            min(checkpoint.ingested[number], checkpoint.seen[number]) >= end for number, end in ends.items()
+            min(checkpoint.ingested.get(number, 0), checkpoint.seen.get(number, 0)) >= end
+            for number, end in ends.items()
         )
         return covered and checkpoint.delivered_up_to_ms >= up_to_ms
 
