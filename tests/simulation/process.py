@@ -348,6 +348,7 @@ class Process:
         if self._recovers:
             if (
                 wait.until_ms is None
+                and not self.lacks  # it begins anew before it leads
                 and not self._ends_untold
                 and all(self._fetched[number] >= self._buffer[number].stable_end for number in self._fetched)
             ):
