@@ -6,7 +6,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812  # as Spark's own documentation has it
 
 from ops.audit.bounds import Bounds
-from ops.audit.classes import is_control
+from ops.audit.classes import is_control, is_reschedule
 from ops.audit.flaw import Checks, said
 from ops.audit.meaning import REJECT
 
@@ -42,6 +42,7 @@ def _false_answer(bounds: Bounds) -> Column:
     outcome = answer["outcome"]
     # What it is a duplicate of may be older than the buffer.
     judged = F.col("judged") & ~((outcome == "duplicate") & bounds.before_buffer(answer["message"]))
+    judged &= ~is_reschedule()  # see ops/audit/moves.py
     strange_op = said("answered as a ", answer["op"], ", and it is a ", kind)
     allowed = F.array_join(expected["outcomes"], " or ")
     # A node that has forgotten a source's row still knows that a cancel has ended what followed it.
@@ -58,10 +59,6 @@ def _false_answer(bounds: Bounds) -> Column:
         .when(
             judged & (outcome != "unknown") & ~placed,
             said(outcome, _whose(answer), " instead of", _whose(expected)),
-        )
-        .when(
-            (outcome == "rescheduled") & (F.col("rewrites") == 0),
-            F.lit("rescheduled, and nothing was written back for it"),
         )
     )
     return F.when(kind.isNotNull() & answer.isNotNull(), text)

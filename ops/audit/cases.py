@@ -17,16 +17,20 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812  # as Spark's own documentation has it
 
 from ops.audit.evidence import ANSWERS, ENDINGS, PARKED, Evidence
-from ops.audit.meaning import REJECT, SCHEDULE
+from ops.audit.meaning import REJECT, RESCHEDULE, SCHEDULE
 
-# What a message is delivered by: its own row, or that of the last request that was written back for it.
+# What a message is delivered by: its own row, or that of the last request that was written back for it. A
+# reschedule that was put off is answered by it.
 _ROW = (
     "offset", "due_ms", "scheduled_for_ms", "expire_at_ms", "attempt", "occurrence", "settled_by",
     "settled_at_ms", "late", "removed", "skipped", "key_sha", "value_sha", "key_bytes", "value_bytes",
-    "headers",
+    "headers", "answered_by", "judged",
 )  # fmt: skip
 # What a request that was written back says of what follows.
-_FOLLOWING = ("offset", "source", "occurrence", "scheduled_for_ms", "recurrence", "attempt")
+_FOLLOWING = (
+    "offset", "source", "occurrence", "scheduled_for_ms", "recurrence", "attempt", "kind", "id", "root",
+    "moved_by",
+)  # fmt: skip
 _FIRSTS = ("letter", "applied", "own_applied", "ending", "answer", "own_ending", "own_park", "strange")
 _APPLIED = ("cancelled", "replaced")
 _COUNTS = ("rewrites", *(f"{name}_count" for name in _FIRSTS))
@@ -64,7 +68,7 @@ def cases(requests: DataFrame, evidence: Evidence, ledger: DataFrame | None) -> 
         "rare.park", *counts,
         *(f"rare.{name}" for name in _FIRSTS),
     )  # fmt: skip
-    return _recurring_by_row(found)
+    return _answered_by_row(_recurring_by_row(found))
 
 
 def _recurring_by_row(found: DataFrame) -> DataFrame:
@@ -77,6 +81,17 @@ def _recurring_by_row(found: DataFrame) -> DataFrame:
     }
     park = F.when(recurs, F.col("own_park")).otherwise(F.col("park"))
     return found.withColumns(own | {"park": park})
+
+
+def _answered_by_row(found: DataFrame) -> DataFrame:
+    """A reschedule that was put off is answered when the last of its copies is settled."""
+    is_reschedule = F.col("kind") == RESCHEDULE
+    return found.withColumns(
+        {
+            name: F.when(is_reschedule, F.col(f"row.{name}")).otherwise(F.col(name))
+            for name in ("answered_by", "judged")
+        }
+    )
 
 
 def _by_source(votes: list[DataFrame], columns: list[Column]) -> DataFrame:
@@ -125,12 +140,13 @@ def _rare(requests: DataFrame, evidence: Evidence) -> DataFrame:
 
 def _of_written_back(requests: DataFrame) -> list[DataFrame]:
     """A written-back request is the row of its root, unless it was dropped or is an occurrence, and the doing
-    of its parent.
+    of its parent. A reschedule that was put off is as well.
     """
-    written_back = requests.filter(F.col("kind").isin(SCHEDULE, REJECT) & F.col("parent").isNotNull())
+    kinds = SCHEDULE, REJECT, RESCHEDULE
+    written_back = requests.filter(F.col("kind").isin(*kinds) & F.col("parent").isNotNull())
     parent = F.concat_ws("/", F.substring_index("source", "/", 2), F.col("parent").cast("string"))
     row, following = F.struct("source", *_ROW).alias("rewrite"), F.struct(*_FOLLOWING).alias("following")
-    moved = ~F.col("overtaken") & F.col("recurrence").isNull()
+    moved = ~F.col("dropped") & F.col("recurrence").isNull()
     return [
         written_back.filter(moved).select(F.col("root").alias("source"), row),
         written_back.select(parent.alias("source"), following),

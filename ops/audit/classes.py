@@ -14,7 +14,7 @@ from ops.audit.meaning import CANCEL, REJECT, RESCHEDULE, SCHEDULE
 
 CLASSES = (
     "delivered", "recurring", "duplicate", "cancelled", "replaced", "skipped", "expired", "dead-lettered",
-    "rescheduled", "too-late", "unknown", "pending", "aged-out", "lost",
+    "rescheduled", "too-late", "overtaken", "unknown", "pending", "aged-out", "lost",
 )  # fmt: skip
 ENDS = (
     "delivered", "skipped", "cancelled", "replaced", "rescheduled", "expired", "dead-lettered", PARKED,
@@ -50,13 +50,18 @@ def is_message() -> Column:
 
 
 def is_control() -> Column:
-    """A cancel, a reschedule, or a schedule that changes nothing: it is answered."""
-    return F.col("kind").isin(CANCEL, RESCHEDULE) | F.col("duplicate")
+    """A cancel, a user's reschedule, or a schedule that changes nothing: it is answered."""
+    return (F.col("kind") == CANCEL) | is_reschedule() | F.col("duplicate")
+
+
+def is_reschedule() -> Column:
+    """A user's own: what was put off is answered for the first one."""
+    return (F.col("kind") == RESCHEDULE) & F.col("parent").isNull()
 
 
 def is_refused_reschedule() -> Column:
     """One whose message the brokers would not take back into the buffer."""
-    return (F.col("kind") == RESCHEDULE) & (F.col("letter_count") > 0)
+    return is_reschedule() & (F.col("letter_count") > 0)
 
 
 def recurs() -> Column:
@@ -70,7 +75,7 @@ def is_beginning() -> Column:
 
 
 def _is_dropped() -> Column:
-    return recurs() & F.col("overtaken")
+    return recurs() & F.col("dropped")
 
 
 def _of_message(bounds: Bounds) -> Column:

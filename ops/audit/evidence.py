@@ -14,7 +14,7 @@ from ops.audit.content import digest, last_header
 from ops.audit.meaning import SCHEDULE, source
 from ops.audit.snapshot import Place
 
-ANSWERS = ("cancelled", "replaced", "rescheduled", "too-late", "unknown", "duplicate")
+ANSWERS = ("cancelled", "replaced", "rescheduled", "too-late", "overtaken", "unknown", "duplicate")
 ENDINGS = ("expired", "dead-lettered", "skipped")
 PARKED = "parked"
 NO_NUMBER = 0
@@ -125,7 +125,7 @@ def at_its_row(records: DataFrame, requests: DataFrame) -> DataFrame:
 
 
 def _rows(requests: DataFrame) -> DataFrame:
-    rank = F.struct(~F.col("overtaken"), F.col("offset").alias("offset"))
+    rank = F.struct(~F.col("dropped"), F.col("offset").alias("offset"))
     root = F.coalesce("root", "source").alias("source")
     return (
         requests.filter(F.col("recurrence").isNotNull() & (F.col("kind") == SCHEDULE))

@@ -8,7 +8,8 @@ to say: its position was reached by an earlier checkpoint than its offset. One t
 (spilling to disk), one sorts each partition.
 
 The id index is replayed in log order (docs/design.md, rules 2 to 4): a schedule sets it, a cancel clears
-it, a written-back request is dropped if a schedule's origin or a cancel above its parent came before it. A
+it, a written-back request is dropped if a schedule's origin or a cancel above its parent came before it. What
+a reschedule comes to depends on others in its transaction: ops/audit/moves.py has that. A
 duplicate (ops/audit/duplicates.py) does nothing to it. What has no id is told by the source that it goes back
 to; a cancel by source does what one of the id does, if the id's last request goes back to that source.
 """
@@ -22,7 +23,7 @@ from pyspark.sql import functions as F  # noqa: N812  # as Spark's own documenta
 
 from ops.audit.meaning import CANCEL, RESCHEDULE, SCHEDULE
 
-_OF_THE_ID: Final = ("overtaken", "moved", "removed", "gone_by", "expected", "answered_by", "judged")
+_OF_THE_ID: Final = ("dropped", "moved", "met", "removed", "gone_by", "expected", "answered_by", "judged")
 
 
 def with_history(requests: DataFrame, checkpoints: DataFrame) -> DataFrame:
@@ -30,12 +31,13 @@ def with_history(requests: DataFrame, checkpoints: DataFrame) -> DataFrame:
 
     `settled_by`, `seen_by`: checkpoints, null if there is none yet. `settled_at_ms`: when the broker took
     the former. `whole_from`: of what no later checkpoint than this covers, the order in time cannot be
-    told. `late`. `overtaken`: a written-back request that was dropped. `removed`: the cancel or replace
+    told. `late`. `dropped`: a written-back request that was dropped. `removed`: the cancel or replace
     that removed this row before it was settled. `gone_by`: the checkpoint that has seen what removed it,
-    settled or not. `moved`: a reschedule has put another row in its place.
+    settled or not. `moved`: a reschedule has put another row in its place. `met`: of a reschedule, the id's
+    last event that had been seen when it was settled.
     `expected`: the outcomes that may answer this request, with the sources of the message and its root;
-    null: none is due. `answered_by`: the checkpoint that answers it. `judged`: whether an answer can be held
-    to what is expected.
+    null: none is due, or it is a reschedule. `answered_by`: the checkpoint that answers it. `judged`: whether
+    an answer can be held to what is expected.
     """
     whole_from = checkpoints.groupBy("lane").agg(F.first("whole_from").alias("whole_from"))
     known = requests.join(F.broadcast(whole_from), "lane", "left").withColumn("of_message", F.lit(False))
@@ -67,7 +69,7 @@ def with_sources(history: DataFrame) -> DataFrame:
 
 
 def _of_ids(placed: DataFrame) -> DataFrame:
-    return _expected(_with_neighbours(placed)).drop("before", "after", "entry", "ended", "inert")
+    return _expected(_with_neighbours(placed)).drop("before", "after", "ended", "inert")
 
 
 def _placed(requests: DataFrame, checkpoints: DataFrame) -> DataFrame:
@@ -150,7 +152,7 @@ def _least(
 
 
 def _with_neighbours(placed: DataFrame) -> DataFrame:
-    """Adds `overtaken`; the id's events `before` and `after` in the log; the `entry` a reschedule met.
+    """Adds `dropped`; the id's events `before` and `after` in the log; what a reschedule has `met`.
 
     `ended`: a cancel or replace that was the first to come between a parent and what was written back for it.
     """
@@ -164,24 +166,26 @@ def _with_neighbours(placed: DataFrame) -> DataFrame:
     is_event = F.col("kind").isin(SCHEDULE, CANCEL) & ~F.col("duplicate") & ~F.col("inert")
     origin = F.when(is_event, F.coalesce("parent", "offset"))
     event = F.when(
-        is_event & ~F.col("overtaken"),
+        is_event & ~F.col("dropped"),
         F.struct(
             "kind", "offset", "timestamp_ms", "source", "parent", "settled_by", "seen_by",
-            origin.alias("origin"), F.coalesce("root", "source").alias("root"),
+            origin.alias("origin"), F.coalesce("root", "source").alias("root"), word_of().alias("word"),
         ),
     )  # fmt: skip
-    overtaken = F.coalesce(F.max(origin).over(earlier) > F.col("parent"), F.lit(False))
+    dropped = F.coalesce(F.max(origin).over(earlier) > F.col("parent"), F.lit(False))
     last = F.last("event", ignorenulls=True)
     # Not a frame that is open at the end: Spark takes time quadratic in its length for those.
     following = F.expr("lead(event) ignore nulls").over(identity.orderBy("offset"))
-    neighbours = {"before": last.over(earlier), "after": following, "entry": last.over(_met(identity))}
+    met = F.when(F.col("kind") == RESCHEDULE, last.over(_met(identity)))
+    neighbours = {"before": last.over(earlier), "after": following, "met": met}
     by_user = F.when(is_event & F.col("parent").isNull(), F.col("offset"))
     user_before = F.last(by_user, ignorenulls=True).over(earlier)
     dropped_parent = F.expr("lead(dropped_parent) ignore nulls").over(identity.orderBy("offset"))
     ended = (dropped_parent < F.col("offset")) & (F.coalesce(user_before, F.lit(-1)) <= dropped_parent)
     return (
-        placed.withColumn("overtaken", overtaken)
-        .withColumns({"event": event, "dropped_parent": F.when(F.col("overtaken"), F.col("parent"))})
+        # A reschedule that was put off changes nothing at ingest, and nothing drops it there.
+        placed.withColumn("dropped", dropped & (F.col("kind") != RESCHEDULE))
+        .withColumns({"event": event, "dropped_parent": F.when(F.col("dropped"), F.col("parent"))})
         .withColumns(neighbours | {"ended": F.coalesce(ended, F.lit(False))})
         .drop("event", "dropped_parent")
     )
@@ -191,10 +195,15 @@ def _is_inert(earlier: WindowSpec) -> Column:
     """A cancel by source of a message whose id has another by now, or that names no message."""
     is_schedule = (F.col("kind") == SCHEDULE) & ~F.col("duplicate")
     origin = F.when(is_schedule, F.coalesce("parent", "offset"))
-    overtaken = F.coalesce(F.max(origin).over(earlier) > F.col("parent"), F.lit(False))
-    root = F.when(is_schedule & ~overtaken, F.coalesce("root", "source"))
+    dropped = F.coalesce(F.max(origin).over(earlier) > F.col("parent"), F.lit(False))
+    root = F.when(is_schedule & ~dropped, F.coalesce("root", "source"))
     last = F.last(root, ignorenulls=True).over(earlier)
     return F.col("names").isNotNull() & ~(F.col("of_message") & last.eqNullSafe(_named()))
+
+
+def word_of() -> Column:
+    """The offset of the user's last request that counts for this one (docs/design.md, Words)."""
+    return F.coalesce("moved_by", F.substring_index("root", "/", -1).try_cast("long"), "offset")
 
 
 def _named() -> Column:
@@ -212,7 +221,7 @@ def _met(identity: WindowSpec) -> WindowSpec:
 
 
 def _expected(history: DataFrame) -> DataFrame:
-    """Adds `judged`, `expected`, `removed` and `moved`."""
+    """Adds `answered_by`, `judged`, `expected`, `removed`, `gone_by` and `moved`."""
     kind, seen_by, after = F.col("kind"), F.col("seen_by"), F.col("after")
     by_id = F.col("id").isNotNull()
     replaces = (kind == SCHEDULE) & F.col("parent").isNull()
@@ -222,7 +231,6 @@ def _expected(history: DataFrame) -> DataFrame:
         F.when(kind == CANCEL, _cancel_answer().withField("root", _root_answered()))
         .when(F.col("duplicate"), _answer(F.col("before"), "duplicate"))
         .when(replaces, _replace_answer())
-        .when(kind == RESCHEDULE, _reschedule_answer())
     )
     return history.withColumns(
         {
@@ -280,17 +288,6 @@ def _replace_answer() -> Column:
     before = F.col("before")
     in_time = ~_done_before(before["settled_by"], F.col("seen_by")) | F.col("ended")
     return F.when(_is_schedule(before) & in_time, _answer(before, "replaced"))
-
-
-def _reschedule_answer() -> Column:
-    entry, settled_by = F.col("entry"), F.col("settled_by")
-    older = _is_schedule(entry) & (entry["origin"] < F.col("offset"))
-    done = entry["settled_by"].isNotNull() & (entry["settled_by"] <= settled_by)
-    return (
-        F.when(~older, _answer(None, "unknown"))
-        .when(done, _answer(entry, "too-late", "unknown"))
-        .otherwise(_answer(entry, "rescheduled"))
-    )
 
 
 def _is_schedule(event: Column) -> Column:

@@ -30,7 +30,7 @@ MEANING = (
     "target_partition int, expire_at_ms long, parent long, root string, attempt int, occurrence long, "
     "recurrence struct<cron: string, interval_ms: long, factor_permille: int, time_zone: string, "
     "times: long, until_ms: long, missed: string>, keep boolean, names long, code string, "
-    "headers_sha binary, serial array<long>, batch long"
+    "headers_sha binary, serial array<long>, batch long, moved_by long"
 )
 # What Kafka's Java client makes of bytes that are not UTF-8.
 _UNDECODABLE = "\ufffd"
@@ -70,6 +70,7 @@ class Meaning(NamedTuple):
     headers_sha: bytes | None = None
     serial: tuple[int, int] | None = None  # of what the service has written back
     batch: int | None = None  # where the batch begins with which it was rejected
+    moved_by: int | None = None  # offset of the user's last reschedule of it
 
 
 def requests(
@@ -164,6 +165,10 @@ def _meaning(record: Request, request: wire.Request, partitions: Mapping[str, in
         request.scheduled_for_ms,
         record.timestamp_ms,
         expire_at_ms=request.expire_at_ms,
+        parent=request.parent,
+        root=request.root,
+        attempt=request.attempt,
+        serial=request.serial,
     )
 
 
@@ -179,6 +184,7 @@ def _of_chain(reject: Meaning, request: wire.Request) -> Meaning:
         occurrence=request.occurrence,
         recurrence=request.recurrence,
         serial=request.serial,
+        moved_by=request.moved_by,
     )
 
 
@@ -199,6 +205,7 @@ def _schedule(request: wire.Schedule, partitions: Mapping[str, int]) -> Meaning:
         request.recurrence,
         request.keep,
         serial=request.serial,
+        moved_by=request.moved_by,
     )
 
 
@@ -241,7 +248,7 @@ def without_copies(asked: DataFrame, numbered: DataFrame) -> DataFrame:
 
 _NOT_A_REJECTS = (
     *("id", "scheduled_for_ms", "target_topic", "target_partition", "expire_at_ms", "target_key_sha"),
-    *("parent", "root", "attempt", "occurrence", "recurrence"),
+    *("parent", "root", "attempt", "occurrence", "recurrence", "moved_by"),
 )
 
 

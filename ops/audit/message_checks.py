@@ -150,7 +150,7 @@ def _removed_and_yet_there() -> Column:
     rightly = removed.isNotNull() | settled_by.isNull() | (settled_by <= F.col("whole_from"))
     claimed = F.when(applied.isNotNull() & rightly, said(applied["outcome"], " by ", applied["keyed_by"]))
     unclaimed = (removed["kind"] == SCHEDULE) & removed["judged"] & applied.isNull()
-    dropped = F.when(recurs() & F.col("overtaken"), F.lit("dropped, because its id had changed"))
+    dropped = F.when(recurs() & F.col("dropped"), F.lit("dropped, because its id had changed"))
     untold = F.col("row.skipped") & (F.col("ending_count") == 0)
     skipped = F.when(untold, F.lit("an operator has had it skipped"))
     how = F.coalesce(dropped, claimed, skipped, F.when(unclaimed, said("replaced by ", removed["source"])))

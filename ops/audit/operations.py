@@ -226,9 +226,7 @@ def _wanted(requests: DataFrame, evidence: Evidence, replays: Sequence[Replay]) 
     """What replays had to deliver: `source` and `attempt` of the deliveries, how many (`wanted`), and the
     `number` of the last request that had it done. `by_row`: the source is that of an occurrence.
     """
-    rows = requests.filter(
-        (F.col("kind") == SCHEDULE) & ~F.col("duplicate") & ~F.col("overtaken") & ~_begins()
-    )
+    rows = requests.filter((F.col("kind") == SCHEDULE) & ~F.col("duplicate") & ~F.col("dropped") & ~_begins())
     key = _key(F.col("due_ms"), F.col("partition"), F.col("offset"))
     covered = F.col("offset") < F.col("covered")[F.col("partition").cast("string")]
     within = (key >= F.col("begin")) & (key < F.col("end")) & covered

@@ -27,6 +27,7 @@ from ops.audit.flaw import violations
 from ops.audit.history import anew, with_history, with_sources
 from ops.audit.ledger import read_ledger
 from ops.audit.meaning import requests, without_copies, written_back
+from ops.audit.moves import move_violations
 from ops.audit.operations import Operations, operations, replayed, with_skips
 from ops.audit.order import order_violations
 from ops.audit.report import Lateness, Report, by_field, listed
@@ -102,10 +103,11 @@ class _Run:
             violations(found, F.col("flaws"))
             .unionByName(order_violations(found))
             .unionByName(chain_violations(found))
+            .unionByName(move_violations(found))
             .unionByName(checkpoint_violations(checkpointed))
             .unionByName(again.violations)
         )
-        told = found.drop("flaws", "line", "link")
+        told = found.drop("flaws", "line", "link", "move")
         classified = told.filter(F.col("class").isNotNull())
         messages = told.filter(F.col("end").isNotNull())
         classes, lateness = _classes(told), _lateness(messages)

@@ -272,7 +272,7 @@ def _request_says() -> Column:
     target = F.concat_ws("/", "target_topic", "target_partition")
     is_schedule = F.col("kind") == SCHEDULE
     fate = (
-        F.when(F.col("overtaken"), ", dropped: the id had changed since")
+        F.when(F.col("dropped"), ", dropped: the id had changed since")
         .when(F.col("late"), ", late")
         .otherwise("")
     )

@@ -11,6 +11,7 @@ from ops.audit.chain import link
 from ops.audit.classes import recurs, with_class
 from ops.audit.flaw import flaws
 from ops.audit.message_checks import message_checks
+from ops.audit.moves import move
 from ops.audit.order import line
 from ops.audit.parks import park_checks
 
@@ -19,9 +20,9 @@ def verdicts(cases: DataFrame, bounds: Bounds) -> DataFrame:
     """One narrow row for each case.
 
     `class`, `end` and `overdue` as in ops.audit.classes; `flaws`, what is wrong; `line`, where a message
-    stands among others; `link`, where an occurrence stands in its chain, and its number; and of a message
-    when it was due, where it was delivered, when, and in which transaction (the checkpoint `settled_by` of
-    its `lane`).
+    stands among others; `link`, where an occurrence stands in its chain, and its number; `move`, what is
+    known of a reschedule; and of a message when it was due, where it was delivered, when, and in which
+    transaction (the checkpoint `settled_by` of its `lane`).
     """
     place = F.concat_ws("/", "delivered.topic", "delivered.partition", "delivered.offset")
     delivered_at_ms = F.col("delivered.timestamp_ms")
@@ -42,5 +43,6 @@ def verdicts(cases: DataFrame, bounds: Bounds) -> DataFrame:
         (delivered_at_ms - F.col("row.due_ms")).alias("lateness_ms"),
         line().alias("line"),
         link().alias("link"),
+        move().alias("move"),
         flaws([*message_checks(bounds), *park_checks(bounds), *answer_checks(bounds)]).alias("flaws"),
     )

@@ -69,7 +69,7 @@ class Request:
 class CopyOf(Request):
     """Of what the service has written back by then, sent by somebody."""
 
-    def __init__(self, back: WrittenBack | Later) -> None:
+    def __init__(self, back: Back) -> None:
         self._back = back
         self.written, self.meaning, self.source = None, None, ""
 
@@ -85,11 +85,20 @@ class CopyOf(Request):
 
 
 @dataclass
+class PutOff:
+    """A reschedule, or one that was put off before, that is put off: it is written back as it is."""
+
+    of: Request | PutOff
+    to_ms: int | None = None  # None: as it should be
+    request: Request | None = None
+
+
+@dataclass
 class WrittenBack:
     """A request that the service writes back for a reschedule; `request` is made in its transaction."""
 
-    message: Request
-    reschedule: Request
+    message: Row
+    reschedule: Request | PutOff
     request: Request | None = None
 
 
@@ -114,8 +123,9 @@ class Later:
     request: Request | None = None
 
 
-Row: TypeAlias = Request | WrittenBack | Next | Later
-"""What a message is delivered by."""
+Row: TypeAlias = Request | WrittenBack | PutOff | Next | Later
+"""What a message is delivered by, or a reschedule answered."""
+Back: TypeAlias = WrittenBack | PutOff | Next | Later
 
 
 @dataclass
@@ -133,7 +143,9 @@ class Delivery:
 
 @dataclass
 class Outcome:
-    """A record of the outcomes topic: what became of `by`, with the row that it speaks of."""
+    """A record of the outcomes topic: what became of `by`, with the row that it speaks of. A reschedule that
+    was put off is answered as the user's own.
+    """
 
     outcome: str
     by: Row
@@ -141,6 +153,7 @@ class Outcome:
     message: Row | None = None
     code: str | None = None
     at_ms: int | None = None  # None: when it was due
+    keyed_by: Row | None = None  # None: as it should be
 
 
 @dataclass
@@ -154,14 +167,15 @@ class DeadLetter:
 @dataclass
 class Transaction:
     """One transaction of a master. It has ingested and seen all that the steps before it have written, but
-    not what users write `meanwhile`, before it writes back.
+    not what users write `meanwhile`, before it writes back, and nothing from `hidden` on.
     """
 
     delivers: list[Delivery] = field(default_factory=list)
     tells: list[Outcome] = field(default_factory=list)
     buries: list[DeadLetter] = field(default_factory=list)
     meanwhile: list[Request] = field(default_factory=list)
-    writes_back: list[WrittenBack | Next | Later] = field(default_factory=list)
+    writes_back: list[Back] = field(default_factory=list)
+    hidden: Back | None = None  # written back before, and not to be read yet
     passes: list[Row] = field(default_factory=list)  # the last by key is the position
     epoch: int = 1
     node: str = "n1"
@@ -280,6 +294,9 @@ class Writer:
     def _commit(self, step: Transaction) -> None:
         if not step.first and not step.aborted:
             self._ingested = list(self._ends)
+        if step.hidden is not None:
+            place = _row(step.hidden).place
+            self._ingested[place.partition] = place.offset
         if step.passes:
             self._position = max(_key(_row(passed)) for passed in step.passes)
         self._master.begin_transaction()
@@ -333,6 +350,7 @@ class Writer:
     def _tell(self, outcome: Outcome, epoch: int) -> None:
         message, by = outcome.message, _row(outcome.by)
         named = by.cancels and by.cancels.source
+        keyed_by = _user_own(outcome.by) if outcome.keyed_by is None else _row(outcome.keyed_by)
         told = {
             "outcome": outcome.outcome,
             "op": outcome.op,
@@ -344,18 +362,22 @@ class Writer:
             "epoch": epoch,
             "at_ms": by.due_ms if outcome.at_ms is None else outcome.at_ms,
         }
-        record = BufferRecord(by.source.encode(), json.dumps(told).encode(), [])
+        record = BufferRecord(keyed_by.source.encode(), json.dumps(told).encode(), [])
         _produce(self._master, self._names.outcomes, record, 0)
 
-    def _write_back(self, back: WrittenBack | Next | Later) -> Request:
-        row, parent, root, schedule = _written_back(back)
-        schedule = schedule._replace(parent=parent.place.offset, root=root.source)
+    def _write_back(self, back: Back) -> Request:
+        if isinstance(back, PutOff):
+            row = parent = _row(back.of)
+            headers = _put_off_headers(back)
+        else:
+            row, parent, root, schedule = _written_back(back)
+            headers = wire.rewrite_headers(schedule._replace(parent=parent.place.offset, root=root.source))
         record = row.record
         if isinstance(back, Next) and back.value is not None:
             record = record._replace(value=back.value)
         end = self._ends[parent.partition]
         headers = wire.signed_headers(
-            wire.rewrite_headers(schedule), KEYRING, (end, end), parent.partition, record.key, record.value
+            headers, KEYRING, (end, end), parent.partition, record.key, record.value
         )
         record = record._replace(headers=headers)
         request = Request(record, parent.partition)
@@ -404,19 +426,39 @@ def _root(of: Row) -> Request:
     if isinstance(of, Next):
         # What the service cannot accept itself it treats as anybody's.
         return _row(of) if isinstance(_row(of).meaning, wire.Reject) else _root(of.of)
-    if isinstance(of, Later):
+    if isinstance(of, Later | PutOff):
         return _root(of.of)
-    return of if isinstance(of, Request) else of.message
+    return of if isinstance(of, Request) else _root(of.message)
+
+
+def _user_own(of: Row) -> Request:
+    """The request that an outcome is keyed by: what is written back of a message has one of its own."""
+    return _user_own(of.of) if isinstance(of, PutOff) else _row(of)
+
+
+def _put_off_headers(back: PutOff) -> list[Header]:
+    row = _row(back.of)
+    wanted = row.meaning
+    assert isinstance(wanted, wire.Reschedule), wanted
+    again = wanted._replace(
+        scheduled_for_ms=wanted.scheduled_for_ms if back.to_ms is None else back.to_ms,
+        parent=row.place.offset,
+        root=_user_own(back).source,
+        attempt=wanted.attempt + 1,
+    )
+    own = [(name, value) for name, value in row.record.headers if not name.startswith(wire.PREFIX)]
+    return wire.put_off_headers(again, own)
 
 
 def _written_back(back: WrittenBack | Next | Later) -> tuple[Request, Request, Request, wire.Schedule]:
     """The row that is followed, the parent, the root, and what is asked for."""
     if isinstance(back, WrittenBack):
-        row, wanted = back.message, back.reschedule.meaning
+        row, reschedule = _row(back.message), _row(back.reschedule)
+        wanted, word = reschedule.meaning, _user_own(back.reschedule).place.offset
         assert isinstance(wanted, wire.Reschedule)
         at_ms = wanted.scheduled_for_ms
-        moved = row.schedule._replace(scheduled_for_ms=at_ms, due_ms=at_ms)
-        return row, back.reschedule, row, moved
+        moved = row.schedule._replace(scheduled_for_ms=at_ms, due_ms=at_ms, moved_by=word)
+        return row, reschedule, _root(back.message), moved
     row = _row(back.of)
     later = row.schedule._replace(due_ms=back.at_ms)
     if isinstance(back, Next):
