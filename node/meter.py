@@ -34,7 +34,7 @@ REASONS: Final = frozenset(REJECT_CODES) | {PAUSED, UNKNOWN}
 _ALWAYS: Final = (
     *(("schedule", outcome) for outcome in ("delivered", "replayed", "replaced", "duplicate", "skipped")),
     *(("cancel", outcome) for outcome in ("cancelled", "too-late", "unknown")),
-    *(("reschedule", outcome) for outcome in ("rescheduled", "too-late", "unknown")),
+    *(("reschedule", outcome) for outcome in ("rescheduled", "too-late", "overtaken", "unknown")),
 )
 
 Row = tuple[Key, bytes]

@@ -166,7 +166,7 @@ def cancel(output: Format, id_: str | None, source: str | None, wait_s: float, *
 def reschedule(output: Format, id_: str, wait_s: float, **options: Any) -> int:
     """Deliver the pending message with this ID at another time.
 
-    Exit code 3 if there is no such message, 5 if it was too late.
+    Exit code 3 if there is no such message, 5 if it was too late, or a later request has overtaken it.
     """
     from delayline import requests  # noqa: PLC0415
 
@@ -185,13 +185,13 @@ def reschedule(output: Format, id_: str, wait_s: float, **options: Any) -> int:
 def run_now(output: Format, id_: str, wait_s: float, **options: Any) -> int:
     """Deliver the pending message with this ID at once.
 
-    Exit code 3 if there is no such message, 5 if it was too late.
+    Exit code 3 if there is no such message, 5 if it was too late, or a later request has overtaken it.
     """
     return _control(output, options, id_, wait_s, lambda p: p.run_now(id_))
 
 
 _TIMES = ("deliver_at", "after", "level", "expire_at")
-_EXIT_CODES = {"cancelled": 0, "rescheduled": 0, "unknown": 3, "too-late": 5}
+_EXIT_CODES = {"cancelled": 0, "rescheduled": 0, "unknown": 3, "too-late": 5, "overtaken": 5}
 
 
 def _control(

@@ -28,7 +28,7 @@ _CONFIG: Final[dict[str, Any]] = {
     "log_level": 0,
 }
 _REMOVED: Final = ("cancelled", "replaced")
-_ANSWERS: Final = ("cancelled", "rescheduled", "too-late", "unknown")
+_ANSWERS: Final = ("cancelled", "rescheduled", "too-late", "overtaken", "unknown")
 _DUPLICATE: Final = "duplicate"
 
 

@@ -37,6 +37,7 @@ SUMS = (
     "expired",
     "dead-lettered",
     "too-late",
+    "overtaken",
     "unknown",
 )
 
