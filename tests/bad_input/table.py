@@ -15,6 +15,7 @@ from delayline.headers import (
     H_ID,
     H_IF_EXISTS,
     H_LEVEL,
+    H_MOVED_BY,
     H_OCCURRENCE,
     H_OP,
     H_PARENT,
@@ -369,6 +370,8 @@ def _origin() -> list[Row]:
         row("attempt null", Rejected("null-header"), PARENT, ROOT, (H_ATTEMPT, None)),
         row("too long a delay", bad, PARENT, ROOT, (H_AFTER, MOST + b"ms")),
         row("all forged well, unsigned", bad, PARENT, ROOT, AS_OF),
+        row("moved-by, unsigned", bad, PARENT, ROOT, (H_MOVED_BY, b"1")),
+        row("moved-by, all forged well, unsigned", bad, PARENT, ROOT, AS_OF, (H_MOVED_BY, b"1")),
         *(
             row(f"signature: {x}", bad, PARENT, ROOT, AS_OF, (H_SIGNATURE, raw))
             for x, raw in signatures.items()
@@ -376,7 +379,7 @@ def _origin() -> list[Row]:
         *(row(f"{name}, no parent", Delivered(), (name, b"junk")) for name in ignored),
         *(
             row(f"{name}, no parent", Rejected("unknown-header"), (name, b"1.1"))
-            for name in (H_AS_OF, H_SIGNATURE)
+            for name in (H_AS_OF, H_SIGNATURE, H_MOVED_BY)
         ),
         *(row(f"{name} twice, null, no parent", Delivered(), (name, b"1"), (name, None)) for name in ignored),
     ]
@@ -439,6 +442,7 @@ def _controls() -> list[Row]:
     times = ((H_DELIVER_AT, b"0"), (H_AFTER, b"1s"), (H_LEVEL, b"1"), (H_EXPIRE_AT, b"0"))
     nobody: RawHeader = (H_ID, b"nobody")
     ignored = ((H_ROOT, b"x"), (H_ATTEMPT, b"x"), (H_OCCURRENCE, b"x"), ("own", b"x"))
+    forged, signature = Rejected("bad-parent"), (H_SIGNATURE, b"0badc0de" * 3 + b":" + b"0" * 32)
 
     def row(label: str, fate: Fate, *headers: RawHeader) -> Row:
         return Row(group=group, label=label, base=(), odd=headers, fate=fate)
@@ -448,7 +452,19 @@ def _controls() -> list[Row]:
 
     return [
         *(row(f"cancel with {shown(x)}", misfit, CANCEL, KEPT, x) for x in (*places, *times)),
-        *(row(f"reschedule with {shown(x)}", misfit, RESCHEDULE, KEPT, x) for x in places),
+        *(row(f"reschedule with {shown(x)}", misfit, RESCHEDULE, KEPT, x) for x in places if x != PARENT),
+        row("reschedule with delay-parent", forged, RESCHEDULE, KEPT, PARENT),
+        row("reschedule with delay-parent and delay-root", forged, RESCHEDULE, KEPT, PARENT, ROOT),
+        row("reschedule put off, unsigned", forged, RESCHEDULE, KEPT, PARENT, ROOT, AS_OF),
+        row(
+            "reschedule put off, of a key that nobody has",
+            *(forged, RESCHEDULE, KEPT, PARENT, ROOT, AS_OF, signature),
+        ),
+        row("reschedule, delay-parent and a target", misfit, RESCHEDULE, KEPT, PARENT, ROOT, TARGET),
+        *(
+            row(f"reschedule with {name} alone", Rejected("unknown-header"), RESCHEDULE, KEPT, (name, b"1.1"))
+            for name in (H_AS_OF, H_SIGNATURE, H_MOVED_BY)
+        ),
         row("cancel without an id", Rejected("no-id"), CANCEL),
         row("reschedule without an id", Rejected("no-id"), RESCHEDULE, (H_AFTER, b"1s")),
         row("reschedule to no time", Rejected("bad-deliver-at"), RESCHEDULE, KEPT, (H_DELIVER_AT, b"soon")),

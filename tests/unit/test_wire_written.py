@@ -9,11 +9,15 @@ from hypothesis import strategies as st
 from delayline.recurrence import Recurrence
 from delayline.wire import (
     BY_KEY,
+    H_TARGET_TOPIC,
     Header,
+    Reject,
+    Reschedule,
     Schedule,
     dead_letter_headers,
     delivery_headers,
     parse,
+    put_off_headers,
     rewrite_headers,
     signed_headers,
 )
@@ -24,12 +28,16 @@ OWN: list[Header] = [("ce_id", b"1"), ("ce_id", None)]
 DAY_MS = 86_400_000
 MAX_DELAY_MS = SETTINGS.max_delay_ms
 SERIAL = (100, 3)
+NUL = "\0"
 
 
 def written(schedule: Schedule) -> BufferedRecord:
     """A request that was written back, as it stands in the buffer."""
-    headers = signed_headers(rewrite_headers(schedule), KEYRING, SERIAL, 0, b"whatever", b"value")
-    return BufferedRecord(headers, key=b"whatever")
+    return signed(rewrite_headers(schedule))
+
+
+def signed(headers: list[Header]) -> BufferedRecord:
+    return BufferedRecord(signed_headers(headers, KEYRING, SERIAL, 0, b"whatever", b"value"), key=b"whatever")
 
 
 def test_a_delivered_record_has_the_users_headers_first() -> None:
@@ -74,7 +82,11 @@ def test_writing_the_headers_leaves_the_users_list_alone() -> None:
 
 
 _own_headers = st.lists(
-    st.tuples(st.text().filter(lambda key: not key.startswith("delay-")), st.none() | st.binary()), max_size=4
+    st.tuples(
+        st.text().filter(lambda key: not key.startswith("delay-") and NUL not in key),
+        st.none() | st.binary(),
+    ),
+    max_size=4,
 )
 _written_back = st.builds(
     Schedule,
@@ -92,6 +104,17 @@ _written_back = st.builds(
     occurrence=st.none() | st.integers(1, 2**63 - 1),
     recurrence=st.none(),
     keep=st.just(value=False),
+    moved_by=st.none() | st.integers(0, 50),
+)
+_put_off = st.builds(
+    Reschedule,
+    id=st.text(min_size=1, max_size=256),
+    scheduled_for_ms=st.integers(0, TIMESTAMP_MS + MAX_DELAY_MS),
+    expire_at_ms=st.none() | st.integers(0, 2**63 - 1),
+    parent=st.integers(50, 99),
+    root=st.integers(0, 50).map(lambda offset: f"delay.buffer/0/{offset}"),
+    attempt=st.integers(2, 2**31 - 1),
+    serial=st.none(),
 )
 _NUMBERS = st.none() | st.integers(1, 2**63 - 1)
 _recurring = st.builds(
@@ -128,10 +151,31 @@ def test_an_occurrence_written_back_parses_to_itself(
     assert parse(written(occurrence), SETTINGS, NAMES, KEYRING) == expected
 
 
+@given(reschedule=_put_off, own_headers=_own_headers)
+def test_a_reschedule_that_is_put_off_parses_to_itself(
+    reschedule: Reschedule, own_headers: list[Header]
+) -> None:
+    expected = reschedule._replace(serial=SERIAL)
+    assert parse(signed(put_off_headers(reschedule, own_headers)), SETTINGS, NAMES, KEYRING) == expected
+
+
 @pytest.mark.parametrize(("parent", "root"), [(None, "delay.buffer/0/7"), (42, None)])
 def test_a_request_without_an_origin_cannot_be_written_back(parent: int | None, root: str | None) -> None:
     with pytest.raises(ValueError, match="set both"):
         rewrite_headers(Schedule("a", 0, 0, "t", None, BY_KEY, None, [], parent, root, 1, None))
+
+
+@pytest.mark.parametrize(("parent", "root"), [(None, "delay.buffer/0/7"), (42, None)])
+def test_a_reschedule_without_an_origin_cannot_be_put_off(parent: int | None, root: str | None) -> None:
+    with pytest.raises(ValueError, match="set both"):
+        put_off_headers(Reschedule("a", 0, None, parent, root), [])
+
+
+def test_a_reschedule_that_the_service_has_put_off_is_no_place_for_a_target() -> None:
+    headers = put_off_headers(Reschedule("a", 0, None, 42, "delay.buffer/0/7", 2), [])
+    request = parse(signed([*headers, (H_TARGET_TOPIC, b"t")]), SETTINGS, NAMES, KEYRING)
+    assert isinstance(request, Reject)
+    assert request.code == "header-not-allowed"
 
 
 def test_a_clock_that_steps_back_does_not_reject_what_was_accepted() -> None:
