@@ -58,11 +58,12 @@ class Standing(msgspec.Struct, frozen=True):
 class Message(msgspec.Struct, frozen=True, kw_only=True):
     """One message, or another request that waits. What is not known, or does not apply, is None.
 
-    `state`: `pending`, `parked` (put off: its target was shut), `delivered`, `expired`,
-    `dead-lettered`, `skipped`, `cancelling` (the cancel is taken, its answer not yet written), `cancelled`,
-    `done` (what it came to cannot be told) or `unknown`. `at_ms` and `epoch`: of the transaction that made it
-    so, by the clock of its master; `by`: the request that did. `source`: where the request is that this row
-    was made from; `root`: the user's own one behind it.
+    `state`: `pending`, `parked` (put off: its target was shut, is paused or not known), `moving` (a reschedule has moved it, and
+    what it is now cannot be read yet), `delivered`, `expired`, `dead-lettered`, `skipped`, `cancelling` (the
+    cancel is taken, its answer not yet written), `cancelled`, `done` (what it came to cannot be told) or
+    `unknown`. `at_ms` and `epoch`: of the transaction that made it so, by the clock of its master; `by`: the
+    request that did. `source`: where the request is that this row was made from; `root`: the user's own one
+    behind it.
     """
 
     state: str
@@ -272,6 +273,7 @@ class Messages:
                 due_ms=key[0],
                 scheduled_for_ms=for_ms,
                 source=own,
+                root=row.root,
             )
         return Message(
             state="pending", op="reject", id=None, due_ms=key[0], source=own, code=row.code, detail=row.detail
@@ -308,6 +310,10 @@ class Messages:
             return msgspec.structs.replace(self._described("done", key, id_, row), detail=str(error))
         if fate.passed is None:
             return msgspec.structs.replace(self._described("done", key, id_, row), detail=_NO_CHECKPOINT)
+        follower = fate.passed.awaited.follower(key[1], key[2])
+        if follower is not None and follower.moved_by is not None:
+            by = source(self._buffer, key[1], follower.moved_by)
+            return msgspec.structs.replace(self._described("moving", key, id_, row), by=by)
         return self._described(
             "delivered" if fate.outcome is None else fate.outcome.outcome, key, id_, row, fate
         )

@@ -5,17 +5,31 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from delayline.names import ClusterNames
 from delayline.settings import ClusterSettings
 from delayline.wire import H_SCHEDULED_FOR, Cancel
 from node.messages import Messages, NoSource, Reader, WrongLane
+from node.past import Fate
 from node.ports import Doubtful
 from store.arrivals import arrival
+from store.awaited import Awaited, Follower
+from store.keys import Key
 from store.lookup import Lookup, Query
 from store.view import View
-from tests.unit.view_records import at, cancel, deliver, new_view, reject, reschedule, schedule, take
+from tests.unit.view_records import (
+    at,
+    cancel,
+    checkpoint_of,
+    deliver,
+    new_view,
+    reject,
+    reschedule,
+    schedule,
+    take,
+)
 from tests.unit.wire_records import BufferedRecord
 
 ID = "x"
@@ -29,15 +43,28 @@ class NoLog:
         raise Doubtful("no answer")
 
 
+class MovedBy:
+    """A past in which a reschedule has moved the first message, and what it is now could not be read yet."""
+
+    def __init__(self, view: View, offset: int | None) -> None:
+        self._passed = checkpoint_of(deliver(view, 2_000))
+        if offset is not None:
+            awaited = Awaited({PARTITION: {0: Follower(9, offset)}})
+            self._passed = msgspec.structs.replace(self._passed, awaited=awaited)
+
+    def fate_of(self, key: Key) -> Fate:
+        return Fate(self._passed, None)
+
+
 @pytest.fixture
 def view(tmp_path: Path) -> View:
     return new_view(tmp_path / "store")
 
 
-def messages(view: View, lanes: int = 1, lane: int = 0) -> Messages:
+def messages(view: View, lanes: int = 1, lane: int = 0, past: Any = None) -> Messages:
     nothing: Any = NoLog()
     settings = ClusterSettings(partitions=2, lanes=lanes)
-    reader = Reader(Lookup(view), nothing, nothing)
+    reader = Reader(Lookup(view), past, nothing)
     return Messages(ClusterNames(), settings, lane, 1_000, reader, lambda: ("n1", "follower"))
 
 
@@ -61,6 +88,16 @@ def test_a_message_for_a_paused_target_is_parked(view: View) -> None:
 def test_a_message_that_was_moved_is_pending(view: View) -> None:
     take(view, at(PARTITION, 3, schedule(9_000, ID, parent=2)))
     assert state(view) == "pending"
+
+
+@pytest.mark.parametrize(("moved_by", "expected"), [(None, ("delivered", None)), (3, ("moving", 3))])
+def test_a_message_that_was_moved_where_nobody_can_read_it_yet_is_not_called_delivered(
+    view: View, moved_by: int | None, expected: tuple[str, int | None]
+) -> None:
+    take(view, at(PARTITION, 0, schedule(1_000, ID)))
+    shown = messages(view, past=MovedBy(view, moved_by)).show(ID, "none", 0).message
+    by = None if shown.by is None else int(shown.by.rpartition("/")[2])
+    assert (shown.state, by) == expected
 
 
 def of_source(view: View, offset: int) -> tuple[str, str | None]:
