@@ -118,7 +118,7 @@ def _expected() -> Column:
         .when(overtaken & (cancelled | over), _outcomes("overtaken", "unknown"))
         .when(overtaken, _outcomes("overtaken"))
         # Its row was moved before, and what was written back for that had not been read.
-        .when(moved_by > word, _outcomes("overtaken"))
+        .when(moved_by.isNotNull() & (F.greatest(moved_by, "carried_out") > word), _outcomes("overtaken"))
         .when(moved_by.isNotNull(), _outcomes())
         # Something else may have been hidden, for which a later word was put off.
         .when(done & (F.col("latest") > word), _outcomes("too-late", "unknown", "overtaken"))

@@ -25,7 +25,7 @@ CLASSES = {
     "cancelled": 4,  # two messages, and the requests that cancelled them
     "rescheduled": 9,
     "too-late": 1,
-    "overtaken": 3,
+    "overtaken": 4,
 }
 OCCURRENCES = {"delivered": 2, "rescheduled": 1}
 
@@ -58,6 +58,7 @@ class MovedHistory(History):
         self.twice_first, self.twice_last = self._move("twice", 400.0), self._move("twice", 5.0)
         self.again = self._schedule("moved, and again before that can be read", 500.0, id="again")
         self.again_first, self.again_last = self._move("again", 450.0), self._move("again", 7.0)
+        self.again_middle = self._move("again", 440.0)
         self.raced = self._schedule("moved by a later word than what was put off", 500.0, id="raced")
         self.raced_first, self.raced_last = self._move("raced", 420.0), self._move("raced", 6.0)
         self.due = self._schedule("moved when it is due", 3.0, id="due")
@@ -105,13 +106,16 @@ class MovedHistory(History):
                 self._answer("rescheduled", self.twice_last, self.twice),
                 self._answer("rescheduled", self.again_first, self.again),
             ],
-            meanwhile=[self.again_last, self.raced_last],
+            meanwhile=[self.again_middle, self.again_last, self.raced_last],
             writes_back=[self.twice_moved, self.again_moved, self.raced_put_off],
             passes=[self.raced_first],
         )
         self.second = Transaction(
             hidden=self.twice_moved,
-            tells=[self._answer("rescheduled", self.raced_last, self.raced)],
+            tells=[
+                self._answer("rescheduled", self.raced_last, self.raced),
+                self._answer("overtaken", self.again_middle),
+            ],
             writes_back=[self.again_put_off, self.raced_moved],
             passes=[self.raced_last],
         )
