@@ -440,7 +440,9 @@ def _controls() -> list[Row]:
     misfit = Rejected("header-not-allowed")
     places = (TARGET, (H_TARGET_KEY, b"k"), (H_TARGET_KEY, None), (H_TARGET_PARTITION, b"0"), PARENT)
     times = ((H_DELIVER_AT, b"0"), (H_AFTER, b"1s"), (H_LEVEL, b"1"), (H_EXPIRE_AT, b"0"))
+    # A cancel, of nothing or not, overtakes the reschedules of its id that are looked at with it.
     nobody: RawHeader = (H_ID, b"nobody")
+    none: RawHeader = (H_ID, b"none")
     ignored = ((H_ROOT, b"x"), (H_ATTEMPT, b"x"), (H_OCCURRENCE, b"x"), ("own", b"x"))
     forged, signature = Rejected("bad-parent"), (H_SIGNATURE, b"0badc0de" * 3 + b":" + b"0" * 32)
 
@@ -474,10 +476,10 @@ def _controls() -> list[Row]:
         row("reschedule too far", Rejected("delay-too-long"), RESCHEDULE, KEPT, (H_DELIVER_AT, MOST)),
         row("replace by an unknown header", Rejected("unknown-header"), TARGET, KEPT, ("delay-x", b"1")),
         row("replace without a target", Rejected("no-target"), KEPT, (H_AFTER, b"1s")),
-        row("cancel of nothing", Answered("unknown"), CANCEL, nobody),
+        row("cancel of nothing", Answered("unknown"), CANCEL, none),
         row("reschedule of nothing", Answered("unknown"), RESCHEDULE, nobody, (H_AFTER, b"1s")),
         row("run now of nothing", Answered("unknown"), RESCHEDULE, nobody),
-        row("cancel of nothing, ignored headers", Answered("unknown"), CANCEL, nobody, *ignored),
+        row("cancel of nothing, ignored headers", Answered("unknown"), CANCEL, none, *ignored),
         row(
             "reschedule of nothing, ignored headers",
             Answered("unknown"),
