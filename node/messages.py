@@ -58,10 +58,10 @@ class Standing(msgspec.Struct, frozen=True):
 class Message(msgspec.Struct, frozen=True, kw_only=True):
     """One message, or another request that waits. What is not known, or does not apply, is None.
 
-    `state`: `pending`, `parked` (put off: its target was shut, is paused or not known), `moving` (a reschedule has moved it, and
-    what it is now cannot be read yet), `delivered`, `expired`, `dead-lettered`, `skipped`, `cancelling` (the
-    cancel is taken, its answer not yet written), `cancelled`, `done` (what it came to cannot be told) or
-    `unknown`. `at_ms` and `epoch`: of the transaction that made it so, by the clock of its master; `by`: the
+    `state`: `pending`, `parked` (put off: its target was shut, is paused or not known), `moving` (a
+    reschedule has moved it, and what it is now cannot be read yet), `delivered`, `expired`, `dead-lettered`,
+    `skipped`, `cancelling` (the cancel is taken, its answer not yet written), `cancelled`, `done` (what it
+    came to cannot be told) or `unknown`. `at_ms` and `epoch`: of the transaction that made it so, by the clock of its master; `by`: the
     request that did. `source`: where the request is that this row was made from; `root`: the user's own one
     behind it.
     """

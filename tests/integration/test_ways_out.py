@@ -36,7 +36,6 @@ from tests.integration.test_node_refusals import begin_anew, refused
 from tests.support.cluster import Cluster
 from tests.support.commands import Done, Operator, operator_of
 from tests.support.fates import check_exactly_once
-from tests.support.fixtures import MakeCluster
 from tests.support.keys import STRANGER
 from tests.support.operators import AUTHOR, write
 from tests.support.requests import Sender, now_ms
@@ -432,20 +431,21 @@ def test_after_a_lost_buffer_the_cluster_begins_anew_and_nothing_comes_twice(
     assert set(Counter(got.value for got in cluster.delivered).values()) == {1}
 
 
-@pytest.mark.walks("partitions-changed")
-def test_where_partitions_were_added_a_cluster_of_another_name_delivers(make_cluster: MakeCluster) -> None:
-    cluster = make_cluster()
-    for future in cluster.admin.create_partitions([NewPartitions(cluster.names.buffer, 3)]).values():
-        future.result()
-    cluster.start_here("a")
-    refused(cluster, "a", "partitions-changed")
-    other = make_cluster(partitions=3)
-    with Sender(other) as sender:
+@pytest.mark.walks("partitions-missing")
+def test_where_partitions_are_missing_those_that_are_added_make_it_go_on(cluster: Cluster) -> None:
+    wider = replace(cluster.settings, partitions=3).to_json().encode()
+    cluster.kazoo.set(cluster.znodes.settings, wider)
+    with Sender(cluster) as sender:
         for _ in range(COUNT):
             sender.schedule()
         ledger = sender.flush()
-    other.start_here("a")
-    assert check_exactly_once(other, ledger).count("delivered") == COUNT
+    refusing = cluster.start_here("a")
+    refused(cluster, "a", "partitions-missing")
+    for future in cluster.admin.create_partitions([NewPartitions(cluster.names.buffer, 3)]).values():
+        future.result()
+    gone(cluster, refusing)
+    cluster.start_here("a")
+    assert check_exactly_once(cluster, ledger).count("delivered") == COUNT
 
 
 def refused_while_it_lasts(cluster: Cluster, code: str) -> None:

@@ -207,7 +207,7 @@ _REQUEST_HEADERS = st.lists(
             ("delay-oops", b"1"),
         ]
     )
-    | st.tuples(st.text(), _BYTES),
+    | st.tuples(st.text().filter(lambda key: "\0" not in key), _BYTES),  # such a key is kept nowhere
     max_size=5,
 )
 
