@@ -34,16 +34,14 @@ EACH_MS = 20
 ROUNDS = 250
 IN_FLIGHT = 300
 SOON_MS = 1_500
-LATEST_MS = 5_000
 
 
 class Story(NamedTuple):
     """What happened, as `read_committed` consumers see it at the end."""
 
-    sound: list[Got]  # at the nine targets that have all they need, while the tenth had not
+    meanwhile: int  # came to the nine targets that have all they need, while the tenth had not
     strict: list[Got]  # at the tenth
     codes: Counter[str]  # of what was parked
-    epochs: set[int]
     shut: tuple[int, ...]  # of the tenth, as operators are told
     in_flight: list[Got]  # at another cluster's target that lost a replica in the middle
 
@@ -70,7 +68,7 @@ def _told(second: SecondBroker, cluster: Cluster, flight: Cluster) -> Story:
         one.start_here("a")
         one.wait_epoch(1)
     strict = Tail(cluster.bootstrap, [cluster.target("strict")])
-    shut = _lose_replicas(second, cluster, strict)
+    meanwhile, shut = _lose_replicas(second, cluster, strict)
     second.start()
     strict.wait(lambda: len(_values(strict)) == ROUNDS + 1, "what was parked arrives")
     in_flight = _stop_in_transaction(second, flight)
@@ -85,17 +83,18 @@ def _told(second: SecondBroker, cluster: Cluster, flight: Cluster) -> Story:
     for tail in (strict, in_flight):
         tail.close()
     return Story(
-        [got for short in SOUND for got in cluster.delivered_to(short)],
+        meanwhile,
         strict.records[cluster.target("strict")],
         Counter(one["code"] for one in cluster.outcomes if one["outcome"] == "parked"),
-        {one.epoch for one in cluster.checkpoints()},
         shut,
         in_flight.records[flight.target("strict")],
     )
 
 
-def _lose_replicas(second: SecondBroker, cluster: Cluster, strict: Tail) -> tuple[int, ...]:
-    """While nothing is on its way. Returns what takes nothing then, once the brokers themselves know."""
+def _lose_replicas(second: SecondBroker, cluster: Cluster, strict: Tail) -> tuple[int, tuple[int, ...]]:
+    """While nothing is on its way. Returns how many come to the others meanwhile, and what takes nothing,
+    once the brokers themselves know.
+    """
     with Sender(cluster) as sender:
         _send(sender, now_ms(), rounds=1)
         sender.flush()
@@ -103,10 +102,10 @@ def _lose_replicas(second: SecondBroker, cluster: Cluster, strict: Tail) -> tupl
         cluster.wait_delivered(len(SOUND))
         second.kill()
         _send(sender, now_ms() + SOON_MS, ROUNDS)
-    cluster.wait_delivered(len(SOUND) * (ROUNDS + 1))
+    meanwhile = len(cluster.wait_delivered(len(SOUND) * (ROUNDS + 1))) - len(SOUND)
     target = cluster.target("strict")
     _wait_out_of_sync(cluster, target)
-    return KafkaAdmin(cluster.connection).topics([target])[target].shut
+    return meanwhile, KafkaAdmin(cluster.connection).topics([target])[target].shut
 
 
 def _stop_in_transaction(second: SecondBroker, cluster: Cluster) -> Tail:
@@ -155,12 +154,7 @@ def _wait_out_of_sync(cluster: Cluster, topic: str) -> None:
 
 
 def test_the_others_do_not_wait_for_a_target_that_lacks_replicas(story: Story) -> None:
-    late_ms = max(got.timestamp_ms - got.number("delay-scheduled-for") for got in story.sound)
-    assert late_ms < LATEST_MS
-
-
-def test_no_transaction_is_given_up_for_it(story: Story) -> None:
-    assert story.epochs == {1}
+    assert story.meanwhile == len(SOUND) * ROUNDS
 
 
 def test_what_goes_to_a_target_that_lacks_replicas_is_parked(story: Story) -> None:
