@@ -196,12 +196,11 @@ def rewrite_headers(schedule: Schedule) -> list[Header]:
     return headers
 
 
-def put_off_headers(reschedule: Reschedule, own_headers: Sequence[Header]) -> list[Header]:
-    """The same, of a reschedule that is put off. `own_headers`: the user's, which say nothing."""
+def put_off_headers(reschedule: Reschedule) -> list[Header]:
+    """The same, of a reschedule that is put off."""
     if reschedule.parent is None or reschedule.root is None:
         raise ValueError("a request that is written back needs a parent and a root: set both")
-    headers = [
-        *own_headers,
+    headers: list[Header] = [
         (H_OP, OP_RESCHEDULE),
         (H_ID, reschedule.id.encode()),
         (H_DELIVER_AT, b"%d" % reschedule.scheduled_for_ms),

@@ -53,6 +53,8 @@ log = structlog.get_logger("delayline.delivery")
 HEARTBEAT_MS: Final = 1_000
 RETRY_MS: Final = 100
 STALE_MS: Final = 100
+HIDDEN_MS: Final = 200
+"""What was written back is hidden, behind a user's transaction, if it cannot be read for so long."""
 
 
 class Step(StrEnum):
@@ -168,8 +170,11 @@ class Delivery:
         self._first_at_ms = 0
         self._shown_lead_ms = 0  # with the last checkpoint
         self._proven_lead_ms: int | None = None  # by the last commit that showed the clock to be right
-        self._answer_held = False  # by the last selection: nothing but answers goes out before it
-        self._waits_for: Vector = {}  # by the last selection: for an answer or a replay, to be ingested first
+        self._held = False  # the last selection has ended before something that is due
+        self._waits_for: Vector = {}  # by the last selection: what is to be ingested first
+        self._full: dict[
+            int, tuple[int, int]
+        ] = {}  # by partition: what it waits for, and since when (steady)
 
     @property
     def epoch(self) -> int:
@@ -207,7 +212,7 @@ class Delivery:
         """After any failure the only road is recovery; what was in flight is decided there."""
         log.warning("transaction-given-up", reason=type(error).__name__.lower(), detail=str(error))
         isolated = isinstance(error, Refused) and self._isolate(error)
-        self._in_flight, self._sending, self._ahead = None, None, None
+        self._in_flight, self._sending, self._ahead, self._full = None, None, None, {}
         self._failures += 1
         self._targets.doubt()
         if self._failures > 1 and not isolated:
@@ -477,8 +482,12 @@ class Delivery:
             self._view.wake_always()
             if self._view.has_ingested(self._waits_for):  # meanwhile
                 return Wait(self._clock.now_ms())
-        nothing_due = due_ms is None or self._answer_held  # what is due waits for that answer
-        return Wait(self._heartbeat_at_ms if nothing_due else min(due_ms or 0, self._heartbeat_at_ms))
+        until_ms = self._heartbeat_at_ms
+        if not self._held:  # else what is due waits for that
+            return Wait(until_ms if due_ms is None else min(due_ms, until_ms))
+        waited_ms = [self._clock.steady_ms() - since_ms for _, since_ms in self._full.values()]
+        rest_ms = [HIDDEN_MS - waited for waited in waited_ms if waited < HIDDEN_MS]
+        return Wait(min(until_ms, self._clock.now_ms() + min(rest_ms)) if rest_ms else until_ms)
 
     def _select(self, now_ms: int, *, known: bool = True) -> Selection:
         """A replay goes on only while no target of its is paused: what it carries cannot be put off. `known`:
@@ -490,12 +499,23 @@ class Delivery:
             now_ms,
             limits,
             operator.asked(),
-            standing=standing if known else Standing(standing.awaited),
+            standing=standing._replace(
+                written_back=standing.written_back if known else None, hidden=self._hidden()
+            ),
             refused=self._poison.keys(),
             replays=not self._replays_to(operator.pauses().targets),
         )
-        self._answer_held, self._waits_for = chosen.held, chosen.waits_for
+        self._held, self._waits_for = chosen.held, chosen.waits_for | chosen.full
+        for partition, end in chosen.full.items():
+            self._full.setdefault(partition, (end, self._clock.steady_ms()))
         return chosen
+
+    def _hidden(self) -> frozenset[int]:
+        """The partitions in which the reader was waited for long enough: a user's transaction is open."""
+        has_ingested = self._view.has_ingested
+        self._full = {p: (end, since) for p, (end, since) in self._full.items() if not has_ingested({p: end})}
+        steady_ms = self._clock.steady_ms()
+        return frozenset(p for p, (_, since_ms) in self._full.items() if steady_ms - since_ms >= HIDDEN_MS)
 
     def _replays_to(self, paused: frozenset[str]) -> bool:
         """Whether a replay carries, or might, what goes to one of these targets."""

@@ -474,17 +474,18 @@ class Plan:
             )
 
     def _put_off_reschedule(self, key: Key, row: RescheduleRow, resolution: Resolution) -> None:
-        """The same again, behind what it has to wait for; nothing is said of it yet."""
+        """The same again, behind what it has to wait for; nothing is said of it yet. What says nothing is
+        left out, so that the copy can be written wherever the request could.
+        """
         request = Reschedule(
             row.id,
             row.scheduled_for_ms,
             resolution.expire_at_ms,
             parent=key[2],
             root=self._root(key, row),
-            attempt=row.attempt + 1,
+            attempt=row.attempt + resolution.again,
         )
-        headers = put_off_headers(request, user_headers(row.headers))
-        self._send_back(key, row.key, row.value, headers, None)
+        self._send_back(key, row.id.encode(), None, put_off_headers(request), None)
 
     def _moved_request(self, key: Key, row: RescheduleRow, moved: ScheduledRow, root: str | None) -> Schedule:
         return self._request(moved, key[2])._replace(

@@ -75,10 +75,10 @@ class Awaited(msgspec.Struct, frozen=True):
         """Whether something is awaited there that is not listed."""
         return ingested.get(partition, 0) < self.unlisted.get(partition, 0)
 
-    def count_moved(self, partition: int, seen: Mapping[int, int]) -> int:
-        """How many of the moved ones of a partition are awaited once so much is seen."""
-        followers = self.followers.get(partition, {}).values()
-        return sum(one.moved_by is not None and one.offset >= seen.get(partition, 0) for one in followers)
+    def moved_offsets(self, partition: int, seen: Mapping[int, int]) -> list[int]:
+        """Where the moved ones of a partition stand that are awaited once so much is seen."""
+        followers, begin = self.followers.get(partition, {}).values(), seen.get(partition, 0)
+        return [one.offset for one in followers if one.moved_by is not None and one.offset >= begin]
 
     def beyond(self, seen: Mapping[int, int]) -> Awaited:
         """What is awaited still once so much is seen. Not once it is *ingested*: behind an answers-only

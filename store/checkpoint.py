@@ -56,11 +56,13 @@ class Frontier(msgspec.Struct, frozen=True):
 
 class Standing(NamedTuple):
     """The part of a checkpoint that says what was written back. While a transaction is being sent that writes
-    back, nobody knows how far: None. `awaited` is then what was so before.
+    back, nobody knows how far: None. `awaited` is then what was so before. `hidden`: the partitions in which
+    that cannot be read for now, as the master finds.
     """
 
     awaited: Awaited = NOTHING
     written_back: Vector | None = None
+    hidden: frozenset[int] = frozenset()
 
 
 NONE_WRITTEN_BACK: Final = Standing(written_back={})

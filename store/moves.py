@@ -40,7 +40,7 @@ class Resolution(msgspec.Struct, frozen=True, gc=False):
 
     `outcome`: `rescheduled`; `put-off`, it is written back as it is; `too-late`; `overtaken`, a later request
     of the id stands; `unknown`. `expire_at_ms`: what it says of that, or what those say that it has overtaken
-    in this selection. `word`: see `word_of`.
+    in this selection. `word`: see `word_of`. `again`: it is put off for a row that is done.
     """
 
     outcome: str
@@ -48,6 +48,7 @@ class Resolution(msgspec.Struct, frozen=True, gc=False):
     raw: bytes | None
     word: int
     expire_at_ms: int | None
+    again: bool = False
 
 
 def word_of(row: RescheduleRow, offset: int) -> int:
@@ -85,7 +86,7 @@ class Moving:
                     last_words[name] = key
             elif found.outcome in _CARRIED_OUT:
                 self._pass_on_expiry(found, last)
-                found = msgspec.structs.replace(found, outcome="overtaken", raw=None)
+                found = msgspec.structs.replace(found, outcome=OVERTAKEN, raw=None)
             self.resolutions[key] = found
 
     def moved_of(self, rows: Sequence[tuple[Key, bytes]]) -> AbstractSet[Key]:
@@ -109,12 +110,16 @@ class Moving:
         word, raw = word_of(row, offset), None
         raw_entry = self._kv.get(keys.index(partition, row.id))
         entry = None if raw_entry is None else decode_index(raw_entry)
+        again = False
         if entry is None:
             outcome = self._without_entry(partition, row.id, word)
         elif entry.word > word:
             outcome = OVERTAKEN
+        elif self._may_be_followed(partition, entry):
+            again = row.attempt <= MOST_PUT_OFF
+            outcome = PUT_OFF if again else TOO_LATE
         else:
-            outcome = self._against(partition, entry, row, offset, word)
+            outcome = self._against(partition, entry, offset, word)
         if outcome == RESCHEDULED:
             assert entry is not None, "it has been looked at"
             raw = self._kv.get(keys.row(entry.due_ms, partition, entry.offset))
@@ -123,14 +128,22 @@ class Moving:
             elif is_last:
                 self._moved.add((partition, entry.offset))
                 self._counts[partition] = self._count(partition) + 1
-        return Resolution(outcome, entry, raw, word, row.expire_at_ms)
+        return Resolution(outcome, entry, raw, word, row.expire_at_ms, again)
 
     def _without_entry(self, partition: int, id_: str, word: int) -> str:
         raw = self._kv.get(keys.tombstone(partition, id_))
         return OVERTAKEN if raw is not None and decode_offset(raw) > word else UNKNOWN
 
-    def _against(self, partition: int, entry: IndexEntry, row: RescheduleRow, offset: int, word: int) -> str:
-        """What becomes of it, by where the id's row stands.
+    def _may_be_followed(self, partition: int, entry: IndexEntry) -> bool:
+        """Whether the id's row is done, and something may follow that cannot be read yet."""
+        follower = self._awaited.follower(partition, entry.offset)
+        if follower is not None:
+            return follower.moved_by is None
+        hides = self._awaited.may_hide(partition, self._frontier.seen)
+        return hides and self._tip.done((entry.due_ms, partition, entry.offset))
+
+    def _against(self, partition: int, entry: IndexEntry, offset: int, word: int) -> str:
+        """What becomes of it otherwise, by where the id's row stands.
 
         The row is too late to move if it is done under the previous transaction's frontier, as it is to
         cancel: one that is in this selection is moved.
@@ -138,10 +151,7 @@ class Moving:
         follower = self._awaited.follower(partition, entry.offset)
         if follower is not None and follower.moved_by is not None:
             return OVERTAKEN if follower.moved_by > word else PUT_OFF
-        is_done = self._tip.done((entry.due_ms, partition, entry.offset))
-        if follower is not None or (is_done and self._awaited.may_hide(partition, self._frontier.seen)):
-            return PUT_OFF if row.attempt <= MOST_PUT_OFF else TOO_LATE
-        if is_done:
+        if self._tip.done((entry.due_ms, partition, entry.offset)):
             return TOO_LATE
         # What it writes back has to stand behind what its row follows from, or would be dropped (rule 4).
         if entry.origin > offset or self._count(partition) >= self._most:
@@ -150,5 +160,6 @@ class Moving:
 
     def _count(self, partition: int) -> int:
         """How many moved rows of a partition are listed, this selection's included."""
-        known = self._counts.get(partition)
-        return self._awaited.count_moved(partition, self._frontier.seen) if known is None else known
+        if partition not in self._counts:
+            self._counts[partition] = len(self._awaited.moved_offsets(partition, self._frontier.seen))
+        return self._counts[partition]

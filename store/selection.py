@@ -37,7 +37,6 @@ MOST_WALKED: Final = 1_000  # rows of a replay's range at a time: ingest waits m
 
 MOST_AWAITED: Final = 8_192
 """Of a lane, moved and others: so a checkpoint stays below what a topic takes by default, a megabyte."""
-LEAST_AWAITED: Final = 8  # of a partition
 
 
 class Limits(NamedTuple):
@@ -52,7 +51,7 @@ class Limits(NamedTuple):
 
 def awaited_of(partitions: int) -> int:
     """How much is listed of each of so many partitions."""
-    return max(LEAST_AWAITED, MOST_AWAITED // partitions)
+    return max(1, MOST_AWAITED // partitions)
 
 
 class Answer(msgspec.Struct, frozen=True, gc=False):
@@ -67,10 +66,11 @@ class Selection(msgspec.Struct, frozen=True):
     """What one transaction carries, and the frontier it leads to. Rows are in key order.
 
     `skip_to`: the due rows up to that key are skipped. `replayed`: rows that were delivered before.
-    `operates`: whether it brings an operator's request on, which is something to commit. `held`: an answer
-    waits until what was written back is ingested. `waits_for`: as far as that is to be ingested first, for
-    the answer or for a replay. `as_of`: where the reader stood in each partition. `moved`: those of the rows
-    that a reschedule has put elsewhere: they are done, and have no record.
+    `operates`: whether it brings an operator's request on, which is something to commit. `held`: it has ended
+    before something that is due. `waits_for`: what was written back is to be ingested so far, for an answer
+    or a replay. `full`: the same, for a reschedule: the list of what is moved is full. `as_of`: where the
+    reader stood in each partition. `moved`: those of the rows that a reschedule has put elsewhere: they are
+    done, and have no record.
     """
 
     late: list[tuple[Key, bytes]]
@@ -83,6 +83,7 @@ class Selection(msgspec.Struct, frozen=True):
     operates: bool = False
     held: bool = False
     waits_for: Vector = {}
+    full: Vector = {}
     as_of: Vector = {}
     moved: AbstractSet[Key] = frozenset()
 
@@ -120,6 +121,8 @@ def select(
     `standing`: of the checkpoint that the tip leads to. `refused`: rows that are to be dead letters.
     `replays`: whether a replay goes on.
     """
+    # Beside a transaction that is being sent, the checkpoint before it does not say what that one has seen.
+    standing = standing._replace(awaited=standing.awaited.beyond(tip.seen))
     ingested, read, awaited = reached.ingested, reached.read, standing.awaited
     waiting = _Waiting(tip, standing, limits.messages)
     seen = waiting.take(kv, ingested)
@@ -127,7 +130,7 @@ def select(
     if seen is not None:
         frontier = msgspec.structs.replace(tip, seen=seen)
         return Selection([], [], answers, {}, frontier, held=waiting.held, waits_for=waiting.waits_for)
-    taking = _Taking(limits)
+    taking = _Taking(limits, _Room(standing, ingested, limits.awaited))
     held_back = _take_late(kv, tip, ingested, taking)
     late = sorted(taking.rows)
     replayed: list[tuple[Key, bytes]] = []
@@ -176,7 +179,9 @@ def select(
         frontier,
         skip_to,
         replayed,
+        held=bool(taking.room.full),
         waits_for=waits_for,
+        full=taking.room.full,
         as_of=as_of,
         moved=moving.moved_of(rows),
     )
@@ -196,8 +201,9 @@ def _behind(position: Key | None) -> bytes:
 class _Taking:
     """What has been taken so far, and whether more fits."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: Limits, room: _Room) -> None:
         self.rows: list[tuple[Key, bytes]] = []
+        self.room = room
         self._messages_left = limits.messages
         self._bytes_left = limits.bytes
         self._taken_any = False
@@ -209,7 +215,9 @@ class _Taking:
         return self._messages_left
 
     def take(self, rows: Iterable[tuple[Key, bytes]]) -> Key | None:
-        """Takes rows for as long as they fit. Returns the first one that is left, None if all were taken."""
+        """Takes rows for as long as they fit, and there is room for what they move. Returns the first one
+        that is left, None if all were taken.
+        """
         append, messages_left, bytes_left = self.rows.append, self._messages_left, self._bytes_left
         left: Key | None = None
         for row in rows:
@@ -219,12 +227,43 @@ class _Taking:
                 left = key
                 break
             if is_reschedule(raw):
+                if not self.room.take(key[1]):
+                    left = key
+                    break
                 self.reschedules = True
             self._taken_any = True
             messages_left -= 1
             append(row)
         self._messages_left, self._bytes_left = messages_left, bytes_left
         return left
+
+
+class _Room:
+    """For how many more rows of each partition the list of what is moved has room: so many reschedules are
+    taken. Where the list is full of what can be read soon, the selection ends before the next one, and waits
+    for that: to put it off would only make more of the same. Where it is hidden, it is put off.
+    """
+
+    def __init__(self, standing: Standing, ingested: Vector, most: int) -> None:
+        self.full: Vector = {}  # as far as has to be ingested before there is any
+        self._awaited = standing.awaited
+        self._ingested = ingested
+        self._most = most
+        self._hidden = standing.hidden
+        self._left: dict[int, int] = {}
+
+    def take(self, partition: int) -> bool:
+        """Takes room for one reschedule; False if there is none."""
+        if partition in self._hidden:
+            return True
+        left = self._left.get(partition)
+        if left is None:
+            offsets = self._awaited.moved_offsets(partition, self._ingested)
+            left = self._most - len(offsets)
+            if left < 1:
+                self.full[partition] = min(offsets) + 1
+        self._left[partition] = left - 1
+        return left > 0
 
 
 def _take_late(kv: KeyValue, tip: Frontier, ingested: Vector, taking: _Taking) -> Vector | None:

@@ -143,7 +143,7 @@ def _altered() -> Column:
         "id": written["id"] != F.col("id"),
         "time": at_its_time & (written["scheduled_for_ms"] != F.col("scheduled_for_ms")),
         "root": put_off & (written["root"] != F.col("root")),
-        "attempt": put_off & (written["attempt"] != F.col("attempt") + 1),
+        "attempt": put_off & ~(written["attempt"] - F.col("attempt")).isin(0, 1),
         "delay-moved-by": ~put_off & (written["moved_by"] != F.col("word")),
     }
     parts = F.concat_ws(", ", *(F.when(differs, F.lit(name)) for name, differs in differing.items()))

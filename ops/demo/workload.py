@@ -152,10 +152,11 @@ class _Maker:
     def _rescheduled(self, now_ms: int, until_ms: int) -> list[Planned]:
         at_ms, due_ms = self._control_ms(now_ms, until_ms)
         new_ms = at_ms + self._ms(300, 3_000)
-        reschedule = requests.reschedule(self._id(), deliver_at=new_ms)
+        # As a client that sets a timer anew with each event: the last word counts.
+        moves = [requests.reschedule(self._id(), deliver_at=new_ms + more_ms) for more_ms in (20, 10, 0)]
         return [
             self._schedule("rescheduled", now_ms, due_ms, deliver_at=due_ms, id=self._id()),
-            Planned(at_ms, new_ms, "reschedule", reschedule, is_message=False),
+            *[Planned(at_ms, new_ms, "reschedule", move, is_message=False) for move in moves],
         ]
 
     def _replaced(self, now_ms: int, until_ms: int) -> list[Planned]:

@@ -446,8 +446,7 @@ def _put_off_headers(back: PutOff) -> list[Header]:
         root=_user_own(back).source,
         attempt=wanted.attempt + 1,
     )
-    own = [(name, value) for name, value in row.record.headers if not name.startswith(wire.PREFIX)]
-    return wire.put_off_headers(again, own)
+    return wire.put_off_headers(again)
 
 
 def _written_back(back: WrittenBack | Next | Later) -> tuple[Request, Request, Request, wire.Schedule]:

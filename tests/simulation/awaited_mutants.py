@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 from tests.simulation.patches import Mutant, Patch, profile_with
+from tests.simulation.profile import Profile
 
 STALLED: Final = {"foreign-stall": 40, "crash-master": 20, "leader-lost": 10}
 MOVED: Final = profile_with(
@@ -202,29 +203,10 @@ AWAITED: Final = (
         profile_with({"reschedule": 50, "id-future": 60}, STALLED, ids=(6, 12), awaited=(1, 2)),
     ),
     Mutant(
-        "seen-takes-room",
-        "awaited, there is room",
-        "what is seen counts as listed still",
-        (
-            Patch(
-                "store/awaited.py",
-                "one.moved_by is not None and one.offset >= seen.get(partition, 0)",
-                "one.moved_by is not None",
-            ),
-        ),
-        profile_with({"reschedule": 50, "id-future": 60}, STALLED, ids=(6, 12), awaited=(1, 2)),
-    ),
-    Mutant(
         "moves-what-is-moved",
         "rule 3, put off",
         "a row that is awaited as moved is moved again",
-        (
-            Patch(
-                "store/moves.py",
-                "        follower = self._awaited.follower(partition, entry.offset)\n",
-                "        follower = None\n",
-            ),
-        ),
+        (Patch("store/moves.py", "follower is not None and follower.moved_by is not None:", "False:"),),
         MOVED,
     ),
     Mutant(
@@ -244,22 +226,46 @@ AWAITED: Final = (
         "followed-is-too-late-to-move",
         "rule 3, put off",
         "a reschedule is too late though what follows its row is awaited",
-        (Patch("store/moves.py", "if follower is not None or (", "if ("),),
+        (Patch("store/moves.py", "return follower.moved_by is None", "return False"),),
         FOLLOWED,
     ),
     Mutant(
         "too-late-though-unlisted",
         "rule 3, put off",
         "a reschedule is too late though what follows its row may be awaited and not listed",
-        (
-            Patch(
-                "store/moves.py",
-                "(is_done and self._awaited.may_hide(partition, self._frontier.seen))",
-                "False",
-            ),
-        ),
+        (Patch("store/moves.py", "return hides and self._tip.done(", "return False and self._tip.done("),),
         FULL,
         seeds=600,
+    ),
+    Mutant(
+        "looks-ahead-with-what-was-awaited",
+        "rule 2, what follows is awaited",
+        "what is selected beside a transaction that is sent takes for awaited what that one has seen",
+        (
+            Patch(
+                "store/selection.py",
+                "standing._replace(awaited=standing.awaited.beyond(tip.seen))",
+                "standing",
+            ),
+        ),
+        Profile(
+            requests={"past": 30, "now": 20, "cron": 5, "interval": 60, "cancel-source": 150},
+            faults={"leader-lost": 40, "clock-step": 5},
+            request_count=(250, 300),
+            nodes=(1, 1),
+            partitions=(1, 1),
+            ids=(1, 2),
+            delay_ms=(0, 50),
+            messages=(1, 2),
+            small=(1,),
+            max_parks=(3,),
+            operator_share=0.0,
+            skew_ms=(0,),
+            transactional_share=0.0,
+            interleave=0.7,
+            turns=(35, 45, 12, 8),
+        ),
+        seeds=1_000,
     ),
     Mutant(
         "put-off-for-ever",
@@ -267,12 +273,14 @@ AWAITED: Final = (
         "a reschedule of what is followed is put off as often as may be",
         (Patch("store/moves.py", "MOST_PUT_OFF: Final = 2", "MOST_PUT_OFF: Final = 1 << 30"),),
         profile_with(
-            {"id-interval": 60, "reschedule": 60},
-            STALLED | {"leader-lost": 40},
-            ids=(1, 2),
+            {"id-interval": 90, "reschedule": 60},
+            STALLED | {"leader-lost": 40, "operator-pause": 20},
+            ids=(1, 1),
             partitions=(1, 1),
+            batches=(1,),
+            messages=(1, 2),
         ),
-        seeds=1_000,
+        seeds=1_500,
     ),
     Mutant(
         "word-is-its-own-place",

@@ -137,7 +137,7 @@ def check_awaited(model: Model) -> None:
                 may_lack = not moves and row.place[1] < unlisted and follower is None
                 if follower != wanted and not may_lack:
                     raise Violation("awaited", f"checkpoint {number}: {follower} for {wanted} at {row.place}")
-            moved = one.awaited.count_moved(partition, {})
+            moved = len(one.awaited.moved_offsets(partition, {}))
             if moved > model.most_awaited:
                 raise Violation("awaited", f"checkpoint {number} lists {moved} moved ones in {partition}")
             if listed:

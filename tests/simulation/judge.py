@@ -11,11 +11,12 @@ from node.ports import UNAVAILABLE, UNKNOWN
 from store.checkpoint import Checkpoint
 from tests.simulation.host import Violation
 from tests.simulation.log import Record, Transaction
-from tests.simulation.model import NEVER, Control, Model, Place, Row
+from tests.simulation.model import AGAIN, NEVER, Control, Model, Place, Row
 from tests.simulation.operations import Operations
 from tests.simulation.requests import MOST_MISSED, REFUSED, TARGETS, Kind, Repeat
 from tests.simulation.world import World
 
+PUT_OFF = frozenset(("put-off", AGAIN))
 NOT_ABOUT_IT = frozenset(("unknown", "overtaken"))
 """The answers that name no message."""
 
@@ -311,7 +312,7 @@ class Judge:
         if row.put_off:
             self._put_off(row, outcomes, sent)
             return
-        wanted = set(outcomes - {"put-off"})
+        wanted = set(outcomes - PUT_OFF)
         if "too-late" in wanted and self._forgotten(target, row.done_in):
             wanted.add("unknown")
         if "overtaken" in wanted:
@@ -324,7 +325,7 @@ class Judge:
 
     def _put_off(self, row: Row, outcomes: frozenset[str], sent: Sent | None) -> None:
         """The same was written back, and nothing was said."""
-        if "put-off" not in outcomes:
+        if not outcomes & PUT_OFF:
             raise Violation("I7", f"{row.place} was put off, and is {sorted(outcomes)}")
         assert sent is not None, "the model has read it"
         headers = dict(sent.record.headers)
@@ -332,7 +333,7 @@ class Judge:
         if found != (
             self._source(row.root).encode(),
             b"%d" % row.scheduled_for_ms,
-            b"%d" % (row.attempt + 1),
+            b"%d" % (row.attempt + (AGAIN in outcomes)),
         ):
             raise Violation("I7", f"{row.place} was put off as {headers}")
 

@@ -22,7 +22,9 @@ Key = tuple[int, int, int]
 Place = tuple[int, int]
 NEVER = 1 << 60
 MOST_PUT_OFF = 2
-CARRIED_OUT = frozenset(("rescheduled", "put-off"))
+AGAIN = "put-off again"
+"""For a row that is done: it counts."""
+CARRIED_OUT = frozenset(("rescheduled", "put-off", AGAIN))
 CONCERNED = CARRIED_OUT | {"too-late"}
 
 
@@ -154,7 +156,7 @@ class Model:
     def _against(self, row: Row, target: Row, seen: int) -> tuple[str, ...]:
         """What becomes of it, by what has become of the id's last row."""
         number, partition, follower = row.done_in, row.place[0], target.follower
-        again = "put-off" if row.attempt <= MOST_PUT_OFF else "too-late"
+        again = AGAIN if row.attempt <= MOST_PUT_OFF else "too-late"
         if follower is not None and follower.place[1] >= seen and self._written_in(follower) < number:
             if target.moved:
                 return ("overtaken" if follower.word > row.word else "put-off",)

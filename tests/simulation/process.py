@@ -12,13 +12,15 @@ from functools import partial
 from typing import Final
 
 from delayline.signing import Keyring
-from node.delivery import Config, Delivery, Ended, Step, Wait
+from node.delivery import HIDDEN_MS, Config, Delivery, Ended, Step, Wait
 from node.fetch.records import ABORTED, LogRecord
 from node.ingest import arrivals_of
 from node.own_checkpoints import KeysBehind, OwnCheckpoints, own_checkpoint
 from node.ports import ANY_PARTITION, UNAVAILABLE, UNKNOWN, Doubtful, Outgoing
+from store import keys
 from store.arrivals import Arrival
-from store.checkpoint import Checkpoint, Vector
+from store.awaited import Awaited
+from store.checkpoint import Checkpoint, Frontier, Vector
 from store.selection import late_keys, next_due_ms, select
 from store.view import Expired, View
 from tests.simulation.host import Killed, Violation, World
@@ -335,7 +337,7 @@ class Process:
         limits, standing = self.world.setup.limits, self._delivery.standing
         replays = not pauses.targets
         chosen = select(self.store, tip, reached, own_ms, limits, standing=standing, replays=replays)
-        due_ms = next_due_ms(self.store, tip)
+        due_ms = None if chosen.held else next_due_ms(self.store, tip)
         if chosen.size or (due_ms is not None and due_ms < until_ms):
             raise Violation("wake", f"{self.name} waits until {until_ms}: {chosen}, next due {due_ms}")
 
@@ -361,7 +363,7 @@ class Process:
             return
         if (tip.position or (0,))[0] > own_ms or (wait.until_ms is not None and wait.until_ms <= own_ms):
             return
-        if any(delivery.standing.awaited.may_hide(number, ingested) for number in ingested):
+        if self._may_wait(delivery.standing.awaited, tip, ingested, wait):
             return
         due_ms = next_due_ms(self.store, tip)
         late = [
@@ -369,6 +371,16 @@ class Process:
         ]
         if late or (due_ms is not None and due_ms <= own_ms):
             raise Violation("liveness", f"{self.name} waits at {own_ms}: {late} are late, {due_ms} is due")
+
+    def _may_wait(self, awaited: Awaited, tip: Frontier, ingested: Vector, wait: Wait) -> bool:
+        """An answer may wait for what is not listed; a reschedule a little for room among what is moved."""
+        for number, end in ingested.items():
+            begin = keys.control(number, tip.seen.get(number, 0))
+            if awaited.may_hide(number, ingested) and any(self.store.scan(begin, keys.control(number, end))):
+                return True
+        most, own_ms = self.world.setup.limits.awaited, self.now_ms()
+        is_full = any(len(awaited.moved_offsets(number, ingested)) >= most for number in ingested)
+        return is_full and wait.until_ms is not None and wait.until_ms <= own_ms + HIDDEN_MS
 
     def _arrivals(self, entry: Entry) -> list[Arrival] | None:
         """None if it is signed with a key that is not known: what it is does not depend on the process."""

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from delayline.wire import Reschedule
+from delayline.wire import Cancel, Reschedule
 from store.arrivals import Arrival
 from store.awaited import NOTHING, Awaited, Follower, Following
 from store.checkpoint import Standing, Vector
@@ -143,11 +143,24 @@ class TestPutOff:
         take(view, at(0, 6, reschedule("x", LATER_MS)))
         assert outcomes(select(view, Awaited(unlisted={0: 7}))) == {6: "too-late"}
 
-    def test_one_for_which_there_is_no_room(self, view: View) -> None:
+    def test_one_for_which_there_is_no_room_where_what_was_moved_is_hidden(self, view: View) -> None:
         take(view, *(at(0, n, schedule(LATER_MS, f"x{n}")) for n in range(3)))
         take(view, *(at(0, 3 + n, reschedule(f"x{n}", 8_000)) for n in range(3)))
-        found = outcomes(select(view, limits=MANY._replace(awaited=2)))
+        hidden = Standing(NOTHING, {}, frozenset({0}))
+        found = outcomes(view.select(3_000, MANY._replace(awaited=2), standing=hidden))
         assert sorted(found.values()) == ["put-off", "rescheduled", "rescheduled"]
+
+    def test_a_selection_ends_before_one_for_which_it_leaves_no_room(self, view: View) -> None:
+        take(view, *(at(0, n, schedule(LATER_MS, f"x{n}")) for n in range(2)))
+        take(view, *(at(0, 2 + n, reschedule(f"x{n}", 8_000)) for n in range(2)))
+        selection = select(view, limits=MANY._replace(awaited=1))
+        assert (outcomes(selection), selection.held) == ({2: "rescheduled"}, False)
+
+    def test_it_waits_for_room_where_what_was_moved_can_be_read_soon(self, view: View) -> None:
+        take(view, at(0, 0, schedule(LATER_MS, "y")), at(0, 3, reschedule("y", 8_000)))
+        full = Awaited({0: {1: Follower(8, 2), 2: Follower(7, 2)}})
+        selection = select(view, full, MANY._replace(awaited=2))
+        assert (selection.size, selection.held, selection.full) == (0, True, {0: 8})
 
     def test_what_is_seen_leaves_room(self, view: View) -> None:
         take(view, at(0, 0, schedule(LATER_MS, "y")), at(0, 8, reschedule("y", 8_000)))
@@ -161,6 +174,21 @@ class TestPutOff:
 
 
 class TestAnswers:
+    def test_what_is_done_in_the_transaction_that_is_being_sent_is_not_followed_any_more(
+        self, view: View
+    ) -> None:
+        """The checkpoint before that one lists what it has seen since."""
+        take(view, at(0, 0, schedule(2_000)))
+        deliver(view, 2_500)
+        back = schedule(2_600, parent=0)
+        take(view, at(0, 2, back))
+        view.select(3_000, MANY)
+        take(view, at(0, 3, Cancel(None, 0)))
+        before = Standing(Awaited(unnamed={0: {0: 2}}), None)
+        assert [one.applied for one in view.select(3_000, MANY, standing=before).answers] == []
+        before = Standing(Awaited(unnamed={0: {0: 2}}), {})
+        assert [one.applied for one in view.select(3_000, MANY, standing=before).answers] == [False]
+
     def test_a_cancel_of_what_is_followed_is_applied(self, view: View) -> None:
         take(view, at(0, 0, schedule(2_000, "x")))
         deliver(view, 2_500)
@@ -201,4 +229,4 @@ def test_what_followed_and_finds_no_room_is_not_listed(*, has_id: bool) -> None:
 def test_what_was_moved_is_listed_however_much_followed() -> None:
     seen: Vector = {0: 0}
     awaited = NOTHING.with_written([(following(1), 10), (following(2), 11), (following(3, 4), 12)], 1)
-    assert (awaited.moved, awaited.count_moved(0, seen)) == (frozenset({(0, 3)}), 1)
+    assert (awaited.moved, awaited.moved_offsets(0, seen)) == (frozenset({(0, 3)}), [12])
