@@ -18,7 +18,6 @@ from node.outbox import Committed
 from node.plan import PAUSED, Decided
 from node.ports import UNKNOWN
 from store.keys import Key
-from store.selection import Selection
 
 LATENESS_MS: Final = (
     *(2, 5, 10, 15, 25, 50, 100, 150, 250, 500),
@@ -101,17 +100,16 @@ class Meter:
         self.commits.add(known.took_s * 1000)
         if chosen.size:
             self.selections.add(chosen.size)
-        self.lateness.add_since(chosen.late, known.at_ms)
-        self.lateness.add_since(_not_skipped(chosen), known.at_ms)
+        late, due = chosen.where_they_are
+        self.lateness.add_since(late, known.at_ms)
+        self.lateness.add_since(_not_skipped(due, chosen.skip_to), known.at_ms)
         for (op, outcome, code), count in flight.decided.items():
             counted = op, outcome, _reason(code)
             self.requests[counted] = self.requests.get(counted, 0) + count
 
 
-def _not_skipped(chosen: Selection) -> Sequence[Row]:
-    if chosen.skip_to is None:
-        return chosen.due
-    return chosen.due[bisect_right(chosen.due, chosen.skip_to, key=_first) :]
+def _not_skipped(due: list[Row], skip_to: Key | None) -> Sequence[Row]:
+    return due if skip_to is None else due[bisect_right(due, skip_to, key=_first) :]
 
 
 def _reason(code: str | None) -> str:

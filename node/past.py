@@ -7,7 +7,8 @@ It is in one transaction with the message, or with the answer. Compaction leaves
 alone; of what is older, the first one that is left says by when it was done.
 
 *What.* Whatever is not plain delivery has an outcome in the same transaction, keyed by the request's own
-source and naming it as its message (the answer to a replace has that key as well, and names another message).
+source and naming it as its message (the answer to a replace has that key as well, and names another message);
+but for a row that was moved, which the checkpoint tells until what it has become can be read.
 There is never a second one, so to look further than needed finds nothing false; to find none means delivery
 only if the whole transaction was looked at:
 

@@ -265,7 +265,8 @@ AWAITED: Final = (
             interleave=0.7,
             turns=(35, 45, 12, 8),
         ),
-        seeds=1_000,
+        begin=150,
+        seeds=300,
     ),
     Mutant(
         "put-off-for-ever",
@@ -280,7 +281,8 @@ AWAITED: Final = (
             batches=(1,),
             messages=(1, 2),
         ),
-        seeds=1_500,
+        begin=350,
+        seeds=300,
     ),
     Mutant(
         "word-is-its-own-place",
