@@ -15,8 +15,7 @@ import msgspec
 
 from delayline.names import parse_source
 from store import keys
-from store.awaited import Awaited
-from store.checkpoint import Frontier
+from store.checkpoint import Frontier, Standing
 from store.keys import Key
 from store.kv import KeyValue
 from store.records import IndexEntry, RescheduleRow, decode_index, decode_offset, decode_row
@@ -56,15 +55,48 @@ def word_of(row: RescheduleRow, offset: int) -> int:
     return offset if row.root is None else parse_source(row.root)[2]
 
 
+class Named:
+    """The rows that the reschedules of one selection name, each read once, however many name it."""
+
+    def __init__(self, kv: KeyValue) -> None:
+        self._kv = kv
+        self._found: dict[tuple[int, str], tuple[IndexEntry | None, bytes | None]] = {}
+
+    def find(self, partition: int, id_: str) -> tuple[IndexEntry | None, bytes | None]:
+        """The id's index entry and its row, as far as they are there."""
+        name = partition, id_
+        if name not in self._found:
+            raw_entry = self._kv.get(keys.index(partition, id_))
+            entry = None if raw_entry is None else decode_index(raw_entry)
+            raw = None if entry is None else self._kv.get(keys.row(entry.due_ms, partition, entry.offset))
+            self._found[name] = entry, raw
+        return self._found[name]
+
+    def bytes_of(self, partition: int, raw: bytes) -> int:
+        """How many more bytes a transaction carries if it moves what a reschedule names: none where another
+        reschedule has named it.
+        """
+        row = decode_row(raw)
+        assert isinstance(row, RescheduleRow), "the caller looked"
+        if (partition, row.id) in self._found:
+            return 0
+        _, moved = self.find(partition, row.id)
+        return 0 if moved is None else len(moved)
+
+
 class Moving:
     """The reschedules of one selection."""
 
-    def __init__(self, kv: KeyValue, tip: Frontier, frontier: Frontier, awaited: Awaited, most: int) -> None:
+    def __init__(
+        self, kv: KeyValue, named: Named, tip: Frontier, frontier: Frontier, standing: Standing, most: int
+    ) -> None:
         """`tip`: the frontier of the selection before; `frontier`: this one's; `most`: so many moved rows of
         a partition can be listed.
         """
+        awaited = standing.awaited
         self.resolutions: dict[Key, Resolution] = {}
         self._kv = kv
+        self._named = named
         self._tip = tip
         self._frontier = frontier
         self._awaited = awaited
@@ -72,14 +104,20 @@ class Moving:
         self._moved: set[tuple[int, int]] = set(awaited.moved)
         self._counts: dict[int, int] = {}  # of moved rows, by partition
 
-    def resolve(self, rows: Sequence[tuple[Key, bytes]]) -> None:
-        """Decides them all: within an id the last word first, which alone is carried out."""
+    def resolve(self, rows: Sequence[tuple[Key, bytes]], refused: AbstractSet[Key]) -> None:
+        """Decides them all: within an id the last word first, which alone is carried out. Those that are
+        refused are to be dead letters; what they have overtaken is no less so, or each would be refused in
+        its turn.
+        """
         decoded = [(key, row) for key, raw in rows if isinstance(row := decode_row(raw), RescheduleRow)]
         decoded.sort(key=lambda one: word_of(one[1], one[0][2]), reverse=True)
         last_words: dict[tuple[int, str], Key] = {}  # by partition and id
         for key, row in decoded:
             name = key[1], row.id
             last = last_words.get(name)
+            if key in refused:
+                last_words.setdefault(name, key)
+                continue
             found = self._resolve(key, row, is_last=last is None)
             if last is None:
                 if found.outcome not in _NO_CONCERN:
@@ -95,7 +133,7 @@ class Moving:
 
     def _pass_on_expiry(self, overtaken: Resolution, last: Key) -> None:
         """As if one had been carried out after the other: what the last word does not say stays."""
-        if self.resolutions[last].expire_at_ms is None:
+        if last in self.resolutions and self.resolutions[last].expire_at_ms is None:
             expire_at_ms = overtaken.expire_at_ms
             self.resolutions[last] = msgspec.structs.replace(
                 self.resolutions[last], expire_at_ms=expire_at_ms
@@ -107,10 +145,8 @@ class Moving:
         A row that has gone was done, or the index entry would have gone with it.
         """
         _, partition, offset = key
-        word, raw = word_of(row, offset), None
-        raw_entry = self._kv.get(keys.index(partition, row.id))
-        entry = None if raw_entry is None else decode_index(raw_entry)
-        again = False
+        word, raw, again = word_of(row, offset), None, False
+        entry, stored = self._named.find(partition, row.id)
         if entry is None:
             outcome = self._without_entry(partition, row.id, word)
         elif entry.word > word:
@@ -122,7 +158,7 @@ class Moving:
             outcome = self._against(partition, entry, offset, word)
         if outcome == RESCHEDULED:
             assert entry is not None, "it has been looked at"
-            raw = self._kv.get(keys.row(entry.due_ms, partition, entry.offset))
+            raw = stored
             if raw is None:
                 outcome = TOO_LATE
             elif is_last:

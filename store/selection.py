@@ -123,14 +123,15 @@ def select(
     """
     # Beside a transaction that is being sent, the checkpoint before it does not say what that one has seen.
     standing = standing._replace(awaited=standing.awaited.beyond(tip.seen))
-    ingested, read, awaited = reached.ingested, reached.read, standing.awaited
+    ingested, read = reached.ingested, reached.read
     waiting = _Waiting(tip, standing, limits.messages)
     seen = waiting.take(kv, ingested)
     answers = waiting.answers
     if seen is not None:
         frontier = msgspec.structs.replace(tip, seen=seen)
         return Selection([], [], answers, {}, frontier, held=waiting.held, waits_for=waiting.waits_for)
-    taking = _Taking(limits, _Room(standing, ingested, limits.awaited))
+    named = moves.Named(kv)
+    taking = _Taking(limits, _Room(standing, ingested, limits.awaited), named)
     held_back = _take_late(kv, tip, ingested, taking)
     late = sorted(taking.rows)
     replayed: list[tuple[Key, bytes]] = []
@@ -166,9 +167,9 @@ def select(
             position, dict(ingested), dict(ingested), dict(read), delivered_up_to_ms, operation
         )
     rows = [*late, *due]
-    moving = moves.Moving(kv, tip, frontier, awaited, limits.awaited)
+    moving = moves.Moving(kv, named, tip, frontier, standing, limits.awaited)
     if taking.reschedules:
-        moving.resolve([row for row in rows if is_reschedule(row[1]) and row[0] not in refused])
+        moving.resolve([row for row in rows if is_reschedule(row[1])], refused)
     # Not the frontier's `read`, which late rows hold back behind what was written back before.
     as_of = {partition: max(offset, ingested.get(partition, 0)) for partition, offset in read.items()}
     return Selection(
@@ -201,9 +202,10 @@ def _behind(position: Key | None) -> bytes:
 class _Taking:
     """What has been taken so far, and whether more fits."""
 
-    def __init__(self, limits: Limits, room: _Room) -> None:
+    def __init__(self, limits: Limits, room: _Room, named: moves.Named) -> None:
         self.rows: list[tuple[Key, bytes]] = []
         self.room = room
+        self._named = named
         self._messages_left = limits.messages
         self._bytes_left = limits.bytes
         self._taken_any = False
@@ -215,18 +217,21 @@ class _Taking:
         return self._messages_left
 
     def take(self, rows: Iterable[tuple[Key, bytes]]) -> Key | None:
-        """Takes rows for as long as they fit, and there is room for what they move. Returns the first one
-        that is left, None if all were taken.
+        """Takes rows for as long as they fit, with what reschedules move, and there is room for that. Returns
+        the first one that is left, None if all were taken.
         """
         append, messages_left, bytes_left = self.rows.append, self._messages_left, self._bytes_left
         left: Key | None = None
         for row in rows:
             key, raw = row
             bytes_left -= len(raw)
+            moves_something = is_reschedule(raw)
+            if moves_something:
+                bytes_left -= self._named.bytes_of(key[1], raw)
             if (messages_left < 1 or bytes_left < 0) and self._taken_any:
                 left = key
                 break
-            if is_reschedule(raw):
+            if moves_something:
                 if not self.room.take(key[1]):
                     left = key
                     break

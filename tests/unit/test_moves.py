@@ -110,6 +110,25 @@ class TestMoved:
         selection = view.select(3_000, MANY, refused={(1_000, 0, 1)})
         assert (selection.resolutions, selection.moved) == ({}, frozenset())
 
+    def test_what_a_refused_one_has_overtaken_is_not_carried_out_instead(self, view: View) -> None:
+        """It would be refused as well, one after the other."""
+        take(view, at(0, 0, schedule(2_000, "x")), *(at(0, n, reschedule("x", LATER_MS)) for n in (1, 2)))
+        selection = view.select(3_000, MANY, refused={(1_000, 0, 2)})
+        assert (outcomes(selection), selection.moved) == ({1: "overtaken"}, frozenset())
+
+    def test_the_bytes_of_what_is_moved_count(self, view: View) -> None:
+        rows = [at(0, n, schedule(LATER_MS, f"x{n}")) for n in range(2)]
+        take(view, *rows, *(at(0, 2 + n, reschedule(f"x{n}", 8_000)) for n in range(2)))
+        limits = MANY._replace(bytes=2 * len(rows[0].raw))
+        assert outcomes(select(view, limits=limits)) == {2: "rescheduled"}
+
+    def test_but_once_for_an_id(self, view: View) -> None:
+        row = at(0, 0, schedule(LATER_MS, "x"))
+        moves = [at(0, n, reschedule("x", 8_000)) for n in (1, 2, 3)]
+        take(view, row, *moves)
+        limits = MANY._replace(bytes=len(row.raw) + sum(len(one.raw) for one in moves))
+        assert outcomes(select(view, limits=limits))[3] == "rescheduled"
+
 
 class TestPutOff:
     def test_one_whose_row_is_awaited_as_moved_by_an_earlier_one(self, view: View) -> None:
