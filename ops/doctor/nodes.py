@@ -20,6 +20,7 @@ from ops.cluster import (
 from ops.doctor.finding import Finding, note, ok, problem
 
 OVERDUE_MS: Final = 60_000
+TRAILS_MS: Final = 15_000
 
 
 def judge_cluster(status: ClusterStatus) -> list[Finding]:
@@ -28,6 +29,7 @@ def judge_cluster(status: ClusterStatus) -> list[Finding]:
         *_paused(status),
         *_lanes(status),
         *_held_back(status),
+        *_trailing(status),
         *_versions(status),
         *(finding for node in status.members for finding in _node(status, node)),
     ]
@@ -68,6 +70,24 @@ def _lanes(status: ClusterStatus) -> Iterable[Finding]:
             yield problem(name, found, f"see the log of {lane.master}, and 'delayline due'")
         elif len(lane.candidates) > 1:
             yield ok(name, f"{lane.master} is master, {len(lane.candidates) - 1} stand by")
+
+
+def _trailing(status: ClusterStatus) -> Iterable[Finding]:
+    """A follower knows what was delivered by the checkpoint topic; the znode says what it should know."""
+    for lane in status.lanes:
+        for node in lane.candidates[1:]:
+            known_ms = int(status.members.get(node, {}).get("delivered_up_to_ms") or 0)
+            if known_ms == 0 or lane.checkpoint is None:
+                continue
+            trails_ms = lane.checkpoint.delivered_up_to_ms - known_ms
+            if trails_ms > TRAILS_MS:
+                topic = f"{ClusterNames(status.settings.cluster).checkpoint}/{lane.lane}"
+                yield problem(
+                    node,
+                    f"it has read {topic} only up to {trails_ms // 1000} s before the last checkpoint",
+                    f"end the transaction that somebody has open in {topic} (kafka-transactions.sh"
+                    " find-hanging): the node waits for it before it leads",
+                )
 
 
 def _held_back(status: ClusterStatus) -> Iterable[Finding]:

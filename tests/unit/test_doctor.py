@@ -61,6 +61,14 @@ def test_a_node_that_was_master_is_not_judged_by_the_clock_of_then() -> None:
     assert wrong(judge_cluster(cluster(state="follower", clock_offset_ms=300))) == []
 
 
+@pytest.mark.parametrize(("trails_ms", "problems"), [(14_000, 0), (16_000, 1)])
+def test_a_follower_that_reads_no_more_checkpoints_is_a_problem(trails_ms: int, problems: int) -> None:
+    status = cluster()
+    members = {**status.members, "b": {**status.members["b"], "delivered_up_to_ms": NOW_MS - trails_ms}}
+    found = wrong(judge_cluster(dataclasses.replace(status, members=members)))
+    assert [check for check, _, _ in found] == ["b"] * problems
+
+
 HELD = {"partition": 0, "end": 41, "records": 820, "since_ms": NOW_MS - 60_000}
 KNOWN = {
     "producer_id": 7,
