@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 
 from aiokafka.record._crecords import DefaultRecordBatch
 
-from delayline.headers import H_SIGNATURE
+from delayline.headers import H_PARENT, H_SIGNATURE
 from delayline.times import MAX_MS
 from delayline.wire import KEY_NOT_UTF8, Header, Reject
 from node.fetch.compression import NONE, Scratch, UnpackError
@@ -29,6 +29,8 @@ from node.fetch.records import (
     MOST_BATCH_HEADERS,
     MOST_HEADERS,
     MOST_RECORDS,
+    SERVICE_BYTES,
+    SERVICE_HEADERS,
     LogRecord,
 )
 
@@ -291,16 +293,20 @@ def _record(
     except _UnreadableError as error:
         return _unread(partition, batch, index, f"it cannot be read: {error}"), index
     place = partition, batch.base_offset + delta, _timestamp_ms(batch, batch.first_ms + delta_ms)
-    if len(raw) > LARGEST_RECORD_BYTES:
-        why = f"it has {len(raw)} bytes: a request may have {LARGEST_RECORD_BYTES} at most"
-        return LogRecord(*place, None, None, [], Reject("undecodable", why)), delta
+    if len(raw) > LARGEST_RECORD_BYTES + SERVICE_BYTES:
+        return LogRecord(*place, None, None, [], _too_large(len(raw))), delta
     key: bytes | None = None
     value: bytes | None = None
     headers: list[Header] = []
     flaw: Reject | None = None
     try:
         key, value = body.field(), body.field()
-        headers = body.headers(most_headers)
+        headers = body.headers(most_headers + SERVICE_HEADERS)
+        if not any(name == H_PARENT for name, _ in headers):
+            if len(raw) > LARGEST_RECORD_BYTES:
+                return LogRecord(*place, None, None, [], _too_large(len(raw))), delta
+            if len(headers) > most_headers:
+                headers, flaw = [], _too_many_headers(len(headers), most_headers)
     except UnicodeDecodeError:
         flaw = KEY_NOT_UTF8
     except _TooManyHeadersError as error:
@@ -314,6 +320,11 @@ class _TooManyHeadersError(Exception):
     def __init__(self, count: int) -> None:
         super().__init__(count)
         self.count = count
+
+
+def _too_large(size_bytes: int) -> Reject:
+    why = f"it has {size_bytes} bytes: a request may have {LARGEST_RECORD_BYTES} at most"
+    return Reject("undecodable", why)
 
 
 def _too_many_headers(count: int, most: int) -> Reject:

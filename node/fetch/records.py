@@ -12,7 +12,13 @@ MOST_RECORDS: Final = 100_000
 MOST_UNPACKED_BYTES: Final = 16 << 20
 """What a compressed batch may unpack to. Of a larger one no record is read."""
 
-LARGEST_RECORD_BYTES: Final = 16 << 20
+SERVICE_BYTES: Final = 64 << 10
+SERVICE_HEADERS: Final = 32
+"""So much more may a record have that says it is the service's own: what is written back has headers of its
+own beside those of the request, and could else not be read where the request could.
+"""
+
+LARGEST_RECORD_BYTES: Final = MOST_UNPACKED_BYTES - SERVICE_BYTES
 """Key, value and headers of one record. A larger one is not read."""
 
 MOST_HEADERS: Final = 20_000

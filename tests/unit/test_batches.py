@@ -180,6 +180,12 @@ def test_as_many_headers_as_are_allowed_are_read() -> None:
     assert len(found[0].headers) == MOST_HEADERS
 
 
+def test_what_is_written_back_has_room_for_the_services_own_headers() -> None:
+    full, parent = ((b"", None),) * MOST_HEADERS, (b"delay-parent", b"1")
+    found = read(batch_of([RawRecord(headers=(*full, parent)), RawRecord(headers=(*full, (b"", None)))]))
+    assert codes(found) == [None, "undecodable"]
+
+
 def test_of_a_record_that_is_too_large_nothing_is_read() -> None:
     found = read(one_large(Codec.ZSTD, LARGEST_RECORD_BYTES))
     assert codes(found) == ["undecodable"]
