@@ -160,7 +160,7 @@ class Delivery:
         self._last: Checkpoint | None = None  # the last one of this mastership, committed
         self._in_flight: InFlight | None = None
         self._poison: Poison = {}
-        self._most = config.limits.messages  # halved while a refused row is looked for
+        self._most = config.limits.messages  # halved after what was refused, or could not be sent in time
         self._sending: Selection | None = None
         self._ahead: _Planned | None = None  # what comes next, planned while the brokers take what is sent
         self._failures = 0
@@ -212,6 +212,9 @@ class Delivery:
         """After any failure the only road is recovery; what was in flight is decided there."""
         log.warning("transaction-given-up", reason=type(error).__name__.lower(), detail=str(error))
         isolated = isinstance(error, Refused) and self._isolate(error)
+        if isinstance(error, Doubtful) and self._sending is not None and self._sending.rows:
+            # So much may be more than the brokers take in the time that there is.
+            self._most = max(1, len(self._sending.rows) // 2)
         self._in_flight, self._sending, self._ahead, self._full = None, None, None, {}
         self._failures += 1
         self._targets.doubt()

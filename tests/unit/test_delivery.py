@@ -13,7 +13,7 @@ import structlog
 from delayline.names import ClusterNames
 from delayline.signing import Keyring
 from node.delivery import HEARTBEAT_MS, Config, Delivery, Step, Wait
-from node.ports import Offsets, Outgoing, Pauses
+from node.ports import Doubtful, Offsets, Outgoing, Pauses
 from store.checkpoint import Checkpoint, Vector
 from store.selection import Limits
 from store.view import View
@@ -292,6 +292,23 @@ def test_a_topic_that_has_lost_its_tail_decides_and_it_is_said(
 
 
 MASTER = ["first checkpoint", "commit"]
+
+
+def test_what_could_not_be_sent_in_time_is_tried_as_less(
+    world: World, view: View, delivery: Delivery
+) -> None:
+    take(view, *(at(0, number, schedule(world.now)) for number in range(4)))
+    failed: list[int] = []
+
+    def fail_once() -> None:
+        if not failed:
+            failed.append(len(world.sent))
+            raise Doubtful("it takes too long")
+
+    world.while_sent = fail_once
+    mastership = delivery.run()
+    next(step for step in mastership if step is Step.AFTER_PRODUCE)
+    assert (failed, len(world.sent)) == ([4], 6)
 
 
 def test_what_comes_next_is_sent_once_all_before_it_is_acknowledged(world: World, view: View) -> None:
