@@ -324,6 +324,7 @@ class Node:
                 self._refusal = None
         parts.start()
         if self._catch_up(parts):
+            self._publish()  # whoever finds a candidate finds what it says of itself
             self._candidate = parts.stand()
             log.info("node-caught-up", node=self._config.node_id, candidate=self._candidate)
         self._halt.wait()
