@@ -672,7 +672,7 @@ class Node:
     def _publish(self) -> None:
         """Once there is something to say: what runs, or why it does not."""
         parts = self._parts
-        if self._refusal is None and (parts is None or not parts.started):
+        if self._why_refusing() is None and (parts is None or not parts.started):
             return
         said = msgspec.json.encode(self.status())
         try:

@@ -178,7 +178,7 @@ class World:
     def pause(self, pauses: Pauses) -> None:
         """Operators pause some of it, and nothing else."""
         self.ensemble.pauses = pauses
-        self.note("pauses", pauses)
+        self.note("pauses", pauses.everything, sorted(pauses.targets))
         for process in self._processes():
             process.operator.tell_soon()
 
