@@ -384,7 +384,7 @@ NUMBERED: Final = (
             ),
         ),
         profile_with(operator_share=0.1, replay_window_ms=(50, 300)),
-        begin=300,
+        begin=1_000,
     ),
     Mutant(
         "skip-ends-chains",

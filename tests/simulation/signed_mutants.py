@@ -134,10 +134,10 @@ SIGNED: Final = (
         "a first checkpoint may be the same as one that was aborted, and is taken for its copy",
         (Patch("node/delivery.py", "self._first_at_ms + 1)", "0)"),),
         profile_with(
-            {"forged": 20, "copied": 30, "interval": 20, "id-interval": 10, "reschedule": 20},
-            ABORTING,
+            {"forged": 20, "copied": 30},
+            {"strange-checkpoint": 40, "commit-aborted": 150, "crash-master": 60, "resign": 60},
+            fault_count=(80, 120),
         ),
-        begin=80,
     ),
     Mutant(
         "aborted-checkpoint-counts",
