@@ -39,10 +39,11 @@ from node.target_answers import TargetAnswers
 from node.target_lookup import TargetLookup
 from node.target_watch import TargetWatch
 from node.targets import KafkaTargets
+from store.awaited import most_listed
 from store.kv import StoreError
 from store.lookup import Lookup
 from store.rocks import RocksStore
-from store.selection import Limits, awaited_of
+from store.selection import Limits
 from store.view import View
 
 log = structlog.get_logger("delayline.node")
@@ -149,7 +150,7 @@ class Parts:
             self._last_epoch,
         )
         self.operator = OperatorWatch(election.session, znodes, lane, self._wake, giving_way.heed)
-        listed = awaited_of(len(settings.partitions_of(lane)))
+        listed = most_listed(len(settings.partitions_of(lane)))
         self._delivery_config = Config(
             node=config.node_id,
             lane=lane,

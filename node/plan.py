@@ -463,15 +463,8 @@ class Plan:
             moved = decode_row(resolution.raw)
             assert isinstance(moved, ScheduledRow), "the id index points to schedules only"
             assert entry is not None, "the row is its own"
-            request = self._moved_request(key, row, moved, root)._replace(
-                expire_at_ms=moved.expire_at_ms
-                if resolution.expire_at_ms is None
-                else resolution.expire_at_ms,
-                moved_by=resolution.word,
-            )
-            self._write_back(
-                key, moved, request, Following(key[1], entry.offset, has_id=True, moved_by=resolution.word)
-            )
+            follows = Following(key[1], entry.offset, has_id=True, moved_by=resolution.word)
+            self._write_back(key, moved, self._moved_request(key, row, moved, resolution, root), follows)
 
     def _put_off_reschedule(self, key: Key, row: RescheduleRow, resolution: Resolution) -> None:
         """The same again, behind what it has to wait for; nothing is said of it yet. What says nothing is
@@ -487,9 +480,17 @@ class Plan:
         )
         self._send_back(key, row.id.encode(), None, put_off_headers(request), None)
 
-    def _moved_request(self, key: Key, row: RescheduleRow, moved: ScheduledRow, root: str | None) -> Schedule:
+    def _moved_request(
+        self, key: Key, row: RescheduleRow, moved: ScheduledRow, resolution: Resolution, root: str | None
+    ) -> Schedule:
+        said_ms = resolution.expire_at_ms
         return self._request(moved, key[2])._replace(
-            scheduled_for_ms=row.scheduled_for_ms, due_ms=row.scheduled_for_ms, attempt=1, root=root
+            scheduled_for_ms=row.scheduled_for_ms,
+            due_ms=row.scheduled_for_ms,
+            attempt=1,
+            expire_at_ms=moved.expire_at_ms if said_ms is None else said_ms,
+            root=root,
+            moved_by=resolution.word,
         )
 
     def _next_request(self, key: Key, row: ScheduledRow, following: Occurrence) -> Schedule:

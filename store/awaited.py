@@ -9,13 +9,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from typing import NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 import msgspec
 
 Place = tuple[int, int]
 """(partition, offset) of a request in the buffer topic."""
 
+MOST_LISTED: Final = 8_192
+"""Of a lane, moved and others: so a checkpoint stays below what a topic takes by default, a megabyte."""
 
 T = TypeVar("T")
 
@@ -119,6 +121,11 @@ class Awaited(msgspec.Struct, frozen=True):
         for partition, those in self.followers.items():
             counts[partition] += sum(one.moved_by is None for one in those.values())
         return counts
+
+
+def most_listed(partitions: int) -> int:
+    """How much is listed of each of so many partitions, of each kind."""
+    return max(1, MOST_LISTED // partitions)
 
 
 def _left(listed: dict[int, dict[int, T]], stays: Callable[[int, T], bool]) -> dict[int, dict[int, T]]:

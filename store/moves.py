@@ -18,7 +18,7 @@ from store import keys
 from store.checkpoint import Frontier, Standing
 from store.keys import Key
 from store.kv import KeyValue
-from store.records import IndexEntry, RescheduleRow, decode_index, decode_offset, decode_row
+from store.records import IndexEntry, RescheduleRow, decode_index, decode_offset
 
 MOST_PUT_OFF: Final = 2
 """So often is one put off for a row that is done: for a chain that goes on meanwhile it might be for ever."""
@@ -72,15 +72,11 @@ class Named:
             self._found[name] = entry, raw
         return self._found[name]
 
-    def bytes_of(self, partition: int, raw: bytes) -> int:
-        """How many more bytes a transaction carries if it moves what a reschedule names: none where another
-        reschedule has named it.
-        """
-        row = decode_row(raw)
-        assert isinstance(row, RescheduleRow), "the caller looked"
-        if (partition, row.id) in self._found:
+    def bytes_of(self, partition: int, id_: str) -> int:
+        """How many more bytes a transaction carries if it moves an id's row: none where it was named."""
+        if (partition, id_) in self._found:
             return 0
-        _, moved = self.find(partition, row.id)
+        _, moved = self.find(partition, id_)
         return 0 if moved is None else len(moved)
 
 
@@ -104,15 +100,13 @@ class Moving:
         self._moved: set[tuple[int, int]] = set(awaited.moved)
         self._counts: dict[int, int] = {}  # of moved rows, by partition
 
-    def resolve(self, rows: Sequence[tuple[Key, bytes]], refused: AbstractSet[Key]) -> None:
+    def resolve(self, reschedules: Sequence[tuple[Key, RescheduleRow]], refused: AbstractSet[Key]) -> None:
         """Decides them all: within an id the last word first, which alone is carried out. Those that are
         refused are to be dead letters; what they have overtaken is no less so, or each would be refused in
         its turn.
         """
-        decoded = [(key, row) for key, raw in rows if isinstance(row := decode_row(raw), RescheduleRow)]
-        decoded.sort(key=lambda one: word_of(one[1], one[0][2]), reverse=True)
         last_words: dict[tuple[int, str], Key] = {}  # by partition and id
-        for key, row in decoded:
+        for key, row in sorted(reschedules, key=lambda one: word_of(one[1], one[0][2]), reverse=True):
             name = key[1], row.id
             last = last_words.get(name)
             if key in refused:

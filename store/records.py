@@ -71,6 +71,7 @@ _row_decoder = msgspec.msgpack.Decoder(Row)
 _encoder = msgspec.msgpack.Encoder()
 
 decode_row = _row_decoder.decode
+decode_reschedule = msgspec.msgpack.Decoder(RescheduleRow).decode
 encode = _encoder.encode
 
 

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from store import keys, moves
-from store.awaited import Place
+from store.awaited import MOST_LISTED, Place
 from store.checkpoint import NONE_WRITTEN_BACK, Frontier, Reached, Standing, Vector
 from store.keys import Key
 from store.kv import Damaged, KeyValue
@@ -23,9 +23,11 @@ from store.moves import Resolution
 from store.operations import Replay
 from store.records import (
     Control,
+    RescheduleRow,
     ScheduledRow,
     decode_control,
     decode_put_off,
+    decode_reschedule,
     decode_row,
     is_reschedule,
     message_target,
@@ -35,9 +37,6 @@ from store.records import (
 REPLAYED_PART: Final = 4  # so much of a transaction's limits at most
 MOST_WALKED: Final = 1_000  # rows of a replay's range at a time: ingest waits meanwhile
 
-MOST_AWAITED: Final = 8_192
-"""Of a lane, moved and others: so a checkpoint stays below what a topic takes by default, a megabyte."""
-
 
 class Limits(NamedTuple):
     """How much one transaction may carry; at least one row or answer is taken. `awaited`: how much of what
@@ -46,12 +45,7 @@ class Limits(NamedTuple):
 
     messages: int
     bytes: int
-    awaited: int = MOST_AWAITED
-
-
-def awaited_of(partitions: int) -> int:
-    """How much is listed of each of so many partitions."""
-    return max(1, MOST_AWAITED // partitions)
+    awaited: int = MOST_LISTED
 
 
 class Answer(msgspec.Struct, frozen=True, gc=False):
@@ -168,8 +162,7 @@ def select(
         )
     rows = [*late, *due]
     moving = moves.Moving(kv, named, tip, frontier, standing, limits.awaited)
-    if taking.reschedules:
-        moving.resolve([row for row in rows if is_reschedule(row[1])], refused)
+    moving.resolve(taking.reschedules, refused)
     # Not the frontier's `read`, which late rows hold back behind what was written back before.
     as_of = {partition: max(offset, ingested.get(partition, 0)) for partition, offset in read.items()}
     return Selection(
@@ -209,7 +202,7 @@ class _Taking:
         self._messages_left = limits.messages
         self._bytes_left = limits.bytes
         self._taken_any = False
-        self.reschedules = False  # whether it has taken any
+        self.reschedules: list[tuple[Key, RescheduleRow]] = []  # those of them, of all calls
 
     @property
     def left(self) -> int:
@@ -225,17 +218,17 @@ class _Taking:
         for row in rows:
             key, raw = row
             bytes_left -= len(raw)
-            moves_something = is_reschedule(raw)
-            if moves_something:
-                bytes_left -= self._named.bytes_of(key[1], raw)
+            reschedule = decode_reschedule(raw) if is_reschedule(raw) else None
+            if reschedule is not None:
+                bytes_left -= self._named.bytes_of(key[1], reschedule.id)
             if (messages_left < 1 or bytes_left < 0) and self._taken_any:
                 left = key
                 break
-            if moves_something:
+            if reschedule is not None:
                 if not self.room.take(key[1]):
                     left = key
                     break
-                self.reschedules = True
+                self.reschedules.append((key, reschedule))
             self._taken_any = True
             messages_left -= 1
             append(row)

@@ -304,8 +304,8 @@ AWAITED: Final = (
         (
             Patch(
                 "node/plan.py",
-                "scheduled_for_ms=row.scheduled_for_ms, due_ms=row.scheduled_for_ms, attempt=1, root=root\n",
-                "scheduled_for_ms=row.scheduled_for_ms, due_ms=row.scheduled_for_ms, attempt=1, root=root,\n"
+                "            moved_by=resolution.word,\n",
+                "            moved_by=resolution.word,\n"
                 "            parent=key[2] if row.root is None else parse_source(row.root)[2],\n",
             ),
         ),

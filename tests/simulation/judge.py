@@ -11,12 +11,11 @@ from node.ports import UNAVAILABLE, UNKNOWN
 from store.checkpoint import Checkpoint
 from tests.simulation.host import Violation
 from tests.simulation.log import Record, Transaction
-from tests.simulation.model import AGAIN, NEVER, Control, Model, Place, Row
+from tests.simulation.model import AGAIN, NEVER, PUT_OFF, Control, Model, Place, Row
 from tests.simulation.operations import Operations
 from tests.simulation.requests import MOST_MISSED, REFUSED, TARGETS, Kind, Repeat
 from tests.simulation.world import World
 
-PUT_OFF = frozenset(("put-off", AGAIN))
 NOT_ABOUT_IT = frozenset(("unknown", "overtaken"))
 """The answers that name no message."""
 

@@ -24,7 +24,8 @@ NEVER = 1 << 60
 MOST_PUT_OFF = 2
 AGAIN = "put-off again"
 """For a row that is done: it counts."""
-CARRIED_OUT = frozenset(("rescheduled", "put-off", AGAIN))
+PUT_OFF = frozenset(("put-off", AGAIN))
+CARRIED_OUT = PUT_OFF | {"rescheduled"}
 CONCERNED = CARRIED_OUT | {"too-late"}
 
 
