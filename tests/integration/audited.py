@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from delayline.names import ClusterNames
 from delayline.requests import BufferRecord
-from ops.audit import Audit, AuditConfig, LedgerWriter, audit
+from ops.audit import Audit, AuditConfig, LedgerWriter, Report, audit
 from tests.integration.histories import History, Step, Writer
 from tests.support.keys import KEYRING
 from tests.support.tail import read_all
@@ -53,3 +54,19 @@ class Audited:
         return AuditConfig(
             self._bootstrap, history.settings, KEYRING, ledger=self._ledger, now_ms=history.end_ms
         )
+
+
+def found(report: Report) -> set[tuple[str, str]]:
+    """Each violation's kind and source; none is there twice."""
+    assert len(report.violations) == len(set(report.violations))
+    return {(violation.kind, violation.source) for violation in report.violations}
+
+
+def check_accounted(
+    report: Report, classes: Mapping[str, int], occurrences: Mapping[str, int] | None = None
+) -> None:
+    """Nothing is wrong, and every request is in its class, and every occurrence at its end."""
+    assert report.violations == ()
+    assert {name: count for name, count in report.classes.items() if count} == classes
+    assert report.occurrences == (occurrences or {})
+    assert report.ledger == report.requests == sum(classes.values())

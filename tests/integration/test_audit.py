@@ -16,11 +16,11 @@ from delayline.headers import H_PARENT, H_ROOT, H_TARGET_TOPIC
 from delayline.requests import BufferRecord
 from delayline.settings import ClusterSettings
 from delayline.wire import Header
-from ops.audit import AuditConfig, Report, audit
+from ops.audit import AuditConfig, audit
 from ops.audit.evidence import edges_ms
 from ops.audit.snapshot import Keeping, Offsets
 from ops.errors import ConfigError
-from tests.integration.audited import Audited
+from tests.integration.audited import Audited, check_accounted, found
 from tests.integration.histories import CopyOf, DeadLetter, Delivery, Later, Outcome, Request, Transaction
 from tests.integration.planted import Planted
 from tests.integration.sample_history import CLASSES, SampleHistory
@@ -39,16 +39,8 @@ def history(settings: ClusterSettings) -> SampleHistory:
     return SampleHistory(settings)
 
 
-def found(report: Report) -> set[tuple[str, str]]:
-    assert len(report.violations) == len(set(report.violations))
-    return {(violation.kind, violation.source) for violation in report.violations}
-
-
 def test_every_request_of_a_correct_history_is_in_its_class(history: SampleHistory, audited: Audited) -> None:
-    report = audited(history).report
-    assert report.violations == ()
-    assert {name: count for name, count in report.classes.items() if count} == CLASSES
-    assert report.ledger == report.requests == sum(CLASSES.values())
+    check_accounted(audited(history).report, CLASSES)
 
 
 def bad_parents(history: SampleHistory, *strange: Request) -> Transaction:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from delayline.settings import ClusterSettings
-from ops.audit import Report
-from tests.integration.audited import Audited
+from tests.integration.audited import Audited, check_accounted, found
 from tests.integration.moved_history import CLASSES, OCCURRENCES, MovedHistory
 
 
@@ -15,18 +14,10 @@ def history(cluster_name: str) -> MovedHistory:
     return MovedHistory(ClusterSettings(cluster=cluster_name, partitions=1))
 
 
-def found(report: Report) -> set[tuple[str, str]]:
-    return {(one.kind, one.source) for one in report.violations}
-
-
 def test_each_reschedule_of_a_correct_history_is_in_the_class_of_its_answer(
     history: MovedHistory, audited: Audited
 ) -> None:
-    report = audited(history).report
-    assert report.violations == ()
-    assert {name: count for name, count in report.classes.items() if count} == CLASSES
-    assert report.occurrences == OCCURRENCES
-    assert report.ledger == report.requests == sum(CLASSES.values())
+    check_accounted(audited(history).report, CLASSES, OCCURRENCES)
 
 
 def test_each_fault_of_a_reschedule_is_found_and_named_and_nothing_else(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from delayline.settings import ClusterSettings
-from tests.integration.audited import Audited
+from tests.integration.audited import Audited, check_accounted
 from tests.integration.operated_history import CLASSES, OCCURRENCES, OperatedHistory
 
 
@@ -20,11 +20,7 @@ def history(settings: ClusterSettings) -> OperatedHistory:
 
 
 def test_replays_skips_and_pauses_are_accounted_for(history: OperatedHistory, audited: Audited) -> None:
-    report = audited(history).report
-    assert report.violations == ()
-    assert {name: count for name, count in report.classes.items() if count} == CLASSES
-    assert report.occurrences == OCCURRENCES
-    assert report.ledger == report.requests == sum(CLASSES.values())
+    check_accounted(audited(history).report, CLASSES, OCCURRENCES)
 
 
 def test_each_fault_of_an_operation_is_found_and_named_and_nothing_else(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from delayline.settings import ClusterSettings
-from tests.integration.audited import Audited
+from tests.integration.audited import Audited, check_accounted, found
 from tests.integration.histories import Request, Row
 from tests.integration.recurring_history import CLASSES, OCCURRENCES, RecurringHistory
 
@@ -29,11 +29,7 @@ def place(row: Row) -> str:
 def test_each_occurrence_and_each_duplicate_of_a_correct_history_is_accounted_for(
     history: RecurringHistory, audited: Audited
 ) -> None:
-    report = audited(history).report
-    assert report.violations == ()
-    assert {name: count for name, count in report.classes.items() if count} == CLASSES
-    assert report.occurrences == OCCURRENCES
-    assert report.ledger == report.requests == sum(CLASSES.values())
+    check_accounted(audited(history).report, CLASSES, OCCURRENCES)
 
 
 def test_each_fault_of_a_chain_or_a_duplicate_is_found_and_named_and_nothing_else(
@@ -41,7 +37,7 @@ def test_each_fault_of_a_chain_or_a_duplicate_is_found_and_named_and_nothing_els
 ) -> None:
     history.plant_faults()
     report = audited(history).report
-    assert {(one.kind, one.source) for one in report.violations} == {
+    assert found(report) == {
         ("lost", place(history.every_2)),
         ("duplicated", place(history.cron_1)),
         ("duplicated", place(history.parked_again)),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from delayline.settings import ClusterSettings
-from tests.integration.audited import Audited
+from tests.integration.audited import Audited, check_accounted, found
 from tests.integration.histories import Next
 from tests.integration.source_history import CLASSES, OCCURRENCES, SourceHistory
 
@@ -21,10 +21,7 @@ def place(row: Next) -> str:
 
 
 def test_what_was_cancelled_by_its_source_is_accounted_for(history: SourceHistory, audited: Audited) -> None:
-    report = audited(history).report
-    assert report.violations == ()
-    assert {name: count for name, count in report.classes.items() if count} == CLASSES
-    assert report.occurrences == OCCURRENCES
+    check_accounted(audited(history).report, CLASSES, OCCURRENCES)
 
 
 def test_each_fault_of_a_cancel_by_source_is_found_and_named_and_nothing_else(
@@ -32,7 +29,7 @@ def test_each_fault_of_a_cancel_by_source_is_found_and_named_and_nothing_else(
 ) -> None:
     history.plant_faults()
     report = audited(history).report
-    assert {(one.kind, one.source) for one in report.violations} == {
+    assert found(report) == {
         ("false_outcome", history.cancel_again.source),
         ("false_outcome", history.cancel_old.source),
         ("duplicated", history.old.source),  # it was replaced, and then cancelled

@@ -88,6 +88,16 @@ def gone(cluster: Cluster, node: Node, node_id: str = "a") -> None:
     eventually(lambda: cluster.member(node_id) == {}, "it has gone")
 
 
+def stands_once_started_right(cluster: Cluster, code: str, wrong_dir: Path) -> None:
+    """A second node refuses with a data folder, and is a candidate with one of its own."""
+    with counted(cluster):
+        refusing = cluster.start_here("b", data_dir=wrong_dir)
+        refused(cluster, "b", code)
+        cluster.stop_here(refusing)
+        cluster.start_here("b")
+        cluster.wait_candidates(2)
+
+
 def typed(operator: Operator, text: str) -> Done:
     """The command that a text names, as it stands there."""
     (command,) = re.findall(r"`(delayline topics create --restore [^`]+)`", text)
@@ -248,23 +258,13 @@ def test_a_store_of_an_older_version_is_made_anew(cluster: Cluster) -> None:
 
 @pytest.mark.walks("store-in-use")
 def test_a_node_in_anothers_folder_gets_one_of_its_own(cluster: Cluster) -> None:
-    with counted(cluster):
-        refusing = cluster.start_here("b", data_dir=cluster.data_dir("a"))
-        refused(cluster, "b", "store-in-use")
-        cluster.stop_here(refusing)
-        cluster.start_here("b")
-        cluster.wait_candidates(2)
+    stands_once_started_right(cluster, "store-in-use", cluster.data_dir("a"))
 
 
 @pytest.mark.walks("data-dir-unusable")
 def test_a_node_that_may_not_write_its_folder_gets_another(cluster: Cluster) -> None:
     (cluster.folder / "file").touch()
-    with counted(cluster):
-        refusing = cluster.start_here("b", data_dir=cluster.folder / "file")
-        refused(cluster, "b", "data-dir-unusable")
-        cluster.stop_here(refusing)
-        cluster.start_here("b")
-        cluster.wait_candidates(2)
+    stands_once_started_right(cluster, "data-dir-unusable", cluster.folder / "file")
 
 
 @pytest.mark.walks("node-id-taken")
