@@ -127,7 +127,7 @@ def _ingest(clock: Clock, cluster: Cluster, view: View, messages: int) -> None:
 def _deliver(clock: Clock, cluster: Cluster, view: View) -> None:
     """From the view to the target, transaction after transaction, as node/delivery.py does it."""
     client, names = {"bootstrap.servers": cluster.bootstrap}, cluster.names
-    targets = KafkaTargets(TargetAnswers(client, names.checkpoint), lambda _: frozenset())
+    targets = KafkaTargets(TargetAnswers(client, names.checkpoint), lambda _: frozenset(), lambda: None)
     lookup = TargetLookup(targets)
     lookup.start()
     targets.insist({cluster.target}, 0)

@@ -20,7 +20,18 @@ WAITED_S: Final = 1.2
 # All else, such as a want of file descriptors or of a name server, says nothing of the broker.
 _UNREACHABLE: Final = frozenset((errno.EHOSTUNREACH, errno.ENETUNREACH))
 
+_MANY: Final = 4_096  # bytes: more than a socket holds of those that nobody has waited for
+
 Address = tuple[str, int]
+
+
+class Held(NamedTuple):
+    """Which brokers cannot be reached, and whose connections have ended since it was last seen to; those may
+    have been made again.
+    """
+
+    gone: frozenset[int]
+    ended: frozenset[int]
 
 
 class _Attempt(NamedTuple):
@@ -48,18 +59,17 @@ class BrokerLinks:
         ] = {}  # one for each address; until somebody knows what came of it
         self._closed = False
 
-    def hold(self, brokers: dict[int, Address]) -> frozenset[int]:
-        """Connects to those brokers, and to no others, as far as it does not hold a connection already;
-        returns those that cannot be reached.
-        """
+    def hold(self, brokers: dict[int, Address]) -> Held:
+        """Connects to those brokers, and to no others, as far as it does not hold a connection already."""
         wanted = set(brokers.values())
         with self._changing:
-            for address in [one for one, sock in self._held.items() if one not in wanted or _ended(sock)]:
+            ended = {one for one, sock in self._held.items() if _ended(sock)}
+            for address in [one for one in self._held if one not in wanted or one in ended]:
                 self._drop(self._held.pop(address))
             for address in self._attempts.keys() - wanted:
                 if self._attempts[address].reached.done():
                     del self._attempts[address]
-        return self.reach(brokers)
+        return Held(self.reach(brokers), frozenset(broker for broker, one in brokers.items() if one in ended))
 
     def reach(self, brokers: dict[int, Address]) -> frozenset[int]:
         """Connects to these as well; returns those that cannot be reached. What is not known in time, is not
@@ -74,11 +84,13 @@ class BrokerLinks:
         return frozenset(gone)
 
     def wait(self, timeout_s: float) -> None:
-        """Until a connection has ended, or `poke` is called."""
+        """Until a connection has ended, or `poke` was called."""
         self._selector.select(max(0.0, timeout_s))
+        with suppress(BlockingIOError):
+            self._poke_out.recv(_MANY)
 
     def poke(self) -> None:
-        """Ends a `wait`, and each one after it."""
+        """Ends a `wait`: the one that is under way, or the next one."""
         with suppress(OSError):
             self._poke_in.send(b"\0")
 

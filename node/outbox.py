@@ -27,7 +27,17 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from delayline.names import ClusterNames
 from node.own_checkpoints import headers_of
-from node.ports import ANY_PARTITION, UNAVAILABLE, Doubtful, Fenced, Keys, Offsets, Outgoing, Refused
+from node.ports import (
+    ANY_PARTITION,
+    UNAVAILABLE,
+    Doubtful,
+    Fenced,
+    Keys,
+    Offsets,
+    OutboxError,
+    Outgoing,
+    Refused,
+)
 from node.refusal import Refusing, transactional_ids_forbidden
 from node.targets import BATCH_BYTES, KafkaTargets, Known, Place, named
 from store.checkpoint import Checkpoint
@@ -77,6 +87,7 @@ _REFUSED: Final = {
     KafkaError.INVALID_TIMESTAMP: "undeliverable",
     KafkaError.POLICY_VIOLATION: "undeliverable",
 }
+_GONE: Final = frozenset(("target-missing", "target-partition"))
 # What says nothing of the record itself: another one's error, where it is reported, says why.
 _NOT_ITS_OWN: Final = frozenset(
     (
@@ -92,6 +103,9 @@ Sent = tuple[Sequence[Outgoing], AbstractSet[Place]]
 """What was sent in a transaction, and which partitions were shut then."""
 
 _Odd = SystemError | AttributeError
+
+Unmarked = dict[Place, Outgoing]
+"""Where what was aborted lacks its marker, each with a record that has been sent there."""
 
 Holder = list[Producer]
 """One producer, or none once it was discarded: whoever still has the list does not keep it alive."""
@@ -137,7 +151,7 @@ class KafkaOutbox:
         self._pair: list[Holder] = []
         self._turn = 0
         self._last: list[KafkaTransaction | None] = [None, None]  # of each id
-        self._unmarked: list[set[Place]] = [set(), set()]  # see `_note_unmarked`
+        self._unmarked: list[Unmarked] = [{}, {}]  # see `_note_unmarked`
         self._doubtful: list[tuple[int, KafkaTransaction]] = []
         self._reported_left = 0
         # Two commit in turn; one in doubt may hang for a while and must not hold up those after it.
@@ -170,6 +184,11 @@ class KafkaOutbox:
 
     def open(self) -> None:
         """See the port."""
+        self._initialise()
+        if self._abort_again():
+            self._initialise()
+
+    def _initialise(self) -> None:
         self.drop()
         self._fit_batches()
         self._pair = [self._initialised("a"), self._initialised("b")]
@@ -179,6 +198,11 @@ class KafkaOutbox:
 
     def begin(self) -> KafkaTransaction:
         """See the port."""
+        if led := [place for unmarked in self._unmarked for place in self._led(unmarked)]:
+            raise Doubtful(f"{named(set(led))} has a leader again: what was aborted there is aborted again")
+        return self._begin()
+
+    def _begin(self) -> KafkaTransaction:
         turn = self._turn
         holder, unmarked = self._pair[turn], self._unmarked[turn]
         self._turn = 1 - turn
@@ -191,8 +215,8 @@ class KafkaOutbox:
         self._last[turn] = begun = KafkaTransaction(
             self,
             holder,
-            unmarked,
-            reported=reported or bool(unmarked),
+            unmarked.keys(),
+            reported=reported,
             before=None if before is None else before.sent,
         )
         return begun
@@ -201,9 +225,15 @@ class KafkaOutbox:
         """Where the last transaction of each id has no marker, now that it is decided.
 
         Kafka's coordinator passes over a partition without a leader when it writes a transaction's markers
-        [measured, 4.3.0]: as soon as there is a leader again, what was aborted there is open again, and the
-        next transaction of the id that ends there decides over it as well. So that one has to be aborted.
+        [measured, 4.3.0]: as soon as there is a leader again, what was aborted there is open again. Readers
+        stop at it, and the next transaction of the id that ends there decides over it as well. So nothing is
+        sent there before it is aborted again.
+
+        Whether there was a leader all the time, the watch can say once it has looked after the decision.
         """
+        undecided = [last for last in self._last if last is not None and not last.committed and last.topics]
+        if undecided:
+            self._targets.await_look(frozenset().union(*(last.topics for last in undecided)))
         self._doubtful = []
         for turn, last in enumerate(self._last):
             if last is None or last.committed:
@@ -222,6 +252,37 @@ class KafkaOutbox:
             if not last.has_left(first):
                 self._unmarked[turn] |= last.lost(self._targets)
         self._doubtful = []
+
+    def _abort_again(self) -> bool:
+        """Sends a record to wherever what was aborted may be open still, on its id; the next initialisation
+        aborts both. False if there was nothing to send.
+        """
+        led = [self._led(unmarked) for unmarked in self._unmarked]
+        if not any(led):
+            return False
+        for unmarked, records in zip(self._unmarked, led, strict=True):
+            transaction = self._begin()  # of each id in turn
+            if records:
+                for place in records:
+                    del unmarked[place]
+                try:
+                    transaction.send(list(records.values()))
+                    transaction.flush()
+                except Refused as error:
+                    log.warning("left-open", places=named(records.keys()), detail=str(error))
+                except OutboxError:
+                    unmarked.update(records)
+                    raise
+                log.warning("aborted-again", places=named(records.keys()))
+        return True
+
+    def _led(self, unmarked: Unmarked) -> Unmarked:
+        """Those of them where a record can be sent. What is not there any more is forgotten."""
+        problems = {place: self._targets.problem(*place, one.key, 0) for place, one in unmarked.items()}
+        for place, problem in problems.items():
+            if problem is not None and problem[0] in _GONE:
+                del unmarked[place]
+        return {place: unmarked[place] for place, problem in problems.items() if problem is None}
 
     def _fit_batches(self) -> None:
         """A target that takes smaller messages than the others takes smaller batches, too."""
@@ -313,13 +374,13 @@ class KafkaTransaction:
         self,
         outbox: KafkaOutbox,
         holder: Holder,
-        unmarked: set[Place],
+        unmarked: AbstractSet[Place],
         *,
         reported: bool,
         before: Sent | None,
     ) -> None:
-        """`unmarked`: where the id's transactions lack a marker; what this one clears, it takes out.
-        `before`: what the last one of the id has sent.
+        """`unmarked`: where the id's transactions lack a marker. `before`: what the last one of the id has
+        sent.
         """
         self.committing = False  # its end may be a commit
         self.committed = False
@@ -328,7 +389,6 @@ class KafkaTransaction:
         self._sent: Sequence[Outgoing] = ()
         self._shut: set[Place] = set()  # when it was sent
         self._known: Known = {}  # when it was sent
-        self._touched: set[Place] = set()  # only if there are any `unmarked`
         self._unmarked = unmarked
         self._before = before
         self._reported = reported
@@ -376,8 +436,9 @@ class KafkaTransaction:
         return self._sent, self._shut
 
     @property
-    def _topics(self) -> set[str]:
-        return {record.topic for record in self._sent}
+    def topics(self) -> frozenset[str]:
+        """Where it has sent anything."""
+        return frozenset(record.topic for record in self._sent)
 
     def _expect_open(self) -> dict[str, Sequence[int]]:
         """Of topics of which some partitions are shut, those that are not.
@@ -386,14 +447,25 @@ class KafkaTransaction:
         """
         targets = self._outbox._targets  # noqa: SLF001
         self._known, shut = targets.known, targets.shut
-        topics = shut.keys() & self._topics if shut else set[str]()
+        topics = shut.keys() & self.topics if shut else set[str]()
         self._shut = {(topic, number) for topic in topics for number in shut[topic]}
+        if self._unmarked:
+            self._expect_marked()
         for record in self._sent if topics else ():
             if record.topic in topics:
                 problem = targets.problem(record.topic, record.partition, record.key, 0)
                 if problem is not None and problem[0] == UNAVAILABLE:
                     raise Doubtful(f"{problem[1]}: it was open when this was planned")
         return {topic: places for topic in topics if (places := targets.open_places(topic))}
+
+    def _expect_marked(self) -> None:
+        """What is sent where a marker lacks would be committed with what was aborted there. Where such a
+        partition is shut, nothing is sent there.
+        """
+        sent_to = self.topics
+        unmarked = {place for place in self._unmarked - self._shut if place[0] in sent_to}
+        if unmarked:
+            raise Doubtful(f"what was aborted in {named(unmarked)} may be open there still")
 
     def has_left(self, first: Checkpoint) -> bool:
         """Whether its checkpoint is the one that the first of an epoch repeats."""
@@ -402,11 +474,14 @@ class KafkaTransaction:
             own, epoch=first.epoch, node=first.node, at_ms=first.at_ms, first=True
         )
 
-    def lost(self, targets: KafkaTargets) -> set[Place]:
-        """The partitions that it may have sent to and that have lost their leader since it began."""
-        topics = self._topics
-        unled = targets.unled_since(self._begun_s) - self._shut
-        return {place for place in unled if place[0] in topics}
+    def lost(self, targets: KafkaTargets) -> Unmarked:
+        """Where it may have sent to and there may have been no leader since it began."""
+        sent = {record.topic: record for record in self._sent}
+        then = {topic: self._known[topic] for topic in sent if topic in self._known}
+        return {
+            place: msgspec.structs.replace(sent[place[0]], partition=place[1], row=None)
+            for place in targets.unled_since(self._begun_s, then) - self._shut
+        }
 
     def flush(self) -> Offsets:
         """See the port."""
@@ -429,7 +504,7 @@ class KafkaTransaction:
         here might take longer than what it is asked for.
         """
         targets = self._outbox._targets  # noqa: SLF001
-        changed = targets.changed(self._topics, self._known, self._shut)
+        changed = targets.changed(self.topics, self._known, self._shut)
         if changed is not None:
             raise Doubtful(f"{changed} was deleted, changed or shut while records were sent to it")
         if self._before is not None and targets.shut:
@@ -469,7 +544,6 @@ class KafkaTransaction:
 
     def _commit(self, begun_s: float) -> None:
         self.flush()  # it says what is wrong, where the commit would only say that something is
-        self._clear_unmarked()
         self.committing = True
         try:
             self._serve(lambda: self._held().commit_transaction(SLOW_COMMIT_S), "the commit is not known")
@@ -479,15 +553,6 @@ class KafkaTransaction:
         self.committed, self._before = True, None
         took_s = time.monotonic() - begun_s
         self._outbox.committed = Committed(time.time_ns() // 1_000_000, took_s)
-
-    def _clear_unmarked(self) -> None:
-        """Gives itself up if it would commit what was aborted; see `KafkaOutbox._note_unmarked`."""
-        cleared = self._touched & self._unmarked
-        if cleared:
-            self._unmarked -= cleared
-            raise Doubtful(
-                f"{named(cleared)} had no leader when a transaction was aborted: it is aborted there now"
-            )
 
     def _held(self) -> Producer:
         """The producer. It is not kept as such: librdkafka keeps the reports' callbacks until they are
@@ -533,10 +598,7 @@ class KafkaTransaction:
         raise _translated(KafkaException(error), "a record was not acknowledged")
 
     def _on_delivery(self, error: KafkaError | None, message: Message) -> None:
-        if error is None:
-            if self._unmarked:
-                self._touched.add((message.topic() or "", message.partition() or 0))
-        elif self._failed is None or self._failed[1].code() in _NOT_ITS_OWN:
+        if error is not None and (self._failed is None or self._failed[1].code() in _NOT_ITS_OWN):
             self._failed = message.topic() or "", error
 
     def _on_written_back(self, error: KafkaError | None, message: Message) -> None:

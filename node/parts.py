@@ -92,7 +92,7 @@ class Parts:
         self.follower = CheckpointFollower(client, names, lane, keys, self._wake)
         self.kafka_log = KafkaLog(client, names, lane, partitions, self.follower)
         links = BrokerLinks()
-        self.targets = KafkaTargets(TargetAnswers(client, names.checkpoint), links.reach)
+        self.targets = KafkaTargets(TargetAnswers(client, names.checkpoint), links.reach, links.poke)
         self.lookup = TargetLookup(self.targets)
         self.watch = TargetWatch(self.targets, links)
         self.candidacy = Candidacy(

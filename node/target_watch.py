@@ -58,14 +58,17 @@ class TargetWatch:
         try:
             while not self._stopping.is_set():
                 began_s = time.monotonic()
-                self._look()
+                has_looked = self._look()
+                self._hold()
+                if has_looked:
+                    self._targets.note_looked(began_s)
                 took_s = time.monotonic() - began_s
                 period_s = min(max(PERIOD_S, took_s * LOOKING_PAUSE), LONGEST_PERIOD_S)
-                self._watch_until(began_s + max(took_s, period_s))
+                self._watch(began_s, max(took_s, period_s))
         finally:
             self._links.close()
 
-    def _look(self) -> None:
+    def _look(self) -> bool:
         try:
             self._targets.look()
             self._blind = False
@@ -73,20 +76,24 @@ class TargetWatch:
             if not self._blind:
                 log.warning("targets-not-looked-up", detail=str(error))
             self._blind = True
+        return not self._blind
 
-    def _watch_until(self, until_s: float) -> None:
+    def _watch(self, began_s: float, for_s: float) -> None:
         """Holds the connections; whatever ends, is seen at once."""
-        while not self._stopping.is_set():
-            gone = self._links.hold(self._targets.brokers())
-            if gone - self._gone:
-                log.warning("brokers-not-reached", brokers=sorted(gone))
-            self._gone = gone
-            self._targets.lose(gone)
-            self._say_troubles()
-            self._stopping.wait(SHORTEST_REST_S)
-            if time.monotonic() >= until_s:
+        while not self._stopping.wait(SHORTEST_REST_S) and not self._targets.is_look_wanted(began_s):
+            left_s = began_s + for_s - time.monotonic()
+            if left_s <= 0:
                 return
-            self._links.wait(until_s - time.monotonic())
+            self._links.wait(left_s)
+            self._hold()
+
+    def _hold(self) -> None:
+        gone, ended = self._links.hold(self._targets.brokers())
+        if gone - self._gone:
+            log.warning("brokers-not-reached", brokers=sorted(gone))
+        self._gone = gone
+        self._targets.lose(gone, ended)
+        self._say_troubles()
 
     def _say_troubles(self) -> None:
         troubles = self._targets.troubles()

@@ -35,6 +35,10 @@ OUT_OF_SYNC_FOR_S: Final = 60.0
 """So long a follower that is not reached counts as out of sync before the brokers say so. If they do not even
 then, it is this node that does not reach it.
 """
+LOOKED_AWAY_S: Final = 6.0
+"""A little more than the longest pause between two looks: where more lies between them, the process stood
+still, or the brokers did not answer, and nobody knows what was so meanwhile.
+"""
 FEW: Final = 100
 """So many names are asked for in one request; for more of them, all topics are listed."""
 FEW_TROUBLES: Final = 3
@@ -79,10 +83,18 @@ class KafkaTargets:
     the watch's, or by any.
     """
 
-    def __init__(self, answers: TargetAnswers, reach: Callable[[dict[int, Address]], frozenset[int]]) -> None:
-        """`reach`: says which of some brokers cannot be reached."""
+    def __init__(
+        self,
+        answers: TargetAnswers,
+        reach: Callable[[dict[int, Address]], frozenset[int]],
+        hurry: Callable[[], None],
+    ) -> None:
+        """`reach`: says which of some brokers cannot be reached. `hurry`: has the watch look now."""
         self._answers = answers
         self._reach = reach
+        self._hurry = hurry
+        self._looked_s = self._watched_since_s = time.monotonic()  # guarded by `_changing`
+        self._look_wanted_s = 0.0
         self._changing = threading.Condition()
         self._known: Known = {}  # never changed in place: who reads it needs no lock
         self._missing = Missing()
@@ -138,6 +150,19 @@ class KafkaTargets:
             refusal = self._refusal(topic)
             if refusal is not None:
                 raise Refusing(own_topic_unusable(refusal[1]))
+
+    def await_look(self, topics: AbstractSet[str]) -> None:
+        """Waits until the watch has looked at these, brokers and all, from now on. Raises `Doubtful` if it
+        does not.
+        """
+        began_s = time.monotonic()
+        self.expect(topics)
+        self._note_use(topics, began_s)
+        with self._changing:
+            self._look_wanted_s = began_s
+            self._hurry()
+            if not self._changing.wait_for(lambda: self._closed or self._looked_s >= began_s, TIMEOUT_S):
+                raise Doubtful(f"nobody has said in {TIMEOUT_S:.0f} s who leads the targets")
 
     def expect(self, topics: AbstractSet[str]) -> None:
         """Has these looked up soon: they will be needed."""
@@ -262,7 +287,7 @@ class KafkaTargets:
         with self._changing:
             self._replace({**self._known, topic: refused})
 
-    def changed(self, topics: set[str], then: Known, shut: AbstractSet[Place]) -> str | None:
+    def changed(self, topics: AbstractSet[str], then: Known, shut: AbstractSet[Place]) -> str | None:
         """One of them that has gone, has a shut partition that is not among `shut`, or another number of
         partitions than `then`, as far as the watch has seen it.
         """
@@ -290,12 +315,18 @@ class KafkaTargets:
         few = itertools.islice(shut, FEW_TROUBLES)
         return [f"{topic}/{number} {self._why(target, number)}" for topic, target, number in few]
 
-    def unled_since(self, since_s: float) -> set[Place]:
-        """The partitions of targets that were seen without a leader then, by `time.monotonic`, or later."""
+    def unled_since(self, since_s: float, then: Known) -> set[Place]:
+        """The partitions of these targets that may have been without a leader then, by `time.monotonic`, or
+        later: that were seen so, or that nobody has watched since.
+        """
         with self._changing:
             known, led_again_s = self._known, self._led_again_s
-            unled = {(topic, number) for topic in self._shut for number in known[topic].leaderless}
-            return unled | {place for place, at_s in led_again_s.items() if at_s >= since_s}
+            unwatched = then.keys() - known.keys() if self._watched_since_s <= since_s else then.keys()
+            unled = {(topic, number) for topic in unwatched for number in range(then[topic].partitions)}
+            for topic in then.keys() & self._shut.keys():
+                unled.update((topic, number) for number in known[topic].leaderless)
+            unled.update(place for place, at_s in led_again_s.items() if at_s >= since_s and place[0] in then)
+            return unled
 
     # -- the look-up
 
@@ -389,12 +420,32 @@ class KafkaTargets:
         addresses = self._answers.addresses
         return {broker: addresses[broker] for broker in brokers if broker in addresses}
 
-    def lose(self, gone: frozenset[int]) -> None:
+    def note_looked(self, began_s: float) -> None:
+        """It has looked at all that is in use, and tried to hold the brokers' connections, since then."""
+        with self._changing:
+            if began_s - self._looked_s > LOOKED_AWAY_S:
+                self._watched_since_s = began_s
+            self._looked_s = began_s
+            self._changing.notify_all()
+
+    def is_look_wanted(self, began_s: float) -> bool:
+        """Whether somebody waits for a look that begins later than then."""
+        return self._look_wanted_s > began_s
+
+    def lose(self, gone: frozenset[int], ended: AbstractSet[int] = frozenset()) -> None:
         """These brokers, and no others, cannot be reached: the partitions that they lead are as good as
-        without a leader, and they are in sync no more, long before the brokers' controller says so.
+        without a leader, and they are in sync no more, long before the brokers' controller says so. `ended`:
+        those whose connections have ended, reached again or not: they may have died and come back.
         """
         now_s = time.monotonic()
         with self._changing:
+            if ended:
+                self._note_led_again(
+                    (topic, number)
+                    for topic, target in self._known.items()
+                    for number, place in enumerate(target.places)
+                    if place.leader in ended
+                )
             self._gone_s = {broker: self._gone_s.get(broker, now_s) for broker in gone}
             out_of_sync = frozenset(
                 broker for broker, at_s in self._gone_s.items() if at_s > now_s - OUT_OF_SYNC_FOR_S
@@ -453,13 +504,18 @@ class KafkaTargets:
             now = known.get(topic)
             if now is before or not before.leaderless:
                 continue
-            for number in before.leaderless - (frozenset() if now is None else now.leaderless):
-                led_again_s.pop((topic, number), None)
-                led_again_s[topic, number] = now_s
+            led_again = before.leaderless - (frozenset() if now is None else now.leaderless)
+            self._note_led_again((topic, number) for number in led_again)
         while led_again_s and led_again_s[oldest := next(iter(led_again_s))] <= now_s - UNLED_FOR_S:
             del led_again_s[oldest]
         self._known = known
         self._shut = {topic: target.shut for topic, target in known.items() if target.shut}
+
+    def _note_led_again(self, places: Iterable[Place]) -> None:
+        now_s = time.monotonic()
+        for place in places:
+            self._led_again_s.pop(place, None)  # the latest stand last
+            self._led_again_s[place] = now_s
 
     def _why(self, target: _Target, number: int) -> str:
         place = target.places[number]

@@ -8,9 +8,11 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from node.broker_links import BrokerLinks
 from node.outbox import KafkaOutbox, KafkaTransaction
 from node.ports import ANY_PARTITION, Doubtful, Fenced, OutboxError, Outgoing, Refused
 from node.target_answers import TargetAnswers
+from node.target_watch import TargetWatch
 from node.targets import KafkaTargets
 from tests.support.checkpoints import sample_checkpoint
 from tests.support.cluster import Cluster
@@ -25,10 +27,14 @@ MakeOutbox = Callable[[], KafkaOutbox]
 def make_outbox(cluster: Cluster) -> Iterator[MakeOutbox]:
     """Each is another node's: they share the transactional ids and nothing else."""
     made: list[KafkaOutbox] = []
+    watches: list[TargetWatch] = []
 
     def make() -> KafkaOutbox:
         config = cluster.node_config(f"node-{len(made)}").client_config()
-        targets = KafkaTargets(TargetAnswers(config, cluster.names.checkpoint), lambda _: frozenset())
+        links = BrokerLinks()
+        targets = KafkaTargets(TargetAnswers(config, cluster.names.checkpoint), links.reach, links.poke)
+        watches.append(TargetWatch(targets, links))
+        watches[-1].start()
         made.append(
             KafkaOutbox(
                 config, cluster.names, 0, 10_000, targets, lambda: None, lambda: False, FixedKeys(KEYRING)
@@ -39,6 +45,10 @@ def make_outbox(cluster: Cluster) -> Iterator[MakeOutbox]:
     yield make
     for outbox in made:
         outbox.close()
+    for watch in watches:
+        watch.stop()
+    for watch in watches:
+        watch.join()
 
 
 def outgoing(topic: str, value: bytes, partition: int = ANY_PARTITION) -> Outgoing:

@@ -8,7 +8,7 @@ ways.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from collections.abc import Set as AbstractSet
 from concurrent.futures import Future
 from contextlib import suppress
@@ -194,7 +194,10 @@ class Run:
     def troubles(self) -> list[str]:
         return []
 
-    def unled_since(self, since_s: float) -> set[tuple[str, int]]:
+    def await_look(self, topics: Collection[str]) -> None:
+        """There is nothing new to see."""
+
+    def unled_since(self, since_s: float, then: object) -> set[tuple[str, int]]:
         return set()
 
     def confirm(self) -> bool:

@@ -4,6 +4,7 @@ as they are told.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Collection, Iterator
 from typing import Any, Final, cast
 
@@ -13,7 +14,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from delayline.names import ClusterNames
 from node import outbox
-from node.ports import Doubtful, Outgoing, Transaction
+from node.ports import UNAVAILABLE, Doubtful, Outgoing, Transaction
 from node.targets import BATCH_BYTES, KafkaTargets
 from store.checkpoint import Checkpoint
 from tests.support.keys import KEYRING, FixedKeys
@@ -52,8 +53,10 @@ class Client:
 
     in_doubt = False
     hangs = False
+    sent: Final[list[tuple[str, str, int]]] = []  # by which id, and where
 
-    def __init__(self) -> None:
+    def __init__(self, id_: str) -> None:
+        self._id = id_
         self._reports: list[Callable[[], None]] = []
 
     def list_topics(self, _: str, timeout: float) -> None:
@@ -68,6 +71,7 @@ class Client:
     def produce(
         self, topic: str, value: bytes, key: bytes, partition: int, *by_place: Any, **named: Any
     ) -> None:
+        Client.sent.append((self._id, topic, partition))
         report = named.get("on_delivery") or (by_place[0] if by_place else None)
         if report is not None:
             self._reports.append(lambda: report(None, Acknowledged(topic, partition)))
@@ -83,9 +87,10 @@ class Client:
 
 
 class Targets:
-    """One that has lost its leader since a transaction began, and has one again."""
+    """One that had no leader for a while, and has one again."""
 
-    known: Final[dict[str, object]] = {}
+    led_again_s = 0.0
+    known: Final[dict[str, object]] = {"orders": object()}
     shut: Final[dict[str, frozenset[int]]] = {}
 
     def changed(self, topics: set[str], then: object, shut: Collection[tuple[str, int]]) -> str | None:
@@ -104,13 +109,16 @@ class Targets:
     def batch_bytes(self) -> int:
         return BATCH_BYTES
 
-    def unled_since(self, since_s: float) -> set[tuple[str, int]]:
-        return {PLACE}
+    def await_look(self, topics: Collection[str]) -> None:
+        """It is known what is so."""
+
+    def unled_since(self, since_s: float, then: Collection[str]) -> set[tuple[str, int]]:
+        return {PLACE} if "orders" in then and since_s <= self.led_again_s else set()
 
 
 @pytest.fixture
 def box(monkeypatch: pytest.MonkeyPatch) -> Iterator[outbox.KafkaOutbox]:
-    monkeypatch.setattr(outbox, "Producer", lambda _: Client())
+    monkeypatch.setattr(outbox, "Producer", lambda config: Client(config["transactional.id"][-1]))
     targets = cast("KafkaTargets", Targets())
     made = outbox.KafkaOutbox(
         {}, ClusterNames("delay"), 0, 100, targets, lambda: None, lambda: False, FixedKeys(KEYRING)
@@ -135,28 +143,83 @@ def left_in_doubt(box: outbox.KafkaOutbox, monkeypatch: pytest.MonkeyPatch, last
         patch.setattr(Client, "in_doubt", True)
         with pytest.raises(Doubtful, match="the commit is not known"):
             commit(box.begin(), IN_DOUBT)
+    monkeypatch.setattr(Targets, "led_again_s", time.monotonic())
     box.open()
     first = box.begin()
     first.checkpoint(msgspec.structs.replace(last, epoch=2, node="b", at_ms=2_000, first=True))
     first.commit().result()
-    commit(box.begin(), IN_DOUBT)  # on -b, which has left nothing
+    Client.sent.clear()
 
 
-def test_what_was_aborted_without_a_marker_is_aborted_by_the_next_one_of_its_id(
+def test_nothing_is_sent_where_what_was_aborted_has_no_marker(
     box: outbox.KafkaOutbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     left_in_doubt(box, monkeypatch, BEFORE)
-    with pytest.raises(Doubtful, match="orders/0 had no leader when a transaction was aborted"):
-        commit(box.begin(), IN_DOUBT)
+    with pytest.raises(Doubtful, match="orders/0 has a leader again: what was aborted there is aborted"):
+        box.begin()
+    assert Client.sent == []
 
 
-def test_once_it_was_aborted_the_next_one_of_its_id_is_committed(
+def test_what_was_aborted_without_a_marker_is_aborted_again_on_its_id(
     box: outbox.KafkaOutbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     left_in_doubt(box, monkeypatch, BEFORE)
-    with pytest.raises(Doubtful):
+    box.open()
+    assert Client.sent == [("a", *PLACE)]
+    for _ in "ab":
         commit(box.begin(), IN_DOUBT)
+
+
+def test_what_is_shut_still_is_aborted_again_once_it_is_open(
+    box: outbox.KafkaOutbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left_in_doubt(box, monkeypatch, BEFORE)
+    with monkeypatch.context() as patch:
+        patch.setattr(Targets, "problem", lambda *_: (UNAVAILABLE, "orders/0 has no leader"))
+        box.open()
+        box.begin().commit().result()
+    assert Client.sent == []
+    with pytest.raises(Doubtful, match="has a leader again"):
+        box.begin()
+    box.open()
+    assert Client.sent == [("a", *PLACE)]
+
+
+def test_nothing_is_sent_to_what_is_open_again_since_a_transaction_began(
+    box: outbox.KafkaOutbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left_in_doubt(box, monkeypatch, BEFORE)
+    with monkeypatch.context() as patch:
+        patch.setattr(Targets, "problem", lambda *_: (UNAVAILABLE, "orders/0 has no leader"))
+        box.open()
+        transaction = box.begin()
+    with pytest.raises(Doubtful, match="what was aborted in orders/0 may be open there still"):
+        transaction.send([RECORD])
+    assert Client.sent == []
+
+
+def test_what_is_not_there_any_more_is_not_aborted_again(
+    box: outbox.KafkaOutbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left_in_doubt(box, monkeypatch, BEFORE)
+    with monkeypatch.context() as patch:
+        patch.setattr(Targets, "problem", lambda *_: ("target-missing", "orders does not exist"))
+        box.open()
     commit(box.begin(), IN_DOUBT)
+    assert [place for _, *place in Client.sent] == [list(PLACE), ["delay.checkpoint", 0]]
+
+
+def test_what_loses_its_leader_again_meanwhile_is_aborted_once_more(
+    box: outbox.KafkaOutbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left_in_doubt(box, monkeypatch, BEFORE)
+    monkeypatch.setattr(Targets, "led_again_s", float("inf"))
+    box.open()
+    monkeypatch.setattr(Targets, "led_again_s", time.monotonic())
+    with pytest.raises(Doubtful, match="has a leader again"):
+        box.begin()
+    box.open()
+    assert Client.sent == [("a", *PLACE)] * 2
     commit(box.begin(), IN_DOUBT)
 
 
@@ -164,7 +227,8 @@ def test_what_was_committed_after_all_is_left_as_it_is(
     box: outbox.KafkaOutbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     left_in_doubt(box, monkeypatch, IN_DOUBT)
-    commit(box.begin(), IN_DOUBT)
+    for _ in "ba":
+        commit(box.begin(), IN_DOUBT)
 
 
 ELSEWHERE: Final = Outgoing("invoices", 0, b"k", b"v", [], 1_000, (1_000, 0, 8))

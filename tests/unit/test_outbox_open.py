@@ -49,9 +49,6 @@ class Targets:
     def troubles(self) -> list[str]:
         return []
 
-    def unled_since(self, since_s: float) -> set[tuple[str, int]]:
-        return set()
-
 
 Opened = Callable[..., dict[str, list[Client]]]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Collection, Iterator
 from typing import Any, cast
@@ -13,7 +14,7 @@ from node.ports import ANY_PARTITION, UNAVAILABLE, UNKNOWN, Doubtful
 from node.target_answers import NO_LEADER, Found, Limits, Partition, TargetAnswers
 from node.target_bounds import MISSING_FOR_S, PATIENCE_S, PATIENCE_SHARE, Listed, Missing, Patience
 from node.target_lookup import TargetLookup
-from node.targets import FEW, KNOWN_FOR_S, MANY_PAUSE, OUT_OF_SYNC_FOR_S, KafkaTargets
+from node.targets import FEW, KNOWN_FOR_S, LOOKED_AWAY_S, MANY_PAUSE, OUT_OF_SYNC_FOR_S, KafkaTargets
 
 LONG_AGO_MS = 0
 NEVER_MS = 2**62
@@ -66,12 +67,12 @@ def table(answers: Answers, monkeypatch: pytest.MonkeyPatch) -> KafkaTargets:
     """Nobody looks anything up but the test, and it does not wait."""
     monkeypatch.setattr(target_bounds, "PATIENCE_S", 0.0)
     monkeypatch.setattr(target_bounds, "PATIENCE_SHARE", 0.0)
-    return KafkaTargets(cast("TargetAnswers", answers), lambda _: frozenset())
+    return KafkaTargets(cast("TargetAnswers", answers), lambda _: frozenset(), lambda: None)
 
 
 @pytest.fixture
 def looked_after(answers: Answers) -> Iterator[KafkaTargets]:
-    table = KafkaTargets(cast("TargetAnswers", answers), lambda _: frozenset())
+    table = KafkaTargets(cast("TargetAnswers", answers), lambda _: frozenset(), lambda: None)
     lookup = TargetLookup(table)
     lookup.start()
     yield table
@@ -275,14 +276,71 @@ def test_places_without_a_leader_are_forgotten_after_a_while(
     answers.there["orders"] = (1, NO_LEADER)
     before_s = time.monotonic()
     use(table, "orders")
-    assert (table.shut, table.unled_since(before_s)) == ({"orders": frozenset({1})}, {("orders", 1)})
+    then = table.known
+    assert (table.shut, table.unled_since(before_s, then)) == ({"orders": frozenset({1})}, {("orders", 1)})
     answers.there["orders"] = (1, 1)
     table.look()
-    assert (table.shut, table.unled_since(before_s)) == ({}, {("orders", 1)})
-    assert table.unled_since(time.monotonic()) == set()
+    assert (table.shut, table.unled_since(before_s, then)) == ({}, {("orders", 1)})
+    assert table.unled_since(time.monotonic(), then) == set()
     monkeypatch.setattr(targets, "UNLED_FOR_S", 0.0)
     table.look()
-    assert table.unled_since(before_s) == set()
+    assert table.unled_since(before_s, then) == set()
+
+
+def test_places_of_a_broker_whose_connection_ended_may_have_been_without_a_leader(
+    table: KafkaTargets, answers: Answers
+) -> None:
+    answers.there["orders"] = (1, 2)
+    use(table, "orders")
+    before_s = time.monotonic()
+    table.lose(frozenset(), frozenset({2}))
+    assert (table.shut, table.unled_since(before_s, table.known)) == ({}, {("orders", 1)})
+
+
+def test_places_that_nobody_has_watched_may_have_been_without_a_leader(table: KafkaTargets) -> None:
+    use(table, "orders", "invoices")
+    before_s, then = time.monotonic(), {"orders": table.known["orders"]}
+    table.note_looked(before_s + LOOKED_AWAY_S / 2)
+    assert table.unled_since(before_s, then) == set()
+    table.note_looked(before_s + LOOKED_AWAY_S * 2)
+    assert table.unled_since(before_s, then) == {("orders", 0), ("orders", 1)}
+    assert table.unled_since(before_s + LOOKED_AWAY_S * 2, then) == set()
+
+
+def test_places_of_what_is_no_longer_known_may_have_been_without_a_leader(
+    table: KafkaTargets, answers: Answers
+) -> None:
+    use(table, "orders")
+    before_s, then = time.monotonic(), table.known
+    del answers.there["orders"]
+    table.look()
+    assert table.unled_since(before_s, then) == {("orders", 0), ("orders", 1)}
+
+
+def test_a_look_that_is_waited_for_begins_after_the_wait(answers: Answers) -> None:
+    looks: list[float] = []
+    hurried = threading.Event()
+    table = KafkaTargets(cast("TargetAnswers", answers), lambda _: frozenset(), hurried.set)
+
+    def look() -> None:
+        began_s = time.monotonic()
+        table.note_looked(began_s)  # the one that was under way
+        hurried.wait()
+        assert table.is_look_wanted(began_s)
+        looks.append(time.monotonic())
+        table.note_looked(looks[0])
+
+    watch = threading.Thread(target=look)
+    watch.start()
+    table.await_look({"orders"})
+    assert len(looks) == 1
+    watch.join()
+
+
+def test_a_look_that_does_not_come_is_a_doubt(table: KafkaTargets, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(targets, "TIMEOUT_S", 0.01)
+    with pytest.raises(Doubtful, match="nobody has said in 0 s who leads the targets"):
+        table.await_look({"orders"})
 
 
 def test_places_that_stay_without_a_leader_cost_nothing_more_with_each_look(
@@ -293,7 +351,7 @@ def test_places_that_stay_without_a_leader_cost_nothing_more_with_each_look(
     for _ in range(3):
         table.look()
     assert table._led_again_s == {}
-    assert len(table.unled_since(time.monotonic())) == 1_000
+    assert len(table.unled_since(time.monotonic(), table.known)) == 1_000
 
 
 def test_a_partition_that_lacks_replicas_is_as_one_without_a_leader(
@@ -316,7 +374,7 @@ def test_what_lacks_replicas_has_lost_no_leader(table: KafkaTargets, answers: An
     """Kafka writes its markers once it has them again."""
     answers.least_in_sync, answers.followed["orders"] = 2, ()
     use(table, "orders")
-    assert (set(table.shut), table.unled_since(0.0)) == ({"orders"}, set())
+    assert (set(table.shut), table.unled_since(time.monotonic(), table.known)) == ({"orders"}, set())
 
 
 def test_more_replicas_are_not_asked_for_than_there_are(table: KafkaTargets, answers: Answers) -> None:
