@@ -8,7 +8,7 @@ import re
 import signal
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -26,6 +26,7 @@ DEADLINES_S = {"unit": 60, "simulation": 180, "integration": 120, "chaos": 240}
 # whole run may. Both are printed at the end.
 BUDGETS_S = {"unit": 30, "simulation": 90, "integration": 500, "chaos": 300}
 LIMIT_S = 600
+_LOG_LINES = 60
 # The order of the groups: what takes longest comes first, so that both workers end together.
 _ORDER = ("chaos", "integration", "simulation", "unit")
 _TESTS = Path(__file__).parent
@@ -62,6 +63,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadScopeScheduling:
     return FileByFile(config, log)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """What fails shows how the logs of its nodes end."""
+    report = yield
+    folder = getattr(item, "funcargs", {}).get("tmp_path")
+    if report.failed and call.when == "call" and folder is not None:
+        for log in sorted(folder.glob("cluster-*/*.log")):
+            lines = log.read_text(errors="replace").splitlines()[-_LOG_LINES:]
+            report.sections.append((f"the end of {log.name}", "\n".join(lines)))
+    return report
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
