@@ -623,6 +623,7 @@ class Delivery:
         return Checkpoint(
             lane=self._config.lane,
             epoch=last.epoch,
+            number=last.number + 1,
             position=frontier.position,
             ingested=frontier.ingested,
             seen=frontier.seen,

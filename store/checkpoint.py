@@ -75,11 +75,16 @@ def nothing(partitions: Sequence[int]) -> Frontier:
 
 
 class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
-    """One lane's checkpoint. Times in epoch ms; vectors hold the lane's partitions."""
+    """One lane's checkpoint. Times in epoch ms; vectors hold the lane's partitions.
+
+    `number`: how many there were of the lane before; the first one of an epoch repeats it, as all else. Of an
+    older version's it is 0.
+    """
 
     format: int = FORMAT
     lane: int
     epoch: int
+    number: int = 0
     position: Key | None
     ingested: Vector
     seen: Vector
@@ -113,11 +118,13 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
         return b"%d/%d" % (self.lane, self.epoch) if self.first else b"%d" % self.lane
 
     @property
-    def order(self) -> tuple[int, Key, int, int, int, tuple[int, bool, Key]]:
-        """Later checkpoints of a lane compare greater: within an epoch no part of it ever moves back."""
+    def order(self) -> tuple[int, int, Key, int, int, int, tuple[int, bool, Key]]:
+        """Later checkpoints of a lane compare greater. What stands behind the number tells an older version's
+        apart: within its epochs no part of it ever moved back.
+        """
         position = self.position or (-1, -1, -1)
         seen, ingested = sum(self.seen.values()), sum(self.ingested.values())
-        return self.epoch, position, seen, ingested, self.delivered_up_to_ms, self.operation.order
+        return self.epoch, self.number, position, seen, ingested, self.delivered_up_to_ms, self.operation.order
 
     def encode(self) -> bytes:
         return _encode(self)
