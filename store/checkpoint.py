@@ -124,7 +124,8 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
         """
         position = self.position or (-1, -1, -1)
         seen, ingested = sum(self.seen.values()), sum(self.ingested.values())
-        return self.epoch, self.number, position, seen, ingested, self.delivered_up_to_ms, self.operation.order
+        up_to_ms, operation = self.delivered_up_to_ms, self.operation.order
+        return self.epoch, self.number, position, seen, ingested, up_to_ms, operation
 
     def encode(self) -> bytes:
         return _encode(self)
