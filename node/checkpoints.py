@@ -34,7 +34,7 @@ from node.refusal import (
     topic_forbidden,
 )
 from node.topics import TIMEOUT_S, TopicMissing, admin_client, dated_by_clients, describe
-from store.checkpoint import Checkpoint, UnreadableCheckpoint, Vector
+from store.checkpoint import Checkpoint, Footing, UnreadableCheckpoint, Vector
 
 log = structlog.get_logger("delayline.checkpoints")
 
@@ -295,12 +295,20 @@ class KafkaLog:
 
     def last_checkpoint(self) -> Checkpoint | None:
         """See the port."""
+        return self._follower.wait_for(self._topic_id(), self._decided_end())
+
+    def footing(self) -> Footing:
+        """See the port. The leader itself says its epoch: others may have heard of an older one."""
+        topic_id, topic = self._topic_id(), self._names.checkpoint
+        return Footing(topic_id, self._latest_offsets(topic, [self._lane])[self._lane].leader_epoch or 0)
+
+    def _topic_id(self) -> str:
+        """Raises `Refusing` if the checkpoint topic is missing."""
         try:
-            topic_id = describe(self._admin, self._names.checkpoint).id
+            return describe(self._admin, self._names.checkpoint).id
         except TopicMissing as error:
             self._follower.look_again()
             raise Refusing(checkpoint_topic_missing(str(error))) from error
-        return self._follower.wait_for(topic_id, self._decided_end())
 
     def _decided_end(self) -> int:
         """Where the lane's partition of the checkpoint topic ends now, once all below is decided. Raises
@@ -349,12 +357,19 @@ class KafkaLog:
         """Where partitions of a topic end, by default for who does not read what is still open. Raises
         `Doubtful`.
         """
+        found = self._latest_offsets(topic, partitions, isolation)
+        return {partition: int(one.offset) for partition, one in found.items()}
+
+    def _latest_offsets(
+        self, topic: str, partitions: list[int], isolation: IsolationLevel = IsolationLevel.READ_COMMITTED
+    ) -> dict[int, Any]:
+        """What their leaders say of these ends. Raises `Doubtful`."""
         latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
         wanted = {TopicPartition(topic, partition): latest for partition in partitions}
         try:
             admin = self._admin  # kept until the answer is here: it would never come from one that is gone
             futures = admin.list_offsets(wanted, isolation_level=isolation, request_timeout=TIMEOUT_S)
-            return {at.partition: int(future.result().offset) for at, future in futures.items()}
+            return {at.partition: future.result() for at, future in futures.items()}
         except KafkaException as error:
             # After a restart of its broker a client asks with the leader epoch that it knew, and is
             # refused, for ever (librdkafka 2.16): a new one learns the epoch anew.

@@ -18,7 +18,6 @@ transaction at a time.
 from __future__ import annotations
 
 from collections.abc import Generator
-from contextlib import suppress
 from enum import StrEnum
 from typing import Final, TypeVar
 
@@ -43,7 +42,8 @@ from node.ports import (
     Unconfirmed,
 )
 from node.refusal import Refusing
-from store.checkpoint import FORMAT, Checkpoint, Standing, Vector
+from node.resumption import resumed
+from store.checkpoint import FORMAT, Checkpoint, Footing, Standing, Vector
 from store.keys import Key
 from store.selection import Limits, Selection
 from store.view import View
@@ -165,6 +165,7 @@ class Delivery:
         self._ahead: _Planned | None = None  # what comes next, planned while the brokers take what is sent
         self._failures = 0
         self._epoch_known = 0  # none is used twice
+        self._footing = Footing()  # of this mastership
         self._counts: Vector = {}  # by partition, of what is written back next
         self._heartbeat_at_ms = 0
         self._first_at_ms = 0
@@ -286,49 +287,64 @@ class Delivery:
         return self._last is not None and last.epoch > self._last.epoch and last.node != self._config.node
 
     def _last_checkpoint(self) -> Process[Checkpoint]:
-        """The topic decides. Only if it is empty, the later of the own and the znode's checkpoint: then
-        what was delivered since that one is delivered again. If there is none, it is the beginning.
+        """The latest one that is known, among those of the topic as it is (node/resumption.py); if there is
+        none, it is the beginning. No epoch is used twice.
+
+        Where the topic has one, a znode that cannot be read is not needed.
         """
         last, own = self._log.last_checkpoint(), self._view.checkpoint
-        if last is not None:
-            self._look_for_lost(last, own)
-            return last
-        while True:
-            if self._leadership.resigning():
-                raise Doubtful("nobody knows what was delivered, and this node is to end")
+        self._footing = self._log.footing()
+        mirrored = yield from self._mirrored(is_needed=last is None)
+        others = [one for one in (mirrored, own) if one is not None and one.epoch]
+        found = resumed(last, others, self._footing)
+        if found is None:
+            return self._beginning()
+        self._epoch_known = max(self._epoch_known, found.epoch, *(one.epoch for one in others))
+        self._look_for_lost(last, found, others)
+        return found
+
+    def _mirrored(self, *, is_needed: bool) -> Process[Checkpoint | None]:
+        """The znode's. It is waited for: without it what is known to be delivered could come again."""
+        while not self._leadership.resigning():
             try:
-                mirrored = self._leadership.mirrored()
-                break
+                return self._leadership.mirrored()
             except Unconfirmed:
                 yield Wait(self._clock.now_ms() + RETRY_MS)
-        known = [checkpoint for checkpoint in (mirrored, own) if checkpoint is not None and checkpoint.epoch]
-        if not known:
-            return self._beginning()
-        resumed = max(known, key=lambda checkpoint: checkpoint.order)
-        self._epoch_known = max(self._epoch_known, resumed.epoch)
-        self._say_lost(resumed)
-        return resumed
+            except Refusing:
+                if is_needed:
+                    raise
+                return None
+        raise Doubtful("nobody knows what was delivered, and this node is to end")
 
-    def _look_for_lost(self, last: Checkpoint, own: Checkpoint | None) -> None:
-        """The own checkpoint, or the znode's, is later than the topic's last one: the topic has lost its end.
-        It decides all the same; but no epoch is used twice.
-        """
-        mirrored = None
-        with suppress(Unconfirmed, Refusing):  # it is not needed
-            mirrored = self._leadership.mirrored()
-        latest = max((one for one in (last, own, mirrored) if one is not None), key=lambda one: one.order)
-        self._epoch_known = max(self._epoch_known, latest.epoch)
-        if latest.order > last.order:
-            self._say_lost(last)
+    def _look_for_lost(self, last: Checkpoint | None, found: Checkpoint, others: list[Checkpoint]) -> None:
+        """Says so if the topic has lost its end, or all of it."""
+        latest = max(others, key=lambda one: one.order, default=found)
+        if last is None and found.footing.topic_id != self._footing.topic_id:
+            self._say_lost(found)
+        elif last is not found:
+            self._say_truncated(found)
+        elif latest.order > found.order:
+            self._say_lost(found)
 
-    def _say_lost(self, resumed: Checkpoint) -> None:
-        """Loudly: the only place where exactly once becomes at least once."""
+    def _say_lost(self, found: Checkpoint) -> None:
+        """Loudly: here exactly once becomes at least once."""
         self.lost = True
         log.error(
             "checkpoint-topic-lost",
-            resumed_epoch=resumed.epoch,
-            delivered_up_to_ms=resumed.delivered_up_to_ms,
+            resumed_epoch=found.epoch,
+            delivered_up_to_ms=found.delivered_up_to_ms,
             consequence="messages delivered after this checkpoint are delivered again",
+        )
+
+    def _say_truncated(self, found: Checkpoint) -> None:
+        """Loudly, too: had a later one been lost that is known nowhere, nobody could say so."""
+        self.lost = True
+        log.error(
+            "checkpoint-topic-truncated",
+            resumed_epoch=found.epoch,
+            delivered_up_to_ms=found.delivered_up_to_ms,
+            consequence="what this checkpoint covers is not delivered again; what was delivered after it, "
+            "without this node or ZooKeeper having heard of it, is",
         )
 
     def _beginning(self) -> Checkpoint:
@@ -394,6 +410,7 @@ class Delivery:
             node=self._config.node,
             at_ms=self._first_at_ms,
             first=True,
+            footing=self._footing,
         )
 
     def _deliver(self) -> Process[Ended]:
@@ -634,6 +651,7 @@ class Delivery:
             awaited=awaited,
             node=self._config.node,
             at_ms=self._clock.now_ms(),
+            footing=last.footing,
         )
 
     def _settle(self) -> Process[None]:

@@ -12,7 +12,7 @@ import msgspec
 
 from delayline.signing import Keyring
 from delayline.wire import Header
-from store.checkpoint import Checkpoint, Vector
+from store.checkpoint import Checkpoint, Footing, Vector
 from store.keys import Key
 from store.operations import OperatorRequest
 
@@ -121,6 +121,11 @@ class Log(Protocol):
     def last_checkpoint(self) -> Checkpoint | None:
         """The last committed checkpoint of the lane, None if there is none. Raises `Doubtful`, and `Refusing`
         where only an operator can help: the topic is missing.
+        """
+
+    def footing(self) -> Footing:
+        """The checkpoint topic and the leader epoch of the lane's partition, as they are now. Raises what
+        `last_checkpoint` does.
         """
 
     def stable_ends(self) -> Vector:

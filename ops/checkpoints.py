@@ -49,6 +49,11 @@ class CheckpointPair:
         return self.in_znode is not None and self.in_znode.order > self.in_topic.order
 
     @property
+    def _of_one_topic(self) -> bool:
+        ids = {one.footing.topic_id for one in (self.in_topic, self.in_znode) if one is not None}
+        return len(ids) == 1 and "" not in ids
+
+    @property
     def meaning(self) -> str:
         """What the pair says about the cluster, and what to do if that is bad."""
         if not self.topic_exists:
@@ -61,15 +66,20 @@ class CheckpointPair:
         if self.in_znode is None:
             return "no mirror yet: the topic decides"
         if self.alarming:
-            return (
-                "the znode is ahead, so the topic has lost records: it decides all the same, and what was"
-                " delivered after it may be delivered again"
-            )
+            return _TOPIC_BEHIND if self._of_one_topic else _OTHER_TOPIC
         if self.in_znode.order == self.in_topic.order:
             return "both are the same"
         return "the znode is behind, as it may: the master mirrors at most 5 checkpoints a second"
 
 
+_TOPIC_BEHIND = (
+    "the znode is ahead, so the topic has lost its end: the next master goes on from the znode; what was"
+    " delivered after that, and no node knows of, may be delivered again"
+)
+_OTHER_TOPIC = (
+    "the znode is ahead, of a topic that was lost since, or an older version's: the topic decides, and what"
+    " was delivered after it may be delivered again"
+)
 _TOPIC_EMPTY = (
     "the checkpoint topic is empty: the next master resumes from the znode, and what was delivered after that"
     " may be delivered again"

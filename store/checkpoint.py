@@ -74,6 +74,15 @@ def nothing(partitions: Sequence[int]) -> Frontier:
     return Frontier(position=None, ingested=nowhere, seen=nowhere, read=nowhere, delivered_up_to_ms=0)
 
 
+class Footing(msgspec.Struct, frozen=True):
+    """The checkpoint topic as a mastership has found it: Kafka's id of it, and the leader epoch of the lane's
+    partition. A partition loses its end only where its leader changes, and each change raises that epoch.
+    """
+
+    topic_id: str = ""  # "": an older version's checkpoint does not say
+    leader_epoch: int = 0
+
+
 class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
     """One lane's checkpoint. Times in epoch ms; vectors hold the lane's partitions.
 
@@ -96,6 +105,7 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
     node: str
     at_ms: int
     first: bool = False
+    footing: Footing = Footing()
 
     @property
     def standing(self) -> Standing:

@@ -31,6 +31,8 @@ SHARED: Final = frozenset(
         "broker-clock-step",
         "foreign-stall",
         "checkpoints-lost",
+        "checkpoints-truncated",
+        "checkpoints-held",
         "key-changed",
         "keys-lost",
         "strange-checkpoint",
@@ -91,13 +93,28 @@ def _strike_shared(world: World, fault: str) -> None:
         world.forge_checkpoint()
     elif fault in {"key-changed", "keys-lost"}:
         world.change_key() if fault == "key-changed" else world.lose_keys()
-    elif fault == "checkpoints-lost":
-        for node in world.nodes:
-            if node.process is not None and node.process.mastership is not None:
-                crash(world, node, emptied=False)
-        world.lose_checkpoints()
+    elif fault.startswith("checkpoints-"):
+        _harm_checkpoints(world, fault)
     else:
         world.open_foreign(rng.choice((50, 300, 1_200, 5_000)))
+
+
+def _harm_checkpoints(world: World, fault: str) -> None:
+    if fault == "checkpoints-lost":
+        _crash_masters(world)
+        world.lose_checkpoints()
+    elif fault == "checkpoints-truncated":
+        if world.rng.random() < 0.6:
+            _crash_masters(world)
+        world.lose_end_of_checkpoints()
+    else:
+        world.hold_checkpoints(world.rng.choice((50, 300, 1_200)))
+
+
+def _crash_masters(world: World) -> None:
+    for node in world.nodes:
+        if node.process is not None and node.process.mastership is not None:
+            crash(world, node, emptied=False)
 
 
 def _victim(world: World, fault: str) -> Node | None:

@@ -24,7 +24,7 @@ from node.delivery import Config, Delivery, Wait
 from node.ports import Pauses
 from node.targets import BATCH_BYTES
 from store.arrivals import Arrival, Kind
-from store.checkpoint import Checkpoint, Vector
+from store.checkpoint import Checkpoint, Footing, Vector
 from store.records import ScheduledRow, encode
 from store.selection import Limits
 from store.view import View
@@ -223,6 +223,9 @@ class Run:
     def last_checkpoint(self) -> Checkpoint | None:
         raw = self.ask("read")
         return None if raw is None else Checkpoint.decode(raw)
+
+    def footing(self) -> Footing:
+        return Footing("checkpoints")
 
     def stable_ends(self) -> Vector:
         return {0: ROWS}

@@ -1,11 +1,11 @@
-"""After the checkpoint topic was lost: at least once for the gap, and still nothing is lost.
+"""After the checkpoint topic was lost, or its end: at least once for the gap, and still nothing is lost.
 
 What was written back in the gap stays in the log, and what it followed from is done again: a message that was
 parked may arrive twice, and a recurring one without an id goes on twice from there.
 
-The lane goes on from the later of the znode's mirror and the new master's own alignment (docs/design.md,
-"Znodes"). An *era* is the time between two losses. Within one, all is as ever; what the lost checkpoints
-covered may be done again in the next.
+The lane goes on from the latest checkpoint that is known (docs/design.md, rule 6), and an era ends where that
+is not the last one (tests/simulation/eras.py). Within what an era goes on from and its own, all is as ever;
+what the lost checkpoints covered may be done again in the next.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from itertools import pairwise
 
 import msgspec
 
-from store.checkpoint import Checkpoint
+from tests.simulation.eras import Era, eras
 from tests.simulation.host import Violation
 from tests.simulation.invariants import check_epoch, check_progress, check_serials
 from tests.simulation.log import Entry, Partition, Transaction
@@ -30,8 +30,23 @@ def check_gap(world: World) -> None:
     answer; checkpoints and epochs follow one another as ever. Raises `Violation`.
     """
     check_serials(world)
-    eras = _eras(world)
-    written_back = _written_back_before(world, eras)
+    found = eras([*world.lost, world.checkpoints])
+    of_eras = _of_eras(found)
+    _check_fates(world, of_eras, _written_back_in_a_gap(world, of_eras, len(found)))
+    for era in found:
+        _check_era(era)
+
+
+def _of_eras(found: list[Era]) -> dict[Transaction, list[int]]:
+    """The numbers of the eras that each of the service's transactions is part of."""
+    of_eras: defaultdict[Transaction, list[int]] = defaultdict(list)
+    for number, era in enumerate(found):
+        for one in era.all:
+            of_eras[one.transaction].append(number)
+    return dict(of_eras)
+
+
+def _check_fates(world: World, of_eras: dict[Transaction, list[int]], written_back: set[str]) -> None:
     settled: set[str] = set()
     # By request, occurrence, era, and whether it is an answer: a control may be a message's end as well (a
     # replace).
@@ -43,47 +58,31 @@ def check_gap(world: World) -> None:
                 for source, number, fate in _fates(world, topic, entry):
                     settled.add(source)
                     if fate not in {"duplicate", "skipped", "ended"}:  # nothing has changed, or it was done
-                        fates[source, number, fate == "answered", eras[entry.transaction]].append(fate)
+                        for era in of_eras[entry.transaction]:
+                            fates[source, number, fate == "answered", era].append(fate)
     for (source, number, _, era), found in fates.items():
         if len(found) > 1 and source not in written_back:
             raise Violation("I1 doubled", f"{source}, {number}, was {' and '.join(found)} in era {era}")
-    for partition in (*world.lost, world.checkpoints):
-        _check_era(partition)
     for number in world.setup.partitions:
         _check_settled(world, world.topics[world.names.buffer][number], settled)
 
 
-def _check_era(partition: Partition) -> None:
-    found = [
-        Checkpoint.decode(entry.record.value or b"")
-        for entry in partition.own(0, partition.stable_end)
-        if entry.record is not None
-    ]
-    for last, one in pairwise(found):
+def _check_era(era: Era) -> None:
+    for last, one in pairwise(committed.checkpoint for committed in era.all):
         check_progress(last, one)
         # An epoch that the lost topic had, and the znode still knows of, is not used again.
         skips = one.first and one.epoch > last.epoch
         check_epoch(last, msgspec.structs.replace(one, epoch=last.epoch + 1) if skips else one)
 
 
-def _eras(world: World) -> dict[Transaction, int]:
-    """The era of each of the service's transactions."""
-    return {
-        entry.transaction: era
-        for era, partition in enumerate((*world.lost, world.checkpoints))
-        for entry in partition.entries
-        if entry.transaction is not None
-    }
-
-
-def _written_back_before(world: World, eras: dict[Transaction, int]) -> set[str]:
-    """The users' requests after which something was written back in an era that was lost."""
+def _written_back_in_a_gap(world: World, of_eras: dict[Transaction, list[int]], count: int) -> set[str]:
+    """The users' requests after which something was written back that a later era does not go on from."""
     roots = set()
     for partition in world.topics[world.names.buffer]:
         for entry in partition.committed(0, partition.stable_end):
             if entry.request is not None or entry.record is None or entry.transaction is None:
                 continue
-            if eras[entry.transaction] < len(world.lost):
+            if count - 1 not in of_eras[entry.transaction]:
                 roots.add((dict(entry.record.headers)["delay-root"] or b"").decode())
     return roots
 

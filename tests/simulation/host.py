@@ -38,6 +38,7 @@ class World(Protocol):
     names: ClusterNames
     topics: Topics
     checkpoints: Partition  # the lane's partition of the checkpoint topic
+    lost: list[Partition]  # what that was before it was made anew
     target_topics: frozenset[str]
     leaderless: set[str]  # targets that take nothing for now
     asked: list[OperatorRequest]  # by operators, numbered from 1

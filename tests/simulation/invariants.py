@@ -62,7 +62,7 @@ def _checkpoints(world: World) -> tuple[list[Checkpoint], dict[Transaction, int]
     partition = world.checkpoints
     checkpoints: list[Checkpoint] = []
     numbers: dict[Transaction, int] = {}
-    for entry in partition.own(0, partition.stable_end):
+    for entry in partition.own_ever():
         assert entry.record is not None, "markers are not read"
         assert entry.transaction is not None, "a checkpoint is written in a transaction"
         if entry.transaction in numbers:

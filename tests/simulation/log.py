@@ -3,7 +3,8 @@
 What is kept of Kafka: a record is appended whether its transaction will commit or not; a marker takes an
 offset in every partition of its transaction; a transaction's markers are written one after the other, so
 its records become visible in one partition before they do in another; a read_committed reader sees nothing
-at or above the first offset of a transaction whose marker is not there yet.
+at or above the first offset of a transaction whose marker is not there yet. A partition may lose its end,
+where a broker comes to lead it that had not copied all: its leader epoch is higher from then on.
 """
 
 from __future__ import annotations
@@ -89,6 +90,8 @@ class Partition:
         self.topic = topic
         self.number = number
         self.entries: list[Entry] = []
+        self.ever: list[Entry] = []  # and what it has lost
+        self.leader_epoch = 0
         self._open: dict[Transaction, int] = {}
 
     @property
@@ -113,7 +116,7 @@ class Partition:
         """Appends a record; returns its offset."""
         offset = len(self.entries)
         record = Record(self.number, offset, timestamp_ms, key, value, headers)
-        self.entries.append(Entry(record, transaction, request))
+        self._add(Entry(record, transaction, request))
         if transaction is not None and transaction not in self._open:
             self._open[transaction] = offset
             transaction.unmarked.append(self)
@@ -121,8 +124,39 @@ class Partition:
 
     def mark(self, transaction: Transaction) -> None:
         """Appends the transaction's marker."""
-        del self._open[transaction]
-        self.entries.append(Entry(None, transaction, None))
+        self._open.pop(transaction, None)
+        self._add(Entry(None, transaction, None))
+
+    def _add(self, entry: Entry) -> None:
+        self.entries.append(entry)
+        self.ever.append(entry)
+
+    def lose_end(self, count: int) -> None:
+        """Another broker leads, which lacks so many of the last entries; or more: where a marker is lost, so
+        is what it has decided, since the next one of that producer decides over it.
+        """
+        self.leader_epoch += 1
+        begin = max(0, self.end - count)
+        lost = {entry.transaction for entry in self.entries[begin:]} - {None}
+        for offset in range(begin - 1, -1, -1):
+            if self.entries[offset].transaction in lost:
+                lost |= {entry.transaction for entry in self.entries[offset:begin]} - {None}
+                begin = offset
+        del self.entries[begin:]
+        self._open = {one: first for one, first in self._open.items() if first < begin}
+
+    @property
+    def is_held(self) -> bool:
+        """Whether a transaction is open that is none of the service's."""
+        return any(not transaction.lane for transaction in self._open)
+
+    def own_ever(self) -> Iterator[Entry]:
+        """What the service has committed, also if it is lost."""
+        for entry in self.ever:
+            transaction = entry.transaction
+            is_own = entry.record is not None and transaction is not None and transaction.lane
+            if is_own and transaction is not None and transaction.fate is Fate.COMMIT:
+                yield entry
 
     def committed(self, begin: int, end: int) -> Iterator[Entry]:
         """What a read_committed reader gets of [begin, end); `end` must not be above the stable end."""

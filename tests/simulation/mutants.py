@@ -27,11 +27,12 @@ from tests.simulation.numbered_mutants import NUMBERED
 from tests.simulation.other_mutants import OTHERS
 from tests.simulation.partition_mutants import PARTITIONS
 from tests.simulation.patches import Mutant
+from tests.simulation.resumption_mutants import RESUMPTION
 from tests.simulation.runner import ROOT, run_seed
 from tests.simulation.signed_mutants import SIGNED
 from tests.simulation.source_mutants import SOURCES
 
-MUTANTS: Final = (*NUMBERED, *AWAITED, *OTHERS, *SOURCES, *SIGNED, *PARTITIONS)
+MUTANTS: Final = (*NUMBERED, *AWAITED, *OTHERS, *SOURCES, *SIGNED, *PARTITIONS, *RESUMPTION)
 BROKEN: Final = frozenset(
     {"AttributeError", "ImportError", "NameError", "SyntaxError", "TypeError", "UnboundLocalError"}
 )

@@ -20,9 +20,10 @@ from node.ports import ANY_PARTITION, UNAVAILABLE, UNKNOWN, Doubtful, Outgoing
 from store import keys
 from store.arrivals import Arrival
 from store.awaited import Awaited
-from store.checkpoint import Checkpoint, Frontier, Vector
+from store.checkpoint import Checkpoint, Footing, Frontier, Vector
 from store.selection import late_keys, next_due_ms, select
 from store.view import Expired, View
+from tests.simulation.eras import may_resume, repeats
 from tests.simulation.host import Killed, Violation, World
 from tests.simulation.log import Entry
 from tests.simulation.operator import SimulatedOperator
@@ -82,6 +83,9 @@ class Process:
         self._ends_untold: Vector = {}
         self._own = OwnCheckpoints(setup.names.checkpoint)
         self._followed = 0
+        self._leader_epoch = self._checkpoints.leader_epoch
+        self._may_resume: list[Checkpoint] = []  # none: whatever it likes
+        self._epoch_known = 0
         self._leadership = SimulatedLeadership(self, ensemble)
         self.operator = SimulatedOperator(self, ensemble)
         self.mastership: Generator[Step | Wait, None, Ended] | None = None
@@ -133,6 +137,13 @@ class Process:
     def inspect(self, checkpoint: Checkpoint) -> None:
         """See the protocol: a cancel made during an outage counts (rule 6)."""
         last, self._produced = self._produced, checkpoint
+        known = self._may_resume
+        if checkpoint.first and known and not any(repeats(checkpoint, one) for one in known):
+            raise Violation("I1", f"{self.name} knows {known[0]}, and goes on from {checkpoint}")
+        if checkpoint.first and checkpoint.epoch <= self._epoch_known:
+            raise Violation(
+                "I6", f"{self.name} knows epoch {self._epoch_known}, and begins {checkpoint.epoch}"
+            )
         if (
             checkpoint.first
             or last is None
@@ -249,11 +260,28 @@ class Process:
         if self.fails("read-fails"):
             raise Doubtful("the brokers do not answer")
         self._expect_topic()
+        if self._checkpoints.is_held:
+            raise Doubtful("a transaction is open there that is none of the lane's")
         if not self._read_checkpoints(self._checkpoints.stable_end):
             raise Doubtful("a key is not known")
         last = self._own.latest
+        self._note_known()
         self.meanwhile()
         return last
+
+    def _note_known(self) -> None:
+        """Where checkpoints have been lost: what a new master has to go on from."""
+        world, entry = self.world, self._checkpoints.last_own()
+        if world.lost or world.checkpoints.leader_epoch:
+            last = None if entry is None else _checkpoint(entry)
+            known = [one for one in (last, self.view.checkpoint, self._ensemble.mirrored) if one is not None]
+            self._may_resume = may_resume([*world.lost, world.checkpoints], known)
+            self._epoch_known = max((one.epoch for one in known), default=0)
+
+    def footing(self) -> Footing:
+        """See the port `Log`."""
+        self.meanwhile()
+        return Footing(f"topic-{len(self.world.lost)}", self.world.checkpoints.leader_epoch)
 
     @property
     def ring(self) -> Keyring:
@@ -426,10 +454,12 @@ class Process:
         return True
 
     def _expect_topic(self) -> None:
-        """A topic that was made anew is read from its beginning."""
-        if self._checkpoints is not self.world.checkpoints:
-            self._checkpoints, self._followed = self.world.checkpoints, 0
-            self._own.forget(another_topic=True)
+        """A topic that was made anew is read from its beginning, and so is one that may have lost its end."""
+        anew = self._checkpoints is not self.world.checkpoints
+        self._checkpoints = self.world.checkpoints
+        if anew or self._leader_epoch != self._checkpoints.leader_epoch:
+            self._leader_epoch, self._followed = self._checkpoints.leader_epoch, 0
+            self._own.forget(another_topic=anew)
 
     def up_to_date(self) -> bool:
         """Whether the view is aligned to the last committed checkpoint."""

@@ -20,6 +20,7 @@ from typing import Any, Final
 import structlog
 
 from delayline import recurrence
+from tests.simulation.eras import eras
 from tests.simulation.gap import check_gap
 from tests.simulation.invariants import check
 from tests.simulation.profile import DEFAULT, PROFILES, Profile
@@ -71,7 +72,7 @@ def run_seed(
         details = ""
         try:
             world.run()
-            if world.lost:
+            if world.lost or len(eras([*world.lost, world.checkpoints])) > 1:
                 check_gap(world)
             else:
                 check(world)

@@ -212,6 +212,22 @@ class World:
         self.lost.append(self.checkpoints)
         self.checkpoints = Partition(self.names.checkpoint, LANE)
 
+    def lose_end_of_checkpoints(self) -> None:
+        """Another broker leads the checkpoint topic, which may have had less of it."""
+        end = self.checkpoints.end
+        self.checkpoints.lose_end(self.rng.choice((0, 1, 4, self.rng.randint(0, end), end)))
+
+    def hold_checkpoints(self, lasts_ms: int) -> None:
+        """A stranger leaves a transaction open in the checkpoint topic."""
+        transaction = Transaction(self.next_transaction(), lane=False)
+        self.checkpoints.append(self.now_ms, None, b"a stranger's", [], transaction)
+
+        def end() -> None:
+            transaction.decide(self.rng.choice((Fate.COMMIT, Fate.ABORT)))
+            transaction.mark_all()
+
+        self.after(lasts_ms, end)
+
     def _processes(self) -> list[Process]:
         return [node.process for node in self.nodes if node.process is not None]
 

@@ -14,7 +14,7 @@ from delayline.names import ClusterNames
 from delayline.signing import Keyring
 from node.delivery import HEARTBEAT_MS, Config, Delivery, Step, Wait
 from node.ports import Doubtful, Offsets, Outgoing, Pauses
-from store.checkpoint import Checkpoint, Vector
+from store.checkpoint import Checkpoint, Footing, Vector
 from store.selection import Limits
 from store.view import View
 from tests.support.keys import KEYRING
@@ -34,7 +34,9 @@ class World:
         self.set_by = self.off_ms = self.shown_off_ms = 0
         self.sent: list[Outgoing] = []
         self.checkpoints: list[Checkpoint] = []
+        self.mirror_holds: Checkpoint | None = None
         self.ends: Vector = {}
+        self.found = Footing("topic", 3)
         self.paused = Pauses()
         self.calls: list[str] = []  # of the transactions
         self.clock_offset_ms = 0
@@ -61,7 +63,7 @@ class World:
         return abs(self.clock_offset_ms) > SKEW_MS
 
     def mirrored(self) -> Checkpoint | None:
-        return None
+        return self.mirror_holds
 
     def mirror(self, checkpoint: Checkpoint) -> None:
         """There is no mirror."""
@@ -69,6 +71,9 @@ class World:
     # the log
     def last_checkpoint(self) -> Checkpoint | None:
         return self.checkpoints[-1] if self.checkpoints else None
+
+    def footing(self) -> Footing:
+        return self.found
 
     def stable_ends(self) -> Vector:
         return self.ends
@@ -276,19 +281,84 @@ def test_what_was_planned_anew_by_a_clock_that_was_set_ahead_is_given_up(world: 
     assert [checkpoint.first for checkpoint in world.checkpoints] == [True, False, True, False]
 
 
-def test_a_topic_that_has_lost_its_tail_decides_and_it_is_said(
-    world: World, view: View, delivery: Delivery
-) -> None:
+def run_and_lose_all_but_the_first(world: World, view: View, delivery: Delivery) -> None:
+    """A message is delivered, and the checkpoint that says so is lost."""
     take(view, at(0, 0, schedule(world.now - 1)))
     mastership = delivery.run()
     run_to_wait(mastership)
     mastership.close()
-    world.checkpoints = world.checkpoints[:1]  # only the first of the epoch is left
+    del world.checkpoints[1:]
+
+
+def said_again(delivery: Delivery) -> list[tuple[str, str]]:
+    """What a next mastership says of the checkpoint topic."""
     with structlog.testing.capture_logs() as said:
         run_to_wait(delivery.run())
+    return [(line["event"], line["log_level"]) for line in said if line["event"].startswith("checkpoint-")]
+
+
+def test_a_topic_that_has_lost_its_end_does_not_decide_and_it_is_said(
+    world: World, view: View, delivery: Delivery
+) -> None:
+    run_and_lose_all_but_the_first(world, view, delivery)
+    assert said_again(delivery) == [("checkpoint-topic-truncated", "error")]
     assert delivery.lost
-    assert [line["log_level"] for line in said if line["event"] == "checkpoint-topic-lost"] == ["error"]
+    assert len(world.sent) == 1, "not again"
+
+
+def test_a_topic_that_has_lost_all_it_had_does_not_decide(
+    world: World, view: View, delivery: Delivery
+) -> None:
+    run_and_lose_all_but_the_first(world, view, delivery)
+    world.checkpoints.clear()
+    assert said_again(delivery) == [("checkpoint-topic-truncated", "error")]
+    assert len(world.sent) == 1
+
+
+def test_a_topic_made_anew_decides_as_soon_as_somebody_has_gone_on_in_it(
+    world: World, view: View, delivery: Delivery
+) -> None:
+    run_and_lose_all_but_the_first(world, view, delivery)
+    world.checkpoints[0] = msgspec.structs.replace(world.checkpoints[0], footing=Footing("anew", 0))
+    assert said_again(delivery) == [("checkpoint-topic-lost", "error")]
     assert len(world.sent) == 2, "again"
+
+
+def test_the_later_one_of_an_older_version_does_not_decide(
+    world: World, view: View, delivery: Delivery
+) -> None:
+    world.found = Footing()
+    run_and_lose_all_but_the_first(world, view, delivery)
+    assert said_again(delivery) == [("checkpoint-topic-lost", "error")]
+
+
+def test_the_znode_s_decides_where_it_is_the_latest_one_of_the_topic(
+    world: World, view: View, delivery: Delivery
+) -> None:
+    run_and_lose_all_but_the_first(world, view, delivery)
+    assert view.checkpoint is not None
+    world.mirror_holds = msgspec.structs.replace(view.checkpoint, number=99)
+    said_again(delivery)
+    assert world.checkpoints[1].number == 99
+
+
+def test_no_epoch_is_used_twice_where_the_topic_has_lost_its_end(
+    world: World, view: View, delivery: Delivery
+) -> None:
+    run_and_lose_all_but_the_first(world, view, delivery)
+    world.mirror_holds = msgspec.structs.replace(
+        world.checkpoints[0], epoch=7, footing=Footing("another topic", 0)
+    )
+    said_again(delivery)
+    assert world.checkpoints[1].epoch == 8
+
+
+def test_a_mastership_stands_on_the_topic_that_it_has_found(
+    world: World, view: View, delivery: Delivery
+) -> None:
+    take(view, at(0, 0, schedule(world.now - 1)))
+    run_to_wait(delivery.run())
+    assert {one.footing for one in world.checkpoints} == {world.found}
 
 
 MASTER = ["first checkpoint", "commit"]

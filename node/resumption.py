@@ -1,0 +1,32 @@
+"""Which of the checkpoints that are known a new master goes on from (docs/design.md, rule 6).
+
+The node's own one and the znode's are of commits that are known. Where one of them is later than the topic's
+last one, and of the same topic, the topic has lost its end, and the later one is right: what it covers was
+delivered.
+
+Not if the topic was made anew since, or if somebody has gone on without knowing of it: who went on from that
+one would deliver again what was delivered since. Both show in the footing: a topic that is made anew has
+another id, and a mastership that began after the end was lost has a higher leader epoch than what was lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from store.checkpoint import Checkpoint, Footing
+
+
+def resumed(last: Checkpoint | None, others: Iterable[Checkpoint], footing: Footing) -> Checkpoint | None:
+    """The one to go on from; None if nothing was ever delivered.
+
+    `last`: the topic's. `others`: those known elsewhere. `footing`: read after `last`. An older version's
+    checkpoint has none: there the topic decides, and only if it is empty the latest of the others.
+    """
+    known = list(others)
+    topic_id = footing.topic_id if last is None else last.footing.topic_id
+    of_topic = [one for one in known if topic_id and one.footing.topic_id == topic_id]
+    if last is not None:
+        of_topic.insert(0, last)
+    if of_topic:
+        return max(of_topic, key=lambda one: (one.footing.leader_epoch, one.order))
+    return max(known, key=lambda one: one.order, default=None)

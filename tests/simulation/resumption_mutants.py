@@ -1,0 +1,127 @@
+"""The mutants of what a new master goes on from, where the checkpoint topic is lost or its end."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.simulation.patches import Mutant, Patch, profile_with
+from tests.simulation.profile import CHECKPOINTS_LOST, CHECKPOINTS_TRUNCATED
+
+# Masters that lose what only they knew of, and come back soon.
+FORKS: Final = profile_with(
+    faults={"checkpoints-truncated": 40, "crash-master": 30, "crash": 30, "zookeeper-outage": 10},
+    operator_share=0.0,
+)
+CLAUSE: Final = "rule 6, the latest that is known"
+
+RESUMPTION: Final = (
+    Mutant(
+        "topic-decides",
+        CLAUSE,
+        "the topic decides whenever it has a checkpoint, though it has lost its end",
+        (
+            Patch(
+                "node/resumption.py",
+                "    if of_topic:\n",
+                "    if last is not None:\n        return last\n    if of_topic:\n",
+            ),
+        ),
+        CHECKPOINTS_TRUNCATED,
+    ),
+    Mutant(
+        "znode-not-asked",
+        CLAUSE,
+        "the znode's checkpoint does not count where the topic has one",
+        (
+            Patch(
+                "node/delivery.py",
+                "for one in (mirrored, own) if one",
+                "for one in ((mirrored, own) if last is None else (own,)) if one",
+            ),
+        ),
+        CHECKPOINTS_TRUNCATED,
+    ),
+    Mutant(
+        "own-not-asked",
+        CLAUSE,
+        "the node's own checkpoint does not count where the topic has one",
+        (
+            Patch(
+                "node/delivery.py",
+                "for one in (mirrored, own) if one",
+                "for one in ((mirrored, own) if last is None else (mirrored,)) if one",
+            ),
+        ),
+        CHECKPOINTS_TRUNCATED,
+    ),
+    Mutant(
+        "znode-not-waited-for",
+        CLAUSE,
+        "a new master goes on without the znode's checkpoint where ZooKeeper does not answer",
+        (
+            Patch(
+                "node/delivery.py",
+                "                yield Wait(self._clock.now_ms() + RETRY_MS)\n            except Refusing:\n",
+                "                yield Wait(self._clock.now_ms() + RETRY_MS)\n                return None\n"
+                "            except Refusing:\n",
+            ),
+        ),
+        FORKS,
+    ),
+    Mutant(
+        "any-topic",
+        "rule 6, of the same topic",
+        "a later checkpoint of a topic that was lost decides over those of the new one",
+        (Patch("node/resumption.py", "one.footing.topic_id == topic_id", "one.footing.topic_id"),),
+        CHECKPOINTS_LOST,
+    ),
+    Mutant(
+        "any-leader-epoch",
+        "rule 6, and nobody has gone on without it",
+        "a later checkpoint of the topic decides, though somebody has gone on without having known of it",
+        (
+            Patch(
+                "node/resumption.py",
+                "key=lambda one: (one.footing.leader_epoch, one.order)",
+                "key=lambda one: one.order",
+            ),
+        ),
+        FORKS,
+    ),
+    Mutant(
+        "old-footing",
+        "rule 6, the footing is read after the topic",
+        "a mastership takes over the footing of the one before",
+        (Patch("node/delivery.py", "            footing=self._footing,\n", ""),),
+        FORKS,
+    ),
+    Mutant(
+        "footing-first",
+        "rule 6, the footing is read after the topic",
+        "the footing is read before the topic",
+        (
+            Patch(
+                "node/delivery.py",
+                "        last, own = self._log.last_checkpoint(), self._view.checkpoint\n"
+                "        self._footing = self._log.footing()\n",
+                "        self._footing = self._log.footing()\n"
+                "        last, own = self._log.last_checkpoint(), self._view.checkpoint\n",
+            ),
+        ),
+        FORKS,
+    ),
+    Mutant(
+        "epoch-used-again",
+        "rule 6, no epoch is used twice",
+        "the next epoch is counted from what a new master goes on from, not from all that it knows",
+        (Patch("node/delivery.py", "found.epoch, *(one.epoch for one in others))", "found.epoch)"),),
+        CHECKPOINTS_LOST,
+    ),
+    Mutant(
+        "held-not-waited-for",
+        "rule 6, the topic is read to its end",
+        "a new master goes on though a stranger's transaction hides the end of the checkpoint topic",
+        (Patch("tests/simulation/process.py", "if self._checkpoints.is_held:", "if False:"),),
+        CHECKPOINTS_TRUNCATED,
+    ),
+)

@@ -1,0 +1,47 @@
+"""Which checkpoint a new master goes on from: a table."""
+
+from __future__ import annotations
+
+import pytest
+
+from node.resumption import resumed
+from store.checkpoint import Checkpoint, Footing
+from tests.support.checkpoints import sample_checkpoint
+
+NOW = Footing("topic", 5)
+
+
+def of(epoch: int, number: int, topic_id: str = "topic", leader_epoch: int = 3) -> Checkpoint:
+    return sample_checkpoint(epoch=epoch, number=number, footing=Footing(topic_id, leader_epoch))
+
+
+LAST = of(2, 20)
+
+
+@pytest.mark.parametrize(
+    ("last", "others", "wanted"),
+    [
+        pytest.param(LAST, [of(2, 19)], LAST, id="the topic has the latest"),
+        pytest.param(LAST, [of(2, 22), of(2, 21)], of(2, 22), id="its end is lost, one mastership"),
+        pytest.param(LAST, [of(3, 21, leader_epoch=4)], of(3, 21, leader_epoch=4), id="its end is lost, two"),
+        pytest.param(LAST, [of(2, 22, "")], LAST, id="an older version's is later"),
+        pytest.param(of(2, 20, ""), [of(2, 22)], of(2, 20, ""), id="the topic's is an older version's"),
+        pytest.param(of(2, 20, "anew"), [of(2, 22)], of(2, 20, "anew"), id="the topic was made anew"),
+        pytest.param(
+            of(3, 20, leader_epoch=4),
+            [of(3, 25), of(4, 26)],
+            of(3, 20, leader_epoch=4),
+            id="somebody went on without them",
+        ),
+        pytest.param(None, [of(2, 22), of(2, 21)], of(2, 22), id="all of the topic is lost"),
+        pytest.param(None, [of(9, 90, "old"), of(2, 22)], of(2, 22), id="of the same topic before others"),
+        pytest.param(
+            None, [of(1, 10, "old"), of(2, 22, "older")], of(2, 22, "older"), id="of none, the latest"
+        ),
+        pytest.param(None, [], None, id="nothing is known"),
+    ],
+)
+def test_a_new_master_goes_on_from(
+    last: Checkpoint | None, others: list[Checkpoint], wanted: Checkpoint | None
+) -> None:
+    assert resumed(last, others, NOW) == wanted
