@@ -471,7 +471,12 @@ class KafkaTransaction:
         """Whether its checkpoint is the one that the first of an epoch repeats."""
         own = self._checkpoint
         return own is not None and first == msgspec.structs.replace(
-            own, epoch=first.epoch, node=first.node, at_ms=first.at_ms, first=True
+            own,
+            epoch=first.epoch,
+            node=first.node,
+            at_ms=first.at_ms,
+            first=True,
+            footing=first.footing,
         )
 
     def lost(self, targets: KafkaTargets) -> Unmarked:

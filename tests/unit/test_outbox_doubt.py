@@ -16,7 +16,7 @@ from delayline.names import ClusterNames
 from node import outbox
 from node.ports import UNAVAILABLE, Doubtful, Outgoing, Transaction
 from node.targets import BATCH_BYTES, KafkaTargets
-from store.checkpoint import Checkpoint
+from store.checkpoint import Checkpoint, Footing
 from tests.support.keys import KEYRING, FixedKeys
 from tests.support.waiting import eventually
 
@@ -146,7 +146,8 @@ def left_in_doubt(box: outbox.KafkaOutbox, monkeypatch: pytest.MonkeyPatch, last
     monkeypatch.setattr(Targets, "led_again_s", time.monotonic())
     box.open()
     first = box.begin()
-    first.checkpoint(msgspec.structs.replace(last, epoch=2, node="b", at_ms=2_000, first=True))
+    anew = {"epoch": 2, "node": "b", "at_ms": 2_000, "first": True, "footing": Footing("topic", 4)}
+    first.checkpoint(msgspec.structs.replace(last, **anew))
     first.commit().result()
     Client.sent.clear()
 
