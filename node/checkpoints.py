@@ -22,7 +22,7 @@ from node.fetch.brokers import Unreachable
 from node.fetch.options import Unsupported
 from node.fetch.transactions import Holder, holders
 from node.own_checkpoints import KeysBehind, OwnCheckpoints
-from node.ports import Doubtful, Keys
+from node.ports import Doubtful, Keys, LeftOpen
 from node.reader import Forbidden, OffsetsGone, TopicReader
 from node.refusal import (
     Refusal,
@@ -292,6 +292,7 @@ class KafkaLog:
         self._lane = lane
         self._partitions = partitions
         self._follower = follower
+        self._own_ids = [names.transactional_id(lane, suffix) for suffix in "ab"]
 
     def last_checkpoint(self) -> Checkpoint | None:
         """See the port."""
@@ -314,14 +315,17 @@ class KafkaLog:
         """Where the lane's partition of the checkpoint topic ends now, once all below is decided. Raises
         `Doubtful` if it is not in time.
 
-        The own transactions are: their ids have been initialised. So one that is open is somebody else's.
-        What the last master has committed may be behind it, where no reader of what is committed gets to: who
-        went on from what is before it would deliver again.
+        The own transactions are: their ids have been initialised. So one that is open is somebody else's, or
+        the topic has lost its marker (`LeftOpen`). What the last master has committed may be behind it, where
+        no reader of what is committed gets to: who went on from what is before it would deliver again.
         """
         topic, lane = self._names.checkpoint, [self._lane]
         end = self.ends(topic, lane, IsolationLevel.READ_UNCOMMITTED)[self._lane]
         until_s = time.monotonic() + TIMEOUT_S
         while (stable := self.ends(topic, lane)[self._lane]) < end:
+            holder = self._holders(topic, {self._lane: stable}).get(self._lane)
+            if holder is not None and holder.transactional_id in self._own_ids:
+                raise LeftOpen(f"{topic}/{self._lane} has lost a marker of {holder.transactional_id}")
             if time.monotonic() > until_s:
                 raise Doubtful(
                     f"{topic}/{self._lane} is to be read to {end}, and a transaction is open there, at "
@@ -345,8 +349,11 @@ class KafkaLog:
 
     def holders(self, ends: Vector) -> dict[int, Holder]:
         """Whose open transactions begin at these stable ends of the buffer, as far as the brokers say."""
+        return self._holders(self._names.buffer, ends)
+
+    def _holders(self, topic: str, ends: Vector) -> dict[int, Holder]:
         try:
-            return holders(self._client_config, self._names.buffer, ends)
+            return holders(self._client_config, topic, ends)
         except (Unreachable, Unsupported) as error:
             log.debug("holders-not-known", detail=str(error))
             return {}

@@ -32,11 +32,13 @@ from node.ports import (
     Doubtful,
     Keys,
     Leadership,
+    LeftOpen,
     Log,
     Offsets,
     Operator,
     Outbox,
     OutboxError,
+    Outgoing,
     Refused,
     Targets,
     Unconfirmed,
@@ -292,7 +294,11 @@ class Delivery:
 
         Where the topic has one, a znode that cannot be read is not needed.
         """
-        last, own = self._log.last_checkpoint(), self._view.checkpoint
+        try:
+            last, own = self._log.last_checkpoint(), self._view.checkpoint
+        except LeftOpen:
+            self._abort_left_open()
+            raise
         self._footing = self._log.footing()
         mirrored = yield from self._mirrored(is_needed=last is None)
         others = [one for one in (mirrored, own) if one is not None and one.epoch]
@@ -302,6 +308,18 @@ class Delivery:
         self._epoch_known = max(self._epoch_known, found.epoch, *(one.epoch for one in others))
         self._look_for_lost(last, found, others)
         return found
+
+    def _abort_left_open(self) -> None:
+        """Sends a record to the checkpoint topic on each id; the next initialisation aborts it, and what the
+        topic has of a transaction whose marker it has lost. Who decided that it was committed, knows so.
+        """
+        config, now_ms = self._config, self._clock.now_ms()
+        record = Outgoing(config.names.checkpoint, config.lane, b"left-open", b"", [], now_ms, None)
+        for _ in range(2):
+            transaction = self._outbox.begin()
+            transaction.send([record])
+            transaction.flush()
+        log.warning("checkpoint-aborted-again", topic=record.topic, partition=record.partition)
 
     def _mirrored(self, *, is_needed: bool) -> Process[Checkpoint | None]:
         """The znode's. It is waited for: without it what is known to be delivered could come again."""

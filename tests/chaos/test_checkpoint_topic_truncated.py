@@ -1,0 +1,155 @@
+"""The checkpoint topic loses its end, as where a broker comes to lead it that had not copied all: a master
+goes on from what ZooKeeper or its own store has, and delivers nothing again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from struct import Struct
+
+import pytest
+
+from delayline import Receipt
+from delayline.names import parse_source
+from ops.stack import LocalStack
+from store.checkpoint import Checkpoint
+from tests.support.cluster import Cluster
+from tests.support.fates import check_exactly_once, read_fates
+from tests.support.fixtures import MakeCluster
+from tests.support.requests import Sender
+from tests.support.waiting import eventually
+
+FRAME = Struct(">qi")  # of a batch: its first offset, and how many bytes follow
+ATTRIBUTES = Struct(">h")
+ATTRIBUTES_AT = 21
+CONTROL = 0x20
+
+
+@pytest.fixture(scope="module")
+def _own_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalStack]:
+    with LocalStack(tmp_path_factory.mktemp("truncated")) as stack:
+        yield stack
+
+
+@pytest.fixture
+def private(_own_stack: LocalStack) -> LocalStack:
+    """A stack whose broker may be killed; it runs."""
+    if not _own_stack.kafka.running:
+        _own_stack.kafka.start()
+    return _own_stack
+
+
+@pytest.mark.parametrize("marked", [True, False], ids=["behind a marker", "before a marker"])
+def test_a_new_node_goes_on_from_the_znode(
+    private: LocalStack, make_cluster: MakeCluster, *, marked: bool
+) -> None:
+    """Where the topic ends before a marker, the transaction is open there until somebody aborts it."""
+    cluster = make_cluster(private)
+    cluster.start("a")
+    with Sender(cluster) as sender:
+        _deliver(cluster, sender, 50)
+        cluster.process("a").kill()
+        _lose_end(private, cluster, marked=marked)
+        cluster.start("b")
+        said = cluster.process("b").wait_event("checkpoint-topic-truncated")
+        sender.schedule()
+        check_exactly_once(cluster, sender.flush())
+    assert said["level"] == "error"
+
+
+def test_a_node_goes_on_from_its_own_store(private: LocalStack, make_cluster: MakeCluster) -> None:
+    cluster = make_cluster(private)
+    cluster.start("a")
+    with Sender(cluster) as sender:
+        _deliver(cluster, sender, 50)
+        _end(cluster, "a")
+        cluster.kazoo.delete(cluster.znodes.checkpoint(0))
+        _lose_end(private, cluster)
+        cluster.start("a")
+        cluster.process("a").wait_event("checkpoint-topic-truncated")
+        sender.schedule()
+        check_exactly_once(cluster, sender.flush())
+
+
+def test_who_has_gone_on_without_knowing_of_a_later_checkpoint_is_not_undone(
+    private: LocalStack, make_cluster: MakeCluster
+) -> None:
+    """Neither ZooKeeper nor the new master knows of it; the old one, which does, comes back."""
+    cluster = make_cluster(private)
+    cluster.start("a")
+    with Sender(cluster) as sender:
+        _deliver(cluster, sender, 1)
+        _end(cluster, "a")
+        cluster.start("a")
+        for _ in range(30):
+            lost = _deliver(cluster, sender, 1)
+        _end(cluster, "a")
+        cluster.kazoo.delete(cluster.znodes.checkpoint(0))
+        _lose_end(private, cluster)
+        cluster.start("b")
+        cluster.wait_state("b", "master")
+        later = [sender.schedule() for _ in range(20)]
+        sender.flush()
+        found = _wait_mirrored(cluster, later)
+        cluster.process("b").kill()
+        cluster.start("a")
+        cluster.wait_state("a", "master")
+        _deliver(cluster, sender, 1)
+    assert lost.order > found.order, "it counts as later"
+    fates = read_fates(cluster)
+    assert [fates.of[receipt.result()] for receipt in later] == [["delivered"]] * 20
+
+
+def _end(cluster: Cluster, node_id: str) -> None:
+    cluster.process(node_id).terminate()
+    cluster.process(node_id).wait_exit()
+
+
+def _deliver(cluster: Cluster, sender: Sender, count: int) -> Checkpoint:
+    """Returns once ZooKeeper knows that so many more are delivered."""
+    receipts = [sender.schedule() for _ in range(count)]
+    sender.flush()
+    return _wait_mirrored(cluster, receipts)
+
+
+def _wait_mirrored(cluster: Cluster, receipts: list[Receipt]) -> Checkpoint:
+    places = [parse_source(receipt.result()) for receipt in receipts]
+
+    def mirrored() -> Checkpoint | None:
+        one = cluster.mirrored()
+        return one if all(one.ingested[partition] > offset for _, partition, offset in places) else None
+
+    found = eventually(mirrored, "ZooKeeper knows that they are delivered")
+    assert found is not None, "eventually returns what is true"
+    return found
+
+
+def _lose_end(stack: LocalStack, cluster: Cluster, *, marked: bool = True) -> None:
+    """The lane's partition of the checkpoint topic keeps what is before the first marker, and that one if
+    `marked`. The broker dies for it; what else it has noted of the partition, it makes anew.
+    """
+    stack.kafka.kill()
+    folder = stack.kafka.data / "log" / f"{cluster.names.checkpoint}-0"
+    (segment,) = folder.glob("*.log")
+    raw = segment.read_bytes()
+    segment.write_bytes(raw[: _end_of_first_marker(raw) if marked else _begin_of_first_marker(raw)])
+    for pattern in ("*.index", "*.timeindex", "*.txnindex", "*.snapshot"):
+        for file in folder.glob(pattern):
+            file.unlink()
+    stack.kafka.start()
+
+
+def _begin_of_first_marker(raw: bytes) -> int:
+    at = 0
+    while not ATTRIBUTES.unpack_from(raw, at + ATTRIBUTES_AT)[0] & CONTROL:
+        at = _behind(raw, at)
+    return at
+
+
+def _end_of_first_marker(raw: bytes) -> int:
+    return _behind(raw, _begin_of_first_marker(raw))
+
+
+def _behind(raw: bytes, at: int) -> int:
+    """The end of the batch that begins there."""
+    return at + FRAME.size + int(FRAME.unpack_from(raw, at)[1])
