@@ -292,15 +292,20 @@ class Delivery:
         """The latest one that is known, among those of the topic as it is (node/resumption.py); if there is
         none, it is the beginning. No epoch is used twice.
 
-        Where the topic has one, a znode that cannot be read is not needed.
+        The znode's is read first: what another master may commit meanwhile does not make it look ahead of the
+        topic. Where it cannot be read, and the topic has one, that decides.
         """
+        mirrored = yield from self._mirrored()
         try:
             last, own = self._log.last_checkpoint(), self._view.checkpoint
         except LeftOpen:
             self._abort_left_open()
             raise
         self._footing = self._log.footing()
-        mirrored = yield from self._mirrored(is_needed=last is None)
+        if isinstance(mirrored, Refusing):
+            if last is None:
+                raise mirrored
+            mirrored = None
         others = [one for one in (mirrored, own) if one is not None and one.epoch]
         found = resumed(last, others, self._footing)
         if found is None:
@@ -321,18 +326,18 @@ class Delivery:
             transaction.flush()
         log.warning("checkpoint-aborted-again", topic=record.topic, partition=record.partition)
 
-    def _mirrored(self, *, is_needed: bool) -> Process[Checkpoint | None]:
-        """The znode's. It is waited for: without it what is known to be delivered could come again."""
+    def _mirrored(self) -> Process[Checkpoint | Refusing | None]:
+        """The znode's, or why it cannot be read. It is waited for: without it what is known to be delivered
+        could come again.
+        """
         while not self._leadership.resigning():
             try:
                 return self._leadership.mirrored()
             except Unconfirmed:
                 yield Wait(self._clock.now_ms() + RETRY_MS)
-            except Refusing:
-                if is_needed:
-                    raise
-                return None
-        raise Doubtful("nobody knows what was delivered, and this node is to end")
+            except Refusing as refusing:
+                return refusing
+        raise Doubtful("ZooKeeper has not said what was delivered, and this node is to hand over")
 
     def _look_for_lost(self, last: Checkpoint | None, found: Checkpoint, others: list[Checkpoint]) -> None:
         """Says so if the topic has lost its end, or all of it."""

@@ -55,7 +55,7 @@ class TransactionalId:
             return None
         if self.current is None or self.current.fate is not Fate.OPEN:
             self._resolve(Fate.ABORT)  # markers of the one before: the producer would have to wait for them
-            self.current = Transaction(number(), lane=True)
+            self.current = Transaction(number(), lane=True, producer=self)
             self._begun += 1
             begun = self._begun
             self._timers.after(TRANSACTION_TIMEOUT_MS, lambda: self._time_out(begun))

@@ -66,13 +66,13 @@ def _before(found: list[Era], first: Checkpoint) -> Era:
     return Era(0, [])
 
 
-def may_resume(partitions: Sequence[Partition], known: list[Checkpoint]) -> list[Checkpoint]:
-    """What a new master that knows of these may go on from: the latest one of the last era of which it knows
-    anything, or one after it, of which it may hear yet.
+def latest(partitions: Sequence[Partition], known: list[Checkpoint]) -> Checkpoint | None:
+    """What a new master that knows of these has to go on from: the latest one of the last era of which it
+    knows anything.
     """
     for era in reversed(eras(partitions)):
         own = era.own
         places = [own.index(one) for one in known if one in own]
         if places:
-            return own[max(places) :]
-    return []
+            return own[max(places)]
+    return None

@@ -14,7 +14,7 @@ import msgspec
 from delayline.wire import Header
 from node.own_checkpoints import headers_of
 from store.checkpoint import Checkpoint
-from tests.simulation.log import Entry, Partition, Record
+from tests.simulation.log import Entry, Partition, Record, is_checkpoint
 from tests.simulation.requests import H_ID, H_PARENT, H_ROOT, H_TARGET_TOPIC, TARGETS, Kind, Request
 from tests.support.keys import STRANGER
 
@@ -90,7 +90,7 @@ def checkpoint(
     """A record for the checkpoint topic: a copy of one of the service's own, whatever becomes of that one's
     transaction, or something else; None if there is nothing to copy yet.
     """
-    own = _written_back(partition)
+    own = list(filter(is_checkpoint, _written_back(partition)))
     if not own:
         return None
     aborted = [entry for entry in own if entry.aborted]

@@ -41,9 +41,10 @@ class Fate(Enum):
 class Transaction:
     """One transaction: of the service (`lane`) or of some application."""
 
-    def __init__(self, number: int, *, lane: bool) -> None:
+    def __init__(self, number: int, *, lane: bool, producer: object = None) -> None:
         self.number = number
         self.lane = lane
+        self.producer = producer  # of the service's: its id
         self.fate = Fate.OPEN
         self.unmarked: list[Partition] = []  # partitions of it without its marker, in order of first use
 
@@ -92,7 +93,9 @@ class Partition:
         self.entries: list[Entry] = []
         self.ever: list[Entry] = []  # and what it has lost
         self.leader_epoch = 0
+        self.was_held = False  # by a stranger's transaction
         self._open: dict[Transaction, int] = {}
+        self._left_open: list[Transaction] = []  # of these, which were decided, and their markers are lost
 
     @property
     def end(self) -> int:
@@ -123,8 +126,12 @@ class Partition:
         return offset
 
     def mark(self, transaction: Transaction) -> None:
-        """Appends the transaction's marker."""
+        """Appends the transaction's marker. It decides over all that is open of its producer."""
         self._open.pop(transaction, None)
+        for left in [one for one in self._left_open if one.producer is transaction.producer]:
+            left.fate = transaction.fate
+            self._left_open.remove(left)
+            del self._open[left]
         self._add(Entry(None, transaction, None))
 
     def _add(self, entry: Entry) -> None:
@@ -132,18 +139,27 @@ class Partition:
         self.ever.append(entry)
 
     def lose_end(self, count: int) -> None:
-        """Another broker leads, which lacks so many of the last entries; or more: where a marker is lost, so
-        is what it has decided, since the next one of that producer decides over it.
+        """Another broker leads, which lacks so many of the last entries. Where one is the marker of a commit
+        of the service's, its transaction is open again. (Another's an operator ends; an abort stays one.)
         """
         self.leader_epoch += 1
-        begin = max(0, self.end - count)
-        lost = {entry.transaction for entry in self.entries[begin:]} - {None}
-        for offset in range(begin - 1, -1, -1):
-            if self.entries[offset].transaction in lost:
-                lost |= {entry.transaction for entry in self.entries[offset:begin]} - {None}
-                begin = offset
-        del self.entries[begin:]
-        self._open = {one: first for one, first in self._open.items() if first < begin}
+        kept, lost = self.entries[: max(0, self.end - count)], self.entries[max(0, self.end - count) :]
+        self._open = {one: first for one, first in self._open.items() if first < len(kept)}
+        self._left_open = [one for one in self._left_open if one in self._open]
+        unmarked = {entry.transaction for entry in lost if entry.record is None}
+        for offset, entry in enumerate(kept):
+            was = entry.transaction
+            if was in unmarked and was is not None and was.lane and was.fate is Fate.COMMIT:
+                left = Transaction(was.number, lane=True, producer=was.producer)
+                kept[offset] = Entry(entry.record, left, entry.request)
+                self._open[left] = offset
+                self._left_open.append(left)
+        self.entries = kept
+
+    @property
+    def is_left_open(self) -> bool:
+        """Whether a transaction of the service's is open that was decided."""
+        return bool(self._left_open)
 
     @property
     def is_held(self) -> bool:
@@ -151,11 +167,10 @@ class Partition:
         return any(not transaction.lane for transaction in self._open)
 
     def own_ever(self) -> Iterator[Entry]:
-        """What the service has committed, also if it is lost."""
+        """The checkpoints that the service has committed, also if they are lost."""
         for entry in self.ever:
             transaction = entry.transaction
-            is_own = entry.record is not None and transaction is not None and transaction.lane
-            if is_own and transaction is not None and transaction.fate is Fate.COMMIT:
+            if transaction is not None and transaction.fate is Fate.COMMIT and is_checkpoint(entry):
                 yield entry
 
     def committed(self, begin: int, end: int) -> Iterator[Entry]:
@@ -173,17 +188,23 @@ class Partition:
                 yield entry
 
     def own(self, begin: int, end: int) -> Iterator[Entry]:
-        """What of that the service has written."""
-        for entry in self.committed(begin, end):
-            if entry.transaction is not None and entry.transaction.lane:
-                yield entry
+        """The checkpoints of the service among that."""
+        yield from filter(is_checkpoint, self.committed(begin, end))
 
-    def last_own(self) -> Entry | None:
-        """The last record of the service's that a read_committed reader sees."""
-        for offset in range(self.stable_end - 1, -1, -1):
+    def last_own(self, *, hidden: bool = False) -> Entry | None:
+        """The last checkpoint of the service's that a read_committed reader sees; or that is `hidden` from it
+        for now.
+        """
+        for offset in range((self.end if hidden else self.stable_end) - 1, -1, -1):
             for entry in self.own(offset, offset + 1):
                 return entry
         return None
+
+
+def is_checkpoint(entry: Entry) -> bool:
+    """Whether it is the service's own; what is to be aborted again has no value."""
+    is_own = entry.transaction is not None and entry.transaction.lane
+    return is_own and entry.record is not None and bool(entry.record.value)
 
 
 class Topics:

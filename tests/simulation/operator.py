@@ -63,9 +63,12 @@ class SimulatedOperator:
         """Raises `Violation` if the master sends what it has to know to be paused; what was planned before it
         was told may still go.
         """
-        pauses, targets = self._to_heed, self._candidate.world.target_topics
-        sent_to = {record.topic for record in records}
-        if (pauses.everything and records) or sent_to & targets & pauses.targets:
+        pauses, world = self._to_heed, self._candidate.world
+        targets = world.target_topics
+        sent_to = {record.topic for record in records} - {
+            world.names.checkpoint
+        }  # no pause is about that one
+        if (pauses.everything and sent_to) or sent_to & targets & pauses.targets:
             self._planned_before -= 1
             if self._planned_before < 0:
                 raise Violation("pause", f"{self._candidate.name} sends to {sent_to}: {pauses}")

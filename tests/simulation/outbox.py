@@ -151,7 +151,11 @@ class SimulatedTransaction:
         return record.topic in self._host.world.target_topics
 
     def _send(self, record: Outgoing) -> None:
-        partition = self._host.world.topics[record.topic][self._partition(record)]
+        world = self._host.world
+        is_checkpoint = record.topic == world.names.checkpoint
+        partition = (
+            world.checkpoints if is_checkpoint else world.topics[record.topic][self._partition(record)]
+        )
         offset = self._append(partition, record.timestamp_ms, record)
         if partition.topic == self._host.world.names.buffer:
             self._written_back.setdefault(partition.number, []).append(offset)

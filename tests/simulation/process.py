@@ -16,14 +16,14 @@ from node.delivery import HIDDEN_MS, Config, Delivery, Ended, Step, Wait
 from node.fetch.records import ABORTED, LogRecord
 from node.ingest import arrivals_of
 from node.own_checkpoints import KeysBehind, OwnCheckpoints, own_checkpoint
-from node.ports import ANY_PARTITION, UNAVAILABLE, UNKNOWN, Doubtful, Outgoing
+from node.ports import ANY_PARTITION, UNAVAILABLE, UNKNOWN, Doubtful, LeftOpen, Outgoing
 from store import keys
 from store.arrivals import Arrival
 from store.awaited import Awaited
 from store.checkpoint import Checkpoint, Footing, Frontier, Vector
 from store.selection import late_keys, next_due_ms, select
 from store.view import Expired, View
-from tests.simulation.eras import may_resume, repeats
+from tests.simulation.eras import latest, repeats
 from tests.simulation.host import Killed, Violation, World
 from tests.simulation.log import Entry
 from tests.simulation.operator import SimulatedOperator
@@ -84,8 +84,9 @@ class Process:
         self._own = OwnCheckpoints(setup.names.checkpoint)
         self._followed = 0
         self._leader_epoch = self._checkpoints.leader_epoch
-        self._may_resume: list[Checkpoint] = []  # none: whatever it likes
+        self._latest_known: Checkpoint | None = None  # where checkpoints have been lost
         self._epoch_known = 0
+        self.mirror_read: Checkpoint | None = None
         self._leadership = SimulatedLeadership(self, ensemble)
         self.operator = SimulatedOperator(self, ensemble)
         self.mastership: Generator[Step | Wait, None, Ended] | None = None
@@ -137,9 +138,9 @@ class Process:
     def inspect(self, checkpoint: Checkpoint) -> None:
         """See the protocol: a cancel made during an outage counts (rule 6)."""
         last, self._produced = self._produced, checkpoint
-        known = self._may_resume
-        if checkpoint.first and known and not any(repeats(checkpoint, one) for one in known):
-            raise Violation("I1", f"{self.name} knows {known[0]}, and goes on from {checkpoint}")
+        known = self._latest_known
+        if checkpoint.first and known is not None and not repeats(checkpoint, known):
+            raise Violation("I1", f"{self.name} knows {known}, and goes on from {checkpoint}")
         if checkpoint.first and checkpoint.epoch <= self._epoch_known:
             raise Violation(
                 "I6", f"{self.name} knows epoch {self._epoch_known}, and begins {checkpoint.epoch}"
@@ -260,6 +261,8 @@ class Process:
         if self.fails("read-fails"):
             raise Doubtful("the brokers do not answer")
         self._expect_topic()
+        if self._checkpoints.is_left_open:
+            raise LeftOpen("it has lost a marker of the lane's own")
         if self._checkpoints.is_held:
             raise Doubtful("a transaction is open there that is none of the lane's")
         if not self._read_checkpoints(self._checkpoints.stable_end):
@@ -271,11 +274,11 @@ class Process:
 
     def _note_known(self) -> None:
         """Where checkpoints have been lost: what a new master has to go on from."""
-        world, entry = self.world, self._checkpoints.last_own()
-        if world.lost or world.checkpoints.leader_epoch:
+        world, entry = self.world, self._checkpoints.last_own(hidden=True)
+        if world.lost or world.checkpoints.leader_epoch or world.checkpoints.was_held:
             last = None if entry is None else _checkpoint(entry)
-            known = [one for one in (last, self.view.checkpoint, self._ensemble.mirrored) if one is not None]
-            self._may_resume = may_resume([*world.lost, world.checkpoints], known)
+            known = [one for one in (last, self.view.checkpoint, self.mirror_read) if one is not None]
+            self._latest_known = latest([*world.lost, world.checkpoints], known)
             self._epoch_known = max((one.epoch for one in known), default=0)
 
     def footing(self) -> Footing:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 from tests.simulation.patches import Mutant, Patch, profile_with
@@ -10,6 +11,20 @@ from tests.simulation.profile import CHECKPOINTS_LOST, CHECKPOINTS_TRUNCATED
 # Masters that lose what only they knew of, and come back soon.
 FORKS: Final = profile_with(
     faults={"checkpoints-truncated": 40, "crash-master": 30, "crash": 30, "zookeeper-outage": 10},
+    operator_share=0.0,
+)
+# The same, while others act in the middle of recoveries.
+AMID: Final = replace(FORKS, faults=FORKS.faults | {"checkpoints-truncated": 150}, interleave=0.5)
+
+# The end is hidden from masters that nobody else has told of it.
+HIDDEN: Final = profile_with(
+    faults={
+        "checkpoints-held": 60,
+        "checkpoints-truncated": 20,
+        "crash-master": 60,
+        "zookeeper-outage": 20,
+        "stall-follower": 30,
+    },
     operator_share=0.0,
 )
 CLAUSE: Final = "rule 6, the latest that is known"
@@ -61,12 +76,31 @@ RESUMPTION: Final = (
         (
             Patch(
                 "node/delivery.py",
-                "                yield Wait(self._clock.now_ms() + RETRY_MS)\n            except Refusing:\n",
+                "                yield Wait(self._clock.now_ms() + RETRY_MS)\n            except Refusing as",
                 "                yield Wait(self._clock.now_ms() + RETRY_MS)\n                return None\n"
-                "            except Refusing:\n",
+                "            except Refusing as",
             ),
         ),
         FORKS,
+    ),
+    Mutant(
+        "znode-read-last",
+        "rule 6, the znode is read first",
+        "the znode is read after the topic: what another master commits meanwhile looks like a lost end",
+        (
+            Patch(
+                "node/delivery.py",
+                "        mirrored = yield from self._mirrored()\n        try:\n",
+                "        try:\n",
+            ),
+            Patch(
+                "node/delivery.py",
+                "        self._footing = self._log.footing()\n",
+                "        self._footing = self._log.footing()\n"
+                "        mirrored = yield from self._mirrored()\n",
+            ),
+        ),
+        CHECKPOINTS_TRUNCATED,
     ),
     Mutant(
         "any-topic",
@@ -102,13 +136,17 @@ RESUMPTION: Final = (
         (
             Patch(
                 "node/delivery.py",
-                "        last, own = self._log.last_checkpoint(), self._view.checkpoint\n"
-                "        self._footing = self._log.footing()\n",
-                "        self._footing = self._log.footing()\n"
-                "        last, own = self._log.last_checkpoint(), self._view.checkpoint\n",
+                "            last, own = self._log.last_checkpoint(), self._view.checkpoint\n",
+                "            self._footing = self._log.footing()\n"
+                "            last, own = self._log.last_checkpoint(), self._view.checkpoint\n",
+            ),
+            Patch(
+                "node/delivery.py",
+                "        self._footing = self._log.footing()\n        if isinstance(",
+                "        if isinstance(",
             ),
         ),
-        FORKS,
+        AMID,
     ),
     Mutant(
         "epoch-used-again",
@@ -118,10 +156,43 @@ RESUMPTION: Final = (
         CHECKPOINTS_LOST,
     ),
     Mutant(
+        "left-open-is-left",
+        "rule 6, aborted again",
+        "what is open of the lane's own in the checkpoint topic, whose marker is lost, is left as it is",
+        (
+            Patch(
+                "node/delivery.py",
+                "        except LeftOpen:\n            self._abort_left_open()\n",
+                "        except LeftOpen:\n",
+            ),
+        ),
+        CHECKPOINTS_TRUNCATED,
+    ),
+    Mutant(
+        "left-open-on-one-id",
+        "rule 6, aborted again",
+        "what is open of the lane's own in the checkpoint topic is aborted on the first id alone",
+        (
+            Patch(
+                "node/delivery.py",
+                "        for _ in range(2):\n            transaction = self._outbox.begin()\n",
+                "        for _ in range(1):\n            transaction = self._outbox.begin()\n",
+            ),
+        ),
+        CHECKPOINTS_TRUNCATED,
+    ),
+    Mutant(
+        "left-open-not-seen",
+        "rule 6, the topic is read to its end",
+        "a new master goes on though a transaction of the lane's own hides the end of the checkpoint topic",
+        (Patch("tests/simulation/process.py", "if self._checkpoints.is_left_open:", "if False:"),),
+        HIDDEN,
+    ),
+    Mutant(
         "held-not-waited-for",
         "rule 6, the topic is read to its end",
         "a new master goes on though a stranger's transaction hides the end of the checkpoint topic",
         (Patch("tests/simulation/process.py", "if self._checkpoints.is_held:", "if False:"),),
-        CHECKPOINTS_TRUNCATED,
+        HIDDEN,
     ),
 )

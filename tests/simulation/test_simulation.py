@@ -15,7 +15,7 @@ from tests.simulation import fencing
 from tests.simulation.__main__ import STEPS
 from tests.simulation.mutants import MUTANTS, apply, copy, hunt
 from tests.simulation.patches import Mutant
-from tests.simulation.profile import CHECKPOINTS_LOST, KEYS_LOST, PARTITIONS_ADDED
+from tests.simulation.profile import CHECKPOINTS_LOST, CHECKPOINTS_TRUNCATED, KEYS_LOST, PARTITIONS_ADDED
 from tests.simulation.runner import ROOT, Total, merged, run_seed
 
 SEEDS = 300
@@ -48,6 +48,11 @@ def test_rocksdb_and_memory_make_the_same_histories_and_end_with_the_same_stores
 
 def test_a_lost_checkpoint_topic_costs_duplicates_of_the_gap_and_no_message() -> None:
     failures = [run_seed(seed, CHECKPOINTS_LOST).failure for seed in range(WITH_LOST_CHECKPOINTS)]
+    assert [failure for failure in failures if failure is not None] == []
+
+
+def test_a_checkpoint_topic_that_loses_its_end_costs_what_nobody_knows_of_and_no_message() -> None:
+    failures = [run_seed(seed, CHECKPOINTS_TRUNCATED).failure for seed in range(WITH_LOST_CHECKPOINTS)]
     assert [failure for failure in failures if failure is not None] == []
 
 

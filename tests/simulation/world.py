@@ -221,6 +221,7 @@ class World:
         """A stranger leaves a transaction open in the checkpoint topic."""
         transaction = Transaction(self.next_transaction(), lane=False)
         self.checkpoints.append(self.now_ms, None, b"a stranger's", [], transaction)
+        self.checkpoints.was_held = True
 
         def end() -> None:
             transaction.decide(self.rng.choice((Fate.COMMIT, Fate.ABORT)))

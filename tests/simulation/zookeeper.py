@@ -32,6 +32,7 @@ class Candidate(Host, Protocol):
     cut_off: bool
     role: str  # what it was last told: none, candidate or leader
     resign_asked: bool
+    mirror_read: Checkpoint | None  # what it was last told of the mirror
 
     def renew_keys(self) -> None:
         """Learns what ZooKeeper has of the keys, and puts back what it lacks."""
@@ -141,6 +142,7 @@ class SimulatedLeadership:
         self._candidate.meanwhile()
         if not self._ensemble.reaches(self._candidate):
             raise Unconfirmed("ZooKeeper does not answer")
+        self._candidate.mirror_read = self._ensemble.mirrored
         return self._ensemble.mirrored
 
     def mirror(self, checkpoint: Checkpoint) -> None:

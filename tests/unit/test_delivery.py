@@ -13,7 +13,7 @@ import structlog
 from delayline.names import ClusterNames
 from delayline.signing import Keyring
 from node.delivery import HEARTBEAT_MS, Config, Delivery, Step, Wait
-from node.ports import Doubtful, Offsets, Outgoing, Pauses
+from node.ports import Doubtful, LeftOpen, Offsets, Outgoing, Pauses
 from store.checkpoint import Checkpoint, Footing, Vector
 from store.selection import Limits
 from store.view import View
@@ -42,6 +42,7 @@ class World:
         self.clock_offset_ms = 0
         self.while_sent: Callable[[], None] = lambda: None
         self.while_flushed: Callable[[], None] = lambda: None
+        self.while_read: Callable[[], None] = lambda: None
 
     def now_ms(self) -> int:
         return self.now
@@ -70,6 +71,7 @@ class World:
 
     # the log
     def last_checkpoint(self) -> Checkpoint | None:
+        self.while_read()
         return self.checkpoints[-1] if self.checkpoints else None
 
     def footing(self) -> Footing:
@@ -351,6 +353,33 @@ def test_no_epoch_is_used_twice_where_the_topic_has_lost_its_end(
     )
     said_again(delivery)
     assert world.checkpoints[1].epoch == 8
+
+
+def test_the_footing_is_read_after_the_topic(world: World, view: View, delivery: Delivery) -> None:
+    """Should it lose its end meanwhile, who goes on without that stands on the leader that has lost it."""
+    led_anew = Footing("topic", world.found.leader_epoch + 1)
+
+    def lead_anew() -> None:
+        world.found = led_anew
+
+    world.while_read = lead_anew
+    run_to_wait(delivery.run())
+    assert world.checkpoints[0].footing == led_anew
+
+
+def test_what_is_left_open_in_the_topic_is_aborted_again_on_both_ids(
+    world: World, view: View, delivery: Delivery
+) -> None:
+    left = [LeftOpen("a marker is lost")]
+
+    def read() -> None:
+        if left:
+            raise left.pop()
+
+    world.while_read = read
+    run_to_wait(delivery.run())
+    assert world.calls[:6] == ["send", "flush"] * 2 + MASTER
+    assert [(one.topic, one.headers) for one in world.sent] == [(NAMES.checkpoint, [])] * 2, "no checkpoints"
 
 
 def test_a_mastership_stands_on_the_topic_that_it_has_found(
