@@ -534,8 +534,8 @@ def _number(request: bytes, path: str) -> int:
         raise Malformed(f"{path} holds no request: {error}") from error
 
 
-_Order = tuple[int, tuple[int, ...]]
-"""Epoch, then position; no position is before every position."""
+_Order = tuple[int, int, tuple[int, ...]]
+"""Epoch, number, then position; no position is before every position."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -551,6 +551,7 @@ class _Progress(msgspec.Struct):
 
     epoch: int
     position: tuple[int, int, int] | None
+    number: int = 0
 
 
 def _order(data: bytes, where: str) -> _Order:
@@ -558,4 +559,4 @@ def _order(data: bytes, where: str) -> _Order:
         progress = msgspec.json.decode(data, type=_Progress)
     except msgspec.MsgspecError as error:
         raise Malformed(f"{where} holds no checkpoint: {error}") from error
-    return progress.epoch, progress.position or ()
+    return progress.epoch, progress.number, progress.position or ()

@@ -47,6 +47,7 @@ from node.refusal import Refusing
 from node.resumption import resumed
 from store.checkpoint import FORMAT, Checkpoint, Footing, Standing, Vector
 from store.keys import Key
+from store.overrun import MOST_OVERRUNS
 from store.selection import Limits, Selection
 from store.view import View
 
@@ -453,6 +454,9 @@ class Delivery:
             held_until_ms = self._held_until_ms(now_ms)
             # No later than that, should the clock have been set back.
             self._heartbeat_at_ms = min(self._heartbeat_at_ms, now_ms + HEARTBEAT_MS)
+            if self._was_ahead(now_ms, lead_ms) and not self._operator.pauses().everything:
+                yield from self._step_back(now_ms, lead_ms)
+                continue
             if held_until_ms is not None or self._operator.pauses().everything:
                 yield from self._hold(now_ms, held_until_ms)
                 continue
@@ -475,6 +479,40 @@ class Delivery:
         """
         position = self._view.tip.position
         return position[0] if position is not None and now_ms < position[0] else None
+
+    def _was_ahead(self, now_ms: int, lead_ms: int) -> bool:
+        """Whether the position, or delivered-up-to, is further ahead than is worth a wait, by a clock that a
+        commit has shown to be right: the clock was ahead, and the brokers' with it.
+        """
+        tip, proven_ms, skew_ms = self._view.tip, self._proven_lead_ms, self._config.max_clock_skew_ms
+        if tip.position is None or proven_ms is None or abs(lead_ms - proven_ms) > skew_ms:
+            return False
+        ahead_ms = max(tip.position[0], tip.delivered_up_to_ms) - now_ms
+        return ahead_ms > skew_ms and len(tip.overruns) < MOST_OVERRUNS
+
+    def _step_back(self, now_ms: int, lead_ms: int) -> Process[None]:
+        """A checkpoint with an earlier position (rule 6). Nothing is in flight beside it, nor selected before
+        it is known: the view then aligns to it, which sorts out anew what is late.
+        """
+        if self._in_flight is not None:
+            yield from self._settle()
+            return
+        self._view.forget()  # and with it up to when all is delivered, by the clock as it was
+        if not self._was_ahead(now_ms, lead_ms):
+            return
+        tip = self._view.tip
+        log.warning(
+            "clock-was-ahead",
+            lane=self._config.lane,
+            position=tip.position,
+            delivered_up_to_ms=tip.delivered_up_to_ms,
+            now_ms=now_ms,
+            consequence="what fell due by that clock was delivered early; all else comes in its time",
+        )
+        chosen = Selection([], [], [], {}, tip.stepped_back(now_ms), steps_back=True)
+        yield from self._transact(self._planned(chosen, now_ms, lead_ms))
+        yield from self._settle()
+        self._heartbeat_at_ms = now_ms  # which says up to when all is delivered
 
     def _hold(self, now_ms: int, until_ms: int | None) -> Process[None]:
         """Waits without a selection, until something changes if no time is given. Heartbeats go on: they
@@ -514,10 +552,11 @@ class Delivery:
 
     def _now_ms(self) -> int:
         """Rule 1's clock: the brokers' may be ahead of the own by as much as the skew allowed, so that an
-        immediate message does not wait for this node's clock to reach its timestamp.
+        immediate message does not wait for this node's clock to reach its timestamp. A partition whose newest
+        record is further ahead says nothing of the time.
         """
         own_ms = self._clock.now_ms()
-        return max(own_ms, min(self._view.newest_timestamp_ms, own_ms + self._config.max_clock_skew_ms))
+        return max(own_ms, self._view.newest_ms(own_ms + self._config.max_clock_skew_ms))
 
     def _until_due(self) -> Wait:
         due_ms = self._view.wake_at()
@@ -583,7 +622,8 @@ class Delivery:
         """
         now_ms, lead_ms = self._now_ms(), self._lead_ms()
         none_left = sent.selection.frontier.delivered_up_to_ms >= sent.now_ms
-        held = self._held_until_ms(now_ms) is not None or self._operator.pauses().everything
+        held = self._held_until_ms(now_ms) is not None or self._was_ahead(now_ms, lead_ms)
+        held = held or sent.selection.steps_back or self._operator.pauses().everything
         if none_left or held or sent.plan.awaits or self._set_ahead(lead_ms):
             return None
         chosen = self._select(now_ms, known=not sent.plan.writes_back)
@@ -672,6 +712,7 @@ class Delivery:
             delivered_up_to_ms=frontier.delivered_up_to_ms,
             operation=frontier.operation,
             awaited=awaited,
+            overruns=frontier.overruns,
             node=self._config.node,
             at_ms=self._clock.now_ms(),
             footing=last.footing,
@@ -692,7 +733,10 @@ class Delivery:
         yield Step.AFTER_COMMIT
         is_right = abs(self._outbox.clock_offset_ms) <= self._config.max_clock_skew_ms
         self._proven_lead_ms = min(self._shown_lead_ms, self._lead_ms()) if is_right else None
-        self._view.committed(flight.selection, flight.checkpoint)
+        if flight.selection.steps_back:
+            self._view.align(flight.checkpoint)
+        else:
+            self._view.committed(flight.selection, flight.checkpoint)
         self._in_flight, self._last = None, flight.checkpoint
         self._leadership.mirror(flight.checkpoint)
         if flight.checkpoint.first:

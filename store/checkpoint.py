@@ -12,6 +12,7 @@ import msgspec
 from store.awaited import NOTHING, Awaited
 from store.keys import Key
 from store.operations import Operation
+from store.overrun import Overrun, Overruns, with_one
 
 Vector = dict[int, int]
 """Per partition of the lane, an offset + 1."""
@@ -20,6 +21,9 @@ Vector = dict[int, int]
 FORMAT: Final = 2
 FIRST_TO_LIST: Final = 2
 """The format from which on what is awaited is listed: of an older one nobody knows."""
+
+
+_NOWHERE: Final = -1, -1, -1  # below every key
 
 
 class Reached(msgspec.Struct, frozen=True):
@@ -48,10 +52,45 @@ class Frontier(msgspec.Struct, frozen=True):
     read: Vector
     delivered_up_to_ms: int
     operation: Operation = Operation()
+    overruns: Overruns = ()
 
     def done(self, key: Key) -> bool:
-        """A row is done iff key <= position and offset < ingested[partition]."""
-        return self.position is not None and key <= self.position and key[2] < self.ingested.get(key[1], 0)
+        """A row is done iff key <= position and offset < ingested[partition], here or in an overrun."""
+        if self.position is not None and key <= self.position and key[2] < self.ingested.get(key[1], 0):
+            return True
+        return any(one.covers(key) for one in self.overruns)
+
+    def overran(self, key: Key) -> bool:
+        """Whether a row behind the position is done, as it was by a clock that was ahead."""
+        if not self.overruns or (self.position is not None and key <= self.position):
+            return False
+        return any(one.covers(key) for one in self.overruns)
+
+    @property
+    def once_delivered_up_to_ms(self) -> int:
+        """The highest that delivered-up-to has been: by that was pruned."""
+        return max(self.delivered_up_to_ms, *(one.delivered_up_to_ms for one in self.overruns), 0)
+
+    def is_behind(self, last: Frontier) -> bool:
+        """Whether rows may be done behind the position that were not so, or there, under another frontier."""
+        new = any(one not in last.overruns for one in self.overruns)
+        return new or (self.position or _NOWHERE) < (last.position or _NOWHERE)
+
+    def stepped_back(self, now_ms: int) -> Frontier:
+        """The same rows are done; what is due by now, and at or below the position, is late if it is not, and
+        nothing else is. A skip ends where what is due does.
+        """
+        assert self.position is not None, "nothing was selected before"
+        now, skip_to = (now_ms, 0, 0), self.operation.skip_to
+        skip_to = None if skip_to is None else min(skip_to, now)
+        last = Overrun(self.position, self.ingested, self.delivered_up_to_ms)
+        return msgspec.structs.replace(
+            self,
+            position=min(self.position, now),
+            delivered_up_to_ms=min(self.delivered_up_to_ms, now_ms, self.position[0] - 1),
+            operation=msgspec.structs.replace(self.operation, skip_to=skip_to),
+            overruns=with_one(self.overruns, last),
+        )
 
 
 class Standing(NamedTuple):
@@ -102,6 +141,7 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
     delivered_up_to_ms: int
     operation: Operation = Operation()
     awaited: Awaited = NOTHING
+    overruns: Overruns = ()
     node: str
     at_ms: int
     first: bool = False
@@ -119,7 +159,13 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def frontier(self) -> Frontier:
         return Frontier(
-            self.position, self.ingested, self.seen, self.read, self.delivered_up_to_ms, self.operation
+            self.position,
+            self.ingested,
+            self.seen,
+            self.read,
+            self.delivered_up_to_ms,
+            self.operation,
+            self.overruns,
         )
 
     @property

@@ -110,7 +110,7 @@ class DueWalk:
         if seconds_cut and self.in_this_minute is not None and not overdue_cut:
             rest, cut = max(rest, self.in_this_minute - past_of_minute), False
         minutes, days, minutes_cut = self._minutes(sliced, rest)
-        targets, targets_cut = _targets(sliced(self.rows, most=(ANY, WALK_S)))
+        targets, targets_cut = self._targets(sliced)
         return Due(
             now_ms=self.now_ms,
             overdue=overdue,
@@ -129,7 +129,10 @@ class DueWalk:
         for entry in sliced(self.next_minute, most=(ANY, 2 * WALK_S)):
             if entry is None:
                 return dict(counts), rest, True
-            due_ms = keys.timed(entry[0])[0]
+            key = keys.timed(entry[0])
+            if self.aligned.overran(key):
+                continue
+            due_ms = key[0]
             if due_ms < self.second_ms + keys.MINUTE_MS:
                 counts[due_ms - due_ms % SECOND_MS] += 1
             rest += due_ms < self.minute * keys.MINUTE_MS
@@ -157,7 +160,7 @@ class DueWalk:
         for number, scan in enumerate(self.overdue):
             for entry in sliced(scan, most=(ANY, WALK_S / 2)):
                 cut |= entry is None
-                counts[number] += entry is not None
+                counts[number] += entry is not None and not self.aligned.overran(keys.timed(entry[0]))
         count = sum(counts)
         for entry in sliced(self.overdue_minutes, most=(ANY, WALK_S / 2)):
             cut |= entry is None
@@ -166,6 +169,15 @@ class DueWalk:
             cut |= entry is None
             count += entry is not None and self._is_late(*entry)
         return count, counts[0 if self.begun_in_this_minute else 1], cut
+
+    def _targets(self, sliced: Sliced) -> tuple[dict[str, int], bool]:
+        counts, cut = TargetCounts(), False
+        for entry in sliced(self.rows, most=(ANY, WALK_S)):
+            if entry is None:
+                cut = True
+            elif not self.aligned.overran(keys.timed(entry[0])):
+                counts.add(target_of(entry[1]))
+        return counts.targets, cut or counts.cut
 
     def _is_late(self, raw_key: bytes, raw_due: bytes) -> bool:
         """One above the position is among the others."""
@@ -176,16 +188,6 @@ class DueWalk:
 
 def _in_ms(counts: dict[int, int]) -> dict[int, int]:
     return {minute * keys.MINUTE_MS: count for minute, count in counts.items()}
-
-
-def _targets(rows: Iterator[tuple[bytes, bytes] | None]) -> tuple[dict[str, int], bool]:
-    counts, cut = TargetCounts(), False
-    for entry in rows:
-        if entry is None:
-            cut = True
-        else:
-            counts.add(target_of(entry[1]))
-    return counts.targets, cut or counts.cut
 
 
 class TargetCounts:

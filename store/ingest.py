@@ -97,6 +97,7 @@ class Ingest:
         put, row, counts, bound, bound_ms = self.batch.put, keys.row, self.counts, self._bound, self._bound[0]
         indexes, known = self._indexes, self._known.indexes
         first_due_ms = self.first_due_ms
+        overruns = bool(self._aligned.overruns)
         placed_in, begin = -1, b""
         taken: dict[int, int] = {}
         ids: dict[int, str] = {}
@@ -127,9 +128,12 @@ class Ingest:
                 continue
             put(row(due_ms, partition, offset), raw)
             minute = due_ms // keys.MINUTE_MS
-            counts[minute] = counts.get(minute, 0) + 1
+            one = not (
+                overruns and self._aligned.overran((due_ms, partition, offset))
+            )  # else it does not wait
+            counts[minute] = counts.get(minute, 0) + one
             if below:
-                self.counts_below[minute] = self.counts_below.get(minute, 0) + 1
+                self.counts_below[minute] = self.counts_below.get(minute, 0) + one
             if due_ms < first_due_ms:  # noqa: PLR1730 - min() is a call
                 first_due_ms = due_ms
         self.first_due_ms = first_due_ms
@@ -380,6 +384,8 @@ class Ingest:
         known = None if entry.root is None else self._source(partition, entry.root)
         if entry.root is not None and known is not None and known.offset == entry.offset:
             self._set_source(partition, entry.root, None)
+        if self._aligned.overran((entry.due_ms, partition, entry.offset)):
+            return
         minute = entry.due_ms // keys.MINUTE_MS
         self.counts[minute] = self.counts.get(minute, 0) - 1
         if (entry.due_ms, partition, entry.offset) <= self._bound:

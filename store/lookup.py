@@ -308,11 +308,14 @@ class Lookup:
             if len(rows) >= most and not to_end:
                 break
             raw_key, raw = entry
+            key = keys.timed(raw_key)
+            if walk.aligned.overran(key):
+                continue
             row = _bare(raw)
             if query.wants(row):
                 matched += 1
                 if len(rows) < most:
-                    rows.append((keys.timed(raw_key), row))
+                    rows.append((key, row))
         return _Behind(rows, matched, None)
 
     def _counted(self, walk: _TimeWalk, late_count: int) -> Total:
@@ -322,7 +325,7 @@ class Lookup:
             for entry in self._sliced(scan):
                 if entry is None:
                     return Total(count, at_least=True)
-                count += 1
+                count += not walk.aligned.overran(keys.timed(entry[0]))
         return Total(count, at_least=False)
 
 
@@ -358,7 +361,7 @@ class _TimeWalk:
         begin, end = max(behind, keys.row(query.begin_ms, 0, 0)), keys.row(query.end_ms, 0, 0)
         self.late = kv.scan(keys.LATE, keys.end_of(keys.LATE))
         self.behind = kv.scan(begin if after is None else max(begin, keys.after(keys.row(*after))), end)
-        # In between are whole minutes, none of whose rows is done.
+        # In between are whole minutes: no row of theirs is done that is counted.
         first, last = _next_minute(begin), query.end_ms // keys.MINUTE_MS
         middle = min(keys.row(first * keys.MINUTE_MS, 0, 0), end)
         self.before_minutes = kv.scan(begin, middle)

@@ -7,6 +7,7 @@ now, only a part is due; no more than so many rows of either are walked.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from itertools import islice
 from typing import Final, NamedTuple
 
@@ -35,6 +36,7 @@ class Scans(NamedTuple):
     between: Entries  # counts
     of_this_minute: Entries
     late: Entries
+    frontier: Frontier
 
 
 def scans(kv: KeyValue, frontier: Frontier, now_ms: int) -> Scans:
@@ -50,6 +52,7 @@ def scans(kv: KeyValue, frontier: Frontier, now_ms: int) -> Scans:
         kv.scan(keys.count(its + 1), keys.count(max(this, its + 1))),
         kv.scan(this_begin, end),
         kv.scan(keys.LATE, keys.end_of(keys.LATE)),
+        frontier,
     )
 
 
@@ -59,9 +62,18 @@ def counted(found: Scans, now_ms: int) -> Overdue:
     for _, raw_due in found.late:
         rows += 1
         since_ms = min(since_ms, keys.unpack_due(raw_due))
-    for raw_key, _ in islice(found.first, 1):
-        since_ms = min(since_ms, keys.timed(raw_key)[0])
-    rows += sum(1 for _ in islice(found.of_its_minute, MOST_WALKED))
+    waiting = partial(_waiting, found.frontier)
+    for due_ms in islice(waiting(found.first), 1):
+        since_ms = min(since_ms, due_ms)
+    rows += sum(1 for _ in waiting(found.of_its_minute))
     rows += sum(decode_offset(raw) for _, raw in found.between)
-    rows += sum(1 for _ in islice(found.of_this_minute, MOST_WALKED))
+    rows += sum(1 for _ in waiting(found.of_this_minute))
     return Overdue(rows, now_ms - since_ms)
+
+
+def _waiting(frontier: Frontier, rows: Entries) -> Iterator[int]:
+    """When those of the rows are due that are not done by an overrun; not all of them are walked."""
+    for raw_key, _ in islice(rows, MOST_WALKED):
+        key = keys.timed(raw_key)
+        if not frontier.overran(key):
+            yield key[0]

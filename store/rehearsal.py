@@ -53,7 +53,7 @@ def begin(
     """
     now = aligned.operation
     asked = msgspec.structs.replace(request, number=now.number + 1)
-    kept_from_ms = aligned.delivered_up_to_ms - window_ms
+    kept_from_ms = aligned.once_delivered_up_to_ms - window_ms
     nowhere: Vector = {}  # what was put off is looked at as it is
     then = taken_up(now, asked, aligned.position, aligned.ingested, now_ms, kept_from_ms, nowhere)
     if then.refused is not None:
@@ -64,7 +64,8 @@ def begin(
         return Rehearsal(reached, aligned, None, _carried(kv, then.replay, rows))
     behind = keys.ROW if aligned.position is None else keys.after(keys.row(*aligned.position))
     rows = kv.scan(behind, keys.row(request.to_ms, 0, 0))
-    return Rehearsal(reached, aligned, None, (message_target(raw) for _, raw in rows))
+    targets = (None if aligned.overran(keys.timed(raw_key)) else message_target(raw) for raw_key, raw in rows)
+    return Rehearsal(reached, aligned, None, targets)
 
 
 def _carried(kv: KeyValue, replay: Replay, rows: Rows) -> Iterator[str | None]:

@@ -21,6 +21,7 @@ from store.keys import Key
 from store.kv import Damaged, KeyValue
 from store.moves import Resolution
 from store.operations import Replay
+from store.overrun import left_of
 from store.records import (
     Control,
     RescheduleRow,
@@ -35,17 +36,19 @@ from store.records import (
 )
 
 REPLAYED_PART: Final = 4  # so much of a transaction's limits at most
-MOST_WALKED: Final = 1_000  # rows of a replay's range at a time: ingest waits meanwhile
+MOST_WALKED: Final = 1_000  # rows of a replay's range, or done behind the position: ingest waits meanwhile
 
 
 class Limits(NamedTuple):
     """How much one transaction may carry; at least one row or answer is taken. `awaited`: how much of what
-    was written back into a partition is listed, of each kind.
+    was written back into a partition is listed, of each kind. `passed`: over how many rows that are done, and
+    behind the position, a selection goes.
     """
 
     messages: int
     bytes: int
     awaited: int = MOST_LISTED
+    passed: int = MOST_WALKED
 
 
 class Answer(msgspec.Struct, frozen=True, gc=False):
@@ -64,7 +67,8 @@ class Selection(msgspec.Struct, frozen=True):
     before something that is due. `waits_for`: what was written back is to be ingested so far, for an answer
     or a replay. `full`: the same, for a reschedule: the list of what is moved is full. `as_of`: where the
     reader stood in each partition. `moved`: those of the rows that a reschedule has put elsewhere: they are
-    done, and have no record.
+    done, and have no record. `passes`: it has ended behind what is done by an overrun. `steps_back`: it is
+    none, but a step back (rule 6).
     """
 
     late: list[tuple[Key, bytes]]
@@ -80,6 +84,8 @@ class Selection(msgspec.Struct, frozen=True):
     full: Vector = {}
     as_of: Vector = {}
     moved: AbstractSet[Key] = frozenset()
+    passes: bool = False
+    steps_back: bool = False
 
     @property
     def where_they_are(self) -> tuple[list[tuple[Key, bytes]], list[tuple[Key, bytes]]]:
@@ -95,7 +101,8 @@ class Selection(msgspec.Struct, frozen=True):
 
     @property
     def size(self) -> int:
-        return len(self.late) + len(self.due) + len(self.answers) + len(self.replayed) + self.operates
+        carried = len(self.late) + len(self.due) + len(self.answers) + len(self.replayed)
+        return carried + (self.operates or self.passes or self.steps_back)
 
 
 def select(
@@ -139,13 +146,17 @@ def select(
             read | held_back,
             tip.delivered_up_to_ms,
             operation,
+            tip.overruns,
         )
-        due = []
+        due, passed = [], None
     else:
         taking.rows = []
-        up_to_ms = _take_due(kv, tip.position, now_ms, taking)
+        undone = _Undone(tip, limits.passed)
+        up_to_ms = _take_due(kv, undone, now_ms, taking)
         due = taking.rows
-        position = due[-1][0] if due else tip.position
+        passed = _overrun_passed(tip, now_ms) if up_to_ms == now_ms else undone.passed
+        ends = [key for key in (tip.position, due[-1][0] if due else None, passed) if key is not None]
+        position = max(ends, default=None)
         # A new master's clock may be behind the last one's: what was true of a time stays true of it.
         delivered_up_to_ms = max(up_to_ms, tip.delivered_up_to_ms)
         skip_to = operation.skip_to
@@ -157,8 +168,9 @@ def select(
             if not waits_for:
                 replayed, replay = _take_replayed(kv, operation.replay, most, limits.bytes // REPLAYED_PART)
                 operation = msgspec.structs.replace(operation, replay=replay)
+        overruns = left_of(tip.overruns, position, delivered_up_to_ms)
         frontier = Frontier(
-            position, dict(ingested), dict(ingested), dict(read), delivered_up_to_ms, operation
+            position, dict(ingested), dict(ingested), dict(read), delivered_up_to_ms, operation, overruns
         )
     rows = [*late, *due]
     moving = moves.Moving(kv, named, tip, frontier, standing, limits.awaited)
@@ -178,14 +190,53 @@ def select(
         full=taking.room.full,
         as_of=as_of,
         moved=moving.moved_of(rows),
+        passes=passed is not None,
     )
 
 
 def next_due_ms(kv: KeyValue, tip: Frontier) -> int | None:
-    """When the next row behind the position falls due; None if none waits."""
-    for raw_key, _ in kv.scan(_behind(tip.position), keys.end_of(keys.ROW)):
-        return keys.timed(raw_key)[0]
-    return None
+    """When the next row behind the position falls due, or the last of so many that are done, or an overrun
+    ends; None if nothing does.
+    """
+    undone = _Undone(tip)
+    first = next(iter(undone.of(kv.scan(_behind(tip.position), keys.end_of(keys.ROW)))), None)
+    ends = [one.position for one in tip.overruns if tip.position is None or one.position > tip.position]
+    ends += [] if first is None else [keys.timed(first[0])]
+    ends += [] if undone.passed is None else [undone.passed]
+    return min(ends)[0] if ends else None
+
+
+def _overrun_passed(tip: Frontier, now_ms: int) -> Key | None:
+    """The position of an overrun that has been reached, if nothing is left that is due: there it ends."""
+    ends = [one.position for one in tip.overruns if one.position[0] <= now_ms]
+    last = max(ends, default=None)
+    return None if last is None or (tip.position is not None and last <= tip.position) else last
+
+
+class _Undone:
+    """The rows behind the position without those that are done by an overrun. It goes over so many of these
+    at most, and ends there: the last one is `passed` then. Where there are fewer, the position need not move.
+    """
+
+    def __init__(self, tip: Frontier, most: int = MOST_WALKED) -> None:
+        self.tip = tip
+        self.passed: Key | None = None
+        self._most = most
+
+    def of(self, rows: Iterable[tuple[bytes, bytes]]) -> Iterable[tuple[bytes, bytes]]:
+        return self._filtered(rows) if self.tip.overruns else rows
+
+    def _filtered(self, rows: Iterable[tuple[bytes, bytes]]) -> Iterator[tuple[bytes, bytes]]:
+        walked = 0
+        for raw_key, raw in rows:
+            key = keys.timed(raw_key)
+            if not self.tip.overran(key):
+                yield raw_key, raw
+                continue
+            walked += 1
+            if walked == self._most:
+                self.passed = key
+                return
 
 
 def _behind(position: Key | None) -> bytes:
@@ -295,12 +346,12 @@ def _row(kv: KeyValue, key: Key) -> bytes:
     return raw
 
 
-def _take_due(kv: KeyValue, position: Key | None, now_ms: int, taking: _Taking) -> int:
+def _take_due(kv: KeyValue, undone: _Undone, now_ms: int, taking: _Taking) -> int:
     """Takes rows due by now in key order; returns the time up to which nothing due is left."""
-    due = kv.scan(_behind(position), keys.row(now_ms + 1, 0, 0))
+    due = undone.of(kv.scan(_behind(undone.tip.position), keys.row(now_ms + 1, 0, 0)))
     timed = keys.timed
     if taking.take((timed(raw_key), raw) for raw_key, raw in due) is None:
-        return now_ms
+        return now_ms if undone.passed is None else undone.passed[0] - 1
     return (taking.rows[-1][0][0] - 1) if taking.rows else 0
 
 

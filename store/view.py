@@ -49,6 +49,8 @@ from store.records import (
 from store.selection import Limits, Selection, late_keys
 from store.stall import Stall
 
+FOREVER_MS = 1 << 62
+
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -114,7 +116,7 @@ class View:
         raw_serials = kv.get(keys.SERIALS)
         self._serials: dict[int, Serial] = {} if raw_serials is None else decode_serials(raw_serials)
         self._pending = Pending(kv, self._tip.position)
-        self._newest_ms = 0
+        self._newest_read: Vector = {}  # the same, where something has come since the start
         self._removals = 0  # how often something was pruned or forgotten
         self._wake_due_ms: int | None = None
 
@@ -127,10 +129,11 @@ class View:
     def tip(self) -> Frontier:
         return self._tip
 
-    @property
-    def newest_timestamp_ms(self) -> int:
-        """The newest timestamp of the partitions from which records have come since the start; 0 before."""
-        return self._newest_ms
+    def newest_ms(self, most_ms: int = FOREVER_MS) -> int:
+        """The newest timestamp of the partitions from which records have come since the start, but for where
+        it is above `most_ms`; 0 if there is none.
+        """
+        return max((at_ms for at_ms in self._newest_read.values() if at_ms <= most_ms), default=0)
 
     def reached(self) -> Reached:
         with self.lock:
@@ -191,7 +194,7 @@ class View:
             self._pending.taken(counts, ingest.counts, ingest.counts_below)
             self._publish(ingest, ingested)
             self._newest, self._serials = newest, ingest.serials
-            self._newest_ms = max(self._newest_ms, *(newest[a] for a in {a.partition for a in fresh}))
+            self._newest_read = self._newest_read | {a.partition: newest[a.partition] for a in fresh}
         # It never moves back: what is written back rests on that (store/ingest.py, `_is_copy`).
         self._read.update({p: max(offset, self._read.get(p, 0)) for p, offset in read.items()})
         return ingest.urgent or self._wake_due_ms is None or ingest.first_due_ms < self._wake_due_ms
@@ -246,7 +249,7 @@ class View:
             written_back = standing.written_back
             if request is not None and written_back is not None and request.number > tip.operation.number:
                 # Not by what is aligned: another node may know this one's commit in flight, and have pruned.
-                kept_from_ms = tip.delivered_up_to_ms - self._window_ms
+                kept_from_ms = tip.once_delivered_up_to_ms - self._window_ms
                 operation = taken_up(
                     tip.operation,
                     request,
@@ -270,7 +273,10 @@ class View:
             if chosen.frontier.operation != self._tip.operation:
                 chosen = msgspec.structs.replace(chosen, operates=True)
             self._tip = chosen.frontier
-            self._pending.advance(chosen.due)
+            if chosen.passes:
+                self._pending.jump(self._tip.position)
+            else:
+                self._pending.advance(chosen.due)
             return chosen
 
     def wake_at(self) -> int | None:
@@ -312,7 +318,8 @@ class View:
 
         Late entries done under it, or above its position, go, always, even if it equals the old one:
         an entry taken by a transaction whose commit was not seen here must not stay. Then the rows
-        that it passed without having ingested them become late.
+        that it passed without having ingested them become late. The same way a master aligns to its own step
+        back: what has come since, due behind the new position, is late no more.
         """
         assert self._tip == self._aligned, "never align while a transaction is in flight"
         frontier, old = new.frontier, self._aligned
@@ -326,20 +333,44 @@ class View:
             begin = keys.control(partition, old.seen.get(partition, 0))
             for raw_key, raw in self._kv.scan(begin, keys.control(partition, seen)):
                 _drop_control(batch, *keys.placed(raw_key), decode_control(raw))
+        low_row, changes = self._low_row, dict[int, int]()
+        if frontier.overruns and frontier.is_behind(old):
+            low_row, changes = min(low_row, _behind(frontier.position)), self._recounted(frontier)
+            batch.put(keys.LOW_WATER, low_row)
+        counts = self._pending.write(batch, changes, {})
         batch.put(keys.ALIGNED, new.encode())
         batch.put(keys.READ, encode(self._read))
         self._kv.write(batch)
+        self._low_row = low_row
         self._checkpoint, self._aligned, self._tip = new, frontier, frontier
+        self._pending.taken(counts, changes, {})
         self._pending.jump(frontier.position)
+
+    def _recounted(self, frontier: Frontier) -> dict[int, int]:
+        """By minute, what its rows become more by if those are not counted that are done behind the position.
+
+        All of them are walked, under the lock: what was delivered by a clock that was ahead, once for each
+        time that it was.
+        """
+        position, last = frontier.position, max(one.position for one in frontier.overruns)
+        first_minute = 0 if position is None else position[0] // keys.MINUTE_MS
+        end_minute = last[0] // keys.MINUTE_MS + 1
+        counted = self._kv.scan(keys.count(first_minute), keys.count(max(first_minute, end_minute)))
+        changes = {keys.minute(raw_minute): -decode_offset(raw) for raw_minute, raw in counted}
+        for raw_key, _ in self._kv.scan(_behind(position), keys.row(end_minute * keys.MINUTE_MS, 0, 0)):
+            key = keys.timed(raw_key)
+            if not frontier.overran(key):
+                minute = key[0] // keys.MINUTE_MS
+                changes[minute] = changes.get(minute, 0) + 1
+        return changes
 
     def _passed_unseen(self, old: Frontier, new: Frontier) -> list[tuple[bytes, int, int, int]]:
         """Rows with old position < key <= new position that the new checkpoint had not ingested."""
         behind = any(self._ingested[p] > new.ingested.get(p, 0) for p in self._ingested)
         if new.position is None or not behind:
             return []
-        begin = keys.ROW if old.position is None else keys.after(keys.row(*old.position))
         passed = []
-        for raw_key, _ in self._kv.scan(begin, keys.after(keys.row(*new.position))):
+        for raw_key, _ in self._kv.scan(_behind(old.position), keys.after(keys.row(*new.position))):
             due_ms, partition, offset = keys.timed(raw_key)
             if offset >= new.ingested.get(partition, 0):
                 passed.append((raw_key, partition, offset, due_ms))
@@ -539,8 +570,9 @@ class View:
     def pending(self) -> int:
         """How many rows wait: those behind the tip and the late ones."""
         with self.lock:
-            count = self._pending.count(self._tip.position)
-        walked = sum(1 for _ in count.of_this_minute)
+            tip = self._tip
+            count = self._pending.count(tip.position)
+        walked = sum(1 for raw_key, _ in count.of_this_minute if not tip.overran(keys.timed(raw_key)))
         later = sum(decode_offset(raw) for _, raw in count.later)
         late = sum(1 for _ in count.late)
         with self.lock:
@@ -575,10 +607,13 @@ class View:
 Expired = tuple[Key, Expiry]
 """An entry of the expiry queue, and what names it: the last due time, the partition and the first offset."""
 
-FOREVER_MS = 1 << 62
 MOST_LATE_WALKED = 1000
 MOST_MARKS_WALKED = 1_000
 MOST_PLACES_PRUNED = 500  # of each partition: more than a second's batches
+
+
+def _behind(position: Key | None) -> bytes:
+    return keys.ROW if position is None else keys.after(keys.row(*position))
 
 
 def _drop_control(batch: Batch, partition: int, offset: int, control: Control) -> None:

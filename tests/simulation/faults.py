@@ -29,6 +29,7 @@ SHARED: Final = frozenset(
     (
         "zookeeper-outage",
         "broker-clock-step",
+        "clocks-jump",
         "foreign-stall",
         "checkpoints-lost",
         "checkpoints-truncated",
@@ -64,7 +65,7 @@ def strike(world: World) -> None:
     if fault in {"crash", "crash-master", "empty"}:
         crash(world, node, emptied=fault == "empty")
     elif fault == "clock-step":
-        node.skew_ms = process.skew_ms = world.draw_skew_ms()
+        node.skew_ms = world.draw_skew_ms()
     elif fault == "resign":
         process.resign_asked = True
         process.wake()
@@ -78,9 +79,8 @@ def _strike_shared(world: World, fault: str) -> None:
     if fault == "zookeeper-outage":
         world.ensemble.up = False
         world.after(rng.randint(50, 2 * SESSION_MS), world.restore_zookeeper)
-    elif fault == "broker-clock-step":
-        partition = rng.choice(world.setup.partitions)
-        world.broker_skew_ms[partition] = world.draw_skew_ms()
+    elif fault in {"broker-clock-step", "clocks-jump"}:
+        _set_clocks(world, fault)
     elif fault == "leader-lost":
         topic = rng.choice(sorted(world.target_topics))
         world.leaderless.add(topic)
@@ -115,6 +115,16 @@ def _crash_masters(world: World) -> None:
     for node in world.nodes:
         if node.process is not None and node.process.mastership is not None:
             crash(world, node, emptied=False)
+
+
+def _set_clocks(world: World, fault: str) -> None:
+    rng = world.rng
+    if fault == "broker-clock-step":
+        partition = rng.choice(world.setup.partitions)
+        world.broker_skew_ms[partition] = world.draw_skew_ms()
+    else:
+        world.jump(rng.choice((-2_000, 700, 2_000, 6_000)))
+        world.after(rng.choice((100, 700, 1_500, 3_000)), lambda: world.jump(0))
 
 
 def _victim(world: World, fault: str) -> Node | None:

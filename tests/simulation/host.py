@@ -34,6 +34,7 @@ class World(Protocol):
     setup: Setup
     rng: random.Random
     now_ms: int  # true time
+    jump_ms: int  # all clocks are ahead by that
     calm: bool  # requests and faults are over
     names: ClusterNames
     topics: Topics

@@ -103,8 +103,12 @@ def _sort_in(world: World, found: Found, sent: Sent) -> None:
 
 
 def check_progress(last: Checkpoint | None, one: Checkpoint) -> None:
-    """I5: nothing in a checkpoint moves back from the one before it, and no partition goes."""
-    if last is not None:
+    """I5: nothing in a checkpoint moves back from the one before it, and no partition goes; but for the
+    position and delivered-up-to in a step back, which changes nothing else.
+    """
+    if last is not None and _goes_back(last, one):
+        check_step_back(last, one)
+    elif last is not None:
         for name in ("ingested", "seen", "read", "written_back"):
             before, after = getattr(last, name), getattr(one, name)
             if any(after.get(number, -1) < offset for number, offset in before.items()):
@@ -117,6 +121,23 @@ def check_progress(last: Checkpoint | None, one: Checkpoint) -> None:
             raise Violation("I5", "delivered-up-to moved back")
     if any(one.seen.get(number, 0) < offset for number, offset in one.ingested.items()):
         raise Violation("I5", f"seen {one.seen} is below ingested {one.ingested}")
+
+
+def _goes_back(last: Checkpoint, one: Checkpoint) -> bool:
+    falls = (one.position or ()) < (last.position or ())
+    return bool(one.overruns) and (falls or one.delivered_up_to_ms < last.delivered_up_to_ms)
+
+
+def check_step_back(last: Checkpoint, one: Checkpoint) -> None:
+    """The overrun is what the checkpoint before says is done."""
+    for name in ("ingested", "seen", "read", "written_back", "awaited"):
+        if getattr(last, name) != getattr(one, name):
+            raise Violation("I5", f"{name} changes with a step back from {last} to {one}")
+    overrun = one.overruns[-1]
+    if (overrun.position, overrun.ingested) != (last.position, last.ingested):
+        raise Violation("I5", f"{overrun} is not {last}")
+    if one.delivered_up_to_ms > last.delivered_up_to_ms or (one.position or (0, 0, 0)) > overrun.position:
+        raise Violation("I5", f"a step back goes ahead, from {last} to {one}")
 
 
 def check_awaited(model: Model) -> None:

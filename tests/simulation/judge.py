@@ -370,7 +370,7 @@ class Judge:
     def _may_forget(self, due_ms: int, number: int) -> bool:
         if number == 0:
             return False
-        up_to_ms = self._found.checkpoints[number - 1].delivered_up_to_ms
+        up_to_ms = max(one.delivered_up_to_ms for one in self._found.checkpoints[:number])
         return due_ms < up_to_ms - self._world.setup.replay_window_ms
 
     # ------------------------------------------------------------------ the rest
@@ -416,7 +416,7 @@ class Judge:
             return
         if id(record) in self._again or not _is_of(record, row):
             return  # what is delivered again has no order to keep
-        order = number if self._model.late(row) else -1
+        order = number if self._model.late(row) else -1 - self._model.reign(number)
         if last.get(order, row.key) > row.key:
             raise Violation("I4", f"{row.place} came after {last[order]}")
         last[order] = row.key
@@ -425,20 +425,27 @@ class Judge:
         """Delivered-up-to is true: nothing that was due by then, and ingested before the transaction that
         says so was selected, was delivered after it.
         """
-        raised: list[tuple[int, int]] = []
+        raised: list[list[tuple[int, int]]] = [[]]  # anew where it falls
         up_to_ms = 0
         for number, one in enumerate(self._found.checkpoints):
-            if one.delivered_up_to_ms > up_to_ms:
+            if one.delivered_up_to_ms < up_to_ms:
+                raised.append([])
+            if one.delivered_up_to_ms != up_to_ms:
                 up_to_ms = one.delivered_up_to_ms
-                raised.append((number, up_to_ms))
+                raised[-1].append((number, up_to_ms))
         for row in self._model.rows.values():
-            before = bisect_left(raised, (row.done_in, 0))
-            if before == 0 or not self._model.delivered(row):
-                continue
-            number, up_to_ms = raised[before - 1]
-            ingested = self._found.checkpoints[max(0, number - 1)].ingested.get(row.place[0], 0)
-            if row.due_ms <= up_to_ms and row.place[1] < ingested:
-                raise Violation("I5", f"delivered-up-to was {up_to_ms} when {row.place} was outstanding")
+            if self._model.delivered(row):
+                for claims in raised:
+                    self._outstanding(row, claims)
+
+    def _outstanding(self, row: Row, claims: list[tuple[int, int]]) -> None:
+        before = bisect_left(claims, (row.done_in, 0))
+        if before == 0:
+            return
+        number, up_to_ms = claims[before - 1]
+        ingested = self._found.checkpoints[max(0, number - 1)].ingested.get(row.place[0], 0)
+        if row.due_ms <= up_to_ms and row.place[1] < ingested:
+            raise Violation("I5", f"delivered-up-to was {up_to_ms} when {row.place} was outstanding")
 
 
 def _is_of(record: Record, row: Row) -> bool:

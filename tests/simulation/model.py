@@ -12,6 +12,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 
 from store.checkpoint import Checkpoint
 from tests.simulation.host import Violation
@@ -92,12 +93,15 @@ class Model:
     _unnamed_cancels: dict[Place, int] = field(default_factory=dict)
     _newest_ms: dict[int, int] = field(default_factory=dict)
     _positions: list[Key] = field(default_factory=list)
+    _reigns: list[tuple[int, int]] = field(default_factory=list)  # in each of them the position rises
     _ingested: dict[int, list[int]] = field(default_factory=dict)
     _seen: dict[int, list[int]] = field(default_factory=dict)
 
     def read(self, buffer: list[Partition], partitions: list[int]) -> None:
         """Reads the committed requests of the lane's partitions."""
         self._positions = [one.position or (-1, -1, -1) for one in self.checkpoints]
+        falls = [n for n, pair in enumerate(pairwise(self._positions), 1) if pair[1] < pair[0]]
+        self._reigns = list(pairwise([0, *falls, len(self._positions)]))
         for number in partitions:
             self._ingested[number] = [one.ingested.get(number, 0) for one in self.checkpoints]
             self._seen[number] = [one.seen.get(number, 0) for one in self.checkpoints]
@@ -112,8 +116,19 @@ class Model:
         return _first(self._seen[place[0]], place[1] + 1)
 
     def done_in(self, key: Key) -> int:
-        """The first transaction under whose checkpoint a row with this key is done."""
-        return max(_first(self._positions, key), _first(self._ingested[key[1]], key[2] + 1))
+        """The first transaction under whose checkpoint a row with this key is done: it is so for good,
+        wherever the position goes.
+        """
+        ingested = _first(self._ingested[key[1]], key[2] + 1)
+        for begin, end in self._reigns:
+            number = max(bisect_left(self._positions, key, begin, end), ingested)
+            if number < end:
+                return number
+        return NEVER
+
+    def reign(self, number: int) -> int:
+        """How often the position had gone back by a transaction."""
+        return next(which for which, (_, end) in enumerate(self._reigns) if number < end)
 
     def delivered(self, row: Row) -> bool:
         """Whether its transaction carried it: it was done, and not removed before it was selected."""
@@ -232,6 +247,7 @@ class Model:
             self._take_written_back(place, record.timestamp_ms, dict(record.headers))
             return
         if request.kind is Kind.CANCEL:
+            self._cancelled_ms[place] = record.timestamp_ms
             self._cancel(place, request)
             return
         if request.keep and self._is_duplicate(place, request, newest_ms):
@@ -280,7 +296,6 @@ class Model:
             removed.removed_by = place[1]
         self._last.setdefault((place[0], id_), []).append((place[1], None))
         self._cancels[place[0], id_] = place[1]
-        self._cancelled_ms[place] = self._newest_ms[place[0]]
         self.controls.append(Control(place, request, removed, id_))
 
     def _cancel_source(self, place: Place, request: Request, root: Place) -> None:
@@ -452,7 +467,7 @@ def row_of(place: Place, request: Request, timestamp_ms: int) -> Row:
     return Row(place, at_ms, at_ms, None, request, place, place[1], number=1, every_ms=every_ms)
 
 
-def _first(values: list[int] | list[Key], wanted: int | Key) -> int:
+def _first(values: list[int], wanted: int) -> int:
     """The first place in a rising list whose value is `wanted` or above; `NEVER` if there is none."""
     number = bisect_left(values, wanted)
     return number if number < len(values) else NEVER

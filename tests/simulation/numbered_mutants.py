@@ -379,8 +379,8 @@ NUMBERED: Final = (
         (
             Patch(
                 "store/view.py",
-                "kept_from_ms = tip.delivered_up_to_ms - self._window_ms",
-                "kept_from_ms = self._aligned.delivered_up_to_ms - self._window_ms",
+                "kept_from_ms = tip.once_delivered_up_to_ms - self._window_ms",
+                "kept_from_ms = self._aligned.once_delivered_up_to_ms - self._window_ms",
             ),
         ),
         profile_with(operator_share=0.1, replay_window_ms=(50, 300)),

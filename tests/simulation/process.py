@@ -21,6 +21,7 @@ from store import keys
 from store.arrivals import Arrival
 from store.awaited import Awaited
 from store.checkpoint import Checkpoint, Footing, Frontier, Vector
+from store.overrun import MOST_OVERRUNS
 from store.selection import late_keys, next_due_ms, select
 from store.view import Expired, View
 from tests.simulation.eras import latest, repeats
@@ -39,6 +40,8 @@ IN_TIME: Final = 0.6
 KEYS_ASKED: Final = 0.05
 """How often a turn of housekeeping asks for the keys, where they are others."""
 LOOKED_UP_MS: Final = (5, 2_500)
+MOST_HELD: Final = 3
+"""Checkpoints at which a mastership may wait for its position: a jump is seen, and proven, by a heartbeat."""
 
 
 class Node:
@@ -49,6 +52,7 @@ class Node:
         self.store = store
         self.skew_ms = skew_ms
         self.ring = ring  # even if the store is emptied: none is lost for good
+        self.times_ms: set[int] = set()  # that records bear which it has read
         self.process: Process | None = None
 
 
@@ -59,7 +63,6 @@ class Process:
         self.name = node.name
         self.world = world
         self.store = node.store
-        self.skew_ms = node.skew_ms
         self._node = node
         self.dead = False
         self.paused = False
@@ -71,7 +74,6 @@ class Process:
         self.armed: list[str] = []
         self.in_call = False
         self.last_reading_ms = 0
-        self.newest_ms = 0
         setup = world.setup
         self._ensemble = ensemble
         self._buffer = world.topics[setup.names.buffer]
@@ -95,6 +97,8 @@ class Process:
         self._delivery: Delivery | None = None
         self._delivering = False
         self._woken = False
+        self._wakes_ms: int | None = None  # in true time
+        self._held_at: set[tuple[int, int]] = set()  # waiting for its position: epochs and numbers
         self._expired: list[Expired] = []
         self._log_ends: Vector | None = None
         self._to_see: Vector = {}
@@ -118,6 +122,11 @@ class Process:
             return "following"
         return "waiting" if isinstance(self._at, Wait) else str(self._at or "elected")
 
+    @property
+    def skew_ms(self) -> int:
+        """What its clock is ahead of true time by."""
+        return self._node.skew_ms + self.world.jump_ms
+
     def wake(self) -> None:
         """See the protocol."""
         self._woken = True
@@ -131,7 +140,8 @@ class Process:
     def vouch(self, timestamp_ms: int) -> None:
         """See the protocol: rule 1's clock, from the last reading of the own one."""
         reading_ms = self.last_reading_ms
-        latest_ms = max(reading_ms, min(self.newest_ms, reading_ms + self.world.setup.max_clock_skew_ms))
+        allowed_ms = reading_ms + self.world.setup.max_clock_skew_ms
+        latest_ms = max(reading_ms, *(one for one in self._node.times_ms if one <= allowed_ms), 0)
         if timestamp_ms > latest_ms:
             raise Violation("I2", f"{self.name} delivers as of {timestamp_ms}, its clock says {latest_ms}")
 
@@ -145,15 +155,10 @@ class Process:
             raise Violation(
                 "I6", f"{self.name} knows epoch {self._epoch_known}, and begins {checkpoint.epoch}"
             )
-        if (
-            checkpoint.first
-            or last is None
-            or (last.position, last.ingested)
-            == (
-                checkpoint.position,
-                checkpoint.ingested,
-            )
-        ):
+        if checkpoint.first or last is None:
+            return
+        goes_on = (checkpoint.position or ()) > (last.position or ()) or checkpoint.ingested != last.ingested
+        if not goes_on:
             return
         if any(checkpoint.seen.get(number, 0) < offset for number, offset in self._to_see.items()):
             raise Violation("I7", f"{self.name} selected before it had seen {self._to_see}: {checkpoint}")
@@ -347,7 +352,7 @@ class Process:
         if not arrivals and not positions:
             return bool(self._ends_untold)
         for one in arrivals:
-            self.newest_ms = max(self.newest_ms, one.timestamp_ms)
+            self._node.times_ms.add(one.timestamp_ms)
         if self.view.apply(arrivals, positions):
             self.wake()
         else:
@@ -392,7 +397,9 @@ class Process:
         own_ms, tip, ingested = self.now_ms(), self.view.tip, self.view.reached().ingested
         if self.operator.pauses().everything:
             return
-        if (tip.position or (0,))[0] > own_ms or (wait.until_ms is not None and wait.until_ms <= own_ms):
+        ahead_ms = (tip.position or (0,))[0] - own_ms
+        self._expect_step_back(delivery.epoch, ahead_ms)
+        if ahead_ms > 0 or (wait.until_ms is not None and wait.until_ms <= own_ms):
             return
         if self._may_wait(delivery.standing.awaited, tip, ingested, wait):
             return
@@ -402,6 +409,19 @@ class Process:
         ]
         if late or (due_ms is not None and due_ms <= own_ms):
             raise Violation("liveness", f"{self.name} waits at {own_ms}: {late} are late, {due_ms} is due")
+
+    def _expect_step_back(self, epoch: int, ahead_ms: int) -> None:
+        """It does not wait for a position that is far ahead once a commit has shown its clock to be right."""
+        tip, last = self.view.tip, self.view.checkpoint
+        if ahead_ms <= 2 * self.world.setup.max_clock_skew_ms or len(tip.overruns) == MOST_OVERRUNS:
+            self._held_at = set()
+            return
+        assert last is not None, "it has a position"
+        self._held_at.add((epoch, last.number))
+        if len(self._held_at) > MOST_HELD:
+            raise Violation(
+                "liveness", f"{self.name} waits for its position, {tip.position}, {ahead_ms} ms ahead"
+            )
 
     def _may_wait(self, awaited: Awaited, tip: Frontier, ingested: Vector, wait: Wait) -> bool:
         """An answer may wait for what is not listed; a reschedule a little for room among what is moved."""
@@ -475,8 +495,7 @@ class Process:
             return False
         assert self.mastership is not None, "it has begun"
         if isinstance(self._at, Wait):
-            until_ms = self._at.until_ms
-            if not self._woken and (until_ms is None or self.world.now_ms + self.skew_ms < until_ms):
+            if not self._woken and (self._wakes_ms is None or self.world.now_ms < self._wakes_ms):
                 return False
             self._woken = False
         self._recovers = self._at is Step.ALIGNED or (self._recovers and isinstance(self._at, Wait))
@@ -486,6 +505,8 @@ class Process:
             self._delivering = self._delivering or self._at is Step.TAKEN_OVER
             if isinstance(self._at, Wait):
                 self._expect_live(self._at)
+                until_ms = self._at.until_ms  # how long that is, is known now: the clock may be set meanwhile
+                self._wakes_ms = None if until_ms is None else until_ms - self.skew_ms
             if self._at is Step.AFTER_COMMIT:
                 self._check_counted()
         except StopIteration as ended:
@@ -527,7 +548,7 @@ class Process:
         outbox = SimulatedOutbox(self)
         delivery = Delivery(config, self.view, outbox, self, self._leadership, self, self.operator, self)
         self.mastership = delivery.run()
-        self._delivery, self._delivering = delivery, False
+        self._delivery, self._delivering, self._held_at = delivery, False, set()
         self._at = None
         return True
 
@@ -548,9 +569,7 @@ class Process:
 
     def next_wake_ms(self) -> int | None:
         """When, in true time, the mastership wakes by itself."""
-        if isinstance(self._at, Wait) and self._at.until_ms is not None:
-            return self._at.until_ms - self.skew_ms
-        return None
+        return self._wakes_ms if isinstance(self._at, Wait) else None
 
     def keep_house(self) -> None:
         """One turn of housekeeping: prunes, or takes the next step towards forgetting ids. Now and then it

@@ -126,6 +126,9 @@ MOVES: Final = Profile(
 # Somebody has added a partition to the buffer, of which a process that starts has heard or not.
 PARTITIONS_ADDED: Final = Profile(added=True, partitions=(1, 2))
 
+# The clocks of all brokers and nodes jump together, and are set right again.
+CLOCKS_JUMP: Final = Profile(faults=FAULTS | {"clocks-jump": 25, "broker-clock-step": 6})
+
 PROFILES: Final = {
     "default": DEFAULT,
     "checkpoints-lost": CHECKPOINTS_LOST,
@@ -133,4 +136,5 @@ PROFILES: Final = {
     "keys-lost": KEYS_LOST,
     "moves": MOVES,
     "partitions-added": PARTITIONS_ADDED,
+    "clocks-jump": CLOCKS_JUMP,
 }

@@ -19,7 +19,8 @@ def check_replica(process: Process, model: Model, serials: dict[int, Serial]) ->
     store = process.store
     position = process.view.tip.position
     begin = keys.ROW if position is None else keys.after(keys.row(*position))
-    behind = list(store.scan(begin, keys.end_of(keys.ROW)))
+    tip = process.view.tip
+    behind = [row for row in store.scan(begin, keys.end_of(keys.ROW)) if not tip.done(keys.timed(row[0]))]
     if process.view.pending() != len(behind):
         raise Violation("replica", f"{process.name} counts {process.view.pending()} pending: {len(behind)}")
     found = [keys.timed(raw_key) for raw_key, _ in behind]

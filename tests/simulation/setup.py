@@ -55,11 +55,7 @@ def draw(rng: random.Random, profile: Profile) -> Setup:
         keyring=KEYRING,
         partitions=settings.partitions_of(LANE, settings.partitions + profile.added),
         nodes=rng.randint(*profile.nodes),
-        limits=Limits(
-            rng.choice(profile.messages),
-            rng.choice((400, 100_000, 100_000, 100_000)),
-            rng.choice(profile.awaited),
-        ),
+        limits=_limits(rng, profile),
         replay_window_ms=rng.choice(profile.replay_window_ms),
         max_clock_skew_ms=rng.choice((50, 500)),
         skew_ms=rng.choice(profile.skew_ms),
@@ -68,3 +64,9 @@ def draw(rng: random.Random, profile: Profile) -> Setup:
         small=rng.choice(profile.small),
         max_parks=rng.choice(profile.max_parks),
     )
+
+
+def _limits(rng: random.Random, profile: Profile) -> Limits:
+    messages = rng.choice(profile.messages)
+    most_bytes = rng.choice((400, 100_000, 100_000, 100_000))
+    return Limits(messages, most_bytes, rng.choice(profile.awaited), passed=messages)

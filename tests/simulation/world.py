@@ -81,6 +81,7 @@ class World:
         self._sequence = 0
         self._transactions = 0
         self._depth = 0
+        self.jump_ms = 0  # all clocks are ahead by that
         self.broker_skew_ms = dict.fromkeys(range(settings.partitions + profile.added), 0)
         self.users = Users(self.rng, profile, settings.partitions, self.setup.partitions)
         self.foreign: list[Transaction] = []
@@ -113,7 +114,7 @@ class World:
 
     def broker_ms(self, partition: int) -> int:
         """See the protocol."""
-        return self.now_ms + self.broker_skew_ms[partition]
+        return self.now_ms + self.jump_ms + self.broker_skew_ms[partition]
 
     def next_transaction(self) -> int:
         """See the protocol."""
@@ -170,6 +171,11 @@ class World:
 
         self.after(self.rng.choice((0, 50, 500, 2_000)), begin_anew)
         return setup.settings.partitions_of(LANE)
+
+    def jump(self, ahead_ms: int) -> None:
+        """All clocks are set: the brokers' and the nodes'."""
+        self.jump_ms = ahead_ms
+        self.note("jump", ahead_ms)
 
     def restore_zookeeper(self) -> None:
         """The servers are back."""
@@ -259,7 +265,7 @@ class World:
         self.note("request", request.kind.value, number, offset, request.id, request.source)
 
     def _draw(self, ends: dict[int, int]) -> Request:
-        kind = self.users.kind()
+        kind, now_ms = self.users.kind(), self.now_ms + max(0, self.jump_ms)
         partitions = [self.topics[self.names.buffer][number] for number in self.setup.partitions]
         if kind == "copied":
             copy = forgeries.copied(self.rng, partitions)
@@ -267,9 +273,9 @@ class World:
                 return copy
             kind = "now"  # there is nothing to copy yet
         if kind == "forged":
-            pretended = self.users.pretended(self.now_ms)
+            pretended = self.users.pretended(now_ms)
             return forgeries.forged(self.rng, partitions, self.users.ids, pretended)
-        return self.users.draw(kind, self.now_ms, ends)
+        return self.users.draw(kind, now_ms, ends)
 
     def _operate(self) -> None:
         """An operator asks for something, with a range that is not always one."""
@@ -369,6 +375,7 @@ class World:
     def _calm_down(self) -> None:
         self.calm = True
         self.note("calm")
+        self.jump(0)
         self.ensemble.up = True
         self.leaderless.clear()
         self.pause(Pauses())

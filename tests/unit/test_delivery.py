@@ -18,7 +18,7 @@ from store.checkpoint import Checkpoint, Footing, Vector
 from store.selection import Limits
 from store.view import View
 from tests.support.keys import KEYRING
-from tests.unit.view_records import MANY, at, new_view, reschedule, schedule, take
+from tests.unit.view_records import MANY, at, new_view, reject, reschedule, schedule, take
 
 NAMES = ClusterNames("delay")
 SKEW_MS = 500
@@ -196,23 +196,81 @@ def test_a_master_that_lacks_a_partition_of_which_the_last_one_has_read_waits_fo
     assert (world.sent, world.checkpoints[-1].seen[2]) == ([], 1)
 
 
-def test_a_master_whose_clock_is_set_back_goes_on_with_heartbeats_and_delivers_nothing(
+def test_a_master_whose_clock_is_set_back_a_little_waits_for_it(
     world: World, view: View, delivery: Delivery
 ) -> None:
     mastership = delivery.run()
-    take(view, at(0, 0, schedule(world.now - 1)))
+    take(view, at(0, 0, schedule(world.now)))
+    run_to_wait(mastership)
+    take(view, at(0, 1, schedule(world.now)))
+    world.now -= SKEW_MS
+    assert run_to_wait(mastership).until_ms == world.now + SKEW_MS
+    assert (len(world.sent), world.checkpoints[-1].overruns) == (1, ())
+
+
+def ahead_together(world: World, view: View, delivery: Delivery) -> Iterator[Step | Wait]:
+    """The master's clock and the brokers' are an hour ahead, one message is delivered, both are set back; a
+    heartbeat is to show that.
+    """
+    mastership = delivery.run()
+    world.set_clock(HOUR_MS, off_ms=0)
+    take(view, at(0, 0, schedule(world.now), world.now))
     run_to_wait(mastership)
     assert len(world.sent) == 1
-    take(view, at(0, 1, schedule(world.now)))
-    world.now -= 600_000
-    known = len(world.checkpoints)
-    waits = []
-    for _ in range(3):
-        waits.append(run_to_wait(mastership))
-        world.now += HEARTBEAT_MS
-    assert len(world.checkpoints) == known + 2
-    assert all(wait.until_ms is not None and wait.until_ms < world.now + HEARTBEAT_MS for wait in waits)
+    world.set_clock(-HOUR_MS, off_ms=0)
+    run_to_wait(mastership)
+    world.now += HEARTBEAT_MS
+    return mastership
+
+
+def test_what_is_due_by_a_clock_that_is_right_again_is_delivered(
+    world: World, view: View, delivery: Delivery
+) -> None:
+    mastership = ahead_together(world, view, delivery)
+    take(view, at(0, 1, schedule(world.now - 1)), at(0, 2, schedule(world.now + 1_000)))
+    run_to_wait(mastership)
+    assert len(world.sent) == 2
+    world.now += HEARTBEAT_MS
+    run_to_wait(mastership)
+    assert len(world.sent) == 3
+
+
+def test_what_was_delivered_by_a_clock_that_was_ahead_is_not_delivered_again(
+    world: World, view: View, delivery: Delivery
+) -> None:
+    mastership = ahead_together(world, view, delivery)
+    run_to_wait(mastership)
+    for _ in range(2):
+        world.now += HOUR_MS
+        run_to_wait(mastership)
     assert len(world.sent) == 1
+    assert world.checkpoints[-1].overruns == ()
+
+
+def test_a_new_master_goes_on_behind_what_a_clock_that_was_ahead_has_delivered(
+    world: World, view: View, delivery: Delivery
+) -> None:
+    run_to_wait(ahead_together(world, view, delivery))
+    take(view, at(0, 1, schedule(world.now)))
+    run_to_wait(new_delivery(world, view, MANY).run())
+    assert (len(world.sent), len(world.checkpoints[-1].overruns)) == (2, 1)
+
+
+def test_no_position_is_given_up_by_a_clock_that_no_commit_has_shown_to_be_right(
+    world: World, view: View, delivery: Delivery
+) -> None:
+    mastership = ahead_together(world, view, delivery)
+    world.off_ms = -HOUR_MS
+    assert list(mastership)
+    assert not any(checkpoint.overruns for checkpoint in world.checkpoints)
+
+
+def test_a_partition_whose_records_are_far_ahead_makes_nothing_early(
+    world: World, view: View, delivery: Delivery
+) -> None:
+    take(view, at(0, 0, schedule(world.now + SKEW_MS)), at(1, 0, reject(), world.now + HOUR_MS))
+    run_to_wait(delivery.run())
+    assert world.sent == []
 
 
 def test_what_a_clock_that_is_wrong_has_selected_is_not_committed(

@@ -67,6 +67,7 @@ def checkpoint_of(selection: Selection, epoch: int = 1) -> Checkpoint:
         written_back={},
         delivered_up_to_ms=frontier.delivered_up_to_ms,
         operation=frontier.operation,
+        overruns=frontier.overruns,
         node="n1",
         at_ms=0,
     )

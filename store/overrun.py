@@ -1,0 +1,58 @@
+"""What was done by a clock that was ahead (docs/design.md, rule 6, a step back).
+
+A frontier whose position is ahead of the clock holds its lane up: whatever arrives is late, and nothing late
+may be selected. A step back gives it an earlier position, and keeps as an overrun what it says is done.
+
+Why no row is lost or doubled. The step changes no row's being done: what its frontier covered is covered by
+the overrun, and the new position covers nothing more, as it is no higher and ingested stays. After it what
+is done only grows: an overrun stays until the position has reached its own, and what it covers is covered
+then, for ingested never falls. What the step changes is where a row that is not done is taken from. At or
+below the new position it has a late entry, as it was below the old one, and keeps it. Above, its entry goes
+in one batch with the position, so that it lies among what is due in its time and nowhere else. Nothing is
+early: whatever is at or below the new position is due.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from store.keys import Key
+
+MOST_OVERRUNS: Final = 8
+"""Each is in every checkpoint until the position has passed it."""
+
+
+class Overrun(msgspec.Struct, frozen=True):
+    """Position, ingested and delivered-up-to of the frontier before a step back."""
+
+    position: Key
+    ingested: dict[int, int]
+    delivered_up_to_ms: int
+
+    def covers(self, key: Key) -> bool:
+        """Whether a row was done by it."""
+        return key <= self.position and key[2] < self.ingested.get(key[1], 0)
+
+
+Overruns = tuple[Overrun, ...]
+"""The positions fall from one to the next, and what was ingested rises."""
+
+
+def with_one(overruns: Overruns, last: Overrun) -> Overruns:
+    """What was done by all of them. Those that reached no further than the last one, which had ingested as
+    much or more, say nothing that it does not, but for how far all was delivered.
+    """
+    kept = tuple(one for one in overruns if one.position > last.position)
+    up_to_ms = max(one.delivered_up_to_ms for one in (*overruns, last))
+    return (*kept, msgspec.structs.replace(last, delivered_up_to_ms=up_to_ms))
+
+
+def left_of(overruns: Overruns, position: Key | None, delivered_up_to_ms: int) -> Overruns:
+    """Those that a frontier has not reached yet. What it has reached it covers: its ingested is no lower."""
+    return tuple(
+        one
+        for one in overruns
+        if position is None or position < one.position or delivered_up_to_ms < one.delivered_up_to_ms
+    )
