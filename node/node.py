@@ -114,6 +114,7 @@ class NodeStatus(msgspec.Struct, frozen=True):
     strange_checkpoints: int = 0  # records of the checkpoint topic that it has passed over
     keys: list[str] = []  # the ids of those that it knows
     held_back: list[HeldBack] = []  # of its lane's partitions, those that open transactions hold back
+    ahead: dict[int, int] = {}  # of those whose newest timestamp is ahead of the clock: that timestamp
 
 
 def _disk(data_dir: Path) -> tuple[int, int]:
@@ -704,6 +705,7 @@ class Node:
         checkpoint = None if parts is None else parts.view.checkpoint
         pauses = Pauses() if parts is None else parts.operator.pauses()
         free_bytes, total_bytes = _disk(self._config.data_dir)
+        now_ms = time.time_ns() // 1_000_000
         return NodeStatus(
             node=self._config.node_id,
             lane=self._config.lane,
@@ -716,7 +718,7 @@ class Node:
             pending=0 if parts is None else parts.housekeeping.pending,
             clock_offset_ms=0 if parts is None else parts.outbox.clock_offset_ms,
             pid=os.getpid(),
-            at_ms=time.time_ns() // 1_000_000,
+            at_ms=now_ms,
             peer_host=self._config.peer_host,
             http_host=self._http.host,
             http_port=self._http.port,
@@ -734,6 +736,7 @@ class Node:
             strange_checkpoints=0 if parts is None else sum(parts.follower.strangers.values()),
             keys=[] if parts is None else sorted(parts.keys.ring.ids),
             held_back=[] if parts is None else list(parts.soundings.held_back or ()),
+            ahead={} if parts is None else parts.view.ahead_of(now_ms + self._config.max_clock_skew_ms),
         )
 
     def vitals(self) -> Vitals:

@@ -128,12 +128,10 @@ class Ingest:
                 continue
             put(row(due_ms, partition, offset), raw)
             minute = due_ms // keys.MINUTE_MS
-            one = not (
-                overruns and self._aligned.overran((due_ms, partition, offset))
-            )  # else it does not wait
-            counts[minute] = counts.get(minute, 0) + one
+            waits = not (overruns and self._aligned.overran((due_ms, partition, offset)))
+            counts[minute] = counts.get(minute, 0) + waits
             if below:
-                self.counts_below[minute] = self.counts_below.get(minute, 0) + one
+                self.counts_below[minute] = self.counts_below.get(minute, 0) + waits
             if due_ms < first_due_ms:  # noqa: PLR1730 - min() is a call
                 first_due_ms = due_ms
         self.first_due_ms = first_due_ms

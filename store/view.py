@@ -129,6 +129,10 @@ class View:
     def tip(self) -> Frontier:
         return self._tip
 
+    def ahead_of(self, limit_ms: int) -> Vector:
+        """The newest timestamp of each partition where that is above a limit."""
+        return {partition: at_ms for partition, at_ms in self._newest.items() if at_ms > limit_ms}
+
     def newest_ms(self, most_ms: int = FOREVER_MS) -> int:
         """The newest timestamp of the partitions from which records have come since the start, but for where
         it is above `most_ms`; 0 if there is none.

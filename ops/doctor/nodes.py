@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from delayline.names import ClusterNames
+from delayline.times import render_time
 from ops.cluster import (
     LARGEST_SKEW_MS,
     LITTLE_DISK_BYTES,
@@ -21,6 +22,7 @@ from ops.doctor.finding import Finding, note, ok, problem
 
 OVERDUE_MS: Final = 60_000
 TRAILS_MS: Final = 15_000
+AHEAD_MS: Final = 5_000
 
 
 def judge_cluster(status: ClusterStatus) -> list[Finding]:
@@ -29,6 +31,7 @@ def judge_cluster(status: ClusterStatus) -> list[Finding]:
         *_paused(status),
         *_lanes(status),
         *_held_back(status),
+        *_ahead(status),
         *_trailing(status),
         *_versions(status),
         *(finding for node in status.members for finding in _node(status, node)),
@@ -70,6 +73,43 @@ def _lanes(status: ClusterStatus) -> Iterable[Finding]:
             yield problem(name, found, f"see the log of {lane.master}, and 'delayline due'")
         elif len(lane.candidates) > 1:
             yield ok(name, f"{lane.master} is master, {len(lane.candidates) - 1} stand by")
+
+
+def _ahead(status: ClusterStatus) -> Iterable[Finding]:
+    """What clocks that were ahead have left: a position, and records that bear their times."""
+    for lane in status.lanes:
+        checkpoint, name = lane.checkpoint, f"lane {lane.lane}"
+        if checkpoint is None or checkpoint.position is None:
+            continue
+        ahead_ms = checkpoint.position[0] - status.read_ms
+        if ahead_ms > AHEAD_MS:
+            found = f"it stands {ahead_ms // 1000} s ahead of the clock: until then nothing is delivered"
+            yield problem(name, found, "have the clocks of its nodes and of the brokers set right")
+        up_to_ms = max((one.position[0] for one in checkpoint.overruns), default=0)
+        if up_to_ms > status.read_ms:
+            found = (
+                "the clocks of the brokers and its master were ahead together: of what it had then, all"
+                f" that is due up to {render_time(up_to_ms)} was delivered early; the rest comes in its time"
+            )
+            yield note(name, found, "see who has set those clocks, and whom what came early concerns")
+    buffer = ClusterNames(status.settings.cluster).buffer
+    for partition, newest_ms in sorted(_newest_ahead(status).items()):
+        yield problem(
+            f"{buffer}/{partition}",
+            f"its records bear times up to {render_time(newest_ms)}, ahead of the clock: what was sent then"
+            " is not due before",
+            "set the clock of the broker that leads it, or did; see what waits: delayline due",
+        )
+
+
+def _newest_ahead(status: ClusterStatus) -> dict[int, int]:
+    """By partition, as nodes say that live."""
+    found: dict[int, int] = {}
+    for node, said in status.members.items():
+        if status.silent_ms(node) <= STALE_MS:
+            for partition, newest_ms in (said.get("ahead") or {}).items():
+                found[int(partition)] = max(int(newest_ms), found.get(int(partition), 0))
+    return {partition: at_ms for partition, at_ms in found.items() if at_ms > status.read_ms}
 
 
 def _trailing(status: ClusterStatus) -> Iterable[Finding]:

@@ -42,6 +42,7 @@ SHARED: Final = frozenset(
     )
 )
 SESSION_MS: Final = 400
+DAY_MS: Final = 86_400_000
 MOST_ARMED: Final = 2
 
 
@@ -123,7 +124,7 @@ def _set_clocks(world: World, fault: str) -> None:
         partition = rng.choice(world.setup.partitions)
         world.broker_skew_ms[partition] = world.draw_skew_ms()
     else:
-        world.jump(rng.choice((-2_000, 700, 2_000, 6_000)))
+        world.jump(rng.choice((-2_000, 700, 2_000, 6_000, DAY_MS)))
         world.after(rng.choice((100, 700, 1_500, 3_000)), lambda: world.jump(0))
 
 

@@ -126,7 +126,7 @@ class Judge:
             raise Violation("I1", f"lost: {row.place} was parked, and written back: {sent}")
         headers = dict(sent.record.headers)
         waited_ms = outcome["at_ms"] - row.scheduled_for_ms
-        half_ms = max(1_000, waited_ms // 2)
+        half_ms = max(1_000, min(waited_ms // 2, 300_000))
         full_ms = {PAUSED: half_ms, UNKNOWN: min(half_ms, 5_000)}.get(code, 1_000 << (row.attempt - 1))
         attempt = row.attempt + 1 if counts else row.attempt
         parked_ms = int(headers["delay-deliver-at"] or b"") - outcome["at_ms"]

@@ -29,6 +29,7 @@ from tests.simulation.host import Killed, Violation, World
 from tests.simulation.log import Entry
 from tests.simulation.operator import SimulatedOperator
 from tests.simulation.outbox import SimulatedCommit, SimulatedOutbox
+from tests.simulation.pending import check_pending
 from tests.simulation.setup import LANE
 from tests.simulation.stores import CrashableStore
 from tests.simulation.zookeeper import Ensemble, SimulatedLeadership
@@ -580,6 +581,7 @@ class Process:
         chance = self.world.rng.random()
         if chance < 0.4:
             self.view.prune()
+            check_pending(self.name, self.store, self.view)
         elif chance < 0.5 or self.store.unflushed() > MOST_UNFLUSHED:
             self.view.flush()
         elif not self._expired:

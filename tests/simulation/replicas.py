@@ -8,6 +8,7 @@ from store.kv import KeyValue
 from store.records import decode_index, decode_serials
 from tests.simulation.host import Violation
 from tests.simulation.model import NEVER, Key, Model
+from tests.simulation.pending import check_pending
 from tests.simulation.process import Process
 
 
@@ -21,8 +22,7 @@ def check_replica(process: Process, model: Model, serials: dict[int, Serial]) ->
     begin = keys.ROW if position is None else keys.after(keys.row(*position))
     tip = process.view.tip
     behind = [row for row in store.scan(begin, keys.end_of(keys.ROW)) if not tip.done(keys.timed(row[0]))]
-    if process.view.pending() != len(behind):
-        raise Violation("replica", f"{process.name} counts {process.view.pending()} pending: {len(behind)}")
+    check_pending(process.name, store, process.view)
     found = [keys.timed(raw_key) for raw_key, _ in behind]
     wanted = sorted(
         row.key

@@ -333,6 +333,7 @@ class Cluster:
         delay_s: float = 0.0,
         carried: int = 0,
         clock_offset_ms: int = 0,
+        brokers_too: bool = False,
         **fields: Any,
     ) -> NodeProcess:
         """Starts a node as a process, without waiting for anything. See tests/support/killable_node.py."""
@@ -344,6 +345,7 @@ class Cluster:
             delay_s=delay_s,
             carried=carried,
             clock_offset_ms=clock_offset_ms,
+            brokers_too=brokers_too,
         )
         self._processes.append(process)
         return process

@@ -3,7 +3,8 @@
 Takes one argument, JSON: `config`, the fields of a NodeConfig, and what no configuration of a node can say:
 `step`, at which to die once SIGUSR1 has armed it; `signal`, SIGKILL or SIGSTOP; `delay_s`, how long after
 the step; `carried`, how many messages a replay that is under way must have carried before;
-`clock_offset_ms`, by which the process's clock is wrong until SIGUSR2, and again from the next on.
+`clock_offset_ms`, by which the process's clock is wrong until SIGUSR2, and again from the next on;
+`brokers_too`, whether the brokers' is wrong with it, as far as the process can see by its checkpoints.
 
 It ends with the test that started it, whose end closes its stdin.
 """
@@ -21,6 +22,7 @@ from typing import Any
 from node.config import NodeConfig
 from node.delivery import Step
 from node.node import Node
+from node.outbox import KafkaTransaction
 from ops import logs
 from tests.support.hurry import hurry
 
@@ -54,7 +56,18 @@ class Trap:
         return 0 if replay is None else int(replay.carried)
 
 
-def set_clock_wrong(offset_ms: int) -> None:
+class Redated:
+    """A record that was acknowledged, as by a broker whose clock is off."""
+
+    def __init__(self, message: Any, offset_ms: int) -> None:
+        self._message, self._offset_ms = message, offset_ms
+
+    def timestamp(self) -> tuple[int, int]:
+        kind, at_ms = self._message.timestamp()
+        return kind, at_ms + self._offset_ms
+
+
+def set_clock_wrong(offset_ms: int, *, brokers_too: bool) -> None:
     """Every clock that tells the time of day, in this process."""
     true_ns, offset_ns = time.time_ns, offset_ms * 1_000_000
     time.time_ns = lambda: true_ns() + offset_ns
@@ -65,6 +78,13 @@ def set_clock_wrong(offset_ms: int) -> None:
         offset_ns = 0 if offset_ns else offset_ms * 1_000_000
 
     signal.signal(signal.SIGUSR2, other_way_round)
+    on_checkpoint: Any = KafkaTransaction._on_checkpoint
+
+    def by_wrong_brokers(transaction: Any, error: Any, message: Any, sent_ms: int) -> None:
+        on_checkpoint(transaction, error, Redated(message, offset_ns // 1_000_000), sent_ms)
+
+    if brokers_too:
+        setattr(KafkaTransaction, "_on_checkpoint", by_wrong_brokers)  # noqa: B010
 
 
 def end_with_parent() -> None:
@@ -76,7 +96,7 @@ def main() -> int:
     given = json.loads(sys.argv[1])
     threading.Thread(target=end_with_parent, daemon=True).start()
     if given["clock_offset_ms"]:
-        set_clock_wrong(given["clock_offset_ms"])
+        set_clock_wrong(given["clock_offset_ms"], brokers_too=given["brokers_too"])
     config = NodeConfig(**given["config"])
     hurry()
     trap = Trap(given["step"], given["signal"], given["delay_s"], given["carried"])

@@ -29,6 +29,7 @@ class NodeProcess:
         delay_s: float = 0.0,
         carried: int = 0,
         clock_offset_ms: int = 0,
+        brokers_too: bool = False,
     ) -> None:
         self.node_id = config.node_id
         self.config = config
@@ -40,6 +41,7 @@ class NodeProcess:
             "delay_s": delay_s,
             "carried": carried,
             "clock_offset_ms": clock_offset_ms,
+            "brokers_too": brokers_too,
         }
         with log_file.open("ab") as log:
             self._process = subprocess.Popen(

@@ -14,6 +14,7 @@ from ops.cluster import ClusterStatus, LaneStatus
 from ops.doctor.finding import Finding
 from ops.doctor.keepers import Keeper, judge
 from ops.doctor.nodes import judge_cluster
+from store.overrun import Overrun
 from tests.support.checkpoints import sample_checkpoint
 
 NOW_MS = 1_800_000_000_000
@@ -169,3 +170,40 @@ def test_words_that_a_server_does_not_allow_are_no_problem() -> None:
 def test_a_server_that_does_not_answer_is_a_problem_of_its_own() -> None:
     findings = judge([Keeper("zk1:2181", None, SRVR, CONF), Keeper("zk2:2181", "Connection refused")], {})
     assert [found for _, found, _ in wrong(findings)] == ["zk2:2181 does not answer: Connection refused"]
+
+
+def standing_at(ahead_ms: int, overrun_ms: int | None = None) -> ClusterStatus:
+    """The lane's position, and that of an overrun, so far ahead of the clock."""
+    status = cluster()
+    (lane,) = status.lanes
+    assert lane.checkpoint is not None
+    overruns = () if overrun_ms is None else (Overrun((NOW_MS + overrun_ms, 0, 0), {0: 10}, NOW_MS),)
+    checkpoint = msgspec.structs.replace(
+        lane.checkpoint, position=(NOW_MS + ahead_ms, 0, 0), overruns=overruns
+    )
+    return dataclasses.replace(status, lanes=(dataclasses.replace(lane, checkpoint=checkpoint),))
+
+
+@pytest.mark.parametrize(("ahead_ms", "problems"), [(4_000, 0), (86_400_000, 1)])
+def test_a_lane_that_stands_ahead_of_the_clock_is_a_problem(ahead_ms: int, problems: int) -> None:
+    found = [text for _, text, _ in wrong(judge_cluster(standing_at(ahead_ms)))]
+    assert len([text for text in found if "ahead of the clock" in text]) == problems
+
+
+@pytest.mark.parametrize(("overrun_ms", "notes"), [(-1, 0), (3_600_000, 1)])
+def test_what_clocks_that_were_ahead_have_delivered_early_is_said_until_it_would_have_been_due(
+    overrun_ms: int, notes: int
+) -> None:
+    found = [one.found for one in judge_cluster(standing_at(-1_000, overrun_ms)) if one.level == "note"]
+    assert len([text for text in found if "2027-01-15T09:00:00" in text]) == notes
+
+
+def test_a_partition_whose_records_are_ahead_of_the_clock_is_a_problem() -> None:
+    ((check, found, _),) = wrong(judge_cluster(cluster(ahead={"3": NOW_MS + 3_600_000})))
+    assert check == "delay.buffer/3"
+    assert "2027-01-15T09:00:00" in found
+
+
+def test_what_a_node_has_said_of_a_partition_long_ago_is_not_believed() -> None:
+    status = cluster(ahead={"3": NOW_MS + 3_600_000}, at_ms=NOW_MS - 60_000)
+    assert "delay.buffer/3" not in {check for check, _, _ in wrong(judge_cluster(status))}

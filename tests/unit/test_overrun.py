@@ -166,3 +166,8 @@ def test_what_the_position_has_reached_is_left_out() -> None:
     overrun = Overrun((20, 0, 0), {0: 1}, 30)
     reached = [left_of((overrun,), position, ms) for position, ms in (((20, 0, 0), 30), ((20, 0, 0), 29))]
     assert reached == [(), (overrun,)]
+
+
+def test_a_partition_whose_newest_timestamp_is_above_a_limit_is_named(view: View) -> None:
+    take(view, at(1, 0, schedule(NOW_MS), AHEAD_MS))
+    assert view.ahead_of(NOW_MS) == {1: AHEAD_MS}

@@ -1,0 +1,162 @@
+"""The mutants of rule 6, a step back, and of what rule 1 makes of the brokers' clock."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from tests.simulation.patches import Mutant, Patch
+from tests.simulation.profile import CLOCKS_JUMP
+
+# Nodes that die while what was done is behind the position, and stores that lose what they have.
+CRASHES: Final = replace(
+    CLOCKS_JUMP, faults=CLOCKS_JUMP.faults | {"crash": 40, "crash-master": 40, "empty": 30}
+)
+# All is kept for as short as may be, and asked for again.
+REPLAYS: Final = replace(CLOCKS_JUMP, operator_share=0.15, replay_window_ms=(50, 300))
+
+CLOCKS: Final = (
+    Mutant(
+        "ahead-for-as-long-as-it-was",
+        "rule 6, a step back",
+        "a master waits for its position, however far it is ahead",
+        (
+            Patch(
+                "node/delivery.py",
+                "return ahead_ms > skew_ms and len(tip.overruns) < MOST_OVERRUNS",
+                "return False",
+            ),
+        ),
+        CLOCKS_JUMP,
+    ),
+    Mutant(
+        "step-forgets-what-was-done",
+        "rule 6, what both were becomes an overrun",
+        "with the position, what it had done is given up",
+        (
+            Patch(
+                "store/checkpoint.py",
+                "overruns=with_one(self.overruns, last),",
+                "overruns=(),",
+            ),
+        ),
+        CLOCKS_JUMP,
+    ),
+    Mutant(
+        "one-overrun",
+        "rule 6, what was done by an overrun stays done",
+        "a second step back forgets what the first one has kept",
+        (
+            Patch(
+                "store/overrun.py",
+                "kept = tuple(one for one in overruns if one.position > last.position)",
+                "kept = ()",
+            ),
+        ),
+        CLOCKS_JUMP,
+    ),
+    Mutant(
+        "overrun-ends-early",
+        "rule 6, until the position has reached its own",
+        "an overrun is dropped once delivered-up-to has reached its own",
+        (
+            Patch(
+                "store/overrun.py",
+                "if position is None or position < one.position or delivered_up_to_ms",
+                "if delivered_up_to_ms",
+            ),
+        ),
+        CLOCKS_JUMP,
+    ),
+    Mutant(
+        "late-behind-the-step",
+        "rule 6, the master aligns to its step back",
+        "what was late behind the position that has stepped back stays late as well",
+        (
+            Patch(
+                "node/delivery.py",
+                "if flight.selection.steps_back:",
+                "if False:",
+            ),
+        ),
+        CLOCKS_JUMP,
+    ),
+    Mutant(
+        "selected-beside-a-step",
+        "rule 6, nothing is selected before a step back is known",
+        "the next selection is planned while a step back is sent",
+        (
+            Patch(
+                "node/delivery.py",
+                "held = held or sent.selection.steps_back or self._operator.pauses().everything",
+                "held = held or self._operator.pauses().everything",
+            ),
+        ),
+        REPLAYS,
+    ),
+    Mutant(
+        "counted-though-done",
+        "rule 6, nobody counts what an overrun has done",
+        "whoever aligns to a step back does not count anew",
+        (
+            Patch(
+                "store/view.py",
+                "if not frontier.overran(key):",
+                "if key:",
+            ),
+        ),
+        CLOCKS_JUMP,
+    ),
+    Mutant(
+        "counted-when-read-again",
+        "rule 6, nobody counts what an overrun has done",
+        "a store that reads the log again counts what an overrun has done",
+        (
+            Patch(
+                "store/ingest.py",
+                "waits = not (overruns and self._aligned.overran((due_ms, partition, offset)))",
+                "waits = True",
+            ),
+        ),
+        CRASHES,
+    ),
+    Mutant(
+        "discounted-twice",
+        "rule 6, nobody counts what an overrun has done",
+        "what is cancelled is counted out, though an overrun has done it",
+        (
+            Patch(
+                "store/ingest.py",
+                "if self._aligned.overran((entry.due_ms, partition, entry.offset)):",
+                "if False:",
+            ),
+        ),
+        CLOCKS_JUMP,
+    ),
+    Mutant(
+        "replay-of-what-a-clock-ahead-has-pruned",
+        "rule 8, still inside the replay window",
+        "what is kept is judged by delivered-up-to, though it has stepped back",
+        (
+            Patch(
+                "store/view.py",
+                "kept_from_ms = tip.once_delivered_up_to_ms - self._window_ms",
+                "kept_from_ms = tip.delivered_up_to_ms - self._window_ms",
+            ),
+        ),
+        REPLAYS,
+    ),
+    Mutant(
+        "early-by-what-a-leader-says",
+        "rule 1, ahead by the allowed skew at most",
+        "the newest timestamp moves the clock, however far it is ahead",
+        (
+            Patch(
+                "node/delivery.py",
+                "self._view.newest_ms(own_ms + self._config.max_clock_skew_ms)",
+                "self._view.newest_ms()",
+            ),
+        ),
+        CLOCKS_JUMP,
+    ),
+)

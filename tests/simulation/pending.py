@@ -1,0 +1,18 @@
+"""What a view says that is pending, against what is in its store."""
+
+from __future__ import annotations
+
+from store import keys
+from store.kv import KeyValue
+from store.view import View
+from tests.simulation.host import Violation
+
+
+def check_pending(name: str, store: KeyValue, view: View) -> None:
+    """Raises `Violation` if it is not the rows behind the tip that are not done, and the late ones."""
+    tip = view.tip
+    begin = keys.ROW if tip.position is None else keys.after(keys.row(*tip.position))
+    behind = sum(not tip.done(keys.timed(raw)) for raw, _ in store.scan(begin, keys.end_of(keys.ROW)))
+    late = sum(1 for _ in store.scan(keys.LATE, keys.end_of(keys.LATE)))
+    if view.pending() != behind + late:
+        raise Violation("replica", f"{name} counts {view.pending()} pending: {behind} and {late} late ones")
