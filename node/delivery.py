@@ -48,7 +48,7 @@ from node.resumption import resumed
 from store.checkpoint import FORMAT, Checkpoint, Footing, Standing, Vector
 from store.keys import Key
 from store.overrun import MOST_OVERRUNS
-from store.selection import Limits, Selection
+from store.selection import Limits, Paused, Selection
 from store.view import View
 
 log = structlog.get_logger("delayline.delivery")
@@ -572,10 +572,11 @@ class Delivery:
         return Wait(min(until_ms, self._clock.now_ms() + min(rest_ms)) if rest_ms else until_ms)
 
     def _select(self, now_ms: int, *, known: bool = True) -> Selection:
-        """A replay goes on only while no target of its is paused: what it carries cannot be put off. `known`:
-        no transaction is being sent that has written something back.
+        """A replay goes on only while no target of its is paused: what it carries cannot wait. `known`: no
+        transaction is being sent that has written something back.
         """
         limits, operator = self._config.limits._replace(messages=self._most), self._operator
+        targets = operator.pauses().targets
         standing = self.standing
         chosen = self._view.select(
             now_ms,
@@ -585,7 +586,7 @@ class Delivery:
                 written_back=standing.written_back if known else None, hidden=self._hidden()
             ),
             refused=self._poison.keys(),
-            replays=not self._replays_to(operator.pauses().targets),
+            paused=Paused(targets, replay=self._replays_to(targets)),
         )
         self._held, self._waits_for = chosen.held, chosen.waits_for | chosen.full
         for partition, end in chosen.full.items():
@@ -711,6 +712,7 @@ class Delivery:
             written_back=last.written_back | {p: each[-1] + 1 for p, each in offsets.items()},
             delivered_up_to_ms=frontier.delivered_up_to_ms,
             operation=frontier.operation,
+            holds=frontier.holds,
             awaited=awaited,
             overruns=frontier.overruns,
             node=self._config.node,

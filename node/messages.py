@@ -250,7 +250,7 @@ class Messages:
 
     def _message(self, partition: int, id_: str | None, known: Known) -> Message:
         if known.key is not None:
-            if not known.aligned.done(known.key) and known.row is not None:
+            if not known.aligned.passed(known.key) and known.row is not None:
                 return self._waiting(known.key, known.row)
             return self._done(known.key, id_, known.row)
         if known.cancelled_by is None:

@@ -100,7 +100,7 @@ class Past:
     def fate_of(self, key: Key) -> Fate:
         """What became of a row that is done."""
         own = source(self._names.buffer, key[1], key[2])
-        passed = self._first(lambda checkpoint: checkpoint.frontier.done(key))
+        passed = self._first(lambda checkpoint: checkpoint.frontier.passed(key))
         if passed is None:
             return Fate(None, None)
         return Fate(passed, self._outcome_of(own, passed.at_ms, lambda outcome: outcome.message == own))

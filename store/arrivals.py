@@ -9,6 +9,7 @@ from typing import Final, NamedTuple, Protocol
 from delayline import wire
 from delayline.names import parse_source
 from delayline.signing import Serial
+from store.holds import NO_TAG, tag_of
 from store.records import Headers, RejectRow, RescheduleRow, ScheduledRow, encode
 
 
@@ -55,6 +56,7 @@ class Arrival(NamedTuple):
     root: int | None
     raw: bytes
     serial: Serial | None = None  # of a request that the service has written back
+    tag: int = NO_TAG  # of a message's target
 
 
 _SCHEDULE: Final = Kind.SCHEDULE
@@ -81,7 +83,9 @@ def plain_arrival(
         key, value, headers, id_, topic, wire.BY_KEY, None, scheduled_for_ms, None, None, None, 1, None
     )
     due_ms = scheduled_for_ms if scheduled_for_ms > place[2] else place[2]  # noqa: FURB136 - max() is a call
-    return _new_arrival(Arrival, (*place, _SCHEDULE, due_ms, id_, None, None, encode(row), None))
+    return _new_arrival(
+        Arrival, (*place, _SCHEDULE, due_ms, id_, None, None, encode(row), None, tag_of(topic))
+    )
 
 
 def arrival(record: Record, request: wire.Request) -> Arrival:
@@ -170,6 +174,7 @@ def _schedule(record: Record, request: wire.Schedule) -> Arrival:
             root_offset,
             encode(row),
             serial,
+            NO_TAG if recurrence is not None and nth is None else tag_of(topic),
         ),
     )
 

@@ -9,7 +9,9 @@ from typing import Final, NamedTuple, Self
 
 import msgspec
 
+from store import holds
 from store.awaited import NOTHING, Awaited
+from store.holds import Holds
 from store.keys import Key
 from store.operations import Operation
 from store.overrun import Overrun, Overruns, with_one
@@ -18,7 +20,7 @@ Vector = dict[int, int]
 """Per partition of the lane, an offset + 1."""
 
 
-FORMAT: Final = 2
+FORMAT: Final = 3
 FIRST_TO_LIST: Final = 2
 """The format from which on what is awaited is listed: of an older one nobody knows."""
 
@@ -53,12 +55,19 @@ class Frontier(msgspec.Struct, frozen=True):
     delivered_up_to_ms: int
     operation: Operation = Operation()
     overruns: Overruns = ()
+    holds: Holds = ()
 
-    def done(self, key: Key) -> bool:
-        """A row is done iff key <= position and offset < ingested[partition], here or in an overrun."""
+    def passed(self, key: Key) -> bool:
+        """Whether key <= position and offset < ingested[partition], here or in an overrun."""
         if self.position is not None and key <= self.position and key[2] < self.ingested.get(key[1], 0):
             return True
         return any(one.covers(key) for one in self.overruns)
+
+    @property
+    def highest(self) -> Key | None:
+        """Behind this nothing has been passed."""
+        known = [one.position for one in self.overruns]
+        return max((*known, *(() if self.position is None else (self.position,))), default=None)
 
     def overran(self, key: Key) -> bool:
         """Whether a row behind the position is done, as it was by a clock that was ahead."""
@@ -91,6 +100,14 @@ class Frontier(msgspec.Struct, frozen=True):
             operation=msgspec.structs.replace(self.operation, skip_to=skip_to),
             overruns=with_one(self.overruns, last),
         )
+
+    def done(self, key: Key, tag: int) -> bool:
+        """A row is done iff it is passed and not held. `tag`: of its target (store/holds.py)."""
+        return self.passed(key) and not self.holds_back(key, tag)
+
+    def holds_back(self, key: Key, tag: int) -> bool:
+        """Whether a row with this key is held."""
+        return holds.hold_back(self.holds, key, tag)
 
 
 class Standing(NamedTuple):
@@ -140,6 +157,7 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
     written_back: Vector
     delivered_up_to_ms: int
     operation: Operation = Operation()
+    holds: Holds = ()
     awaited: Awaited = NOTHING
     overruns: Overruns = ()
     node: str
@@ -166,6 +184,7 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
             self.delivered_up_to_ms,
             self.operation,
             self.overruns,
+            self.holds,
         )
 
     @property

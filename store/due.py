@@ -183,7 +183,7 @@ class DueWalk:
         """One above the position is among the others."""
         key: Key = (keys.unpack_due(raw_due), *keys.placed(raw_key))
         position = self.aligned.position
-        return position is not None and key <= position and not self.aligned.done(key)
+        return position is not None and key <= position and not self.aligned.passed(key)
 
 
 def _in_ms(counts: dict[int, int]) -> dict[int, int]:

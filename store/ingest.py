@@ -17,6 +17,7 @@ from delayline.signing import Serial
 from store import expiry, keys, places
 from store.arrivals import Arrival, Kind
 from store.checkpoint import Frontier, Vector
+from store.holds import NO_TAG
 from store.keys import Key
 from store.known import Known
 from store.kv import Damaged, KeyValue
@@ -34,6 +35,7 @@ from store.records import (
     encode,
     encode_index,
     pack_own_index,
+    row_tag,
 )
 
 NO_KEY: Key = (-1, -1, -1)
@@ -103,7 +105,7 @@ class Ingest:
         ids: dict[int, str] = {}
         self._arrivals = arrivals
         for arrival in arrivals:
-            partition, offset, _, kind, due_ms, id_, parent, _, raw, _ = arrival
+            partition, offset, _, kind, due_ms, id_, parent, _, raw, _, tag = arrival
             if partition != placed_in:
                 placed_in, begin = partition, keys.index(partition, "")
                 taken, ids = self._places.setdefault(partition, {}), self._ids.setdefault(partition, {})
@@ -111,7 +113,7 @@ class Ingest:
                 admitted = self._admits(arrival)
                 if admitted is None:
                     continue
-                due_ms, raw = admitted.due_ms, admitted.raw
+                due_ms, raw, tag = admitted.due_ms, admitted.raw, admitted.tag
             elif id_ is None:
                 taken[offset] = due_ms << 1
             else:
@@ -119,11 +121,11 @@ class Ingest:
                 if key in indexes or known.get(key, b"") is not None:
                     self._claim(arrival, id_)
                 else:  # most often nobody knows the id
-                    indexes[key] = pack_own_index(due_ms, offset)
+                    indexes[key] = pack_own_index(due_ms, offset, tag)
                     taken[offset] = due_ms << 1 | 1
                     ids[offset] = id_
             below = due_ms <= bound_ms and (due_ms, partition, offset) <= bound
-            if below and not self._store_below(partition, offset, due_ms):
+            if below and not self._store_below(partition, offset, due_ms, tag):
                 self._unstored.add((partition, offset))
                 continue
             put(row(due_ms, partition, offset), raw)
@@ -215,7 +217,9 @@ class Ingest:
         if self._tombstone(keys.source_tombstone(partition, root)) > parent:
             self._apply_first_control(partition, root, parent)
             return None
-        self._set_source(partition, root, IndexEntry(arrival.due_ms, arrival.offset, parent, root))
+        self._set_source(
+            partition, root, IndexEntry(arrival.due_ms, arrival.offset, parent, root, arrival.tag)
+        )
         self._expire_later(arrival.due_ms, arrival, root)
         row = _scheduled(arrival.raw)
         if arrival.due_ms > row.scheduled_for_ms:  # an occurrence to come is not of long standing: no mark
@@ -223,10 +227,13 @@ class Ingest:
             self.batch.put(keys.put_off(partition, parent), encode(mark))
         return arrival
 
-    def _store_below(self, partition: int, offset: int, due_ms: int) -> bool:
-        """What arrives at or below the position is late, unless the last checkpoint's ingested had it."""
+    def _store_below(self, partition: int, offset: int, due_ms: int, tag: int) -> bool:
+        """What arrives at or below the position is late, unless the last checkpoint's ingested had it. What
+        is held is kept, however old it is.
+        """
         if offset < self._aligned.ingested.get(partition, 0):
-            return due_ms >= self._window_start_ms
+            is_kept = due_ms >= self._window_start_ms
+            return is_kept or self._aligned.holds_back((due_ms, partition, offset), tag)
         self.batch.put(keys.late(partition, offset), keys.pack_due(due_ms))
         self.low_row = _lower(self.low_row, keys.row(due_ms, partition, offset))
         self.urgent = True
@@ -248,7 +255,7 @@ class Ingest:
                 self._leave_control(arrival, "schedule", id_, entry)
         origin = arrival.offset if arrival.parent is None else arrival.parent
         moved_by = None if arrival.parent is None else _scheduled(arrival.raw).moved_by
-        current = IndexEntry(arrival.due_ms, arrival.offset, origin, arrival.root, moved_by)
+        current = IndexEntry(arrival.due_ms, arrival.offset, origin, arrival.root, arrival.tag, moved_by)
         self._set_index(index_key, current)
         if arrival.root is not None and (entry is None or entry.source == arrival.root):
             self._set_source(arrival.partition, arrival.root, current)
@@ -352,10 +359,11 @@ class Ingest:
             return None
         if entry is not None or place is None or place.id is not None:
             return entry
-        is_new = self._in_batch(partition, source) is not None
-        stored = is_new and (partition, source) not in self._unstored
-        stored = stored or self._kv.get(keys.row(place.due_ms, partition, source)) is not None
-        return IndexEntry(place.due_ms, source, source, None) if stored else None
+        new = self._in_batch(partition, source)
+        if new is not None and (partition, source) not in self._unstored:
+            return IndexEntry(place.due_ms, source, source, None, new.tag)
+        raw = self._kv.get(keys.row(place.due_ms, partition, source))
+        return None if raw is None else IndexEntry(place.due_ms, source, source, None, row_tag(raw))
 
     def _place(self, partition: int, offset: int) -> Place | None:
         taken = self._places.get(partition, {}).get(offset)
@@ -506,7 +514,7 @@ def _rejected_copy(copy: Arrival) -> Arrival:
     row = decode_row(copy.raw)
     reject = encode(RejectRow(row.key, row.value, row.headers, "bad-parent", A_COPY))
     return copy._replace(
-        kind=Kind.REJECT, due_ms=copy.timestamp_ms, id=None, parent=None, root=None, raw=reject
+        kind=Kind.REJECT, due_ms=copy.timestamp_ms, id=None, parent=None, root=None, raw=reject, tag=NO_TAG
     )
 
 

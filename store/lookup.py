@@ -253,7 +253,7 @@ class Lookup:
                 return None
             raw_key, raw_entry = entry
             key = _key(decode_index(raw_entry), keys.named(raw_key))
-            if walk.aligned.done(key) or not query.covers(key):
+            if walk.aligned.passed(key) or not query.covers(key):
                 continue
             if query.target is None or query.wants(_row(walk.kv, key)):
                 wanted.append(key)
@@ -373,7 +373,7 @@ class _TimeWalk:
         those behind, whatever this node has in flight.
         """
         position = self.aligned.position
-        return position is not None and key <= position and not self.aligned.done(key)
+        return position is not None and key <= position and not self.aligned.passed(key)
 
 
 def _next_minute(raw_row: bytes) -> int:

@@ -170,7 +170,7 @@ class Moving:
         if follower is not None:
             return follower.moved_by is None
         hides = self._awaited.may_hide(partition, self._frontier.seen)
-        return hides and self._tip.done((entry.due_ms, partition, entry.offset))
+        return hides and self._tip.done((entry.due_ms, partition, entry.offset), entry.tag)
 
     def _against(self, partition: int, entry: IndexEntry, offset: int, word: int) -> str:
         """What becomes of it otherwise, by where the id's row stands.
@@ -181,7 +181,7 @@ class Moving:
         follower = self._awaited.follower(partition, entry.offset)
         if follower is not None and follower.moved_by is not None:
             return OVERTAKEN if follower.moved_by > word else PUT_OFF
-        if self._tip.done((entry.due_ms, partition, entry.offset)):
+        if self._tip.done((entry.due_ms, partition, entry.offset), entry.tag):
             return TOO_LATE
         # What it writes back has to stand behind what its row follows from, or would be dropped (rule 4).
         if entry.origin > offset or self._count(partition) >= self._most:

@@ -12,6 +12,7 @@ from typing import Final
 
 import msgspec
 
+from store.holds import Holds, hold_back
 from store.keys import Key
 
 _MOST: Final = (1 << 32) - 1, (1 << 64) - 1  # partition and offset
@@ -47,7 +48,8 @@ OperatorRequest = ReplayRequest | SkipRequest | StopReplay
 class Replay(msgspec.Struct, frozen=True):
     """A replay under way: a second cursor, behind the position.
 
-    `ingested` is that of the frontier that it began behind: what has arrived since is no part of it.
+    `ingested` is that of the frontier that it began behind: what has arrived since is no part of it, nor is
+    what was held then (`holds`): it was not delivered.
     `written_back` as it was then: that is ingested first, for of what was put off it is the message.
     """
 
@@ -58,14 +60,16 @@ class Replay(msgspec.Struct, frozen=True):
     target: str | None
     carried: int = 0  # messages so far
     written_back: dict[int, int] = {}
+    holds: Holds = ()
 
     def lacks(self, ingested: dict[int, int]) -> dict[int, int]:
         """As far as has to be ingested before it can go on, where that is not."""
         return {p: end for p, end in self.written_back.items() if ingested.get(p, 0) < end}
 
-    def covers(self, key: Key) -> bool:
-        """Whether the row that is not gone is one of those to be delivered again."""
-        return self.next <= key <= self.last and key[2] < self.ingested.get(key[1], 0)
+    def covers(self, key: Key, tag: int) -> bool:
+        """Whether the row that is not gone is one of those to be delivered again. `tag`: of its target."""
+        was_passed = self.next <= key <= self.last and key[2] < self.ingested.get(key[1], 0)
+        return was_passed and not hold_back(self.holds, key, tag)
 
 
 class Operation(msgspec.Struct, frozen=True):
@@ -96,10 +100,11 @@ def taken_up(
     now_ms: int,
     kept_from_ms: int,
     written_back: dict[int, int],
+    holds: Holds,
 ) -> Operation:
     """What the operation is once a request has been taken up; what is due from `kept_from_ms` on is there.
 
-    `written_back`: how far the service has written back so far.
+    `written_back`: how far the service has written back so far. `holds`: what is held.
     """
     why = _why_not(now, request, position, now_ms, kept_from_ms)
     if why is not None:
@@ -109,7 +114,13 @@ def taken_up(
         last = min(_before(request.to_ms), position)
         begin = request.from_ms, 0, 0
         replay = Replay(
-            request.number, begin, last, dict(ingested), request.target, written_back=dict(written_back)
+            request.number,
+            begin,
+            last,
+            dict(ingested),
+            request.target,
+            written_back=dict(written_back),
+            holds=holds,
         )
         return Operation(request.number, request, replay=replay, skip_to=now.skip_to)
     if isinstance(request, SkipRequest):

@@ -14,6 +14,7 @@ import msgspec
 
 from delayline.recurrence import Recurrence
 from delayline.signing import Serial
+from store.holds import NO_TAG, tag_of
 
 Headers = list[tuple[str, bytes | None]]
 
@@ -90,6 +91,12 @@ def message_target(raw_row: bytes) -> str | None:
     return None if to_be_found else row.target_topic
 
 
+def row_tag(raw_row: bytes) -> int:
+    """The tag of what a hold may hold: of a message; of all else there is none."""
+    target = message_target(raw_row)
+    return NO_TAG if target is None else tag_of(target)
+
+
 class PutOff(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """What was written back for a request without an id: until when it waits, and for what time it is."""
 
@@ -122,6 +129,7 @@ class IndexEntry(msgspec.Struct, frozen=True, array_like=True, gc=False):
     offset: int
     origin: int  # own offset, or that of the parent of a written-back request
     root: int | None  # offset of the user's own request, where this is not it
+    tag: int = NO_TAG  # of its target
     moved_by: int | None = None  # offset of the user's last reschedule of it
 
     @property
@@ -135,32 +143,36 @@ class IndexEntry(msgspec.Struct, frozen=True, array_like=True, gc=False):
         return self.source if self.moved_by is None else self.moved_by
 
 
-_own_entry = Struct(">qq")
-_entry = Struct(">qqq")
-_rooted_entry = Struct(">qqqq")
-_moved_entry = Struct(">qqqqq")
+_own_entry = Struct(">qqq")
+_entry = Struct(">qqqq")
+_rooted_entry = Struct(">qqqqq")
+_moved_entry = Struct(">qqqqqq")
 pack_own_index = _own_entry.pack
-"""The index entry of a user's own request: due, offset. One for each message with an id: no object for it."""
+"""The index entry of a user's own request: due, offset, tag. One for each message with an id: no object is
+made of it.
+"""
 
 
 def encode_index(entry: IndexEntry) -> bytes:
     """What `decode_index` reads: as few numbers as tell it."""
-    due_ms, offset, origin, root = entry.due_ms, entry.offset, entry.origin, entry.root
+    due_ms, offset, origin, root, tag = entry.due_ms, entry.offset, entry.origin, entry.root, entry.tag
     if root is not None:
         if entry.moved_by is not None:
-            return _moved_entry.pack(due_ms, offset, origin, root, entry.moved_by)
-        return _rooted_entry.pack(due_ms, offset, origin, root)
-    return pack_own_index(due_ms, offset) if origin == offset else _entry.pack(due_ms, offset, origin)
+            return _moved_entry.pack(due_ms, offset, origin, root, tag, entry.moved_by)
+        return _rooted_entry.pack(due_ms, offset, origin, root, tag)
+    if origin == offset:
+        return pack_own_index(due_ms, offset, tag)
+    return _entry.pack(due_ms, offset, origin, tag)
 
 
 def decode_index(raw: bytes) -> IndexEntry:
     """The index entry, or the entry of a source."""
     if len(raw) == _own_entry.size:
-        due_ms, offset = _own_entry.unpack(raw)
-        return IndexEntry(due_ms, offset, offset, None)
+        due_ms, offset, tag = _own_entry.unpack(raw)
+        return IndexEntry(due_ms, offset, offset, None, tag)
     if len(raw) == _entry.size:
-        due_ms, offset, origin = _entry.unpack(raw)
-        return IndexEntry(due_ms, offset, origin, None)
+        due_ms, offset, origin, tag = _entry.unpack(raw)
+        return IndexEntry(due_ms, offset, origin, None, tag)
     if len(raw) == _moved_entry.size:
         return IndexEntry(*_moved_entry.unpack(raw))
     return IndexEntry(*_rooted_entry.unpack(raw))

@@ -13,7 +13,7 @@ from store import keys
 from store.checkpoint import Frontier, Reached, Vector
 from store.kv import KeyValue
 from store.operations import Replay, ReplayRequest, SkipRequest, taken_up
-from store.records import message_target
+from store.records import message_target, row_tag
 from store.selection import replayable
 
 Rows = Iterator[tuple[bytes, bytes]]
@@ -55,7 +55,9 @@ def begin(
     asked = msgspec.structs.replace(request, number=now.number + 1)
     kept_from_ms = aligned.once_delivered_up_to_ms - window_ms
     nowhere: Vector = {}  # what was put off is looked at as it is
-    then = taken_up(now, asked, aligned.position, aligned.ingested, now_ms, kept_from_ms, nowhere)
+    then = taken_up(
+        now, asked, aligned.position, aligned.ingested, now_ms, kept_from_ms, nowhere, aligned.holds
+    )
     if then.refused is not None:
         return Rehearsal(reached, aligned, then.refused, iter(()))
     if isinstance(request, ReplayRequest):
@@ -71,5 +73,5 @@ def begin(
 def _carried(kv: KeyValue, replay: Replay, rows: Rows) -> Iterator[str | None]:
     for raw_key, raw in rows:
         key = keys.timed(raw_key)
-        target = replayable(kv, key, raw) if replay.covers(key) else None
+        target = replayable(kv, key, raw) if replay.covers(key, row_tag(raw)) else None
         yield target if replay.target in {None, target} else None

@@ -8,13 +8,13 @@ ingested vector it reports belong to one state of the view.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Final, NamedTuple
 
 import msgspec
 
-from store import keys, moves
+from store import holds, keys, moves
 from store.awaited import MOST_LISTED, Place
 from store.checkpoint import NONE_WRITTEN_BACK, Frontier, Reached, Standing, Vector
 from store.keys import Key
@@ -32,6 +32,7 @@ from store.records import (
     decode_row,
     is_reschedule,
     message_target,
+    row_tag,
     target_of,
 )
 
@@ -41,14 +42,25 @@ MOST_WALKED: Final = 1_000  # rows of a replay's range, or done behind the posit
 
 class Limits(NamedTuple):
     """How much one transaction may carry; at least one row or answer is taken. `awaited`: how much of what
-    was written back into a partition is listed, of each kind. `passed`: over how many rows that are done, and
-    behind the position, a selection goes.
+    was written back into a partition is listed, of each kind. `passed`: over how many rows that are done,
+    and behind the position, a selection goes. `carried_ms`: so long what is paused waits in one place.
     """
 
     messages: int
     bytes: int
     awaited: int = MOST_LISTED
     passed: int = MOST_WALKED
+    carried_ms: int = holds.CARRIED_MS
+
+
+class Paused(NamedTuple):
+    """What operators have paused: targets, and whether a replay stands still."""
+
+    targets: AbstractSet[str] = frozenset()
+    replay: bool = False
+
+
+NOTHING_PAUSED: Final = Paused()
 
 
 class Answer(msgspec.Struct, frozen=True, gc=False):
@@ -67,7 +79,8 @@ class Selection(msgspec.Struct, frozen=True):
     before something that is due. `waits_for`: what was written back is to be ingested so far, for an answer
     or a replay. `full`: the same, for a reschedule: the list of what is moved is full. `as_of`: where the
     reader stood in each partition. `moved`: those of the rows that a reschedule has put elsewhere: they are
-    done, and have no record. `passes`: it has ended behind what is done by an overrun. `steps_back`: it is
+    done, and have no record. `paused`: those of the rows that wait for the end of a pause; `released`: rows
+    that have waited for that. `passes`: it has ended behind what is done by an overrun. `steps_back`: it is
     none, but a step back (rule 6).
     """
 
@@ -86,23 +99,27 @@ class Selection(msgspec.Struct, frozen=True):
     moved: AbstractSet[Key] = frozenset()
     passes: bool = False
     steps_back: bool = False
+    paused: AbstractSet[Key] = frozenset()
+    released: list[tuple[Key, bytes]] = []
 
     @property
     def where_they_are(self) -> tuple[list[tuple[Key, bytes]], list[tuple[Key, bytes]]]:
-        """The late rows and the due ones without those that are moved."""
-        if not self.moved:
+        """What is to be carried: late rows and released ones, in key order, then the due ones."""
+        if not self.moved and not self.paused and not self.released:
             return self.late, self.due
-        late, due = ([one for one in rows if one[0] not in self.moved] for rows in (self.late, self.due))
-        return late, due
+        without = self.moved | self.paused
+        late = [one for one in self.late if one[0] not in without]
+        released = [one for one in self.released if one[0] not in self.moved]
+        return sorted([*late, *released]), [one for one in self.due if one[0] not in without]
 
     @property
     def rows(self) -> list[tuple[Key, bytes]]:
-        return [*self.late, *self.due, *self.replayed]
+        return [*self.late, *self.due, *self.released, *self.replayed]
 
     @property
     def size(self) -> int:
-        carried = len(self.late) + len(self.due) + len(self.answers) + len(self.replayed)
-        return carried + (self.operates or self.passes or self.steps_back)
+        taken = len(self.late) + len(self.due) + len(self.released) + len(self.replayed)
+        return taken + len(self.answers) + (self.operates or self.passes or self.steps_back)
 
 
 def select(
@@ -114,14 +131,15 @@ def select(
     *,
     standing: Standing = NONE_WRITTEN_BACK,
     refused: AbstractSet[Key] = frozenset(),
-    replays: bool = True,
+    paused: Paused = NOTHING_PAUSED,
 ) -> Selection:
     """The next selection behind `tip`, the frontier of the previous one (committed or in flight).
 
     The selection is empty if nothing is due and no answer waits; its frontier then says how far that is true.
     `standing`: of the checkpoint that the tip leads to. `refused`: rows that are to be dead letters.
-    `replays`: whether a replay goes on.
     """
+    if paused.targets or tip.holds:
+        tip = msgspec.structs.replace(tip, holds=holds.taken_up(tip.holds, paused.targets, tip.highest))
     # Beside a transaction that is being sent, the checkpoint before it does not say what that one has seen.
     standing = standing._replace(awaited=standing.awaited.beyond(tip.seen))
     ingested, read = reached.ingested, reached.read
@@ -132,12 +150,17 @@ def select(
         frontier = msgspec.structs.replace(tip, seen=seen)
         return Selection([], [], answers, {}, frontier, held=waiting.held, waits_for=waiting.waits_for)
     named = moves.Named(kv)
-    taking = _Taking(limits, _Room(standing, ingested, limits.awaited), named)
+    may_go_to = [holds.may_go_to(hold, paused.targets, now_ms, limits.carried_ms) for hold in tip.holds]
+    kept = limits.messages // REPLAYED_PART if any(may_go_to) else 0
+    taking = _Taking(
+        limits._replace(messages=limits.messages - kept), _Room(standing, ingested, limits.awaited), named
+    )
     held_back = _take_late(kv, tip, ingested, taking)
     late = sorted(taking.rows)
     replayed: list[tuple[Key, bytes]] = []
+    released: list[tuple[Key, bytes]] = []
     waits_for: Vector = {}
-    operation, skip_to = tip.operation, None
+    operation, skip_to, held_on = tip.operation, None, tip.holds
     if held_back is not None:
         frontier = Frontier(
             tip.position,
@@ -147,6 +170,7 @@ def select(
             tip.delivered_up_to_ms,
             operation,
             tip.overruns,
+            held_on,
         )
         due, passed = [], None
     else:
@@ -162,19 +186,31 @@ def select(
         skip_to = operation.skip_to
         if skip_to is not None and (up_to_ms >= skip_to[0] or (position is not None and position >= skip_to)):
             operation = msgspec.structs.replace(operation, skip_to=None)
-        if operation.replay is not None and replays:
-            most = min(taking.left, limits.messages // REPLAYED_PART or 1)
+        if operation.replay is not None and not paused.replay:
             waits_for = operation.replay.lacks(ingested)
             if not waits_for:
-                replayed, replay = _take_replayed(kv, operation.replay, most, limits.bytes // REPLAYED_PART)
+                replayed, replay = _take_replayed(kv, operation.replay, taking.left, limits)
                 operation = msgspec.structs.replace(operation, replay=replay)
-        overruns = left_of(tip.overruns, position, delivered_up_to_ms)
+        if held_on:
+            released, held_on = _take_released(
+                kv, tip, may_go_to, taking.left + kept - len(replayed), limits.bytes // REPLAYED_PART
+            )
         frontier = Frontier(
-            position, dict(ingested), dict(ingested), dict(read), delivered_up_to_ms, operation, overruns
+            position,
+            dict(ingested),
+            dict(ingested),
+            dict(read),
+            delivered_up_to_ms,
+            operation,
+            left_of(tip.overruns, position, delivered_up_to_ms),
+            held_on,
         )
-    rows = [*late, *due]
     moving = moves.Moving(kv, named, tip, frontier, standing, limits.awaited)
     moving.resolve(taking.reschedules, refused)
+    moved = moving.moved_of([*late, *due, *released])
+    waits = _waiting_of([*late, *due], tip, moved) if tip.holds else {}
+    if waits:
+        frontier = msgspec.structs.replace(frontier, holds=holds.with_passed(frontier.holds, waits))
     # Not the frontier's `read`, which late rows hold back behind what was written back before.
     as_of = {partition: max(offset, ingested.get(partition, 0)) for partition, offset in read.items()}
     return Selection(
@@ -189,9 +225,19 @@ def select(
         waits_for=waits_for,
         full=taking.room.full,
         as_of=as_of,
-        moved=moving.moved_of(rows),
+        moved=moved,
+        paused=waits.keys(),
+        released=released,
         passes=passed is not None,
     )
+
+
+def _waiting_of(rows: Sequence[tuple[Key, bytes]], tip: Frontier, moved: AbstractSet[Key]) -> dict[Key, int]:
+    """Those of the rows that wait for the end of a pause, with their tags; late ones, too: the cursor of
+    their hold comes to them.
+    """
+    tags = ((key, row_tag(raw)) for key, raw in rows if key not in moved)
+    return {key: tag for key, tag in tags if tip.holds_back(key, tag)}
 
 
 def next_due_ms(kv: KeyValue, tip: Frontier) -> int | None:
@@ -355,10 +401,53 @@ def _take_due(kv: KeyValue, undone: _Undone, now_ms: int, taking: _Taking) -> in
     return (taking.rows[-1][0][0] - 1) if taking.rows else 0
 
 
+def _take_released(
+    kv: KeyValue, tip: Frontier, ends: Sequence[Key | None], most: int, most_bytes: int
+) -> tuple[list[tuple[Key, bytes]], holds.Holds]:
+    """Up to `most` messages that holds let go, each up to its end, and the holds that are left. Those that go
+    on take turns.
+    """
+    released: list[tuple[Key, bytes]] = []
+    left: list[holds.Hold] = []
+    turned: list[holds.Hold] = []
+    for hold, end in zip(tip.holds, ends, strict=True):
+        if end is None or len(released) >= most:
+            left.append(hold)
+            continue
+        taken, at = _take_held(kv, tip, hold, end, most - len(released), most_bytes)
+        released += taken
+        if at != hold.last:
+            turned.append(msgspec.structs.replace(hold, next=at, rows=max(0, hold.rows - len(taken))))
+    return released, (*left, *turned)
+
+
+def _take_held(
+    kv: KeyValue, tip: Frontier, hold: holds.Hold, end: Key, most: int, most_bytes: int
+) -> tuple[list[tuple[Key, bytes]], Key]:
+    """Up to `most` messages of a hold, and up to where there are no more of them. It ends before the first
+    one that has not been passed: this selection may pass it, as one that is held.
+    """
+    taken: list[tuple[Key, bytes]] = []
+    at, bytes_left = hold.next, most_bytes
+    rows = kv.scan(keys.after(keys.row(*hold.next)), keys.after(keys.row(*end)))
+    for walked, (raw_key, raw) in enumerate(rows):
+        if len(taken) == most or bytes_left <= 0 or walked == MOST_WALKED:
+            return taken, at
+        key, is_its_own = keys.timed(raw_key), row_tag(raw) == hold.tag
+        if is_its_own and not tip.passed(key):
+            return taken, at
+        at = key
+        bytes_left -= len(raw)  # read, whether it is taken or not: ingest waits meanwhile
+        if is_its_own:
+            taken.append((key, raw))
+    return taken, end
+
+
 def _take_replayed(
-    kv: KeyValue, replay: Replay, most: int, most_bytes: int
+    kv: KeyValue, replay: Replay, left: int, limits: Limits
 ) -> tuple[list[tuple[Key, bytes]], Replay | None]:
-    """Up to `most` messages of a replay, and where it goes on; None: it is over."""
+    """Some messages of a replay, up to `left`, and where it goes on; None: it is over."""
+    most, most_bytes = min(left, limits.messages // REPLAYED_PART or 1), limits.bytes // REPLAYED_PART
     taken: list[tuple[Key, bytes]] = []
     bytes_left = most_bytes
     rows = kv.scan(keys.row(*replay.next), keys.after(keys.row(*replay.last)))
@@ -368,7 +457,8 @@ def _take_replayed(
             carried = replay.carried + len(taken)
             return taken, msgspec.structs.replace(replay, next=key, carried=carried)
         bytes_left -= len(raw)  # read, whether it is taken or not: ingest waits meanwhile
-        wanted = replay.covers(key) and replay.target in {None, target_of(raw)}
+        tag = row_tag(raw) if replay.holds else holds.NO_TAG
+        wanted = replay.covers(key, tag) and replay.target in {None, target_of(raw)}
         if wanted and replayable(kv, key, raw) is not None:
             taken.append((key, raw))
     return taken, None
@@ -427,7 +517,9 @@ class _Waiting:
         removed = control.removed
         if control.applied or not control.ends:
             return control.applied
-        if removed is not None and not self._tip.done((removed.due_ms, partition, removed.offset)):
+        if removed is not None and not self._tip.done(
+            (removed.due_ms, partition, removed.offset), removed.tag
+        ):
             return True
         if control.id is not None:
             return removed is not None and self._awaited.follower(partition, removed.offset) is not None

@@ -27,6 +27,7 @@ from delayline.signing import Serial
 from store import keys, selection
 from store.arrivals import Arrival, Kind
 from store.checkpoint import NONE_WRITTEN_BACK, Checkpoint, Frontier, Reached, Standing, Vector, nothing
+from store.holds import Holds, hold_back
 from store.ingest import Ingest
 from store.keys import Key
 from store.known import Known, known_of
@@ -45,8 +46,9 @@ from store.records import (
     decode_serials,
     decode_vector,
     encode,
+    row_tag,
 )
-from store.selection import Limits, Selection, late_keys
+from store.selection import NOTHING_PAUSED, Limits, Paused, Selection, late_keys
 from store.stall import Stall
 
 FOREVER_MS = 1 << 62
@@ -239,14 +241,14 @@ class View:
         *,
         standing: Standing = NONE_WRITTEN_BACK,
         refused: AbstractSet[Key] = frozenset(),
-        replays: bool = True,
+        paused: Paused = NOTHING_PAUSED,
     ) -> Selection:
         """Selects behind the tip and moves it (rule 1). An empty selection says how far nothing is due:
         it makes a heartbeat, or nothing.
 
         `request`: an operator's, which this selection takes up if none after it has been taken up before.
         `standing`: that of the checkpoint that the tip leads to; while it is not known, no request is taken
-        up. `refused`: rows that are to be dead letters. `replays`: whether a replay goes on.
+        up. `refused`: rows that are to be dead letters.
         """
         with self.lock:
             tip = self._tip
@@ -262,6 +264,7 @@ class View:
                     now_ms,
                     kept_from_ms,
                     written_back,
+                    tip.holds,
                 )
                 tip = msgspec.structs.replace(tip, operation=operation)
             chosen = selection.select(
@@ -272,9 +275,10 @@ class View:
                 limits,
                 standing=standing,
                 refused=refused,
-                replays=replays,
+                paused=paused,
             )
-            if chosen.frontier.operation != self._tip.operation:
+            before, after = self._tip, chosen.frontier
+            if (before.operation, before.holds) != (after.operation, after.holds):
                 chosen = msgspec.structs.replace(chosen, operates=True)
             self._tip = chosen.frontier
             if chosen.passes:
@@ -305,6 +309,7 @@ class View:
             batch.delete(keys.late(partition, offset))
         for answer in chosen.answers:
             _drop_control(batch, *answer.place, answer.control)
+        self._drop_released(batch, checkpoint.holds)
         batch.put(keys.ALIGNED, checkpoint.encode())
         batch.put(keys.READ, encode(self._read))
         self._kv.write(batch)
@@ -329,7 +334,7 @@ class View:
         frontier, old = new.frontier, self._aligned
         batch = self._kv.batch()
         for key in self._late():
-            if frontier.done(key) or frontier.position is None or key > frontier.position:
+            if frontier.passed(key) or frontier.position is None or key > frontier.position:
                 batch.delete(keys.late(*key[1:]))
         for _, partition, offset, due_ms in self._passed_unseen(old, frontier):
             batch.put(keys.late(partition, offset), keys.pack_due(due_ms))
@@ -342,6 +347,7 @@ class View:
             low_row, changes = min(low_row, _behind(frontier.position)), self._recounted(frontier)
             batch.put(keys.LOW_WATER, low_row)
         counts = self._pending.write(batch, changes, {})
+        self._drop_released(batch, new.holds)
         batch.put(keys.ALIGNED, new.encode())
         batch.put(keys.READ, encode(self._read))
         self._kv.write(batch)
@@ -395,39 +401,74 @@ class View:
                 start_ms = min(start_ms, replay.next[0])
         return start_ms
 
-    @_patient
     def prune(self) -> None:
         """Removes done rows that have left the replay window (rule 9): one range, ending below the
-        smallest late key and never behind the aligned position. Then places of which no row is left.
+        smallest late key and never behind the aligned position; while anything is held, row by row. Then
+        places of which no row is left.
         """
-        self._prune_rows()
+        while self._prune_rows():
+            pass
         self._prune_places()
 
-    def _prune_rows(self) -> None:
+    @_patient
+    def _prune_rows(self) -> bool:
+        """Whether there is more."""
         position = self._aligned.position
         if position is None:
-            return
+            return False
         end = min(keys.row(max(0, self._window_start_ms()), 0, 0), keys.after(keys.row(*position)))
         for walked, key in enumerate(self._late()):
             end = min(end, keys.row(*key))
             if end <= self._low_row or walked == MOST_LATE_WALKED:
-                return  # nothing to prune, or it can wait until the late ones are delivered
+                return False  # nothing to prune, or it can wait until the late ones are delivered
         if end <= self._low_row:
-            return
+            return False
         batch = self._kv.batch()
-        batch.delete_range(self._low_row, end)
-        end_ms = keys.timed(end[: keys.TIMED_BYTES])[0]
+        pruned_to = self._delete_rows(batch, end)
+        end_ms = keys.timed(pruned_to[: keys.TIMED_BYTES])[0]
         minute = end_ms // keys.MINUTE_MS
         batch.delete_range(keys.count(0), keys.count(minute))
         for partition in self._ingested:
             if marks_end := self._marks_end(partition, end_ms):
                 batch.delete_range(keys.put_off(partition, 0), marks_end)
-        batch.put(keys.LOW_WATER, end)
+        batch.put(keys.LOW_WATER, pruned_to)
         self._kv.write(batch)
         self._removals += 1
-        self._low_row = end
+        self._low_row = pruned_to
         self._pending.forget(minute)
+        return pruned_to < end
 
+    def _delete_rows(self, batch: Batch, end: bytes) -> bytes:
+        """Deletes the rows below `end`, but for those that are held; returns up to where it has. What is
+        released goes with the commit that releases it.
+
+        A range for each row that is held would be more than the store bears: between them one row at a time.
+        """
+        held_by = self._aligned
+        if not held_by.holds:
+            batch.delete_range(self._low_row, end)
+            return end
+        for walked, (raw_key, raw) in enumerate(self._kv.scan(self._low_row, end)):
+            if walked == MOST_HELD_WALKED:
+                return raw_key
+            if not held_by.holds_back(keys.timed(raw_key), row_tag(raw)):
+                batch.delete(raw_key)
+        return end
+
+    def _drop_released(self, batch: Batch, holds_: Holds) -> None:
+        """Deletes what the aligned holds held, these do not, and `prune` has passed."""
+        now = {(hold.target, hold.first): hold for hold in holds_}
+        for hold in self._aligned.holds:
+            after = now.get((hold.target, hold.first))
+            up_to = hold.last if after is None else after.next  # None: nobody knows where it has ended
+            end = self._low_row if up_to is None else min(self._low_row, keys.after(keys.row(*up_to)))
+            begin = keys.after(keys.row(*hold.next))
+            for raw_key, raw in self._kv.scan(begin, end) if begin < end else ():
+                key, tag = keys.timed(raw_key), row_tag(raw)
+                if tag == hold.tag and not hold_back(holds_, key, tag):
+                    batch.delete(raw_key)
+
+    @_patient
     def _prune_places(self) -> None:
         """Those that are all of pruned rows, and older than any id that is left: what finds an id has to be
         there for as long as it does on any node.
@@ -458,7 +499,8 @@ class View:
     def _pruned_ms(self) -> int:
         """No row that was due before is stored."""
         low_row = self._low_row[: keys.TIMED_BYTES]
-        return keys.timed(low_row)[0] if len(low_row) == keys.TIMED_BYTES else 0
+        low_ms = keys.timed(low_row)[0] if len(low_row) == keys.TIMED_BYTES else 0
+        return max(0, min((low_ms, *(hold.next[0] for hold in self._aligned.holds))))
 
     def _marks_end(self, partition: int, pruned_ms: int) -> bytes | None:
         """Up to which the marks of what was put off may go, if any may: what was written back for it has been
@@ -515,7 +557,8 @@ class View:
 
     def _is_stored(self, key: Key) -> bool:
         raw_row = keys.row(*key)
-        return raw_row >= self._low_row and self._kv.get(raw_row) is not None
+        may_be = raw_row >= self._low_row or self._aligned.holds
+        return bool(may_be) and self._kv.get(raw_row) is not None
 
     def collect(self, expired: Sequence[Expired], log_ends: Vector) -> bool:
         """Drops the index entries and tombstones of `expired` that still point to what went.
@@ -581,7 +624,8 @@ class View:
         late = sum(1 for _ in count.late)
         with self.lock:
             self._pending.counted(count, walked)
-        return count.known + walked + later + count.behind + late
+        held = sum(hold.rows for hold in self._tip.holds)
+        return count.known + walked + later + count.behind + late + held
 
     def behind_tip_in(self, minute: int) -> int | None:
         """How many rows of a minute are behind the tip; None: not known. For what `glimpse` runs."""
@@ -613,6 +657,7 @@ Expired = tuple[Key, Expiry]
 
 MOST_LATE_WALKED = 1000
 MOST_MARKS_WALKED = 1_000
+MOST_HELD_WALKED = 2_000
 MOST_PLACES_PRUNED = 500  # of each partition: more than a second's batches
 
 

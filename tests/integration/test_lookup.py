@@ -127,7 +127,7 @@ class Told:
         _, partition, offset = parse_source(source)
         row = due_ms, partition, offset
         found = eventually(
-            lambda: [one for one in self.cluster.checkpoints() if one.frontier.done(row)], "it is done"
+            lambda: [one for one in self.cluster.checkpoints() if one.frontier.passed(row)], "it is done"
         )
         return found[0]
 

@@ -97,7 +97,7 @@ def test_the_first_checkpoint_that_covers_a_row_is_found_whatever_was_aborted_ar
             ingested = made.ingested[0]
     for _ in range(10):
         key = EARLY_MS + rng.randrange(CHECKPOINTS + 10), 0, rng.randrange(ingested + 5)
-        expected = next((one for one in committed if one.frontier.done(key)), None)
+        expected = next((one for one in committed if one.frontier.passed(key)), None)
         assert written.past.fate_of(key).passed == expected
 
 

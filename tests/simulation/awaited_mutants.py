@@ -81,7 +81,13 @@ AWAITED: Final = (
         "late-and-moved-is-delivered",
         "rule 1, late or due",
         "a late row that is moved is delivered",
-        (Patch("store/selection.py", "moved=moving.moved_of(rows)", "moved=moving.moved_of(due)"),),
+        (
+            Patch(
+                "store/selection.py",
+                "moved = moving.moved_of([*late, *due, *released])",
+                "moved = moving.moved_of([*due, *released])",
+            ),
+        ),
         profile_with(
             {"reschedule": 50, "run-now": 20, "id-past": 30, "id-now": 20},
             STALLED | {"broker-clock-step": 15},

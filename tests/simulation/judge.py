@@ -439,7 +439,7 @@ class Judge:
                     self._outstanding(row, claims)
 
     def _outstanding(self, row: Row, claims: list[tuple[int, int]]) -> None:
-        before = bisect_left(claims, (row.done_in, 0))
+        before = bisect_left(claims, (row.passed_in, 0))
         if before == 0:
             return
         number, up_to_ms = claims[before - 1]

@@ -52,7 +52,8 @@ class Row:
     removed_by: int | None = None  # offset, in the same partition
     dropped: bool = False  # written back too late: never stored
     put_off: bool = False  # what was written back for it is the message, or the reschedule
-    done_in: int = NEVER  # number of the transaction (and checkpoint)
+    passed_in: int = NEVER  # number of the transaction (and checkpoint) that has passed it
+    done_in: int = NEVER  # of the one under which it is done: it may be held meanwhile
 
     @property
     def key(self) -> Key:
@@ -115,8 +116,8 @@ class Model:
         """The first transaction whose checkpoint had seen what stands there."""
         return _first(self._seen[place[0]], place[1] + 1)
 
-    def done_in(self, key: Key) -> int:
-        """The first transaction under whose checkpoint a row with this key is done: it is so for good,
+    def passed_in(self, key: Key) -> int:
+        """The first transaction under whose checkpoint a row with this key is passed: it is so for good,
         wherever the position goes.
         """
         ingested = _first(self._ingested[key[1]], key[2] + 1)
@@ -129,6 +130,13 @@ class Model:
     def reign(self, number: int) -> int:
         """How often the position had gone back by a transaction."""
         return next(which for which, (_, end) in enumerate(self._reigns) if number < end)
+
+    def done_in(self, row: Row) -> int:
+        """The first transaction under whose checkpoint a row is done."""
+        number = row.passed_in
+        while number < len(self.checkpoints) and _is_held(row, self.checkpoints[number]):
+            number += 1
+        return number if number < len(self.checkpoints) else NEVER
 
     def delivered(self, row: Row) -> bool:
         """Whether its transaction carried it: it was done, and not removed before it was selected."""
@@ -268,7 +276,8 @@ class Model:
         return True
 
     def _add(self, row: Row) -> None:
-        row.done_in = self.done_in(row.key)
+        row.passed_in = self.passed_in(row.key)
+        row.done_in = self.done_in(row)
         self.rows[row.place] = row
         if row.request.kind is Kind.RESCHEDULE:
             assert row.request.id is not None, "a reschedule names an id"
@@ -465,6 +474,18 @@ def row_of(place: Place, request: Request, timestamp_ms: int) -> Row:
     while at_ms < timestamp_ms:  # what was past already was never asked for
         at_ms, every_ms = at_ms + every_ms, repeat.grown(every_ms)
     return Row(place, at_ms, at_ms, None, request, place, place[1], number=1, every_ms=every_ms)
+
+
+def _is_held(row: Row, checkpoint: Checkpoint) -> bool:
+    """Whether a message waits for the end of a pause of its target."""
+    if row.request.kind is not Kind.SCHEDULE or (row.request.repeat is not None and row.number is None):
+        return False
+    return any(
+        hold.target == row.request.target
+        and hold.next < row.key
+        and (hold.last is None or row.key <= hold.last)
+        for hold in checkpoint.holds
+    )
 
 
 def _first(values: list[int], wanted: int) -> int:

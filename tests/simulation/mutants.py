@@ -24,6 +24,7 @@ from rich.table import Table
 
 from tests.simulation.awaited_mutants import AWAITED
 from tests.simulation.clock_mutants import CLOCKS
+from tests.simulation.held_mutants import HELD
 from tests.simulation.numbered_mutants import NUMBERED
 from tests.simulation.other_mutants import OTHERS
 from tests.simulation.partition_mutants import PARTITIONS
@@ -33,7 +34,7 @@ from tests.simulation.runner import ROOT, run_seed
 from tests.simulation.signed_mutants import SIGNED
 from tests.simulation.source_mutants import SOURCES
 
-MUTANTS: Final = (*NUMBERED, *AWAITED, *OTHERS, *SOURCES, *SIGNED, *PARTITIONS, *RESUMPTION, *CLOCKS)
+MUTANTS: Final = (*NUMBERED, *AWAITED, *HELD, *OTHERS, *SOURCES, *SIGNED, *PARTITIONS, *RESUMPTION, *CLOCKS)
 BROKEN: Final = frozenset(
     {"AttributeError", "ImportError", "NameError", "SyntaxError", "TypeError", "UnboundLocalError"}
 )

@@ -41,8 +41,8 @@ NUMBERED: Final = (
         (
             Patch(
                 "store/ingest.py",
-                "if offset < self._aligned.ingested.get(partition, 0):\n            return due_ms",
-                "if offset < 0:\n            return due_ms",
+                "if offset < self._aligned.ingested.get(partition, 0):\n            is_kept",
+                "if offset < 0:\n            is_kept",
             ),
         ),
         profile_with(
@@ -283,8 +283,8 @@ NUMBERED: Final = (
         (
             Patch(
                 "store/operations.py",
-                "return self.next <= key <= self.last and key[2] < self.ingested.get(key[1], 0)",
-                "return self.next <= key <= self.last",
+                "was_passed = self.next <= key <= self.last and key[2] < self.ingested.get(key[1], 0)",
+                "was_passed = self.next <= key <= self.last",
             ),
         ),
         profile_with(LATE, LATE_FAULTS, operator_share=0.1),
@@ -457,8 +457,8 @@ NUMBERED: Final = (
         (
             Patch(
                 "node/delivery.py",
-                "replays=not self._replays_to(operator.pauses().targets),\n",
-                "replays=True,\n",
+                "paused=Paused(targets, replay=self._replays_to(targets)),\n",
+                "paused=Paused(targets),\n",
             ),
         ),
         profile_with(faults={"operator-pause": 20}, operator_share=0.1),

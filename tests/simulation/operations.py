@@ -26,6 +26,7 @@ class Carried(NamedTuple):
     end: Key
     ingested: dict[int, int]
     target: str | None
+    since: int  # the transaction that began it
 
 
 class Operations:
@@ -33,6 +34,7 @@ class Operations:
 
     def __init__(self, checkpoints: Sequence[Checkpoint], asked: Sequence[OperatorRequest]) -> None:
         self.carried: list[Carried] = []
+        self._since = 0
         self._skipped_to: dict[int, Key] = {}  # by transaction
         for number, one in enumerate(checkpoints[1:], 1):
             before = checkpoints[number - 1]
@@ -43,8 +45,8 @@ class Operations:
             self._replay(number, before, one, taken)
 
     def skipped(self, row: Row, model: Model) -> bool:
-        """Whether its transaction skipped a row that it made done."""
-        skipped_to = self._skipped_to.get(row.done_in)
+        """Whether its transaction skipped a row that it made done; none that was held before."""
+        skipped_to = self._skipped_to.get(row.done_in) if row.passed_in == row.done_in else None
         return skipped_to is not None and row.key <= skipped_to and not model.late(row)
 
     def replayed(self, model: Model) -> Iterator[tuple[int, Row]]:
@@ -66,13 +68,16 @@ class Operations:
         begun, left = before.operation.replay, after.operation.replay
         if isinstance(taken, ReplayRequest):
             assert before.position is not None, "it would have been refused"
+            self._since = number
             begin, ingested, target = (taken.from_ms, 0, 0), before.ingested, taken.target
             end = min((taken.to_ms, 0, 0), _behind(before.position))
         elif begun is not None and not isinstance(taken, StopReplay):
             begin, ingested, target, end = begun.next, begun.ingested, begun.target, _behind(begun.last)
         else:
             return
-        self.carried.append(Carried(number, begin, end if left is None else left.next, ingested, target))
+        self.carried.append(
+            Carried(number, begin, end if left is None else left.next, ingested, target, self._since)
+        )
 
 
 def _again(row: Row, part: Carried, model: Model) -> bool:
@@ -82,7 +87,7 @@ def _again(row: Row, part: Carried, model: Model) -> bool:
         or row.place[1] >= part.ingested.get(row.place[0], 0)
     ):
         return False
-    if row.put_off or row.moved:
+    if row.put_off or row.moved or row.done_in >= part.since:
         return False
     if row.request.repeat is not None and row.number is None:
         return False

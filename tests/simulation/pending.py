@@ -9,10 +9,13 @@ from tests.simulation.host import Violation
 
 
 def check_pending(name: str, store: KeyValue, view: View) -> None:
-    """Raises `Violation` if it is not the rows behind the tip that are not done, and the late ones."""
+    """Raises `Violation` if it is not the rows behind the tip that are not passed, and the late ones, and
+    what is held.
+    """
     tip = view.tip
     begin = keys.ROW if tip.position is None else keys.after(keys.row(*tip.position))
-    behind = sum(not tip.done(keys.timed(raw)) for raw, _ in store.scan(begin, keys.end_of(keys.ROW)))
+    behind = sum(not tip.passed(keys.timed(raw)) for raw, _ in store.scan(begin, keys.end_of(keys.ROW)))
     late = sum(1 for _ in store.scan(keys.LATE, keys.end_of(keys.LATE)))
-    if view.pending() != behind + late:
-        raise Violation("replica", f"{name} counts {view.pending()} pending: {behind} and {late} late ones")
+    pending = view.pending() - sum(hold.rows for hold in tip.holds)
+    if pending != behind + late:
+        raise Violation("replica", f"{name} counts {pending} pending: {behind} and {late} late ones")

@@ -21,8 +21,9 @@ from store import keys
 from store.arrivals import Arrival
 from store.awaited import Awaited
 from store.checkpoint import Checkpoint, Footing, Frontier, Vector
+from store.holds import may_go_to
 from store.overrun import MOST_OVERRUNS
-from store.selection import late_keys, next_due_ms, select
+from store.selection import Paused, late_keys, next_due_ms, select
 from store.view import Expired, View
 from tests.simulation.eras import latest, repeats
 from tests.simulation.host import Killed, Violation, World
@@ -372,8 +373,8 @@ class Process:
         if until_ms is None or own_ms >= until_ms or (tip.position is not None and own_ms < tip.position[0]):
             return
         limits, standing = self.world.setup.limits, self._delivery.standing
-        replays = not pauses.targets
-        chosen = select(self.store, tip, reached, own_ms, limits, standing=standing, replays=replays)
+        paused = Paused(pauses.targets, replay=bool(pauses.targets))
+        chosen = select(self.store, tip, reached, own_ms, limits, standing=standing, paused=paused)
         due_ms = None if chosen.held else next_due_ms(self.store, tip)
         if chosen.size or (due_ms is not None and due_ms < until_ms):
             raise Violation("wake", f"{self.name} waits until {until_ms}: {chosen}, next due {due_ms}")
@@ -405,6 +406,16 @@ class Process:
         if self._may_wait(delivery.standing.awaited, tip, ingested, wait):
             return
         due_ms = next_due_ms(self.store, tip)
+        paused = self.operator.pauses().targets
+        carried_ms = self.world.setup.limits.carried_ms
+        resumed = [
+            hold
+            for hold in tip.holds
+            if hold.target not in paused
+            and (hold.last is None or may_go_to(hold, paused, own_ms, carried_ms) is not None)
+        ]
+        if resumed:
+            raise Violation("liveness", f"{self.name} waits at {own_ms}: {resumed} may go on")
         late = [
             key for number in ingested for key in late_keys(self.store, number, tip.ingested.get(number, 0))
         ]

@@ -84,6 +84,7 @@ class Profile:
     replay_window_ms: tuple[int, ...] = (0, 50, 300, 2_000)
     dedup_window_ms: tuple[int, ...] = (0, 100, 1_000)
     max_parks: tuple[int, ...] = (0, 1, 3)
+    carried_ms: tuple[int, ...] = (200, 1_500)  # so long what is paused waits in one place
     operator_share: float = 0.02  # of the requests: an operator's
     skew_ms: tuple[int, ...] = (0, 20, 100, 400)
     transactional_share: float = 0.2  # of the requests: sent in an application's own transactions
@@ -123,6 +124,15 @@ MOVES: Final = Profile(
     transactional_share=0.1,
 )
 
+# Operators pause targets all the time, while their messages are cancelled, moved and replaced.
+PAUSED: Final = Profile(
+    requests=REQUESTS | {"past": 15, "id-past": 10, "reschedule": 25, "cancel": 20, "interval": 6},
+    faults=FAULTS | {"operator-pause": 60, "crash-master": 20, "empty": 4},
+    replay_window_ms=(0, 0, 50, 300),
+    carried_ms=(50, 400, 4_000),
+    operator_share=0.04,
+)
+
 # Somebody has added a partition to the buffer, of which a process that starts has heard or not.
 PARTITIONS_ADDED: Final = Profile(added=True, partitions=(1, 2))
 
@@ -135,6 +145,7 @@ PROFILES: Final = {
     "checkpoints-truncated": CHECKPOINTS_TRUNCATED,
     "keys-lost": KEYS_LOST,
     "moves": MOVES,
+    "paused": PAUSED,
     "partitions-added": PARTITIONS_ADDED,
     "clocks-jump": CLOCKS_JUMP,
 }

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from delayline.signing import Serial
 from store import keys
+from store.checkpoint import Frontier
 from store.kv import KeyValue
-from store.records import decode_index, decode_serials
+from store.records import decode_index, decode_serials, row_tag
 from tests.simulation.host import Violation
 from tests.simulation.model import NEVER, Key, Model
 from tests.simulation.pending import check_pending
@@ -20,10 +21,13 @@ def check_replica(process: Process, model: Model, serials: dict[int, Serial]) ->
     store = process.store
     position = process.view.tip.position
     begin = keys.ROW if position is None else keys.after(keys.row(*position))
-    tip = process.view.tip
-    behind = [row for row in store.scan(begin, keys.end_of(keys.ROW)) if not tip.done(keys.timed(row[0]))]
+    tip, now_ms = process.view.tip, process.now_ms()
+    if any(hold.last is None or hold.last[0] <= now_ms for hold in tip.holds):
+        raise Violation("replica", f"{process.name} has holds left: {tip.holds}")
+    behind = [row for row in store.scan(begin, keys.end_of(keys.ROW)) if not tip.passed(keys.timed(row[0]))]
+    behind += _held(store, tip)
     check_pending(process.name, store, process.view)
-    found = [keys.timed(raw_key) for raw_key, _ in behind]
+    found = sorted(keys.timed(raw_key) for raw_key, _ in behind)
     wanted = sorted(
         row.key
         for row in model.rows.values()
@@ -43,6 +47,15 @@ def check_replica(process: Process, model: Model, serials: dict[int, Serial]) ->
         raise Violation("replica", f"{process.name} and the log differ in the serials: {serials}")
     for key in wanted:
         _check_index(process.name, store, key, model)
+
+
+def _held(store: KeyValue, tip: Frontier) -> list[tuple[bytes, bytes]]:
+    """What a clock that was ahead has passed while its target was paused, and is not due yet."""
+    return [
+        (raw_key, raw)
+        for raw_key, raw in (store.scan(keys.ROW, keys.end_of(keys.ROW)) if tip.holds else ())
+        if tip.passed(key := keys.timed(raw_key)) and tip.holds_back(key, row_tag(raw))
+    ]
 
 
 def _check_index(name: str, store: KeyValue, key: Key, model: Model) -> None:

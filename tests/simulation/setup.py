@@ -69,4 +69,4 @@ def draw(rng: random.Random, profile: Profile) -> Setup:
 def _limits(rng: random.Random, profile: Profile) -> Limits:
     messages = rng.choice(profile.messages)
     most_bytes = rng.choice((400, 100_000, 100_000, 100_000))
-    return Limits(messages, most_bytes, rng.choice(profile.awaited), passed=messages)
+    return Limits(messages, most_bytes, rng.choice(profile.awaited), messages, rng.choice(profile.carried_ms))

@@ -89,9 +89,8 @@ SOURCES: Final = (
         (
             Patch(
                 "store/ingest.py",
-                "        self._set_source(partition, root, IndexEntry("
-                "arrival.due_ms, arrival.offset, parent, root))\n",
-                "",
+                "        self._set_source(\n            partition, root, IndexEntry(",
+                "        (\n            partition, root, IndexEntry(",
             ),
         ),
         CHAINS,

@@ -66,7 +66,7 @@ class TestFind:
         view.prune()
         known = Lookup(view).find(0, "x")
         assert known.key is not None
-        assert (known.aligned.done(known.key), known.row) == (True, None)
+        assert (known.aligned.passed(known.key), known.row) == (True, None)
 
     def test_an_id_is_unknown_once_it_has_been_forgotten(self, view: View) -> None:
         take(view, at(0, 0, schedule(2_000, "x")), at(0, 1, schedule(99_000), timestamp_ms=2_000))

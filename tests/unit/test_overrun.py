@@ -49,7 +49,7 @@ def test_it_changes_no_row_s_being_done(view: View) -> None:
     before = view.tip
     after = before.stepped_back(NOW_MS)
     rows = [(due_ms, 0, offset) for due_ms in (0, NOW_MS, half_hour(0), AHEAD_MS) for offset in (0, 3, 4, 9)]
-    assert [after.done(row) for row in rows] == [before.done(row) for row in rows]
+    assert [after.passed(row) for row in rows] == [before.passed(row) for row in rows]
 
 
 def test_what_arrives_due_behind_the_position_waits_for_its_time(view: View) -> None:
@@ -158,7 +158,7 @@ def test_an_overrun_that_reaches_no_further_than_a_later_one_is_dropped() -> Non
 def test_what_two_overruns_have_done_stays_done() -> None:
     first = Frontier((100, 0, 5), {0: 5}, {}, {}, 100).stepped_back(10)
     moved = Frontier((50, 0, 7), {0: 8}, {}, {}, 50, overruns=first.overruns).stepped_back(20)
-    done = {key: moved.done(key) for key in ((90, 0, 4), (90, 0, 6), (40, 0, 6), (60, 0, 6))}
+    done = {key: moved.passed(key) for key in ((90, 0, 4), (90, 0, 6), (40, 0, 6), (60, 0, 6))}
     assert done == {(90, 0, 4): True, (90, 0, 6): False, (40, 0, 6): True, (60, 0, 6): False}
 
 

@@ -190,10 +190,12 @@ def test_an_index_entry_reads_back_as_it_was_written(entry: IndexEntry) -> None:
     assert records.decode_index(records.encode_index(entry)) == entry
 
 
-@given(due_ms=_S64, offset=_S64)
-def test_the_index_entry_of_a_user_s_own_request_is_written_without_one(due_ms: int, offset: int) -> None:
-    own = IndexEntry(due_ms, offset, offset, None)
-    assert records.encode_index(own) == records.pack_own_index(due_ms, offset)
+@given(due_ms=_S64, offset=_S64, tag=_S64)
+def test_the_index_entry_of_a_user_s_own_request_is_written_without_one(
+    due_ms: int, offset: int, tag: int
+) -> None:
+    own = IndexEntry(due_ms, offset, offset, None, tag)
+    assert records.encode_index(own) == records.pack_own_index(due_ms, offset, tag)
 
 
 _REQUEST_HEADERS = st.lists(
@@ -263,7 +265,7 @@ def test_what_is_no_checkpoint_is_said_to_be_none(raw: bytes) -> None:
         b"\xff",
         "\ud800",
         _SOUND_CHECKPOINT.replace(b'"a"', b'"\xff"'),
-        _SOUND_CHECKPOINT.replace(b'"format":2', b'"format":3'),
+        _SOUND_CHECKPOINT.replace(b'"format":3', b'"format":4'),
         _deep(_SOUND_CHECKPOINT),
     ],
     ids=["empty", "null", "no UTF-8", "a surrogate", "a name that is no UTF-8", "a newer format", "deep"],

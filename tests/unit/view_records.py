@@ -8,7 +8,7 @@ from delayline.wire import Cancel, Reject, Request, Reschedule, Schedule
 from store.arrivals import Arrival, arrival
 from store.checkpoint import Checkpoint
 from store.rocks import RocksStore
-from store.selection import Limits, Selection
+from store.selection import NOTHING_PAUSED, Limits, Paused, Selection
 from store.view import View
 from tests.unit.wire_records import BufferedRecord
 
@@ -27,10 +27,14 @@ def at(partition: int, offset: int, request: Request, timestamp_ms: int = 1_000)
 
 
 def schedule(
-    due_ms: int, id_: str | None = None, parent: int | None = None, expire_at_ms: int | None = None
+    due_ms: int,
+    id_: str | None = None,
+    parent: int | None = None,
+    expire_at_ms: int | None = None,
+    target: str = "orders",
 ) -> Schedule:
     root = None if parent is None else "delay.buffer/0/0"
-    return Schedule(id_, due_ms, due_ms, "orders", None, -1, expire_at_ms, [], parent, root, 1, None)
+    return Schedule(id_, due_ms, due_ms, target, None, -1, expire_at_ms, [], parent, root, 1, None)
 
 
 def cancel(id_: str) -> Cancel:
@@ -68,13 +72,14 @@ def checkpoint_of(selection: Selection, epoch: int = 1) -> Checkpoint:
         delivered_up_to_ms=frontier.delivered_up_to_ms,
         operation=frontier.operation,
         overruns=frontier.overruns,
+        holds=frontier.holds,
         node="n1",
         at_ms=0,
     )
 
 
-def deliver(view: View, now_ms: int, limits: Limits = MANY) -> Selection:
+def deliver(view: View, now_ms: int, limits: Limits = MANY, paused: Paused = NOTHING_PAUSED) -> Selection:
     """Selects and commits."""
-    selection = view.select(now_ms, limits)
+    selection = view.select(now_ms, limits, paused=paused)
     view.committed(selection, checkpoint_of(selection))
     return selection

@@ -1,0 +1,116 @@
+"""Holds: what waits while an operator has paused its target (rule 8, docs/design.md).
+
+A hold is of one target. Its messages with a key behind `next` are passed by the position and are not done:
+they wait in the view, and cost nothing. When the pause ends, it ends at the position that there is then
+(`last`), and a cursor, `next`, takes them in key order, beside what falls due.
+
+A target is told by a number wherever its name would be too long (`tag_of`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
+from functools import lru_cache
+from hashlib import blake2b
+from typing import Final
+
+import msgspec
+
+from store.keys import Key
+
+MOST_HOLDS: Final = 64
+"""So many are in a checkpoint at most. What is for a paused target that has none is put off, again and
+again.
+"""
+CARRIED_MS: Final = 86_400_000
+"""So long a message waits in one place. Then it is written back, so that its record never grows so old that
+retention removes it.
+"""
+CARRIED_PARTS: Final = 24
+"""That is looked at so often in that time."""
+NO_TAG: Final = 0
+"""Of what goes to no target: nothing holds it."""
+BEFORE_ALL: Final = (0, 0, 0)
+"""No row has this key."""
+
+
+@lru_cache(4_096)
+def tag_of(target: str) -> int:
+    """The number of a target, of 63 bits, and never `NO_TAG`: no two are alike unless somebody has tried some
+    10^9 names to that end, and then an answer is false that is about the two alone.
+    """
+    return int.from_bytes(blake2b(target.encode(), digest_size=8).digest()) >> 1 | 1
+
+
+class Hold(msgspec.Struct, frozen=True):
+    """What is held of one target: next < key, and key <= last unless the pause goes on. `first`: where `next`
+    was at first; no two holds of a target have the same. `rows`: how many of
+    those the position has passed, and the cursor has not; what was cancelled or moved since is among them.
+    """
+
+    target: str
+    first: Key
+    next: Key
+    last: Key | None = None
+    rows: int = 0
+
+    @property
+    def tag(self) -> int:
+        return tag_of(self.target)
+
+    def covers(self, key: Key) -> bool:
+        """Whether a message of its target is held."""
+        return self.next < key and (self.last is None or key <= self.last)
+
+
+Holds = tuple[Hold, ...]
+
+
+def hold_back(holds: Holds, key: Key, tag: int) -> bool:
+    """Whether any of them holds a row with this key and tag."""
+    return any(hold.tag == tag and hold.covers(key) for hold in holds)
+
+
+def taken_up(holds: Holds, paused: AbstractSet[str], highest: Key | None) -> Holds:
+    """The holds once the pauses are those. `highest`: behind it nothing has been passed. So what is done, and
+    what is not, stays so.
+    """
+    at = BEFORE_ALL if highest is None else highest
+    kept = [
+        msgspec.structs.replace(hold, last=at) if hold.last is None and hold.target not in paused else hold
+        for hold in holds
+    ]
+    kept = [hold for hold in kept if hold.last is None or hold.next < hold.last]
+    going_on = {hold.target for hold in kept if hold.last is None}
+    begun = [Hold(target, at, at) for target in sorted(paused) if target not in going_on]
+    return (*kept, *begun[: MOST_HOLDS - len(kept)])
+
+
+def with_passed(holds: Holds, passed: Mapping[Key, int]) -> Holds:
+    """With rows that the position passes: the tag of each."""
+    counts = Counter(
+        number
+        for key, tag in passed.items()
+        for number, hold in enumerate(holds)
+        if hold.tag == tag and hold.covers(key)
+    )
+    return tuple(
+        msgspec.structs.replace(hold, rows=hold.rows + counts[number]) if counts[number] else hold
+        for number, hold in enumerate(holds)
+    )
+
+
+def may_go_to(hold: Hold, paused: AbstractSet[str], now_ms: int, carried_ms: int) -> Key | None:
+    """Up to where a hold's cursor may go now: to its end, once the pause is over; before, to what has waited
+    for `carried_ms`, which is to be written back. None: it stays. Never to what is not due: a clock that was
+    ahead may have passed it.
+    """
+    until_ms = now_ms
+    if hold.target in paused:
+        if hold.next[0] >= now_ms - carried_ms - carried_ms // CARRIED_PARTS:
+            return None
+        until_ms = now_ms - carried_ms
+    end = (until_ms, 0, 0) if hold.last is None else min(hold.last, (until_ms, 0, 0))
+    return end if end > hold.next else None

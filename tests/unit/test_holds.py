@@ -1,0 +1,254 @@
+"""What is for a paused target waits where it is, and is delivered in order once the pause is over."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from store import keys
+from store.holds import BEFORE_ALL, MOST_HOLDS, NO_TAG, Hold, may_go_to, tag_of, taken_up
+from store.keys import Key
+from store.operations import ReplayRequest
+from store.selection import Limits, Paused, Selection
+from store.view import View
+from tests.unit.view_records import (
+    MANY,
+    WINDOW_MS,
+    at,
+    cancel,
+    checkpoint_of,
+    deliver,
+    new_view,
+    reject,
+    reschedule,
+    schedule,
+    take,
+)
+
+ORDERS = Paused(frozenset({"orders"}))
+LATER_MS = 5_000 + WINDOW_MS
+
+
+@pytest.fixture
+def view(tmp_path: Path) -> Iterator[View]:
+    view = new_view(tmp_path / "view")
+    yield view
+    view.close()
+
+
+def carried(selection: Selection) -> list[int]:
+    """The offsets of what has a record, in their order."""
+    late, due = selection.where_they_are
+    return [key[2] for key, _ in (*late, *due)]
+
+
+def stored(view: View) -> list[int]:
+    """The offsets of the rows that are stored."""
+    rows = view._kv.scan(keys.ROW, keys.end_of(keys.ROW))
+    return [keys.timed(raw_key)[2] for raw_key, _ in rows]
+
+
+class TestSelection:
+    def test_what_is_for_a_paused_target_is_passed_and_the_others_are_delivered(self, view: View) -> None:
+        take(view, at(0, 0, schedule(2_000)), at(0, 1, schedule(2_001, target="bills")))
+        assert carried(deliver(view, 3_000, paused=ORDERS)) == [1]
+        assert view.tip.position == (2_001, 0, 1)
+
+    def test_it_costs_nothing_while_the_pause_lasts(self, view: View) -> None:
+        take(view, at(0, 0, schedule(2_000)))
+        deliver(view, 3_000, paused=ORDERS)
+        assert view.select(4_000, MANY, paused=ORDERS).size == 0
+
+    def test_it_is_delivered_in_order_once_the_pause_is_over(self, view: View) -> None:
+        take(view, at(0, 0, schedule(2_001)), at(1, 1, schedule(2_000)), at(0, 2, schedule(3_500)))
+        deliver(view, 3_000, paused=ORDERS)
+        assert carried(deliver(view, 4_000)) == [1, 0, 2]
+        assert view.tip.holds == ()
+
+    def test_what_is_rejected_is_no_target_s(self, view: View) -> None:
+        take(view, at(0, 0, reject()))
+        assert carried(deliver(view, 3_000, paused=ORDERS)) == [0]
+
+    def test_what_arrives_late_in_a_pause_comes_with_the_others(self, view: View) -> None:
+        take(view, at(0, 0, schedule(2_500, target="bills")))
+        deliver(view, 3_000, paused=ORDERS)
+        deliver(view, 3_100, paused=ORDERS)
+        take(view, at(0, 1, schedule(4_000)), at(0, 2, schedule(4_500)))
+        deliver(view, 5_000, paused=ORDERS)
+        take(view, at(0, 3, schedule(4_200)))
+        assert carried(deliver(view, 5_000, paused=ORDERS)) == []
+        assert carried(deliver(view, 5_000)) == [1, 3, 2]
+
+    def test_what_comes_before_the_pause_s_begin_is_for_the_plan_to_put_off(self, view: View) -> None:
+        take(view, at(0, 0, schedule(2_500)))
+        deliver(view, 3_000)
+        take(view, at(0, 1, schedule(2_000)))
+        assert carried(deliver(view, 3_000, paused=ORDERS)) == [1]
+
+    def test_a_backlog_takes_a_part_of_each_selection(self, view: View) -> None:
+        take(view, *(at(0, offset, schedule(2_000 + offset)) for offset in range(10)))
+        deliver(view, 3_000, paused=ORDERS)
+        take(view, *(at(0, offset, schedule(3_500, target="bills")) for offset in range(10, 20)))
+        eight = Limits(8, 1 << 20)
+        assert carried(deliver(view, 4_000, eight)) == [0, 1, *range(10, 16)]
+        assert carried(deliver(view, 4_000, eight)) == [2, 3, 4, 5, *range(16, 20)]
+
+    def test_two_that_go_on_take_turns(self, view: View) -> None:
+        both = Paused(frozenset({"orders", "bills"}))
+        for offset, target in enumerate(("orders", "orders", "orders", "bills", "bills")):
+            take(view, at(0, offset, schedule(2_000, target=target)))
+        deliver(view, 3_000, paused=both)
+        one = Limits(1, 1 << 20)
+        assert {carried(deliver(view, 4_000, one))[0] for _ in range(2)} == {0, 3}
+
+    def test_a_pause_that_comes_again_stops_the_rest_and_holds_what_is_new(self, view: View) -> None:
+        take(view, at(0, 0, schedule(2_000)), at(0, 1, schedule(2_001)))
+        deliver(view, 3_000, paused=ORDERS)
+        assert carried(deliver(view, 3_100, Limits(1, 1 << 20))) == [0]
+        take(view, at(0, 2, schedule(3_200)))
+        assert carried(deliver(view, 3_300, paused=ORDERS)) == []
+        assert [hold.rows for hold in view.tip.holds] == [1, 1]
+        assert carried(deliver(view, 3_400)) == [1, 2]
+
+    def test_a_replay_leaves_out_what_is_held(self, view: View) -> None:
+        take(view, at(0, 0, schedule(2_000)), at(0, 1, schedule(2_001, target="bills")))
+        deliver(view, 3_000, paused=ORDERS)
+        request = ReplayRequest(1, 2_000, 3_000)
+        chosen = view.select(3_000, MANY, request, paused=ORDERS)
+        assert [key[2] for key, _ in chosen.replayed] == [1]
+
+    def test_what_has_waited_for_very_long_is_to_be_written_back(self, view: View) -> None:
+        take(view, at(0, 0, schedule(2_000)), at(0, 1, schedule(90_000)))
+        day = Limits(1_000, 1 << 20, carried_ms=24_000)
+        deliver(view, 91_000, day, ORDERS)
+        assert carried(deliver(view, 91_000, day, ORDERS)) == [0]
+        assert carried(deliver(view, 91_000, day, ORDERS)) == []
+
+
+class TestAnswers:
+    def test_what_is_held_can_be_cancelled(self, view: View) -> None:
+        take(view, at(0, 0, schedule(2_000, "x")))
+        deliver(view, 3_000, paused=ORDERS)
+        take(view, at(0, 1, cancel("x")))
+        chosen = deliver(view, 3_000)
+        assert [answer.applied for answer in chosen.answers] == [True]
+        assert carried(chosen) == []
+
+    def test_what_was_delivered_before_the_pause_cannot(self, view: View) -> None:
+        take(view, at(0, 0, schedule(2_000, "x")))
+        deliver(view, 2_500)
+        deliver(view, 3_000, paused=ORDERS)
+        take(view, at(0, 1, cancel("x")))
+        assert [answer.applied for answer in deliver(view, 3_000, paused=ORDERS).answers] == [False]
+
+    def test_what_is_held_for_another_target_is_another(self, view: View) -> None:
+        take(view, at(0, 0, schedule(2_000, "x", target="bills")))
+        deliver(view, 3_000, paused=ORDERS)
+        take(view, at(0, 1, cancel("x")))
+        assert [answer.applied for answer in deliver(view, 3_000, paused=ORDERS).answers] == [False]
+
+    def test_what_is_held_can_be_moved_and_is_not_delivered_where_it_was(self, view: View) -> None:
+        take(view, at(0, 0, schedule(2_000, "x")))
+        deliver(view, 3_000, paused=ORDERS)
+        take(view, at(0, 1, reschedule("x", 9_000), 3_000))
+        chosen = view.select(3_000, MANY)
+        assert {one.outcome for one in chosen.resolutions.values()} == {"rescheduled"}
+        assert [key[2] for key, _ in chosen.released] == [0]
+        assert carried(chosen) == [1]
+
+
+class TestStore:
+    def test_what_is_held_outlives_the_replay_window(self, view: View) -> None:
+        take(view, at(0, 0, schedule(2_000)), at(0, 1, schedule(2_001, target="bills")))
+        deliver(view, LATER_MS, paused=ORDERS)
+        view.prune()
+        assert stored(view) == [0]
+
+    def test_more_rows_than_are_looked_at_at_once_are_pruned(
+        self, view: View, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("store.view.MOST_HELD_WALKED", 2)
+        targets = ["orders", *["bills"] * 6, "orders"]
+        take(view, *(at(0, n, schedule(2_000 + n, target=one)) for n, one in enumerate(targets)))
+        deliver(view, LATER_MS, paused=ORDERS)
+        view.prune()
+        assert stored(view) == [0, 7]
+
+    def test_its_id_is_known_as_long(self, view: View) -> None:
+        take(view, at(0, 0, schedule(2_000, "x")), at(0, 1, schedule(99_000), timestamp_ms=5_000))
+        deliver(view, LATER_MS, paused=ORDERS)
+        view.prune()
+        assert view.expired(10) == []
+
+    @pytest.mark.parametrize("follows", [False, True])
+    def test_what_is_released_goes_once_it_has_left_the_window(
+        self, tmp_path: Path, *, follows: bool
+    ) -> None:
+        leads, follower = new_view(tmp_path / "leads"), new_view(tmp_path / "follows")
+        seen = follower if follows else leads
+        for one in (leads, follower):
+            take(one, at(0, 0, schedule(2_000)), at(0, 1, schedule(LATER_MS)))
+        follower.align(checkpoint_of(deliver(leads, LATER_MS, paused=ORDERS)))
+        seen.prune()
+        follower.align(checkpoint_of(deliver(leads, LATER_MS)))
+        assert stored(seen) == [1]
+        for one in (leads, follower):
+            one.close()
+
+    def test_a_node_that_begins_anew_keeps_what_is_held(self, view: View, tmp_path: Path) -> None:
+        rebuilt = new_view(tmp_path / "rebuilt")
+        arrivals = at(0, 0, schedule(2_000)), at(0, 1, schedule(2_001, target="bills"))
+        take(view, *arrivals)
+        rebuilt.align(checkpoint_of(deliver(view, LATER_MS, paused=ORDERS)))
+        take(rebuilt, *arrivals)
+        assert carried(rebuilt.select(LATER_MS, MANY)) == [0]
+        rebuilt.close()
+
+    def test_what_is_held_is_pending(self, view: View) -> None:
+        take(view, at(0, 0, schedule(2_000)), at(0, 1, schedule(90_000)))
+        deliver(view, 3_000, paused=ORDERS)
+        assert view.pending() == 2
+
+
+class TestHolds:
+    def test_a_pause_that_has_held_nothing_leaves_nothing(self) -> None:
+        begun = taken_up((), frozenset({"orders"}), (5, 0, 0))
+        assert taken_up(begun, frozenset(), (5, 0, 0)) == ()
+
+    def test_a_hold_begins_where_the_position_is(self) -> None:
+        assert taken_up((), frozenset({"a"}), None) == (Hold("a", BEFORE_ALL, BEFORE_ALL),)
+        (hold,) = taken_up((), frozenset({"a"}), (5, 0, 0))
+        assert [hold.covers(key) for key in ((5, 0, 0), (5, 0, 1))] == [False, True]
+
+    def test_they_are_bounded(self) -> None:
+        begun = taken_up((), frozenset(f"t{n}" for n in range(2 * MOST_HOLDS)), None)
+        assert len(begun) == MOST_HOLDS
+        assert taken_up(begun, frozenset({*(one.target for one in begun), "more"}), None) == begun
+
+    @pytest.mark.parametrize(
+        ("paused", "last", "wanted"),
+        [
+            (False, (40, 0, 0), (40, 0, 0)),  # to its end
+            (True, None, (52, 0, 0)),  # what has waited for 48
+            (True, (40, 0, 0), (40, 0, 0)),
+        ],
+    )
+    def test_how_far_a_cursor_goes(self, *, paused: bool, last: Key | None, wanted: Key) -> None:
+        targets = frozenset({"a"}) if paused else frozenset[str]()
+        assert may_go_to(Hold("a", BEFORE_ALL, (1, 0, 0), last), targets, 100, 48) == wanted
+
+    def test_a_cursor_stays_while_nothing_has_waited_for_long(self) -> None:
+        assert may_go_to(Hold("a", BEFORE_ALL, (51, 0, 0)), frozenset({"a"}), 100, 48) is None
+
+    def test_a_cursor_does_not_go_to_what_is_not_due(self) -> None:
+        hold = Hold("a", BEFORE_ALL, (51, 0, 0), (200, 0, 0))
+        assert may_go_to(hold, frozenset(), 100, 48) == (100, 0, 0)
+        assert may_go_to(hold, frozenset(), 51, 48) is None
+
+    def test_tags_tell_targets_apart_and_none_is_that_of_what_has_no_target(self) -> None:
+        tags = {tag_of(f"target-{number}") for number in range(1_000)}
+        assert len(tags) == 1_000
+        assert NO_TAG not in tags
+        assert max(tags) < 1 << 63
