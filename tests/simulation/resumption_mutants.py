@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Final
 
 from tests.simulation.patches import Mutant, Patch, profile_with
@@ -13,9 +12,6 @@ FORKS: Final = profile_with(
     faults={"checkpoints-truncated": 40, "crash-master": 30, "crash": 30, "zookeeper-outage": 10},
     operator_share=0.0,
 )
-# The same, while others act in the middle of recoveries.
-AMID: Final = replace(FORKS, faults=FORKS.faults | {"checkpoints-truncated": 150}, interleave=0.5)
-
 # The end is hidden from masters that nobody else has told of it.
 HIDDEN: Final = profile_with(
     faults={
@@ -128,25 +124,6 @@ RESUMPTION: Final = (
         "a mastership takes over the footing of the one before",
         (Patch("node/delivery.py", "            footing=self._footing,\n", ""),),
         FORKS,
-    ),
-    Mutant(
-        "footing-first",
-        "rule 6, the footing is read after the topic",
-        "the footing is read before the topic",
-        (
-            Patch(
-                "node/delivery.py",
-                "            last, own = self._log.last_checkpoint(), self._view.checkpoint\n",
-                "            self._footing = self._log.footing()\n"
-                "            last, own = self._log.last_checkpoint(), self._view.checkpoint\n",
-            ),
-            Patch(
-                "node/delivery.py",
-                "        self._footing = self._log.footing()\n        if isinstance(",
-                "        if isinstance(",
-            ),
-        ),
-        AMID,
     ),
     Mutant(
         "epoch-used-again",
