@@ -23,8 +23,8 @@ from ops.audit.meaning import REJECT, RESCHEDULE, SCHEDULE
 # reschedule that was put off is answered by it.
 _ROW = (
     "offset", "due_ms", "scheduled_for_ms", "expire_at_ms", "attempt", "occurrence", "settled_by",
-    "settled_at_ms", "late", "removed", "skipped", "key_sha", "value_sha", "key_bytes", "value_bytes",
-    "headers", "answered_by", "judged",
+    "settled_at_ms", "reign", "late", "removed", "skipped", "key_sha", "value_sha", "key_bytes",
+    "value_bytes", "headers", "answered_by", "judged",
 )  # fmt: skip
 # What a request that was written back says of what follows.
 _FOLLOWING = (

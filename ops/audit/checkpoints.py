@@ -14,7 +14,8 @@ from ops.audit.meaning import source
 
 VECTORS = ("ingested", "seen", "read", "written_back")
 _JSON = (
-    "lane int, epoch long, position array<long>, ingested map<string, long>, seen map<string, long>, "
+    "lane int, epoch long, position array<long>, overruns array<struct<position: array<long>>>, "
+    "ingested map<string, long>, seen map<string, long>, "
     "read map<string, long>, written_back map<string, long>, delivered_up_to_ms long, node string, "
     "at_ms long, first boolean, operation struct<number: long, refused: string, "
     "request: struct<type: string, from_ms: long, to_ms: long, target: string>, "
@@ -61,37 +62,44 @@ def _is_own(ring: Keyring) -> Callable[..., bool]:
 def checkpoints(topic: DataFrame, compacted_before_ms: int) -> DataFrame:
     """The checkpoints in the order of their lane's log; `seq` is the offset.
 
-    `whole_from` is the `seq` of the first one after which none has been compacted away (null: no such): of
-    what a later one covers, the one just before it is known.
+    `reign`: how often the position has gone back by then. `whole_from` is the `seq` of the first one after
+    which none has been compacted away (null: no such): of what a later one covers, the one just before it is
+    known.
     """
-    lane = Window.partitionBy("partition")
+    lane, order = Window.partitionBy("partition"), Window.partitionBy("lane").orderBy("seq")
+    fell = (F.col("position") < F.lag("position").over(order)).cast("int")
     recent = F.when(F.col("timestamp_ms") >= compacted_before_ms, F.col("offset"))
-    return topic.select(
-        F.col("partition").alias("lane"),
-        F.col("offset").alias("seq"),
-        "timestamp_ms",
-        source("topic", "partition", "offset").alias("source"),
-        F.from_json(F.col("value").cast("string"), _JSON).alias("checkpoint"),
-        F.min(recent).over(lane).alias("whole_from"),
-    ).select(
-        "lane",
-        "seq",
-        "source",
-        "timestamp_ms",
-        "whole_from",
-        *(
-            f"checkpoint.{name}"
-            for name in (
-                "epoch",
-                "position",
-                *VECTORS,
-                "delivered_up_to_ms",
-                "node",
-                "at_ms",
-                "first",
-                "operation",
-            )
-        ),
+    return (
+        topic.select(
+            F.col("partition").alias("lane"),
+            F.col("offset").alias("seq"),
+            "timestamp_ms",
+            source("topic", "partition", "offset").alias("source"),
+            F.from_json(F.col("value").cast("string"), _JSON).alias("checkpoint"),
+            F.min(recent).over(lane).alias("whole_from"),
+        )
+        .select(
+            "lane",
+            "seq",
+            "source",
+            "timestamp_ms",
+            "whole_from",
+            *(
+                f"checkpoint.{name}"
+                for name in (
+                    "epoch",
+                    "position",
+                    *VECTORS,
+                    "delivered_up_to_ms",
+                    "node",
+                    "at_ms",
+                    "first",
+                    "operation",
+                    "overruns",
+                )
+            ),
+        )
+        .withColumn("reign", F.coalesce(F.sum(fell).over(order), F.lit(0)))
     )
 
 
@@ -131,14 +139,15 @@ def epochs(found: DataFrame) -> DataFrame:
 
 
 def _moved_back() -> Column:
-    """What has moved back against the checkpoint before."""
+    """What has moved back against the checkpoint before, but for a step back, which keeps its position."""
     position, before = F.col("position"), F.col("before.position")
     up_to_ms, before_ms = F.col("delivered_up_to_ms"), F.col("before.delivered_up_to_ms")
-    lower = before.isNotNull() & (position.isNull() | (position < before))
+    goes_on = ~F.coalesce(F.try_element_at("overruns", F.lit(-1))["position"] == before, F.lit(False))
+    lower = goes_on & before.isNotNull() & (position.isNull() | (position < before))
     moved = [
         F.when(lower, said("position ", F.array_join(before, "/"), " -> ", F.array_join(position, "/"))),
         *(_vector_moved_back(name) for name in VECTORS),
-        F.when(up_to_ms < before_ms, said("delivered_up_to_ms ", before_ms, " -> ", up_to_ms)),
+        F.when(goes_on & (up_to_ms < before_ms), said("delivered_up_to_ms ", before_ms, " -> ", up_to_ms)),
     ]
     text = F.concat_ws("; ", *moved)
     return F.when(text != "", text)

@@ -1,11 +1,12 @@
 """What the log and the checkpoints together say of each request, recomputed from them alone.
 
 *Settled by* is the transaction that took a row: the first checkpoint with key <= position and offset <
-ingested. *Seen by* is the first checkpoint with offset < seen, which answers a cancel or replace. Position
-and vectors never go back, so each is the first checkpoint of a running minimum; a checkpoint is named by
-its offset in its lane's log. A row is late iff the transaction before had passed its key already, which is
-to say: its position was reached by an earlier checkpoint than its offset. One task sorts a lane by key
-(spilling to disk), one sorts each partition.
+ingested. *Seen by* is the first checkpoint with offset < seen, which answers a cancel or replace. Vectors
+never go back, and a position does not within a *reign*, from one step back to the next: so each is the
+first checkpoint of a running minimum, by reign; a checkpoint is named by its offset in its lane's log. A
+row is late iff the transaction before had passed its key already, which is to say: its position was reached
+by an earlier checkpoint than its offset. One task sorts a lane by key (spilling to disk), one sorts each
+partition.
 
 The id index is replayed in log order (docs/design.md, rules 2 to 4): a schedule sets it, a cancel clears
 it, a written-back request is dropped if a schedule's origin or a cancel above its parent came before it. What
@@ -30,11 +31,11 @@ def with_history(requests: DataFrame, checkpoints: DataFrame) -> DataFrame:
     """`requests`, which say which of them are duplicates, with these columns added.
 
     `settled_by`, `seen_by`: checkpoints, null if there is none yet. `settled_at_ms`: when the broker took
-    the former. `whole_from`: of what no later checkpoint than this covers, the order in time cannot be
-    told. `late`. `dropped`: a written-back request that was dropped. `removed`: the cancel or replace
-    that removed this row before it was settled. `gone_by`: the checkpoint that has seen what removed it,
-    settled or not. `moved`: a reschedule has put another row in its place. `met`: of a reschedule, the id's
-    last event that had been seen when it was settled.
+    the former, and `reign` its own. `whole_from`: of what no later checkpoint than this covers, the order
+    in time cannot be told. `late`. `dropped`: a written-back request that was dropped. `removed`: the
+    cancel or replace that removed this row before it was settled. `gone_by`: the checkpoint that has seen
+    what removed it, settled or not. `moved`: a reschedule has put another row in its place. `met`: of a
+    reschedule, the id's last event that had been seen when it was settled.
     `expected`: the outcomes that may answer this request, with the sources of the message and its root;
     null: none is due, or it is a reschedule. `answered_by`: the checkpoint that answers it. `judged`: whether
     an answer can be held to what is expected.
@@ -73,24 +74,43 @@ def _of_ids(placed: DataFrame) -> DataFrame:
 
 
 def _placed(requests: DataFrame, checkpoints: DataFrame) -> DataFrame:
-    """Adds `settled_by`, `settled_at_ms`, `seen_by` and `late`.
+    """Adds `settled_by`, `settled_at_ms`, `reign`, `seen_by` and `late`.
 
     By key first, then by offset: the id's windows then find each partition's records together already.
     """
     by_key = ["due_ms", "partition", "offset"]
-    passed = _least(requests, _keys_passed(checkpoints), ["lane"], by_key, ["passed_by"])
+    last = checkpoints.agg(F.max("reign")).collect()[0][0] or 0
+    reigns = [f"passed_by_{reign}" for reign in range(last + 1)]
+    passed = _least(requests, _keys_passed(checkpoints, reigns), ["lane"], by_key, reigns)
     bounds = _offsets_covered(checkpoints)
     placed = _least(passed, bounds, ["partition"], ["offset"], ["ingested_by", "seen_by"])
-    both = F.col("due_ms").isNotNull() & F.col("passed_by").isNotNull() & F.col("ingested_by").isNotNull()
-    settled = F.when(both, F.greatest("passed_by", "ingested_by"))
-    return placed.withColumns(
-        {
-            "settled_by": settled["seq"],
-            "settled_at_ms": settled["at_ms"],
-            "seen_by": F.col("seen_by.seq"),
-            "late": both & (F.col("passed_by") < F.col("ingested_by")),
-        }
-    ).drop("passed_by", "ingested_by")
+    settled = F.coalesce(*(_settled_in(reign, name) for reign, name in enumerate(reigns)))
+    return (
+        placed.withColumn("settled", settled)
+        .withColumns(
+            {
+                "settled_by": F.col("settled.seq"),
+                "settled_at_ms": F.col("settled.at_ms"),
+                "reign": F.col("settled.reign"),
+                "seen_by": F.col("seen_by.seq"),
+                "late": F.coalesce(F.col("settled.late"), F.lit(False)),
+            }
+        )
+        .drop("settled", "ingested_by", *reigns)
+    )
+
+
+def _settled_in(reign: int, name: str) -> Column:
+    """The checkpoint that settled a row, if it is one of that reign."""
+    passed, ingested = F.col(name), F.col("ingested_by")
+    late = passed["seq"] < ingested["seq"]
+    last = F.when(late, ingested["seq"]).otherwise(passed["seq"])
+    at_ms = F.when(late, ingested["at_ms"]).otherwise(passed["at_ms"])
+    both = F.col("due_ms").isNotNull() & passed.isNotNull() & ingested.isNotNull()
+    return F.when(
+        both & (last <= passed["until"]),
+        F.struct(last.alias("seq"), at_ms.alias("at_ms"), F.lit(reign).alias("reign"), late.alias("late")),
+    )
 
 
 def _offsets_covered(checkpoints: DataFrame) -> DataFrame:
@@ -121,14 +141,21 @@ def _taken() -> Column:
     return F.struct("seq", F.col("timestamp_ms").alias("at_ms"))
 
 
-def _keys_passed(checkpoints: DataFrame) -> DataFrame:
+def _keys_passed(checkpoints: DataFrame, reigns: list[str]) -> DataFrame:
+    """For each position the checkpoint that has it, under the name of its reign, and the reign's last."""
     position = F.col("position")
-    return checkpoints.filter(position.isNotNull()).select(
-        "lane",
-        position[0].alias("due_ms"),
-        position[1].cast("int").alias("partition"),
-        position[2].alias("offset"),
-        _taken().alias("passed_by"),
+    until = F.max("seq").over(Window.partitionBy("lane", "reign"))
+    passed_by = F.struct("seq", F.col("timestamp_ms").alias("at_ms"), F.col("until"))
+    return (
+        checkpoints.withColumn("until", until)
+        .filter(position.isNotNull())
+        .select(
+            "lane",
+            position[0].alias("due_ms"),
+            position[1].cast("int").alias("partition"),
+            position[2].alias("offset"),
+            *(F.when(F.col("reign") == reign, passed_by).alias(name) for reign, name in enumerate(reigns)),
+        )
     )
 
 

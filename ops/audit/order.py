@@ -1,8 +1,9 @@
 """Whether messages arrive in key order (I4).
 
-In a target partition, messages of one lane that were not late come in key order, over the whole history;
-late ones do within a transaction. A message is late or not as the checkpoints say (ops/audit/history.py), so
-what was taken into account in time and still delivered behind a greater key stands out.
+In a target partition, messages of one lane that were not late come in key order, until the position steps
+back; late ones do within a transaction. A message is late or not as the checkpoints say
+(ops/audit/history.py), so what was taken into account in time and still delivered behind a greater key
+stands out.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ def line() -> Column:
             delivered["topic"].alias("topic"),
             delivered["partition"].alias("partition"),
             F.when(row["late"], row["settled_by"]).alias("late_in"),
+            row["reign"].alias("reign"),
             delivered["offset"].alias("offset"),
             F.struct(row["due_ms"], "partition", row["offset"]).alias("key"),
         ),
@@ -36,7 +38,7 @@ def line() -> Column:
 def order_violations(verdicts: DataFrame) -> DataFrame:
     """Messages delivered behind one with a greater key: columns `kind`, `source`, `detail`."""
     lines = verdicts.filter(F.col("line").isNotNull()).select("source", "line.*")
-    order = Window.partitionBy("lane", "topic", "partition", "late_in").orderBy("offset")
+    order = Window.partitionBy("lane", "topic", "partition", "late_in", "reign").orderBy("offset")
     compared = lines.withColumn("before", F.lag(F.struct("key", "source", "offset")).over(order))
     before, place = F.col("before"), F.concat_ws("/", "topic", "partition", "offset")
     behind = said(

@@ -177,6 +177,7 @@ class Transaction:
     writes_back: list[Back] = field(default_factory=list)
     hidden: Back | None = None  # written back before, and not to be read yet
     passes: list[Row] = field(default_factory=list)  # the last by key is the position
+    steps_back_to_ms: int | None = None
     epoch: int = 1
     node: str = "n1"
     first: bool = False  # it repeats the checkpoint before it
@@ -235,6 +236,7 @@ class Writer:
         self._ends = [0] * settings.partitions
         self._ingested = list(self._ends)
         self._position: tuple[int, int, int] | None = None
+        self._overruns: list[dict[str, Any]] = []
         self._make_topics(bootstrap)
         self._bootstrap = bootstrap
         self._users = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
@@ -291,14 +293,20 @@ class Writer:
         request.meaning = wire.parse(request.place, self._settings, self._names, KEYRING)
         self._ends[request.partition] = request.place.offset + 1
 
+    def _move(self, step: Transaction) -> None:
+        if step.passes:
+            self._position = max(_key(_row(passed)) for passed in step.passes)
+        if step.steps_back_to_ms is not None:
+            self._overruns.append({"position": self._position})
+            self._position = step.steps_back_to_ms, 0, 0
+
     def _commit(self, step: Transaction) -> None:
         if not step.first and not step.aborted:
             self._ingested = list(self._ends)
         if step.hidden is not None:
             place = _row(step.hidden).place
             self._ingested[place.partition] = place.offset
-        if step.passes:
-            self._position = max(_key(_row(passed)) for passed in step.passes)
+        self._move(step)
         self._master.begin_transaction()
         for delivery in step.delivers:
             self._deliver(delivery)
@@ -393,6 +401,7 @@ class Writer:
             "lane": 0,
             "epoch": step.epoch,
             "position": self._position,
+            "overruns": self._overruns,
             "ingested": ingested,
             "seen": ingested,
             "read": ingested,

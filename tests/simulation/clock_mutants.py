@@ -82,19 +82,6 @@ CLOCKS: Final = (
         CLOCKS_JUMP,
     ),
     Mutant(
-        "selected-beside-a-step",
-        "rule 6, nothing is selected before a step back is known",
-        "the next selection is planned while a step back is sent",
-        (
-            Patch(
-                "node/delivery.py",
-                "held = held or sent.selection.steps_back or self._operator.pauses().everything",
-                "held = held or self._operator.pauses().everything",
-            ),
-        ),
-        REPLAYS,
-    ),
-    Mutant(
         "counted-though-done",
         "rule 6, nobody counts what an overrun has done",
         "whoever aligns to a step back does not count anew",
