@@ -184,6 +184,7 @@ def test_a_mirror_holds_the_last_checkpoint_byte_for_byte(mirror: CheckpointMirr
         checkpoint(1, (5, 0, 3), at_ms=7),
         checkpoint(1, (5, 1, 0)),
         checkpoint(2, (4, 0, 0)),
+        checkpoint(2, (3, 0, 0), number=1),
     ):
         mirror.write(written)
         assert mirror.read() == written
@@ -191,7 +192,7 @@ def test_a_mirror_holds_the_last_checkpoint_byte_for_byte(mirror: CheckpointMirr
 
 @pytest.mark.parametrize(
     "earlier",
-    [checkpoint(2, (9, 9, 9)), checkpoint(3, (4, 9, 9)), checkpoint(3, None)],
+    [checkpoint(2, (9, 9, 9), number=9), checkpoint(3, (4, 9, 9)), checkpoint(3, None)],
     ids=["epoch", "position", "none"],
 )
 def test_a_mirror_never_goes_back(registry: Registry, mirror: CheckpointMirror, earlier: bytes) -> None:
