@@ -157,8 +157,7 @@ OTHERS: Final = (
                 "if position is not None and now_ms < 0 else None",
             ),
         ),
-        profile_with(LATE, {**LATE_FAULTS, "clock-step": 40}, skew_ms=(100, 400)),
-        begin=200,
+        profile_with(LATE, {**LATE_FAULTS, "clock-step": 150, "resign": 40}, skew_ms=(240,)),
     ),
     Mutant(
         "sends-before-acknowledged",
