@@ -19,10 +19,11 @@ from delayline.settings import ClusterSettings
 from delayline.wire import H_SCHEDULED_FOR
 from node.checkpoints import KafkaLog
 from node.past import Fate, Past, Told
-from node.plan import Outcome
+from node.plan import PAUSED, Outcome
 from node.ports import Doubtful
 from store.checkpoint import Frontier, Reached, UnreadableCheckpoint
 from store.due import Due
+from store.holds import NO_TAG, Hold, tag_of
 from store.keys import Key
 from store.lookup import Known, Lookup, Page, Query, Total
 from store.operations import ReplayRequest, SkipRequest
@@ -58,12 +59,13 @@ class Standing(msgspec.Struct, frozen=True):
 class Message(msgspec.Struct, frozen=True, kw_only=True):
     """One message, or another request that waits. What is not known, or does not apply, is None.
 
-    `state`: `pending`, `parked` (put off: its target was shut, is paused or not known), `moving` (a
-    reschedule has moved it, and what it is now cannot be read yet), `delivered`, `expired`, `dead-lettered`,
-    `skipped`, `cancelling` (the cancel is taken, its answer not yet written), `cancelled`, `done` (what it
-    came to cannot be told) or `unknown`. `at_ms` and `epoch`: of the transaction that made it so, by the
-    clock of its master; `by`: the request that did. `source`: where the request is that this row was made
-    from; `root`: the user's own one behind it.
+    `state`: `pending`, `parked` (put off: its target was shut, is paused or not known; with the `code` of a
+    pause it waits for the end of that, at its place), `moving` (a reschedule has moved it, and what it is now
+    cannot be read yet), `delivered`, `expired`, `dead-lettered`, `skipped`, `cancelling` (the cancel is
+    taken, its answer not yet written), `cancelled`, `done` (what it came to cannot be told) or `unknown`.
+    `at_ms` and `epoch`: of the transaction that made it so, by the clock of its master; `by`: the request
+    that did. `source`: where the request is that this row was made from; `root`: the user's own one behind
+    it.
     """
 
     state: str
@@ -213,7 +215,7 @@ class Messages:
         page: Page = self._lookup.page(query, after, min(limit, MOST_LISTED))
         return Listed(
             self._standing(page.reached, page.aligned, lag),
-            [self._waiting(key, row) for key, row in page.rows],
+            [self._waiting(key, row, page.aligned) for key, row in page.rows],
             None if page.last is None else cursor(page.last),
             page.total,
         )
@@ -250,8 +252,9 @@ class Messages:
 
     def _message(self, partition: int, id_: str | None, known: Known) -> Message:
         if known.key is not None:
-            if not known.aligned.passed(known.key) and known.row is not None:
-                return self._waiting(known.key, known.row)
+            if not known.done and known.row is not None:
+                waiting = self._waiting(known.key, known.row, known.aligned)
+                return self._with_since(waiting, known.key) if waiting.code == PAUSED else waiting
             return self._done(known.key, id_, known.row)
         if known.cancelled_by is None:
             return Message(state="unknown", id=id_)
@@ -260,10 +263,16 @@ class Messages:
             return Message(state="cancelling", id=id_, by=by)
         return self._cancelled(partition, id_, known.cancelled_by)
 
-    def _waiting(self, key: Key, row: Row) -> Message:
+    def _waiting(self, key: Key, row: Row, aligned: Frontier) -> Message:
         own = source(self._buffer, key[1], key[2])
         if isinstance(row, ScheduledRow):
-            return self._described("parked" if _is_parked(row) else "pending", key, row.id, row)
+            hold = _hold_of(key, row, aligned)
+            parked = hold is not None or _is_parked(row)
+            described = self._described("parked" if parked else "pending", key, row.id, row)
+            if hold is None:
+                return described
+            detail = IS_PAUSED if hold.last is None else WAS_PAUSED
+            return msgspec.structs.replace(described, code=PAUSED, detail=detail)
         if isinstance(row, RescheduleRow):
             for_ms = row.scheduled_for_ms
             return Message(
@@ -278,6 +287,16 @@ class Messages:
         return Message(
             state="pending", op="reject", id=None, due_ms=key[0], source=own, code=row.code, detail=row.detail
         )
+
+    def _with_since(self, message: Message, key: Key) -> Message:
+        """When it came up, and was held: by the checkpoint that has passed it first, if one is left."""
+        try:
+            passed = self._past.held_since(key)
+        except _UNTOLD:
+            return message
+        if passed is None:
+            return message
+        return msgspec.structs.replace(message, at_ms=passed.at_ms, epoch=passed.epoch)
 
     def _described(
         self, state: str, key: Key, id_: str | None, row: ScheduledRow | None, fate: Fate | None = None
@@ -305,7 +324,7 @@ class Messages:
         try:
             if row is None:
                 _, row = self._past.schedule_at(key[1], key[2])
-            fate = self._past.fate_of(key)
+            fate = self._past.fate_of(key, _tag_of(row))
         except _UNTOLD as error:
             return msgspec.structs.replace(self._described("done", key, id_, row), detail=str(error))
         if fate.passed is None:
@@ -348,6 +367,8 @@ class Messages:
 
 
 _UNTOLD: Final = (Doubtful, KafkaException, UnreadableCheckpoint)
+IS_PAUSED: Final = "an operator has paused the target"
+WAS_PAUSED: Final = "an operator had paused the target; what waited for that comes in its turn"
 _NO_CHECKPOINT: Final = "the checkpoint topic has no checkpoint left that tells when"
 
 
@@ -373,6 +394,20 @@ def _is_parked(row: ScheduledRow) -> bool:
     """
     has_two_times = any(name == H_SCHEDULED_FOR for name, _ in row.headers)
     return row.parent is not None and (row.attempt > 1 or has_two_times)
+
+
+def _hold_of(key: Key, row: ScheduledRow, aligned: Frontier) -> Hold | None:
+    """What it waits for, if its target was paused when it came up."""
+    if not aligned.holds or not aligned.passed(key):
+        return None
+    tag = _tag_of(row)
+    return next((hold for hold in aligned.holds if hold.tag == tag and hold.covers(key)), None)
+
+
+def _tag_of(row: ScheduledRow) -> int:
+    """As `store.records.row_tag` has it."""
+    to_be_found = row.recurrence is not None and row.occurrence is None
+    return NO_TAG if to_be_found else tag_of(row.target_topic)
 
 
 def _with_outcome(message: Message, outcome: Outcome) -> Message:

@@ -95,12 +95,17 @@ class Meter:
         return sum(self.requests["schedule", outcome, ""] for outcome in ("delivered", "replayed"))
 
     def committed(self, flight: InFlight, known: Committed) -> None:
-        """Counts a transaction that is committed. What was skipped or replayed is not late."""
+        """Counts a transaction that is committed. What was skipped or replayed is not late, nor what has
+        waited for the end of a pause.
+        """
         chosen = flight.selection
         self.commits.add(known.took_s * 1000)
         if chosen.size:
             self.selections.add(chosen.size)
         late, due = chosen.where_they_are
+        if chosen.released:
+            released = {key for key, _ in chosen.released}
+            late = [one for one in late if one[0] not in released]
         self.lateness.add_since(late, known.at_ms)
         self.lateness.add_since(_not_skipped(due, chosen.skip_to), known.at_ms)
         for (op, outcome, code), count in flight.decided.items():

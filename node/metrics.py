@@ -23,6 +23,7 @@ from prometheus_client.registry import Collector
 from node.held_back import HeldBack
 from node.meter import Histogram, Meter
 from node.vitals import Vitals
+from store.holds import Holds, held_of
 from store.rocks import Figures
 
 FRESH_S: Final = 1.0
@@ -165,6 +166,7 @@ def _unlabelled(vitals: Vitals) -> Iterator[Metric]:
     yield from _counted(vitals.meter or Meter())
     yield _strange(vitals)
     yield from _held_back(vitals.held_back or ())
+    yield _held(vitals.holds)
 
 
 def _gauge(name: str, says: str, value: float | None) -> Metric:
@@ -218,6 +220,15 @@ def _held_back(held_back: Sequence[HeldBack]) -> Iterator[Metric]:
         seconds.add_metric([str(one.partition)], max(0.0, now_s - one.since_ms / 1000))
     yield records
     yield seconds
+
+
+def _held(holds: Holds) -> Metric:
+    """A target is there only while anything of it may wait."""
+    says = "Messages at most that have come up and wait, since an operator has paused their target."
+    family = GaugeMetricFamily(PREFIX + "paused_messages", says, labels=["target"])
+    for target, held in held_of(holds).items():
+        family.add_metric([target], held.rows)
+    return family
 
 
 def _rocksdb(figures: Figures | None) -> Iterator[Metric]:

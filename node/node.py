@@ -791,6 +791,7 @@ def _of_parts(parts: Parts) -> dict[str, Any]:
         "master": parts.candidacy.standing.master,
         "epoch": 0 if checkpoint is None else checkpoint.epoch,
         "delivered_up_to_ms": 0 if checkpoint is None else checkpoint.delivered_up_to_ms,
+        "holds": () if checkpoint is None else checkpoint.holds,
         "clock_offset_ms": parts.known_clock_offset_ms(),
         "lag": soundings.lag,
         "unstable": soundings.unstable,

@@ -1,10 +1,10 @@
 """What became of requests that are done, read from the log of record: no node stores it.
 
 *When, and in which epoch.* A row is done from the first checkpoint on that covers it by position and
-ingested; a cancel is answered by the first one whose *seen* passes it. Both are monotonic along the
-checkpoint topic, since no part of a checkpoint ever moves back (I5), so that first one is found by halving.
-It is in one transaction with the message, or with the answer. Compaction leaves the last day's checkpoints
-alone; of what is older, the first one that is left says by when it was done.
+ingested, and that does not hold it; a cancel is answered by the first one whose *seen* passes it. Both are
+monotonic along the checkpoint topic, since no part of a checkpoint ever moves back (I5), so that first one is
+found by halving. It is in one transaction with the message, or with the answer. Compaction leaves the last
+day's checkpoints alone; of what is older, the first one that is left says by when it was done.
 
 *What.* Whatever is not plain delivery has an outcome in the same transaction, keyed by the request's own
 source and naming it as its message (the answer to a replace has that key as well, and names another message);
@@ -97,13 +97,17 @@ class Past:
         """Ends what is being read. Does not wait."""
         self._closed.set()
 
-    def fate_of(self, key: Key) -> Fate:
-        """What became of a row that is done."""
+    def fate_of(self, key: Key, tag: int) -> Fate:
+        """What became of a row that is done. `tag`: of its target."""
         own = source(self._names.buffer, key[1], key[2])
-        passed = self._first(lambda checkpoint: checkpoint.frontier.passed(key))
+        passed = self._first(lambda checkpoint: checkpoint.frontier.done(key, tag))
         if passed is None:
             return Fate(None, None)
         return Fate(passed, self._outcome_of(own, passed.at_ms, lambda outcome: outcome.message == own))
+
+    def held_since(self, key: Key) -> Checkpoint | None:
+        """The first checkpoint that passes a row that is held; None: none is left that does."""
+        return self._first(lambda checkpoint: checkpoint.frontier.passed(key))
 
     def answer_to(self, partition: int, offset: int) -> Fate:
         """What a cancel came to that is answered."""

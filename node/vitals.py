@@ -11,6 +11,7 @@ from node.meter import Meter
 from node.ports import Pauses
 from node.refusal import Refusal
 from node.targets import Counts
+from store.holds import Holds
 from store.overdue import Overdue
 from store.rocks import Figures
 
@@ -40,7 +41,7 @@ class Vitals(NamedTuple):
     that should run and do not. `leads`: whether it is master, and be it one that has begun to refuse;
     `master`: the lane's, as ZooKeeper last said. `lag`, `unstable` and `held_back`: of the buffer, see
     `node.soundings`. `strange_checkpoints`: by kind, what was passed over in the checkpoint topic, see
-    `node.own_checkpoints`.
+    `node.own_checkpoints`. `holds`: the aligned checkpoint's.
     """
 
     nameplate: Nameplate
@@ -66,6 +67,7 @@ class Vitals(NamedTuple):
     targets: Counts | None = None
     meter: Meter | None = None
     strange_checkpoints: Mapping[str, int] | None = None
+    holds: Holds = ()
 
 
 def missing(expected: frozenset[str]) -> list[str]:

@@ -16,6 +16,7 @@ from node.config import ConnectionConfig
 from ops.errors import OperatorError
 from ops.kafka import KafkaAdmin
 from ops.zookeeper import registry
+from store import holds
 from store.checkpoint import Checkpoint, UnreadableCheckpoint
 
 _PATIENCE_S = 2.0
@@ -41,6 +42,11 @@ class LaneStatus:
     def master(self) -> str | None:
         """The node that ZooKeeper has elected."""
         return self.candidates[0] if self.candidates else None
+
+    @property
+    def held(self) -> dict[str, holds.Held]:
+        """What waits since its target was paused, by target."""
+        return {} if self.checkpoint is None else holds.held_of(self.checkpoint.holds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +113,11 @@ class ClusterStatus:
             "held-back": any(one.held_ms > LONG_HELD_MS for one in self.held_back(said.get("lane"))),
         }
         return next((worry for worry, is_so in worries.items() if is_so), "ok")
+
+    @property
+    def held(self) -> dict[str, holds.Held]:
+        """What waits since its target was paused, by target."""
+        return holds.held_together(lane.held for lane in self.lanes)
 
     def held_back(self, lane: Any) -> list[Held]:
         """What waits in a lane's partitions behind open transactions, the longest first, as its nodes say who

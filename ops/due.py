@@ -14,6 +14,7 @@ from node.config import ConnectionConfig
 from ops.lookup import lanes_of
 from ops.zookeeper import registry
 from store.due import Due
+from store.holds import held_together
 
 ANSWER_TIMEOUT_S: Final = 5.0  # a node takes one at most
 SCALES: Final = ("seconds", "minutes", "days")
@@ -65,6 +66,7 @@ def _together(one: Due, other: Due) -> Due:
         overdue_at_least=one.overdue_at_least or other.overdue_at_least,
         targets=_sum(one.targets, other.targets),
         targets_at_least=one.targets_at_least or other.targets_at_least,
+        held=held_together((one.held, other.held)),
         **changes,
     )
 

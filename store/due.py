@@ -17,6 +17,7 @@ import msgspec
 
 from store import keys
 from store.checkpoint import Frontier, Reached
+from store.holds import Held, held_of
 from store.keys import Key
 from store.kv import KeyValue
 from store.pending import DAY_MINUTES
@@ -47,7 +48,8 @@ class Histogram(msgspec.Struct, frozen=True):
 class Due(msgspec.Struct, frozen=True, kw_only=True):
     """What is pending: `overdue` at `now_ms`, and what is not, in three scales that all begin there. `days`,
     in UTC, has all of it, but perhaps for what is in flight. `targets`: of those that fall due first; what is
-    no message has none.
+    no message has none. `held`: what has come up, and waits since its target was paused; it is in none of the
+    others.
     """
 
     now_ms: int
@@ -58,6 +60,7 @@ class Due(msgspec.Struct, frozen=True, kw_only=True):
     days: Histogram
     targets: dict[str, int]
     targets_at_least: bool
+    held: dict[str, Held] = {}
 
 
 class Sliced(Protocol):
@@ -120,6 +123,7 @@ class DueWalk:
             days=Histogram(DAY_MS, days, cut or minutes_cut),
             targets=targets,
             targets_at_least=targets_cut,
+            held=held_of(self.aligned.holds),
         )
 
     def _seconds(self, sliced: Sliced) -> tuple[dict[int, int], int, bool]:

@@ -10,7 +10,7 @@ A target is told by a number wherever its name would be too long (`tag_of`).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from functools import lru_cache
 from hashlib import blake2b
@@ -114,3 +114,24 @@ def may_go_to(hold: Hold, paused: AbstractSet[str], now_ms: int, carried_ms: int
         until_ms = now_ms - carried_ms
     end = (until_ms, 0, 0) if hold.last is None else min(hold.last, (until_ms, 0, 0))
     return end if end > hold.next else None
+
+
+class Held(msgspec.Struct, frozen=True):
+    """What is held of one target: so many messages at most, none of which fell due before `since_ms`."""
+
+    rows: int
+    since_ms: int
+
+
+def held_of(holds: Holds) -> dict[str, Held]:
+    """By target."""
+    return held_together({hold.target: Held(hold.rows, hold.next[0])} for hold in holds)
+
+
+def held_together(some: Iterable[Mapping[str, Held]]) -> dict[str, Held]:
+    """Of several holds of a target, or of several lanes."""
+    found: dict[str, Held] = {}
+    for target, more in (one for each in some for one in sorted(each.items())):
+        known = found.get(target, Held(0, more.since_ms))
+        found[target] = Held(known.rows + more.rows, min(known.since_ms, more.since_ms))
+    return found

@@ -5,9 +5,9 @@ No look holds ingest or delivery up. What must belong together is taken under th
 few entries, and scans, which are snapshots. They are walked outside it, in slices, with a rest after each,
 since whoever walks holds the interpreter.
 
-Pending is what is not done under the aligned checkpoint: the late rows, which lie at or below its position,
-and all behind it. So every late row comes before every other one in key order, and a page that begins behind
-a key meets each message that stays pending once, whatever comes and goes meanwhile.
+Pending is what is not done under the aligned checkpoint: the late and the held rows, which lie at or below
+its position, and all behind it. So these two, merged, come before every other one in key order, and a page
+that begins behind a key meets each message that stays pending once, whatever comes and goes meanwhile.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from operator import itemgetter
 from typing import Final, NamedTuple, TypeVar
 
 import msgspec
@@ -26,6 +27,7 @@ from delayline.headers import H_SCHEDULED_FOR
 from store import keys, places, rehearsal
 from store.checkpoint import Frontier, Reached
 from store.due import Due, DueWalk, TargetCounts
+from store.holds import BEFORE_ALL, NO_TAG
 from store.keys import Key
 from store.kv import KeyValue
 from store.operations import ReplayRequest, SkipRequest
@@ -36,6 +38,7 @@ from store.records import (
     decode_index,
     decode_offset,
     decode_row,
+    row_tag,
 )
 from store.view import FOREVER_MS, View
 
@@ -58,7 +61,8 @@ class Closed(Exception):
 
 class Known(NamedTuple):
     """What the view knows of an id, or of a source: its last schedule, with the row if that is still stored;
-    else the offset of its last cancel; else nothing. `id`: of what a source names.
+    else the offset of its last cancel; else nothing. `id`: of what a source names; `tag`: of the schedule's
+    target.
     """
 
     reached: Reached
@@ -67,6 +71,12 @@ class Known(NamedTuple):
     row: ScheduledRow | None
     cancelled_by: int | None
     id: str | None = None
+    tag: int = NO_TAG
+
+    @property
+    def done(self) -> bool:
+        """Whether the schedule is."""
+        return self.key is not None and self.aligned.done(self.key, self.tag)
 
 
 class Query(msgspec.Struct, frozen=True):
@@ -139,9 +149,11 @@ class Lookup:
                 raw_cancel = kv.get(keys.tombstone(partition, id_))
                 cancelled_by = None if raw_cancel is None else decode_offset(raw_cancel)
                 return Known(reached, aligned, None, None, cancelled_by)
-            key = _key(decode_index(raw_entry), partition)
+            entry = decode_index(raw_entry)
+            key = _key(entry, partition)
             row = _row(kv, key)
-            return Known(reached, aligned, key, row if isinstance(row, ScheduledRow) else None, None)
+            scheduled = row if isinstance(row, ScheduledRow) else None
+            return Known(reached, aligned, key, scheduled, None, tag=entry.tag)
 
         with self._open():
             return self._view.glimpse(take)
@@ -164,11 +176,11 @@ class Lookup:
                 key = (place.due_ms, partition, source)
             else:
                 return Known(reached, aligned, None, None, None)
-            row = _row(kv, key)
-            known = isinstance(row, ScheduledRow) or raw_entry is not None
-            return Known(
-                reached, aligned, key if known else None, row if isinstance(row, ScheduledRow) else None, None
-            )
+            raw_row = kv.get(keys.row(*key))
+            row, tag = (None, NO_TAG) if raw_row is None else (_bare(raw_row), row_tag(raw_row))
+            scheduled = row if isinstance(row, ScheduledRow) else None
+            known = scheduled is not None or raw_entry is not None
+            return Known(reached, aligned, key if known else None, scheduled, None, tag=tag)
 
         with self._open():
             return self._view.glimpse(take)
@@ -252,8 +264,9 @@ class Lookup:
             if entry is None:
                 return None
             raw_key, raw_entry = entry
-            key = _key(decode_index(raw_entry), keys.named(raw_key))
-            if walk.aligned.passed(key) or not query.covers(key):
+            indexed = decode_index(raw_entry)
+            key = _key(indexed, keys.named(raw_key))
+            if walk.aligned.done(key, indexed.tag) or not query.covers(key):
                 continue
             if query.target is None or query.wants(_row(walk.kv, key)):
                 wanted.append(key)
@@ -264,16 +277,26 @@ class Lookup:
         return Page(walk.reached, walk.aligned, _stored(found), last, total)
 
     def _by_time(self, walk: _TimeWalk, query: Query, after: Key | None, limit: int) -> Page:
+        first, most = after is None, limit + 1
         late, late_count = self._late(walk, query, after, limit)
-        behind = self._behind(walk, query, limit + 1 - len(late), to_end=query.of_messages and after is None)
-        found = [*((key, _row(walk.kv, key)) for key in late), *behind.rows]
-        last = found[limit - 1][0] if len(found) > limit else behind.stopped_at
-        if after is not None:
+        held = self._walked(walk.held, query, most, to_end=first)
+        passed = heapq.merge(((key, _row(walk.kv, key)) for key in late), held.rows, key=itemgetter(0))
+        matched, stopped_at = late_count + held.matched, held.stopped_at
+        if stopped_at is None:
+            found = list(passed)
+            to_end = query.of_messages and first
+            behind = self._walked(walk.behind, query, most - len(found), to_end=to_end)
+            found += behind.rows
+            matched, stopped_at = matched + behind.matched, behind.stopped_at
+        else:  # late ones behind that are for the next page
+            found = [one for one in passed if one[0] <= stopped_at]
+        last = found[limit - 1][0] if len(found) > limit else stopped_at
+        if not first:
             total = None
         elif query.of_messages:
-            total = Total(late_count + behind.matched, at_least=behind.stopped_at is not None)
+            total = Total(matched, at_least=stopped_at is not None)
         else:
-            total = self._counted(walk, late_count)
+            total = self._counted(walk, late_count, held)
         return Page(walk.reached, walk.aligned, _stored(found[:limit]), last, total)
 
     def _late(self, walk: _TimeWalk, query: Query, after: Key | None, limit: int) -> tuple[list[Key], int]:
@@ -297,39 +320,40 @@ class Lookup:
                     first = sorted(first)[: limit + 1]
         return sorted(first)[: limit + 1], count
 
-    def _behind(self, walk: _TimeWalk, query: Query, most: int, *, to_end: bool) -> _Behind:
-        """Wanted rows behind the position: `most` of them, and `to_end` counts on."""
+    def _walked(
+        self, entries: Iterable[tuple[bytes, bytes | None]], query: Query, most: int, *, to_end: bool
+    ) -> _Walked:
+        """Wanted rows in key order: `most` of them, and `to_end` counts on."""
         rows: list[tuple[Key, Row]] = []
         matched = 0
         raw_key = keys.row(0, 0, 0)
-        for entry in self._sliced(walk.behind):
+        for entry in self._sliced(entries):
             if entry is None:
-                return _Behind(rows, matched, keys.timed(raw_key))
+                return _Walked(rows, matched, keys.timed(raw_key))
             if len(rows) >= most and not to_end:
                 break
             raw_key, raw = entry
-            key = keys.timed(raw_key)
-            if walk.aligned.overran(key):
+            if raw is None:
                 continue
             row = _bare(raw)
             if query.wants(row):
                 matched += 1
                 if len(rows) < most:
-                    rows.append((key, row))
-        return _Behind(rows, matched, None)
+                    rows.append((keys.timed(raw_key), row))
+        return _Walked(rows, matched, None)
 
-    def _counted(self, walk: _TimeWalk, late_count: int) -> Total:
+    def _counted(self, walk: _TimeWalk, late_count: int, held: _Walked) -> Total:
         """Whole minutes by their counts; the rows of the first and the last one are walked."""
-        count = late_count + sum(decode_offset(raw) for _, raw in walk.minutes)
+        count = late_count + held.matched + sum(decode_offset(raw) for _, raw in walk.minutes)
         for scan in (walk.before_minutes, walk.after_minutes):
             for entry in self._sliced(scan):
                 if entry is None:
                     return Total(count, at_least=True)
                 count += not walk.aligned.overran(keys.timed(entry[0]))
-        return Total(count, at_least=False)
+        return Total(count, at_least=held.stopped_at is not None)
 
 
-class _Behind(NamedTuple):
+class _Walked(NamedTuple):
     """`stopped_at`: the last row looked at, if there may be more."""
 
     rows: list[tuple[Key, Row]]
@@ -360,13 +384,32 @@ class _TimeWalk:
         behind = keys.ROW if position is None else keys.after(keys.row(*position))
         begin, end = max(behind, keys.row(query.begin_ms, 0, 0)), keys.row(query.end_ms, 0, 0)
         self.late = kv.scan(keys.LATE, keys.end_of(keys.LATE))
-        self.behind = kv.scan(begin if after is None else max(begin, keys.after(keys.row(*after))), end)
+        self.held = self._held(query, after)
+        self.behind = self._undone(begin if after is None else max(begin, keys.after(keys.row(*after))), end)
         # In between are whole minutes: no row of theirs is done that is counted.
         first, last = _next_minute(begin), query.end_ms // keys.MINUTE_MS
         middle = min(keys.row(first * keys.MINUTE_MS, 0, 0), end)
         self.before_minutes = kv.scan(begin, middle)
         self.minutes = kv.scan(keys.count(first), keys.count(max(first, last)))
         self.after_minutes = kv.scan(max(middle, keys.row(last * keys.MINUTE_MS, 0, 0)), end)
+
+    def _undone(self, begin: bytes, end: bytes) -> Iterator[tuple[bytes, bytes | None]]:
+        """What lies behind the position; without its row what a clock that was ahead has delivered."""
+        aligned, entries = self.aligned, self.kv.scan(begin, end)
+        return ((raw_key, None if _is_over(aligned, raw_key, raw) else raw) for raw_key, raw in entries)
+
+    def _held(self, query: Query, after: Key | None) -> Iterator[tuple[bytes, bytes | None]]:
+        """What lies between the beginning of the first hold and the end of the last one; without its row what
+        is not held: others' messages are delivered there.
+        """
+        aligned = self.aligned
+        if not aligned.holds or aligned.position is None:
+            return iter(())
+        ends = [min(hold.last or aligned.position, aligned.position) for hold in aligned.holds]
+        begin = max(min(hold.next for hold in aligned.holds), BEFORE_ALL if after is None else after)
+        end = min(keys.after(keys.row(*max(ends))), keys.row(query.end_ms, 0, 0))
+        entries = self.kv.scan(max(keys.after(keys.row(*begin)), keys.row(query.begin_ms, 0, 0)), end)
+        return ((raw_key, raw if _is_held(aligned, raw_key, raw) else None) for raw_key, raw in entries)
 
     def late_and_pending(self, key: Key) -> bool:
         """Whether a late entry's row is at or below the aligned position and not done: one above it is among
@@ -382,6 +425,17 @@ def _next_minute(raw_row: bytes) -> int:
         return 0
     minute = keys.timed(raw_row[: keys.TIMED_BYTES])[0] // keys.MINUTE_MS
     return minute if raw_row <= keys.row(minute * keys.MINUTE_MS, 0, 0) else minute + 1
+
+
+def _is_held(aligned: Frontier, raw_key: bytes, raw: bytes) -> bool:
+    """Whether a row is held; a late one is not held yet."""
+    key = keys.timed(raw_key)
+    return aligned.passed(key) and aligned.holds_back(key, row_tag(raw))
+
+
+def _is_over(aligned: Frontier, raw_key: bytes, raw: bytes) -> bool:
+    """Whether a row behind the position is done."""
+    return aligned.overran(keys.timed(raw_key)) and not _is_held(aligned, raw_key, raw)
 
 
 def _key(entry: IndexEntry, partition: int) -> Key:

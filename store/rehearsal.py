@@ -66,8 +66,7 @@ def begin(
         return Rehearsal(reached, aligned, None, _carried(kv, then.replay, rows))
     behind = keys.ROW if aligned.position is None else keys.after(keys.row(*aligned.position))
     rows = kv.scan(behind, keys.row(request.to_ms, 0, 0))
-    targets = (None if aligned.overran(keys.timed(raw_key)) else message_target(raw) for raw_key, raw in rows)
-    return Rehearsal(reached, aligned, None, targets)
+    return Rehearsal(reached, aligned, None, _skipped(aligned, rows))
 
 
 def _carried(kv: KeyValue, replay: Replay, rows: Rows) -> Iterator[str | None]:
@@ -75,3 +74,11 @@ def _carried(kv: KeyValue, replay: Replay, rows: Rows) -> Iterator[str | None]:
         key = keys.timed(raw_key)
         target = replayable(kv, key, raw) if replay.covers(key, row_tag(raw)) else None
         yield target if replay.target in {None, target} else None
+
+
+def _skipped(aligned: Frontier, rows: Rows) -> Iterator[str | None]:
+    """What waits for the end of a pause is held, and not skipped; nor is what is done."""
+    for raw_key, raw in rows:
+        key = keys.timed(raw_key)
+        left = aligned.overran(key) or aligned.holds_back(key, row_tag(raw))
+        yield None if left else message_target(raw)

@@ -24,7 +24,7 @@ from ops.audit.meaning import REJECT, RESCHEDULE, SCHEDULE
 _ROW = (
     "offset", "due_ms", "scheduled_for_ms", "expire_at_ms", "attempt", "occurrence", "settled_by",
     "settled_at_ms", "reign", "late", "removed", "skipped", "key_sha", "value_sha", "key_bytes",
-    "value_bytes", "headers", "answered_by", "judged",
+    "value_bytes", "headers", "answered_by", "judged", "held", "resumed_ms", "hold",
 )  # fmt: skip
 # What a request that was written back says of what follows.
 _FOLLOWING = (

@@ -20,7 +20,8 @@ _JSON = (
     "at_ms long, first boolean, operation struct<number: long, refused: string, "
     "request: struct<type: string, from_ms: long, to_ms: long, target: string>, "
     # Offsets go up to the last one that there can be, which no long holds.
-    "replay: struct<number: long, next: array<decimal(20, 0)>>, skip_to: array<decimal(20, 0)>>"
+    "replay: struct<number: long, next: array<decimal(20, 0)>>, skip_to: array<decimal(20, 0)>>, "
+    "holds array<struct<target: string, first: array<long>, next: array<long>, last: array<long>>>"
 )
 
 
@@ -96,6 +97,7 @@ def checkpoints(topic: DataFrame, compacted_before_ms: int) -> DataFrame:
                     "first",
                     "operation",
                     "overruns",
+                    "holds",
                 )
             ),
         )

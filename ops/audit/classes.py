@@ -90,6 +90,7 @@ def _of_message(bounds: Bounds) -> Column:
         .when(recurs() & F.col("moved"), "rescheduled")
         .when(is_beginning() & (F.col("rewrites") > 0), BEGUN)
         .when(recurs() & F.col("park").isNotNull() & (F.col("rewrites") > 0), PARKED)
+        .when(row["held"], "pending")
         .when(row["due_ms"] <= bounds.edge_ms(F.col("target_topic")), "aged-out")
         .when(removed["timestamp_ms"] <= bounds.outcomes_edge_ms, "aged-out")
         # The answer that is missing is the cancel's loss; a replace has no other answer.

@@ -1,7 +1,8 @@
 """What the log and the checkpoints together say of each request, recomputed from them alone.
 
 *Settled by* is the transaction that took a row: the first checkpoint with key <= position and offset <
-ingested. *Seen by* is the first checkpoint with offset < seen, which answers a cancel or replace. Vectors
+ingested, or of what waited for the end of a pause, the one that has let it go (ops/audit/holds.py). *Seen by*
+is the first checkpoint with offset < seen, which answers a cancel or replace. Vectors
 never go back, and a position does not within a *reign*, from one step back to the next: so each is the
 first checkpoint of a running minimum, by reign; a checkpoint is named by its offset in its lane's log. A
 row is late iff the transaction before had passed its key already, which is to say: its position was reached
@@ -22,6 +23,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, Window, WindowSpec
 from pyspark.sql import functions as F  # noqa: N812  # as Spark's own documentation has it
 
+from ops.audit.holds import holds, let_go
 from ops.audit.meaning import CANCEL, RESCHEDULE, SCHEDULE
 
 _OF_THE_ID: Final = ("dropped", "moved", "met", "removed", "gone_by", "expected", "answered_by", "judged")
@@ -30,19 +32,20 @@ _OF_THE_ID: Final = ("dropped", "moved", "met", "removed", "gone_by", "expected"
 def with_history(requests: DataFrame, checkpoints: DataFrame) -> DataFrame:
     """`requests`, which say which of them are duplicates, with these columns added.
 
-    `settled_by`, `seen_by`: checkpoints, null if there is none yet. `settled_at_ms`: when the broker took
-    the former, and `reign` its own. `whole_from`: of what no later checkpoint than this covers, the order
-    in time cannot be told. `late`. `dropped`: a written-back request that was dropped. `removed`: the
-    cancel or replace that removed this row before it was settled. `gone_by`: the checkpoint that has seen
-    what removed it, settled or not. `moved`: a reschedule has put another row in its place. `met`: of a
-    reschedule, the id's last event that had been seen when it was settled.
+        `settled_by`, `seen_by`: checkpoints, null if there is none yet. `settled_at_ms`: when the broker took
+    the former, and `reign` its own. `held`, `resumed_ms` and `hold`: see ops/audit/holds.py. `whole_from`: of
+    what no later checkpoint than this covers, the order in time cannot be told. `late`. `dropped`: a
+    written-back request that was dropped. `removed`: the cancel or replace that removed this row before it
+    was settled. `gone_by`: the checkpoint that has seen what removed it, settled or not. `moved`: a
+    reschedule has put another row in its place. `met`: of a reschedule, the id's last event that had been
+    seen when it was settled.
     `expected`: the outcomes that may answer this request, with the sources of the message and its root;
     null: none is due, or it is a reschedule. `answered_by`: the checkpoint that answers it. `judged`: whether
     an answer can be held to what is expected.
     """
     whole_from = checkpoints.groupBy("lane").agg(F.first("whole_from").alias("whole_from"))
     known = requests.join(F.broadcast(whole_from), "lane", "left").withColumn("of_message", F.lit(False))
-    return _of_ids(_placed(known, checkpoints))
+    return _of_ids(let_go(_placed(known, checkpoints), holds(checkpoints)))
 
 
 def anew(history: DataFrame) -> DataFrame:

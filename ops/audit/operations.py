@@ -1,10 +1,11 @@
 """What operators have had done, as the checkpoints tell it: which messages each replay had to deliver again,
 and up to when each transaction skipped (docs/design.md, rule 8).
 
-A replay's rows are those that were done, under the checkpoint before the one that took the request up, in its
-range and to its target; but not those that a cancel or another request of the same id had removed when the
-transaction was selected that passed them, nor those that were parked: their later tries are messages of their
-own. It delivers them with `delay-attempt` one higher, so that these are told from what was delivered first.
+A replay's rows are those that were done, and not held, under the checkpoint before the one that took the
+request up, in its range and to its target; but not those that a cancel or another request of the same id had
+removed when the transaction was selected that passed them, nor those that were parked: their later tries are
+messages of their own. It delivers them with `delay-attempt` one higher, so that these are told from what was
+delivered first.
 """
 
 from __future__ import annotations
@@ -236,7 +237,8 @@ def _wanted(requests: DataFrame, evidence: Evidence, replays: Sequence[Replay]) 
     carried_by = F.get(F.filter("parts", lambda part: part["end"] > key), 0)["seq"]
     there = F.col("gone_by").isNull() | (F.col("gone_by") > carried_by)
     parked = evidence.outcomes.filter(F.col("outcome") == PARKED).select(F.col("keyed_by").alias("source"))
-    kept = passed.filter(there).join(parked, "source", "left_anti")
+    was_done = F.col("settled_by") < F.array_min(F.transform("parts", lambda part: part["seq"]))
+    kept = passed.filter(there & was_done).join(parked, "source", "left_anti")
     named = at_its_row(kept.withColumn("source", F.coalesce("root", "source")), requests)
     attempt = (F.col("attempt") + 1).cast("long").alias("attempt")
     return named.groupBy("source", attempt).agg(

@@ -1,9 +1,9 @@
 """Whether messages arrive in key order (I4).
 
 In a target partition, messages of one lane that were not late come in key order, until the position steps
-back; late ones do within a transaction. A message is late or not as the checkpoints say
-(ops/audit/history.py), so what was taken into account in time and still delivered behind a greater key
-stands out.
+back; late ones do within a transaction, and what a hold has let go does over all of its transactions. A
+message is late or not as the checkpoints say (ops/audit/history.py), so what was taken into account in time
+and still delivered behind a greater key stands out.
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ def line() -> Column:
             "lane",
             delivered["topic"].alias("topic"),
             delivered["partition"].alias("partition"),
-            F.when(row["late"], row["settled_by"]).alias("late_in"),
+            F.when(row["late"], F.struct(F.when(row["hold"].isNull(), row["settled_by"]), row["hold"])).alias(
+                "late_in"
+            ),
             row["reign"].alias("reign"),
             delivered["offset"].alias("offset"),
             F.struct(row["due_ms"], "partition", row["offset"]).alias("key"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812  # as Spark's own documentation has it
 
 from ops.audit.answer_checks import answer_checks
@@ -40,9 +40,16 @@ def verdicts(cases: DataFrame, bounds: Bounds) -> DataFrame:
         F.col("row.settled_by").alias("settled_by"),
         F.when(F.col("delivered").isNotNull(), place).alias("delivered_as"),
         delivered_at_ms.alias("delivered_at_ms"),
-        (delivered_at_ms - F.col("row.due_ms")).alias("lateness_ms"),
+        _lateness_ms(delivered_at_ms).alias("lateness_ms"),
         line().alias("line"),
         link().alias("link"),
         move().alias("move"),
         flaws([*message_checks(bounds), *park_checks(bounds), *answer_checks(bounds)]).alias("flaws"),
     )
+
+
+def _lateness_ms(delivered_at_ms: Column) -> Column:
+    """What has waited for the end of a pause is late by what came after that."""
+    due_ms, resumed_ms = F.col("row.due_ms"), F.col("row.resumed_ms")
+    since_pause_ms = F.greatest(delivered_at_ms - F.greatest(due_ms, resumed_ms), F.lit(0))
+    return F.when(resumed_ms.isNotNull(), since_pause_ms).otherwise(delivered_at_ms - due_ms)

@@ -129,7 +129,7 @@ def _said(what: str, author: Author, now_ms: int) -> str:
 
 def _rows(pair: CheckpointPair, now_ms: int) -> list[dict[str, Any]]:
     topic, znode = _fields(pair.in_topic, now_ms), _fields(pair.in_znode, now_ms)
-    names = topic or znode
+    names = topic | znode
     rows = [
         {"lane": pair.lane, "field": name, "topic": topic.get(name), "znode": znode.get(name)}
         for name in names
@@ -154,6 +154,7 @@ def _fields(checkpoint: Checkpoint | None, now_ms: int) -> dict[str, str]:
         "written back": _vector(checkpoint.written_back),
         "awaited": _awaited(checkpoint),
         "operation": _operation(checkpoint.operation),
+        **({"held": _held(checkpoint)} if checkpoint.holds else {}),
         "master": checkpoint.node,
         "written": age(checkpoint.at_ms, now_ms),
     }
@@ -167,6 +168,17 @@ def _awaited(checkpoint: Checkpoint) -> str:
     said = [f"{partition}: {count}" for partition, count in sorted(counts.items())]
     said += [f"{partition}: more, below {end}" for partition, end in sorted(awaited.unlisted.items())]
     return ", ".join(said) or "nothing"
+
+
+def _held(checkpoint: Checkpoint) -> str:
+    """What waits for the end of its target's pause: of each hold, how much at most, and from when on."""
+    from delayline.times import render_time  # noqa: PLC0415
+
+    return ", ".join(
+        f"{hold.target}: {hold.rows:,} due since {render_time(hold.next[0])}"
+        + ("" if hold.last is None else f", on their way up to {render_time(hold.last[0])}")
+        for hold in checkpoint.holds
+    )
 
 
 def _operation(operation: Operation) -> str:

@@ -38,9 +38,8 @@ def pause(
 ) -> None:
     """Stop all deliveries, or those to some targets, until they are resumed; whoever is master.
 
-    Requests are taken in as ever. What falls due meanwhile is delivered when it is resumed; what goes to a
-    target that was paused by itself may come up to five minutes later, and in another order. Returns when
-    every node that is there knows; exit code 6 if one does not answer in time.
+    Requests are taken in as ever. What falls due meanwhile is delivered when it is resumed, in order. Returns
+    when every node that is there knows; exit code 6 if one does not answer in time.
     """
     from ops import pausing  # noqa: PLC0415
 
@@ -64,8 +63,8 @@ def resume(
     """Go on after a pause of the whole cluster, or of some targets.
 
     Returns when every node that is there knows. Exit code 3 if it is not paused. A target that was paused by
-    itself stays so when the cluster is resumed. Once it is resumed, what waits for it may come up to five
-    minutes later, and in another order; `delayline message run-now ID` brings one at once.
+    itself stays so when the cluster is resumed. Once it is resumed, what waits for it is delivered in order,
+    beside what falls due; `cluster status` says how much is left.
     """
     from ops import pausing  # noqa: PLC0415
 
@@ -74,10 +73,7 @@ def resume(
     done = pausing.resume(config, targets, by, timeout_s)
     _emit_pause(output, done)
     if targets:
-        say(
-            "what waits for it may come up to five minutes later, and in another order; at once:"
-            " 'delayline message run-now ID'"
-        )
+        say("what waits for it is delivered in order: 'delayline cluster status' says how much is left")
 
 
 def _emit_pause(output: Format, done: Any) -> None:

@@ -16,10 +16,18 @@ from ops.cli.output import Format, age, emit, output_option, rough, say, size
 if TYPE_CHECKING:
     from election.operators import Control
     from ops.cluster import ClusterStatus, LaneStatus
+    from store.holds import Held
 
 WATCH_S: Final = 1.0
 
-PAUSE_COLUMNS = {"paused": "paused", "since": "since", "by": "by", "reason": "reason"}
+PAUSE_COLUMNS = {
+    "paused": "paused",
+    "since": "since",
+    "by": "by",
+    "reason": "reason",
+    "waiting": "waiting",
+    "oldest": "due since",
+}
 LANE_COLUMNS = {
     "lane": "lane",
     "master": "master",
@@ -89,7 +97,7 @@ def show(output: Format, snapshot: ClusterStatus) -> None:
     if output != "table":
         emit(output, [], {}, data=_as_data(snapshot))
     else:
-        show_pauses(snapshot.control, snapshot.read_ms)
+        show_pauses(snapshot.control, snapshot.held, snapshot.read_ms)
         rows = [_lane_row(lane, snapshot) for lane in snapshot.lanes]
         without = {} if any(row["held"] for row in rows) else {"held"}
         emit(output, rows, {name: says for name, says in LANE_COLUMNS.items() if name not in without})
@@ -109,8 +117,8 @@ def show(output: Format, snapshot: ClusterStatus) -> None:
             )
 
 
-def show_pauses(control: Control, now_ms: int) -> None:
-    """What operators have paused, in red, if there is anything."""
+def show_pauses(control: Control, held: Mapping[str, Held], now_ms: int) -> None:
+    """What operators have paused, in red, if there is anything; and what waits since then, or still does."""
     whole = [] if control.paused is None else [("the whole cluster", control.paused)]
     rows = [
         {
@@ -118,12 +126,31 @@ def show_pauses(control: Control, now_ms: int) -> None:
             "since": age(author.at_ms, now_ms),
             "by": author.by,
             "reason": Text(author.reason, style="red"),
+            **_waiting(held.get(what), now_ms),
         }
         for what, author in (*whole, *sorted(control.paused_targets.items()))
     ]
+    rows += [
+        {"paused": f"{target} (resumed)", **_waiting(one, now_ms)}
+        for target, one in held.items()
+        if target not in control.paused_targets
+    ]
     if rows:
-        emit("table", rows, PAUSE_COLUMNS)
+        without = frozenset() if held else _OF_HOLDS
+        emit("table", rows, {name: says for name, says in PAUSE_COLUMNS.items() if name not in without})
         click.echo()
+
+
+_OF_HOLDS: Final = frozenset(("waiting", "oldest"))
+
+
+def _waiting(held: Held | None, now_ms: int) -> dict[str, str | None]:
+    if held is None:
+        return {}
+    return {
+        "waiting": f"{held.rows:,}",
+        "oldest": age(held.since_ms, now_ms) if held.rows and held.since_ms else None,
+    }
 
 
 def _emit_members(snapshot: ClusterStatus) -> None:
@@ -194,6 +221,7 @@ def _as_data(snapshot: ClusterStatus) -> dict[str, Any]:
                 "epoch": lane.checkpoint.epoch if lane.checkpoint else None,
                 "delivered_up_to_ms": lane.checkpoint.delivered_up_to_ms if lane.checkpoint else None,
                 "held_back": [asdict(held) for held in snapshot.held_back(lane.lane)],
+                "held": _held_as_data(lane),
             }
             for lane in snapshot.lanes
         ],
@@ -207,6 +235,13 @@ def _as_data(snapshot: ClusterStatus) -> dict[str, Any]:
             for node, said in snapshot.members.items()
         ],
     }
+
+
+def _held_as_data(lane: LaneStatus) -> dict[str, Any]:
+    import msgspec  # noqa: PLC0415
+
+    held: dict[str, Any] = msgspec.to_builtins(lane.held)
+    return held
 
 
 def control_as_data(control: Control) -> dict[str, Any]:

@@ -53,11 +53,13 @@ def _draw(found: Forecast) -> None:
     from delayline.times import render_time  # noqa: PLC0415
 
     due = found.due
-    show_pauses(found.control, due.now_ms)
+    show_pauses(found.control, due.held, due.now_ms)
     pending = due.overdue + sum(due.days.counts.values())
     at_least = due.overdue_at_least or due.days.at_least
     click.echo(f"{_count(pending, at_least=at_least)} pending at {render_time(due.now_ms)}")
     click.echo(f"{_count(due.overdue, at_least=due.overdue_at_least)} of them overdue")
+    if held := sum(one.rows for one in due.held.values()):
+        click.echo(f"besides, {held:,} at most wait since their targets were paused")
     for scale, title in _SCALES.items():
         click.echo()
         _draw_scale(title, getattr(due, scale), due.now_ms)
@@ -138,7 +140,11 @@ def _csv_rows(due: Due) -> list[dict[str, Any]]:
         {"scale": "target", "target": target, "count": count, "at_least": due.targets_at_least}
         for target, count in sorted(due.targets.items())
     ]
-    return [overdue, *timed, *targets]
+    held = [
+        {"scale": "held", "target": target, "count": one.rows, "at_least": False}
+        for target, one in due.held.items()
+    ]
+    return [overdue, *timed, *targets, *held]
 
 
 def _as_data(found: Forecast) -> dict[str, Any]:

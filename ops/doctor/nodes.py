@@ -47,11 +47,16 @@ def _paused(status: ClusterStatus) -> list[Finding]:
     return [
         problem(
             "paused",
-            f"{what} is paused, by {author.by}: {author.reason}",
+            f"{what} is paused, by {author.by}: {author.reason}{_waiting(status, what)}",
             f"delayline cluster resume{option} --reason ...",
         )
         for what, option, author in found
     ]
+
+
+def _waiting(status: ClusterStatus, target: str) -> str:
+    held = status.held.get(target)
+    return f"; {held.rows:,} messages at most wait for it" if held and held.rows else ""
 
 
 def _lanes(status: ClusterStatus) -> Iterable[Finding]:

@@ -181,9 +181,19 @@ class Transaction:
     epoch: int = 1
     node: str = "n1"
     first: bool = False  # it repeats the checkpoint before it
+    holds: list[Holding] = field(default_factory=list)
     claims: dict[str, Any] = field(default_factory=dict)  # what its checkpoint says that is not so
     early_ms: int = 0  # by the broker's clock
     aborted: bool = False
+
+
+@dataclass
+class Holding:
+    """A hold of the target, as a checkpoint has it: keys of rows, None for what is before all of them."""
+
+    first: Row | None
+    next: Row | None
+    last: Row | None = None  # None: the pause goes on
 
 
 Step = Request | Transaction
@@ -410,12 +420,18 @@ class Writer:
             "node": step.node,
             "at_ms": taken_ms,
             "first": step.first,
+            "holds": [self._hold(one) for one in step.holds],
         }
         key = f"0/{step.epoch}" if step.first else "0"
         raw, topic = json.dumps(checkpoint | step.claims).encode(), self._names.checkpoint
         signature = KEYRING.sign_checkpoint(topic, 0, key.encode(), raw)
         record = BufferRecord(key.encode(), raw, [(wire.H_SIGNATURE, signature)])
         _produce(self._master, topic, record, 0, timestamp=taken_ms - step.early_ms)
+
+    def _hold(self, one: Holding) -> dict[str, Any]:
+        first, next_ = ((0, 0, 0) if row is None else _key(_row(row)) for row in (one.first, one.next))
+        last = None if one.last is None else _key(_row(one.last))
+        return {"target": self._target, "first": first, "next": next_, "last": last, "rows": 0}
 
 
 def target_of(settings: ClusterSettings) -> str:

@@ -156,7 +156,7 @@ def test_a_pause_does_not_wait_for_a_node_that_refuses_and_has_not_opened_its_st
 def test_who_resumes_a_target_is_told_when_its_messages_come(cluster: Cluster, seat: Seat) -> None:
     assert seat("pause", "--target", cluster.target()).code == 0
     done = seat("resume", "--target", cluster.target())
-    assert ("up to five minutes later" in done.err, "message run-now ID" in done.err) == (True, True)
+    assert "what waits for it is delivered in order" in done.err
 
 
 def test_a_switchover_ends_when_the_new_master_delivers(cluster: Cluster, seat: Seat) -> None:

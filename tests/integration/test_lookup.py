@@ -23,6 +23,7 @@ from node.targets import KafkaTargets
 from ops import lookup
 from ops.cli.main import run
 from store.checkpoint import Checkpoint
+from store.holds import tag_of
 from tests.logging_state import restored_logging
 from tests.stacks import Stack
 from tests.support.cluster import TARGET, Cluster
@@ -125,9 +126,9 @@ class Told:
     def first_covering(self, source: str, due_ms: int) -> Checkpoint:
         """The first of all committed checkpoints under which the row is done."""
         _, partition, offset = parse_source(source)
-        row = due_ms, partition, offset
+        row, tag = (due_ms, partition, offset), tag_of(self.cluster.target())
         found = eventually(
-            lambda: [one for one in self.cluster.checkpoints() if one.frontier.passed(row)], "it is done"
+            lambda: [one for one in self.cluster.checkpoints() if one.frontier.done(row, tag)], "it is done"
         )
         return found[0]
 

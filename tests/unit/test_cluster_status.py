@@ -12,6 +12,8 @@ from delayline.settings import ClusterSettings
 from election.operators import Author, Control
 from ops.cli.cluster_status import show
 from ops.cluster import ClusterStatus, LaneStatus
+from store.holds import Hold
+from tests.support.checkpoints import sample_checkpoint
 
 AUTHOR = Author("ann", "it is moved", 1_767_225_600_000)
 MEMBER = {"node": "node-1", "lane": 0, "state": "master", "at_ms": 1, "clock_offset_ms": 3, "version": "1"}
@@ -45,6 +47,33 @@ def test_what_is_paused_stands_first_in_red(
     show("table", status(control))
 
     assert f"\x1b[1;31m{what}" in capsys.readouterr().out.splitlines()[2]
+
+
+def held(control: Control) -> ClusterStatus:
+    """Of `orders` 1,234 messages wait."""
+    checkpoint = sample_checkpoint(holds=(Hold("orders", (1, 0, 0), (AUTHOR.at_ms, 0, 0), None, 1_234),))
+    return replace(status(control), lanes=(LaneStatus(0, ("node-1",), checkpoint),))
+
+
+@pytest.mark.parametrize(
+    ("control", "what"), [(Control(paused_targets={"orders": AUTHOR}), "orders "), (Control(), "(resumed)")]
+)
+def test_what_waits_since_its_target_was_paused_stands_beside_it(
+    control: Control, what: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    show("table", held(control))
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("orders")]
+    assert (what in line, "1,234" in line, line.rstrip().endswith("2026-01-01T00:00:00.000Z")) == (
+        True,
+        True,
+        True,
+    ), line
+
+
+def test_what_waits_since_its_target_was_paused_is_in_the_data(capsys: pytest.CaptureFixture[str]) -> None:
+    show("json", held(Control()))
+    (lane,) = json.loads(capsys.readouterr().out)["lanes"]
+    assert lane["held"] == {"orders": {"rows": 1_234, "since_ms": AUTHOR.at_ms}}
 
 
 def test_where_nothing_is_paused_nothing_is_said_of_it(capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,6 +14,7 @@ from ops.cluster import ClusterStatus, LaneStatus
 from ops.doctor.finding import Finding
 from ops.doctor.keepers import Keeper, judge
 from ops.doctor.nodes import judge_cluster
+from store.holds import Hold
 from store.overrun import Overrun
 from tests.support.checkpoints import sample_checkpoint
 
@@ -146,6 +147,17 @@ AUTHOR = Author("ann", "moving", 1)
 def test_each_problem_has_a_way_out(status: ClusterStatus, check: str, found: str, mend: str) -> None:
     ((said_check, said, way_out),) = wrong(judge_cluster(status))
     assert (said_check, found in said, mend in way_out) == (check, True, True), (said, way_out)
+
+
+def test_a_paused_target_says_how_many_messages_wait_for_it() -> None:
+    hold = Hold("t", (1, 0, 0), (1, 0, 0), None, 7)
+    status = cluster(control=Control(paused_targets={"t": AUTHOR}))
+    (lane,) = status.lanes
+    assert lane.checkpoint is not None
+    checkpoint = msgspec.structs.replace(lane.checkpoint, holds=(hold,))
+    status = dataclasses.replace(status, lanes=(dataclasses.replace(lane, checkpoint=checkpoint),))
+    ((_, said, _),) = wrong(judge_cluster(status))
+    assert said.endswith("; 7 messages at most wait for it")
 
 
 def test_a_node_that_is_far_behind_is_a_problem_of_its_own() -> None:

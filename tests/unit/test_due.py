@@ -9,7 +9,9 @@ import pytest
 from ops.cli.due import bars
 from store import due, lookup
 from store.due import Due
+from store.holds import Held, held_together
 from store.lookup import Lookup
+from store.selection import Paused
 from store.view import View
 from tests.unit.view_records import at, deliver, new_view, reject, schedule, take
 
@@ -100,6 +102,20 @@ def test_a_clock_behind_the_position_counts_from_the_position_on(view: View) -> 
 def test_messages_are_counted_by_target_and_nothing_else_is(view: View) -> None:
     take(view, at(0, 0, schedule(NOW_MS)), at(0, 1, schedule(NOW_MS + DAY_MS)), at(1, 0, reject()))
     assert (counted(view).targets, counted(view).targets_at_least) == ({"orders": 2}, False)
+
+
+def test_what_waits_for_the_end_of_a_pause_is_counted_by_target_and_is_not_overdue(view: View) -> None:
+    pending(view, NOON_MS, NOON_MS + 2, NOON_MS + 3, NOW_MS + 1)
+    deliver(view, NOON_MS)
+    deliver(view, NOW_MS, paused=Paused(frozenset({"orders"})))
+    found = counted(view)
+    assert found.held == {"orders": Held(2, NOON_MS)}
+    assert (found.overdue, sum(found.days.counts.values())) == (0, 1)
+
+
+def test_what_waits_in_several_lanes_is_added_up() -> None:
+    lanes = [{"a": Held(2, 50)}, {"a": Held(3, 40), "b": Held(1, 60)}]
+    assert held_together(lanes) == {"a": Held(5, 40), "b": Held(1, 60)}
 
 
 @pytest.fixture

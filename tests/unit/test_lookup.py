@@ -9,11 +9,12 @@ from types import SimpleNamespace
 
 import pytest
 
+from delayline.wire import Schedule
 from store import lookup
 from store.arrivals import arrival
 from store.keys import Key
 from store.lookup import Closed, Lookup, Page, Query, Total
-from store.selection import Limits
+from store.selection import Limits, Paused
 from store.view import View
 from tests.unit.view_records import at, cancel, deliver, new_view, reject, reschedule, schedule, take
 from tests.unit.wire_records import BufferedRecord
@@ -65,8 +66,7 @@ class TestFind:
         deliver(view, 9_000)
         view.prune()
         known = Lookup(view).find(0, "x")
-        assert known.key is not None
-        assert (known.aligned.passed(known.key), known.row) == (True, None)
+        assert (known.done, known.row) == (True, None)
 
     def test_an_id_is_unknown_once_it_has_been_forgotten(self, view: View) -> None:
         take(view, at(0, 0, schedule(2_000, "x")), at(0, 1, schedule(99_000), timestamp_ms=2_000))
@@ -172,6 +172,87 @@ class TestPages:
         closed.close()
         with pytest.raises(Closed):
             closed.page(ALL, None, 1)
+
+
+PAUSED = Paused(frozenset({"orders"}))
+
+
+def to(target: str, due_ms: int, id_: str | None = None) -> Schedule:
+    return schedule(due_ms, id_)._replace(target_topic=target)
+
+
+def held(view: View) -> None:
+    """`orders` is paused at 1,100; of what is due by 3,000 the other half has been delivered."""
+    take(view, at(0, 0, schedule(1_050)))
+    deliver(view, 1_100)
+    for number in range(8):
+        target = "orders" if number % 2 else "payments"
+        take(view, at(0, 1 + number, to(target, 1_200 + 100 * number, f"x{number}")))
+    take(view, at(0, 9, schedule(9_000, "x9")))
+    deliver(view, 3_000, paused=PAUSED)
+
+
+HELD = [(1_300, 0, 2), (1_500, 0, 4), (1_700, 0, 6), (1_900, 0, 8)]
+
+
+class TestHeld:
+    @pytest.mark.parametrize("query", [ALL, Query(target="orders"), Query(id_prefix="x")])
+    def test_what_waits_for_a_paused_target_is_pending(self, view: View, query: Query) -> None:
+        held(view)
+        assert listed(view, query) == [*HELD, (9_000, 0, 9)]
+
+    @pytest.mark.parametrize("query", [ALL, Query(target="orders"), Query(id_prefix="x")])
+    def test_held_and_late_ones_come_in_one_key_order(self, view: View, query: Query) -> None:
+        held(view)
+        late = [to("payments", 1_250 + 100 * number, f"x1{number}") for number in range(8)]
+        late += [schedule(1_450, "x2")]
+        take(view, *(at(1, offset, one._replace(target_topic="orders")) for offset, one in enumerate(late)))
+        found = walked(view, query, 2)
+        assert found == sorted([*HELD, (9_000, 0, 9), *((one.due_ms, 1, o) for o, one in enumerate(late))])
+
+    @pytest.mark.parametrize("query", [ALL, Query(target="orders"), Query(id_prefix="x")])
+    def test_the_total_counts_them(self, view: View, query: Query) -> None:
+        held(view)
+        assert total(view, query) == Total(5, at_least=False)
+
+    def test_what_is_released_is_pending_no_more(self, view: View) -> None:
+        held(view)
+        deliver(view, 3_100, Limits(2, 1 << 20))
+        assert listed(view) == [*HELD[2:], (9_000, 0, 9)]
+
+    def test_a_late_one_is_met_once_as_it_is_held(self, view: View) -> None:
+        held(view)
+        take(view, at(0, 10, schedule(1_600)))
+        before = listed(view)
+        deliver(view, 3_100, paused=PAUSED)
+        assert listed(view) == before == sorted([*HELD, (1_600, 0, 10), (9_000, 0, 9)])
+
+    @pytest.mark.parametrize("end_ms", [1_500, 1_600, 9_000, 9_001])
+    def test_a_range_of_time_has_those_that_are_due_in_it(self, view: View, end_ms: int) -> None:
+        held(view)
+        expected = [key for key in [*HELD, (9_000, 0, 9)] if 1_400 <= key[0] < end_ms]
+        assert listed(view, Query(begin_ms=1_400, end_ms=end_ms)) == expected
+
+    def test_a_long_walk_among_what_is_delivered_ends_with_a_short_page(
+        self, view: View, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        held(view)
+        take(view, at(1, 0, schedule(1_250)), at(1, 1, schedule(1_850)))
+        monkeypatch.setattr(lookup, "MOST_WALKED", 3)
+        first = Lookup(view).page(ALL, None, 5)
+        assert [key for key, _ in first.rows] == [(1_250, 1, 0), (1_300, 0, 2)]
+        assert walked(view, ALL, 5) == sorted([*HELD, (1_250, 1, 0), (1_850, 1, 1), (9_000, 0, 9)])
+
+    def test_an_id_that_is_held_is_not_done(self, view: View) -> None:
+        held(view)
+        assert [Lookup(view).find(0, f"x{number}").done for number in range(3)] == [True, False, True]
+
+    def test_a_source_that_is_held_is_not_done(self, view: View) -> None:
+        take(view, at(0, 0, schedule(1_050)))
+        deliver(view, 1_100)
+        take(view, at(0, 1, schedule(1_200)), at(0, 2, to("payments", 1_200)))
+        deliver(view, 3_000, paused=PAUSED)
+        assert [Lookup(view).find_source(0, source).done for source in range(3)] == [True, False, True]
 
 
 class TestTotals:

@@ -16,8 +16,10 @@ from node.past import Fate
 from node.ports import Doubtful
 from store.arrivals import arrival
 from store.awaited import Awaited, Follower
+from store.checkpoint import Checkpoint
 from store.keys import Key
 from store.lookup import Lookup, Query
+from store.selection import Limits, Paused
 from store.view import View
 from tests.unit.view_records import (
     at,
@@ -52,8 +54,19 @@ class MovedBy:
             awaited = Awaited({PARTITION: {0: Follower(9, offset)}})
             self._passed = msgspec.structs.replace(self._passed, awaited=awaited)
 
-    def fate_of(self, key: Key) -> Fate:
+    def fate_of(self, key: Key, tag: int) -> Fate:
         return Fate(self._passed, None)
+
+
+class HeldSince:
+    """A past in which a row was first passed by a checkpoint of that time."""
+
+    def __init__(self, view: View, at_ms: int) -> None:
+        assert view.checkpoint is not None
+        self._passed = msgspec.structs.replace(view.checkpoint, at_ms=at_ms)
+
+    def held_since(self, key: Key) -> Checkpoint:
+        return self._passed
 
 
 @pytest.fixture
@@ -83,6 +96,44 @@ def test_a_message_for_a_paused_target_is_parked(view: View) -> None:
     record = BufferedRecord([(H_SCHEDULED_FOR, b"8000")], PARTITION, 3)
     take(view, arrival(record, request))
     assert state(view) == "parked"
+
+
+@pytest.fixture
+def held(view: View) -> View:
+    """Its message has come up while its target was paused, which it still is."""
+    take(view, at(PARTITION, 0, schedule(1_000)))
+    deliver(view, 1_500)
+    take(view, at(PARTITION, 1, schedule(2_000, ID)))
+    deliver(view, 3_000, paused=PAUSED)
+    return view
+
+
+PAUSED = Paused(frozenset({"orders"}))
+
+
+def test_a_message_that_waits_for_the_end_of_a_pause_is_parked_since_it_came_up(held: View) -> None:
+    shown = messages(held, past=HeldSince(held, 77)).show(ID, "none", 0).message
+    assert (shown.state, shown.code, shown.due_ms, shown.at_ms) == ("parked", "target-paused", 2_000, 77)
+    assert shown.detail == "an operator has paused the target"
+
+
+def test_a_message_that_waits_for_its_turn_after_a_pause_is_parked_still(held: View) -> None:
+    take(held, at(PARTITION, 2, schedule(2_100)))
+    deliver(held, 3_000, paused=PAUSED)
+    deliver(held, 3_500, Limits(1, 1 << 20))
+    (shown,) = messages(held).list(Query(), None, 9).messages
+    assert (shown.state, shown.code, shown.due_ms) == ("parked", "target-paused", 2_100)
+    assert (shown.detail or "").startswith("an operator had paused the target")
+
+
+def test_a_list_has_what_waits_for_the_end_of_a_pause(held: View) -> None:
+    found = messages(held).list(Query(), None, 9)
+    assert [(one.state, one.code) for one in found.messages] == [("parked", "target-paused")]
+
+
+def test_what_has_not_come_up_for_a_paused_target_is_pending(held: View) -> None:
+    take(held, at(PARTITION, 2, schedule(9_000, "y")))
+    assert [one.state for one in messages(held).list(Query(), None, 9).messages] == ["parked", "pending"]
 
 
 def test_a_message_that_was_moved_is_pending(view: View) -> None:

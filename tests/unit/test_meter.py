@@ -67,6 +67,13 @@ def test_a_message_that_was_due_ahead_of_the_own_clock_is_not_late() -> None:
     assert (counts(histogram)[0], histogram.sum) == (2, 0)
 
 
+def test_what_has_waited_for_the_end_of_a_pause_is_not_late() -> None:
+    meter = Meter()
+    chosen = selection(late=rows(7), released=rows(90_000, 80_000))
+    meter.committed(in_flight(chosen), KNOWN)
+    assert (meter.lateness.reached()[-1], meter.lateness.sum) == (1, 7)
+
+
 def test_late_and_due_rows_are_late_until_the_commit_is_known_and_skipped_and_replayed_ones_are_not() -> None:
     meter, due = Meter(), rows(70_000, 60_000, 40)
     chosen = selection(late=rows(3_000), due=due, skip_to=due[1][0], replayed=rows(900_000))

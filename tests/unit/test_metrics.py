@@ -21,6 +21,7 @@ from node.ports import Pauses
 from node.refusal import Refusal
 from node.targets import Counts
 from node.vitals import Nameplate, Vitals
+from store.holds import Hold
 from store.overdue import Overdue
 from store.rocks import Figures
 
@@ -113,6 +114,14 @@ def test_the_present_state_is_1_and_the_others_are_0() -> None:
 def test_a_refusal_is_told_by_its_code() -> None:
     assert value(REFUSING, "refusing", reason="disk-full") == 1
     assert not any(name == "delayline_refusing" for name, _ in samples(MASTER))
+
+
+def test_what_waits_for_the_end_of_a_pause_is_told_by_target() -> None:
+    holds = (
+        Hold("orders", (1, 0, 0), (5, 0, 0), (9, 0, 0), 2),
+        Hold("orders", (9, 0, 0), (9, 0, 0), None, 3),
+    )
+    assert value(MASTER._replace(holds=holds), "paused_messages", target="orders") == 5
 
 
 def test_a_histogram_counts_up_to_each_edge_in_seconds() -> None:

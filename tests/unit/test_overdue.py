@@ -8,6 +8,7 @@ import pytest
 
 from store import overdue
 from store.overdue import Overdue, counted, scans
+from store.selection import Paused
 from store.view import View
 from tests.unit.view_records import MANY, at, checkpoint_of, deliver, new_view, schedule, take
 
@@ -41,6 +42,13 @@ def test_what_is_due_behind_the_position_is_overdue_in_whatever_minute(
     take(view, *(at(0, offset, schedule(due_ms)) for offset, due_ms in enumerate(DUES_MS)))
     deliver(view, 2_400)
     assert found(view, now_ms) == expected
+
+
+def test_what_waits_for_the_end_of_a_pause_is_not_overdue(view: View) -> None:
+    take(view, *(at(0, offset, schedule(due_ms)) for offset, due_ms in enumerate(DUES_MS)))
+    deliver(view, 2_000)
+    deliver(view, 3_000, paused=Paused(frozenset({"orders"})))
+    assert found(view, 61_000) == Overdue(1, 11_000)
 
 
 def test_before_anything_is_delivered_all_that_is_due_is_overdue(view: View) -> None:

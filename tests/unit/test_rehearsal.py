@@ -15,6 +15,7 @@ from store.lookup import Lookup
 from store.operations import Replay, ReplayRequest, SkipRequest
 from store.records import message_target
 from store.rehearsal import Rehearsed
+from store.selection import Paused
 from store.view import View
 from tests.unit.view_records import (
     MANY,
@@ -85,6 +86,34 @@ def test_what_is_skipped_is_what_was_foretold(view: View, to_ms: int) -> None:
     skipped = [raw for key, raw in chosen.due if chosen.skip_to is not None and key <= chosen.skip_to]
     targets = Counter(filter(None, map(message_target, skipped)))
     assert (foretold.targets, foretold.refused) == (targets, chosen.frontier.operation.refused)
+
+
+@pytest.fixture
+def held(view: View) -> View:
+    """The other half of them has come up while `two` is paused, but for the last ones."""
+    deliver(view, DONE_MS)
+    deliver(view, 3_000, paused=PAUSED)
+    return view
+
+
+PAUSED = Paused(frozenset({"two"}))
+
+
+def test_what_is_held_is_not_replayed_as_foretold(held: View) -> None:
+    request = ReplayRequest(0, 2_000, 3_000)
+    foretold = rehearsed(held, request)
+    chosen = held.select(3_000, MANY, msgspec.structs.replace(request, number=1), paused=PAUSED)
+    carried = Counter(message_target(raw) for _, raw in chosen.replayed)
+    assert foretold.targets == carried
+    assert carried["two"] < carried["one"]
+
+
+def test_what_is_held_is_not_skipped_as_foretold(held: View) -> None:
+    foretold = rehearsed(held, SkipRequest(0, NOW_MS))
+    chosen = held.select(NOW_MS, MANY, SkipRequest(1, NOW_MS), paused=PAUSED)
+    skipped = [raw for key, raw in chosen.due if key not in chosen.paused]
+    assert foretold.targets == Counter(filter(None, map(message_target, skipped)))
+    assert "two" not in foretold.targets
 
 
 def test_while_a_replay_is_under_way_another_one_would_be_refused(view: View) -> None:

@@ -1,0 +1,63 @@
+"""The audit of what waits for the end of a pause: clean where all is right, and every fault named."""
+
+from __future__ import annotations
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F  # noqa: N812  # as Spark's own documentation has it
+
+from delayline.settings import ClusterSettings
+from election.operators import Control
+from ops.audit import AuditConfig, audit
+from ops.zookeeper import read_keys
+from tests.integration.audited import Audited, check_accounted, found
+from tests.integration.held_history import CLASSES, HeldHistory
+from tests.support.fixtures import MakeCluster
+from tests.support.operators import AUTHOR, say
+from tests.support.requests import Sender, now_ms
+from tests.support.waiting import eventually
+
+
+@pytest.fixture
+def history(cluster_name: str) -> HeldHistory:
+    return HeldHistory(ClusterSettings(cluster=cluster_name, partitions=1))
+
+
+def test_what_waits_is_pending_and_what_was_let_go_is_late_by_what_came_after_the_pause(
+    history: HeldHistory, audited: Audited
+) -> None:
+    told = audited(history)
+    check_accounted(told.report, CLASSES)
+    waited = (*history.waits, history.late)
+    of_them = F.col("source").isin([one.source for one in waited])
+    found_late = told.messages.filter(of_them).select("source", "lateness_ms").collect()
+    resumed_ms = history.after.due_ms  # the position's time, as the transaction that ends the pause has it
+    expected = {one.source: max(0, one.due_ms + 30_000 - resumed_ms) for one in waited}
+    assert {row["source"]: row["lateness_ms"] for row in found_late} == expected
+
+
+def test_each_fault_is_found_and_named_and_nothing_else(history: HeldHistory, audited: Audited) -> None:
+    history.plant_faults()
+    _, two, _, four = history.waits
+    assert found(audited(history).report) == {
+        ("out_of_order", two.source),  # behind what has a greater key, of another transaction
+        ("duplicated", history.late.source),
+        ("lost", four.source),  # its hold has ended
+        ("false_outcome", history.cancelled.source),  # cancelled, and delivered
+    }
+
+
+def test_what_real_nodes_hold_is_pending(make_cluster: MakeCluster, spark: SparkSession) -> None:
+    cluster = make_cluster(targets=("free", "held"))
+    cluster.start("a")
+    cluster.wait_candidates(1)
+    say(cluster, Control(paused_targets={cluster.target("held"): AUTHOR}))
+    with Sender(cluster) as sender:
+        for target in ("free", "held", "held"):
+            sender.schedule(target=target)
+    eventually(lambda: [hold.rows for hold in cluster.mirrored().holds] == [2], "they are held")
+    keyring = read_keys(cluster.connection)
+    overdue_ms = now_ms() + 3_600_000
+    report = audit(spark, AuditConfig(cluster.bootstrap, cluster.settings, keyring, now_ms=overdue_ms)).report
+    assert {name: count for name, count in report.classes.items() if count} == {"delivered": 1, "pending": 2}
+    assert report.violations == ()
