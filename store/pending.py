@@ -18,6 +18,13 @@ MOST_CACHED = 4096
 DAY_MINUTES = 1440
 
 
+class Changed(NamedTuple):
+    """A minute's count, and by how much it has changed."""
+
+    rows: int
+    by: int
+
+
 class Count(NamedTuple):
     """A count under way: what is known, and what must be walked. `later`: the rest of the tip's day;
     `behind`: the rows of the days behind it.
@@ -64,23 +71,29 @@ class Pending:
             minute: 0 if raw is None else decode_offset(raw) for minute, raw in zip(asked, found, strict=True)
         }
 
-    def write(self, batch: Batch, changes: Mapping[int, int], known: Mapping[int, int]) -> dict[int, int]:
-        """Puts the counts as changed into the batch, and returns them for `taken`. `known`: by `read`."""
+    def write(self, batch: Batch, changes: Mapping[int, int], known: Mapping[int, int]) -> dict[int, Changed]:
+        """Puts the counts as changed into the batch, and returns them for `taken`. `known`: by `read`.
+
+        Of a minute that was pruned nothing is counted, and what is held there may still be removed.
+        """
         counts = {}
         for minute, change in changes.items():
-            before = known.get(minute)
-            counts[minute] = max(0, (self.stored(minute) if before is None else before) + change)
-        for minute, count in counts.items():
-            batch.put(keys.count(minute), encode(count))
+            before = known.get(minute, -1)
+            before = self.stored(minute) if before < 0 else before
+            counts[minute] = Changed(max(0, before + change), max(-before, change))
+        for minute, changed in counts.items():
+            batch.put(keys.count(minute), encode(changed.rows))
         return counts
 
-    def taken(self, counts: Mapping[int, int], changes: Mapping[int, int], below: Mapping[int, int]) -> None:
+    def taken(
+        self, counts: Mapping[int, Changed], changes: Mapping[int, int], below: Mapping[int, int]
+    ) -> None:
         """The batch is written. `below`: the part of the changes that is at or below the tip."""
         if len(self._cached) > MOST_CACHED:
             self._cached = {}
-        self._cached.update(counts)
-        for minute, change in changes.items():
-            self._add_to_day(minute, change)
+        for minute, changed in counts.items():
+            self._cached[minute] = changed.rows
+            self._add_to_day(minute, changed.by)
         self._move(changes.get(self._minute, 0) - below.get(self._minute, 0))
 
     def advance(self, due: Sequence[tuple[Key, bytes]]) -> None:
