@@ -51,8 +51,10 @@ class SecondBroker(KafkaServer):
 
     def serves(self) -> bool:
         """Whether the controller counts it among the brokers, as its neighbour says."""
-        if not accepts(self.port):
-            return False
+        return accepts(self.port) and self.is_counted()
+
+    def is_counted(self) -> bool:
+        """Whether the controller counts it among the brokers: it does so for a while after its end."""
         try:
             return SECOND in self._admin().list_topics(timeout=2).brokers
         except KafkaException:

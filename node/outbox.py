@@ -27,6 +27,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from delayline.names import ClusterNames
 from node.own_checkpoints import headers_of
+from node.own_transactions import OwnTransactions
 from node.ports import (
     ANY_PARTITION,
     UNAVAILABLE,
@@ -147,6 +148,7 @@ class KafkaOutbox:
         self._wake = wake
         self._resigning = resigning
         self._keys = keys
+        self._own = OwnTransactions(client_config, names, lane, transaction_timeout_ms, keys)
         self._warm: dict[str, list[Holder]] = {"a": [], "b": []}
         self._pair: list[Holder] = []
         self._turn = 0
@@ -166,6 +168,7 @@ class KafkaOutbox:
         looked up meanwhile.
         """
         self._targets.expect(self._names.own_topics)
+        self._own.warm_up()
         for suffix, holders in self._warm.items():
             if len(holders) < WARM_PRODUCERS:
                 holders.append(self._connected(suffix))
@@ -180,6 +183,7 @@ class KafkaOutbox:
         """Lets all producers go."""
         self.drop()
         self._discard_warm()
+        self._own.close()
         self._committers.shutdown(wait=False, cancel_futures=True)
 
     def open(self) -> None:
@@ -191,6 +195,7 @@ class KafkaOutbox:
     def _initialise(self) -> None:
         self.drop()
         self._fit_batches()
+        self._own.settle(self._resigning, self._why)
         self._pair = [self._initialised("a"), self._initialised("b")]
         self._note_unmarked()
         self._turn = 0

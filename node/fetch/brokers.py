@@ -10,20 +10,26 @@ from functools import partial
 from typing import Any, Final, NamedTuple
 
 from aiokafka.conn import AIOKafkaConnection, create_conn
-from aiokafka.errors import AuthenticationFailedError, SaslAuthenticationFailed, UnsupportedSaslMechanismError
+from aiokafka.errors import (
+    AuthenticationFailedError,
+    IncompatibleBrokerVersion,
+    SaslAuthenticationFailed,
+    UnsupportedSaslMechanismError,
+)
 from aiokafka.errors import KafkaError as LibraryError
+from aiokafka.protocol.coordination import FindCoordinatorRequest
 from aiokafka.protocol.offset import OffsetRequest
 from confluent_kafka import KafkaError
 
 from node.fetch import options
-from node.fetch.protocol import READ_COMMITTED, MetadataRequest
+from node.fetch.protocol import READ_ALL, READ_COMMITTED, MetadataRequest
 
 CLOSE_S: Final = 1.0
 ANSWER_S: Final = 2.0  # of one broker, where any will do
 NO_ERROR: Final = 0
 EARLIEST: Final = -2
 LATEST: Final = -1
-_READ_ALL: Final = 0
+_TRANSACTION: Final = 1
 _CONSUMER: Final = -1
 
 # What fails is raised, and said by whoever reads.
@@ -99,7 +105,7 @@ class Brokers:
         self, topic: str, partition: int, leader: int, at: int, *, is_committed: bool = False
     ) -> int:
         """The offset at a time, `EARLIEST` or `LATEST`; below zero: there is none. Raises `Unreachable`."""
-        isolation = READ_COMMITTED if is_committed else _READ_ALL
+        isolation = READ_COMMITTED if is_committed else READ_ALL
         answer = await self.ask(leader, OffsetRequest(_CONSUMER, isolation, [(topic, [(partition, at)])]))
         try:
             ((_, ((_, code, _, offset, *_),)),) = answer.topics
@@ -108,6 +114,15 @@ class Brokers:
         if code != NO_ERROR:
             raise Unreachable(code, f"{topic}/{partition}: {KafkaError(code).str()}")
         return int(offset)
+
+    async def coordinator(self, transactional_id: str) -> int:
+        """The broker that decides over the transactions of an id. Raises `Unreachable`."""
+        answer = await self._ask_any(FindCoordinatorRequest(transactional_id, _TRANSACTION))
+        if answer.error_code != NO_ERROR:
+            code = answer.error_code
+            raise Unreachable(code, f"the coordinator of {transactional_id}: {KafkaError(code).str()}")
+        self._addresses[answer.coordinator_id] = answer.host, answer.port
+        return int(answer.coordinator_id)
 
     async def ask(self, node: int, request: Any) -> Any:
         """A broker's answer. Raises `Unreachable`."""
@@ -193,7 +208,7 @@ def _unreachable(error: Exception, address: str) -> Unreachable:
         code = KafkaError._AUTHENTICATION  # noqa: SLF001
     elif isinstance(error, TimeoutError):
         code = KafkaError._TIMED_OUT  # noqa: SLF001
-    elif isinstance(error, NotImplementedError):
+    elif isinstance(error, NotImplementedError | IncompatibleBrokerVersion):
         return Unreachable(
             KafkaError.UNSUPPORTED_VERSION, f"{address}: its Kafka is too old: this needs 3.1 or newer"
         )

@@ -25,6 +25,7 @@ from aiokafka.protocol.types import (
 )
 
 NO_EPOCH: Final = -1
+READ_ALL: Final = 0
 READ_COMMITTED: Final = 1
 _ANY_REPLICA: Final = -1
 _NO_SESSION: Final = (0, -1)
@@ -258,18 +259,24 @@ class Wanted(NamedTuple):
 
 
 class FetchRequest(Request[_FetchBody]):  # type: ignore[misc]  # no types
-    """Committed records of some partitions of a topic that one broker leads."""
+    """Records of some partitions of a topic that one broker leads, by default what is committed."""
 
     API_KEY: ClassVar[int] = 1
 
     def __init__(
-        self, topic_id: bytes, wanted: Sequence[Wanted], max_wait_ms: int, partition_bytes: int
+        self,
+        topic_id: bytes,
+        wanted: Sequence[Wanted],
+        max_wait_ms: int,
+        partition_bytes: int,
+        isolation: int = READ_COMMITTED,
     ) -> None:
         """`partition_bytes`: about what is wanted of each partition. The broker fills its answer in the order
         of the partitions, the first of them with one batch at least.
         """
         self._topic_id, self._wanted = topic_id, wanted
         self._max_wait_ms, self._partition_bytes = max_wait_ms, partition_bytes
+        self._isolation = isolation
 
     def build(self, request_struct_class: type[_FetchBody]) -> _FetchBody:
         """See the library."""
@@ -280,7 +287,7 @@ class FetchRequest(Request[_FetchBody]):  # type: ignore[misc]  # no types
                 self._max_wait_ms,
                 1,
                 limit_bytes * len(self._wanted),
-                READ_COMMITTED,
+                self._isolation,
                 *_NO_SESSION,
             ),
             _compact(1),

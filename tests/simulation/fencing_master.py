@@ -30,6 +30,7 @@ from store.selection import Limits
 from store.view import View
 from tests.simulation.stores import MemoryStore
 from tests.support.keys import KEYRING, FixedKeys
+from tests.support.settled import Settled
 
 NAMES: Final = ClusterNames("delay")
 ROWS: Final = 6  # due from the beginning, one to a transaction
@@ -309,5 +310,6 @@ def _row(offset: int) -> Arrival:
 def use_model_client() -> None:
     """From now on, and for the rest of this process, the outbox makes producers of the model."""
     module = cast("Any", outbox)
+    module.OwnTransactions = Settled  # it only fences, which lets nobody commit that could not before
     module.Producer = ModelProducer
     module._discard = lambda _: None

@@ -18,6 +18,7 @@ from node.ports import UNAVAILABLE, Doubtful, Outgoing, Transaction
 from node.targets import BATCH_BYTES, KafkaTargets
 from store.checkpoint import Checkpoint, Footing
 from tests.support.keys import KEYRING, FixedKeys
+from tests.support.settled import Settled
 from tests.support.waiting import eventually
 
 PLACE = ("orders", 0)
@@ -118,6 +119,7 @@ class Targets:
 
 @pytest.fixture
 def box(monkeypatch: pytest.MonkeyPatch) -> Iterator[outbox.KafkaOutbox]:
+    monkeypatch.setattr(outbox, "OwnTransactions", Settled)
     monkeypatch.setattr(outbox, "Producer", lambda config: Client(config["transactional.id"][-1]))
     targets = cast("KafkaTargets", Targets())
     made = outbox.KafkaOutbox(

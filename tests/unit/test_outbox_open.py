@@ -16,6 +16,7 @@ from node.ports import Doubtful
 from node.refusal import Refusing
 from node.targets import BATCH_BYTES, KafkaTargets
 from tests.support.keys import KEYRING, FixedKeys
+from tests.support.settled import Settled
 
 TIMED_OUT = KafkaError._TIMED_OUT
 CONCURRENT = KafkaError.CONCURRENT_TRANSACTIONS
@@ -66,6 +67,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> Opened:
             made[suffix].append(Client(scripts[suffix].popleft() if scripts[suffix] else []))
             return made[suffix][-1]
 
+        monkeypatch.setattr(outbox, "OwnTransactions", Settled)
         monkeypatch.setattr(outbox, "Producer", make)
         targets = cast("KafkaTargets", Targets())
         box = outbox.KafkaOutbox(

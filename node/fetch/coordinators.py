@@ -1,0 +1,116 @@
+"""Transactional ids as their coordinators know them: what became of the last transaction of each, and the end
+of what was left open. Used by one thread, on its own event loop.
+
+Nothing here makes a producer, so nothing here forgets: to initialise an id is to lose what became of its last
+transaction.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+from aiokafka.protocol.transaction import AddPartitionsToTxnRequest
+from confluent_kafka import KafkaError
+
+from node.fetch.brokers import NO_ERROR, Brokers, Unreachable
+from node.fetch.transaction_requests import DescribeRequest, FenceRequest, ProducersRequest
+
+ONGOING: Final = "Ongoing"
+EMPTY: Final = "Empty"
+COMMITTED: Final = "CompleteCommit"
+ABORTED: Final = "CompleteAbort"
+DECIDED: Final = frozenset((EMPTY, COMMITTED, ABORTED))
+
+_NOT_FOUND: Final = 105  # no name of the library has it
+_ELSEWHERE: Final = frozenset(
+    (
+        KafkaError.NOT_COORDINATOR,
+        KafkaError.COORDINATOR_NOT_AVAILABLE,
+        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    )
+)
+
+
+class Described(NamedTuple):
+    """The last transaction of an id: its state, by whom it is, and since when, by which it differs from the
+    one before. `EMPTY`: there was none since the id was initialised.
+    """
+
+    state: str
+    producer: int
+    epoch: int
+    since_ms: int
+
+
+class OpenAt(NamedTuple):
+    """What a producer has open in a partition: the offset at which it begins. `last`: of which sequence its
+    last record is.
+    """
+
+    begin: int
+    last: int
+
+
+class Coordinators:
+    """The coordinators of some transactional ids."""
+
+    def __init__(self, brokers: Brokers, timeout_ms: int) -> None:
+        self._brokers = brokers
+        self._timeout_ms = timeout_ms
+        self._of: dict[str, int] = {}  # by id
+
+    async def described(self, id_: str) -> Described | None:
+        """None if the id was never used. Raises `Unreachable`."""
+        answer = await self._ask(id_, DescribeRequest(id_))
+        ((code, _, state, _, since_ms, producer, epoch, *_),) = answer.transactions
+        if code == _NOT_FOUND:
+            return None
+        self._expect(id_, code)
+        return Described(state, producer, epoch, since_ms)
+
+    async def abort(self, id_: str, producer: int) -> bool:
+        """Begins to abort what is open, and fences its producer. False if nothing is: nothing has changed.
+        Raises `Unreachable`.
+        """
+        answer = await self._ask(id_, FenceRequest(id_, producer, self._timeout_ms))
+        if answer.error_code == KafkaError.CONCURRENT_TRANSACTIONS:
+            return True
+        if answer.error_code in (KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH):
+            return False
+        self._expect(id_, answer.error_code)
+        return True
+
+    async def abort_in(self, id_: str, last: Described, topic: str, partition: int) -> None:
+        """Begins to abort what a producer of this id has left open in a partition: by a transaction that ends
+        there and does nothing else. Raises `Unreachable`.
+        """
+        places = [(topic, [partition])]
+        answer = await self._ask(id_, AddPartitionsToTxnRequest(id_, last.producer, last.epoch, places))
+        ((_, ((_, code),)),) = answer.errors
+        if code != KafkaError.CONCURRENT_TRANSACTIONS:
+            self._expect(id_, code)
+        await self.abort(id_, last.producer)
+
+    async def _ask(self, id_: str, request: Any) -> Any:
+        if id_ not in self._of:
+            self._of[id_] = await self._brokers.coordinator(id_)
+        try:
+            return await self._brokers.ask(self._of[id_], request)
+        except Unreachable:
+            del self._of[id_]
+            raise
+
+    def _expect(self, id_: str, code: int) -> None:
+        if code in _ELSEWHERE:
+            self._of.pop(id_, None)
+        if code != NO_ERROR:
+            raise Unreachable(code, f"the coordinator of {id_}: {KafkaError(code).str()}")
+
+
+async def open_in(brokers: Brokers, leader: int, topic: str, partition: int) -> dict[int, OpenAt]:
+    """What is open in a partition, by its producer's id. Raises `Unreachable`."""
+    answer = await brokers.ask(leader, ProducersRequest(topic, partition))
+    ((_, ((_, code, _, active, _),), _),) = answer.topics
+    if code != NO_ERROR:
+        raise Unreachable(code, f"{topic}/{partition}: {KafkaError(code).str()}")
+    return {producer: OpenAt(begin, last) for producer, _, last, _, _, begin, _ in active if begin >= 0}
