@@ -315,9 +315,10 @@ class KafkaLog:
         """Where the lane's partition of the checkpoint topic ends now, once all below is decided. Raises
         `Doubtful` if it is not in time.
 
-        The own transactions are: their ids have been initialised. So one that is open is somebody else's, or
-        the topic has lost its marker (`LeftOpen`). What the last master has committed may be behind it, where
-        no reader of what is committed gets to: who went on from what is before it would deliver again.
+        The own transactions are: their ids have been initialised. So one that is open is somebody else's; or
+        the topic has lost its marker, or nobody knows what became of it (`LeftOpen`, node/own_transactions.py).
+        What the last master has committed may be behind it, where no reader of what is committed gets to: who
+        went on from what is before it would deliver again.
         """
         topic, lane = self._names.checkpoint, [self._lane]
         end = self.ends(topic, lane, IsolationLevel.READ_UNCOMMITTED)[self._lane]

@@ -27,7 +27,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 import structlog
-from confluent_kafka import KafkaError, Producer
+from confluent_kafka import KafkaError, KafkaException, Producer
 
 from delayline.names import ClusterNames
 from node.fetch.batches import Batch, batches_of, open_batch
@@ -43,6 +43,7 @@ from node.fetch.coordinators import (
     OpenAt,
     open_in,
 )
+from node.fetch.options import Unsupported
 from node.fetch.protocol import NO_EPOCH, READ_ALL, FetchRequest, Wanted
 from node.fetch.records import LogRecord
 from node.own_checkpoints import headers_of, own_checkpoint
@@ -99,13 +100,17 @@ class OwnTransactions:
         transaction_timeout_ms: int,
         keys: Keys,
     ) -> None:
+        """Raises `KafkaException` where the configuration asks for what is not to be had."""
         self._client_config = client_config
         self._topic = names.checkpoint
         self._lane = lane
         self._ids = [names.transactional_id(lane, suffix) for suffix in SUFFIXES]
         self._keys = keys
         self._loop = asyncio.new_event_loop()
-        self._brokers = Brokers(client_config)
+        try:
+            self._brokers = Brokers(client_config)
+        except Unsupported as error:
+            raise KafkaException(KafkaError(KafkaError._INVALID_ARG, str(error))) from error  # noqa: SLF001
         self._coordinators = Coordinators(self._brokers, transaction_timeout_ms)
         self._led: Led | None = None
 
@@ -130,33 +135,33 @@ class OwnTransactions:
         begun_s = time.monotonic()
         while True:
             try:
-                left = await _sound(self._step())
+                id_ = await _sound(self._step())
+                if id_ is None:
+                    return
+                left = f"{id_} cannot be initialised{why()}"
             except Unreachable as error:
                 code, left, self._led = error.error.code(), str(error), None
                 if code in _NOT_SAID or (code in _GONE and time.monotonic() - begun_s > GONE_S):
                     log.debug("own-transactions-not-known", detail=left)
                     return
-            if left is None:
-                return
             waited_s = time.monotonic() - begun_s
             if waited_s > TIMEOUT_S or resigning():
-                raise Doubtful(f"{left}{why()}")
+                raise Doubtful(left)
             await asyncio.sleep(min(max(SHORTEST_REST_S, waited_s / 4), LONGEST_REST_S))
 
     async def _step(self) -> str | None:
-        """One look, and what is to be done then; what is waited for, None if for nothing. Raises
-        `Unreachable`.
-        """
+        """One look, and what is to be done then; the id that is waited for, if any. Raises `Unreachable`."""
         described = await self._learn()
         for id_, last in described.items():
             if last.state == ONGOING and not await self._can_abort(id_, last):
                 return None  # another Kafka than the one that was measured: the client aborts it
             if last.state not in DECIDED:
-                return f"{id_} cannot be initialised"
-        open_ = await self._open()
-        left = [(id_, last) for id_, last in described.items() if last.producer in open_]
-        ended = [await self._end(id_, last, open_[last.producer]) for id_, last in left]
-        return f"{self._topic}/{self._lane} has open what is to be aborted" if any(ended) else None
+                return id_
+        open_ = await self._open() if described else {}
+        for id_, last in described.items():
+            if last.producer in open_ and await self._end(id_, last, open_[last.producer]):
+                return id_
+        return None
 
     async def _learn(self) -> dict[str, Described]:
         """What became of the last transaction of each id that was ever used."""
@@ -278,7 +283,7 @@ class OwnTransactions:
             "own-transaction-open",
             record=f"{self._topic}/{self._lane}/{at.begin}",
             consequence="the lane stands still: nobody knows whether the brokers have committed it",
-            way_out="docs/operations.md, A checkpoint that is neither",
+            way_out="docs/operations.md, A checkpoint of which nobody knows",
         )
 
 

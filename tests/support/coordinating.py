@@ -1,0 +1,174 @@
+"""A model of Kafka as node/own_transactions.py sees it: a broker, a lane's ids and its checkpoint topic."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any, Final, TypeVar
+
+import msgspec
+from aiokafka.protocol.transaction import AddPartitionsToTxnRequest
+from confluent_kafka import KafkaError
+
+from delayline.headers import H_SIGNATURE
+from delayline.names import ClusterNames
+from node.fetch.brokers import Leader, Led
+from node.fetch.protocol import Fetched, FetchRequest
+from node.fetch.records import ABORTED, LogRecord
+from node.fetch.transaction_requests import DescribeRequest, FenceRequest, ProducersRequest
+from node.own_checkpoints import OwnCheckpoints
+from store.checkpoint import Checkpoint
+from tests.support.keys import KEYRING
+from tests.support.raw import Attribute, RawRecord, records_bytes
+from tests.support.raw.batch import RawBatch
+
+T = TypeVar("T")
+
+NAMES: Final = ClusterNames("delay")
+TOPIC: Final = NAMES.checkpoint
+NONE, REFUSED, CONCURRENT, NOT_FOUND = 0, KafkaError.PRODUCER_FENCED, KafkaError.CONCURRENT_TRANSACTIONS, 105
+
+
+class Died(Exception):
+    """The node has."""
+
+
+@dataclass
+class Transactions:
+    """Of one id. `adds`: whether the one that is open has the checkpoint partition."""
+
+    producer: int
+    state: str
+    epoch: int = 0
+    since_ms: int = 1
+    adds: bool = False
+    becomes: list[str] = field(default_factory=list)  # before the next answers
+
+
+@dataclass
+class Kafka:
+    """The brokers. `dies_at`: before which answer the node does."""
+
+    ids: dict[str, Transactions] = field(default_factory=dict)
+    log: list[tuple[int, Checkpoint, bool]] = field(default_factory=list)  # producer or -1, and if signed
+    open: dict[int, int] = field(default_factory=dict)  # by producer, where it begins
+    aborted: set[int] = field(default_factory=set)  # offsets
+    dies_at: int = -1
+    asked: int = 0
+
+    def sent(self, suffix: str, checkpoint: Checkpoint, *, signed: bool = True) -> None:
+        """In a transaction of the id, without a marker."""
+        producer = self.ids[suffix].producer
+        self.open.setdefault(producer, len(self.log))
+        self.log.append((producer, checkpoint, signed))
+
+    def latest(self) -> Checkpoint | None:
+        """What a reader of the topic finds; nothing is open."""
+        assert not self.open
+        own = OwnCheckpoints(TOPIC)
+        for offset, (_, checkpoint, signed) in enumerate(self.log):
+            flaw = ABORTED if offset in self.aborted else None
+            record = LogRecord(
+                0, offset, 0, b"0", checkpoint.encode(), _headers(checkpoint, signed=signed), flaw
+            )
+            own.take(record, KEYRING)
+        return own.latest
+
+    # ------------------------------------------------------------------ as the lane's brokers
+
+    async def coordinator(self, _: str) -> int:
+        return self._answer(1)
+
+    async def lead(self, _: str) -> Led:
+        return self._answer(Led(bytes(16), {0: Leader(1, 0)}))
+
+    async def offset(self, *_: object) -> int:
+        return self._answer(len(self.log))
+
+    async def close(self) -> None:
+        """There is no connection."""
+
+    async def ask(self, _: int, request: Any) -> Any:
+        self._answer(None)
+        if isinstance(request, DescribeRequest):
+            return self._described(request._transactional_id)
+        if isinstance(request, FenceRequest):
+            return SimpleNamespace(error_code=self._fenced(request._at[0]))
+        if isinstance(request, AddPartitionsToTxnRequest):
+            return self._added(request)
+        if isinstance(request, ProducersRequest):
+            active: list[Any] = [(one, 0, 0, 0, 0, at, {}) for one, at in self.open.items()]
+            return SimpleNamespace(topics=[(TOPIC, [(0, NONE, None, active, {})], {})])
+        assert isinstance(request, FetchRequest)
+        fetched = Fetched(0, NONE, 0, [], memoryview(self._bytes(request._wanted[0].offset)), None)
+        return SimpleNamespace(error_code=NONE, partitions=[fetched])
+
+    def _answer(self, answer: T) -> T:
+        self.asked += 1
+        if self.asked == self.dies_at:
+            raise Died
+        return answer
+
+    def _described(self, id_: str) -> Any:
+        one = self.ids.get(id_[-1])
+        if one is None:
+            return SimpleNamespace(transactions=[(NOT_FOUND, id_, "", 0, 0, 0, 0, [], {})])
+        answer: Any = NONE, id_, one.state, 0, one.since_ms, one.producer, one.epoch, [], {}
+        self._go_on(one)
+        return SimpleNamespace(transactions=[answer])
+
+    def _go_on(self, one: Transactions) -> None:
+        if one.becomes:
+            one.state = one.becomes.pop(0)
+
+    def _fenced(self, id_: str) -> int:
+        one = self.ids[id_[-1]]
+        self._go_on(one)
+        if one.state != "Ongoing":
+            return REFUSED if one.state.startswith("Complete") or one.state == "Empty" else CONCURRENT
+        one.state, one.epoch = "CompleteAbort", one.epoch + 1
+        begin = self.open.pop(one.producer, None) if one.adds else None
+        if begin is not None:
+            here = enumerate(self.log)
+            self.aborted |= {at for at, (who, *_) in here if who == one.producer and at >= begin}
+        return CONCURRENT
+
+    def _added(self, request: Any) -> Any:
+        one = self.ids[request._transactional_id[-1]]
+        assert (one.producer, one.epoch) == (request._producer_id, request._producer_epoch)
+        one.state, one.adds = "Ongoing", True
+        return SimpleNamespace(errors=[(TOPIC, [(0, NONE)])])
+
+    def _bytes(self, begin: int) -> bytes:
+        batches = b""
+        for offset, (producer, one, signed) in list(enumerate(self.log))[begin:]:
+            record = RawRecord(
+                b"0", one.encode(), [(name.encode(), value) for name, value in _headers(one, signed=signed)]
+            )
+            kind = Attribute.TRANSACTIONAL if producer >= 0 else 0
+            batches += RawBatch(
+                records_bytes([record]), 1, offset, attributes=kind, producer_id=producer
+            ).encode()
+        return batches
+
+
+def _headers(checkpoint: Checkpoint, *, signed: bool) -> list[Any]:
+    raw = checkpoint.encode()
+    return [(H_SIGNATURE, KEYRING.sign_checkpoint(TOPIC, 0, b"0", raw))] if signed else []
+
+
+def confirming(kafka: Kafka) -> type:
+    """A producer that appends to its log, outside of any transaction."""
+
+    class Appending:
+        def __init__(self, _: object) -> None:
+            pass
+
+        def produce(self, _: str, raw: bytes, *__: Any, **___: Any) -> None:
+            kafka._answer(None)
+            kafka.log.append((-1, msgspec.json.decode(raw, type=Checkpoint), True))
+
+        def flush(self, _: float) -> int:
+            return 0
+
+    return Appending
