@@ -35,7 +35,6 @@ from node.ports import (
     Fenced,
     Keys,
     Offsets,
-    OutboxError,
     Outgoing,
     Refused,
 )
@@ -105,11 +104,24 @@ Sent = tuple[Sequence[Outgoing], AbstractSet[Place]]
 
 _Odd = SystemError | AttributeError
 
-Unmarked = dict[Place, Outgoing]
-"""Where what was aborted lacks its marker, each with a record that has been sent there."""
-
 Holder = list[Producer]
 """One producer, or none once it was discarded: whoever still has the list does not keep it alive."""
+
+
+class Touched(NamedTuple):
+    """Where a transaction may have something open: since when, by `time.monotonic`, in topics as they were
+    known then, in all of their partitions or only in some; and which of them were shut then.
+    """
+
+    begun_s: float
+    known: Known
+    places: AbstractSet[Place] | None = None
+    shut: AbstractSet[Place] = frozenset()
+
+    def lost(self, targets: KafkaTargets) -> set[Place]:
+        """Where of these there may have been no leader since."""
+        lost = targets.unled_since(self.begun_s, self.known) - self.shut
+        return lost if self.places is None else lost & self.places
 
 
 class Committed(NamedTuple):
@@ -153,7 +165,8 @@ class KafkaOutbox:
         self._pair: list[Holder] = []
         self._turn = 0
         self._last: list[KafkaTransaction | None] = [None, None]  # of each id
-        self._unmarked: list[Unmarked] = [{}, {}]  # see `_note_unmarked`
+        self._unmarked: list[set[Place]] = [set(), set()]  # see `_note_unmarked`
+        self._aborting: list[Touched | None] = [None, None]  # again
         self._doubtful: list[tuple[int, KafkaTransaction]] = []
         self._reported_left = 0
         # Two commit in turn; one in doubt may hang for a while and must not hold up those after it.
@@ -205,9 +218,6 @@ class KafkaOutbox:
         """See the port."""
         if led := [place for unmarked in self._unmarked for place in self._led(unmarked)]:
             raise Doubtful(f"{named(set(led))} has a leader again: what was aborted there is aborted again")
-        return self._begin()
-
-    def _begin(self) -> KafkaTransaction:
         turn = self._turn
         holder, unmarked = self._pair[turn], self._unmarked[turn]
         self._turn = 1 - turn
@@ -220,7 +230,7 @@ class KafkaOutbox:
         self._last[turn] = begun = KafkaTransaction(
             self,
             holder,
-            unmarked.keys(),
+            unmarked,
             reported=reported,
             before=None if before is None else before.sent,
         )
@@ -236,9 +246,14 @@ class KafkaOutbox:
 
         Whether there was a leader all the time, the watch can say once it has looked after the decision.
         """
-        undecided = [last for last in self._last if last is not None and not last.committed and last.topics]
-        if undecided:
-            self._targets.await_look(frozenset().union(*(last.topics for last in undecided)))
+        undecided = [last.touched for last in self._last if last is not None and not last.committed]
+        topics = frozenset[str]().union(*(one.known for one in (*undecided, *self._aborting) if one))
+        if topics:
+            self._targets.await_look(topics)
+        for turn, again in enumerate(self._aborting):
+            if again is not None:
+                self._unmarked[turn] |= again.lost(self._targets)
+        self._aborting = [None, None]
         self._doubtful = []
         for turn, last in enumerate(self._last):
             if last is None or last.committed:
@@ -246,7 +261,7 @@ class KafkaOutbox:
             if last.committing:
                 self._doubtful.append((turn, last))
             else:
-                self._unmarked[turn] |= last.lost(self._targets)
+                self._unmarked[turn] |= last.touched.lost(self._targets)
         self._last = [None, None]
 
     def _decide(self, first: Checkpoint) -> None:
@@ -255,39 +270,31 @@ class KafkaOutbox:
         """
         for turn, last in self._doubtful:
             if not last.has_left(first):
-                self._unmarked[turn] |= last.lost(self._targets)
+                self._unmarked[turn] |= last.touched.lost(self._targets)
         self._doubtful = []
 
     def _abort_again(self) -> bool:
-        """Sends a record to wherever what was aborted may be open still, on its id; the next initialisation
-        aborts both. False if there was nothing to send.
+        """Begins to abort what was aborted and may be open still, where there is a leader again; the next
+        initialisation waits for it. False if there is nothing.
         """
         led = [self._led(unmarked) for unmarked in self._unmarked]
-        if not any(led):
-            return False
-        for unmarked, records in zip(self._unmarked, led, strict=True):
-            transaction = self._begin()  # of each id in turn
-            if records:
-                for place in records:
-                    del unmarked[place]
-                try:
-                    transaction.send(list(records.values()))
-                    transaction.flush()
-                except Refused as error:
-                    log.warning("left-open", places=named(records.keys()), detail=str(error))
-                except OutboxError:
-                    unmarked.update(records)
-                    raise
-                log.warning("aborted-again", places=named(records.keys()))
-        return True
+        for turn, places in enumerate(led):
+            if places:
+                known = self._targets.known
+                topics = {topic: known[topic] for topic, _ in places if topic in known}
+                self._aborting[turn] = Touched(time.monotonic(), topics, places)
+                if (forbidden := self._own.abort(turn, places)) is not None:
+                    self._targets.refuse(forbidden, "target-forbidden", f"{forbidden}: Write was withdrawn")
+                    raise Doubtful(f"what was aborted in {forbidden} cannot be aborted again there")
+                self._unmarked[turn] -= places
+                log.warning("aborted-again", places=named(places))
+        return any(led)
 
-    def _led(self, unmarked: Unmarked) -> Unmarked:
-        """Those of them where a record can be sent. What is not there any more is forgotten."""
-        problems = {place: self._targets.problem(*place, one.key, 0) for place, one in unmarked.items()}
-        for place, problem in problems.items():
-            if problem is not None and problem[0] in _GONE:
-                del unmarked[place]
-        return {place: unmarked[place] for place, problem in problems.items() if problem is None}
+    def _led(self, unmarked: set[Place]) -> set[Place]:
+        """Those of them that have a leader. What is not there any more is forgotten."""
+        problems = {place: self._targets.problem(*place, None, 0) for place in unmarked}
+        unmarked -= {place for place, problem in problems.items() if problem and problem[0] in _GONE}
+        return {place for place, problem in problems.items() if problem is None}
 
     def _fit_batches(self) -> None:
         """A target that takes smaller messages than the others takes smaller batches, too."""
@@ -445,6 +452,12 @@ class KafkaTransaction:
         """Where it has sent anything."""
         return frozenset(record.topic for record in self._sent)
 
+    @property
+    def touched(self) -> Touched:
+        """Where it may have something open."""
+        known = {topic: self._known[topic] for topic in self.topics if topic in self._known}
+        return Touched(self._begun_s, known, None, self._shut)
+
     def _expect_open(self) -> dict[str, Sequence[int]]:
         """Of topics of which some partitions are shut, those that are not.
 
@@ -483,15 +496,6 @@ class KafkaTransaction:
             first=True,
             footing=first.footing,
         )
-
-    def lost(self, targets: KafkaTargets) -> Unmarked:
-        """Where it may have sent to and there may have been no leader since it began."""
-        sent = {record.topic: record for record in self._sent}
-        then = {topic: self._known[topic] for topic in sent if topic in self._known}
-        return {
-            place: msgspec.structs.replace(sent[place[0]], partition=place[1], row=None)
-            for place in targets.unled_since(self._begun_s, then) - self._shut
-        }
 
     def flush(self) -> Offsets:
         """See the port."""

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from contextlib import suppress
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -48,6 +48,7 @@ from node.fetch.protocol import NO_EPOCH, READ_ALL, FetchRequest, Wanted
 from node.fetch.records import LogRecord
 from node.own_checkpoints import headers_of, own_checkpoint
 from node.ports import Doubtful, Keys
+from node.targets import Place
 from store.checkpoint import Checkpoint, UnreadableCheckpoint
 
 log = structlog.get_logger("delayline.outbox")
@@ -125,11 +126,25 @@ class OwnTransactions:
         """
         self._loop.run_until_complete(self._settle(resigning, why))
 
+    def abort(self, turn: int, places: Collection[Place]) -> str | None:
+        """Begins to abort what the producer of an id may have left open in these partitions, and fences it:
+        `settle` waits for the end. If a topic may not be written to, that one, and nothing is done. Raises
+        `Doubtful`.
+        """
+        try:
+            return self._loop.run_until_complete(_sound(self._abort(self._ids[turn], places)))
+        except Unreachable as error:
+            raise Doubtful(str(error)) from error
+
     def close(self) -> None:
         """Lets go of the connections."""
         if not self._loop.is_closed():
             self._loop.run_until_complete(self._brokers.close())
             self._loop.close()
+
+    async def _abort(self, id_: str, places: Collection[Place]) -> str | None:
+        last = await self._coordinators.described(id_)
+        return None if last is None else await self._coordinators.abort_in(id_, last, places)
 
     async def _settle(self, resigning: Callable[[], bool], why: Callable[[], str]) -> None:
         begun_s = time.monotonic()
@@ -202,7 +217,7 @@ class OwnTransactions:
         is_committed = last.state == COMMITTED or bool(found.behind)
         if is_committed and not found.is_confirmed:
             self._confirm(found.checkpoint)
-        await self._coordinators.abort_in(id_, last, self._topic, self._lane)
+        await self._coordinators.abort_in(id_, last, [(self._topic, self._lane)])
         log.warning(
             "checkpoint-without-marker",
             record=f"{self._topic}/{self._lane}/{at.begin}",

@@ -7,6 +7,7 @@ transaction.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any, Final, NamedTuple
 
 from aiokafka.protocol.transaction import AddPartitionsToTxnRequest
@@ -22,6 +23,8 @@ ABORTED: Final = "CompleteAbort"
 DECIDED: Final = frozenset((EMPTY, COMMITTED, ABORTED))
 
 _NOT_FOUND: Final = 105  # no name of the library has it
+# Another one's error says why, or the state that is asked for next.
+_PASSED_OVER: Final = frozenset((KafkaError.OPERATION_NOT_ATTEMPTED, KafkaError.CONCURRENT_TRANSACTIONS))
 _ELSEWHERE: Final = frozenset(
     (
         KafkaError.NOT_COORDINATOR,
@@ -80,16 +83,24 @@ class Coordinators:
         self._expect(id_, answer.error_code)
         return True
 
-    async def abort_in(self, id_: str, last: Described, topic: str, partition: int) -> None:
-        """Begins to abort what a producer of this id has left open in a partition: by a transaction that ends
-        there and does nothing else. Raises `Unreachable`.
+    async def abort_in(self, id_: str, last: Described, places: Collection[tuple[str, int]]) -> str | None:
+        """Begins to abort what a producer of this id has left open in partitions: by a transaction that ends
+        there and does nothing else. If a topic may not be written to, that one, and nothing is done. Raises
+        `Unreachable`.
         """
-        places = [(topic, [partition])]
-        answer = await self._ask(id_, AddPartitionsToTxnRequest(id_, last.producer, last.epoch, places))
-        ((_, ((_, code),)),) = answer.errors
-        if code != KafkaError.CONCURRENT_TRANSACTIONS:
-            self._expect(id_, code)
+        topics: dict[str, list[int]] = {}
+        for topic, partition in places:
+            topics.setdefault(topic, []).append(partition)
+        request = AddPartitionsToTxnRequest(id_, last.producer, last.epoch, list(topics.items()))
+        answer = await self._ask(id_, request)
+        for topic, answers in answer.errors:
+            for partition, code in answers:
+                if code == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                    return str(topic)
+                if code not in _PASSED_OVER:
+                    self._expect(id_, code, f"{topic}/{partition}")
         await self.abort(id_, last.producer)
+        return None
 
     async def _ask(self, id_: str, request: Any) -> Any:
         if id_ not in self._of:
@@ -100,11 +111,11 @@ class Coordinators:
             del self._of[id_]
             raise
 
-    def _expect(self, id_: str, code: int) -> None:
+    def _expect(self, id_: str, code: int, what: str = "") -> None:
         if code in _ELSEWHERE:
             self._of.pop(id_, None)
         if code != NO_ERROR:
-            raise Unreachable(code, f"the coordinator of {id_}: {KafkaError(code).str()}")
+            raise Unreachable(code, f"{what or f'the coordinator of {id_}'}: {KafkaError(code).str()}")
 
 
 async def open_in(brokers: Brokers, leader: int, topic: str, partition: int) -> dict[int, OpenAt]:

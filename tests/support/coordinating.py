@@ -53,6 +53,8 @@ class Kafka:
     log: list[tuple[int, Checkpoint, bool]] = field(default_factory=list)  # producer or -1, and if signed
     open: dict[int, int] = field(default_factory=dict)  # by producer, where it begins
     aborted: set[int] = field(default_factory=set)  # offsets
+    forbidden: frozenset[str] = frozenset()
+    ended_in: list[tuple[str, int]] = field(default_factory=list)  # by transactions that do nothing else
     dies_at: int = -1
     asked: int = 0
 
@@ -136,8 +138,17 @@ class Kafka:
     def _added(self, request: Any) -> Any:
         one = self.ids[request._transactional_id[-1]]
         assert (one.producer, one.epoch) == (request._producer_id, request._producer_epoch)
-        one.state, one.adds = "Ongoing", True
-        return SimpleNamespace(errors=[(TOPIC, [(0, NONE)])])
+        topics: list[tuple[str, list[int]]] = request._topics
+        if self.forbidden & {topic for topic, _ in topics}:
+            code, forbidden = KafkaError.OPERATION_NOT_ATTEMPTED, KafkaError.TOPIC_AUTHORIZATION_FAILED
+        else:
+            code, forbidden = NONE, NONE
+            one.state = "Ongoing"
+            one.adds |= TOPIC in dict(topics)
+            self.ended_in += [(topic, partition) for topic, partitions in topics for partition in partitions]
+        codes = {topic: forbidden if topic in self.forbidden else code for topic, _ in topics}
+        errors = [(topic, [(one, codes[topic]) for one in partitions]) for topic, partitions in topics]
+        return SimpleNamespace(errors=errors)
 
     def _bytes(self, begin: int) -> bytes:
         batches = b""

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
+
+from node.targets import Place
 
 
 class Settled:
-    """No transaction of the lane was left open."""
+    """No transaction of the lane was left open; `aborted`: but for what was aborted again, of which id."""
+
+    forbidden: str | None = None
+    aborted: Final[list[tuple[int, set[Place]]]] = []
 
     def __init__(self, *_: Any) -> None:
         """Whatever lane it is."""
@@ -17,6 +22,12 @@ class Settled:
 
     def settle(self, resigning: Callable[[], bool], why: Callable[[], str]) -> None:
         """All is decided."""
+
+    def abort(self, turn: int, places: set[Place]) -> str | None:
+        """It takes note of it."""
+        if self.forbidden is None:
+            self.aborted.append((turn, set(places)))
+        return self.forbidden
 
     def close(self) -> None:
         """Nothing is held."""

@@ -93,6 +93,10 @@ class Targets:
     led_again_s = 0.0
     known: Final[dict[str, object]] = {"orders": object()}
     shut: Final[dict[str, frozenset[int]]] = {}
+    refused: Final[list[str]] = []
+
+    def refuse(self, topic: str, code: str, detail: str) -> None:
+        self.refused.append(topic)
 
     def changed(self, topics: set[str], then: object, shut: Collection[tuple[str, int]]) -> str | None:
         places = ((topic, number) for topic, numbers in self.shut.items() for number in numbers)
@@ -152,6 +156,7 @@ def left_in_doubt(box: outbox.KafkaOutbox, monkeypatch: pytest.MonkeyPatch, last
     first.checkpoint(msgspec.structs.replace(last, **anew))
     first.commit().result()
     Client.sent.clear()
+    Settled.aborted.clear()
 
 
 def test_nothing_is_sent_where_what_was_aborted_has_no_marker(
@@ -168,7 +173,7 @@ def test_what_was_aborted_without_a_marker_is_aborted_again_on_its_id(
 ) -> None:
     left_in_doubt(box, monkeypatch, BEFORE)
     box.open()
-    assert Client.sent == [("a", *PLACE)]
+    assert Settled.aborted == [(0, {PLACE})]
     for _ in "ab":
         commit(box.begin(), IN_DOUBT)
 
@@ -181,11 +186,11 @@ def test_what_is_shut_still_is_aborted_again_once_it_is_open(
         patch.setattr(Targets, "problem", lambda *_: (UNAVAILABLE, "orders/0 has no leader"))
         box.open()
         box.begin().commit().result()
-    assert Client.sent == []
+    assert Settled.aborted == []
     with pytest.raises(Doubtful, match="has a leader again"):
         box.begin()
     box.open()
-    assert Client.sent == [("a", *PLACE)]
+    assert Settled.aborted == [(0, {PLACE})]
 
 
 def test_nothing_is_sent_to_what_is_open_again_since_a_transaction_began(
@@ -209,7 +214,17 @@ def test_what_is_not_there_any_more_is_not_aborted_again(
         patch.setattr(Targets, "problem", lambda *_: ("target-missing", "orders does not exist"))
         box.open()
     commit(box.begin(), IN_DOUBT)
-    assert [place for _, *place in Client.sent] == [list(PLACE), ["delay.checkpoint", 0]]
+    assert Settled.aborted == []
+
+
+def test_a_target_that_is_forbidden_by_now_is_one_that_nothing_is_sent_to(
+    box: outbox.KafkaOutbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left_in_doubt(box, monkeypatch, BEFORE)
+    monkeypatch.setattr(Settled, "forbidden", "orders")
+    with pytest.raises(Doubtful, match="orders cannot be aborted again"):
+        box.open()
+    assert Targets.refused == ["orders"]
 
 
 def test_what_loses_its_leader_again_meanwhile_is_aborted_once_more(
@@ -222,7 +237,7 @@ def test_what_loses_its_leader_again_meanwhile_is_aborted_once_more(
     with pytest.raises(Doubtful, match="has a leader again"):
         box.begin()
     box.open()
-    assert Client.sent == [("a", *PLACE)] * 2
+    assert Settled.aborted == [(0, {PLACE})] * 2
     commit(box.begin(), IN_DOUBT)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import closing, suppress
 
 import msgspec
 import pytest
@@ -29,15 +29,16 @@ def settle(monkeypatch: pytest.MonkeyPatch) -> Settle:
     """What a node does before it initialises the ids; each time another node."""
 
     def run(kafka: Kafka, *, resigning: bool = False) -> None:
-        monkeypatch.setattr(own_transactions, "Brokers", lambda _: kafka)
-        monkeypatch.setattr(own_transactions, "Producer", confirming(kafka))
-        own = OwnTransactions({}, NAMES, 0, 10_000, FixedKeys(KEYRING))
-        try:
+        with closing(_own(kafka, monkeypatch)) as own:
             own.settle(lambda: resigning, str)
-        finally:
-            own.close()
 
     return run
+
+
+def _own(kafka: Kafka, monkeypatch: pytest.MonkeyPatch) -> OwnTransactions:
+    monkeypatch.setattr(own_transactions, "Brokers", lambda _: kafka)
+    monkeypatch.setattr(own_transactions, "Producer", confirming(kafka))
+    return OwnTransactions({}, NAMES, 0, 10_000, FixedKeys(KEYRING))
 
 
 def left(state: str, *, last: Checkpoint = LEFT, signed: bool = True, becomes: tuple[str, ...] = ()) -> Kafka:
@@ -151,3 +152,21 @@ def test_ids_that_were_never_used_have_nothing_open(settle: Settle) -> None:
 def test_a_transaction_that_does_not_end_is_not_waited_for_by_who_resigns(settle: Settle) -> None:
     with pytest.raises(Doubtful, match="cannot be initialised"):
         settle(left("PrepareCommit"), resigning=True)
+
+
+PLACES = [("orders", 0), ("orders", 3), ("invoices", 1)]
+
+
+def test_what_may_be_open_elsewhere_is_ended_by_a_transaction_of_the_same_producer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    kafka = Kafka({"b": Transactions(8, "Empty")})
+    with closing(_own(kafka, monkeypatch)) as own:
+        own.abort(1, PLACES)
+    assert (kafka.ended_in, kafka.ids["b"].state) == (PLACES, "CompleteAbort")
+
+
+def test_a_topic_that_may_not_be_written_to_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    kafka = Kafka({"b": Transactions(8, "Empty")}, forbidden=frozenset(("invoices",)))
+    with closing(_own(kafka, monkeypatch)) as own:
+        assert own.abort(1, PLACES) == "invoices"
