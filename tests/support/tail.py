@@ -83,6 +83,10 @@ class Tail:
             _, end = self._consumer.get_watermark_offsets(at, timeout=LOOKUP_TIMEOUT_S)
             self._read_to(at, end)
 
+    def reached(self, topic: str, partition: int) -> int:
+        """Behind what it has read of it, markers included."""
+        return self._reached[topic, partition]
+
     def leave(self, topic: str) -> None:
         """Reads no further in a topic, which is to go; what was read of it stays."""
         left = [at for at in self._partitions if at.topic == topic]

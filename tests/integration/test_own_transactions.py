@@ -1,0 +1,81 @@
+"""What a real coordinator answers about the lane's own ids, on which node/own_transactions.py relies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException, Producer
+
+from node.fetch.coordinators import ABORTED, COMMITTED
+from node.own_transactions import OwnTransactions
+from tests.support.cluster import TARGET, Cluster
+from tests.support.keys import KEYRING, FixedKeys
+from tests.support.transactions import last_transactions
+from tests.support.waiting import PATIENCE_S
+
+
+@pytest.fixture
+def own(cluster: Cluster) -> Iterator[OwnTransactions]:
+    config = cluster.node_config("n").client_config()
+    made = OwnTransactions(config, cluster.names, 0, 10_000, FixedKeys(KEYRING))
+    yield made
+    made.close()
+
+
+def begun(cluster: Cluster) -> Producer:
+    """A producer on the lane's first id, whose transaction has a record."""
+    id_ = cluster.names.transactional_id(0, "a")
+    producer = Producer({"bootstrap.servers": cluster.bootstrap, "transactional.id": id_, "log_level": 0})
+    producer.init_transactions(PATIENCE_S)
+    producer.begin_transaction()
+    producer.produce(cluster.target(), b"x", partition=0)
+    assert producer.flush(PATIENCE_S) == 0
+    return producer
+
+
+def state(cluster: Cluster) -> str | None:
+    last = last_transactions(cluster)["a"]
+    return None if last is None else last.state
+
+
+def settle(own: OwnTransactions) -> None:
+    own.settle(lambda: False, str)
+
+
+def test_what_is_open_is_aborted_and_that_is_known_from_then_on(
+    cluster: Cluster, own: OwnTransactions
+) -> None:
+    begun(cluster)
+    settle(own)
+    assert state(cluster) == ABORTED
+
+
+def test_its_producer_commits_no_more(cluster: Cluster, own: OwnTransactions) -> None:
+    producer = begun(cluster)
+    settle(own)
+    with pytest.raises(KafkaException) as caught:
+        producer.commit_transaction(PATIENCE_S)
+    assert caught.value.args[0].code() == KafkaError._FENCED
+
+
+def test_what_was_committed_is_known_from_then_on(cluster: Cluster, own: OwnTransactions) -> None:
+    begun(cluster).commit_transaction(PATIENCE_S)
+    settle(own)
+    assert state(cluster) == COMMITTED
+
+
+def test_an_id_that_was_never_used_is_left_as_it_is(cluster: Cluster, own: OwnTransactions) -> None:
+    settle(own)
+    assert state(cluster) is None
+
+
+def test_a_transaction_that_only_ends_writes_a_marker_and_no_record(
+    cluster: Cluster, own: OwnTransactions
+) -> None:
+    begun(cluster).commit_transaction(PATIENCE_S)
+    own.abort(0, [(cluster.target(), 1)])
+    settle(own)
+    cluster.tail.catch_up()
+    assert cluster.tail.reached(cluster.target(), 1) == 1
+    assert [got.partition for got in cluster.delivered_to(TARGET)] == [0]
