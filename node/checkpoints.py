@@ -316,9 +316,9 @@ class KafkaLog:
         `Doubtful` if it is not in time.
 
         The own transactions are: their ids have been initialised. So one that is open is somebody else's; or
-        the topic has lost its marker, or nobody knows what became of it (`LeftOpen`, node/own_transactions.py).
-        What the last master has committed may be behind it, where no reader of what is committed gets to: who
-        went on from what is before it would deliver again.
+        the topic has lost its marker, or nobody knows what became of it (`LeftOpen`,
+        node/own_transactions.py). What the last master has committed may be behind it, where no reader of
+        what is committed gets to: who went on from what is before it would deliver again.
         """
         topic, lane = self._names.checkpoint, [self._lane]
         end = self.ends(topic, lane, IsolationLevel.READ_UNCOMMITTED)[self._lane]

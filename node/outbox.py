@@ -292,7 +292,7 @@ class KafkaOutbox:
 
     def _led(self, unmarked: set[Place]) -> set[Place]:
         """Those of them that have a leader. What is not there any more is forgotten."""
-        problems = {place: self._targets.problem(*place, None, 0) for place in unmarked}
+        problems = {place: self._targets.problem(*place, b"", 0) for place in unmarked}
         unmarked -= {place for place, problem in problems.items() if problem and problem[0] in _GONE}
         return {place for place, problem in problems.items() if problem is None}
 
