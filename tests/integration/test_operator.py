@@ -67,7 +67,7 @@ def test_what_goes_to_a_paused_target_waits_where_it_is_whoever_is_master_and_co
     begin_ms = now_ms()
     with Sender(cluster) as sender:
         for number in range(20):
-            id_, due_ms = (f"id-{number}" if number % 2 else None), begin_ms + 500 - number * 5
+            id_, due_ms = (f"id-{number}" if number % 2 else None), begin_ms + 3_000 - number * 5
             sender.schedule(target="held", at_ms=due_ms, id=id_, partition=0)
         sender.flush()
         eventually(lambda: held_rows(cluster) == [20], "they are held")
