@@ -14,7 +14,8 @@ comes next finds the coordinator's word, or the confirmation.
 Nothing here commits, and all that it does to the ids is to fence them: so what node/outbox.py says of two
 masters holds. Between the question and the initialisation another master, not fenced yet, may begin a
 transaction. Should Kafka end that one, too, without a marker in the checkpoint partition, in these
-milliseconds, then nobody knows what became of it: it stays open, and the lane stands still.
+milliseconds, then nobody knows what became of it. It is said, and delivery aborts it (`LeftOpen`): what was
+committed of it is known to ZooKeeper, or to the node that did so, or is delivered again.
 """
 
 from __future__ import annotations
@@ -34,9 +35,9 @@ from node.fetch.batches import Batch, batches_of, open_batch
 from node.fetch.brokers import ANSWER_S, LATEST, NO_ERROR, Brokers, Leader, Led, Unreachable
 from node.fetch.compression import Scratch
 from node.fetch.coordinators import (
+    ABORTED,
     COMMITTED,
     DECIDED,
-    EMPTY,
     ONGOING,
     Coordinators,
     Described,
@@ -211,10 +212,13 @@ class OwnTransactions:
         again, described = await self._open(), await self._coordinators.described(id_)
         if again.get(last.producer) != at or described != last:
             return True  # somebody is at work there: this is no more what became of it
-        if last.state == EMPTY and not found.behind and not found.checkpoint.first:
+        # Of an earlier epoch's transaction the state of the last one says nothing.
+        was_committed = last.state == COMMITTED and at.epoch == last.epoch
+        is_known = was_committed or last.state == ABORTED or bool(found.behind)
+        if not is_known and not found.checkpoint.first:
             self._say_open(at)
             return False
-        is_committed = last.state == COMMITTED or bool(found.behind)
+        is_committed = was_committed or bool(found.behind)
         if is_committed and not found.is_confirmed:
             self._confirm(found.checkpoint)
         await self._coordinators.abort_in(id_, last, [(self._topic, self._lane)])
@@ -297,8 +301,8 @@ class OwnTransactions:
         log.error(
             "own-transaction-open",
             record=f"{self._topic}/{self._lane}/{at.begin}",
-            consequence="the lane stands still: nobody knows whether the brokers have committed it",
-            way_out="docs/operations.md, A checkpoint of which nobody knows",
+            consequence="it is aborted; what it has delivered is delivered again, if it was committed and "
+            "neither ZooKeeper nor this node knows that",
         )
 
 

@@ -46,10 +46,11 @@ class Described(NamedTuple):
 
 
 class OpenAt(NamedTuple):
-    """What a producer has open in a partition: the offset at which it begins. `last`: of which sequence its
-    last record is.
+    """What a producer has open in a partition: its epoch, and the offset at which it begins. `last`: of which
+    sequence its last record is.
     """
 
+    epoch: int
     begin: int
     last: int
 
@@ -124,4 +125,6 @@ async def open_in(brokers: Brokers, leader: int, topic: str, partition: int) -> 
     ((_, ((_, code, _, active, _),), _),) = answer.topics
     if code != NO_ERROR:
         raise Unreachable(code, f"{topic}/{partition}: {KafkaError(code).str()}")
-    return {producer: OpenAt(begin, last) for producer, _, last, _, _, begin, _ in active if begin >= 0}
+    return {
+        producer: OpenAt(epoch, begin, last) for producer, epoch, last, _, _, begin, _ in active if begin >= 0
+    }

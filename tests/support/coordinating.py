@@ -26,6 +26,7 @@ T = TypeVar("T")
 
 NAMES: Final = ClusterNames("delay")
 TOPIC: Final = NAMES.checkpoint
+OPEN_EPOCH: Final = 0
 NONE, REFUSED, CONCURRENT, NOT_FOUND = 0, KafkaError.PRODUCER_FENCED, KafkaError.CONCURRENT_TRANSACTIONS, 105
 
 
@@ -99,7 +100,7 @@ class Kafka:
         if isinstance(request, AddPartitionsToTxnRequest):
             return self._added(request)
         if isinstance(request, ProducersRequest):
-            active: list[Any] = [(one, 0, 0, 0, 0, at, {}) for one, at in self.open.items()]
+            active: list[Any] = [(one, OPEN_EPOCH, 0, 0, 0, at, {}) for one, at in self.open.items()]
             return SimpleNamespace(topics=[(TOPIC, [(0, NONE, None, active, {})], {})])
         assert isinstance(request, FetchRequest)
         fetched = Fetched(0, NONE, 0, [], memoryview(self._bytes(request._wanted[0].offset)), None)

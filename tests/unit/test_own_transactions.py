@@ -124,6 +124,13 @@ def test_of_one_whose_id_was_initialised_since_nobody_knows(settle: Settle) -> N
     assert kafka.open == {7: 1}
 
 
+def test_of_one_of_an_earlier_epoch_nobody_knows(settle: Settle) -> None:
+    kafka = left("CompleteCommit")
+    kafka.ids["a"].epoch = 1
+    settle(kafka)
+    assert kafka.open == {7: 1}
+
+
 def test_the_first_of_an_epoch_repeats_the_one_before_and_need_not_be_known(settle: Settle) -> None:
     kafka = left("Empty", last=msgspec.structs.replace(BEFORE, epoch=2, first=True))
     settle(kafka)
