@@ -94,8 +94,8 @@ def _pause_in_transaction(cluster: Cluster, name: str) -> NodeProcess:
     is_ended_by_kafka = name == "aborted"
     master = cluster.start(
         "a", step=Step.AFTER_CHECKPOINT_RECORD, signal_name="SIGSTOP", delay_s=RECORDED_S,
-        transaction_timeout_ms=5_000 if is_ended_by_kafka else 60_000,
-        session_timeout_s=20.0 if is_ended_by_kafka else 6.0,
+        transaction_timeout_ms=15_000 if is_ended_by_kafka else 60_000,
+        session_timeout_s=30.0 if is_ended_by_kafka else 6.0,
     )  # fmt: skip
     cluster.wait_epoch(1)
     master.arm()
