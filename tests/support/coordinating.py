@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any, Final, TypeVar
@@ -56,6 +57,7 @@ class Kafka:
     aborted: set[int] = field(default_factory=set)  # offsets
     forbidden: frozenset[str] = frozenset()
     ended_in: list[tuple[str, int]] = field(default_factory=list)  # by transactions that do nothing else
+    meanwhile: Callable[[], None] = lambda: None  # before it is asked what is open
     dies_at: int = -1
     asked: int = 0
 
@@ -100,11 +102,17 @@ class Kafka:
         if isinstance(request, AddPartitionsToTxnRequest):
             return self._added(request)
         if isinstance(request, ProducersRequest):
-            active: list[Any] = [(one, OPEN_EPOCH, 0, 0, 0, at, {}) for one, at in self.open.items()]
+            self.meanwhile()
+            self.meanwhile = lambda: None
+            open_ = self.open.items()
+            active: list[Any] = [(one, OPEN_EPOCH, self._last(one), 0, 0, at, {}) for one, at in open_]
             return SimpleNamespace(topics=[(TOPIC, [(0, NONE, None, active, {})], {})])
         assert isinstance(request, FetchRequest)
         fetched = Fetched(0, NONE, 0, [], memoryview(self._bytes(request._wanted[0].offset)), None)
         return SimpleNamespace(error_code=NONE, partitions=[fetched])
+
+    def _last(self, producer: int) -> int:
+        return sum(who == producer for who, *_ in self.log)
 
     def _answer(self, answer: T) -> T:
         self.asked += 1

@@ -111,11 +111,12 @@ def test_an_older_one_behind_it_says_nothing(settle: Settle) -> None:
     assert order(kafka.latest()) == BEFORE.number
 
 
-def test_a_copy_behind_it_says_nothing(settle: Settle) -> None:
-    kafka = left("CompleteAbort")
+@pytest.mark.parametrize(("state", "number"), [("CompleteAbort", 1), ("CompleteCommit", 2)])
+def test_a_copy_behind_it_says_nothing(settle: Settle, state: str, number: int) -> None:
+    kafka = left(state)
     kafka.log.append((-1, LEFT, True))
     settle(kafka)
-    assert order(kafka.latest()) == BEFORE.number
+    assert order(kafka.latest()) == number
 
 
 def test_of_one_whose_id_was_initialised_since_nobody_knows(settle: Settle) -> None:
@@ -135,6 +136,20 @@ def test_the_first_of_an_epoch_repeats_the_one_before_and_need_not_be_known(sett
     kafka = left("Empty", last=msgspec.structs.replace(BEFORE, epoch=2, first=True))
     settle(kafka)
     assert order(kafka.latest()) == BEFORE.number
+
+
+def test_what_another_master_sends_meanwhile_is_not_taken_for_committed(settle: Settle) -> None:
+    """It has committed its next transaction, and the one after that is on the same id again."""
+    kafka = left("CompleteCommit")
+
+    def go_on() -> None:
+        kafka.log.append((8, BEHIND, True))
+        kafka.sent("a", msgspec.structs.replace(BEHIND, number=4))
+        kafka.ids["a"].state, kafka.ids["a"].adds = "Ongoing", True
+
+    kafka.meanwhile = go_on
+    settle(kafka)
+    assert order(kafka.latest()) == BEHIND.number
 
 
 def test_what_is_none_of_the_services_own_is_left_to_whoever_has_sent_it(settle: Settle) -> None:
