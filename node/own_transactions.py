@@ -11,6 +11,11 @@ with another time, so that it counts whatever becomes of the first. Then what wa
 transaction of the same producer that has nothing else. The node may die between any two of these steps: who
 comes next finds the coordinator's word, or the confirmation.
 
+The coordinator's word is of the id's last transaction. What was left open is of an earlier one only where the
+last one was aborted before it had sent its checkpoint. Then the checkpoint of the one between them, on the
+other id, stands behind it and shows that it was committed; unless the master has died in the milliseconds in
+which both were being sent.
+
 Nothing here commits, and all that it does to the ids is to fence them: so what node/outbox.py says of two
 masters holds. Between the question and the initialisation another master, not fenced yet, may begin a
 transaction. Should Kafka end that one, too, without a marker in the checkpoint partition, in these
