@@ -23,8 +23,6 @@ ABORTED: Final = "CompleteAbort"
 DECIDED: Final = frozenset((EMPTY, COMMITTED, ABORTED))
 
 _NOT_FOUND: Final = 105  # no name of the library has it
-# Another one's error says why, or the state that is asked for next.
-_PASSED_OVER: Final = frozenset((KafkaError.OPERATION_NOT_ATTEMPTED, KafkaError.CONCURRENT_TRANSACTIONS))
 _ELSEWHERE: Final = frozenset(
     (
         KafkaError.NOT_COORDINATOR,
@@ -98,7 +96,7 @@ class Coordinators:
             for partition, code in answers:
                 if code == KafkaError.TOPIC_AUTHORIZATION_FAILED:
                     return str(topic)
-                if code not in _PASSED_OVER:
+                if code != KafkaError.OPERATION_NOT_ATTEMPTED:  # another one's says why
                     self._expect(id_, code, f"{topic}/{partition}")
         await self.abort(id_, last.producer)
         return None

@@ -74,6 +74,7 @@ def test_a_transaction_that_only_ends_writes_a_marker_and_no_record(
     cluster: Cluster, own: OwnTransactions
 ) -> None:
     begun(cluster).commit_transaction(PATIENCE_S)
+    settle(own)
     own.abort(0, [(cluster.target(), 1)])
     settle(own)
     cluster.tail.catch_up()

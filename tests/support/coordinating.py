@@ -148,7 +148,9 @@ class Kafka:
         one = self.ids[request._transactional_id[-1]]
         assert (one.producer, one.epoch) == (request._producer_id, request._producer_epoch)
         topics: list[tuple[str, list[int]]] = request._topics
-        if self.forbidden & {topic for topic, _ in topics}:
+        if one.state.startswith("Prepare"):
+            code, forbidden = CONCURRENT, CONCURRENT
+        elif self.forbidden & {topic for topic, _ in topics}:
             code, forbidden = KafkaError.OPERATION_NOT_ATTEMPTED, KafkaError.TOPIC_AUTHORIZATION_FAILED
         else:
             code, forbidden = NONE, NONE

@@ -192,3 +192,9 @@ def test_a_topic_that_may_not_be_written_to_is_told(monkeypatch: pytest.MonkeyPa
     kafka = Kafka({"b": Transactions(8, "Empty")}, forbidden=frozenset(("invoices",)))
     with closing(_own(kafka, monkeypatch)) as own:
         assert own.abort(1, PLACES) == "invoices"
+
+
+def test_what_cannot_be_ended_yet_does_not_count_as_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    kafka = Kafka({"b": Transactions(8, "PrepareCommit")})
+    with closing(_own(kafka, monkeypatch)) as own, pytest.raises(Doubtful):
+        own.abort(1, PLACES)
