@@ -24,6 +24,8 @@ MOST_HOLDS: Final = 64
 """So many are in a checkpoint at most. What is for a paused target that has none is put off, again and
 again.
 """
+MOST_OF_ONE: Final = 4
+"""So many of one target: it may be paused again and again before what waits is delivered."""
 CARRIED_MS: Final = 86_400_000
 """So long a message waits in one place. Then it is written back, so that its record never grows so old that
 retention removes it.
@@ -39,7 +41,8 @@ BEFORE_ALL: Final = (0, 0, 0)
 @lru_cache(4_096)
 def tag_of(target: str) -> int:
     """The number of a target, of 63 bits, and never `NO_TAG`: no two are alike unless somebody has tried some
-    10^9 names to that end, and then an answer is false that is about the two alone.
+    10^9 names to that end, and then an answer is false that is about the two alone. What is delivered goes by
+    the names.
     """
     return int.from_bytes(blake2b(target.encode(), digest_size=8).digest()) >> 1 | 1
 
@@ -69,8 +72,13 @@ Holds = tuple[Hold, ...]
 
 
 def hold_back(holds: Holds, key: Key, tag: int) -> bool:
-    """Whether any of them holds a row with this key and tag."""
+    """Whether any of them holds a row with this key and tag; for what may have gone."""
     return any(hold.tag == tag and hold.covers(key) for hold in holds)
+
+
+def hold_row(holds: Holds, key: Key, target: str | None) -> bool:
+    """Whether any of them holds a row that is there: its name is at hand, and no two are alike."""
+    return any(hold.target == target and hold.covers(key) for hold in holds)
 
 
 def taken_up(holds: Holds, paused: AbstractSet[str], highest: Key | None) -> Holds:
@@ -84,17 +92,22 @@ def taken_up(holds: Holds, paused: AbstractSet[str], highest: Key | None) -> Hol
     ]
     kept = [hold for hold in kept if hold.last is None or hold.next < hold.last]
     going_on = {hold.target for hold in kept if hold.last is None}
-    begun = [Hold(target, at, at) for target in sorted(paused) if target not in going_on]
+    counts = Counter(hold.target for hold in kept)
+    begun = [
+        Hold(target, at, at)
+        for target in sorted(paused)
+        if target not in going_on and counts[target] < MOST_OF_ONE
+    ]
     return (*kept, *begun[: MOST_HOLDS - len(kept)])
 
 
-def with_passed(holds: Holds, passed: Mapping[Key, int]) -> Holds:
-    """With rows that the position passes: the tag of each."""
+def with_passed(holds: Holds, passed: Mapping[Key, str]) -> Holds:
+    """With rows that the position passes: the target of each."""
     counts = Counter(
         number
-        for key, tag in passed.items()
+        for key, target in passed.items()
         for number, hold in enumerate(holds)
-        if hold.tag == tag and hold.covers(key)
+        if hold.target == target and hold.covers(key)
     )
     return tuple(
         msgspec.structs.replace(hold, rows=hold.rows + counts[number]) if counts[number] else hold

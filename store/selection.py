@@ -37,6 +37,7 @@ from store.records import (
 )
 
 REPLAYED_PART: Final = 4  # so much of a transaction's limits at most
+LITTLE_WALKED: Final = 100
 MOST_WALKED: Final = 1_000  # rows of a replay's range, or done behind the position: ingest waits meanwhile
 
 
@@ -232,12 +233,16 @@ def select(
     )
 
 
-def _waiting_of(rows: Sequence[tuple[Key, bytes]], tip: Frontier, moved: AbstractSet[Key]) -> dict[Key, int]:
-    """Those of the rows that wait for the end of a pause, with their tags; late ones, too: the cursor of
+def _waiting_of(rows: Sequence[tuple[Key, bytes]], tip: Frontier, moved: AbstractSet[Key]) -> dict[Key, str]:
+    """Those of the rows that wait for the end of a pause, with their targets; late ones, too: the cursor of
     their hold comes to them.
     """
-    tags = ((key, row_tag(raw)) for key, raw in rows if key not in moved)
-    return {key: tag for key, tag in tags if tip.holds_back(key, tag)}
+    targets = ((key, message_target(raw)) for key, raw in rows if key not in moved)
+    return {
+        key: target
+        for key, target in targets
+        if target is not None and holds.hold_row(tip.holds, key, target)
+    }
 
 
 def next_due_ms(kv: KeyValue, tip: Frontier) -> int | None:
@@ -405,42 +410,75 @@ def _take_released(
     kv: KeyValue, tip: Frontier, ends: Sequence[Key | None], most: int, most_bytes: int
 ) -> tuple[list[tuple[Key, bytes]], holds.Holds]:
     """Up to `most` messages that holds let go, each up to its end, and the holds that are left. Those that go
-    on take turns.
+    on take turns; of one target, the later one waits for the earlier one.
     """
     released: list[tuple[Key, bytes]] = []
     left: list[holds.Hold] = []
     turned: list[holds.Hold] = []
+    before: set[str] = set()
+    budget = _Budget(most, most_bytes, MOST_WALKED)
     for hold, end in zip(tip.holds, ends, strict=True):
-        if end is None or len(released) >= most:
+        if end is None or hold.target in before or budget.is_spent:
             left.append(hold)
-            continue
-        taken, at = _take_held(kv, tip, hold, end, most - len(released), most_bytes)
-        released += taken
-        if at != hold.last:
-            turned.append(msgspec.structs.replace(hold, next=at, rows=max(0, hold.rows - len(taken))))
-    return released, (*left, *turned)
+        else:
+            taken, at = _take_held(kv, tip, hold, end, budget)
+            released += taken
+            if at == hold.last:
+                continue
+            if at == hold.next:
+                left.append(hold)
+            else:
+                turned.append(msgspec.structs.replace(hold, next=at, rows=max(0, hold.rows - len(taken))))
+        before.add(hold.target)
+    return released, (*_in_turn(left, turned),)
+
+
+def _in_turn(left: list[holds.Hold], turned: list[holds.Hold]) -> list[holds.Hold]:
+    """Those that have had their turn come last, each before what is later of its target."""
+    targets = {hold.target for hold in turned}
+    others = [hold for hold in left if hold.target not in targets]
+    return [
+        *others,
+        *sorted((*turned, *(one for one in left if one.target in targets)), key=lambda one: one.first),
+    ]
+
+
+class _Budget:
+    """What all holds together may take, and walk over: ingest waits meanwhile."""
+
+    def __init__(self, messages: int, bytes_: int, walked: int) -> None:
+        self.messages = messages
+        self.bytes = bytes_
+        self.walked = walked
+
+    @property
+    def is_spent(self) -> bool:
+        return self.messages <= 0 or self.bytes <= 0 or self.walked <= 0
 
 
 def _take_held(
-    kv: KeyValue, tip: Frontier, hold: holds.Hold, end: Key, most: int, most_bytes: int
+    kv: KeyValue, tip: Frontier, hold: holds.Hold, end: Key, budget: _Budget
 ) -> tuple[list[tuple[Key, bytes]], Key]:
-    """Up to `most` messages of a hold, and up to where there are no more of them. It ends before the first
-    one that has not been passed: this selection may pass it, as one that is held.
+    """Messages of a hold, and up to where there are no more of them. It ends before the first one that has
+    not been passed: this selection may pass it, as one that is held. Where it has found nothing, and walked
+    over little, it stays where it is: to move it is something to commit.
     """
     taken: list[tuple[Key, bytes]] = []
-    at, bytes_left = hold.next, most_bytes
-    rows = kv.scan(keys.after(keys.row(*hold.next)), keys.after(keys.row(*end)))
-    for walked, (raw_key, raw) in enumerate(rows):
-        if len(taken) == most or bytes_left <= 0 or walked == MOST_WALKED:
+    at, walked_before = hold.next, budget.walked
+    for raw_key, raw in kv.scan(keys.after(keys.row(*hold.next)), keys.after(keys.row(*end))):
+        if budget.is_spent:
             return taken, at
-        key, is_its_own = keys.timed(raw_key), row_tag(raw) == hold.tag
+        key, is_its_own = keys.timed(raw_key), message_target(raw) == hold.target
         if is_its_own and not tip.passed(key):
             return taken, at
         at = key
-        bytes_left -= len(raw)  # read, whether it is taken or not: ingest waits meanwhile
+        budget.bytes -= len(raw)  # read, whether it is taken or not
+        budget.walked -= 1
         if is_its_own:
+            budget.messages -= 1
             taken.append((key, raw))
-    return taken, end
+    stays = not taken and end != hold.last and walked_before - budget.walked < LITTLE_WALKED
+    return taken, hold.next if stays else end
 
 
 def _take_replayed(

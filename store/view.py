@@ -15,6 +15,7 @@ After a crash the store is exactly some earlier state, and the log replays the r
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
@@ -27,7 +28,7 @@ from delayline.signing import Serial
 from store import keys, selection
 from store.arrivals import Arrival, Kind
 from store.checkpoint import NONE_WRITTEN_BACK, Checkpoint, Frontier, Reached, Standing, Vector, nothing
-from store.holds import Holds, hold_back
+from store.holds import Holds, hold_row
 from store.ingest import Ingest
 from store.keys import Key
 from store.known import Known, known_of
@@ -46,7 +47,7 @@ from store.records import (
     decode_serials,
     decode_vector,
     encode,
-    row_tag,
+    message_target,
 )
 from store.selection import NOTHING_PAUSED, Limits, Paused, Selection, late_keys
 from store.stall import Stall
@@ -407,7 +408,7 @@ class View:
         places of which no row is left.
         """
         while self._prune_rows():
-            pass
+            time.sleep(PRUNE_REST_S)  # others wait for the lock, and ingest for what it has read to stay true
         self._prune_places()
 
     @_patient
@@ -451,7 +452,7 @@ class View:
         for walked, (raw_key, raw) in enumerate(self._kv.scan(self._low_row, end)):
             if walked == MOST_HELD_WALKED:
                 return raw_key
-            if not held_by.holds_back(keys.timed(raw_key), row_tag(raw)):
+            if not hold_row(held_by.holds, keys.timed(raw_key), message_target(raw)):
                 batch.delete(raw_key)
         return end
 
@@ -464,8 +465,8 @@ class View:
             end = self._low_row if up_to is None else min(self._low_row, keys.after(keys.row(*up_to)))
             begin = keys.after(keys.row(*hold.next))
             for raw_key, raw in self._kv.scan(begin, end) if begin < end else ():
-                key, tag = keys.timed(raw_key), row_tag(raw)
-                if tag == hold.tag and not hold_back(holds_, key, tag):
+                key, target = keys.timed(raw_key), message_target(raw)
+                if target == hold.target and not hold_row(holds_, key, target):
                     batch.delete(raw_key)
 
     @_patient
@@ -657,7 +658,8 @@ Expired = tuple[Key, Expiry]
 
 MOST_LATE_WALKED = 1000
 MOST_MARKS_WALKED = 1_000
-MOST_HELD_WALKED = 2_000
+MOST_HELD_WALKED = 1_000
+PRUNE_REST_S = 0.02
 MOST_PLACES_PRUNED = 500  # of each partition: more than a second's batches
 
 

@@ -67,6 +67,8 @@ CLOCKS: Final = (
             ),
         ),
         CLOCKS_JUMP,
+        begin=300,
+        seeds=700,
     ),
     Mutant(
         "late-behind-the-step",
@@ -132,6 +134,8 @@ CLOCKS: Final = (
             ),
         ),
         REPLAYS,
+        begin=300,
+        seeds=700,
     ),
     Mutant(
         "early-by-what-a-leader-says",

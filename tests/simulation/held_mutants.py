@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 from tests.simulation.patches import Mutant, Patch
@@ -25,7 +26,7 @@ HELD: Final = (
         "hold-begins-with-all",
         "rule 8, a hold begins at the position",
         "a hold holds what was delivered before it began",
-        (Patch("store/holds.py", "Hold(target, at, at) for", "Hold(target, at, BEFORE_ALL) for"),),
+        (Patch("store/holds.py", "Hold(target, at, at)\n", "Hold(target, at, BEFORE_ALL)\n"),),
         PAUSED,
     ),
     Mutant(
@@ -137,7 +138,7 @@ HELD: Final = (
                 "return was_passed",
             ),
         ),
-        PAUSED,
+        replace(PAUSED, operator_share=0.2, request_count=(260, 300)),
     ),
     Mutant(
         "held-is-pruned",

@@ -21,8 +21,10 @@ from store import keys
 from store.arrivals import Arrival
 from store.awaited import Awaited
 from store.checkpoint import Checkpoint, Footing, Frontier, Vector
-from store.holds import may_go_to
+from store.holds import Hold, may_go_to
+from store.keys import Key
 from store.overrun import MOST_OVERRUNS
+from store.records import message_target
 from store.selection import Paused, late_keys, next_due_ms, select
 from store.view import Expired, View
 from tests.simulation.eras import latest, repeats
@@ -373,6 +375,7 @@ class Process:
         if until_ms is None or own_ms >= until_ms or (tip.position is not None and own_ms < tip.position[0]):
             return
         limits, standing = self.world.setup.limits, self._delivery.standing
+        limits = limits._replace(carried_ms=1 << 60)  # what has waited for long may wait for the heartbeat
         paused = Paused(pauses.targets, replay=bool(pauses.targets))
         chosen = select(self.store, tip, reached, own_ms, limits, standing=standing, paused=paused)
         due_ms = None if chosen.held else next_due_ms(self.store, tip)
@@ -412,7 +415,7 @@ class Process:
             hold
             for hold in tip.holds
             if hold.target not in paused
-            and (hold.last is None or may_go_to(hold, paused, own_ms, carried_ms) is not None)
+            and (hold.last is None or self._holds_any(tip, hold, may_go_to(hold, paused, own_ms, carried_ms)))
         ]
         if resumed:
             raise Violation("liveness", f"{self.name} waits at {own_ms}: {resumed} may go on")
@@ -434,6 +437,13 @@ class Process:
             raise Violation(
                 "liveness", f"{self.name} waits for its position, {tip.position}, {ahead_ms} ms ahead"
             )
+
+    def _holds_any(self, tip: Frontier, hold: Hold, end: Key | None) -> bool:
+        """Whether a hold has something that may go."""
+        if end is None:
+            return False
+        rows = self.store.scan(keys.after(keys.row(*hold.next)), keys.after(keys.row(*end)))
+        return any(message_target(raw) == hold.target and tip.passed(keys.timed(key)) for key, raw in rows)
 
     def _may_wait(self, awaited: Awaited, tip: Frontier, ingested: Vector, wait: Wait) -> bool:
         """An answer may wait for what is not listed; a reschedule a little for room among what is moved."""

@@ -22,7 +22,7 @@ def check_replica(process: Process, model: Model, serials: dict[int, Serial]) ->
     position = process.view.tip.position
     begin = keys.ROW if position is None else keys.after(keys.row(*position))
     tip, now_ms = process.view.tip, process.now_ms()
-    if any(hold.last is None or hold.last[0] <= now_ms for hold in tip.holds):
+    if any(hold.rows and (hold.last is None or hold.last[0] <= now_ms) for hold in tip.holds):
         raise Violation("replica", f"{process.name} has holds left: {tip.holds}")
     behind = [row for row in store.scan(begin, keys.end_of(keys.ROW)) if not tip.passed(keys.timed(row[0]))]
     behind += _held(store, tip)

@@ -78,6 +78,8 @@ RESUMPTION: Final = (
             ),
         ),
         FORKS,
+        begin=300,
+        seeds=700,
     ),
     Mutant(
         "znode-read-last",

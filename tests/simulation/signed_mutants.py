@@ -75,6 +75,8 @@ SIGNED: Final = (
             ),
         ),
         KEYS_LOST,
+        begin=300,
+        seeds=700,
     ),
     Mutant(
         "unknown-key-rejected",
