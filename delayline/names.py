@@ -89,3 +89,7 @@ class ClusterNames:
     def transactional_id(self, lane: int, producer: str) -> str:
         """The id of producer "a" or "b" of a lane: the same on every node, so that a new master fences."""
         return f"{self.cluster}-{lane}-{producer}"
+
+    def transactional_ids(self, lane: int) -> tuple[str, str]:
+        """Those of both, a first."""
+        return self.transactional_id(lane, "a"), self.transactional_id(lane, "b")

@@ -292,7 +292,7 @@ class KafkaLog:
         self._lane = lane
         self._partitions = partitions
         self._follower = follower
-        self._own_ids = [names.transactional_id(lane, suffix) for suffix in "ab"]
+        self._own_ids = names.transactional_ids(lane)
 
     def last_checkpoint(self) -> Checkpoint | None:
         """See the port."""

@@ -346,8 +346,7 @@ class KafkaOutbox:
 
     def _refuse_forbidden(self, error: KafkaError) -> None:
         if error.code() == KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
-            ids = tuple(self._names.transactional_id(self._lane, suffix) for suffix in self._warm)
-            raise Refusing(transactional_ids_forbidden(ids))
+            raise Refusing(transactional_ids_forbidden(self._names.transactional_ids(self._lane)))
 
     def _why(self) -> str:
         """What keeps a transaction from its end: the marker of a partition that is shut."""

@@ -59,7 +59,6 @@ from store.checkpoint import Checkpoint, UnreadableCheckpoint
 
 log = structlog.get_logger("delayline.outbox")
 
-SUFFIXES: Final = "ab"
 TIMEOUT_S: Final = 10.0
 SHORTEST_REST_S: Final = 0.003
 LONGEST_REST_S: Final = 0.25
@@ -111,7 +110,7 @@ class OwnTransactions:
         self._client_config = client_config
         self._topic = names.checkpoint
         self._lane = lane
-        self._ids = [names.transactional_id(lane, suffix) for suffix in SUFFIXES]
+        self._ids = names.transactional_ids(lane)
         self._keys = keys
         self._loop = asyncio.new_event_loop()
         try:

@@ -82,7 +82,7 @@ class DueWalk:
     ) -> None:
         self.now_ms, self.aligned, self.reached = now_ms, aligned, reached
         self.second_ms = now_ms - now_ms % SECOND_MS
-        behind = keys.ROW if aligned.position is None else keys.after(keys.row(*aligned.position))
+        behind = keys.behind(aligned.position)
         now = max(behind, keys.row(now_ms, 0, 0))
         self.minute = max(now_ms // keys.MINUTE_MS, _minute(behind)) + 1  # the first of which nothing is done
         end_ms = max(now_ms + keys.MINUTE_MS, self.minute * keys.MINUTE_MS)

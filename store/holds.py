@@ -49,8 +49,8 @@ def tag_of(target: str) -> int:
 
 class Hold(msgspec.Struct, frozen=True):
     """What is held of one target: next < key, and key <= last unless the pause goes on. `first`: where `next`
-    was at first; no two holds of a target have the same. `rows`: how many of
-    those the position has passed, and the cursor has not; what was cancelled or moved since is among them.
+    was at first; no two holds of a target have the same. `rows`: how many of those the position has passed,
+    and the cursor has not; what was cancelled or moved since is among them.
     """
 
     target: str

@@ -192,6 +192,11 @@ def after(raw: bytes) -> bytes:
     return raw + b"\x00"
 
 
+def behind(position: Key | None) -> bytes:
+    """Where the rows behind a position begin; all of them do if there is none."""
+    return ROW if position is None else after(row(*position))
+
+
 def end_of(prefix: bytes) -> bytes:
     """The first key behind a one-byte prefix's space."""
     return bytes([prefix[0] + 1])

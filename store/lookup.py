@@ -381,7 +381,7 @@ class _TimeWalk:
     ) -> None:
         self.kv, self.aligned, self.reached = kv, aligned, reached
         position = aligned.position
-        behind = keys.ROW if position is None else keys.after(keys.row(*position))
+        behind = keys.behind(position)
         begin, end = max(behind, keys.row(query.begin_ms, 0, 0)), keys.row(query.end_ms, 0, 0)
         self.late = kv.scan(keys.LATE, keys.end_of(keys.LATE))
         self.held = self._held(query, after)

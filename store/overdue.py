@@ -42,7 +42,7 @@ class Scans(NamedTuple):
 def scans(kv: KeyValue, frontier: Frontier, now_ms: int) -> Scans:
     """What is behind the frontier and due by now, and what is late."""
     position, minute_ms = frontier.position, keys.MINUTE_MS
-    begin = keys.ROW if position is None else keys.after(keys.row(*position))
+    begin = keys.behind(position)
     its, this = 0 if position is None else position[0] // minute_ms, now_ms // minute_ms
     end, this_begin = keys.row(now_ms + 1, 0, 0), max(begin, keys.row(this * minute_ms, 0, 0))
     its_end = min(keys.row((its + 1) * minute_ms, 0, 0), this_begin)

@@ -134,7 +134,7 @@ class Pending:
 
     def count(self, position: Key | None) -> Count:
         """What is to be counted behind the tip, as it is now. The scans are walked without the lock."""
-        begin = keys.ROW if position is None else keys.after(keys.row(*position))
+        begin = keys.behind(position)
         of_this_minute = self._kv.scan(begin, keys.row((self._minute + 1) * keys.MINUTE_MS, 0, 0))
         tomorrow = (self._minute // DAY_MINUTES + 1) * DAY_MINUTES
         later = self._kv.scan(keys.count(self._minute + 1), keys.count(tomorrow))

@@ -64,7 +64,7 @@ def begin(
         assert then.replay is not None, "it was not refused"
         rows = kv.scan(keys.row(*then.replay.next), keys.after(keys.row(*then.replay.last)))
         return Rehearsal(reached, aligned, None, _carried(kv, then.replay, rows))
-    behind = keys.ROW if aligned.position is None else keys.after(keys.row(*aligned.position))
+    behind = keys.behind(aligned.position)
     rows = kv.scan(behind, keys.row(request.to_ms, 0, 0))
     return Rehearsal(reached, aligned, None, _skipped(aligned, rows))
 

@@ -250,7 +250,7 @@ def next_due_ms(kv: KeyValue, tip: Frontier) -> int | None:
     ends; None if nothing does.
     """
     undone = _Undone(tip)
-    first = next(iter(undone.of(kv.scan(_behind(tip.position), keys.end_of(keys.ROW)))), None)
+    first = next(iter(undone.of(kv.scan(keys.behind(tip.position), keys.end_of(keys.ROW)))), None)
     ends = [one.position for one in tip.overruns if tip.position is None or one.position > tip.position]
     ends += [] if first is None else [keys.timed(first[0])]
     ends += [] if undone.passed is None else [undone.passed]
@@ -288,10 +288,6 @@ class _Undone:
             if walked == self._most:
                 self.passed = key
                 return
-
-
-def _behind(position: Key | None) -> bytes:
-    return keys.ROW if position is None else keys.after(keys.row(*position))
 
 
 class _Taking:
@@ -399,7 +395,7 @@ def _row(kv: KeyValue, key: Key) -> bytes:
 
 def _take_due(kv: KeyValue, undone: _Undone, now_ms: int, taking: _Taking) -> int:
     """Takes rows due by now in key order; returns the time up to which nothing due is left."""
-    due = undone.of(kv.scan(_behind(undone.tip.position), keys.row(now_ms + 1, 0, 0)))
+    due = undone.of(kv.scan(keys.behind(undone.tip.position), keys.row(now_ms + 1, 0, 0)))
     timed = keys.timed
     if taking.take((timed(raw_key), raw) for raw_key, raw in due) is None:
         return now_ms if undone.passed is None else undone.passed[0] - 1

@@ -345,7 +345,7 @@ class View:
                 _drop_control(batch, *keys.placed(raw_key), decode_control(raw))
         low_row, changes = self._low_row, dict[int, int]()
         if frontier.overruns and frontier.is_behind(old):
-            low_row, changes = min(low_row, _behind(frontier.position)), self._recounted(frontier)
+            low_row, changes = min(low_row, keys.behind(frontier.position)), self._recounted(frontier)
             batch.put(keys.LOW_WATER, low_row)
         counts = self._pending.write(batch, changes, {})
         self._drop_released(batch, new.holds)
@@ -368,7 +368,7 @@ class View:
         end_minute = last[0] // keys.MINUTE_MS + 1
         counted = self._kv.scan(keys.count(first_minute), keys.count(max(first_minute, end_minute)))
         changes = {keys.minute(raw_minute): -decode_offset(raw) for raw_minute, raw in counted}
-        for raw_key, _ in self._kv.scan(_behind(position), keys.row(end_minute * keys.MINUTE_MS, 0, 0)):
+        for raw_key, _ in self._kv.scan(keys.behind(position), keys.row(end_minute * keys.MINUTE_MS, 0, 0)):
             key = keys.timed(raw_key)
             if not frontier.overran(key):
                 minute = key[0] // keys.MINUTE_MS
@@ -381,7 +381,7 @@ class View:
         if new.position is None or not behind:
             return []
         passed = []
-        for raw_key, _ in self._kv.scan(_behind(old.position), keys.after(keys.row(*new.position))):
+        for raw_key, _ in self._kv.scan(keys.behind(old.position), keys.after(keys.row(*new.position))):
             due_ms, partition, offset = keys.timed(raw_key)
             if offset >= new.ingested.get(partition, 0):
                 passed.append((raw_key, partition, offset, due_ms))
@@ -661,10 +661,6 @@ MOST_MARKS_WALKED = 1_000
 MOST_HELD_WALKED = 1_000
 PRUNE_REST_S = 0.02
 MOST_PLACES_PRUNED = 500  # of each partition: more than a second's batches
-
-
-def _behind(position: Key | None) -> bytes:
-    return keys.ROW if position is None else keys.after(keys.row(*position))
 
 
 def _drop_control(batch: Batch, partition: int, offset: int, control: Control) -> None:

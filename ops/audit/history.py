@@ -1,13 +1,12 @@
 """What the log and the checkpoints together say of each request, recomputed from them alone.
 
 *Settled by* is the transaction that took a row: the first checkpoint with key <= position and offset <
-ingested, or of what waited for the end of a pause, the one that has let it go (ops/audit/holds.py). *Seen by*
-is the first checkpoint with offset < seen, which answers a cancel or replace. Vectors
-never go back, and a position does not within a *reign*, from one step back to the next: so each is the
-first checkpoint of a running minimum, by reign; a checkpoint is named by its offset in its lane's log. A
-row is late iff the transaction before had passed its key already, which is to say: its position was reached
-by an earlier checkpoint than its offset. One task sorts a lane by key (spilling to disk), one sorts each
-partition.
+ingested, or of what waited for the end of a pause, the one that has let it go (ops/audit/holds.py). *Seen
+by* is the first checkpoint with offset < seen, which answers a cancel or replace. Vectors never go back,
+and a position does not within a *reign*, from one step back to the next: so each is the first checkpoint of
+a running minimum, by reign; a checkpoint is named by its offset in its lane's log. A row is late iff the
+transaction before had passed its key already, which is to say: its position was reached by an earlier
+checkpoint than its offset. One task sorts a lane by key (spilling to disk), one sorts each partition.
 
 The id index is replayed in log order (docs/design.md, rules 2 to 4): a schedule sets it, a cancel clears
 it, a written-back request is dropped if a schedule's origin or a cancel above its parent came before it. What
@@ -32,7 +31,7 @@ _OF_THE_ID: Final = ("dropped", "moved", "met", "removed", "gone_by", "expected"
 def with_history(requests: DataFrame, checkpoints: DataFrame) -> DataFrame:
     """`requests`, which say which of them are duplicates, with these columns added.
 
-        `settled_by`, `seen_by`: checkpoints, null if there is none yet. `settled_at_ms`: when the broker took
+    `settled_by`, `seen_by`: checkpoints, null if there is none yet. `settled_at_ms`: when the broker took
     the former, and `reign` its own. `held`, `resumed_ms` and `hold`: see ops/audit/holds.py. `whole_from`: of
     what no later checkpoint than this covers, the order in time cannot be told. `late`. `dropped`: a
     written-back request that was dropped. `removed`: the cancel or replace that removed this row before it

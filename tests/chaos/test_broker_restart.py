@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from node.delivery import Step
@@ -11,20 +9,6 @@ from ops.stack import LocalStack
 from tests.support.fates import check_exactly_once
 from tests.support.fixtures import MakeCluster
 from tests.support.traffic import Traffic
-
-
-@pytest.fixture(scope="module")
-def _own_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalStack]:
-    with LocalStack(tmp_path_factory.mktemp("broker")) as stack:
-        yield stack
-
-
-@pytest.fixture
-def private(_own_stack: LocalStack) -> LocalStack:
-    """A stack whose broker may be killed; it runs."""
-    if not _own_stack.kafka.running:
-        _own_stack.kafka.start()
-    return _own_stack
 
 
 @pytest.mark.parametrize("step", [Step.AFTER_PRODUCE, Step.AFTER_CHECKPOINT_RECORD, Step.DURING_COMMIT])

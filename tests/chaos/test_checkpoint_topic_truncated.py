@@ -4,7 +4,6 @@ goes on from what ZooKeeper or its own store has, and delivers nothing again.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from struct import Struct
 
 import pytest
@@ -23,20 +22,6 @@ FRAME = Struct(">qi")  # of a batch: its first offset, and how many bytes follow
 ATTRIBUTES = Struct(">h")
 ATTRIBUTES_AT = 21
 CONTROL = 0x20
-
-
-@pytest.fixture(scope="module")
-def _own_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalStack]:
-    with LocalStack(tmp_path_factory.mktemp("truncated")) as stack:
-        yield stack
-
-
-@pytest.fixture
-def private(_own_stack: LocalStack) -> LocalStack:
-    """A stack whose broker may be killed; it runs."""
-    if not _own_stack.kafka.running:
-        _own_stack.kafka.start()
-    return _own_stack
 
 
 @pytest.mark.parametrize("marked", [True, False], ids=["behind a marker", "before a marker"])

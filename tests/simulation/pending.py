@@ -13,7 +13,7 @@ def check_pending(name: str, store: KeyValue, view: View) -> None:
     what is held.
     """
     tip = view.tip
-    begin = keys.ROW if tip.position is None else keys.after(keys.row(*tip.position))
+    begin = keys.behind(tip.position)
     behind = sum(not tip.passed(keys.timed(raw)) for raw, _ in store.scan(begin, keys.end_of(keys.ROW)))
     late = sum(1 for _ in store.scan(keys.LATE, keys.end_of(keys.LATE)))
     pending = view.pending() - sum(hold.rows for hold in tip.holds)

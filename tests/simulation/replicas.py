@@ -20,7 +20,7 @@ def check_replica(process: Process, model: Model, serials: dict[int, Serial]) ->
     """
     store = process.store
     position = process.view.tip.position
-    begin = keys.ROW if position is None else keys.after(keys.row(*position))
+    begin = keys.behind(position)
     tip, now_ms = process.view.tip, process.now_ms()
     if any(hold.rows and (hold.last is None or hold.last[0] <= now_ms) for hold in tip.holds):
         raise Violation("replica", f"{process.name} has holds left: {tip.holds}")

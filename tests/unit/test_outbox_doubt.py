@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from typing import Any, Final, cast
 
 import msgspec
@@ -159,6 +160,14 @@ def left_in_doubt(box: outbox.KafkaOutbox, monkeypatch: pytest.MonkeyPatch, last
     Settled.aborted.clear()
 
 
+@contextmanager
+def shut_still(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """What was without a leader is so meanwhile."""
+    with monkeypatch.context() as patch:
+        patch.setattr(Targets, "problem", lambda *_: (UNAVAILABLE, "orders/0 has no leader"))
+        yield
+
+
 def test_nothing_is_sent_where_what_was_aborted_has_no_marker(
     box: outbox.KafkaOutbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -182,8 +191,7 @@ def test_what_is_shut_still_is_aborted_again_once_it_is_open(
     box: outbox.KafkaOutbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     left_in_doubt(box, monkeypatch, BEFORE)
-    with monkeypatch.context() as patch:
-        patch.setattr(Targets, "problem", lambda *_: (UNAVAILABLE, "orders/0 has no leader"))
+    with shut_still(monkeypatch):
         box.open()
         box.begin().commit().result()
     assert Settled.aborted == []
@@ -197,8 +205,7 @@ def test_nothing_is_sent_to_what_is_open_again_since_a_transaction_began(
     box: outbox.KafkaOutbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     left_in_doubt(box, monkeypatch, BEFORE)
-    with monkeypatch.context() as patch:
-        patch.setattr(Targets, "problem", lambda *_: (UNAVAILABLE, "orders/0 has no leader"))
+    with shut_still(monkeypatch):
         box.open()
         transaction = box.begin()
     with pytest.raises(Doubtful, match="what was aborted in orders/0 may be open there still"):
