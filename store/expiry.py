@@ -3,15 +3,18 @@
 The ids of one batch are put together, so that none costs a put of its own: those in one block of offsets that
 are to be known for a time of the same magnitude: none is known for more than twice as long as it has to be.
 What was written back, and what cancels, has an entry of its own.
+
+Nothing waits for what cannot go yet, since its row is held: that stays in its entry, where it is found, and a
+*reminder* further back in the queue leads there: an entry of nothing, with the last due time of the other.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from store import keys
-from store.keys import BLOCK
+from store.keys import BLOCK, Key
 from store.kv import Batch, KeyValue
 from store.records import Expiry, decode_expiry, encode
 
@@ -65,6 +68,45 @@ def _by_magnitude(block: Expiry, since_ms: int) -> Iterator[Expiry]:
         entry.offsets.append(offset)
         entry.whose.append(who)
     yield from entries.values()
+
+
+def listed(rows: Iterable[tuple[int, int, str | int]]) -> Expiry:
+    """An entry of these."""
+    dues_ms, offsets, whose = [list(column) for column in zip(*rows, strict=True)] or ([], [], [])
+    return Expiry(dues_ms, offsets, whose)
+
+
+def content(kv: KeyValue, raw_key: bytes, raw: bytes) -> tuple[bytes, Expiry]:
+    """The entry that stands there, or that the reminder leads to, and its key; one of nothing: it is gone."""
+    entry = decode_expiry(raw)
+    if entry.offsets:
+        return raw_key, entry
+    _, partition, first = keys.queued(raw_key)
+    raw_key = keys.expiry(partition, entry.dues_ms[0], first)
+    raw_entry = kv.get(raw_key)
+    return raw_key, listed(()) if raw_entry is None else decode_expiry(raw_entry)
+
+
+def take_out(kv: KeyValue, batch: Batch, at: Key, gone: Expiry, before_ms: int) -> None:
+    """Takes what is forgotten out of what stands at a place of the queue, of which all before `before_ms` is
+    looked at now. What is left is looked at again once it has been there for twice as long.
+    """
+    at_ms, partition, first = at
+    raw_at = keys.expiry(partition, at_ms, first)
+    raw = kv.get(raw_at)
+    if raw is None:
+        return  # what was written back has been replaced meanwhile
+    raw_key, entry = content(kv, raw_at, raw)
+    forgotten = set(gone.offsets)
+    rows = zip(entry.dues_ms, entry.offsets, entry.whose, strict=True)
+    left = listed(row for row in rows if row[1] not in forgotten)
+    batch.delete(raw_at)
+    batch.delete(raw_key)
+    if left.offsets:
+        due_ms = keys.queued(raw_key)[0]
+        batch.put(raw_key, encode(left))
+        again_ms = 2 * max(before_ms, at_ms + 1) - due_ms
+        batch.put(keys.expiry(partition, again_ms, first), encode(Expiry([due_ms], [], [])))
 
 
 def find(kv: KeyValue, partition: int, last_due_ms: int, offset: int) -> tuple[int, str] | None:

@@ -9,7 +9,7 @@ import msgspec
 from store import keys
 from store.kv import KeyValue, StoreError
 
-FORMAT: Final = 7
+FORMAT: Final = 8
 
 
 class Identity(msgspec.Struct, frozen=True):

@@ -14,7 +14,7 @@ import msgspec
 
 from delayline.names import MAX_OFFSET
 from delayline.signing import Serial
-from store import expiry, keys, places
+from store import expiry, kept, keys, places
 from store.arrivals import Arrival, Kind
 from store.checkpoint import Frontier, Vector
 from store.holds import NO_TAG
@@ -125,7 +125,7 @@ class Ingest:
                     taken[offset] = due_ms << 1 | 1
                     ids[offset] = id_
             below = due_ms <= bound_ms and (due_ms, partition, offset) <= bound
-            if below and not self._store_below(partition, offset, due_ms, tag):
+            if below and not self._store_below(partition, offset, due_ms, tag, named=id_ is not None):
                 self._unstored.add((partition, offset))
                 continue
             put(row(due_ms, partition, offset), raw)
@@ -227,16 +227,20 @@ class Ingest:
             self.batch.put(keys.put_off(partition, parent), encode(mark))
         return arrival
 
-    def _store_below(self, partition: int, offset: int, due_ms: int, tag: int) -> bool:
+    def _store_below(self, partition: int, offset: int, due_ms: int, tag: int, *, named: bool) -> bool:
         """What arrives at or below the position is late, unless the last checkpoint's ingested had it. What
-        is held is kept, however old it is.
+        is held is kept, however old it is, as if pruning had passed it: that may not come there any more.
         """
-        if offset < self._aligned.ingested.get(partition, 0):
-            is_kept = due_ms >= self._window_start_ms
-            return is_kept or self._aligned.holds_back((due_ms, partition, offset), tag)
-        self.batch.put(keys.late(partition, offset), keys.pack_due(due_ms))
-        self.low_row = _lower(self.low_row, keys.row(due_ms, partition, offset))
-        self.urgent = True
+        key = due_ms, partition, offset
+        if offset >= self._aligned.ingested.get(partition, 0):
+            self.batch.put(keys.late(partition, offset), keys.pack_due(due_ms))
+            self.urgent = True
+        elif due_ms < self._window_start_ms:
+            is_held = self._aligned.holds_back(key, tag)
+            if is_held:
+                kept.put(self.batch, (tag, key, named))
+            return is_held
+        self.low_row = _lower(self.low_row, keys.row(*key))
         return True
 
     def _claim(self, arrival: Arrival, id_: str) -> bool:
@@ -387,6 +391,7 @@ class Ingest:
         self.batch.delete(keys.late(partition, entry.offset))
         if entry.origin != entry.offset:  # it was written back: the entry is its own
             self.batch.delete(keys.expiry(partition, entry.due_ms, entry.offset))
+            self.batch.delete(keys.kept(partition, entry.offset))
         known = None if entry.root is None else self._source(partition, entry.root)
         if entry.root is not None and known is not None and known.offset == entry.offset:
             self._set_source(partition, entry.root, None)

@@ -15,7 +15,9 @@ prefix key                            value
 ``n``  minute                         rows stored that fall due in that minute
 ``p``  partition, offset              which request without an id was put off, and until when
 ``o``  partition, first offset        when the schedules from that offset on fall due (store/places.py)
-``q``  partition, due, first offset   the last due time of such an entry
+``q``  partition, due, first offset   the last due time of such an entry, or when to look at it again
+``h``  tag, due, partition, offset     a row that pruning has left, by its target (store/kept.py)
+``k``  partition, offset              the same by place, until nothing has to lead there any more
 ``m``  name                           counters and metadata
 ====== ============================== ==========================================================
 """
@@ -41,6 +43,8 @@ COUNT: Final = b"n"
 PUT_OFF: Final = b"p"
 PLACES: Final = b"o"
 PLACES_END: Final = b"q"
+HELD: Final = b"h"
+KEPT: Final = b"k"
 META: Final = b"m"
 
 INGESTED: Final = META + b"ingested"
@@ -58,6 +62,7 @@ BLOCK: Final = 512  # offsets of one entry of places, at most; a power of two
 _timed = Struct(">cQIQ")
 _queued = Struct(">cIQQ")
 _placed = Struct(">cIQ")
+_tagged = Struct(">cQQIQ")
 _named = Struct(">cI")
 _counted = Struct(">cQ")
 _due = Struct(">Q")
@@ -147,6 +152,22 @@ def places(partition: int, first: int) -> bytes:
 def places_end(partition: int, last_due_ms: int, first: int) -> bytes:
     """When an entry of due times may go."""
     return _queued.pack(PLACES_END, partition, last_due_ms, first)
+
+
+def held(tag: int, due_ms: int, partition: int, offset: int) -> bytes:
+    """A row that pruning has left, by its target."""
+    return _tagged.pack(HELD, tag, due_ms, partition, offset)
+
+
+def tagged(raw: bytes) -> tuple[int, Key]:
+    """The tag, and the (due, partition, offset), of such a key."""
+    _, tag, due_ms, partition, offset = _tagged.unpack(raw)
+    return tag, (due_ms, partition, offset)
+
+
+def kept(partition: int, offset: int) -> bytes:
+    """The place of a row that pruning has left."""
+    return _pack_placed(KEPT, partition, offset)
 
 
 def index(partition: int, id_: str) -> bytes:

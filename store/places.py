@@ -10,7 +10,7 @@ import struct
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from store import expiry, keys
+from store import expiry, kept, keys
 from store.keys import BLOCK
 from store.kv import Batch, KeyValue
 from store.records import decode_index
@@ -69,6 +69,16 @@ def _blocks(taken: dict[int, int]) -> Iterator[tuple[int, list[int]]]:
             run += [_NOTHING] * (offset - begin - len(run))
             run.append(taken[offset])
     yield begin, run
+
+
+def kept_since(kv: KeyValue, partition: int, first: int) -> int | None:
+    """The last due time of an entry that has to stay, for what is held; None: it may go."""
+    if not any(kept.offsets(kv, partition, first, first - first % BLOCK + BLOCK)):
+        return None  # most often
+    raw = kv.get(keys.places(partition, first)) or b""
+    numbers = struct.unpack(f"<{len(raw) // _ENTRY_BYTES}Q", raw)
+    stays = any(kept.offsets(kv, partition, first, first + len(numbers)))
+    return max(numbers) >> 1 if stays else None
 
 
 def find(kv: KeyValue, partition: int, offset: int) -> Place | None:

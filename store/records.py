@@ -91,6 +91,12 @@ def message_target(raw_row: bytes) -> str | None:
     return None if to_be_found else row.target_topic
 
 
+def has_id(raw_message: bytes) -> bool:
+    """Whether a message has an id."""
+    row = decode_row(raw_message)
+    return isinstance(row, ScheduledRow) and row.id is not None
+
+
 def row_tag(raw_row: bytes) -> int:
     """The tag of what a hold may hold: of a message; of all else there is none."""
     target = message_target(raw_row)

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from store import holds, keys, moves
+from store import holds, kept, keys, moves
 from store.awaited import MOST_LISTED, Place
 from store.checkpoint import NONE_WRITTEN_BACK, Frontier, Reached, Standing, Vector
 from store.keys import Key
@@ -461,15 +461,17 @@ def _take_held(
     """
     taken: list[tuple[Key, bytes]] = []
     at, walked_before = hold.next, budget.walked
-    for raw_key, raw in kv.scan(keys.after(keys.row(*hold.next)), keys.after(keys.row(*end))):
+    for key, raw in kept.of_hold(kv, hold, end):
         if budget.is_spent:
             return taken, at
-        key, is_its_own = keys.timed(raw_key), message_target(raw) == hold.target
+        is_its_own = raw is not None and message_target(raw) == hold.target
         if is_its_own and not tip.passed(key):
             return taken, at
         at = key
-        budget.bytes -= len(raw)  # read, whether it is taken or not
         budget.walked -= 1
+        if raw is None:
+            continue
+        budget.bytes -= len(raw)  # read, whether it is taken or not
         if is_its_own:
             budget.messages -= 1
             taken.append((key, raw))

@@ -19,34 +19,33 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
-from itertools import islice, repeat
+from itertools import islice
 from typing import Concatenate, ParamSpec, TypeVar
 
 import msgspec
 
 from delayline.signing import Serial
-from store import keys, selection
+from store import expiry, kept, keys, places, selection
 from store.arrivals import Arrival, Kind
 from store.checkpoint import NONE_WRITTEN_BACK, Checkpoint, Frontier, Reached, Standing, Vector, nothing
-from store.holds import Holds, hold_row
+from store.holds import hold_row, tag_of
 from store.ingest import Ingest
 from store.keys import Key
 from store.known import Known, known_of
 from store.kv import Batch, KeyValue, Stalled
 from store.operations import OperatorRequest, taken_up
 from store.pending import Pending
-from store.places import has_row
 from store.records import (
     Control,
     Expiry,
     decode_control,
-    decode_expiry,
     decode_index,
     decode_offset,
     decode_put_off,
     decode_serials,
     decode_vector,
     encode,
+    has_id,
     message_target,
 )
 from store.selection import NOTHING_PAUSED, Limits, Paused, Selection, late_keys
@@ -310,7 +309,6 @@ class View:
             batch.delete(keys.late(partition, offset))
         for answer in chosen.answers:
             _drop_control(batch, *answer.place, answer.control)
-        self._drop_released(batch, checkpoint.holds)
         batch.put(keys.ALIGNED, checkpoint.encode())
         batch.put(keys.READ, encode(self._read))
         self._kv.write(batch)
@@ -348,7 +346,6 @@ class View:
             low_row, changes = min(low_row, keys.behind(frontier.position)), self._recounted(frontier)
             batch.put(keys.LOW_WATER, low_row)
         counts = self._pending.write(batch, changes, {})
-        self._drop_released(batch, new.holds)
         batch.put(keys.ALIGNED, new.encode())
         batch.put(keys.READ, encode(self._read))
         self._kv.write(batch)
@@ -405,11 +402,12 @@ class View:
     def prune(self) -> None:
         """Removes done rows that have left the replay window (rule 9): one range, ending below the
         smallest late key and never behind the aligned position; while anything is held, row by row. Then
-        places of which no row is left.
+        what has been released, and places of which no row is left.
         """
-        while self._prune_rows():
+        while self._prune_rows() or self._drop_released():
             time.sleep(PRUNE_REST_S)  # others wait for the lock, and ingest for what it has read to stay true
-        self._prune_places()
+        for partition in self._low_places:
+            self._prune_places(partition)
 
     @_patient
     def _prune_rows(self) -> bool:
@@ -440,56 +438,63 @@ class View:
         return pruned_to < end
 
     def _delete_rows(self, batch: Batch, end: bytes) -> bytes:
-        """Deletes the rows below `end`, but for those that are held; returns up to where it has. What is
-        released goes with the commit that releases it.
+        """Deletes the rows below `end`, and leaves those that are held; returns up to where it has.
 
         A range for each row that is held would be more than the store bears: between them one row at a time.
         """
-        held_by = self._aligned
-        if not held_by.holds:
+        holds = self._aligned.holds
+        if not holds:
             batch.delete_range(self._low_row, end)
             return end
         for walked, (raw_key, raw) in enumerate(self._kv.scan(self._low_row, end)):
             if walked == MOST_HELD_WALKED:
                 return raw_key
-            if not hold_row(held_by.holds, keys.timed(raw_key), message_target(raw)):
+            key, target = keys.timed(raw_key), message_target(raw)
+            if target is not None and hold_row(holds, key, target):
+                kept.put(batch, (tag_of(target), key, has_id(raw)))
+            else:
                 batch.delete(raw_key)
         return end
 
-    def _drop_released(self, batch: Batch, holds_: Holds) -> None:
-        """Deletes what the aligned holds held, these do not, and `prune` has passed."""
-        now = {(hold.target, hold.first): hold for hold in holds_}
-        for hold in self._aligned.holds:
-            after = now.get((hold.target, hold.first))
-            up_to = hold.last if after is None else after.next  # None: nobody knows where it has ended
-            end = self._low_row if up_to is None else min(self._low_row, keys.after(keys.row(*up_to)))
-            begin = keys.after(keys.row(*hold.next))
-            for raw_key, raw in self._kv.scan(begin, end) if begin < end else ():
-                key, target = keys.timed(raw_key), message_target(raw)
-                if target == hold.target and not hold_row(holds_, key, target):
-                    batch.delete(raw_key)
+    @_patient
+    def _drop_released(self) -> bool:
+        """Deletes some of what pruning has left, and no hold has any more. Whether there is more."""
+        runs = kept.released(self._kv, self._aligned.holds, MOST_HELD_WALKED)
+        if not runs:
+            return False
+        batch = self._kv.batch()
+        for run in runs:
+            kept.drop(self._kv, batch, run)
+        self._kv.write(batch)
+        self._removals += 1
+        return sum(len(run) for run in runs) == MOST_HELD_WALKED
 
     @_patient
-    def _prune_places(self) -> None:
+    def _prune_places(self, partition: int) -> None:
         """Those that are all of pruned rows, and older than any id that is left: what finds an id has to be
-        there for as long as it does on any node.
+        there for as long as it does on any node. One that has to stay, for what is held, is looked at again
+        once it has been there for twice as long.
         """
         batch = self._kv.batch()
-        low: dict[int, bytes] = {}
-        for partition, begin in self._low_places.items():
-            end = keys.places_end(partition, self._pruned_ms(), 0)
-            found = list(islice(self._kv.scan(begin, end), MOST_PLACES_PRUNED))
-            oldest_ms = self._oldest_id_ms(partition) if found else 0
-            for raw_key, _ in found:
-                due_ms, _, first = keys.queued(raw_key)
-                if due_ms >= oldest_ms:
-                    break
-                batch.delete(raw_key)
+        low: bytes | None = None
+        pruned_ms = self._pruned_ms()
+        begin, end = self._low_places[partition], keys.places_end(partition, pruned_ms, 0)
+        found = list(islice(self._kv.scan(begin, end), MOST_PLACES_PRUNED))
+        oldest_ms = self._oldest_id_ms(partition) if found else 0
+        for raw_key, _ in found:
+            due_ms, _, first = keys.queued(raw_key)
+            if due_ms >= oldest_ms:
+                break
+            batch.delete(raw_key)
+            since_ms = places.kept_since(self._kv, partition, first)
+            if since_ms is None:
                 batch.delete(keys.places(partition, first))
-                low[partition] = keys.after(raw_key)
-        if low:
+            else:
+                batch.put(keys.places_end(partition, 2 * pruned_ms - since_ms, first), b"")
+            low = keys.after(raw_key)
+        if low is not None:
             self._kv.write(batch)
-            self._low_places.update(low)
+            self._low_places[partition] = low
 
     def _oldest_id_ms(self, partition: int) -> int:
         end = keys.expiry(partition + 1, 0, 0)
@@ -498,10 +503,9 @@ class View:
         return FOREVER_MS
 
     def _pruned_ms(self) -> int:
-        """No row that was due before is stored."""
+        """Of what was due before, nothing is stored but what is held."""
         low_row = self._low_row[: keys.TIMED_BYTES]
-        low_ms = keys.timed(low_row)[0] if len(low_row) == keys.TIMED_BYTES else 0
-        return max(0, min((low_ms, *(hold.next[0] for hold in self._aligned.holds))))
+        return keys.timed(low_row)[0] if len(low_row) == keys.TIMED_BYTES else 0
 
     def _marks_end(self, partition: int, pruned_ms: int) -> bytes | None:
         """Up to which the marks of what was put off may go, if any may: what was written back for it has been
@@ -538,28 +542,40 @@ class View:
 
     def _expired_in(self, partition: int, most: int) -> list[Expired]:
         found: list[Expired] = []
-        pruned_ms = keys.timed(self._low_row)[0] if len(self._low_row) == keys.TIMED_BYTES else 0
-        known_ms = self._newest.get(partition, 0) - self._dedup_window_ms
-        end_ms = min(max(pruned_ms + 1, self._window_start_ms()), known_ms + 1)
-        end = keys.expiry(partition, max(0, end_ms), 0)
+        end = keys.expiry(partition, self._forgets_before_ms(partition), 0)
         for raw_key, raw in self._kv.scan(self._low_expiry[partition], end):
-            entry = decode_expiry(raw)
-            if most <= 0 or entry.offsets[-1] >= self._aligned.ingested.get(partition, 0):
+            _, entry = expiry.content(self._kv, raw_key, raw)
+            rows = list(zip(entry.dues_ms, entry.offsets, entry.whose, strict=False))
+            if most <= 0 or any(self._may_wait((due_ms, partition, at)) for due_ms, at, _ in rows):
                 break
-            rows = zip(entry.dues_ms, repeat(partition), entry.offsets, strict=False)
-            if any(self._is_stored(key) for key in rows):
-                break  # not pruned: it may wait still
-            who = entry.whose[0]
-            if isinstance(who, int) and has_row(self._kv, partition, who):
-                break  # its own row would be found again
-            found.append((keys.queued(raw_key), entry))
-            most -= len(entry.whose)
+            stays = self._staying(partition, entry)
+            found.append((keys.queued(raw_key), expiry.listed(row for row in rows if row[1] not in stays)))
+            most -= max(1, len(rows))
         return found
 
-    def _is_stored(self, key: Key) -> bool:
+    def _forgets_before_ms(self, partition: int) -> int:
+        known_ms = self._newest.get(partition, 0) - self._dedup_window_ms
+        return max(0, min(max(self._pruned_ms() + 1, self._window_start_ms()), known_ms + 1))
+
+    def _may_wait(self, key: Key) -> bool:
+        """Whether it is not covered yet, or its row is not pruned: that is soon over."""
+        if key[2] >= self._aligned.ingested.get(key[1], 0):
+            return True
         raw_row = keys.row(*key)
-        may_be = raw_row >= self._low_row or self._aligned.holds
-        return bool(may_be) and self._kv.get(raw_row) is not None
+        return raw_row >= self._low_row and self._kv.get(raw_row) is not None
+
+    def _staying(self, partition: int, entry: Expiry) -> AbstractSet[int]:
+        """Those of an entry that cannot be forgotten yet: their rows are held, or a source's own row is there
+        and would be found again.
+        """
+        if not entry.offsets:
+            return frozenset()
+        begin, end = entry.offsets[0], entry.offsets[-1] + 1
+        stays = {at for at, is_there in kept.offsets(self._kv, partition, begin, end) if is_there}
+        who = entry.whose[0]
+        if isinstance(who, int) and places.has_row(self._kv, partition, who):
+            stays.add(begin)
+        return stays
 
     def collect(self, expired: Sequence[Expired], log_ends: Vector) -> bool:
         """Drops the index entries and tombstones of `expired` that still point to what went.
@@ -588,7 +604,9 @@ class View:
         for (last_due_ms, partition, first), entry in expired:
             for offset, who in zip(entry.offsets, entry.whose, strict=True):
                 self._drop_if_current(batch, partition, offset, who)
-            batch.delete(keys.expiry(partition, last_due_ms, first))
+            kept.let_go(self._kv, batch, partition, entry.offsets)
+            before_ms = self._forgets_before_ms(partition)
+            expiry.take_out(self._kv, batch, (last_due_ms, partition, first), entry, before_ms)
         self._kv.write(batch)
         self._removals += 1
         for (last_due_ms, partition, first), _ in expired:

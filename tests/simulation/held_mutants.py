@@ -144,7 +144,7 @@ HELD: Final = (
         "held-is-pruned",
         "rule 9, what is held is kept",
         "what is held is pruned with the replay window",
-        (Patch("store/view.py", "        if not held_by.holds:\n", "        if True:\n"),),
+        (Patch("store/view.py", "        if not holds:\n", "        if True:\n"),),
         PAUSED,
     ),
     Mutant(
@@ -154,8 +154,8 @@ HELD: Final = (
         (
             Patch(
                 "store/ingest.py",
-                "return is_kept or self._aligned.holds_back((due_ms, partition, offset), tag)",
-                "return is_kept",
+                "is_held = self._aligned.holds_back(key, tag)",
+                "is_held = False",
             ),
         ),
         PAUSED,
@@ -167,8 +167,86 @@ HELD: Final = (
         (
             Patch(
                 "store/view.py",
-                "may_be = raw_row >= self._low_row or self._aligned.holds",
-                "may_be = raw_row >= self._low_row",
+                "in kept.offsets(self._kv, partition, begin, end) if is_there}",
+                "in kept.offsets(self._kv, partition, begin, end) if False}",
+            ),
+        ),
+        PAUSED,
+    ),
+    Mutant(
+        "held-is-not-noted",
+        "rule 8, pruning notes what it leaves",
+        "a cursor does not find what pruning has left",
+        (
+            Patch(
+                "store/view.py",
+                "                kept.put(batch, (tag_of(target), key, has_id(raw)))\n",
+                "                pass\n",
+            ),
+        ),
+        PAUSED,
+    ),
+    Mutant(
+        "held-is-not-noted-when-read-again",
+        "rule 8, a node that begins anew stores what is held",
+        "what is held and read again behind where pruning has been is not found",
+        (
+            Patch(
+                "store/ingest.py",
+                "                kept.put(self.batch, (tag, key, named))\n",
+                "                pass\n",
+            ),
+        ),
+        PAUSED,
+    ),
+    Mutant(
+        "released-is-left",
+        "rule 8, what is released goes by the next pruning",
+        "what pruning has left stays for ever",
+        (
+            Patch(
+                "store/view.py",
+                "while self._prune_rows() or self._drop_released():",
+                "while self._prune_rows():",
+            ),
+        ),
+        PAUSED,
+    ),
+    Mutant(
+        "released-with-what-is-held",
+        "rule 8, pruning leaves what is held",
+        "with what one hold has released goes what another one of the target has",
+        (
+            Patch(
+                "store/kept.py",
+                "if hold.covers(key)), None)",
+                "if hold.covers(key) and hold.last is None), None)",
+            ),
+        ),
+        PAUSED,
+    ),
+    Mutant(
+        "place-of-what-is-held-goes",
+        "rule 8, pruning leaves the place of what is held",
+        "a cancel by source does not find what is held",
+        (
+            Patch(
+                "store/places.py",
+                "    if not any(kept.offsets(kv, partition, first, first - first % BLOCK + BLOCK)):\n",
+                "    if True:\n",
+            ),
+        ),
+        PAUSED,
+    ),
+    Mutant(
+        "id-behind-what-is-held-stays",
+        "rule 8, no other id waits for what is held",
+        "what cannot be forgotten yet is not looked at again",
+        (
+            Patch(
+                "store/expiry.py",
+                "batch.put(keys.expiry(partition, again_ms, first), encode(Expiry([due_ms], [], [])))",
+                "pass",
             ),
         ),
         PAUSED,

@@ -41,8 +41,8 @@ NUMBERED: Final = (
         (
             Patch(
                 "store/ingest.py",
-                "if offset < self._aligned.ingested.get(partition, 0):\n            is_kept",
-                "if offset < 0:\n            is_kept",
+                "if offset >= self._aligned.ingested.get(partition, 0):\n",
+                "if offset >= 0:\n",
             ),
         ),
         profile_with(

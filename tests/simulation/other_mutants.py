@@ -259,8 +259,8 @@ OTHERS: Final = (
         (
             Patch(
                 "store/view.py",
-                "end_ms = min(max(pruned_ms + 1, self._window_start_ms()), known_ms + 1)",
-                "end_ms = max(pruned_ms + 1, self._window_start_ms())",
+                "min(max(self._pruned_ms() + 1, self._window_start_ms()), known_ms + 1))",
+                "max(self._pruned_ms() + 1, self._window_start_ms()))",
             ),
         ),
         KEPT,

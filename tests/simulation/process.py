@@ -29,6 +29,7 @@ from store.selection import Paused, late_keys, next_due_ms, select
 from store.view import Expired, View
 from tests.simulation.eras import latest, repeats
 from tests.simulation.host import Killed, Violation, World
+from tests.simulation.kept import check_kept
 from tests.simulation.log import Entry
 from tests.simulation.operator import SimulatedOperator
 from tests.simulation.outbox import SimulatedCommit, SimulatedOutbox
@@ -603,6 +604,7 @@ class Process:
         if chance < 0.4:
             self.view.prune()
             check_pending(self.name, self.store, self.view)
+            check_kept(self.name, self.store, self.view)
         elif chance < 0.5 or self.store.unflushed() > MOST_UNFLUSHED:
             self.view.flush()
         elif not self._expired:

@@ -156,7 +156,7 @@ SOURCES: Final = (
         (
             Patch(
                 "store/view.py",
-                "if isinstance(who, int) and has_row(self._kv, partition, who):",
+                "if isinstance(who, int) and places.has_row(self._kv, partition, who):",
                 "if False:",
             ),
         ),

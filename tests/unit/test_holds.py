@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from store import keys
+from delayline.wire import Cancel
+from store import kept, keys, places
 from store.holds import BEFORE_ALL, MOST_HOLDS, NO_TAG, Hold, may_go_to, tag_of, taken_up
 from store.keys import Key
 from store.operations import ReplayRequest
@@ -48,6 +49,18 @@ def stored(view: View) -> list[int]:
     """The offsets of the rows that are stored."""
     rows = view._kv.scan(keys.ROW, keys.end_of(keys.ROW))
     return [keys.timed(raw_key)[2] for raw_key, _ in rows]
+
+
+def forgotten(view: View) -> list[str | int]:
+    """The ids and sources that can be, and are."""
+    expired = view.expired(10)
+    assert view.collect(expired, {})
+    return [who for _, entry in expired for who in entry.whose]
+
+
+def left_of(view: View, prefix: bytes) -> int:
+    """How many entries there are of a kind."""
+    return sum(1 for _ in view._kv.scan(prefix, keys.end_of(prefix)))
 
 
 class TestSelection:
@@ -176,11 +189,103 @@ class TestStore:
         view.prune()
         assert stored(view) == [0, 7]
 
-    def test_its_id_is_known_as_long(self, view: View) -> None:
-        take(view, at(0, 0, schedule(2_000, "x")), at(0, 1, schedule(99_000), timestamp_ms=5_000))
+    def test_its_id_is_known_as_long_and_keeps_no_other_one(self, view: View) -> None:
+        behind = at(0, 3, schedule(99_000), timestamp_ms=5_000)
+        take(view, at(0, 0, schedule(2_000, "x")), at(0, 1, schedule(2_000, "y", target="bills")))
+        take(view, at(0, 2, schedule(2_001, "z", target="bills")), behind)
         deliver(view, LATER_MS, paused=ORDERS)
         view.prune()
+        assert forgotten(view) == ["y", "z"]
+        assert [ids for ids in "xyz" if view._kv.get(keys.index(0, ids)) is not None] == ["x"]
         assert view.expired(10) == []
+
+    def test_its_id_is_forgotten_once_it_has_gone(self, view: View) -> None:
+        take(view, at(0, 0, schedule(2_000, "x")), at(0, 1, schedule(2_000, "y", target="bills")))
+        deliver(view, LATER_MS, paused=ORDERS)
+        view.prune()
+        assert forgotten(view) == []
+        take(view, at(0, 2, schedule(99_000), timestamp_ms=5_000))
+        view.prune()
+        assert forgotten(view) == ["y"]
+        deliver(view, LATER_MS)
+        take(view, at(0, 3, schedule(20_000, target="bills"), timestamp_ms=20_000))
+        deliver(view, 20_000)
+        view.prune()
+        assert forgotten(view) == ["x"]
+        view.prune()
+        assert [left_of(view, prefix) for prefix in (keys.EXPIRY, keys.KEPT, keys.HELD)] == [0, 0, 0]
+
+    def test_it_is_found_by_its_source_as_long(self, view: View) -> None:
+        take(view, at(0, 0, schedule(2_000, "x")), at(0, 1, schedule(2_000, "y", target="bills")))
+        take(view, at(0, 2, schedule(2_001)), at(0, 3, schedule(2_001, target="bills")))
+        take(view, at(0, 4, schedule(99_000), timestamp_ms=5_000))
+        deliver(view, LATER_MS, paused=ORDERS)
+        view.prune()
+        forgotten(view)
+        view.prune()
+        take(view, at(0, 5, Cancel(None, 0)), at(0, 6, Cancel(None, 2)))
+        assert stored(view) == [4]
+
+    def test_places_go_though_one_behind_which_they_stand_has_to_stay(self, view: View) -> None:
+        take(view, at(1, 0, schedule(2_000)))
+        for offset, target in enumerate(("orders", "bills", "bills", "bills")):
+            take(view, at(0, offset, schedule(2_000 + offset, target=target)))
+        deliver(view, LATER_MS, paused=ORDERS)
+        view.prune()
+        assert [places.find(view._kv, 0, offset) is None for offset in range(3)] == [False, True, True]
+
+    @pytest.mark.parametrize("named", [False, True])
+    def test_a_place_goes_once_what_it_leads_to_has_gone(self, view: View, *, named: bool) -> None:
+        take(view, at(0, 0, schedule(2_000, "x" if named else None)))
+        deliver(view, LATER_MS, paused=ORDERS)
+        view.prune()
+        deliver(view, LATER_MS)
+        take(view, at(0, 1, schedule(20_000), timestamp_ms=20_000))
+        deliver(view, 20_000)
+        view.prune()
+        assert (places.find(view._kv, 0, 0) is not None) == named
+        forgotten(view)
+        take(view, at(0, 2, schedule(60_000), timestamp_ms=60_000))
+        deliver(view, 60_000)
+        view.prune()
+        assert places.find(view._kv, 0, 0) is None
+
+    def test_what_is_cancelled_leaves_nothing(self, view: View) -> None:
+        take(view, at(0, 0, schedule(2_000, "x")))
+        deliver(view, LATER_MS, paused=ORDERS)
+        view.prune()
+        take(view, at(0, 1, cancel("x"), timestamp_ms=3_000))
+        deliver(view, LATER_MS)
+        view.prune()
+        forgotten(view)
+        assert [left_of(view, prefix) for prefix in (keys.EXPIRY, keys.KEPT, keys.HELD)] == [0, 0, 0]
+
+    def test_its_cursor_walks_over_nothing_but_what_is_its_own(self, view: View) -> None:
+        targets = ["orders", *["bills"] * 6, "orders"]
+        take(view, *(at(0, n, schedule(2_000 + n, target=one)) for n, one in enumerate(targets)))
+        deliver(view, LATER_MS, paused=ORDERS)
+        view.prune()
+        take(view, at(0, 8, schedule(LATER_MS, target="bills")))
+        hold = Hold("orders", BEFORE_ALL, BEFORE_ALL)
+        assert [key[2] for key, _ in kept.of_hold(view._kv, hold, (LATER_MS, 9, 9))] == [0, 7, 8]
+
+    def test_more_than_is_released_at_once_goes_in_steps(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("store.view.MOST_HELD_WALKED", 2)
+        leads, follower = new_view(tmp_path / "leads"), new_view(tmp_path / "follows")
+        for one in (leads, follower):
+            take(one, *(at(0, offset, schedule(2_000 + offset)) for offset in range(5)))
+        follower.align(checkpoint_of(deliver(leads, LATER_MS, paused=ORDERS)))
+        follower.prune()
+        follower.align(checkpoint_of(deliver(leads, LATER_MS)))
+        left = [len(stored(follower))]
+        while follower._drop_released():
+            left.append(len(stored(follower)))
+        assert left == [5, 3, 1]
+        assert stored(follower) == []
+        for one in (leads, follower):
+            one.close()
 
     @pytest.mark.parametrize("follows", [False, True])
     def test_what_is_released_goes_once_it_has_left_the_window(
@@ -193,15 +298,22 @@ class TestStore:
         follower.align(checkpoint_of(deliver(leads, LATER_MS, paused=ORDERS)))
         seen.prune()
         follower.align(checkpoint_of(deliver(leads, LATER_MS)))
+        seen.prune()
         assert stored(seen) == [1]
         for one in (leads, follower):
             one.close()
 
-    def test_a_node_that_begins_anew_keeps_what_is_held(self, view: View, tmp_path: Path) -> None:
+    @pytest.mark.parametrize("has_pruned", [False, True])
+    def test_a_node_that_begins_anew_keeps_what_is_held(
+        self, view: View, tmp_path: Path, *, has_pruned: bool
+    ) -> None:
         rebuilt = new_view(tmp_path / "rebuilt")
         arrivals = at(0, 0, schedule(2_000)), at(0, 1, schedule(2_001, target="bills"))
         take(view, *arrivals)
         rebuilt.align(checkpoint_of(deliver(view, LATER_MS, paused=ORDERS)))
+        if has_pruned:
+            take(rebuilt, at(1, 0, schedule(99_000)))
+            rebuilt.prune()
         take(rebuilt, *arrivals)
         assert carried(rebuilt.select(LATER_MS, MANY)) == [0]
         rebuilt.close()

@@ -1,0 +1,110 @@
+"""What pruning has passed and left, since it is held (rule 9, docs/design.md): by its target, so that the
+cursor of a hold goes from one row to the next, and not over all that was pruned between them; and by its
+place, so that what leads there stays.
+
+An entry may outlive its row: a cancel removes that one, and leaves the entry to `released`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Final
+
+from store import keys
+from store.holds import Hold, Holds, tag_of
+from store.keys import Key
+from store.kv import Batch, KeyValue
+
+_UNNAMED: Final = b"r"  # the row is there
+_NAMED: Final = b"i"  # the same, and it has an id
+_NAME_LEFT: Final = b""  # the row is gone, and its id is not forgotten yet
+
+Entry = tuple[int, Key, bool]
+"""The tag of a row's target, its key, and whether it has an id."""
+
+
+def put(batch: Batch, entry: Entry) -> None:
+    """The row is left."""
+    tag, key, named = entry
+    raw = _NAMED if named else _UNNAMED
+    batch.put(keys.held(tag, *key), raw)
+    batch.put(keys.kept(*key[1:]), raw)
+
+
+def of_hold(kv: KeyValue, hold: Hold, end: Key) -> Iterator[tuple[Key, bytes | None]]:
+    """The rows behind a hold's cursor and up to an end, in key order; of all targets, where pruning has not
+    been yet. None: the row is gone.
+    """
+    low_row = kv.get(keys.LOW_WATER) or keys.ROW
+    begin, behind = keys.behind(hold.next), keys.after(keys.row(*end))
+    if begin < low_row:
+        tag = tag_of(hold.target)
+        for raw_key, _ in kv.scan(keys.after(keys.held(tag, *hold.next)), keys.after(keys.held(tag, *end))):
+            key = keys.tagged(raw_key)[1]
+            raw_row = keys.row(*key)
+            if raw_row >= low_row:
+                break  # pruning has begun again before it
+            yield key, kv.get(raw_row)
+    for raw_key, raw in kv.scan(max(begin, low_row), behind) if low_row < behind else ():
+        yield keys.timed(raw_key), raw
+
+
+def released(kv: KeyValue, holds: Holds, most: int) -> list[list[Entry]]:
+    """Up to `most` rows that no hold has any more, in runs: what lies between two of these is held, and is
+    passed over, a hold at a time.
+    """
+    by_tag: dict[int, list[Hold]] = {}
+    for hold in holds:
+        by_tag.setdefault(hold.tag, []).append(hold)
+    runs: list[list[Entry]] = []
+    begin: bytes | None = keys.HELD
+    while begin is not None and most > 0:
+        run, begin = _run(kv, begin, by_tag, most)
+        runs += [run] if run else []
+        most -= len(run)
+    return runs
+
+
+def _run(
+    kv: KeyValue, begin: bytes, by_tag: Mapping[int, Sequence[Hold]], most: int
+) -> tuple[list[Entry], bytes | None]:
+    """What is released up to the next hold, and where to go on behind that; None: there is none."""
+    run: list[Entry] = []
+    for raw_key, raw in islice(kv.scan(begin, keys.end_of(keys.HELD)), most):
+        tag, key = keys.tagged(raw_key)
+        hold = next((hold for hold in by_tag.get(tag, ()) if hold.covers(key)), None)
+        if hold is not None:
+            last = keys.held(tag + 1, 0, 0, 0) if hold.last is None else keys.held(tag, *hold.last)
+            return run, keys.after(last)
+        run.append((tag, key, raw == _NAMED))
+    return run, None
+
+
+def drop(kv: KeyValue, batch: Batch, run: Sequence[Entry]) -> None:
+    """Deletes the rows of a run, and their entries; but the place of what has an id stays until that is
+    forgotten. The entries go as a range: the next run is sought from the beginning again.
+    """
+    (first_tag, first, _), (last_tag, last, _) = run[0], run[-1]
+    batch.delete_range(keys.held(first_tag, *first), keys.after(keys.held(last_tag, *last)))
+    for _, key, named in run:
+        place = keys.kept(*key[1:])
+        batch.delete(keys.row(*key))
+        if named and kv.get(place) is not None:
+            batch.put(place, _NAME_LEFT)
+        else:
+            batch.delete(place)
+
+
+def offsets(kv: KeyValue, partition: int, begin: int, end: int) -> Iterator[tuple[int, bool]]:
+    """Those of a part of a partition to which something has to lead, and whether their rows are there."""
+    for raw_key, raw in kv.scan(keys.kept(partition, begin), keys.kept(partition, end)):
+        yield keys.placed(raw_key)[1], raw != _NAME_LEFT
+
+
+def let_go(kv: KeyValue, batch: Batch, partition: int, forgotten: Sequence[int]) -> None:
+    """The ids of these offsets, in order, are forgotten: nothing has to lead there any more."""
+    if forgotten:
+        for offset, _ in offsets(kv, partition, forgotten[0], forgotten[-1] + 1):
+            if offset in forgotten:
+                batch.delete(keys.kept(partition, offset))

@@ -1,0 +1,53 @@
+"""What pruning has left in a store, and what leads to it."""
+
+from __future__ import annotations
+
+from store import keys, places
+from store.holds import hold_back
+from store.keys import Key
+from store.kv import KeyValue
+from store.records import ScheduledRow, decode_expiry, decode_row, row_tag
+from store.view import View
+from tests.simulation.host import Violation
+
+
+def check_kept(name: str, store: KeyValue, view: View) -> None:
+    """Raises `Violation` if a row below the low water is not held, or cannot be found; or if something is
+    left of what is held no more. For after a pruning.
+    """
+    holds = () if view.checkpoint is None else view.checkpoint.holds
+    for raw_key, raw in store.scan(keys.ROW, store.get(keys.LOW_WATER) or keys.ROW):
+        key, tag = keys.timed(raw_key), row_tag(raw)
+        if not hold_back(holds, key, tag):
+            raise Violation("pruning", f"{name} has left {key}, which nothing holds")
+        if not _is_found(store, key, raw, tag):
+            raise Violation("pruning", f"{name} does not find {key} any more, which is held")
+    for raw_key, _ in store.scan(keys.HELD, keys.end_of(keys.HELD)):
+        tag, key = keys.tagged(raw_key)
+        if not hold_back(holds, key, tag):
+            raise Violation("pruning", f"{name} has left an entry of {key}, which nothing holds")
+    _check_reminded(name, store, view)
+
+
+def _is_found(store: KeyValue, key: Key, raw: bytes, tag: int) -> bool:
+    """By its target and its place; and a user's own by its source."""
+    row, place = decode_row(raw), key[1:]
+    is_own = isinstance(row, ScheduledRow) and row.parent is None
+    is_noted = store.get(keys.held(tag, *key)) is not None and store.get(keys.kept(*place))
+    return bool(is_noted) and (not is_own or places.find(store, *place) is not None)
+
+
+def _check_reminded(name: str, store: KeyValue, view: View) -> None:
+    """What has been passed over in the queue of what is to be forgotten is looked at again."""
+    queue = [
+        (raw_key, decode_expiry(raw)) for raw_key, raw in store.scan(keys.EXPIRY, keys.end_of(keys.EXPIRY))
+    ]
+    reminded = set()
+    for raw_key, entry in queue:
+        _, partition, first = keys.queued(raw_key)
+        if not entry.offsets and raw_key >= view._low_expiry[partition]:
+            reminded.add(keys.expiry(partition, entry.dues_ms[0], first))
+    for raw_key, entry in queue:
+        is_passed = raw_key < view._low_expiry[keys.queued(raw_key)[1]]
+        if entry.offsets and is_passed and raw_key not in reminded:
+            raise Violation("pruning", f"{name} will never forget {entry}")
