@@ -129,6 +129,11 @@ def may_go_to(hold: Hold, paused: AbstractSet[str], now_ms: int, carried_ms: int
     return end if end > hold.next else None
 
 
+def behind(key: Key) -> Key:
+    """The key right behind another."""
+    return (*key[:2], key[2] + 1)
+
+
 class Held(msgspec.Struct, frozen=True):
     """What is held of one target: so many messages at most, none of which fell due before `since_ms`."""
 

@@ -1,18 +1,19 @@
-"""What pruning has passed and left, since it is held (rule 9, docs/design.md): by its target, so that the
-cursor of a hold goes from one row to the next, and not over all that was pruned between them; and by its
-place, so that what leads there stays.
+"""What pruning has passed and left, since it is held, or a replay beside a hold will come to it (rule 8,
+docs/design.md): by its target, so that a cursor goes from one row to the next, and not over all that was
+pruned between them; and by its place, so that what leads there stays.
 
 An entry may outlive its row: a cancel removes that one, and leaves the entry to `released`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Final
 
 from store import keys
-from store.holds import Hold, Holds, tag_of
+from store.checkpoint import Frontier
+from store.holds import Hold, tag_of
 from store.keys import Key
 from store.kv import Batch, KeyValue
 
@@ -32,15 +33,15 @@ def put(batch: Batch, entry: Entry) -> None:
     batch.put(keys.kept(*key[1:]), raw)
 
 
-def of_hold(kv: KeyValue, hold: Hold, end: Key) -> Iterator[tuple[Key, bytes | None]]:
-    """The rows behind a hold's cursor and up to an end, in key order; of all targets, where pruning has not
-    been yet. None: the row is gone.
+def of_target(kv: KeyValue, target: str, first: Key, last: Key) -> Iterator[tuple[Key, bytes | None]]:
+    """The rows from one key to another, in key order; of all targets, where pruning has not been yet. None:
+    the row is gone.
     """
     low_row = kv.get(keys.LOW_WATER) or keys.ROW
-    begin, behind = keys.behind(hold.next), keys.after(keys.row(*end))
+    begin, behind = keys.row(*first), keys.after(keys.row(*last))
     if begin < low_row:
-        tag = tag_of(hold.target)
-        for raw_key, _ in kv.scan(keys.after(keys.held(tag, *hold.next)), keys.after(keys.held(tag, *end))):
+        tag = tag_of(target)
+        for raw_key, _ in kv.scan(keys.held(tag, *first), keys.after(keys.held(tag, *last))):
             key = keys.tagged(raw_key)[1]
             raw_row = keys.row(*key)
             if raw_row >= low_row:
@@ -50,32 +51,45 @@ def of_hold(kv: KeyValue, hold: Hold, end: Key) -> Iterator[tuple[Key, bytes | N
         yield keys.timed(raw_key), raw
 
 
-def released(kv: KeyValue, holds: Holds, most: int) -> list[list[Entry]]:
-    """Up to `most` rows that no hold has any more, in runs: what lies between two of these is held, and is
+def released(kv: KeyValue, frontier: Frontier, most: int) -> list[list[Entry]]:
+    """Up to `most` rows that no hold has any more, nor the replay, in runs: what lies between two of these is
     passed over, a hold at a time.
     """
-    by_tag: dict[int, list[Hold]] = {}
-    for hold in holds:
-        by_tag.setdefault(hold.tag, []).append(hold)
+    stays = _Staying(frontier)
     runs: list[list[Entry]] = []
     begin: bytes | None = keys.HELD
     while begin is not None and most > 0:
-        run, begin = _run(kv, begin, by_tag, most)
+        run, begin = _run(kv, begin, stays, most)
         runs += [run] if run else []
         most -= len(run)
     return runs
 
 
-def _run(
-    kv: KeyValue, begin: bytes, by_tag: Mapping[int, Sequence[Hold]], most: int
-) -> tuple[list[Entry], bytes | None]:
-    """What is released up to the next hold, and where to go on behind that; None: there is none."""
+class _Staying:
+    """What a frontier's holds have, and its replay, and how far."""
+
+    def __init__(self, frontier: Frontier) -> None:
+        self._by_tag: dict[int, list[Hold]] = {}
+        for hold in frontier.holds:
+            self._by_tag.setdefault(hold.tag, []).append(hold)
+        self._replay = frontier.operation.replay
+
+    def up_to(self, tag: int, key: Key) -> bytes | None:
+        """The last entry that stays with this one; None: it does not stay."""
+        hold = next((hold for hold in self._by_tag.get(tag, ()) if hold.covers(key)), None)
+        if hold is not None:
+            return keys.held(tag + 1, 0, 0, 0) if hold.last is None else keys.held(tag, *hold.last)
+        replay = self._replay
+        return keys.held(tag, *replay.last) if replay is not None and replay.spans(key) else None
+
+
+def _run(kv: KeyValue, begin: bytes, stays: _Staying, most: int) -> tuple[list[Entry], bytes | None]:
+    """What is released up to the next that stays, and where to go on behind that; None: there is none."""
     run: list[Entry] = []
     for raw_key, raw in islice(kv.scan(begin, keys.end_of(keys.HELD)), most):
         tag, key = keys.tagged(raw_key)
-        hold = next((hold for hold in by_tag.get(tag, ()) if hold.covers(key)), None)
-        if hold is not None:
-            last = keys.held(tag + 1, 0, 0, 0) if hold.last is None else keys.held(tag, *hold.last)
+        last = stays.up_to(tag, key)
+        if last is not None:
             return run, keys.after(last)
         run.append((tag, key, raw == _NAMED))
     return run, None

@@ -66,9 +66,13 @@ class Replay(msgspec.Struct, frozen=True):
         """As far as has to be ingested before it can go on, where that is not."""
         return {p: end for p, end in self.written_back.items() if ingested.get(p, 0) < end}
 
+    def spans(self, key: Key) -> bool:
+        """Whether the cursor comes to a row with this key."""
+        return self.next <= key <= self.last
+
     def covers(self, key: Key, tag: int) -> bool:
         """Whether the row that is not gone is one of those to be delivered again. `tag`: of its target."""
-        was_passed = self.next <= key <= self.last and key[2] < self.ingested.get(key[1], 0)
+        was_passed = self.spans(key) and key[2] < self.ingested.get(key[1], 0)
         return was_passed and not hold_back(self.holds, key, tag)
 
 

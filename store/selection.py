@@ -461,7 +461,7 @@ def _take_held(
     """
     taken: list[tuple[Key, bytes]] = []
     at, walked_before = hold.next, budget.walked
-    for key, raw in kept.of_hold(kv, hold, end):
+    for key, raw in kept.of_target(kv, hold.target, holds.behind(hold.next), end):
         if budget.is_spent:
             return taken, at
         is_its_own = raw is not None and message_target(raw) == hold.target
@@ -486,18 +486,31 @@ def _take_replayed(
     most, most_bytes = min(left, limits.messages // REPLAYED_PART or 1), limits.bytes // REPLAYED_PART
     taken: list[tuple[Key, bytes]] = []
     bytes_left = most_bytes
-    rows = kv.scan(keys.row(*replay.next), keys.after(keys.row(*replay.last)))
-    for walked, (raw_key, raw) in enumerate(rows):
-        key = keys.timed(raw_key)
+    for walked, (key, raw) in enumerate(_span_of(kv, replay)):
         if len(taken) >= most or bytes_left < 0 or walked == MOST_WALKED:
             carried = replay.carried + len(taken)
             return taken, msgspec.structs.replace(replay, next=key, carried=carried)
+        if raw is None:
+            continue
         bytes_left -= len(raw)  # read, whether it is taken or not: ingest waits meanwhile
-        tag = row_tag(raw) if replay.holds else holds.NO_TAG
-        wanted = replay.covers(key, tag) and replay.target in {None, target_of(raw)}
-        if wanted and replayable(kv, key, raw) is not None:
+        if will_carry(kv, replay, key, raw):
             taken.append((key, raw))
     return taken, None
+
+
+def _span_of(kv: KeyValue, replay: Replay) -> Iterable[tuple[Key, bytes | None]]:
+    """The rows that a replay's cursor comes to. None: the row is gone."""
+    if replay.target is not None:
+        return kept.of_target(kv, replay.target, replay.next, replay.last)
+    rows = kv.scan(keys.row(*replay.next), keys.after(keys.row(*replay.last)))
+    return ((keys.timed(raw_key), raw) for raw_key, raw in rows)
+
+
+def will_carry(kv: KeyValue, replay: Replay, key: Key, raw: bytes) -> bool:
+    """Whether a replay delivers a row again that its cursor comes to."""
+    tag = row_tag(raw) if replay.holds else holds.NO_TAG
+    wanted = replay.covers(key, tag) and replay.target in {None, target_of(raw)}
+    return wanted and replayable(kv, key, raw) is not None
 
 
 def replayable(kv: KeyValue, key: Key, raw: bytes) -> str | None:

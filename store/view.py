@@ -48,7 +48,7 @@ from store.records import (
     has_id,
     message_target,
 )
-from store.selection import NOTHING_PAUSED, Limits, Paused, Selection, late_keys
+from store.selection import NOTHING_PAUSED, Limits, Paused, Selection, late_keys, will_carry
 from store.stall import Stall
 
 FOREVER_MS = 1 << 62
@@ -399,6 +399,16 @@ class View:
                 start_ms = min(start_ms, replay.next[0])
         return start_ms
 
+    def _prunes_before_ms(self) -> int:
+        """A replay is waited for, but while anything is held: it may stand still for as long as the pause."""
+        aligned, begun = self._aligned, self._tip.operation.replay
+        replay = aligned.operation.replay
+        if replay is None or not aligned.holds or replay.lacks(self._ingested):
+            return self._window_start_ms()
+        if begun is not None and begun.number != replay.number:
+            return self._window_start_ms()
+        return aligned.delivered_up_to_ms - self._window_ms
+
     def prune(self) -> None:
         """Removes done rows that have left the replay window (rule 9): one range, ending below the
         smallest late key and never behind the aligned position; while anything is held, row by row. Then
@@ -415,7 +425,7 @@ class View:
         position = self._aligned.position
         if position is None:
             return False
-        end = min(keys.row(max(0, self._window_start_ms()), 0, 0), keys.after(keys.row(*position)))
+        end = min(keys.row(max(0, self._prunes_before_ms()), 0, 0), keys.after(keys.row(*position)))
         for walked, key in enumerate(self._late()):
             end = min(end, keys.row(*key))
             if end <= self._low_row or walked == MOST_LATE_WALKED:
@@ -438,11 +448,12 @@ class View:
         return pruned_to < end
 
     def _delete_rows(self, batch: Batch, end: bytes) -> bytes:
-        """Deletes the rows below `end`, and leaves those that are held; returns up to where it has.
+        """Deletes the rows below `end`, and leaves those that are held, and those that a replay will carry;
+        returns up to where it has.
 
-        A range for each row that is held would be more than the store bears: between them one row at a time.
+        A range for each row that is left would be more than the store bears: between them one row at a time.
         """
-        holds = self._aligned.holds
+        holds, replay = self._aligned.holds, self._aligned.operation.replay
         if not holds:
             batch.delete_range(self._low_row, end)
             return end
@@ -450,7 +461,8 @@ class View:
             if walked == MOST_HELD_WALKED:
                 return raw_key
             key, target = keys.timed(raw_key), message_target(raw)
-            if target is not None and hold_row(holds, key, target):
+            stays = replay is not None and will_carry(self._kv, replay, key, raw)
+            if target is not None and (stays or hold_row(holds, key, target)):
                 kept.put(batch, (tag_of(target), key, has_id(raw)))
             else:
                 batch.delete(raw_key)
@@ -459,7 +471,7 @@ class View:
     @_patient
     def _drop_released(self) -> bool:
         """Deletes some of what pruning has left, and no hold has any more. Whether there is more."""
-        runs = kept.released(self._kv, self._aligned.holds, MOST_HELD_WALKED)
+        runs = kept.released(self._kv, self._aligned, MOST_HELD_WALKED)
         if not runs:
             return False
         batch = self._kv.batch()

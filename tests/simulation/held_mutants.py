@@ -8,6 +8,10 @@ from typing import Final
 from tests.simulation.patches import Mutant, Patch
 from tests.simulation.profile import PAUSED
 
+REPLAYED: Final = replace(PAUSED, operator_share=0.2, request_count=(260, 300))
+# Replays that come by what has left the window.
+WAITING: Final = replace(REPLAYED, replay_window_ms=(50, 300), messages=(1, 2, 5), carried_ms=(4_000,))
+
 HELD: Final = (
     Mutant(
         "held-is-done",
@@ -138,7 +142,7 @@ HELD: Final = (
                 "return was_passed",
             ),
         ),
-        replace(PAUSED, operator_share=0.2, request_count=(260, 300)),
+        REPLAYED,
     ),
     Mutant(
         "held-is-pruned",
@@ -224,6 +228,45 @@ HELD: Final = (
             ),
         ),
         PAUSED,
+    ),
+    Mutant(
+        "pruning-waits-for-a-replay",
+        "rule 8, pruning does not wait for a replay while anything is held",
+        "a replay that waits for the end of a pause keeps all from being pruned",
+        (
+            Patch(
+                "store/view.py",
+                "if replay is None or not aligned.holds or replay.lacks(self._ingested):",
+                "if True:",
+            ),
+        ),
+        WAITING,
+    ),
+    Mutant(
+        "replayed-is-pruned",
+        "rule 8, pruning leaves what a replay will carry",
+        "pruning beside holds goes over the rows of a replay",
+        (
+            Patch(
+                "store/view.py",
+                "stays = replay is not None and will_carry(self._kv, replay, key, raw)",
+                "stays = False",
+            ),
+        ),
+        WAITING,
+    ),
+    Mutant(
+        "replayed-is-dropped",
+        "rule 8, pruning leaves what a replay will carry",
+        "what a replay will carry goes with what was released",
+        (
+            Patch(
+                "store/kept.py",
+                "if replay is not None and replay.spans(key) else None",
+                "if False else None",
+            ),
+        ),
+        WAITING,
     ),
     Mutant(
         "place-of-what-is-held-goes",

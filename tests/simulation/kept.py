@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from store import keys, places
+from store.checkpoint import Frontier
 from store.holds import hold_back
 from store.keys import Key
 from store.kv import KeyValue
@@ -15,18 +16,39 @@ def check_kept(name: str, store: KeyValue, view: View) -> None:
     """Raises `Violation` if a row below the low water is not held, or cannot be found; or if something is
     left of what is held no more. For after a pruning.
     """
-    holds = () if view.checkpoint is None else view.checkpoint.holds
-    for raw_key, raw in store.scan(keys.ROW, store.get(keys.LOW_WATER) or keys.ROW):
+    if view.checkpoint is None:
+        return
+    aligned, low_row = view.checkpoint.frontier, store.get(keys.LOW_WATER) or keys.ROW
+    for raw_key, raw in store.scan(keys.ROW, low_row):
         key, tag = keys.timed(raw_key), row_tag(raw)
-        if not hold_back(holds, key, tag):
+        if not _stays(aligned, key, tag):
             raise Violation("pruning", f"{name} has left {key}, which nothing holds")
         if not _is_found(store, key, raw, tag):
             raise Violation("pruning", f"{name} does not find {key} any more, which is held")
     for raw_key, _ in store.scan(keys.HELD, keys.end_of(keys.HELD)):
         tag, key = keys.tagged(raw_key)
-        if not hold_back(holds, key, tag):
+        if not _stays(aligned, key, tag):
             raise Violation("pruning", f"{name} has left an entry of {key}, which nothing holds")
     _check_reminded(name, store, view)
+    if low_row < _prunable(store, view, aligned):
+        raise Violation("pruning", f"{name} has not pruned, beside holds: {aligned}")
+
+
+def _stays(aligned: Frontier, key: Key, tag: int) -> bool:
+    replay = aligned.operation.replay
+    return hold_back(aligned.holds, key, tag) or (replay is not None and replay.spans(key))
+
+
+def _prunable(store: KeyValue, view: View, aligned: Frontier) -> bytes:
+    """Up to where it may be pruned beside holds, if nothing else stands in the way."""
+    replay, tip = aligned.operation.replay, view.tip.operation.replay
+    lacks = replay is not None and replay.lacks(view.reached().ingested)
+    begins = tip is not None and (replay is None or replay.number != tip.number)
+    late = any(store.scan(keys.LATE, keys.end_of(keys.LATE)))
+    if not aligned.holds or aligned.position is None or lacks or begins or late:
+        return keys.ROW
+    start_ms = aligned.delivered_up_to_ms - view._window_ms
+    return min(keys.row(max(0, start_ms), 0, 0), keys.behind(aligned.position))
 
 
 def _is_found(store: KeyValue, key: Key, raw: bytes, tag: int) -> bool:

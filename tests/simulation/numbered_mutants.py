@@ -283,8 +283,8 @@ NUMBERED: Final = (
         (
             Patch(
                 "store/operations.py",
-                "was_passed = self.next <= key <= self.last and key[2] < self.ingested.get(key[1], 0)",
-                "was_passed = self.next <= key <= self.last",
+                "was_passed = self.spans(key) and key[2] < self.ingested.get(key[1], 0)",
+                "was_passed = self.spans(key)",
             ),
         ),
         profile_with(LATE, LATE_FAULTS, operator_share=0.1),

@@ -266,8 +266,42 @@ class TestStore:
         deliver(view, LATER_MS, paused=ORDERS)
         view.prune()
         take(view, at(0, 8, schedule(LATER_MS, target="bills")))
-        hold = Hold("orders", BEFORE_ALL, BEFORE_ALL)
-        assert [key[2] for key, _ in kept.of_hold(view._kv, hold, (LATER_MS, 9, 9))] == [0, 7, 8]
+        walked = kept.of_target(view._kv, "orders", BEFORE_ALL, (LATER_MS, 9, 9))
+        assert [key[2] for key, _ in walked] == [0, 7, 8]
+
+    @pytest.mark.parametrize("target", [None, "orders"])
+    def test_a_replay_that_waits_beside_a_hold_keeps_its_own_rows_alone(
+        self, view: View, target: str | None
+    ) -> None:
+        for offset, to in enumerate(("orders", "bills", "orders", "bills", "bills")):
+            take(view, at(0, offset, schedule(2_000 + offset, target=to)))
+        deliver(view, 2_500)
+        replays = Paused(ORDERS.targets, replay=True)
+        request = ReplayRequest(1, 2_000, 2_003, target)
+        chosen = view.select(2_600, MANY, request, paused=replays)
+        view.committed(chosen, checkpoint_of(chosen))
+        take(view, at(0, 5, schedule(LATER_MS, target="bills")))
+        deliver(view, LATER_MS, paused=replays)
+        view.prune()
+        own = [0, 1, 2] if target is None else [0, 2]
+        assert stored(view) == [*own, 5]
+        assert [key[2] for key, _ in deliver(view, LATER_MS).replayed] == own
+        view.prune()
+        assert stored(view) == [5]
+
+    def test_what_was_put_off_is_no_replay_s_and_goes(self, view: View) -> None:
+        take(view, at(0, 0, schedule(2_000)), at(0, 1, schedule(2_001)))
+        deliver(view, 2_100)
+        take(view, at(0, 2, schedule(2_200, parent=0)._replace(scheduled_for_ms=2_000)))
+        deliver(view, 2_300)
+        replays = Paused(ORDERS.targets, replay=True)
+        chosen = view.select(2_600, MANY, ReplayRequest(1, 2_000, 2_100), paused=replays)
+        view.committed(chosen, checkpoint_of(chosen))
+        take(view, at(0, 3, schedule(LATER_MS, target="bills")))
+        deliver(view, LATER_MS, paused=replays)
+        view.prune()
+        assert left_of(view, keys.PUT_OFF) == 0
+        assert [key[2] for key, _ in deliver(view, LATER_MS).replayed] == [1]
 
     def test_more_than_is_released_at_once_goes_in_steps(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
