@@ -547,7 +547,7 @@ class View:
                 self._forgets_next.append(partition)
                 entries = self._expired_in(partition, most)
                 found += entries
-                most -= sum(len(entry.whose) for _, entry in entries)
+                most -= sum(max(1, len(entry.whose)) for _, entry, _ in entries)
                 if most <= 0:
                     break
             return found
@@ -556,12 +556,16 @@ class View:
         found: list[Expired] = []
         end = keys.expiry(partition, self._forgets_before_ms(partition), 0)
         for raw_key, raw in self._kv.scan(self._low_expiry[partition], end):
-            _, entry = expiry.content(self._kv, raw_key, raw)
+            found_key, entry = expiry.content(self._kv, raw_key, raw)
             rows = list(zip(entry.dues_ms, entry.offsets, entry.whose, strict=False))
             if most <= 0 or any(self._may_wait((due_ms, partition, at)) for due_ms, at, _ in rows):
                 break
-            stays = self._staying(partition, entry)
-            found.append((keys.queued(raw_key), expiry.listed(row for row in rows if row[1] not in stays)))
+            noted, stays = self._staying(partition, entry)
+            if stays or noted or found_key != raw_key:
+                gone = expiry.listed(row for row in rows if row[1] not in stays)
+                found.append((keys.queued(raw_key), gone, False))
+            else:  # most often
+                found.append((keys.queued(raw_key), entry, True))
             most -= max(1, len(rows))
         return found
 
@@ -576,18 +580,19 @@ class View:
         raw_row = keys.row(*key)
         return raw_row >= self._low_row and self._kv.get(raw_row) is not None
 
-    def _staying(self, partition: int, entry: Expiry) -> AbstractSet[int]:
+    def _staying(self, partition: int, entry: Expiry) -> tuple[bool, AbstractSet[int]]:
         """Those of an entry that cannot be forgotten yet: their rows are held, or a source's own row is there
-        and would be found again.
+        and would be found again. And whether pruning has noted any of it.
         """
         if not entry.offsets:
-            return frozenset()
+            return False, frozenset()
         begin, end = entry.offsets[0], entry.offsets[-1] + 1
-        stays = {at for at, is_there in kept.offsets(self._kv, partition, begin, end) if is_there}
+        noted = list(kept.offsets(self._kv, partition, begin, end))
+        stays = {at for at, is_there in noted if is_there}
         who = entry.whose[0]
         if isinstance(who, int) and places.has_row(self._kv, partition, who):
             stays.add(begin)
-        return stays
+        return bool(noted), stays
 
     def collect(self, expired: Sequence[Expired], log_ends: Vector) -> bool:
         """Drops the index entries and tombstones of `expired` that still point to what went.
@@ -602,7 +607,7 @@ class View:
         self._kv.get_many(
             [
                 keys.index(partition, who)
-                for (_, partition, _), entry in expired
+                for (_, partition, _), entry, _ in expired
                 for who in entry.whose
                 if isinstance(who, str)
             ]
@@ -613,15 +618,18 @@ class View:
     @_patient
     def _forget_ids(self, expired: Sequence[Expired]) -> None:
         batch = self._kv.batch()
-        for (last_due_ms, partition, first), entry in expired:
+        for at, entry, is_all in expired:
+            last_due_ms, partition, first = at
             for offset, who in zip(entry.offsets, entry.whose, strict=True):
                 self._drop_if_current(batch, partition, offset, who)
+            if is_all:
+                batch.delete(keys.expiry(partition, last_due_ms, first))
+                continue
             kept.let_go(self._kv, batch, partition, entry.offsets)
-            before_ms = self._forgets_before_ms(partition)
-            expiry.take_out(self._kv, batch, (last_due_ms, partition, first), entry, before_ms)
+            expiry.take_out(self._kv, batch, at, entry, self._forgets_before_ms(partition))
         self._kv.write(batch)
         self._removals += 1
-        for (last_due_ms, partition, first), _ in expired:
+        for (last_due_ms, partition, first), _, _ in expired:
             self._low_expiry[partition] = keys.after(keys.expiry(partition, last_due_ms, first))
         for partition, key in self._lowest_new_expiry.items():
             self._low_expiry[partition] = min(self._low_expiry[partition], key)
@@ -683,8 +691,10 @@ class View:
             self._kv.close()
 
 
-Expired = tuple[Key, Expiry]
-"""An entry of the expiry queue, and what names it: the last due time, the partition and the first offset."""
+Expired = tuple[Key, Expiry, bool]
+"""What names an entry of the expiry queue: the last due time, the partition and the first offset; what goes
+of it; and whether that is all, and nothing else leads there.
+"""
 
 MOST_LATE_WALKED = 1000
 MOST_MARKS_WALKED = 1_000

@@ -171,8 +171,8 @@ HELD: Final = (
         (
             Patch(
                 "store/view.py",
-                "in kept.offsets(self._kv, partition, begin, end) if is_there}",
-                "in kept.offsets(self._kv, partition, begin, end) if False}",
+                "stays = {at for at, is_there in noted if is_there}",
+                "stays = set()",
             ),
         ),
         PAUSED,

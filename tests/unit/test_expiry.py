@@ -54,7 +54,7 @@ def test_ids_of_a_batch_are_forgotten_once_the_last_of_them_has_gone(view: View)
     for now_ms in (4_000, 9_000):
         deliver(view, now_ms)
         view.prune()
-        found.append([entry.whose for _, entry in view.expired(10)])
+        found.append([entry.whose for _, entry, _ in view.expired(10)])
     assert found == [[], [["a", "b"]]]
 
 
@@ -63,7 +63,7 @@ def test_what_waits_for_much_longer_keeps_no_id_from_being_forgotten(view: View)
     take(view, at(0, 0, schedule(2_000, "a")), at(0, 1, schedule(HOUR_MS, "b")), later)
     deliver(view, 9_000)
     view.prune()
-    assert [entry.whose for _, entry in view.expired(10)] == [["a"]]
+    assert [entry.whose for _, entry, _ in view.expired(10)] == [["a"]]
 
 
 def test_what_is_far_behind_in_another_partition_has_its_own_time(tmp_path: Path) -> None:
@@ -94,7 +94,7 @@ def test_what_is_forgotten_at_once_is_bounded_whatever_the_number_of_partitions(
     view.prune()
     gone = []
     while expired := view.expired(150):
-        gone.append(sum(len(entry.whose) for _, entry in expired))
+        gone.append(sum(len(entry.whose) for _, entry, _ in expired))
         assert view.collect(expired, {})
     assert gone == [200] * 4
 

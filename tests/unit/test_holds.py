@@ -55,7 +55,7 @@ def forgotten(view: View) -> list[str | int]:
     """The ids and sources that can be, and are."""
     expired = view.expired(10)
     assert view.collect(expired, {})
-    return [who for _, entry in expired for who in entry.whose]
+    return [who for _, entry, _ in expired for who in entry.whose]
 
 
 def left_of(view: View, prefix: bytes) -> int:

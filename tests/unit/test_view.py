@@ -260,7 +260,7 @@ class TestPruning:
         assert view.expired(10) == []
         deliver(view, 3_500)
         view.prune()
-        assert view.expired(10) == [((2_000, 0, 0), Expiry([2_000], [0], ["x"]))]
+        assert view.expired(10) == [((2_000, 0, 0), Expiry([2_000], [0], ["x"]), True)]
 
     def test_an_id_outlives_its_row_until_the_log_s_end_is_read(self, view: View) -> None:
         take(view, at(0, 0, schedule(2_000, "x")), at(0, 1, schedule(99_000), timestamp_ms=2_000))
