@@ -577,6 +577,8 @@ class Delivery:
         """
         limits, operator = self._config.limits._replace(messages=self._most), self._operator
         targets = operator.pauses().targets
+        if any(hold.last is None and hold.target not in targets for hold in self._view.tip.holds):
+            self._targets.doubt()  # whoever ends its pause may have made it meanwhile
         standing = self.standing
         chosen = self._view.select(
             now_ms,
@@ -609,10 +611,7 @@ class Delivery:
     def _planned(self, chosen: Selection, now_ms: int, lead_ms: int, *, waits: bool = True) -> _Planned:
         epoch = self.epoch if self._in_flight is None else self._in_flight.checkpoint.epoch
         config = self._config
-        paused = self._operator.pauses().targets
-        plan = Plan(
-            config.names, config.lane, epoch, now_ms, self._targets, self._poison, config.max_parks, paused
-        )
+        plan = Plan(config.names, config.lane, epoch, now_ms, self._targets, self._poison, config.max_parks)
         plan.add(chosen, Stamp(config.keys.ring, chosen.as_of, self._counts), waits=waits)
         return _Planned(chosen, plan, now_ms, lead_ms)
 

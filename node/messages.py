@@ -23,11 +23,11 @@ from node.plan import PAUSED, Outcome
 from node.ports import Doubtful
 from store.checkpoint import Frontier, Reached, UnreadableCheckpoint
 from store.due import Due
-from store.holds import NO_TAG, Hold, tag_of
+from store.holds import Hold
 from store.keys import Key
 from store.lookup import Known, Lookup, Page, Query, Total
 from store.operations import ReplayRequest, SkipRequest
-from store.records import RescheduleRow, Row, ScheduledRow
+from store.records import RescheduleRow, Row, ScheduledRow, target_of_message
 
 MOST_HISTORY: Final = 200_000
 MOST_LISTED: Final = 1_000
@@ -324,7 +324,7 @@ class Messages:
         try:
             if row is None:
                 _, row = self._past.schedule_at(key[1], key[2])
-            fate = self._past.fate_of(key, _tag_of(row))
+            fate = self._past.fate_of(key, target_of_message(row))
         except _UNTOLD as error:
             return msgspec.structs.replace(self._described("done", key, id_, row), detail=str(error))
         if fate.passed is None:
@@ -400,14 +400,8 @@ def _hold_of(key: Key, row: ScheduledRow, aligned: Frontier) -> Hold | None:
     """What it waits for, if its target was paused when it came up."""
     if not aligned.holds or not aligned.passed(key):
         return None
-    tag = _tag_of(row)
-    return next((hold for hold in aligned.holds if hold.tag == tag and hold.covers(key)), None)
-
-
-def _tag_of(row: ScheduledRow) -> int:
-    """As `store.records.row_tag` has it."""
-    to_be_found = row.recurrence is not None and row.occurrence is None
-    return NO_TAG if to_be_found else tag_of(row.target_topic)
+    target = target_of_message(row)
+    return next((hold for hold in aligned.holds if hold.target == target and hold.covers(key)), None)
 
 
 def _with_outcome(message: Message, outcome: Outcome) -> Message:

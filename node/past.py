@@ -97,10 +97,10 @@ class Past:
         """Ends what is being read. Does not wait."""
         self._closed.set()
 
-    def fate_of(self, key: Key, tag: int) -> Fate:
-        """What became of a row that is done. `tag`: of its target."""
+    def fate_of(self, key: Key, target: str | None) -> Fate:
+        """What became of a row that is done. `target`: None if it is no message."""
         own = source(self._names.buffer, key[1], key[2])
-        passed = self._first(lambda checkpoint: checkpoint.frontier.done(key, tag))
+        passed = self._first(lambda checkpoint: checkpoint.frontier.done(key, target))
         if passed is None:
             return Fate(None, None)
         return Fate(passed, self._outcome_of(own, passed.at_ms, lambda outcome: outcome.message == own))

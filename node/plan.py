@@ -124,9 +124,7 @@ class Plan:
         targets: Targets,
         poison: Poison,
         max_parks: int,
-        paused: AbstractSet[str] = frozenset(),
     ) -> None:
-        """`paused`: the targets that operators want to stand still."""
         self.records: list[Outgoing] = []
         self.writes_back = False
         self.lacks = False
@@ -147,7 +145,7 @@ class Plan:
         self._targets = targets
         self._poison = poison
         self._max_parks = max_parks
-        self._paused = paused
+        self._paused: AbstractSet[str] = frozenset()  # the targets that the selection knew to be
 
     def add(self, selection: Selection, stamp: Stamp, *, waits: bool = True) -> None:
         """Plans the whole selection; the hot path of delivery. Raises what `Targets.insist` raises.
@@ -155,7 +153,7 @@ class Plan:
         `stamp`: for what it writes back. `waits`: for targets that are not known. If not, and there are any,
         it `lacks` them, and is of no use.
         """
-        self._stamp = stamp
+        self._stamp, self._paused = stamp, selection.paused_targets
         late, due = selection.where_they_are
         chosen = [*late, *due]
         rows = [decode_row(raw) for _, raw in chosen]

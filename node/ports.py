@@ -208,7 +208,8 @@ class Targets(Protocol):
 
     def doubt(self) -> None:
         """A transaction has failed, and what was known of its topics may be the reason: one that was deleted,
-        a limit that was lowered. Whatever is needed next is looked up anew; until then it counts as it did.
+        a limit that was lowered; or a pause is over, in which it may have been made. Whatever is needed next
+        is looked up anew. Until then it counts as it did, but none is missing by an older answer.
         """
 
     def open_to_all(self, topic: str, size_bytes: int) -> bool:

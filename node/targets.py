@@ -98,7 +98,7 @@ class KafkaTargets:
         self._changing = threading.Condition()
         self._known: Known = {}  # never changed in place: who reads it needs no lock
         self._missing = Missing()
-        self._listed: Listed | None = None
+        self._listed: Listed | None = None  # guarded by `_changing`, as `_missing` is; read without
         self._wanted: dict[str, None] = {}  # by the lane, in order; guarded by `_changing`
         self._urgent = False  # somebody waits for all that is wanted
         self._closed = False
@@ -196,6 +196,7 @@ class KafkaTargets:
         now_s = time.monotonic()
         with self._changing:
             self._doubts += 1
+            self._missing, self._listed = Missing(), None
             self._known = {
                 topic: msgspec.structs.replace(target, until_s=now_s) if target.refusal is None else target
                 for topic, target in self._known.items()
@@ -357,7 +358,8 @@ class KafkaTargets:
                 listed = Listed(self._answers.names(), now_s, time.time_ns() // 1_000_000)
                 absent = [name for name in names if name not in listed.names]
                 names = [name for name in names if name in listed.names]
-                self._listed = listed
+                with self._changing:
+                    self._listed = listed if doubts == self._doubts else None
             names = names[:FEW]
             looked_up = self._looked_up(names, now_s) if names else {}
             self._reach_brokers(looked_up)

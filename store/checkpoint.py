@@ -11,7 +11,7 @@ import msgspec
 
 from store import holds
 from store.awaited import NOTHING, Awaited
-from store.holds import Holds
+from store.holds import Holds, Target
 from store.keys import Key
 from store.operations import Operation
 from store.overrun import Overrun, Overruns, with_one
@@ -101,13 +101,13 @@ class Frontier(msgspec.Struct, frozen=True):
             overruns=with_one(self.overruns, last),
         )
 
-    def done(self, key: Key, tag: int) -> bool:
-        """A row is done iff it is passed and not held. `tag`: of its target (store/holds.py)."""
-        return self.passed(key) and not self.holds_back(key, tag)
+    def done(self, key: Key, target: Target) -> bool:
+        """A row is done iff it is passed and not held."""
+        return self.passed(key) and not self.holds_back(key, target)
 
-    def holds_back(self, key: Key, tag: int) -> bool:
+    def holds_back(self, key: Key, target: Target) -> bool:
         """Whether a row with this key is held."""
-        return holds.hold_back(self.holds, key, tag)
+        return holds.hold_back(self.holds, key, target)
 
 
 class Standing(NamedTuple):

@@ -41,8 +41,8 @@ BEFORE_ALL: Final = (0, 0, 0)
 @lru_cache(4_096)
 def tag_of(target: str) -> int:
     """The number of a target, of 63 bits, and never `NO_TAG`: no two are alike unless somebody has tried some
-    10^9 names to that end, and then an answer is false that is about the two alone. What is delivered goes by
-    the names.
+    10^9 names to that end, and then an answer is false that is about the two alone. What is
+    delivered, and what is said of a row that is there, goes by the names.
     """
     return int.from_bytes(blake2b(target.encode(), digest_size=8).digest()) >> 1 | 1
 
@@ -69,11 +69,15 @@ class Hold(msgspec.Struct, frozen=True):
 
 
 Holds = tuple[Hold, ...]
+Target = str | int | None
+"""Of a row that is there the name, or None if it is no message; of one that may have gone the tag."""
 
 
-def hold_back(holds: Holds, key: Key, tag: int) -> bool:
-    """Whether any of them holds a row with this key and tag; for what may have gone."""
-    return any(hold.tag == tag and hold.covers(key) for hold in holds)
+def hold_back(holds: Holds, key: Key, target: Target) -> bool:
+    """Whether any of them holds a row with this key and target."""
+    if not isinstance(target, int):
+        return hold_row(holds, key, target)
+    return any(hold.tag == target and hold.covers(key) for hold in holds)
 
 
 def hold_row(holds: Holds, key: Key, target: str | None) -> bool:

@@ -38,7 +38,8 @@ from store.records import (
     decode_index,
     decode_offset,
     decode_row,
-    row_tag,
+    message_target,
+    target_of_message,
 )
 from store.view import FOREVER_MS, View
 
@@ -62,7 +63,7 @@ class Closed(Exception):
 class Known(NamedTuple):
     """What the view knows of an id, or of a source: its last schedule, with the row if that is still stored;
     else the offset of its last cancel; else nothing. `id`: of what a source names; `tag`: of the schedule's
-    target.
+    target, for when its row has gone.
     """
 
     reached: Reached
@@ -76,7 +77,8 @@ class Known(NamedTuple):
     @property
     def done(self) -> bool:
         """Whether the schedule is."""
-        return self.key is not None and self.aligned.done(self.key, self.tag)
+        target = self.tag if self.row is None else target_of_message(self.row)
+        return self.key is not None and self.aligned.done(self.key, target)
 
 
 class Query(msgspec.Struct, frozen=True):
@@ -177,10 +179,10 @@ class Lookup:
             else:
                 return Known(reached, aligned, None, None, None)
             raw_row = kv.get(keys.row(*key))
-            row, tag = (None, NO_TAG) if raw_row is None else (_bare(raw_row), row_tag(raw_row))
+            row = None if raw_row is None else _bare(raw_row)
             scheduled = row if isinstance(row, ScheduledRow) else None
             known = scheduled is not None or raw_entry is not None
-            return Known(reached, aligned, key if known else None, scheduled, None, tag=tag)
+            return Known(reached, aligned, key if known else None, scheduled, None)
 
         with self._open():
             return self._view.glimpse(take)
@@ -430,7 +432,7 @@ def _next_minute(raw_row: bytes) -> int:
 def _is_held(aligned: Frontier, raw_key: bytes, raw: bytes) -> bool:
     """Whether a row is held; a late one is not held yet."""
     key = keys.timed(raw_key)
-    return aligned.passed(key) and aligned.holds_back(key, row_tag(raw))
+    return aligned.passed(key) and aligned.holds_back(key, message_target(raw))
 
 
 def _is_over(aligned: Frontier, raw_key: bytes, raw: bytes) -> bool:

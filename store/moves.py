@@ -18,7 +18,7 @@ from store import keys
 from store.checkpoint import Frontier, Standing
 from store.keys import Key
 from store.kv import KeyValue
-from store.records import IndexEntry, RescheduleRow, decode_index, decode_offset
+from store.records import IndexEntry, RescheduleRow, decode_index, decode_offset, message_target
 
 MOST_PUT_OFF: Final = 2
 """So often is one put off for a row that is done: for a chain that goes on meanwhile it might be for ever."""
@@ -145,11 +145,11 @@ class Moving:
             outcome = self._without_entry(partition, row.id, word)
         elif entry.word > word:
             outcome = OVERTAKEN
-        elif self._may_be_followed(partition, entry):
+        elif self._may_be_followed(partition, entry, stored):
             again = row.attempt <= MOST_PUT_OFF
             outcome = PUT_OFF if again else TOO_LATE
         else:
-            outcome = self._against(partition, entry, offset, word)
+            outcome = self._against(partition, entry, stored, offset, word)
         if outcome == RESCHEDULED:
             assert entry is not None, "it has been looked at"
             raw = stored
@@ -164,15 +164,17 @@ class Moving:
         raw = self._kv.get(keys.tombstone(partition, id_))
         return OVERTAKEN if raw is not None and decode_offset(raw) > word else UNKNOWN
 
-    def _may_be_followed(self, partition: int, entry: IndexEntry) -> bool:
+    def _may_be_followed(self, partition: int, entry: IndexEntry, stored: bytes | None) -> bool:
         """Whether the id's row is done, and something may follow that cannot be read yet."""
         follower = self._awaited.follower(partition, entry.offset)
         if follower is not None:
             return follower.moved_by is None
         hides = self._awaited.may_hide(partition, self._frontier.seen)
-        return hides and self._tip.done((entry.due_ms, partition, entry.offset), entry.tag)
+        return hides and self._done(partition, entry, stored)
 
-    def _against(self, partition: int, entry: IndexEntry, offset: int, word: int) -> str:
+    def _against(
+        self, partition: int, entry: IndexEntry, stored: bytes | None, offset: int, word: int
+    ) -> str:
         """What becomes of it otherwise, by where the id's row stands.
 
         The row is too late to move if it is done under the previous transaction's frontier, as it is to
@@ -181,12 +183,16 @@ class Moving:
         follower = self._awaited.follower(partition, entry.offset)
         if follower is not None and follower.moved_by is not None:
             return OVERTAKEN if follower.moved_by > word else PUT_OFF
-        if self._tip.done((entry.due_ms, partition, entry.offset), entry.tag):
+        if self._done(partition, entry, stored):
             return TOO_LATE
         # What it writes back has to stand behind what its row follows from, or would be dropped (rule 4).
         if entry.origin > offset or self._count(partition) >= self._most:
             return PUT_OFF
         return RESCHEDULED
+
+    def _done(self, partition: int, entry: IndexEntry, stored: bytes | None) -> bool:
+        target = entry.tag if stored is None or not self._tip.holds else message_target(stored)
+        return self._tip.done((entry.due_ms, partition, entry.offset), target)
 
     def _count(self, partition: int) -> int:
         """How many moved rows of a partition are listed, this selection's included."""

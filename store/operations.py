@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from store.holds import Holds, hold_back
+from store.holds import Holds, hold_row
 from store.keys import Key
 
 _MOST: Final = (1 << 32) - 1, (1 << 64) - 1  # partition and offset
@@ -70,10 +70,10 @@ class Replay(msgspec.Struct, frozen=True):
         """Whether the cursor comes to a row with this key."""
         return self.next <= key <= self.last
 
-    def covers(self, key: Key, tag: int) -> bool:
-        """Whether the row that is not gone is one of those to be delivered again. `tag`: of its target."""
+    def covers(self, key: Key, target: str | None) -> bool:
+        """Whether a row that is there is one of those to be delivered again."""
         was_passed = self.spans(key) and key[2] < self.ingested.get(key[1], 0)
-        return was_passed and not hold_back(self.holds, key, tag)
+        return was_passed and not hold_row(self.holds, key, target)
 
 
 class Operation(msgspec.Struct, frozen=True):

@@ -87,6 +87,11 @@ def message_target(raw_row: bytes) -> str | None:
         return None
     row = decode_row(raw_row)
     assert isinstance(row, ScheduledRow), "its tag said so"
+    return target_of_message(row)
+
+
+def target_of_message(row: ScheduledRow) -> str | None:
+    """As `message_target`, of one that is decoded."""
     to_be_found = row.recurrence is not None and row.occurrence is None
     return None if to_be_found else row.target_topic
 

@@ -13,7 +13,7 @@ from store import keys
 from store.checkpoint import Frontier, Reached, Vector
 from store.kv import KeyValue
 from store.operations import Replay, ReplayRequest, SkipRequest, taken_up
-from store.records import message_target, row_tag
+from store.records import message_target
 from store.selection import replayable
 
 Rows = Iterator[tuple[bytes, bytes]]
@@ -72,7 +72,7 @@ def begin(
 def _carried(kv: KeyValue, replay: Replay, rows: Rows) -> Iterator[str | None]:
     for raw_key, raw in rows:
         key = keys.timed(raw_key)
-        target = replayable(kv, key, raw) if replay.covers(key, row_tag(raw)) else None
+        target = replayable(kv, key, raw) if replay.covers(key, message_target(raw)) else None
         yield target if replay.target in {None, target} else None
 
 
@@ -80,5 +80,5 @@ def _skipped(aligned: Frontier, rows: Rows) -> Iterator[str | None]:
     """What waits for the end of a pause is held, and not skipped; nor is what is done."""
     for raw_key, raw in rows:
         key = keys.timed(raw_key)
-        left = aligned.overran(key) or aligned.holds_back(key, row_tag(raw))
-        yield None if left else message_target(raw)
+        target = message_target(raw)
+        yield None if aligned.overran(key) or aligned.holds_back(key, target) else target

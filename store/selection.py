@@ -32,7 +32,6 @@ from store.records import (
     decode_row,
     is_reschedule,
     message_target,
-    row_tag,
     target_of,
 )
 
@@ -81,8 +80,8 @@ class Selection(msgspec.Struct, frozen=True):
     or a replay. `full`: the same, for a reschedule: the list of what is moved is full. `as_of`: where the
     reader stood in each partition. `moved`: those of the rows that a reschedule has put elsewhere: they are
     done, and have no record. `paused`: those of the rows that wait for the end of a pause; `released`: rows
-    that have waited for that. `passes`: it has ended behind what is done by an overrun. `steps_back`: it is
-    none, but a step back (rule 6).
+    that have waited for that. `paused_targets`: those that it knew of. `passes`: it has ended behind what is
+    done by an overrun. `steps_back`: it is none, but a step back (rule 6).
     """
 
     late: list[tuple[Key, bytes]]
@@ -102,6 +101,7 @@ class Selection(msgspec.Struct, frozen=True):
     steps_back: bool = False
     paused: AbstractSet[Key] = frozenset()
     released: list[tuple[Key, bytes]] = []
+    paused_targets: AbstractSet[str] = frozenset()
 
     @property
     def where_they_are(self) -> tuple[list[tuple[Key, bytes]], list[tuple[Key, bytes]]]:
@@ -152,16 +152,16 @@ def select(
         return Selection([], [], answers, {}, frontier, held=waiting.held, waits_for=waiting.waits_for)
     named = moves.Named(kv)
     may_go_to = [holds.may_go_to(hold, paused.targets, now_ms, limits.carried_ms) for hold in tip.holds]
-    kept = limits.messages // REPLAYED_PART if any(may_go_to) else 0
+    # A quarter at least for what holds let go, however much else there is; but one row alone is no part.
+    kept = min(-(-limits.messages // REPLAYED_PART), limits.messages - 1) if any(may_go_to) else 0
     taking = _Taking(
         limits._replace(messages=limits.messages - kept), _Room(standing, ingested, limits.awaited), named
     )
     held_back = _take_late(kv, tip, ingested, taking)
     late = sorted(taking.rows)
     replayed: list[tuple[Key, bytes]] = []
-    released: list[tuple[Key, bytes]] = []
     waits_for: Vector = {}
-    operation, skip_to, held_on = tip.operation, None, tip.holds
+    operation, skip_to = tip.operation, None
     if held_back is not None:
         frontier = Frontier(
             tip.position,
@@ -171,7 +171,7 @@ def select(
             tip.delivered_up_to_ms,
             operation,
             tip.overruns,
-            held_on,
+            tip.holds,
         )
         due, passed = [], None
     else:
@@ -192,10 +192,6 @@ def select(
             if not waits_for:
                 replayed, replay = _take_replayed(kv, operation.replay, taking.left, limits)
                 operation = msgspec.structs.replace(operation, replay=replay)
-        if held_on:
-            released, held_on = _take_released(
-                kv, tip, may_go_to, taking.left + kept - len(replayed), limits.bytes // REPLAYED_PART
-            )
         frontier = Frontier(
             position,
             dict(ingested),
@@ -204,8 +200,12 @@ def select(
             delivered_up_to_ms,
             operation,
             left_of(tip.overruns, position, delivered_up_to_ms),
-            held_on,
+            tip.holds,
         )
+    released, left = _take_released(
+        kv, tip, may_go_to, taking.left + kept - len(replayed), limits.bytes // REPLAYED_PART
+    )
+    frontier = msgspec.structs.replace(frontier, holds=left)
     moving = moves.Moving(kv, named, tip, frontier, standing, limits.awaited)
     moving.resolve(taking.reschedules, refused)
     moved = moving.moved_of([*late, *due, *released])
@@ -229,6 +229,7 @@ def select(
         moved=moved,
         paused=waits.keys(),
         released=released,
+        paused_targets=paused.targets,
         passes=passed is not None,
     )
 
@@ -508,8 +509,8 @@ def _span_of(kv: KeyValue, replay: Replay) -> Iterable[tuple[Key, bytes | None]]
 
 def will_carry(kv: KeyValue, replay: Replay, key: Key, raw: bytes) -> bool:
     """Whether a replay delivers a row again that its cursor comes to."""
-    tag = row_tag(raw) if replay.holds else holds.NO_TAG
-    wanted = replay.covers(key, tag) and replay.target in {None, target_of(raw)}
+    held_for = message_target(raw) if replay.holds else None
+    wanted = replay.covers(key, held_for) and replay.target in {None, target_of(raw)}
     return wanted and replayable(kv, key, raw) is not None
 
 

@@ -19,7 +19,7 @@ from node.past import Past
 from ops import topics
 from ops.zookeeper import read_keys
 from store.checkpoint import Checkpoint
-from store.holds import NO_TAG, Hold, tag_of
+from store.holds import Hold
 from store.keys import Key
 from tests.stacks import Stack
 from tests.support.checkpoints import sample_checkpoint
@@ -98,8 +98,8 @@ def test_the_first_checkpoint_that_covers_a_row_is_found_whatever_was_aborted_ar
             ingested = made.ingested[0]
     for _ in range(10):
         key = EARLY_MS + rng.randrange(CHECKPOINTS + 10), 0, rng.randrange(ingested + 5)
-        expected = next((one for one in committed if one.frontier.done(key, NO_TAG)), None)
-        assert written.past.fate_of(key, NO_TAG).passed == expected
+        expected = next((one for one in committed if one.frontier.done(key, None)), None)
+        assert written.past.fate_of(key, None).passed == expected
 
 
 def test_a_row_that_was_held_is_done_when_its_hold_has_let_it_go(written: Topics) -> None:
@@ -109,7 +109,7 @@ def test_a_row_that_was_held_is_done_when_its_hold_has_let_it_go(written: Topics
         made = checkpoint(number, 1)
         hold = Hold("orders", begun, at, KEY if number else None)
         written.write(writer, msgspec.structs.replace(made, number=number, holds=(hold,)), commit=True)
-    fates = [written.past.fate_of(KEY, tag).passed for tag in (tag_of("orders"), tag_of("others"))]
+    fates = [written.past.fate_of(KEY, target).passed for target in ("orders", "others")]
     assert [None if one is None else one.number for one in fates] == [2, 0]
 
 
@@ -123,7 +123,7 @@ def test_an_outcome_whose_transaction_is_not_over_everywhere_is_waited_for(writt
     writer.produce(written.names.outcomes, json.dumps(outcome), own, 0)
     assert writer.flush(PATIENCE_S) == 0
     with ThreadPoolExecutor(1) as reader:
-        asked = reader.submit(written.past.fate_of, KEY, NO_TAG)
+        asked = reader.submit(written.past.fate_of, KEY, None)
         with pytest.raises(TimeoutError):
             asked.result(0.5)
         writer.commit_transaction(PATIENCE_S)
@@ -141,8 +141,8 @@ def test_the_answer_to_a_replace_is_not_what_became_of_the_message_that_made_it(
     writer.produce(written.names.outcomes, json.dumps(outcome), own, 0)
     writer.commit_transaction(PATIENCE_S)
     written.write(writer, checkpoint(0, 1), commit=True)
-    assert written.past.fate_of(KEY, NO_TAG).outcome is None
+    assert written.past.fate_of(KEY, None).outcome is None
 
 
 def test_a_row_that_no_checkpoint_left_covers_has_no_time(written: Topics) -> None:
-    assert written.past.fate_of(KEY, NO_TAG) == (None, None)
+    assert written.past.fate_of(KEY, None) == (None, None)

@@ -239,7 +239,7 @@ AWAITED: Final = (
         "too-late-though-unlisted",
         "rule 3, put off",
         "a reschedule is too late though what follows its row may be awaited and not listed",
-        (Patch("store/moves.py", "return hides and self._tip.done(", "return False and self._tip.done("),),
+        (Patch("store/moves.py", "return hides and self._done(", "return False and self._done("),),
         FULL,
         seeds=600,
     ),

@@ -14,6 +14,18 @@ CRASHES: Final = replace(
 )
 # All is kept for as short as may be, and asked for again.
 REPLAYS: Final = replace(CLOCKS_JUMP, operator_share=0.15, replay_window_ms=(50, 300))
+# Clocks that are set back in the midst of what falls due in one moment, again and again, with little else.
+IN_ONE_MOMENT: Final = replace(
+    CLOCKS_JUMP,
+    requests={"future": 80, "now": 15, "after": 10},
+    faults={"clocks-jump": 60, "clock-step": 5, "crash-master": 5},
+    request_count=(260, 300),
+    fault_count=(40, 60),
+    nodes=(1, 2),
+    partitions=(3, 3),
+    delay_ms=(0, 500),
+    messages=(1, 2),
+)
 
 CLOCKS: Final = (
     Mutant(
@@ -66,9 +78,7 @@ CLOCKS: Final = (
                 "if delivered_up_to_ms",
             ),
         ),
-        CLOCKS_JUMP,
-        begin=300,
-        seeds=700,
+        IN_ONE_MOMENT,
     ),
     Mutant(
         "late-behind-the-step",

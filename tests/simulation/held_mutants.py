@@ -11,6 +11,15 @@ from tests.simulation.profile import PAUSED
 REPLAYED: Final = replace(PAUSED, operator_share=0.2, request_count=(260, 300))
 # Replays that come by what has left the window.
 WAITING: Final = replace(REPLAYED, replay_window_ms=(50, 300), messages=(1, 2, 5), carried_ms=(4_000,))
+# Users' transactions stay open while targets are paused: what is late then is more than one selection takes.
+LATE_BESIDE: Final = replace(
+    PAUSED,
+    requests=PAUSED.requests | {"now": 40, "cancel": 5, "reschedule": 5},
+    faults=PAUSED.faults | {"foreign-stall": 40, "broker-clock-step": 30},
+    messages=(2, 3, 5),
+    transactional_share=0.5,
+    foreign_abort_share=0.0,
+)
 
 HELD: Final = (
     Mutant(
@@ -20,7 +29,7 @@ HELD: Final = (
         (
             Patch(
                 "store/checkpoint.py",
-                "return self.passed(key) and not self.holds_back(key, tag)",
+                "return self.passed(key) and not self.holds_back(key, target)",
                 "return self.passed(key)",
             ),
         ),
@@ -116,7 +125,7 @@ HELD: Final = (
                 "return [*late, *released], [one",
             ),
         ),
-        PAUSED,
+        LATE_BESIDE,
     ),
     Mutant(
         "released-beyond-the-limits",
@@ -138,11 +147,11 @@ HELD: Final = (
         (
             Patch(
                 "store/operations.py",
-                "return was_passed and not hold_back(self.holds, key, tag)",
+                "return was_passed and not hold_row(self.holds, key, target)",
                 "return was_passed",
             ),
         ),
-        REPLAYED,
+        replace(REPLAYED, replay_window_ms=(2_000,)),
     ),
     Mutant(
         "held-is-pruned",
@@ -160,6 +169,59 @@ HELD: Final = (
                 "store/ingest.py",
                 "is_held = self._aligned.holds_back(key, tag)",
                 "is_held = False",
+            ),
+        ),
+        PAUSED,
+    ),
+    Mutant(
+        "plans-for-another-pause",
+        "rule 8, what was selected before a pause was known",
+        "what was selected before a pause was known is put off, where it is planned after it",
+        (
+            Patch(
+                "node/delivery.py",
+                "plan.add(chosen, ",
+                "chosen = msgspec.structs.replace("
+                "chosen, paused_targets=self._operator.pauses().targets)\n        plan.add(chosen, ",
+            ),
+        ),
+        PAUSED,
+    ),
+    Mutant(
+        "missing-as-before-the-pause",
+        "rule 10, by no answer older than the end of a pause",
+        "what was known of targets while they were paused is believed once they are not",
+        (
+            Patch(
+                "node/delivery.py",
+                "            self._targets.doubt()  # whoever",
+                "            pass  # whoever",
+            ),
+        ),
+        PAUSED,
+    ),
+    Mutant(
+        "released-after-the-late",
+        "rule 8, a quarter at least",
+        "a hold gets nothing while late rows do not all fit",
+        (
+            Patch(
+                "store/selection.py",
+                "released, left = _take_released(",
+                "released, left = ([], tip.holds) if held_back is not None else _take_released(",
+            ),
+        ),
+        LATE_BESIDE,
+    ),
+    Mutant(
+        "released-after-all-else",
+        "rule 8, a quarter at least",
+        "a hold gets what all else has left",
+        (
+            Patch(
+                "store/selection.py",
+                "limits.messages - 1) if any(may_go_to) else 0",
+                "limits.messages - 1) if False else 0",
             ),
         ),
         PAUSED,

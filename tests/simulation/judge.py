@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from node.plan import PAUSED
 from node.ports import UNAVAILABLE, UNKNOWN
 from store.checkpoint import Checkpoint
+from store.holds import MOST_OF_ONE
 from tests.simulation.host import Violation
 from tests.simulation.log import Record, Transaction
 from tests.simulation.model import AGAIN, NEVER, PUT_OFF, Control, Model, Place, Row
@@ -120,6 +121,8 @@ class Judge:
         counts = code not in {PAUSED, UNKNOWN}
         if counts and row.attempt > self._world.setup.max_parks:
             raise Violation("I1", f"{row.place} was parked once too often")
+        if code == PAUSED and self._could_be_held(row):
+            raise Violation("I1", f"{row.place} was parked, and could have been held")
         self._expect(row.place, row.done_in, {"parked"}, row, UNAVAILABLE if counts else code)
         sent = self._found.written_back.pop(row.place, None)
         if sent is None or sent.number != row.done_in:
@@ -132,6 +135,15 @@ class Judge:
         parked_ms = int(headers["delay-deliver-at"] or b"") - outcome["at_ms"]
         if headers["delay-attempt"] != b"%d" % attempt or not full_ms // 2 <= parked_ms <= full_ms:
             raise Violation("I1", f"{row.place} was parked as {headers}, at {outcome['at_ms']}")
+
+    def _could_be_held(self, row: Row) -> bool:
+        """Whether a hold began before it, or could have: none does where there are enough of one target. What
+        its cursor has passed has waited for long.
+        """
+        before = self._found.checkpoints[row.done_in - 1]
+        of_one = [hold for hold in before.holds if hold.target == row.request.target]
+        ends = [before.frontier.highest or (), *(hold.next for hold in of_one)]
+        return row.key > max(ends) and len(of_one) < MOST_OF_ONE
 
     def _recurring(self, row: Row, repeat: Repeat) -> None:
         """An occurrence was delivered, or skipped as missed; what follows it was written back."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 from collections.abc import Set as AbstractSet
 from functools import partial
+from itertools import islice
 from typing import Final
 
 from delayline.signing import Keyring
@@ -70,8 +71,7 @@ class Process:
         self.store = node.store
         self._node = node
         self.dead = False
-        self.paused = False
-        self.cut_off = False
+        self.paused = self.cut_off = False
         self.resign_asked = False
         self.role = "none"
         self.ingest_stalled = False
@@ -104,6 +104,7 @@ class Process:
         self._woken = False
         self._wakes_ms: int | None = None  # in true time
         self._held_at: set[tuple[int, int]] = set()  # waiting for its position: epochs and numbers
+        self._held_on: set[tuple[str, Key]] = set()  # the holds whose pauses went on, as a plan was made
         self._expired: list[Expired] = []
         self._log_ends: Vector | None = None
         self._to_see: Vector = {}
@@ -219,6 +220,7 @@ class Process:
         """See the port `Targets`: what is not looked up in time may be some time later; what is known may be
         forgotten.
         """
+        self._expect_doubt()
         self.meanwhile()
         rng = self.world.rng
         if self.fails("targets-forgotten"):
@@ -248,6 +250,14 @@ class Process:
 
     def doubt(self) -> None:
         """See the port `Targets`: nothing is remembered here."""
+        self._held_on = set()
+
+    def _expect_doubt(self) -> None:
+        """What is known of targets is older than the end of a pause, unless it is doubted then."""
+        going_on = {(hold.target, hold.first) for hold in self.view.tip.holds if hold.last is None}
+        if self._held_on - going_on:
+            raise Violation("pause", f"{self.name} goes by what it knew before the end of {self._held_on}")
+        self._held_on = going_on
 
     def open_to_all(self, topic: str, size_bytes: int) -> bool:
         """See the port `Targets`."""
@@ -507,6 +517,13 @@ class Process:
             self._leader_epoch, self._followed = self._checkpoints.leader_epoch, 0
             self._own.forget(another_topic=anew)
 
+    def has_left(self, up_to_ms: int) -> bool:
+        """Whether it is master, and something is left that is due by then. Delivered-up-to does not say so:
+        it is not true of what could be read only later.
+        """
+        due_ms = None if self.mastership is None else next_due_ms(self.store, self.view.tip)
+        return due_ms is not None and due_ms <= up_to_ms
+
     def up_to_date(self) -> bool:
         """Whether the view is aligned to the last committed checkpoint."""
         last = self.world.checkpoints.last_own()
@@ -532,6 +549,7 @@ class Process:
                 self._wakes_ms = None if until_ms is None else until_ms - self.skew_ms
             if self._at is Step.AFTER_COMMIT:
                 self._check_counted()
+                self._expect_share()
         except StopIteration as ended:
             self._ended(ended.value)
         except Killed:
@@ -539,6 +557,32 @@ class Process:
         finally:
             self.in_call = False
         return True
+
+    def _expect_share(self) -> None:
+        """What holds let go has its part of each transaction, however much else there is (rule 8)."""
+        last, delivery = self.view.checkpoint, self._delivery
+        assert last is not None, "it has committed its first"
+        assert delivery is not None, "its mastership is driven"
+        assert delivery.in_flight is not None, "its commit is known, and not recorded yet"
+        chosen, before = delivery.in_flight.selection, last.frontier
+        others, stay = len(chosen.late) + len(chosen.due), {_cursor(hold) for hold in chosen.frontier.holds}
+        if others < 2 or chosen.frontier.seen != self.view.reached().ingested:
+            return  # one alone is no part; and what has come since may have removed what stood in the way
+        if any(_cursor(hold) not in stay for hold in before.holds):
+            return
+        due = (0 if before.position is None else before.position[0], 0, 0)  # by then, at any rate
+        oldest = sorted(before.holds, key=lambda hold: hold.first, reverse=True)
+        for hold in {hold.target: hold for hold in oldest}.values():
+            end = due if hold.last is None else min(hold.last, due)
+            if hold.target not in chosen.paused_targets and self._lets_go(before, hold, end):
+                raise Violation("liveness", f"{self.name} carries {others} others, and nothing of {hold}")
+
+    def _lets_go(self, before: Frontier, hold: Hold, end: Key) -> bool:
+        """Whether the first message that a hold has up to a key has been passed."""
+        begin, behind = keys.after(keys.row(*hold.next)), keys.after(keys.row(*end))
+        rows = self.store.scan(begin, behind) if begin < behind else ()
+        own = (keys.timed(key) for key, raw in rows if message_target(raw) == hold.target)
+        return any(before.passed(key) for key in islice(own, 1))
 
     def _check_counted(self) -> None:
         """What the core says of a committed transaction, for the metrics, is what it has sent."""
@@ -571,7 +615,7 @@ class Process:
         outbox = SimulatedOutbox(self)
         delivery = Delivery(config, self.view, outbox, self, self._leadership, self, self.operator, self)
         self.mastership = delivery.run()
-        self._delivery, self._delivering, self._held_at = delivery, False, set()
+        self._delivery, self._delivering, self._held_at, self._held_on = delivery, False, set(), set()
         self._at = None
         return True
 
@@ -613,6 +657,10 @@ class Process:
             self._log_ends = {number: self._buffer[number].end for number in self._partitions}
         elif self.view.collect(self._expired, self._log_ends):
             self._expired = []
+
+
+def _cursor(hold: Hold) -> tuple[str, Key, Key]:
+    return hold.target, hold.first, hold.next
 
 
 def _checkpoint(entry: Entry) -> Checkpoint:

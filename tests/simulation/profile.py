@@ -109,10 +109,13 @@ CHECKPOINTS_TRUNCATED: Final = Profile(
     faults=FAULTS | {"checkpoints-truncated": 10, "checkpoints-held": 6}, operator_share=0.0
 )
 
-# The key is changed while nodes are away, and ZooKeeper loses what it has of the keys.
+# The key is changed while nodes are away, and ZooKeeper loses what it has of the keys: often, for one
+# that was away has to lead while the others are.
 KEYS_LOST: Final = Profile(
     requests=REQUESTS | {"interval": 10, "id-interval": 10},
     faults=FAULTS | {"key-changed": 20, "keys-lost": 40, "crash": 20, "cut-off": 20},
+    fault_count=(40, 80),
+    nodes=(2, 3),
 )
 
 # Clients that set a timer anew with each event, and transactions of users that stay open for long, one within

@@ -6,7 +6,7 @@ from delayline.signing import Serial
 from store import keys
 from store.checkpoint import Frontier
 from store.kv import KeyValue
-from store.records import decode_index, decode_serials, row_tag
+from store.records import decode_index, decode_serials, message_target
 from tests.simulation.host import Violation
 from tests.simulation.model import NEVER, Key, Model
 from tests.simulation.pending import check_pending
@@ -54,7 +54,7 @@ def _held(store: KeyValue, tip: Frontier) -> list[tuple[bytes, bytes]]:
     return [
         (raw_key, raw)
         for raw_key, raw in (store.scan(keys.ROW, keys.end_of(keys.ROW)) if tip.holds else ())
-        if tip.passed(key := keys.timed(raw_key)) and tip.holds_back(key, row_tag(raw))
+        if tip.passed(key := keys.timed(raw_key)) and tip.holds_back(key, message_target(raw))
     ]
 
 

@@ -75,8 +75,6 @@ SIGNED: Final = (
             ),
         ),
         KEYS_LOST,
-        begin=300,
-        seeds=700,
     ),
     Mutant(
         "unknown-key-rejected",

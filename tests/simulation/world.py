@@ -201,8 +201,13 @@ class World:
                 process.renew_keys()
 
     def lose_keys(self) -> None:
-        """ZooKeeper has lost the keys, and some node has put back what it has."""
-        self.ensemble.ring = self.rng.choice(self.nodes).ring
+        """ZooKeeper has lost the keys, and perhaps the checkpoint; some node has put back what it has. That
+        may be one that was away for long.
+        """
+        some = self.rng.sample(self.nodes, self.rng.randint(1, len(self.nodes)))
+        self.ensemble.ring = min((node.ring for node in some), key=lambda ring: len(ring.keys))
+        if self.rng.random() < 0.5:
+            self.ensemble.mirrored = None
 
     def forge_checkpoint(self) -> None:
         """A stranger writes to the checkpoint topic."""
@@ -426,7 +431,9 @@ class World:
             min(checkpoint.ingested.get(number, 0), checkpoint.seen.get(number, 0)) >= end
             for number, end in ends.items()
         )
-        return covered and checkpoint.delivered_up_to_ms >= up_to_ms
+        held = any(hold.rows and (hold.last or hold.next)[0] <= self.now_ms for hold in checkpoint.holds)
+        left = held or any(one.has_left(up_to_ms) for one in self._processes())
+        return covered and not left and checkpoint.delivered_up_to_ms >= up_to_ms
 
     def _wanted(self) -> tuple[dict[int, int], int]:
         """The end of the committed requests, and the last time soon that one of them asks for."""

@@ -43,6 +43,7 @@ class World:
         self.while_sent: Callable[[], None] = lambda: None
         self.while_flushed: Callable[[], None] = lambda: None
         self.while_read: Callable[[], None] = lambda: None
+        self.doubts = 0
 
     def now_ms(self) -> int:
         return self.now
@@ -109,6 +110,7 @@ class World:
 
     def doubt(self) -> None:
         """They still are."""
+        self.doubts += 1
 
     def open_to_all(self, topic: str, size_bytes: int) -> bool:
         return True
@@ -519,3 +521,35 @@ def test_a_plan_that_was_made_long_before_it_is_sent_is_made_anew(world: World, 
     world.while_flushed = slowly
     run_to_wait(new_delivery(world, view, ONE).run())
     assert [record.topic for record in world.sent[:2]] == ["orders", NAMES.dead_letter]
+
+
+def test_what_was_selected_before_a_pause_was_known_goes_out_though_it_is_planned_anew(
+    world: World, view: View
+) -> None:
+    """Parked, it would be written back: up to a whole selection of what a hold could have held."""
+
+    def slowly() -> None:
+        world.now += 10_000
+        world.paused = Pauses(targets=frozenset({"orders"}))
+
+    take(view, *(at(0, offset, schedule(world.now)) for offset in range(3)))
+    world.while_flushed = slowly
+    run_to_wait(new_delivery(world, view, ONE).run())
+    assert [record.topic for record in world.sent] == ["orders"] * 2
+    assert [hold.rows for hold in world.checkpoints[-1].holds] == [1]
+
+
+def test_once_a_pause_is_over_targets_are_looked_up_anew(
+    world: World, view: View, delivery: Delivery
+) -> None:
+    """Whoever has paused a target may have made it meanwhile: by no older answer is it missing."""
+    mastership = delivery.run()
+    world.paused = Pauses(targets=frozenset({"orders", "bills"}))
+    take(view, at(0, 0, schedule(world.now)))
+    run_to_wait(mastership)
+    assert world.doubts == 0
+    world.paused = Pauses(targets=frozenset({"bills"}))
+    world.while_sent = lambda: doubts_when_sent.append(world.doubts)
+    doubts_when_sent: list[int] = []
+    run_to_wait(mastership)
+    assert (doubts_when_sent, world.doubts) == ([1], 1)

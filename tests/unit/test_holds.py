@@ -11,6 +11,7 @@ from delayline.wire import Cancel
 from store import kept, keys, places
 from store.holds import BEFORE_ALL, MOST_HOLDS, NO_TAG, Hold, may_go_to, tag_of, taken_up
 from store.keys import Key
+from store.lookup import Lookup
 from store.operations import ReplayRequest
 from store.selection import Limits, Paused, Selection
 from store.view import View
@@ -108,6 +109,25 @@ class TestSelection:
         assert carried(deliver(view, 4_000, eight)) == [0, 1, *range(10, 16)]
         assert carried(deliver(view, 4_000, eight)) == [2, 3, 4, 5, *range(16, 20)]
 
+    def test_a_backlog_takes_its_part_beside_what_is_late_though_that_does_not_all_fit(
+        self, view: View
+    ) -> None:
+        take(view, *(at(0, offset, schedule(2_000 + offset)) for offset in range(4)))
+        deliver(view, 3_000, paused=ORDERS)
+        take(view, *(at(0, offset, schedule(1_500, target="bills")) for offset in range(4, 20)))
+        eight = Limits(8, 1 << 20)
+        assert carried(deliver(view, 4_000, eight)) == [*range(4, 10), 0, 1]
+        assert view.tip.position == (2_003, 0, 3)
+        assert carried(deliver(view, 4_000, eight)) == [*range(10, 16), 2, 3]
+        assert carried(deliver(view, 4_000, eight)) == [*range(16, 20)]
+
+    @pytest.mark.parametrize("most", [2, 3])
+    def test_a_backlog_takes_a_part_of_few(self, view: View, most: int) -> None:
+        take(view, *(at(0, offset, schedule(2_000 + offset)) for offset in range(2)))
+        deliver(view, 3_000, paused=ORDERS)
+        take(view, *(at(0, offset, schedule(3_500, target="bills")) for offset in range(2, 20)))
+        assert carried(deliver(view, 4_000, Limits(most, 1 << 20))) == [0, *range(2, 1 + most)]
+
     def test_two_that_go_on_take_turns(self, view: View) -> None:
         both = Paused(frozenset({"orders", "bills"}))
         for offset, target in enumerate(("orders", "orders", "orders", "bills", "bills")):
@@ -170,6 +190,37 @@ class TestAnswers:
         assert {one.outcome for one in chosen.resolutions.values()} == {"rescheduled"}
         assert [key[2] for key, _ in chosen.released] == [0]
         assert carried(chosen) == [1]
+
+
+class TestAlike:
+    """No two targets have one tag unless somebody has seen to it: of a row that is there the name decides."""
+
+    @pytest.fixture
+    def view(self, view: View, monkeypatch: pytest.MonkeyPatch) -> View:
+        """One is delivered, and then the other one's is held."""
+        for module in ("holds", "records", "arrivals"):
+            monkeypatch.setattr(f"store.{module}.tag_of", lambda _: 1)
+        take(view, at(0, 0, schedule(2_000, "x", target="bills")))
+        deliver(view, 2_500, paused=ORDERS)
+        take(view, at(0, 1, schedule(2_600)))
+        deliver(view, 3_000, paused=ORDERS)
+        return view
+
+    def test_a_replay_carries_what_was_delivered(self, view: View) -> None:
+        chosen = view.select(3_000, MANY, ReplayRequest(1, 2_000, 3_000), paused=ORDERS)
+        assert [key[2] for key, _ in chosen.replayed] == [0]
+
+    def test_a_rehearsal_foretells_it(self, view: View) -> None:
+        foretold = Lookup(view).rehearse(ReplayRequest(1, 2_000, 3_000), 3_000, WINDOW_MS)
+        assert foretold.targets == {"bills": 1}
+
+    def test_a_look_up_finds_it_done(self, view: View) -> None:
+        assert Lookup(view).find(0, "x").done
+
+    def test_it_cannot_be_moved(self, view: View) -> None:
+        take(view, at(0, 2, reschedule("x", 9_000), 3_000))
+        chosen = deliver(view, 3_000, paused=ORDERS)
+        assert {one.outcome for one in chosen.resolutions.values()} == {"too-late"}
 
 
 class TestStore:

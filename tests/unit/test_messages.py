@@ -54,7 +54,7 @@ class MovedBy:
             awaited = Awaited({PARTITION: {0: Follower(9, offset)}})
             self._passed = msgspec.structs.replace(self._passed, awaited=awaited)
 
-    def fate_of(self, key: Key, tag: int) -> Fate:
+    def fate_of(self, key: Key, target: str | None) -> Fate:
         return Fate(self._passed, None)
 
 

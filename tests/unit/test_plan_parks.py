@@ -37,8 +37,9 @@ def planned(
     targets: Targets | None = None,
 ) -> dict[str, Outgoing]:
     """The records that go out for a row, by topic."""
-    plan = Plan(NAMES, 0, 1, NOW_MS, targets or Leaderless(), poison or {}, max_parks, paused)
-    plan.add(Selection([], [(KEY, encode(row))], [], {}, nothing([0]), skip_to), stamp())
+    plan = Plan(NAMES, 0, 1, NOW_MS, targets or Leaderless(), poison or {}, max_parks)
+    due = [(KEY, encode(row))]
+    plan.add(Selection([], due, [], {}, nothing([0]), skip_to, paused_targets=paused), stamp())
     assert len({record.topic for record in plan.records}) == len(plan.records), "one to each topic"
     return {record.topic: record for record in plan.records}
 

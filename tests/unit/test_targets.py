@@ -232,6 +232,39 @@ def test_what_a_failure_puts_in_doubt_is_looked_up_again_and_counts_until_then(
     assert code(table, "orders") == "target-missing"
 
 
+@pytest.mark.parametrize("many", [0, FEW], ids=["by name", "by a list"])
+def test_what_was_missing_before_a_doubt_is_looked_up_again(
+    table: KafkaTargets, answers: Answers, many: int
+) -> None:
+    names = {"new", *(f"missing-{number}" for number in range(many))}
+    use(table, *names)
+    assert code(table, "new") == "target-missing"
+    answers.there["new"] = (1,)
+    table.doubt()
+    assert not table.learn({"new"}, LONG_AGO_MS, waits=True)
+    assert code(table, "new") == UNKNOWN
+    table.look_up()
+    assert code(table, "new") is None
+
+
+def test_a_list_that_was_begun_before_a_doubt_makes_nothing_missing(
+    table: KafkaTargets, answers: Answers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listed = answers.names
+
+    def meanwhile() -> frozenset[str]:
+        found = listed()
+        answers.there["new"] = (1,)
+        table.doubt()
+        return found
+
+    table.learn({f"missing-{number}" for number in range(FEW + 1)}, NEVER_MS, waits=True)
+    monkeypatch.setattr(answers, "names", meanwhile)
+    table.look_up()
+    table.learn({"new"}, LONG_AGO_MS, waits=True)
+    assert code(table, "new") == UNKNOWN
+
+
 def test_what_was_looked_up_before_a_doubt_is_looked_up_again(
     table: KafkaTargets, answers: Answers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
