@@ -445,7 +445,7 @@ class Delivery:
         """
         while not self._leadership.resigning():
             if self._ahead is not None:
-                yield from self._transact(self._still_right(self._ahead))
+                yield from self._carry(self._still_right(self._ahead))
                 continue
             if self._waits_for_commit():
                 yield from self._settle()
@@ -465,7 +465,7 @@ class Delivery:
                 continue
             chosen = self._select(now_ms)
             if chosen.size or (self._in_flight is None and now_ms >= self._heartbeat_at_ms):
-                yield from self._transact(self._planned(chosen, now_ms, lead_ms))
+                yield from self._carry(self._planned(chosen, now_ms, lead_ms))
             elif self._in_flight is not None:
                 yield from self._settle()
             else:
@@ -639,6 +639,20 @@ class Delivery:
         if now_ms - ahead.now_ms <= STALE_MS and not ahead.plan.lacks:
             return ahead
         return self._planned(ahead.selection, now_ms, max(ahead.lead_ms, self._lead_ms()))
+
+    def _carry(self, planned: _Planned) -> Process[None]:
+        """Sends a selection; or gives it up, where the buffer would refuse what it writes back. That is
+        remembered, of all such rows at once, and selected anew: nobody waits for the brokers to say so.
+        """
+        refused = planned.plan.refused
+        if not refused:
+            yield from self._transact(planned)
+            return
+        for key, why in refused.items():
+            self._condemn(key, *why)
+        self._ahead = None
+        yield from self._settle()
+        self._view.forget()
 
     def _waits_for_commit(self) -> bool:
         """Whether the next selection does. Not for a mastership's first commit: what has fallen due since the

@@ -128,6 +128,8 @@ class Plan:
         self.records: list[Outgoing] = []
         self.writes_back = False
         self.lacks = False
+        # Whose records the buffer would refuse, and why: such a plan is not to be sent.
+        self.refused: dict[Key, tuple[str, str]] = {}
         # What it writes back has an id: nothing is selected before its commit is known (rule 5).
         self.awaits = False
         self._written_back: list[Outgoing] = []
@@ -435,12 +437,12 @@ class Plan:
         without_value = msgspec.structs.replace(bare, key=row.key, headers=[*row.headers, *why])
         whole = msgspec.structs.replace(without_value, value=row.value)
         letters = (whole, without_value, msgspec.structs.replace(bare, key=row.key))
-        return next((letter for letter in letters if self._fits(letter)), bare)
+        return next((letter for letter in letters if self._too_large(letter) is None), bare)
 
-    def _fits(self, letter: Outgoing) -> bool:
-        size_bytes = _batch_bytes(letter)
-        problem = self._targets.problem(letter.topic, ANY_PARTITION, letter.key, size_bytes)
-        return problem is None or problem[0] != "too-large"
+    def _too_large(self, record: Outgoing) -> tuple[str, str] | None:
+        """Why one of the service's own topics would refuse a record for its size, if it would."""
+        problem = self._targets.problem(record.topic, ANY_PARTITION, record.key, _batch_bytes(record))
+        return problem if problem is not None and problem[0] == "too-large" else None
 
     def _reschedule(self, key: Key, row: RescheduleRow, resolution: Resolution | None) -> None:
         """`resolution`: None where what it would write back was refused."""
@@ -543,9 +545,11 @@ class Plan:
         follows: Following | None,
     ) -> None:
         signed = self._stamp.on(headers, key[1], record_key, value)
-        self._written_back.append(
-            Outgoing(self._buffer, key[1], record_key, value, signed, self._now_ms, key)
-        )
+        record = Outgoing(self._buffer, key[1], record_key, value, signed, self._now_ms, key)
+        too_large = self._too_large(record)
+        if too_large is not None:
+            self.refused[key] = too_large
+        self._written_back.append(record)
         self._followings.append((key[1], follows))
         self.writes_back = True
 

@@ -20,7 +20,7 @@ Vector = dict[int, int]
 """Per partition of the lane, an offset + 1."""
 
 
-FORMAT: Final = 3
+FORMAT: Final = 4
 FIRST_TO_LIST: Final = 2
 """The format from which on what is awaited is listed: of an older one nobody knows."""
 
@@ -63,12 +63,6 @@ class Frontier(msgspec.Struct, frozen=True):
             return True
         return any(one.covers(key) for one in self.overruns)
 
-    @property
-    def highest(self) -> Key | None:
-        """Behind this nothing has been passed."""
-        known = [one.position for one in self.overruns]
-        return max((*known, *(() if self.position is None else (self.position,))), default=None)
-
     def overran(self, key: Key) -> bool:
         """Whether a row behind the position is done, as it was by a clock that was ahead."""
         if not self.overruns or (self.position is not None and key <= self.position):
@@ -92,22 +86,29 @@ class Frontier(msgspec.Struct, frozen=True):
         assert self.position is not None, "nothing was selected before"
         now, skip_to = (now_ms, 0, 0), self.operation.skip_to
         skip_to = None if skip_to is None else min(skip_to, now)
-        last = Overrun(self.position, self.ingested, self.delivered_up_to_ms)
+        numbers = (*(one.number for one in self.overruns), *(hold.since for hold in self.holds), 0)
+        last = Overrun(self.position, self.ingested, self.delivered_up_to_ms, max(numbers) + 1)
         return msgspec.structs.replace(
             self,
             position=min(self.position, now),
             delivered_up_to_ms=min(self.delivered_up_to_ms, now_ms, self.position[0] - 1),
             operation=msgspec.structs.replace(self.operation, skip_to=skip_to),
-            overruns=with_one(self.overruns, last),
+            overruns=with_one(self.overruns, last, holds.needed_by(self.holds, self.overruns)),
         )
 
     def done(self, key: Key, target: Target) -> bool:
         """A row is done iff it is passed and not held."""
         return self.passed(key) and not self.holds_back(key, target)
 
+    @property
+    def held(self) -> tuple[Holds, Overruns]:
+        """What is held: the holds, and the overruns that they rest on."""
+        needed = holds.needed_by(self.holds, self.overruns)
+        return self.holds, tuple(one for one in self.overruns if one.number in needed)
+
     def holds_back(self, key: Key, target: Target) -> bool:
         """Whether a row with this key is held."""
-        return holds.hold_back(self.holds, key, target)
+        return holds.hold_back(self.holds, self.overruns, key, target)
 
 
 class Standing(NamedTuple):

@@ -4,13 +4,16 @@ A hold is of one target. Its messages with a key behind `next` are passed by the
 they wait in the view, and cost nothing. When the pause ends, it ends at the position that there is then
 (`last`), and a cursor, `next`, takes them in key order, beside what falls due.
 
+What was done before a hold began stays done, also behind the position, where an overrun may have done it
+(rule 6, a step back): a hold knows which overruns were there (`since`). What a later one covers it holds.
+
 A target is told by a number wherever its name would be too long (`tag_of`).
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from functools import lru_cache
 from hashlib import blake2b
@@ -18,7 +21,8 @@ from typing import Final
 
 import msgspec
 
-from store.keys import Key
+from store.keys import Key, last_due_by
+from store.overrun import Overrun, Overruns
 
 MOST_HOLDS: Final = 64
 """So many are in a checkpoint at most. What is for a paused target that has none is put off, again and
@@ -37,6 +41,9 @@ NO_TAG: Final = 0
 BEFORE_ALL: Final = (0, 0, 0)
 """No row has this key."""
 
+Target = str | int | None
+"""Of a row that is there the name, or None if it is no message; of one that may have gone the tag."""
+
 
 @lru_cache(4_096)
 def tag_of(target: str) -> int:
@@ -49,8 +56,9 @@ def tag_of(target: str) -> int:
 
 class Hold(msgspec.Struct, frozen=True):
     """What is held of one target: next < key, and key <= last unless the pause goes on. `first`: where `next`
-    was at first; no two holds of a target have the same. `rows`: how many of those the position has passed,
-    and the cursor has not; what was cancelled or moved since is among them.
+    was at first; no two holds of a target have that and `since` alike, the number of the last overrun before
+    it. `rows`: how many of those the position has passed, and the cursor has not; what was cancelled or moved
+    since is among them.
     """
 
     target: str
@@ -58,51 +66,100 @@ class Hold(msgspec.Struct, frozen=True):
     next: Key
     last: Key | None = None
     rows: int = 0
+    since: int = 0
 
     @property
     def tag(self) -> int:
         return tag_of(self.target)
 
+    def is_of(self, target: Target) -> bool:
+        """Whether that is its target."""
+        return self.tag == target if isinstance(target, int) else self.target == target
+
     def covers(self, key: Key) -> bool:
-        """Whether a message of its target is held."""
+        """Whether a message of its target is held, if it was not done before."""
         return self.next < key and (self.last is None or key <= self.last)
+
+    def rests_on(self, overrun: Overrun) -> bool:
+        """Whether that has done what it would hold else."""
+        return overrun.number <= self.since and self.next < overrun.position
+
+    def began_after(self, key: Key, overruns: Overruns) -> bool:
+        """Whether a row was done before it began."""
+        return any(one.number <= self.since and one.covers(key) for one in overruns)
+
+    def has_passed(self, key: Key, overruns: Overruns) -> bool:
+        """Whether it holds a row that an overrun has passed."""
+        is_passed = any(one.covers(key) for one in overruns)
+        return is_passed and self.covers(key) and not self.began_after(key, overruns)
 
 
 Holds = tuple[Hold, ...]
-Target = str | int | None
-"""Of a row that is there the name, or None if it is no message; of one that may have gone the tag."""
 
 
-def hold_back(holds: Holds, key: Key, target: Target) -> bool:
+def hold_back(holds: Holds, overruns: Overruns, key: Key, target: Target) -> bool:
     """Whether any of them holds a row with this key and target."""
-    if not isinstance(target, int):
-        return hold_row(holds, key, target)
-    return any(hold.tag == target and hold.covers(key) for hold in holds)
+    return any(
+        hold.is_of(target) and hold.covers(key) and not hold.began_after(key, overruns) for hold in holds
+    )
 
 
 def hold_row(holds: Holds, key: Key, target: str | None) -> bool:
-    """Whether any of them holds a row that is there: its name is at hand, and no two are alike."""
+    """Whether any of them holds a row that is there, if it was not done before: its name is at hand, and no
+    two are alike.
+    """
     return any(hold.target == target and hold.covers(key) for hold in holds)
 
 
-def taken_up(holds: Holds, paused: AbstractSet[str], highest: Key | None) -> Holds:
-    """The holds once the pauses are those. `highest`: behind it nothing has been passed. So what is done, and
-    what is not, stays so.
+def needed_by(holds: Holds, overruns: Overruns) -> frozenset[int]:
+    """The numbers of the overruns that any of them rests on."""
+    return frozenset(one.number for one in overruns if any(hold.rests_on(one) for hold in holds))
+
+
+def taken_up(
+    holds: Holds, paused: AbstractSet[str], position: Key | None, overruns: Overruns, now_ms: int
+) -> Holds:
+    """The holds once the pauses are those. What is done, and what is not, stays so: what they begin to hold
+    lies behind the position, and what overruns have done there is done.
     """
-    at = BEFORE_ALL if highest is None else highest
+    at = BEFORE_ALL if position is None else position
     kept = [
-        msgspec.structs.replace(hold, last=at) if hold.last is None and hold.target not in paused else hold
+        msgspec.structs.replace(hold, last=_end_of(hold, at, overruns))
+        if hold.last is None and hold.target not in paused
+        else hold
         for hold in holds
     ]
     kept = [hold for hold in kept if hold.last is None or hold.next < hold.last]
-    going_on = {hold.target for hold in kept if hold.last is None}
-    counts = Counter(hold.target for hold in kept)
-    begun = [
-        Hold(target, at, at)
-        for target in sorted(paused)
-        if target not in going_on and counts[target] < MOST_OF_ONE
-    ]
-    return (*kept, *begun[: MOST_HOLDS - len(kept)])
+    since = max((one.number for one in overruns), default=0)
+    for target in sorted(paused):
+        for first, last in list(_left_open(target, kept, at, last_due_by(now_ms))):
+            if len(kept) < MOST_HOLDS and sum(hold.target == target for hold in kept) < MOST_OF_ONE:
+                kept.insert(_place_of(target, first, kept), Hold(target, first, first, last, since=since))
+    return tuple(kept)
+
+
+def _end_of(hold: Hold, position: Key, overruns: Overruns) -> Key:
+    """Behind this nothing has been passed that it holds."""
+    return max(position, *(one.position for one in overruns if one.number > hold.since), BEFORE_ALL)
+
+
+def _left_open(target: str, holds: list[Hold], at: Key, now: Key) -> Iterator[tuple[Key, Key | None]]:
+    """The ranges behind the position that no hold of the target has. Where a cursor has passed, nothing is
+    due behind the position, most often: only one that was ahead leaves a range there.
+    """
+    for hold in sorted((one for one in holds if one.target == target), key=lambda one: one.next):
+        if at < hold.next and now < hold.next:
+            yield at, hold.next
+        if hold.last is None:
+            return
+        at = max(at, hold.last)
+    yield at, None
+
+
+def _place_of(target: str, first: Key, holds: list[Hold]) -> int:
+    """Before those of its target that are behind it."""
+    behind = (n for n, hold in enumerate(holds) if hold.target == target and first < hold.next)
+    return next(behind, len(holds))
 
 
 def with_passed(holds: Holds, passed: Mapping[Key, str]) -> Holds:
@@ -129,7 +186,7 @@ def may_go_to(hold: Hold, paused: AbstractSet[str], now_ms: int, carried_ms: int
         if hold.next[0] >= now_ms - carried_ms - carried_ms // CARRIED_PARTS:
             return None
         until_ms = now_ms - carried_ms
-    end = (until_ms, 0, 0) if hold.last is None else min(hold.last, (until_ms, 0, 0))
+    end = last_due_by(until_ms) if hold.last is None else min(hold.last, last_due_by(until_ms))
     return end if end > hold.next else None
 
 

@@ -27,6 +27,8 @@ from __future__ import annotations
 from struct import Struct
 from typing import Final
 
+from delayline.names import MAX_OFFSET, MAX_PARTITION
+
 Key = tuple[int, int, int]
 """(due_ms, partition, offset): a total order that is a function of the log alone."""
 
@@ -80,6 +82,11 @@ _pack_placed = _placed.pack
 def row(due_ms: int, partition: int, offset: int) -> bytes:
     """A row, by due time."""
     return _pack_timed(ROW, due_ms, partition, offset)
+
+
+def last_due_by(time_ms: int) -> Key:
+    """The last key that is due by a time."""
+    return time_ms, MAX_PARTITION, MAX_OFFSET
 
 
 def expiry(partition: int, due_ms: int, offset: int) -> bytes:

@@ -351,7 +351,7 @@ class Lookup:
             for entry in self._sliced(scan):
                 if entry is None:
                     return Total(count, at_least=True)
-                count += not walk.aligned.overran(keys.timed(entry[0]))
+                count += not _is_over(walk.aligned, *entry)
         return Total(count, at_least=held.stopped_at is not None)
 
 
@@ -388,8 +388,11 @@ class _TimeWalk:
         self.late = kv.scan(keys.LATE, keys.end_of(keys.LATE))
         self.held = self._held(query, after)
         self.behind = self._undone(begin if after is None else max(begin, keys.after(keys.row(*after))), end)
-        # In between are whole minutes: no row of theirs is done that is counted.
-        first, last = _next_minute(begin), query.end_ms // keys.MINUTE_MS
+        # In between are whole minutes: no row of theirs is done that is counted, and none is not counted that
+        # is held, as behind the position only what an overrun has passed can be.
+        passed = [one.position for one in aligned.overruns] if aligned.holds else []
+        counted_from = max((begin, *(keys.after(keys.row(*key)) for key in passed)))
+        first, last = _next_minute(counted_from), query.end_ms // keys.MINUTE_MS
         middle = min(keys.row(first * keys.MINUTE_MS, 0, 0), end)
         self.before_minutes = kv.scan(begin, middle)
         self.minutes = kv.scan(keys.count(first), keys.count(max(first, last)))

@@ -12,8 +12,9 @@ from typing import Final
 
 import msgspec
 
-from store.holds import Holds, hold_row
+from store.holds import Holds, hold_back
 from store.keys import Key
+from store.overrun import Overruns
 
 _MOST: Final = (1 << 32) - 1, (1 << 64) - 1  # partition and offset
 
@@ -49,7 +50,7 @@ class Replay(msgspec.Struct, frozen=True):
     """A replay under way: a second cursor, behind the position.
 
     `ingested` is that of the frontier that it began behind: what has arrived since is no part of it, nor is
-    what was held then (`holds`): it was not delivered.
+    what was held then (`holds`, and the `overruns` that these rest on): it was not delivered.
     `written_back` as it was then: that is ingested first, for of what was put off it is the message.
     """
 
@@ -61,6 +62,7 @@ class Replay(msgspec.Struct, frozen=True):
     carried: int = 0  # messages so far
     written_back: dict[int, int] = {}
     holds: Holds = ()
+    overruns: Overruns = ()
 
     def lacks(self, ingested: dict[int, int]) -> dict[int, int]:
         """As far as has to be ingested before it can go on, where that is not."""
@@ -73,7 +75,7 @@ class Replay(msgspec.Struct, frozen=True):
     def covers(self, key: Key, target: str | None) -> bool:
         """Whether a row that is there is one of those to be delivered again."""
         was_passed = self.spans(key) and key[2] < self.ingested.get(key[1], 0)
-        return was_passed and not hold_row(self.holds, key, target)
+        return was_passed and not hold_back(self.holds, self.overruns, key, target)
 
 
 class Operation(msgspec.Struct, frozen=True):
@@ -104,11 +106,12 @@ def taken_up(
     now_ms: int,
     kept_from_ms: int,
     written_back: dict[int, int],
-    holds: Holds,
+    held: tuple[Holds, Overruns],
 ) -> Operation:
     """What the operation is once a request has been taken up; what is due from `kept_from_ms` on is there.
 
-    `written_back`: how far the service has written back so far. `holds`: what is held.
+    `written_back`: how far the service has written back so far. `held`: the holds, and the
+    overruns that they rest on.
     """
     why = _why_not(now, request, position, now_ms, kept_from_ms)
     if why is not None:
@@ -124,7 +127,8 @@ def taken_up(
             dict(ingested),
             request.target,
             written_back=dict(written_back),
-            holds=holds,
+            holds=held[0],
+            overruns=held[1],
         )
         return Operation(request.number, request, replay=replay, skip_to=now.skip_to)
     if isinstance(request, SkipRequest):

@@ -10,10 +10,14 @@ then, for ingested never falls. What the step changes is where a row that is not
 below the new position it has a late entry, as it was below the old one, and keeps it. Above, its entry goes
 in one batch with the position, so that it lies among what is due in its time and nowhere else. Nothing is
 early: whatever is at or below the new position is due.
+
+What an overrun has done no later hold holds (store/holds.py, `since`). So overruns are numbered, and one that
+such a hold reaches into is kept until the hold's cursor has passed it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Set as AbstractSet
 from typing import Final
 
 import msgspec
@@ -25,11 +29,14 @@ MOST_OVERRUNS: Final = 8
 
 
 class Overrun(msgspec.Struct, frozen=True):
-    """Position, ingested and delivered-up-to of the frontier before a step back."""
+    """Position, ingested and delivered-up-to of the frontier before a step back. `number`: it is higher than
+    those of all overruns and holds before it.
+    """
 
     position: Key
     ingested: dict[int, int]
     delivered_up_to_ms: int
+    number: int = 1
 
     def covers(self, key: Key) -> bool:
         """Whether a row was done by it."""
@@ -37,22 +44,30 @@ class Overrun(msgspec.Struct, frozen=True):
 
 
 Overruns = tuple[Overrun, ...]
-"""The positions fall from one to the next, and what was ingested rises."""
+"""What was ingested rises from one to the next."""
 
 
-def with_one(overruns: Overruns, last: Overrun) -> Overruns:
+def with_one(overruns: Overruns, last: Overrun, needed: AbstractSet[int]) -> Overruns:
     """What was done by all of them. Those that reached no further than the last one, which had ingested as
-    much or more, say nothing that it does not, but for how far all was delivered.
+    much or more, say nothing that it does not, but for how far all was delivered. `needed`: the numbers of
+    those that holds rest on.
     """
-    kept = tuple(one for one in overruns if one.position > last.position)
+    kept = tuple(one for one in overruns if one.position > last.position or one.number in needed)
     up_to_ms = max(one.delivered_up_to_ms for one in (*overruns, last))
     return (*kept, msgspec.structs.replace(last, delivered_up_to_ms=up_to_ms))
 
 
-def left_of(overruns: Overruns, position: Key | None, delivered_up_to_ms: int) -> Overruns:
-    """Those that a frontier has not reached yet. What it has reached it covers: its ingested is no lower."""
+def left_of(
+    overruns: Overruns, position: Key | None, delivered_up_to_ms: int, needed: AbstractSet[int]
+) -> Overruns:
+    """Those that a frontier has not reached yet, or that are needed: holds rest on them. What it has reached
+    it covers: its ingested is no lower.
+    """
     return tuple(
         one
         for one in overruns
-        if position is None or position < one.position or delivered_up_to_ms < one.delivered_up_to_ms
+        if position is None
+        or position < one.position
+        or delivered_up_to_ms < one.delivered_up_to_ms
+        or one.number in needed
     )

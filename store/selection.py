@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
+from itertools import islice
 from typing import Final, NamedTuple
 
 import msgspec
@@ -140,7 +141,9 @@ def select(
     `standing`: of the checkpoint that the tip leads to. `refused`: rows that are to be dead letters.
     """
     if paused.targets or tip.holds:
-        tip = msgspec.structs.replace(tip, holds=holds.taken_up(tip.holds, paused.targets, tip.highest))
+        tip = msgspec.structs.replace(
+            tip, holds=holds.taken_up(tip.holds, paused.targets, tip.position, tip.overruns, now_ms)
+        )
     # Beside a transaction that is being sent, the checkpoint before it does not say what that one has seen.
     standing = standing._replace(awaited=standing.awaited.beyond(tip.seen))
     ingested, read = reached.ingested, reached.read
@@ -199,13 +202,19 @@ def select(
             dict(read),
             delivered_up_to_ms,
             operation,
-            left_of(tip.overruns, position, delivered_up_to_ms),
+            tip.overruns,
             tip.holds,
         )
     released, left = _take_released(
         kv, tip, may_go_to, taking.left + kept - len(replayed), limits.bytes // REPLAYED_PART
     )
-    frontier = msgspec.structs.replace(frontier, holds=left)
+    overruns = left_of(
+        tip.overruns,
+        frontier.position,
+        frontier.delivered_up_to_ms,
+        holds.needed_by(left, tip.overruns),
+    )
+    frontier = msgspec.structs.replace(frontier, overruns=overruns, holds=left)
     moving = moves.Moving(kv, named, tip, frontier, standing, limits.awaited)
     moving.resolve(taking.reschedules, refused)
     moved = moving.moved_of([*late, *due, *released])
@@ -247,15 +256,30 @@ def _waiting_of(rows: Sequence[tuple[Key, bytes]], tip: Frontier, moved: Abstrac
 
 
 def next_due_ms(kv: KeyValue, tip: Frontier) -> int | None:
-    """When the next row behind the position falls due, or the last of so many that are done, or an overrun
-    ends; None if nothing does.
+    """When the next row behind the position falls due, or the last of so many that are done, or a hold lets
+    one go, or an overrun ends; None if nothing does.
     """
     undone = _Undone(tip)
     first = next(iter(undone.of(kv.scan(keys.behind(tip.position), keys.end_of(keys.ROW)))), None)
     ends = [one.position for one in tip.overruns if tip.position is None or one.position > tip.position]
     ends += [] if first is None else [keys.timed(first[0])]
     ends += [] if undone.passed is None else [undone.passed]
-    return min(ends)[0] if ends else None
+    released_ms = _next_released_ms(kv, tip) if tip.overruns else None
+    return min([end[0] for end in ends] + ([] if released_ms is None else [released_ms]), default=None)
+
+
+def _next_released_ms(kv: KeyValue, tip: Frontier) -> int | None:
+    """When a hold whose pause is over comes to the next message that a clock which was ahead has passed; so
+    far as so many rows tell.
+    """
+    ended = [hold for hold in tip.holds if hold.last is not None]
+    begin = keys.behind(max(tip.position or holds.BEFORE_ALL, keys.last_due_by(tip.delivered_up_to_ms)))
+    end = keys.after(keys.row(*max((hold.last for hold in ended if hold.last), default=holds.BEFORE_ALL)))
+    for raw_key, raw in islice(kv.scan(begin, end), MOST_WALKED) if begin < end else ():
+        key, target = keys.timed(raw_key), message_target(raw)
+        if any(hold.target == target and hold.has_passed(key, tip.overruns) for hold in ended):
+            return key[0]
+    return None
 
 
 def _overrun_passed(tip: Frontier, now_ms: int) -> Key | None:
@@ -436,7 +460,7 @@ def _in_turn(left: list[holds.Hold], turned: list[holds.Hold]) -> list[holds.Hol
     others = [hold for hold in left if hold.target not in targets]
     return [
         *others,
-        *sorted((*turned, *(one for one in left if one.target in targets)), key=lambda one: one.first),
+        *sorted((*turned, *(one for one in left if one.target in targets)), key=lambda one: one.next),
     ]
 
 
@@ -458,7 +482,8 @@ def _take_held(
 ) -> tuple[list[tuple[Key, bytes]], Key]:
     """Messages of a hold, and up to where there are no more of them. It ends before the first one that has
     not been passed: this selection may pass it, as one that is held. Where it has found nothing, and walked
-    over little, it stays where it is: to move it is something to commit.
+    over little, it stays where it is: to move it is something to commit. But not where that has left nothing
+    for others.
     """
     taken: list[tuple[Key, bytes]] = []
     at, walked_before = hold.next, budget.walked
@@ -466,6 +491,7 @@ def _take_held(
         if budget.is_spent:
             return taken, at
         is_its_own = raw is not None and message_target(raw) == hold.target
+        is_its_own = is_its_own and not hold.began_after(key, tip.overruns)
         if is_its_own and not tip.passed(key):
             return taken, at
         at = key
@@ -477,7 +503,7 @@ def _take_held(
             budget.messages -= 1
             taken.append((key, raw))
     stays = not taken and end != hold.last and walked_before - budget.walked < LITTLE_WALKED
-    return taken, hold.next if stays else end
+    return taken, hold.next if stays and not budget.is_spent else end
 
 
 def _take_replayed(

@@ -118,6 +118,8 @@ class View:
         raw_serials = kv.get(keys.SERIALS)
         self._serials: dict[int, Serial] = {} if raw_serials is None else decode_serials(raw_serials)
         self._pending = Pending(kv, self._tip.position)
+        self._noted: dict[int, tuple[int, int]] = {}  # by partition: ingested, and newest, at some time
+        self._settled: Vector = {}  # below that no reschedule waits
         self._newest_read: Vector = {}  # the same, where something has come since the start
         self._removals = 0  # how often something was pruned or forgotten
         self._wake_due_ms: int | None = None
@@ -264,7 +266,7 @@ class View:
                     now_ms,
                     kept_from_ms,
                     written_back,
-                    tip.holds,
+                    tip.held,
                 )
                 tip = msgspec.structs.replace(tip, operation=operation)
             chosen = selection.select(
@@ -554,11 +556,16 @@ class View:
 
     def _expired_in(self, partition: int, most: int) -> list[Expired]:
         found: list[Expired] = []
-        end = keys.expiry(partition, self._forgets_before_ms(partition), 0)
+        end, settled = (
+            keys.expiry(partition, self._forgets_before_ms(partition), 0),
+            self._settled_in(partition),
+        )
         for raw_key, raw in self._kv.scan(self._low_expiry[partition], end):
             found_key, entry = expiry.content(self._kv, raw_key, raw)
             rows = list(zip(entry.dues_ms, entry.offsets, entry.whose, strict=False))
-            if most <= 0 or any(self._may_wait((due_ms, partition, at)) for due_ms, at, _ in rows):
+            if most <= 0 or any(
+                at >= settled or self._is_unpruned((due_ms, partition, at)) for due_ms, at, _ in rows
+            ):
                 break
             noted, stays = self._staying(partition, entry)
             if stays or noted or found_key != raw_key:
@@ -573,10 +580,20 @@ class View:
         known_ms = self._newest.get(partition, 0) - self._dedup_window_ms
         return max(0, min(max(self._pruned_ms() + 1, self._window_start_ms()), known_ms + 1))
 
-    def _may_wait(self, key: Key) -> bool:
-        """Whether it is not covered yet, or its row is not pruned: that is soon over."""
-        if key[2] >= self._aligned.ingested.get(key[1], 0):
-            return True
+    def _settled_in(self, partition: int) -> int:
+        """An offset below which all reschedules are done: each has to find what came after it, which may bear
+        an earlier time, where clocks were ahead before. They are due by the newest time of what was read.
+        """
+        aligned = self._aligned
+        for _ in range(2):  # what is noted for the first time may be so already
+            end, newest_ms = self._noted.get(partition, (0, 0))
+            if aligned.ingested.get(partition, 0) >= end and aligned.delivered_up_to_ms >= newest_ms:
+                self._settled[partition] = end
+                self._noted[partition] = self._ingested[partition], self._newest.get(partition, 0)
+        return self._settled.get(partition, 0)
+
+    def _is_unpruned(self, key: Key) -> bool:
+        """Whether a row is there that will be pruned soon: it is not held."""
         raw_row = keys.row(*key)
         return raw_row >= self._low_row and self._kv.get(raw_row) is not None
 

@@ -1,8 +1,9 @@
 """What waited while operators had paused its target, as the checkpoints tell it (docs/design.md, rule 8).
 
 A row of a hold is not done by the transaction that passes it, but by the first one whose checkpoint does not
-hold it any more: the hold's cursor has come to its key, or the hold has gone. The holds of a target share no
-key, so a row's key says which one it can be of.
+hold it any more: the hold's cursor has come to its key, or the hold has gone. At no time two holds of a
+target share a key; but where the position has stepped back, a later one may have keys of an earlier one. So a
+row is of the one that had its key when it was passed. What was passed before is not held.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
-from pyspark.sql import DataFrame, Window
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812  # as Spark's own documentation has it
 
 from ops.audit.meaning import SCHEDULE
@@ -81,6 +82,13 @@ def _key(parts: Sequence[int]) -> Key:
     return due_ms, partition, offset
 
 
+def _had(hold: Column, key: Column, seq: Column) -> Column:
+    """Whether a hold had a key, and had not let it go, by that checkpoint."""
+    within = (hold["first"] < key) & (hold["last"].isNull() | (key <= hold["last"]))
+    let_go_by = F.exists(hold["parts"], lambda part: (part["end"] >= key) & (part["seq"] <= seq))
+    return within & (F.get(hold["parts"], F.lit(0))["seq"] <= seq) & ~let_go_by
+
+
 def let_go(placed: DataFrame, found: Sequence[Hold]) -> DataFrame:
     """What was passed, `settled_by` the transaction that has let it go, which counts as `late`: it is not in
     the order of the position. Adds `held`, whether none has; `resumed_ms`, when the pause was over; and
@@ -96,11 +104,10 @@ def let_go(placed: DataFrame, found: Sequence[Hold]) -> DataFrame:
     frame = F.broadcast(placed.sparkSession.createDataFrame(rows, _OF_TARGETS))
     to_it = (F.col("lane") == F.col("of_lane")) & (F.col("target_topic") == F.col("paused_target"))
     key = F.struct(F.col("due_ms"), F.col("partition"), F.col("offset")).cast(_KEY)
-    hold = F.array_max(F.filter("holds", lambda one: one["first"] < key))
+    hold = F.get(F.filter("holds", lambda one: _had(one, key, F.col("settled_by"))), 0)
     known = placed.join(frame, to_it, "left").withColumn("hold", hold)
-    within = F.col("hold.last").isNull() | (key <= F.col("hold.last"))
     begins = F.col("recurrence").isNotNull() & F.col("occurrence").isNull()
-    is_its = (F.col("kind") == SCHEDULE) & ~begins & F.col("hold").isNotNull() & within
+    is_its = (F.col("kind") == SCHEDULE) & ~begins & F.col("hold").isNotNull()
     part = F.get(F.filter("hold.parts", lambda one: one["end"] >= key), 0)
     known = known.withColumn("part", F.when(is_its & F.col("settled_by").isNotNull(), part))
     held = is_its & F.col("settled_by").isNotNull() & F.col("part").isNull()

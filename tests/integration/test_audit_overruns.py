@@ -9,7 +9,7 @@ import pytest
 
 from delayline.settings import ClusterSettings
 from tests.integration.audited import Audited, check_accounted
-from tests.integration.histories import History, Step, Transaction
+from tests.integration.histories import Delivery, History, Holding, Step, Transaction
 
 
 class SteppedHistory(History):
@@ -36,6 +36,22 @@ class SteppedHistory(History):
         ]
 
 
+class HeldHistory(SteppedHistory):
+    """After the step back the target is paused, until what is held is due behind the clock."""
+
+    @property
+    def steps(self) -> list[Step]:
+        waits = [Holding(self.late, self.late)]
+        return [
+            Transaction(first=True),
+            *(self.ahead, self.by_clocks_ahead, self.step_back),
+            *(self.late, self.next, self.last, self.of_late),
+            Transaction(passes=[self.next], holds=waits),
+            Transaction(delivers=[Delivery(self.next, early_ms=-1_000)]),
+            self.of_last,
+        ]
+
+
 @pytest.fixture
 def history(cluster_name: str) -> SteppedHistory:
     return SteppedHistory(ClusterSettings(cluster=cluster_name, partitions=2))
@@ -44,6 +60,11 @@ def history(cluster_name: str) -> SteppedHistory:
 def test_what_comes_in_its_time_after_a_step_back_is_accounted_for(
     history: SteppedHistory, audited: Audited
 ) -> None:
+    check_accounted(audited(history).report, {"delivered": 4}, {})
+
+
+def test_what_was_done_before_a_pause_is_none_of_its_holds(cluster_name: str, audited: Audited) -> None:
+    history = HeldHistory(ClusterSettings(cluster=cluster_name, partitions=2))
     check_accounted(audited(history).report, {"delivered": 4}, {})
 
 

@@ -253,6 +253,28 @@ def test_a_message_too_large_for_the_buffer_again_keeps_its_time_when_it_is_resc
     assert cluster.names.buffer in (cluster.dead_letters[0].text(H_ERROR_DETAIL) or "")
 
 
+def test_what_is_too_large_to_be_written_back_is_known_before_it_is_sent(cluster: Cluster) -> None:
+    """However many there are, the master goes on: no transaction is given up for them."""
+    ids = [f"large {number}" for number in range(20)]
+    with Sender(cluster) as sender:
+        for id_ in ids:
+            sender.schedule(b"v" * LARGEST_VALUE_BYTES, at_ms=now_ms() + HOUR_MS, id=id_)
+        sender.flush()
+        moved = [sender.run_now(id_) for id_ in ids]
+        for _ in range(20):
+            sender.schedule()
+        sender.flush()
+        cluster.tail.wait(lambda: len(cluster.dead_letters) == len(ids), "what moves them is dead letters")
+        for id_ in ids:
+            sender.cancel(id_)
+        ledger = sender.flush()
+        for one in moved:
+            ledger.rejects.add(one.result())
+            del ledger.reschedules[one.result()]
+    check_exactly_once(cluster, ledger)
+    assert cluster.mirrored().epoch == 1
+
+
 def test_an_expired_message_is_a_dead_letter_and_a_timely_one_is_not(cluster: Cluster) -> None:
     at_ms = now_ms() + 300
     with Sender(cluster) as sender:

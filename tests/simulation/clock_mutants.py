@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Final
 
 from tests.simulation.patches import Mutant, Patch
-from tests.simulation.profile import CLOCKS_JUMP
+from tests.simulation.profile import CLOCKS_JUMP, PAUSED_AHEAD
 
 # Nodes that die while what was done is behind the position, and stores that lose what they have.
 CRASHES: Final = replace(
@@ -48,7 +48,7 @@ CLOCKS: Final = (
         (
             Patch(
                 "store/checkpoint.py",
-                "overruns=with_one(self.overruns, last),",
+                "overruns=with_one(self.overruns, last, holds.needed_by(self.holds, self.overruns)),",
                 "overruns=(),",
             ),
         ),
@@ -61,7 +61,8 @@ CLOCKS: Final = (
         (
             Patch(
                 "store/overrun.py",
-                "kept = tuple(one for one in overruns if one.position > last.position)",
+                "kept = tuple(one for one in overruns if one.position > last.position"
+                " or one.number in needed)",
                 "kept = ()",
             ),
         ),
@@ -74,8 +75,8 @@ CLOCKS: Final = (
         (
             Patch(
                 "store/overrun.py",
-                "if position is None or position < one.position or delivered_up_to_ms",
-                "if delivered_up_to_ms",
+                "        or position < one.position\n",
+                "",
             ),
         ),
         IN_ONE_MOMENT,
@@ -146,6 +147,20 @@ CLOCKS: Final = (
         REPLAYS,
         begin=300,
         seeds=700,
+    ),
+    Mutant(
+        "cancel-forgotten-before-a-reschedule",
+        "rule 2, until the reschedules before it are done",
+        "a cancel is forgotten though a reschedule before it waits, which a clock ahead has dated later",
+        (
+            Patch(
+                "store/view.py",
+                "at >= settled or",
+                "at >= self._aligned.ingested.get(partition, 0) or",
+            ),
+        ),
+        PAUSED_AHEAD,
+        begin=240,
     ),
     Mutant(
         "early-by-what-a-leader-says",

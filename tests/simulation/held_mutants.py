@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Final
 
 from tests.simulation.patches import Mutant, Patch
-from tests.simulation.profile import PAUSED
+from tests.simulation.profile import PAUSED, PAUSED_AHEAD
 
 REPLAYED: Final = replace(PAUSED, operator_share=0.2, request_count=(260, 300))
 # Replays that come by what has left the window.
@@ -39,7 +39,13 @@ HELD: Final = (
         "hold-begins-with-all",
         "rule 8, a hold begins at the position",
         "a hold holds what was delivered before it began",
-        (Patch("store/holds.py", "Hold(target, at, at)\n", "Hold(target, at, BEFORE_ALL)\n"),),
+        (
+            Patch(
+                "store/holds.py",
+                "Hold(target, first, first, last, since=since)",
+                "Hold(target, first, BEFORE_ALL, last)",
+            ),
+        ),
         PAUSED,
     ),
     Mutant(
@@ -49,9 +55,9 @@ HELD: Final = (
         (
             Patch(
                 "store/holds.py",
-                "going_on = {hold.target for hold in kept if hold.last is None}",
+                "since = max((one.number for one in overruns), default=0)",
                 "kept = [msgspec.structs.replace(one, last=None) if one.target in paused else one"
-                " for one in kept]\n    going_on = {hold.target for hold in kept if hold.last is None}",
+                " for one in kept]\n    since = max((one.number for one in overruns), default=0)",
             ),
         ),
         PAUSED,
@@ -63,8 +69,7 @@ HELD: Final = (
         (
             Patch(
                 "store/holds.py",
-                "msgspec.structs.replace(hold, last=at) if hold.last is None and hold.target not in paused"
-                " else hold",
+                "msgspec.structs.replace(hold, last=_end_of(hold, at, overruns))",
                 "hold",
             ),
             Patch(
@@ -147,7 +152,7 @@ HELD: Final = (
         (
             Patch(
                 "store/operations.py",
-                "return was_passed and not hold_row(self.holds, key, target)",
+                "return was_passed and not hold_back(self.holds, self.overruns, key, target)",
                 "return was_passed",
             ),
         ),
@@ -354,7 +359,92 @@ HELD: Final = (
                 "pass",
             ),
         ),
-        PAUSED,
+        replace(
+            PAUSED,
+            requests=PAUSED.requests | {"id-past": 40, "cancel": 50},
+            replay_window_ms=(0,),
+            dedup_window_ms=(0,),
+            carried_ms=(4_000,),
+            skew_ms=(0,),
+            ids=(8, 20),
+            turns=(35, 20, 10, 35),  # housekeeping, more often
+        ),
+    ),
+    Mutant(
+        "hold-begins-behind-overruns",
+        "rule 8, a hold begins at the position",
+        "after a step back a hold begins behind what overruns have passed",
+        (
+            Patch(
+                "store/holds.py",
+                "at = BEFORE_ALL if position is None else position",
+                "at = max(position or BEFORE_ALL, *(one.position for one in overruns), BEFORE_ALL)",
+            ),
+        ),
+        PAUSED_AHEAD,
+    ),
+    Mutant(
+        "held-though-done-before",
+        "rule 8, what was done before stays done",
+        "a hold holds what an overrun before it has done",
+        (
+            Patch(
+                "store/holds.py",
+                "return any(one.number <= self.since and one.covers(key) for one in overruns)",
+                "return False",
+            ),
+        ),
+        PAUSED_AHEAD,
+    ),
+    Mutant(
+        "overrun-is-dropped-below-a-hold",
+        "rule 8, overruns on which a hold rests are kept",
+        "an overrun is dropped though a hold rests on it",
+        (
+            Patch(
+                "store/holds.py",
+                "return overrun.number <= self.since and self.next < overrun.position",
+                "return False",
+            ),
+        ),
+        PAUSED_AHEAD,
+        begin=243,
+        seeds=700,
+    ),
+    Mutant(
+        "overruns-are-not-numbered",
+        "rule 8, what a later overrun covers is held",
+        "each overrun counts as one from before all holds that know of any",
+        (Patch("store/checkpoint.py", "max(numbers) + 1", "1"),),
+        PAUSED_AHEAD,
+    ),
+    Mutant(
+        "hold-ends-before-overruns",
+        "rule 8, a hold ends behind what overruns have passed since",
+        "a hold ends at the position, though overruns have passed more of what it holds",
+        (
+            Patch(
+                "store/holds.py",
+                "return max(position, *(one.position for one in overruns if one.number > hold.since),"
+                " BEFORE_ALL)",
+                "return position",
+            ),
+        ),
+        PAUSED_AHEAD,
+    ),
+    Mutant(
+        "holds-share-keys",
+        "rule 8, no two holds of a target share a key",
+        "a hold begins at the position, though another one of its target ends behind that",
+        (Patch("store/holds.py", "at = max(at, hold.last)", "at = max(at, BEFORE_ALL)"),),
+        PAUSED_AHEAD,
+    ),
+    Mutant(
+        "cursor-ahead-of-the-clock",
+        "rule 8, where a step back leaves next ahead of the clock",
+        "what is due before a cursor that is ahead of the clock is parked",
+        (Patch("store/holds.py", "if at < hold.next and now < hold.next:", "if at < BEFORE_ALL:"),),
+        PAUSED_AHEAD,
     ),
 )
 """Each is left out or turned round in one place."""

@@ -118,11 +118,11 @@ class Judge:
         outcome = self._outcome_of(row.place)
         assert outcome is not None, "the caller looked"
         code = outcome["code"]
+        if code == PAUSED and self._was_to_be_held(row, outcome["at_ms"]):
+            raise Violation("I1", f"{row.place} was parked, and was to be held")
         counts = code not in {PAUSED, UNKNOWN}
         if counts and row.attempt > self._world.setup.max_parks:
             raise Violation("I1", f"{row.place} was parked once too often")
-        if code == PAUSED and self._could_be_held(row):
-            raise Violation("I1", f"{row.place} was parked, and could have been held")
         self._expect(row.place, row.done_in, {"parked"}, row, UNAVAILABLE if counts else code)
         sent = self._found.written_back.pop(row.place, None)
         if sent is None or sent.number != row.done_in:
@@ -136,14 +136,19 @@ class Judge:
         if headers["delay-attempt"] != b"%d" % attempt or not full_ms // 2 <= parked_ms <= full_ms:
             raise Violation("I1", f"{row.place} was parked as {headers}, at {outcome['at_ms']}")
 
-    def _could_be_held(self, row: Row) -> bool:
-        """Whether a hold began before it, or could have: none does where there are enough of one target. What
-        its cursor has passed has waited for long.
+    def _was_to_be_held(self, row: Row, now_ms: int) -> bool:
+        """Whether its key lay behind the position, where no cursor had been: but for one that has come as far
+        since, by a clock that is right. A transaction that did not know of the pause parks nothing for it.
         """
-        before = self._found.checkpoints[row.done_in - 1]
-        of_one = [hold for hold in before.holds if hold.target == row.request.target]
-        ends = [before.frontier.highest or (), *(hold.next for hold in of_one)]
-        return row.key > max(ends) and len(of_one) < MOST_OF_ONE
+        before, after = (self._model.checkpoints[row.done_in - n] for n in (1, 0))
+        of_both = [
+            [hold for hold in one.holds if hold.target == row.request.target] for one in (before, after)
+        ]
+        was_held = row.passed_in < row.done_in  # for so long that it is written back
+        passed = before.position is not None and row.key <= before.position
+        left = any(row.key <= hold.next < (now_ms + 1, 0, 0) for own in of_both for hold in own)
+        full = max(map(len, of_both)) >= MOST_OF_ONE
+        return not (was_held or passed or left or full)
 
     def _recurring(self, row: Row, repeat: Repeat) -> None:
         """An occurrence was delivered, or skipped as missed; what follows it was written back."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from store import keys, places
 from store.checkpoint import Frontier
-from store.holds import hold_back
 from store.keys import Key
 from store.kv import KeyValue
 from store.records import ScheduledRow, decode_expiry, decode_row, row_tag
@@ -36,7 +35,9 @@ def check_kept(name: str, store: KeyValue, view: View) -> None:
 
 def _stays(aligned: Frontier, key: Key, tag: int) -> bool:
     replay = aligned.operation.replay
-    return hold_back(aligned.holds, key, tag) or (replay is not None and replay.spans(key))
+    return any(hold.is_of(tag) and hold.covers(key) for hold in aligned.holds) or (
+        replay is not None and replay.spans(key)
+    )
 
 
 def _prunable(store: KeyValue, view: View, aligned: Frontier) -> bytes:

@@ -145,8 +145,10 @@ class Model:
         return row.removed_by is None or row.done_in < self.seen_in((row.place[0], row.removed_by))
 
     def late(self, row: Row) -> bool:
-        """Whether its transaction took it as a late row: the position had passed it."""
-        return row.done_in > 0 and self._positions[row.done_in - 1] >= row.key
+        """Whether its transaction took it as a late row: it was held, or the position had passed it."""
+        return row.passed_in < row.done_in or (
+            row.done_in > 0 and self._positions[row.done_in - 1] >= row.key
+        )
 
     def last_of(self, partition: int, id_: str, end: int) -> Row | None:
         """The id's last schedule below an offset, None if there is none or a cancel came after it."""

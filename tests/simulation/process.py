@@ -420,21 +420,27 @@ class Process:
         if self._may_wait(delivery.standing.awaited, tip, ingested, wait):
             return
         due_ms = next_due_ms(self.store, tip)
-        paused = self.operator.pauses().targets
-        carried_ms = self.world.setup.limits.carried_ms
-        resumed = [
-            hold
-            for hold in tip.holds
-            if hold.target not in paused
-            and (hold.last is None or self._holds_any(tip, hold, may_go_to(hold, paused, own_ms, carried_ms)))
-        ]
-        if resumed:
+        if resumed := self.released():
             raise Violation("liveness", f"{self.name} waits at {own_ms}: {resumed} may go on")
         late = [
             key for number in ingested for key in late_keys(self.store, number, tip.ingested.get(number, 0))
         ]
         if late or (due_ms is not None and due_ms <= own_ms):
             raise Violation("liveness", f"{self.name} waits at {own_ms}: {late} are late, {due_ms} is due")
+
+    def released(self) -> list[Hold]:
+        """The holds that may let something go."""
+        paused, tip = self.operator.pauses().targets, self.view.tip
+        limits, own_ms = self.world.setup.limits, self.world.now_ms + self.skew_ms
+        return [
+            hold
+            for hold in tip.holds
+            if hold.target not in paused
+            and (
+                hold.last is None
+                or self._holds_any(tip, hold, may_go_to(hold, paused, own_ms, limits.carried_ms))
+            )
+        ]
 
     def _expect_step_back(self, epoch: int, ahead_ms: int) -> None:
         """It does not wait for a position that is far ahead once a commit has shown its clock to be right."""
@@ -454,7 +460,8 @@ class Process:
         if end is None:
             return False
         rows = self.store.scan(keys.after(keys.row(*hold.next)), keys.after(keys.row(*end)))
-        return any(message_target(raw) == hold.target and tip.passed(keys.timed(key)) for key, raw in rows)
+        own = (keys.timed(key) for key, raw in rows if message_target(raw) == hold.target)
+        return any(tip.passed(key) and not hold.began_after(key, tip.overruns) for key in own)
 
     def _may_wait(self, awaited: Awaited, tip: Frontier, ingested: Vector, wait: Wait) -> bool:
         """An answer may wait for what is not listed; a reschedule a little for room among what is moved."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 Range = tuple[int, int]
@@ -142,6 +142,9 @@ PARTITIONS_ADDED: Final = Profile(added=True, partitions=(1, 2))
 # The clocks of all brokers and nodes jump together, and are set right again.
 CLOCKS_JUMP: Final = Profile(faults=FAULTS | {"clocks-jump": 25, "broker-clock-step": 6})
 
+# Both at once: targets are paused and resumed while clocks are ahead, and once the position has stepped back.
+PAUSED_AHEAD: Final = replace(PAUSED, faults=PAUSED.faults | {"clocks-jump": 40, "broker-clock-step": 6})
+
 PROFILES: Final = {
     "default": DEFAULT,
     "checkpoints-lost": CHECKPOINTS_LOST,
@@ -149,6 +152,7 @@ PROFILES: Final = {
     "keys-lost": KEYS_LOST,
     "moves": MOVES,
     "paused": PAUSED,
+    "paused-ahead": PAUSED_AHEAD,
     "partitions-added": PARTITIONS_ADDED,
     "clocks-jump": CLOCKS_JUMP,
 }

@@ -417,7 +417,8 @@ class World:
     def _finished(self) -> bool:
         """Whether the last checkpoint covers all that falls due soon, and no later one is on its way."""
         last = self.checkpoints.last_own()
-        if last is None or last.record is None or any(one.commits or one.lacks for one in self._processes()):
+        busy = any(one.commits or one.lacks or one.released() for one in self._processes())
+        if last is None or last.record is None or busy:
             return False
         checkpoint = Checkpoint.decode(last.record.value or b"")
         operation = checkpoint.operation

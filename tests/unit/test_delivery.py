@@ -39,6 +39,7 @@ class World:
         self.found = Footing("topic", 3)
         self.paused = Pauses()
         self.calls: list[str] = []  # of the transactions
+        self.buffer_takes_bytes = 1 << 20
         self.clock_offset_ms = 0
         self.while_sent: Callable[[], None] = lambda: None
         self.while_flushed: Callable[[], None] = lambda: None
@@ -118,7 +119,8 @@ class World:
     def problem(
         self, topic: str, partition: int, key: bytes | None, size_bytes: int
     ) -> tuple[str, str] | None:
-        return None
+        fits = topic != NAMES.buffer or size_bytes <= self.buffer_takes_bytes
+        return None if fits else ("too-large", f"{topic} takes less")
 
     # the outbox, its transaction, and its commit
     def drop(self) -> None:
@@ -208,6 +210,34 @@ def test_a_master_whose_clock_is_set_back_a_little_waits_for_it(
     world.now -= SKEW_MS
     assert run_to_wait(mastership).until_ms == world.now + SKEW_MS
     assert (len(world.sent), world.checkpoints[-1].overruns) == (1, ())
+
+
+def test_what_the_buffer_would_refuse_is_a_dead_letter_and_nothing_of_it_is_tried(
+    world: World, view: View, delivery: Delivery
+) -> None:
+    world.buffer_takes_bytes = 100
+    mastership = delivery.run()
+    run_to_wait(mastership)
+    ids = "abc"
+    take(view, *(at(0, n, schedule(world.now + HOUR_MS, id_)) for n, id_ in enumerate(ids)))
+    take(view, *(at(0, 3 + n, reschedule(id_, world.now)) for n, id_ in enumerate(ids)))
+    run_to_wait(mastership)
+    found = [one.topic for one in world.sent if one.topic != NAMES.outcomes]
+    assert (found, world.checkpoints[-1].epoch) == ([NAMES.dead_letter] * 3, 1)
+
+
+def test_it_is_so_where_the_transaction_before_is_being_sent(world: World, view: View) -> None:
+    """Then it was planned ahead: what is in flight is known before it is selected anew."""
+    world.buffer_takes_bytes = 100
+    delivery = new_delivery(world, view, Limits(2, 1 << 20))
+    mastership = delivery.run()
+    run_to_wait(mastership)
+    take(view, at(0, 0, schedule(world.now + HOUR_MS, "a")))
+    take(view, *(at(0, 1 + n, schedule(world.now - 1)) for n in range(2)))
+    take(view, at(0, 3, reschedule("a", world.now), world.now))
+    run_to_wait(mastership)
+    found = [one.topic for one in world.sent if one.topic != NAMES.outcomes]
+    assert (found, delivery.epoch) == (["orders", "orders", NAMES.dead_letter], 1)
 
 
 def ahead_together(world: World, view: View, delivery: Delivery) -> Iterator[Step | Wait]:

@@ -14,7 +14,7 @@ from store.keys import BLOCK
 from store.records import decode_expiry
 from store.view import View
 from tests.simulation.stores import MemoryStore
-from tests.unit.view_records import MANY, at, cancel, deliver, new_view, schedule, take
+from tests.unit.view_records import MANY, at, cancel, deliver, new_view, reschedule, schedule, take
 
 HOUR_MS = 3_600_000
 
@@ -97,6 +97,17 @@ def test_what_is_forgotten_at_once_is_bounded_whatever_the_number_of_partitions(
         gone.append(sum(len(entry.whose) for _, entry, _ in expired))
         assert view.collect(expired, {})
     assert gone == [200] * 4
+
+
+def test_a_cancel_is_known_until_reschedules_before_it_are_done_that_are_due_later(view: View) -> None:
+    """They came while the clocks were ahead."""
+    take(view, at(0, 0, schedule(90_000, "a")), at(0, 1, reschedule("a", 95_000), timestamp_ms=60_000))
+    take(view, at(0, 2, cancel("a"), timestamp_ms=2_000))
+    found = []
+    for now_ms in (9_000, 60_000):
+        deliver(view, now_ms)
+        found.append([entry.whose for _, entry, _ in view.expired(10)])
+    assert found == [[], [["a"]]]
 
 
 def test_the_id_of_a_source_is_found_though_the_first_of_its_batch_was_cancelled(view: View) -> None:

@@ -13,7 +13,7 @@ from store.holds import BEFORE_ALL, MOST_HOLDS, NO_TAG, Hold, may_go_to, tag_of,
 from store.keys import Key
 from store.lookup import Lookup
 from store.operations import ReplayRequest
-from store.selection import Limits, Paused, Selection
+from store.selection import Limits, Paused
 from store.view import View
 from tests.unit.view_records import (
     MANY,
@@ -28,6 +28,7 @@ from tests.unit.view_records import (
     schedule,
     take,
 )
+from tests.unit.view_steps import carried
 
 ORDERS = Paused(frozenset({"orders"}))
 LATER_MS = 5_000 + WINDOW_MS
@@ -38,12 +39,6 @@ def view(tmp_path: Path) -> Iterator[View]:
     view = new_view(tmp_path / "view")
     yield view
     view.close()
-
-
-def carried(selection: Selection) -> list[int]:
-    """The offsets of what has a record, in their order."""
-    late, due = selection.where_they_are
-    return [key[2] for key, _ in (*late, *due)]
 
 
 def stored(view: View) -> list[int]:
@@ -411,24 +406,25 @@ class TestStore:
 
 class TestHolds:
     def test_a_pause_that_has_held_nothing_leaves_nothing(self) -> None:
-        begun = taken_up((), frozenset({"orders"}), (5, 0, 0))
-        assert taken_up(begun, frozenset(), (5, 0, 0)) == ()
+        begun = taken_up((), frozenset({"orders"}), (5, 0, 0), (), 5)
+        assert taken_up(begun, frozenset(), (5, 0, 0), (), 5) == ()
 
     def test_a_hold_begins_where_the_position_is(self) -> None:
-        assert taken_up((), frozenset({"a"}), None) == (Hold("a", BEFORE_ALL, BEFORE_ALL),)
-        (hold,) = taken_up((), frozenset({"a"}), (5, 0, 0))
+        assert taken_up((), frozenset({"a"}), None, (), 5) == (Hold("a", BEFORE_ALL, BEFORE_ALL),)
+        (hold,) = taken_up((), frozenset({"a"}), (5, 0, 0), (), 5)
         assert [hold.covers(key) for key in ((5, 0, 0), (5, 0, 1))] == [False, True]
 
     def test_they_are_bounded(self) -> None:
-        begun = taken_up((), frozenset(f"t{n}" for n in range(2 * MOST_HOLDS)), None)
+        begun = taken_up((), frozenset(f"t{n}" for n in range(2 * MOST_HOLDS)), None, (), 5)
         assert len(begun) == MOST_HOLDS
-        assert taken_up(begun, frozenset({*(one.target for one in begun), "more"}), None) == begun
+        more = frozenset({*(one.target for one in begun), "more"})
+        assert taken_up(begun, more, None, (), 5) == begun
 
     @pytest.mark.parametrize(
         ("paused", "last", "wanted"),
         [
             (False, (40, 0, 0), (40, 0, 0)),  # to its end
-            (True, None, (52, 0, 0)),  # what has waited for 48
+            (True, None, keys.last_due_by(52)),  # what has waited for 48
             (True, (40, 0, 0), (40, 0, 0)),
         ],
     )
@@ -441,8 +437,8 @@ class TestHolds:
 
     def test_a_cursor_does_not_go_to_what_is_not_due(self) -> None:
         hold = Hold("a", BEFORE_ALL, (51, 0, 0), (200, 0, 0))
-        assert may_go_to(hold, frozenset(), 100, 48) == (100, 0, 0)
-        assert may_go_to(hold, frozenset(), 51, 48) is None
+        assert may_go_to(hold, frozenset(), 100, 48) == keys.last_due_by(100)
+        assert may_go_to(hold, frozenset(), 50, 48) is None
 
     def test_tags_tell_targets_apart_and_none_is_that_of_what_has_no_target(self) -> None:
         tags = {tag_of(f"target-{number}") for number in range(1_000)}

@@ -95,6 +95,7 @@ def test_an_id_is_kept_as_long_as_it_is_known(view: View) -> None:
     take(view, at(0, 1, schedule(90_000), 2_999))
     assert view.expired(10) == []
     take(view, at(0, 2, schedule(90_000), 3_000))
+    deliver(view, 60_000)
     assert view.expired(10) == [((2_000, 0, 0), Expiry([2_000], [0], ["x"]), True)]
 
 

@@ -7,15 +7,16 @@ from pathlib import Path
 import pytest
 
 from store import keys
-from store.checkpoint import Checkpoint, Frontier
+from store.checkpoint import Frontier
 from store.keys import MINUTE_MS
 from store.lookup import Lookup, Query
 from store.operations import ReplayRequest
 from store.overdue import counted, scans
 from store.overrun import Overrun, left_of, with_one
-from store.selection import Limits, Selection
+from store.selection import Limits
 from store.view import View
-from tests.unit.view_records import MANY, at, checkpoint_of, deliver, new_view, offsets, schedule, take
+from tests.unit.view_records import MANY, at, deliver, new_view, offsets, schedule, take
+from tests.unit.view_steps import step_back
 
 NOW_MS = 10 * MINUTE_MS
 AHEAD_MS = 60 * MINUTE_MS
@@ -34,13 +35,6 @@ def half_hour(number: int) -> int:
     return NOW_MS + 30 * MINUTE_MS + number
 
 
-def step_back(view: View, now_ms: int = NOW_MS) -> Checkpoint:
-    nothing = Selection([], [], [], {}, view.tip.stepped_back(now_ms), steps_back=True)
-    checkpoint = checkpoint_of(nothing)
-    view.align(checkpoint)
-    return checkpoint
-
-
 def overdue_in(view: View, now_ms: int) -> int:
     return counted(view.glimpse(lambda kv, frontier, _: scans(kv, frontier, now_ms)), now_ms).rows
 
@@ -53,7 +47,7 @@ def test_it_changes_no_row_s_being_done(view: View) -> None:
 
 
 def test_what_arrives_due_behind_the_position_waits_for_its_time(view: View) -> None:
-    step_back(view)
+    step_back(view, NOW_MS)
     take(view, at(0, 4, schedule(NOW_MS + MINUTE_MS)))
     assert offsets(deliver(view, NOW_MS + MINUTE_MS - 1)) == []
     assert offsets(deliver(view, NOW_MS + MINUTE_MS)) == [4]
@@ -61,39 +55,39 @@ def test_what_arrives_due_behind_the_position_waits_for_its_time(view: View) -> 
 
 def test_what_had_come_late_is_late_no_more_if_it_is_not_due(view: View) -> None:
     take(view, at(0, 4, schedule(NOW_MS + MINUTE_MS)), at(0, 5, schedule(NOW_MS - 1)))
-    step_back(view)
+    step_back(view, NOW_MS)
     assert offsets(deliver(view, NOW_MS)) == [5]
     assert offsets(deliver(view, NOW_MS + MINUTE_MS)) == [4]
 
 
 def test_what_was_done_is_passed_over(view: View) -> None:
-    step_back(view)
+    step_back(view, NOW_MS)
     take(view, at(0, 4, schedule(half_hour(1))))
     assert offsets(deliver(view, AHEAD_MS + MINUTE_MS)) == [4]
 
 
 def test_so_many_rows_are_passed_in_one_selection(view: View) -> None:
-    step_back(view)
+    step_back(view, NOW_MS)
     selection = deliver(view, AHEAD_MS, Limits(1_000, 1 << 20, passed=2))
     assert (selection.frontier.position, selection.size) == ((half_hour(1), 0, 2), 1)
 
 
 def test_fewer_leave_the_position_where_it_is(view: View) -> None:
     """Else what arrives below it would be late, and not be so any more once the selection is given up."""
-    step_back(view)
+    step_back(view, NOW_MS)
     selection = view.select(half_hour(1), MANY)
     assert (selection.frontier.position, selection.size) == ((NOW_MS, 0, 0), 0)
 
 
 def test_an_overrun_goes_once_the_position_and_delivered_up_to_have_reached_it(view: View) -> None:
-    step_back(view)
+    step_back(view, NOW_MS)
     take(view, at(0, 4, schedule(AHEAD_MS)), at(0, 5, schedule(AHEAD_MS + 1)))
     kept = len(deliver(view, AHEAD_MS - 1).frontier.overruns)
     assert (kept, deliver(view, AHEAD_MS).frontier.overruns) == (1, ())
 
 
 def test_what_was_done_is_not_pending(view: View) -> None:
-    step_back(view)
+    step_back(view, NOW_MS)
     take(view, at(0, 4, schedule(half_hour(0))), at(0, 5, schedule(NOW_MS + 1)))
     assert view.pending() == 2
     deliver(view, NOW_MS + 1)
@@ -101,21 +95,21 @@ def test_what_was_done_is_not_pending(view: View) -> None:
 
 
 def test_what_was_done_is_not_listed(view: View) -> None:
-    step_back(view)
+    step_back(view, NOW_MS)
     take(view, at(0, 4, schedule(half_hour(0))))
     page = Lookup(view).page(Query(), None, 10)
     assert ([key[2] for key, _ in page.rows], page.total and page.total.count) == ([4], 1)
 
 
 def test_what_was_done_falls_due_no_more(view: View) -> None:
-    step_back(view)
+    step_back(view, NOW_MS)
     take(view, at(0, 4, schedule(half_hour(0))))
     _, _, due = Lookup(view).due(NOW_MS)
     assert (sum(due.days.counts.values()), due.targets) == (1, {"orders": 1})
 
 
 def test_a_store_that_reads_the_log_again_counts_none_of_it(tmp_path: Path, view: View) -> None:
-    checkpoint = step_back(view)
+    checkpoint = step_back(view, NOW_MS)
     anew = new_view(tmp_path / "anew")
     anew.align(checkpoint)
     take(anew, *(at(0, 1 + n, schedule(half_hour(n))) for n in range(3)), at(0, 4, schedule(half_hour(0))))
@@ -123,7 +117,7 @@ def test_a_store_that_reads_the_log_again_counts_none_of_it(tmp_path: Path, view
 
 
 def test_a_follower_that_knew_none_of_it_counts_anew(tmp_path: Path, view: View) -> None:
-    checkpoint = step_back(view)
+    checkpoint = step_back(view, NOW_MS)
     behind = new_view(tmp_path / "behind")
     take(behind, *(at(0, 1 + n, schedule(half_hour(n))) for n in range(3)), at(0, 4, schedule(half_hour(0))))
     behind.align(checkpoint)
@@ -132,7 +126,7 @@ def test_a_follower_that_knew_none_of_it_counts_anew(tmp_path: Path, view: View)
 
 def test_pruning_begins_at_the_position_again(view: View) -> None:
     view.prune()
-    step_back(view)
+    step_back(view, NOW_MS)
     take(view, at(0, 4, schedule(NOW_MS + 1)))
     deliver(view, AHEAD_MS)
     take(view, at(0, 5, schedule(AHEAD_MS + 1)))
@@ -144,14 +138,16 @@ def test_pruning_begins_at_the_position_again(view: View) -> None:
 
 def test_what_was_pruned_by_a_clock_that_was_ahead_is_not_replayed(view: View) -> None:
     view.prune()
-    step_back(view)
+    step_back(view, NOW_MS)
     chosen = view.select(NOW_MS, MANY, ReplayRequest(1, NOW_MS - 500, NOW_MS))
     assert chosen.frontier.operation.refused is not None
 
 
 def test_an_overrun_that_reaches_no_further_than_a_later_one_is_dropped() -> None:
     later = Overrun((20, 0, 0), {0: 2}, 30)
-    overruns = with_one((Overrun((20, 0, 0), {0: 1}, 40), Overrun((10, 0, 0), {0: 1}, 10)), later)
+    overruns = with_one(
+        (Overrun((20, 0, 0), {0: 1}, 40), Overrun((10, 0, 0), {0: 1}, 10)), later, frozenset()
+    )
     assert overruns == (Overrun((20, 0, 0), {0: 2}, 40),)
 
 
@@ -164,7 +160,7 @@ def test_what_two_overruns_have_done_stays_done() -> None:
 
 def test_what_the_position_has_reached_is_left_out() -> None:
     overrun = Overrun((20, 0, 0), {0: 1}, 30)
-    reached = [left_of((overrun,), position, ms) for position, ms in (((20, 0, 0), 30), ((20, 0, 0), 29))]
+    reached = [left_of((overrun,), (20, 0, 0), up_to_ms, frozenset()) for up_to_ms in (30, 29)]
     assert reached == [(), (overrun,)]
 
 

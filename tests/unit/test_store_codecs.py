@@ -265,7 +265,7 @@ def test_what_is_no_checkpoint_is_said_to_be_none(raw: bytes) -> None:
         b"\xff",
         "\ud800",
         _SOUND_CHECKPOINT.replace(b'"a"', b'"\xff"'),
-        _SOUND_CHECKPOINT.replace(b'"format":3', b'"format":4'),
+        _SOUND_CHECKPOINT.replace(b'"format":4', b'"format":5'),
         _deep(_SOUND_CHECKPOINT),
     ],
     ids=["empty", "null", "no UTF-8", "a surrogate", "a name that is no UTF-8", "a newer format", "deep"],

@@ -1,0 +1,168 @@
+"""Pauses and clocks that were ahead: what is held, and what is done, once a position has stepped back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from store.checkpoint import Checkpoint
+from store.holds import Hold, tag_of, taken_up
+from store.keys import MINUTE_MS, Key
+from store.operations import ReplayRequest
+from store.overrun import Overrun
+from store.selection import NOTHING_PAUSED, Limits, Paused
+from store.view import View
+from tests.unit.view_records import MANY, at, cancel, deliver, new_view, schedule, take
+from tests.unit.view_steps import carried, step_back
+
+ORDERS = Paused(frozenset({"orders"}))
+NOW_MS = 10 * MINUTE_MS
+SOON_MS = NOW_MS + MINUTE_MS
+HALF_HOUR_MS = NOW_MS + 30 * MINUTE_MS
+AHEAD_MS = NOW_MS + 60 * MINUTE_MS
+LATER_MS = AHEAD_MS + 60 * MINUTE_MS
+
+
+@pytest.fixture
+def view(tmp_path: Path) -> Iterator[View]:
+    view = new_view(tmp_path / "view")
+    yield view
+    view.close()
+
+
+def ahead(view: View, paused: Paused = NOTHING_PAUSED) -> None:
+    """By a clock that was ahead it comes to what is due in half an hour; then the position steps back."""
+    take(view, at(0, 0, schedule(HALF_HOUR_MS, "x")), at(0, 1, schedule(AHEAD_MS - 1, target="bills")))
+    deliver(view, AHEAD_MS, paused=paused)
+    step_back(view, NOW_MS)
+
+
+class TestPausedAfterIt:
+    def test_what_falls_due_is_held_and_not_carried(self, view: View) -> None:
+        ahead(view)
+        take(view, at(0, 2, schedule(SOON_MS)))
+        assert carried(deliver(view, SOON_MS, paused=ORDERS)) == []
+
+    def test_it_comes_once_the_pause_is_over(self, view: View) -> None:
+        ahead(view)
+        take(view, at(0, 2, schedule(SOON_MS)))
+        deliver(view, SOON_MS, paused=ORDERS)
+        assert carried(deliver(view, SOON_MS + 1)) == [2]
+
+    @pytest.mark.parametrize("resumed_ms", [SOON_MS, LATER_MS])
+    def test_what_was_done_by_then_stays_done(self, view: View, resumed_ms: int) -> None:
+        ahead(view)
+        take(view, at(0, 2, schedule(HALF_HOUR_MS + 1)))
+        deliver(view, SOON_MS, paused=ORDERS)
+        deliver(view, resumed_ms, paused=ORDERS)
+        assert [carried(deliver(view, LATER_MS)) for _ in range(2)] == [[2], []]
+
+    def test_it_stays_done_where_the_position_has_come_as_far_and_steps_back_again(self, view: View) -> None:
+        ahead(view)
+        take(view, at(0, 2, schedule(HALF_HOUR_MS + 1)), at(0, 3, schedule(LATER_MS, target="bills")))
+        deliver(view, SOON_MS, paused=ORDERS)
+        deliver(view, LATER_MS, paused=ORDERS)
+        step_back(view, SOON_MS)
+        assert carried(deliver(view, LATER_MS)) == [2]
+
+    def test_an_overrun_is_kept_for_as_long_as_a_hold_rests_on_it(self, view: View) -> None:
+        ahead(view)
+        take(view, at(0, 2, schedule(LATER_MS)))
+        kept = len(deliver(view, LATER_MS, paused=ORDERS).frontier.overruns)
+        assert (kept, deliver(view, LATER_MS + 1).frontier.overruns) == (1, ())
+
+    def test_a_cancel_of_what_was_done_is_too_late(self, view: View) -> None:
+        ahead(view)
+        deliver(view, SOON_MS, paused=ORDERS)
+        take(view, at(0, 2, cancel("x")))
+        assert [answer.applied for answer in deliver(view, SOON_MS, paused=ORDERS).answers] == [False]
+
+    def test_a_replay_carries_what_was_done(self, view: View) -> None:
+        take(view, at(0, 0, schedule(AHEAD_MS)))
+        deliver(view, AHEAD_MS)
+        step_back(view, NOW_MS)
+        take(view, at(0, 1, schedule(AHEAD_MS + 1)))
+        deliver(view, AHEAD_MS + 1, paused=ORDERS)
+        chosen = view.select(AHEAD_MS + 2, MANY, ReplayRequest(1, AHEAD_MS, AHEAD_MS + 2), paused=ORDERS)
+        assert [key[2] for key, _ in chosen.replayed] == [0]
+
+
+class TestPausedBeforeIt:
+    def test_what_was_passed_is_held_and_comes_in_its_time(self, view: View) -> None:
+        ahead(view, ORDERS)
+        assert carried(deliver(view, HALF_HOUR_MS - 1)) == []
+        assert carried(deliver(view, HALF_HOUR_MS)) == [0]
+
+    def test_it_is_waited_for_once_the_pause_is_over(self, view: View) -> None:
+        ahead(view, ORDERS)
+        deliver(view, SOON_MS)
+        assert view.wake_at() == HALF_HOUR_MS
+
+    def test_one_that_finds_nothing_of_its_own_does_not_keep_another_one_back(self, view: View) -> None:
+        take(view, at(0, 0, schedule(AHEAD_MS)), at(0, 1, schedule(AHEAD_MS, target="bills")))
+        deliver(view, AHEAD_MS, paused=Paused(frozenset({"orders", "bills"})))
+        step_back(view, NOW_MS)
+        take(view, at(0, 2, schedule(SOON_MS)))
+        little = Limits(1_000, 4)
+        assert [carried(deliver(view, SOON_MS, little)) for _ in range(2)] == [[], [2]]
+
+    def test_what_falls_due_before_it_is_held_too(self, view: View) -> None:
+        deliver(view, NOW_MS - 1)
+        take(view, at(0, 0, schedule(AHEAD_MS - 1, target="bills")))
+        deliver(view, AHEAD_MS)
+        take(view, at(0, 1, schedule(AHEAD_MS + 1)))
+        deliver(view, AHEAD_MS + 2, paused=ORDERS)
+        step_back(view, NOW_MS)
+        take(view, at(0, 2, schedule(SOON_MS)))
+        assert carried(deliver(view, SOON_MS, paused=ORDERS)) == []
+        assert carried(deliver(view, SOON_MS + 1)) == [2]
+        assert carried(deliver(view, LATER_MS)) == [1]
+
+    def test_what_falls_due_where_a_cursor_was_by_that_clock_is_held(self, view: View) -> None:
+        day = Limits(1_000, 1 << 20, carried_ms=MINUTE_MS)
+        take(view, at(0, 0, schedule(HALF_HOUR_MS)), at(0, 1, schedule(AHEAD_MS, target="bills")))
+        deliver(view, AHEAD_MS, day, ORDERS)
+        assert carried(deliver(view, AHEAD_MS, day, ORDERS)) == [0]
+        step_back(view, NOW_MS)
+        take(view, at(0, 2, schedule(SOON_MS)))
+        assert carried(deliver(view, SOON_MS, day, ORDERS)) == []
+        assert carried(deliver(view, SOON_MS + 1)) == [2]
+
+
+class TestHolds:
+    def test_those_of_an_older_version_s_checkpoint_hold_what_its_overruns_cover(self) -> None:
+        vectors: dict[str, object] = {name: {"0": 5} for name in ("ingested", "seen", "read", "written_back")}
+        older = vectors | {
+            "format": 3,
+            "lane": 0,
+            "epoch": 1,
+            "position": [10, 0, 0],
+            "delivered_up_to_ms": 9,
+            "overruns": [{"position": [50, 0, 0], "ingested": {"0": 5}, "delivered_up_to_ms": 49}],
+            "holds": [{"target": "orders", "first": [5, 0, 0], "next": [5, 0, 0]}],
+            "node": "n1",
+            "at_ms": 0,
+        }
+        frontier = Checkpoint.decode(msgspec.json.encode(older)).frontier
+        both = frontier, frontier.stepped_back(7)
+        assert [one.holds_back((20, 0, 3), tag_of("orders")) for one in both] == [True, True]
+
+    def test_what_a_hold_that_has_ended_covers_no_other_one_does(self) -> None:
+        ended = Hold("a", (1, 0, 0), (1, 0, 0), (9, 0, 0))
+        assert taken_up((ended,), frozenset({"a"}), (5, 0, 0), (), 5)[1:] == (
+            Hold("a", (9, 0, 0), (9, 0, 0)),
+        )
+
+    @pytest.mark.parametrize(("number", "last"), [(1, (5, 0, 0)), (2, (9, 0, 0))])
+    def test_it_ends_behind_what_overruns_have_passed_since(self, number: int, last: Key) -> None:
+        hold = Hold("a", (1, 0, 0), (1, 0, 0), since=1)
+        (ended,) = taken_up((hold,), frozenset(), (5, 0, 0), (Overrun((9, 0, 0), {0: 9}, 9, number),), 5)
+        assert ended.last == last
+
+    def test_what_lies_before_a_cursor_that_was_ahead_is_a_hold_of_its_own(self) -> None:
+        hold = Hold("a", (1, 0, 0), (8, 0, 0))
+        begun = taken_up((hold,), frozenset({"a"}), (5, 0, 0), (Overrun((9, 0, 0), {0: 9}, 9, 3),), 5)
+        assert begun == (Hold("a", (5, 0, 0), (5, 0, 0), (8, 0, 0), since=3), hold)
