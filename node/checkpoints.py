@@ -22,7 +22,7 @@ from node.fetch.brokers import Unreachable
 from node.fetch.options import Unsupported
 from node.fetch.transactions import Holder, holders
 from node.own_checkpoints import KeysBehind, OwnCheckpoints
-from node.ports import Doubtful, Keys, LeftOpen
+from node.ports import Doubtful, Keys
 from node.reader import Forbidden, OffsetsGone, TopicReader
 from node.refusal import (
     Refusal,
@@ -315,10 +315,10 @@ class KafkaLog:
         """Where the lane's partition of the checkpoint topic ends now, once all below is decided. Raises
         `Doubtful` if it is not in time.
 
-        The own transactions are: their ids have been initialised. So one that is open is somebody else's; or
-        the topic has lost its marker, or nobody knows what became of it (`LeftOpen`,
-        node/own_transactions.py). What the last master has committed may be behind it, where no reader of
-        what is committed gets to: who went on from what is before it would deliver again.
+        The own transactions are: what was left open of them is ended before their ids are initialised
+        (node/own_transactions.py). So one that is open is somebody else's; or it was left open since, and is
+        ended when this node begins anew. What the last master has committed may be behind it, where no reader
+        of what is committed gets to: who went on from what is before it would deliver again.
         """
         topic, lane = self._names.checkpoint, [self._lane]
         end = self.ends(topic, lane, IsolationLevel.READ_UNCOMMITTED)[self._lane]
@@ -326,7 +326,7 @@ class KafkaLog:
         while (stable := self.ends(topic, lane)[self._lane]) < end:
             holder = self._holders(topic, {self._lane: stable}).get(self._lane)
             if holder is not None and holder.transactional_id in self._own_ids:
-                raise LeftOpen(f"{topic}/{self._lane} has lost a marker of {holder.transactional_id}")
+                raise Doubtful(f"{topic}/{self._lane} lacks a marker of {holder.transactional_id}")
             if time.monotonic() > until_s:
                 raise Doubtful(
                     f"{topic}/{self._lane} is to be read to {end}, and a transaction is open there, at "

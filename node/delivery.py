@@ -32,13 +32,11 @@ from node.ports import (
     Doubtful,
     Keys,
     Leadership,
-    LeftOpen,
     Log,
     Offsets,
     Operator,
     Outbox,
     OutboxError,
-    Outgoing,
     Refused,
     Targets,
     Unconfirmed,
@@ -297,11 +295,7 @@ class Delivery:
         topic. Where it cannot be read, and the topic has one, that decides.
         """
         mirrored = yield from self._mirrored()
-        try:
-            last, own = self._log.last_checkpoint(), self._view.checkpoint
-        except LeftOpen:
-            self._abort_left_open()
-            raise
+        last, own = self._log.last_checkpoint(), self._view.checkpoint
         self._footing = self._log.footing()
         if isinstance(mirrored, Refusing):
             if last is None:
@@ -314,18 +308,6 @@ class Delivery:
         self._epoch_known = max(self._epoch_known, found.epoch, *(one.epoch for one in others))
         self._look_for_lost(last, found, others)
         return found
-
-    def _abort_left_open(self) -> None:
-        """Sends a record to the checkpoint topic on each id; the next initialisation aborts it, and what the
-        topic has of a transaction whose marker it has lost. Who decided that it was committed, knows so.
-        """
-        config, now_ms = self._config, self._clock.now_ms()
-        record = Outgoing(config.names.checkpoint, config.lane, b"left-open", b"", [], now_ms, None)
-        for _ in range(2):
-            transaction = self._outbox.begin()
-            transaction.send([record])
-            transaction.flush()
-        log.warning("checkpoint-aborted-again", topic=record.topic, partition=record.partition)
 
     def _mirrored(self) -> Process[Checkpoint | Refusing | None]:
         """The znode's, or why it cannot be read. It is waited for: without it what is known to be delivered

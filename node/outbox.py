@@ -9,6 +9,10 @@ that one ends with the valid `-a` and the other with the valid `-b`. If the seco
 would commit, each having read the same last checkpoint. As it is, the second's first transaction is on an
 `-a` that is fenced, so it never commits; and the first's next one is on a `-b` that is fenced, so it
 recovers. The exhaustive search over two masters and both ids is in tests/simulation/fencing.py.
+
+Nothing is begun on an id before the checkpoint of the last transaction, on the other one, is acknowledged. So
+where a checkpoint is left open, and its id has had another transaction since, it can be seen to be committed
+(node/own_transactions.py): its coordinator knows the last one only.
 """
 
 from __future__ import annotations
@@ -207,6 +211,8 @@ class KafkaOutbox:
 
     def _initialise(self) -> None:
         self.drop()
+        if topics := self._undecided:
+            self._targets.keep(topics)
         self._fit_batches()
         self._own.settle(self._resigning, self._why)
         self._pair = [self._initialised("a"), self._initialised("b")]
@@ -220,13 +226,15 @@ class KafkaOutbox:
             raise Doubtful(f"{named(set(led))} has a leader again: what was aborted there is aborted again")
         turn = self._turn
         holder, unmarked = self._pair[turn], self._unmarked[turn]
+        before, between = self._last[turn], self._last[1 - turn]
+        if before is not None and between is not None:
+            between.await_recorded()
         self._turn = 1 - turn
         try:
             holder[0].begin_transaction()
         except KafkaException as error:
             raise _translated(error, "a transaction cannot begin") from error
         reported, self._reported_left = self._reported_left > 0, max(0, self._reported_left - 1)
-        before = self._last[turn]
         self._last[turn] = begun = KafkaTransaction(
             self,
             holder,
@@ -246,9 +254,7 @@ class KafkaOutbox:
 
         Whether there was a leader all the time, the watch can say once it has looked after the decision.
         """
-        undecided = [last.touched for last in self._last if last is not None and not last.committed]
-        topics = frozenset[str]().union(*(one.known for one in (*undecided, *self._aborting) if one))
-        if topics:
+        if topics := self._undecided:
             self._targets.await_look(topics)
         for turn, again in enumerate(self._aborting):
             if again is not None:
@@ -263,6 +269,12 @@ class KafkaOutbox:
             else:
                 self._unmarked[turn] |= last.touched.lost(self._targets)
         self._last = [None, None]
+
+    @property
+    def _undecided(self) -> frozenset[str]:
+        """Where something may have been sent that was not committed."""
+        undecided = [last.touched for last in self._last if last is not None and not last.committed]
+        return frozenset[str]().union(*(one.known for one in (*undecided, *self._aborting) if one))
 
     def _decide(self, first: Checkpoint) -> None:
         """The first checkpoint of an epoch repeats the last one that was committed: a doubtful transaction
@@ -292,6 +304,8 @@ class KafkaOutbox:
 
     def _led(self, unmarked: set[Place]) -> set[Place]:
         """Those of them that have a leader. What is not there any more is forgotten."""
+        if unmarked:
+            self._targets.keep({topic for topic, _ in unmarked})
         problems = {place: self._targets.problem(*place, b"", 0) for place in unmarked}
         unmarked -= {place for place, problem in problems.items() if problem and problem[0] in _GONE}
         return {place for place, problem in problems.items() if problem is None}
@@ -395,6 +409,8 @@ class KafkaTransaction:
         """
         self.committing = False  # its end may be a commit
         self.committed = False
+        self._flushed = threading.Event()  # its checkpoint is acknowledged, or never will be
+        self._unsent: Exception | None = None  # why it never will be
         self._checkpoint: Checkpoint | None = None
         self._begun_s = time.monotonic()
         self._sent: Sequence[Outgoing] = ()
@@ -555,8 +571,21 @@ class KafkaTransaction:
         begun_s = time.monotonic()
         return KafkaCommit(self._outbox._submit(lambda: self._commit(begun_s)))  # noqa: SLF001
 
+    def await_recorded(self) -> None:
+        """Waits until its checkpoint is acknowledged. Raises `Doubtful`."""
+        is_flushed = self._flushed.wait(SLOW_FLUSH_S + self._outbox._timeout_s)  # noqa: SLF001
+        if not is_flushed or self._unsent is not None:
+            why = self._unsent or "it takes too long"
+            raise Doubtful(f"the checkpoint before is not acknowledged: {why}") from self._unsent
+
     def _commit(self, begun_s: float) -> None:
-        self.flush()  # it says what is wrong, where the commit would only say that something is
+        try:
+            self.flush()  # it says what is wrong, where the commit would only say that something is
+        except Exception as error:
+            self._unsent = error
+            raise
+        finally:
+            self._flushed.set()
         self.committing = True
         try:
             self._serve(lambda: self._held().commit_transaction(SLOW_COMMIT_S), "the commit is not known")

@@ -11,23 +11,28 @@ with another time, so that it counts whatever becomes of the first. Then what wa
 transaction of the same producer that has nothing else. The node may die between any two of these steps: who
 comes next finds the coordinator's word, or the confirmation.
 
-The coordinator's word is of the id's last transaction. What was left open is of an earlier one only where the
-last one was aborted before it had sent its checkpoint. Then the checkpoint of the one between them, on the
-other id, stands behind it and shows that it was committed; unless the master has died in the milliseconds in
-which both were being sent.
+The coordinator's word is of the id's last transaction. What was left open may be of an earlier one of the
+same mastership. Then that one was committed, and the one between them, on the other id, has sent its
+checkpoint: the last one is not begun before that is acknowledged (node/outbox.py). It stands behind what was
+left open, and shows that it was committed. So nothing of a mastership that was committed is taken for
+aborted.
+
+Of an earlier mastership's the coordinator's word says nothing, nor once the id is initialised: an older
+version does not ask before that, and between the question and the initialisation another master, not fenced
+yet, may begin a transaction. Nor does it where the topic has lost what stood behind, or an older version has
+not waited for it: the id's last transaction has begun after the checkpoint was sent then. Nobody knows what
+became of such a one. It is said, and aborted: what was committed of it is known to ZooKeeper, or to the node
+that did so, or is delivered again.
 
 Nothing here commits, and all that it does to the ids is to fence them: so what node/outbox.py says of two
-masters holds. Between the question and the initialisation another master, not fenced yet, may begin a
-transaction. Should Kafka end that one, too, without a marker in the checkpoint partition, in these
-milliseconds, then nobody knows what became of it. It is said, and delivery aborts it (`LeftOpen`): what was
-committed of it is known to ZooKeeper, or to the node that did so, or is delivered again.
+masters holds.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection
 from contextlib import suppress
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -36,9 +41,8 @@ import structlog
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from delayline.names import ClusterNames
-from node.fetch.batches import Batch, batches_of, open_batch
+from node.fetch.batches import Batch, batches_of
 from node.fetch.brokers import ANSWER_S, LATEST, NO_ERROR, Brokers, Leader, Led, Unreachable
-from node.fetch.compression import Scratch
 from node.fetch.coordinators import (
     ABORTED,
     COMMITTED,
@@ -51,11 +55,11 @@ from node.fetch.coordinators import (
 )
 from node.fetch.options import Unsupported
 from node.fetch.protocol import NO_EPOCH, READ_ALL, FetchRequest, Wanted
-from node.fetch.records import LogRecord
-from node.own_checkpoints import headers_of, own_checkpoint
+from node.left_open import Evidence
+from node.own_checkpoints import headers_of
 from node.ports import Doubtful, Keys
 from node.targets import Place
-from store.checkpoint import Checkpoint, UnreadableCheckpoint
+from store.checkpoint import Checkpoint
 
 log = structlog.get_logger("delayline.outbox")
 
@@ -66,6 +70,8 @@ CONFIRM_S: Final = 5.0
 GONE_S: Final = 1.0
 UNKNOWN_TOPIC_ID: Final = 100  # no name of the library has it
 FETCH_BYTES: Final = 1 << 20
+APART_MS: Final = 1_000
+"""The clocks of two brokers are less apart; a partition is rarely without a leader for less."""
 
 _CONFIG: Final = {"acks": "all", "message.max.bytes": 1_000_000_000}
 # Then it is as it was before anybody asked: the client initialises the ids, and aborts.
@@ -82,17 +88,28 @@ _GONE: Final = frozenset((KafkaError.UNKNOWN_TOPIC_OR_PART, UNKNOWN_TOPIC_ID))
 T = TypeVar("T")
 
 
-class _Open(NamedTuple):
-    """The last checkpoint that a producer has left open in the lane's partition, and the others of the
-    service's own that stand behind it and are not earlier.
-    """
+class _Left(NamedTuple):
+    """What an id's producer has left open in the lane's partition, and what became of the id's last one."""
 
-    checkpoint: Checkpoint
-    behind: list[Checkpoint]
+    id_: str
+    last: Described
+    at: OpenAt
 
     @property
-    def is_confirmed(self) -> bool:
-        return any(one.order == self.checkpoint.order for one in self.behind)
+    def was_committed(self) -> bool:
+        """By the coordinator's word. A commit leaves the epoch as it is, and shows that whatever the same
+        mastership has sent before was committed.
+        """
+        return self.last.state == COMMITTED and self.last.epoch == self.at.epoch
+
+    def was_aborted(self, found: Evidence) -> bool:
+        """By the coordinator's word, if nothing stands behind it that shows otherwise. Who aborts for the
+        producer raises the epoch, and so does who initialises the id: what is further on is of another
+        mastership. And what has begun long after the checkpoint was sent, has not sent it.
+        """
+        last = self.last
+        is_its_own = last.since_ms <= found.appended_ms + APART_MS
+        return last.state == ABORTED and last.epoch - self.at.epoch in (0, 1) and is_its_own
 
 
 class OwnTransactions:
@@ -119,6 +136,8 @@ class OwnTransactions:
             raise KafkaException(KafkaError(KafkaError._INVALID_ARG, str(error))) from error  # noqa: SLF001
         self._coordinators = Coordinators(self._brokers, transaction_timeout_ms)
         self._led: Led | None = None
+        self._found: dict[str, tuple[tuple[Any, ...], Evidence]] = {}  # by id, and of what
+        self._read_s = 0.0  # so long `settle` has read
 
     def warm_up(self) -> None:
         """Connects to whom `settle` will ask."""
@@ -152,10 +171,10 @@ class OwnTransactions:
         return None if last is None else await self._coordinators.abort_in(id_, last, places)
 
     async def _settle(self, resigning: Callable[[], bool], why: Callable[[], str]) -> None:
-        begun_s = time.monotonic()
+        begun_s, self._read_s = time.monotonic(), 0.0
         while True:
             try:
-                id_ = await _sound(self._step())
+                id_ = await self._step(resigning)
                 if id_ is None:
                     return
                 left = f"{id_} cannot be initialised{why()}"
@@ -164,13 +183,21 @@ class OwnTransactions:
                 if code in _NOT_SAID or (code in _GONE and time.monotonic() - begun_s > GONE_S):
                     log.debug("own-transactions-not-known", detail=left)
                     return
-            waited_s = time.monotonic() - begun_s
+            waited_s = time.monotonic() - begun_s - self._read_s
             if waited_s > TIMEOUT_S or resigning():
                 raise Doubtful(left)
             await asyncio.sleep(min(max(SHORTEST_REST_S, waited_s / 4), LONGEST_REST_S))
 
-    async def _step(self) -> str | None:
+    async def _step(self, resigning: Callable[[], bool]) -> str | None:
         """One look, and what is to be done then; the id that is waited for, if any. Raises `Unreachable`."""
+        found = await _sound(self._look())
+        if not isinstance(found, _Left):
+            return found
+        await _sound(self._end(found, await self._read(found, resigning)))
+        return found.id_
+
+    async def _look(self) -> _Left | str | None:
+        """What is to be ended first; or the id that is waited for. Raises `Unreachable`."""
         described = await self._learn()
         for id_, last in described.items():
             if last.state == ONGOING and not await self._can_abort(id_, last):
@@ -178,10 +205,12 @@ class OwnTransactions:
             if last.state not in DECIDED:
                 return id_
         open_ = await self._open() if described else {}
-        for id_, last in described.items():
-            if last.producer in open_ and await self._end(id_, last, open_[last.producer]):
-                return id_
-        return None
+        left = (
+            _Left(id_, last, open_[last.producer])
+            for id_, last in described.items()
+            if last.producer in open_
+        )
+        return next(left, None)
 
     async def _learn(self) -> dict[str, Described]:
         """What became of the last transaction of each id that was ever used."""
@@ -208,60 +237,58 @@ class OwnTransactions:
     async def _open(self) -> dict[int, OpenAt]:
         return await open_in(self._brokers, self._leader.broker, self._topic, self._lane)
 
-    async def _end(self, id_: str, last: Described, at: OpenAt) -> bool:
-        """Ends what a producer has left open, if it is known how; False if not."""
-        found = await self._read(last.producer, at.begin)
-        if found is None:
-            return False  # none of the service's own: whoever has sent it ends it
+    async def _end(self, left: _Left, found: Evidence) -> None:
+        """Ends what a producer has left open, unless somebody is at work there: then `left` says no more what
+        became of it. Raises `Doubtful` and `Unreachable`.
+        """
+        id_, last, at = left
         again, described = await self._open(), await self._coordinators.described(id_)
         if again.get(last.producer) != at or described != last:
-            return True  # somebody is at work there: this is no more what became of it
-        # Of an earlier epoch's transaction the state of the last one says nothing.
-        was_committed = last.state == COMMITTED and at.epoch == last.epoch
-        is_known = was_committed or last.state == ABORTED or bool(found.behind)
-        if not is_known and not found.checkpoint.first:
-            self._say_open(at)
-            return False
-        is_committed = was_committed or bool(found.behind)
-        if is_committed and not found.is_confirmed:
-            self._confirm(found.checkpoint)
-        await self._coordinators.abort_in(id_, last, [(self._topic, self._lane)])
-        log.warning(
-            "checkpoint-without-marker",
-            record=f"{self._topic}/{self._lane}/{at.begin}",
-            was="committed" if is_committed else "aborted",
-        )
-        return True
+            return
+        checkpoint = found.checkpoint
+        is_committed = checkpoint is not None and (left.was_committed or found.is_followed)
+        if checkpoint is not None and is_committed and not found.is_confirmed:
+            self._confirm(checkpoint)
+        is_nothing = checkpoint is None or checkpoint.first
+        is_aborted = not is_committed and not found.is_unreadable and (left.was_aborted(found) or is_nothing)
+        self._say(at, "committed" if is_committed else "aborted" if is_aborted else None)
+        if await self._coordinators.abort_in(id_, last, [(self._topic, self._lane)]) is not None:
+            raise Doubtful(f"what was left open in {self._topic} cannot be aborted: Write was withdrawn")
 
-    async def _read(self, producer: int, begin: int) -> _Open | None:
-        """What is open there of a producer, None if it is no checkpoint of the service's own. What stands
-        behind that was sent by who knew it to be committed: the next one of a mastership is (rule 5), and so
-        is what confirms it.
+    async def _read(self, left: _Left, resigning: Callable[[], bool]) -> Evidence:
+        """What the topic itself says of it. However much stands there, it is read to the end that it has now,
+        also by more than one call: what was read stays as it is while the partition's leader does. Raises
+        `Doubtful` where this node is to hand over, and `Unreachable`.
         """
-        found = [one async for one in self._read_from(begin)]
-        ends = [at for at, (one, _) in enumerate(found) if one == producer]
-        if not ends or any(found[at][1] is None for at in ends):
-            return None
-        last = found[ends[-1]][1]
-        assert last is not None, "none is"
-        later = [one for _, one in found[ends[-1] + 1 :] if one is not None and one != last]
-        return _Open(last, [one for one in later if one.order >= last.order])
+        end = await _sound(self._brokers.offset(self._topic, self._lane, self._leader.broker, LATEST))
+        found, begun_s = self._evidence(left), time.monotonic()
+        while found.reached < end:
+            if resigning():
+                raise Doubtful(f"{self._topic}/{self._lane} is read to {found.reached}, not to {end}")
+            for batch in await _sound(self._fetch(found.reached)):
+                found.take(batch)
+            before_s, self._read_s = self._read_s, time.monotonic() - begun_s
+            if before_s <= TIMEOUT_S < self._read_s:
+                log.warning(
+                    "checkpoint-without-marker-read",
+                    record=f"{self._topic}/{self._lane}/{left.at.begin}",
+                    reached=found.reached,
+                    end=end,
+                    consequence="the lane waits until all of it is read",
+                    way_out=f"see who may write to {self._topic}: only the nodes have to",
+                )
+        return found
 
-    async def _read_from(self, begin: int) -> AsyncIterator[tuple[int | None, Checkpoint | None]]:
-        """What stands from an offset on, committed or not, each with the producer in whose transaction it was
-        sent: a checkpoint, or None where it is none of the service's own that can be read here. Raises
-        `Unreachable`.
-        """
-        scratch, broker = Scratch(), self._leader.broker
-        end = await self._brokers.offset(self._topic, self._lane, broker, LATEST)
-        while begin < end:
-            batches = [one for one in await self._fetch(begin) if one.next_offset > begin]
-            for batch in batches:
-                for record in () if batch.is_control else open_batch(self._lane, batch, scratch).records:
-                    yield batch.producer_of_transaction, self._own(record)
-            if not batches:
-                raise Unreachable(KafkaError._BAD_MSG, f"{self._topic} is not read to {end}")  # noqa: SLF001
-            begin = batches[-1].next_offset
+    def _evidence(self, left: _Left) -> Evidence:
+        """What was read of it before, by another call; else nothing yet."""
+        assert self._led is not None, "it was asked for"
+        producer, begin = left.last.producer, left.at.begin
+        of = self._led.topic_id, self._leader, self._keys.ring, producer, begin
+        known_of, found = self._found.get(left.id_, (None, None))
+        if found is None or known_of != of:
+            found = Evidence(self._topic, self._lane, self._keys, producer, begin)
+            self._found[left.id_] = of, found
+        return found
 
     async def _fetch(self, begin: int) -> list[Batch]:
         assert self._led is not None, "it was asked for"
@@ -271,17 +298,13 @@ class OwnTransactions:
         code = answer.error_code or answer.partitions[0].code
         if code != NO_ERROR:
             raise Unreachable(code, f"{self._topic}/{self._lane}: {KafkaError(code).str()}")
-        return batches_of(answer.partitions[0].records)
-
-    def _own(self, record: LogRecord) -> Checkpoint | None:
-        try:
-            found = own_checkpoint(record, self._topic, self._keys.ring)
-        except UnreadableCheckpoint:
-            return None
-        return found if isinstance(found, Checkpoint) else None
+        found = [one for one in batches_of(answer.partitions[0].records) if one.next_offset > begin]
+        if not found:
+            raise Unreachable(KafkaError._BAD_MSG, f"{self._topic} is not read behind {begin}")  # noqa: SLF001
+        return found
 
     def _confirm(self, checkpoint: Checkpoint) -> None:
-        """Writes down that it was committed, whatever becomes of its record. Raises `Unreachable`.
+        """Writes down that it was committed, whatever becomes of its record. Raises `Doubtful`.
 
         It bears another time: what is the same as what was aborted would count as a copy of that.
         """
@@ -298,13 +321,18 @@ class OwnTransactions:
             on_delivery=lambda error, _: failed.append(error) if error is not None else None,
         )
         if producer.flush(CONFIRM_S) or failed:
-            code = failed[0].code() if failed else KafkaError._TIMED_OUT  # noqa: SLF001
-            raise Unreachable(code, f"a checkpoint was not written to {self._topic}/{self._lane}")
+            why = failed[0].str() if failed else "the brokers do not answer"
+            raise Doubtful(f"a checkpoint was not written to {self._topic}/{self._lane}: {why}")
 
-    def _say_open(self, at: OpenAt) -> None:
+    def _say(self, at: OpenAt, was: str | None) -> None:
+        """What it was; None: nobody knows, and here exactly once may become at least once."""
+        record = f"{self._topic}/{self._lane}/{at.begin}"
+        if was is not None:
+            log.warning("checkpoint-without-marker", record=record, was=was)
+            return
         log.error(
             "own-transaction-open",
-            record=f"{self._topic}/{self._lane}/{at.begin}",
+            record=record,
             consequence="it is aborted; what it has delivered is delivered again, if it was committed and "
             "neither ZooKeeper nor this node knows that",
         )

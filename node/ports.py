@@ -44,12 +44,6 @@ class Doubtful(OutboxError):
     """The transaction's fate is unknown, or it was aborted: recover."""
 
 
-class LeftOpen(Doubtful):
-    """A transaction of the lane's own is open in the checkpoint topic, though it was decided: the marker is
-    lost.
-    """
-
-
 class Fenced(OutboxError):
     """Another producer has initialised this transactional id: recover, if this node is master at all."""
 
@@ -125,8 +119,8 @@ class Log(Protocol):
     """The buffer and checkpoint topics, as the core reads them in recovery."""
 
     def last_checkpoint(self) -> Checkpoint | None:
-        """The last committed checkpoint of the lane, None if there is none. Raises `Doubtful` and `LeftOpen`;
-        and `Refusing` where only an operator can help: the topic is missing.
+        """The last committed checkpoint of the lane, None if there is none. Raises `Doubtful`, and
+        `Refusing` where only an operator can help: the topic is missing.
         """
 
     def footing(self) -> Footing:

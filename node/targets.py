@@ -10,6 +10,7 @@ cluster; what is missing has bounds of its own (node/target_bounds.py).
 from __future__ import annotations
 
 import itertools
+import math
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -95,6 +96,7 @@ class KafkaTargets:
         self._hurry = hurry
         self._looked_s = self._watched_since_s = time.monotonic()  # guarded by `_changing`
         self._look_wanted_s = 0.0
+        self._watched_s: dict[str, float] = {}  # of each topic, since when it is looked at without a break
         self._changing = threading.Condition()
         self._known: Known = {}  # never changed in place: who reads it needs no lock
         self._missing = Missing()
@@ -156,13 +158,17 @@ class KafkaTargets:
         does not.
         """
         began_s = time.monotonic()
-        self.expect(topics)
-        self._note_use(topics, began_s)
+        self.keep(topics)
         with self._changing:
             self._look_wanted_s = began_s
             self._hurry()
             if not self._changing.wait_for(lambda: self._closed or self._looked_s >= began_s, TIMEOUT_S):
                 raise Doubtful(f"nobody has said in {TIMEOUT_S:.0f} s who leads the targets")
+
+    def keep(self, topics: AbstractSet[str]) -> None:
+        """Has the watch look at these, though nothing may be sent there: as long as it is asked for."""
+        self.expect(topics)
+        self._note_use(topics, time.monotonic())
 
     def expect(self, topics: AbstractSet[str]) -> None:
         """Has these looked up soon: they will be needed."""
@@ -322,12 +328,17 @@ class KafkaTargets:
         """
         with self._changing:
             known, led_again_s = self._known, self._led_again_s
-            unwatched = then.keys() - known.keys() if self._watched_since_s <= since_s else then.keys()
+            unwatched = {
+                topic for topic in then if topic not in known or self._began_to_watch_s(topic) > since_s
+            }
             unled = {(topic, number) for topic in unwatched for number in range(then[topic].partitions)}
             for topic in then.keys() & self._shut.keys():
                 unled.update((topic, number) for number in known[topic].leaderless)
             unled.update(place for place, at_s in led_again_s.items() if at_s >= since_s and place[0] in then)
             return unled
+
+    def _began_to_watch_s(self, topic: str) -> float:
+        return max(self._watched_since_s, self._watched_s.get(topic, math.inf))
 
     # -- the look-up
 
@@ -409,6 +420,10 @@ class KafkaTargets:
         for some in _by_few(young):
             described = self._answers.described(some)
             self._publish({t: self._as_before(t, known[t], found) for t, found in described.items()}, doubts)
+        with self._changing:
+            before = self._watched_s
+            later = {topic: since_s for topic, since_s in before.items() if since_s >= now_s}
+            self._watched_s = later | {topic: before.get(topic, now_s) for topic in used}
 
     def _as_before(self, topic: str, before: _Target, found: Found | None) -> _Target | None:
         """With the limits that it had."""
@@ -475,6 +490,8 @@ class KafkaTargets:
                     missing.append(topic)
                 elif topic not in told:
                     known[topic] = self._seen(target)
+            watched = dict.fromkeys(looked_up, now_s) | self._watched_s
+            self._watched_s = {topic: since_s for topic, since_s in watched.items() if topic in known}
             self._missing.add(missing, now_s)
             self._missing.found(known.keys() & looked_up.keys())
             self._replace(known)

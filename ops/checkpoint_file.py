@@ -8,8 +8,9 @@ known somewhere: not behind a record of the topic, nor behind the znode's mirror
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 from confluent_kafka import KafkaException, Producer
@@ -22,6 +23,7 @@ from election.operators import Author, Entry
 from election.registry import Registry
 from node.config import ConnectionConfig
 from node.own_checkpoints import headers_of
+from node.own_transactions import OwnTransactions
 from ops.checkpoints import CheckpointPair, last_request, show, wanted_lanes
 from ops.cluster import mirrored_checkpoint
 from ops.errors import ConfigError, ConflictError, NotFoundError, from_kafka
@@ -128,12 +130,15 @@ def carry_out(
     """Writes what is planned, each lane in one transaction, and before that into the history what is going
     to be. `say` is told of each lane that is written.
 
-    The lane's own transactional ids are taken first: a master that nobody saw can commit no more, and what
-    is there then is all there is. Raises ConflictError if that is something.
+    The lane's own transactional ids are taken first, as a master takes them: what became of their last
+    transactions is asked before that. So a master that nobody saw can commit no more, and what is there then
+    is all there is. Raises ConflictError if that is something, and `Doubtful`.
     """
     for one in plans:
-        producers = [_producer(config, one.lane, suffix) for suffix in "ab"]
+        producers: list[Producer] = []
         try:
+            _settle(config, one.lane)
+            producers += [_producer(config, one.lane, suffix) for suffix in "ab"]
             for producer in producers:
                 producer.init_transactions(KAFKA_TIMEOUT_S)
             _require_empty(config, one.lane)
@@ -141,7 +146,22 @@ def carry_out(
             _write(producers[0], ClusterNames(config.cluster).checkpoint, one, read_keys(config))
         except KafkaException as error:
             raise from_kafka(error.args[0], config.bootstrap_servers) from error
+        finally:
+            producers.clear()  # they end while the brokers are there to answer
         say(f"lane {one.lane}: written")
+
+
+class _Keys(NamedTuple):
+    """Implements `node.ports.Keys`."""
+
+    ring: Keyring
+
+
+def _settle(config: ConnectionConfig, lane: int) -> None:
+    names, keys = ClusterNames(config.cluster), _Keys(read_keys(config))
+    timeout_ms = int(KAFKA_TIMEOUT_S * 1000)
+    with closing(OwnTransactions(config.client_config(), names, lane, timeout_ms, keys)) as own:
+        own.settle(resigning=lambda: False, why=str)
 
 
 def _record(config: ConnectionConfig, one: LanePlan, author: Author) -> None:

@@ -10,18 +10,22 @@ import pytest
 
 from delayline import Receipt
 from delayline.names import parse_source
+from election.operators import Author
+from ops import checkpoint_file
+from ops.errors import ConflictError
 from ops.stack import LocalStack
 from store.checkpoint import Checkpoint
 from tests.support.cluster import Cluster
 from tests.support.fates import check_exactly_once, read_fates
 from tests.support.fixtures import MakeCluster
-from tests.support.requests import Sender
+from tests.support.requests import Sender, now_ms
 from tests.support.waiting import eventually
 
 FRAME = Struct(">qi")  # of a batch: its first offset, and how many bytes follow
 ATTRIBUTES = Struct(">h")
 ATTRIBUTES_AT = 21
 CONTROL = 0x20
+AUTHOR = Author("alice", "they were lost", 0)
 
 
 @pytest.mark.parametrize("marked", [True, False], ids=["behind a marker", "before a marker"])
@@ -85,6 +89,23 @@ def test_who_has_gone_on_without_knowing_of_a_later_checkpoint_is_not_undone(
     assert lost.order > found.order, "it counts as later"
     fates = read_fates(cluster)
     assert [fates.of[receipt.result()] for receipt in later] == [["delivered"]] * 20
+
+
+def test_an_import_asks_first_what_became_of_what_lacks_its_marker(
+    private: LocalStack, make_cluster: MakeCluster
+) -> None:
+    """Who initialises the ids first forgets that it was committed."""
+    cluster = make_cluster(private)
+    cluster.start("a")
+    with Sender(cluster) as sender:
+        for _ in range(4):
+            _deliver(cluster, sender, 10)
+    _end(cluster, "a")
+    file = checkpoint_file.exported(cluster.connection, 0, now_ms())
+    _lose_end(private, cluster, marked=False)
+    plans = checkpoint_file.plan(cluster.connection, file)
+    with pytest.raises(ConflictError, match="is not empty: it decides"):
+        checkpoint_file.carry_out(cluster.connection, plans, AUTHOR, print)
 
 
 def _end(cluster: Cluster, node_id: str) -> None:

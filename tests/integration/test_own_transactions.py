@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer
 
-from node.fetch.coordinators import ABORTED, COMMITTED
+from node.fetch.coordinators import ABORTED, COMMITTED, Described
 from node.own_transactions import OwnTransactions
 from tests.support.cluster import TARGET, Cluster
 from tests.support.keys import KEYRING, FixedKeys
@@ -80,3 +80,41 @@ def test_a_transaction_that_only_ends_writes_a_marker_and_no_record(
     cluster.tail.catch_up()
     assert cluster.tail.reached(cluster.target(), 1) == 1
     assert [got.partition for got in cluster.delivered_to(TARGET)] == [0]
+
+
+def last(cluster: Cluster) -> Described:
+    found = last_transactions(cluster)["a"]
+    assert found is not None, "the id was used"
+    return found
+
+
+def test_a_commit_leaves_the_epoch_and_the_time_at_which_the_transaction_began(
+    cluster: Cluster, own: OwnTransactions
+) -> None:
+    producer = begun(cluster)
+    before = last(cluster)
+    producer.commit_transaction(PATIENCE_S)
+    settle(own)
+    assert last(cluster) == before._replace(state=COMMITTED)
+
+
+def test_who_aborts_for_a_producer_raises_the_epoch_by_one_and_leaves_the_time(
+    cluster: Cluster, own: OwnTransactions
+) -> None:
+    begun(cluster)
+    before = last(cluster)
+    settle(own)
+    assert last(cluster) == before._replace(state=ABORTED, epoch=before.epoch + 1)
+
+
+def test_a_transaction_that_follows_on_the_id_has_the_same_epoch(
+    cluster: Cluster, own: OwnTransactions
+) -> None:
+    """So that the epoch does not tell of which of them the coordinator speaks."""
+    producer = begun(cluster)
+    before = last(cluster)
+    producer.commit_transaction(PATIENCE_S)
+    producer.begin_transaction()
+    producer.produce(cluster.target(), b"x", partition=0)
+    assert producer.flush(PATIENCE_S) == 0
+    assert last(cluster).epoch == before.epoch

@@ -76,6 +76,15 @@ class TransactionalId:
         if self.current is not None and self.current.fate is not Fate.OPEN:
             self.current.mark_all()
 
+    def abort_in(self, partition: Partition, number: Callable[[], int]) -> None:
+        """Aborts what is left open there, by a transaction that ends there and does nothing else; one that is
+        open already is aborted with it.
+        """
+        transaction = self.join(self.epoch, number)
+        assert transaction is not None, "it is of this epoch"
+        partition.join(transaction)
+        self.abort()
+
     def abort(self) -> None:
         """The coordinator gives the open transaction up and fences its producer, as after a timeout."""
         if self.current is not None and self.current.fate is Fate.OPEN:

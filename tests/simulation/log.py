@@ -161,6 +161,15 @@ class Partition:
         """Whether a transaction of the service's is open that was decided."""
         return bool(self._left_open)
 
+    def has_left_open(self, producer: object) -> bool:
+        """Whether one of an id is."""
+        return any(one.producer is producer for one in self._left_open)
+
+    def join(self, transaction: Transaction) -> None:
+        """It is to end here, too."""
+        if self not in transaction.unmarked:
+            transaction.unmarked.append(self)
+
     @property
     def is_held(self) -> bool:
         """Whether a transaction is open that is none of the service's."""
@@ -202,9 +211,8 @@ class Partition:
 
 
 def is_checkpoint(entry: Entry) -> bool:
-    """Whether it is the service's own; what is to be aborted again has no value."""
-    is_own = entry.transaction is not None and entry.transaction.lane
-    return is_own and entry.record is not None and bool(entry.record.value)
+    """Whether it is the service's own."""
+    return entry.transaction is not None and entry.transaction.lane and entry.record is not None
 
 
 class Topics:

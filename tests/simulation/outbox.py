@@ -217,6 +217,7 @@ class SimulatedOutbox:
 
     def open(self) -> None:
         """See the port."""
+        self._settle()
         epochs = []
         for which in (0, 1):
             self._host.meanwhile()
@@ -227,6 +228,15 @@ class SimulatedOutbox:
         self._host.meanwhile()
         self._epochs = epochs
         self._turn = 0
+
+    def _settle(self) -> None:
+        """Nobody knows what became of what is left open (node/own_transactions.py)."""
+        world = self._host.world
+        for id_ in world.coordinator:
+            if world.checkpoints.has_left_open(id_):
+                self._host.meanwhile()
+                id_.abort_in(world.checkpoints, world.next_transaction)
+                world.note("abort-left-open", self._host.name)
 
     def begin(self) -> SimulatedTransaction:
         """See the port."""

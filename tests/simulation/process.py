@@ -17,7 +17,7 @@ from node.delivery import HIDDEN_MS, Config, Delivery, Ended, Step, Wait
 from node.fetch.records import ABORTED, LogRecord
 from node.ingest import arrivals_of
 from node.own_checkpoints import KeysBehind, OwnCheckpoints, own_checkpoint
-from node.ports import ANY_PARTITION, UNAVAILABLE, UNKNOWN, Doubtful, LeftOpen, Outgoing
+from node.ports import ANY_PARTITION, UNAVAILABLE, UNKNOWN, Doubtful, Outgoing
 from store import keys
 from store.arrivals import Arrival
 from store.awaited import Awaited
@@ -282,7 +282,7 @@ class Process:
             raise Doubtful("the brokers do not answer")
         self._expect_topic()
         if self._checkpoints.is_left_open:
-            raise LeftOpen("it has lost a marker of the lane's own")
+            raise Doubtful("it lacks a marker of the lane's own")
         if self._checkpoints.is_held:
             raise Doubtful("a transaction is open there that is none of the lane's")
         if not self._read_checkpoints(self._checkpoints.stable_end):

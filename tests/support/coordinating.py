@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import SimpleNamespace
@@ -13,7 +14,7 @@ from confluent_kafka import KafkaError
 
 from delayline.headers import H_SIGNATURE
 from delayline.names import ClusterNames
-from node.fetch.brokers import Leader, Led
+from node.fetch.brokers import Leader, Led, Unreachable
 from node.fetch.protocol import Fetched, FetchRequest
 from node.fetch.records import ABORTED, LogRecord
 from node.fetch.transaction_requests import DescribeRequest, FenceRequest, ProducersRequest
@@ -28,6 +29,7 @@ T = TypeVar("T")
 NAMES: Final = ClusterNames("delay")
 TOPIC: Final = NAMES.checkpoint
 OPEN_EPOCH: Final = 0
+APPENDED_MS: Final = 1_000_000  # all records
 NONE, REFUSED, CONCURRENT, NOT_FOUND = 0, KafkaError.PRODUCER_FENCED, KafkaError.CONCURRENT_TRANSACTIONS, 105
 
 
@@ -60,6 +62,10 @@ class Kafka:
     meanwhile: Callable[[], None] = lambda: None  # before it is asked what is open
     dies_at: int = -1
     asked: int = 0
+    fetches: int = 1_000  # records at a time
+    takes_s: float = 0.0  # each time
+    fails_each: int = 0  # one of so many times, if any
+    fetched: int = 0  # times
 
     def sent(self, suffix: str, checkpoint: Checkpoint, *, signed: bool = True) -> None:
         """In a transaction of the id, without a marker."""
@@ -108,6 +114,10 @@ class Kafka:
             active: list[Any] = [(one, OPEN_EPOCH, self._last(one), 0, 0, at, {}) for one, at in open_]
             return SimpleNamespace(topics=[(TOPIC, [(0, NONE, None, active, {})], {})])
         assert isinstance(request, FetchRequest)
+        await asyncio.sleep(self.takes_s)
+        self.fetched += 1
+        if self.fails_each and self.fetched % self.fails_each == 0:
+            raise Unreachable(KafkaError._TRANSPORT, "the connection has ended")
         fetched = Fetched(0, NONE, 0, [], memoryview(self._bytes(request._wanted[0].offset)), None)
         return SimpleNamespace(error_code=NONE, partitions=[fetched])
 
@@ -163,15 +173,28 @@ class Kafka:
 
     def _bytes(self, begin: int) -> bytes:
         batches = b""
-        for offset, (producer, one, signed) in list(enumerate(self.log))[begin:]:
-            record = RawRecord(
-                b"0", one.encode(), [(name.encode(), value) for name, value in _headers(one, signed=signed)]
-            )
-            kind = Attribute.TRANSACTIONAL if producer >= 0 else 0
-            batches += RawBatch(
-                records_bytes([record]), 1, offset, attributes=kind, producer_id=producer
-            ).encode()
+        for offset, (producer, one, signed) in list(enumerate(self.log))[begin : begin + self.fetches]:
+            batches += batch_bytes(offset, [one], producer, signed=signed)
         return batches
+
+
+def batch_bytes(offset: int, checkpoints: list[Checkpoint], producer: int, *, signed: bool) -> bytes:
+    """A batch as a producer sends it, -1: outside of transactions."""
+    records = [
+        RawRecord(
+            b"0", one.encode(), [(name.encode(), value) for name, value in _headers(one, signed=signed)]
+        )
+        for one in checkpoints
+    ]
+    kind = Attribute.TRANSACTIONAL if producer >= 0 else 0
+    return RawBatch(
+        records_bytes(records),
+        len(records),
+        offset,
+        attributes=kind,
+        max_timestamp_ms=APPENDED_MS,
+        producer_id=producer,
+    ).encode()
 
 
 def _headers(checkpoint: Checkpoint, *, signed: bool) -> list[Any]:

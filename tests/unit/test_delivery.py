@@ -13,7 +13,7 @@ import structlog
 from delayline.names import ClusterNames
 from delayline.signing import Keyring
 from node.delivery import HEARTBEAT_MS, Config, Delivery, Step, Wait
-from node.ports import Doubtful, LeftOpen, Offsets, Outgoing, Pauses
+from node.ports import Doubtful, Offsets, Outgoing, Pauses
 from store.checkpoint import Checkpoint, Footing, Vector
 from store.selection import Limits
 from store.view import View
@@ -455,21 +455,6 @@ def test_the_footing_is_read_after_the_topic(world: World, view: View, delivery:
     world.while_read = lead_anew
     run_to_wait(delivery.run())
     assert world.checkpoints[0].footing == led_anew
-
-
-def test_what_is_left_open_in_the_topic_is_aborted_again_on_both_ids(
-    world: World, view: View, delivery: Delivery
-) -> None:
-    left = [LeftOpen("a marker is lost")]
-
-    def read() -> None:
-        if left:
-            raise left.pop()
-
-    world.while_read = read
-    run_to_wait(delivery.run())
-    assert world.calls[:6] == ["send", "flush"] * 2 + MASTER
-    assert [(one.topic, one.headers) for one in world.sent] == [(NAMES.checkpoint, [])] * 2, "no checkpoints"
 
 
 def test_a_mastership_stands_on_the_topic_that_it_has_found(

@@ -95,6 +95,7 @@ class Targets:
     known: Final[dict[str, object]] = {"orders": object()}
     shut: Final[dict[str, frozenset[int]]] = {}
     refused: Final[list[str]] = []
+    kept: Final[set[str]] = set()
 
     def refuse(self, topic: str, code: str, detail: str) -> None:
         self.refused.append(topic)
@@ -114,6 +115,9 @@ class Targets:
 
     def batch_bytes(self) -> int:
         return BATCH_BYTES
+
+    def keep(self, topics: Collection[str]) -> None:
+        self.kept.update(topics)
 
     def await_look(self, topics: Collection[str]) -> None:
         """It is known what is so."""
@@ -201,6 +205,29 @@ def test_what_is_shut_still_is_aborted_again_once_it_is_open(
     assert Settled.aborted == [(0, {PLACE})]
 
 
+def test_where_a_marker_lacks_is_watched_though_nothing_is_sent_there(
+    box: outbox.KafkaOutbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left_in_doubt(box, monkeypatch, BEFORE)
+    with shut_still(monkeypatch):
+        box.open()
+        Targets.kept.clear()
+        box.begin()
+    assert Targets.kept == {"orders"}
+
+
+def test_where_a_transaction_is_in_doubt_is_watched_before_its_fate_is_asked(
+    box: outbox.KafkaOutbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    box.open()
+    box.begin().send([RECORD])
+    kept: list[set[str]] = []
+    monkeypatch.setattr(Settled, "settle", lambda *_: kept.append(set(Targets.kept)))
+    Targets.kept.clear()
+    box.open()
+    assert kept[0] == {"orders"}
+
+
 def test_nothing_is_sent_to_what_is_open_again_since_a_transaction_began(
     box: outbox.KafkaOutbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -264,7 +291,7 @@ def shut_after_one_of_each_id(box: outbox.KafkaOutbox, monkeypatch: pytest.Monke
     monkeypatch.setattr(outbox, "SLOW_FLUSH_S", 0.01)
     box.open()
     commit(box.begin(), BEFORE)
-    box.begin()
+    commit(box.begin(), BEFORE)
     monkeypatch.setitem(Targets.shut, "orders", frozenset({0}))
     monkeypatch.setattr(Client, "hangs", True)
 
@@ -290,3 +317,28 @@ def test_what_was_shut_before_the_last_transaction_of_an_id_does_not_hold_it_up(
     transaction.checkpoint(IN_DOUBT)
     with pytest.raises(Doubtful, match="were not acknowledged"):
         transaction.flush()
+
+
+def test_an_id_is_not_used_again_before_the_checkpoint_on_the_other_is_acknowledged(
+    box: outbox.KafkaOutbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outbox, "SLOW_FLUSH_S", 0.01)
+    box.open()
+    commit(box.begin(), BEFORE)
+    between = box.begin()
+    monkeypatch.setattr(Client, "hangs", True)
+    between.checkpoint(IN_DOUBT)
+    between.commit()
+    with pytest.raises(Doubtful, match="not acknowledged"):
+        box.begin()
+
+
+def test_the_second_id_is_used_while_the_first_checkpoint_of_a_mastership_is_on_its_way(
+    box: outbox.KafkaOutbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    box.open()
+    first = box.begin()
+    monkeypatch.setattr(Client, "hangs", True)
+    first.checkpoint(BEFORE)
+    first.commit()
+    box.begin()

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Callable
 from contextlib import closing, suppress
 
 import msgspec
 import pytest
+from structlog.testing import capture_logs
 
 from node import own_transactions
+from node.fetch.batches import Batch, batches_of
+from node.left_open import Evidence
 from node.own_transactions import OwnTransactions
 from node.ports import Doubtful
 from store.checkpoint import Checkpoint
+from tests.support import coordinating
 from tests.support.checkpoints import sample_checkpoint
-from tests.support.coordinating import NAMES, Died, Kafka, Transactions, confirming
-from tests.support.keys import KEYRING, FixedKeys
+from tests.support.coordinating import NAMES, Died, Kafka, Transactions, batch_bytes, confirming
+from tests.support.keys import KEYRING, FixedKeys, key_of, ring_of
 
 BEFORE = sample_checkpoint(number=1)
 LEFT = sample_checkpoint(number=2)
@@ -119,17 +124,60 @@ def test_a_copy_behind_it_says_nothing(settle: Settle, state: str, number: int) 
     assert order(kafka.latest()) == number
 
 
-def test_of_one_whose_id_was_initialised_since_nobody_knows(settle: Settle) -> None:
-    kafka = left("Empty")
-    settle(kafka)
-    assert kafka.open == {7: 1}
+@pytest.mark.parametrize(
+    ("state", "epoch"),
+    [("Empty", 1), ("CompleteCommit", 1), ("CompleteAbort", 2)],
+    ids=["the id was initialised since", "another mastership has committed", "and another has been aborted"],
+)
+def test_of_which_nobody_knows_what_became_is_aborted_and_that_is_said_loudly(
+    settle: Settle, state: str, epoch: int
+) -> None:
+    kafka = left(state)
+    kafka.ids["a"].epoch = epoch
+    with capture_logs() as said:
+        settle(kafka)
+    assert order(kafka.latest()) == BEFORE.number
+    assert [(one["event"], one["log_level"]) for one in said] == [("own-transaction-open", "error")]
 
 
-def test_of_one_of_an_earlier_epoch_nobody_knows(settle: Settle) -> None:
-    kafka = left("CompleteCommit")
+def test_the_word_of_one_that_has_begun_long_after_is_none_of_the_one_left_open(settle: Settle) -> None:
+    kafka = left("CompleteAbort")
+    kafka.ids["a"].since_ms = coordinating.APPENDED_MS + 2_000
+    with capture_logs() as said:
+        settle(kafka)
+    assert [one["event"] for one in said] == ["own-transaction-open"]
+
+
+@pytest.mark.parametrize("epoch", [0, 1], ids=["by its producer", "for its producer"])
+def test_of_which_is_known_that_it_was_aborted_no_error_is_said(settle: Settle, epoch: int) -> None:
+    kafka = left("CompleteAbort")
+    kafka.ids["a"].epoch = epoch
+    with capture_logs() as said:
+        settle(kafka)
+    assert [(one["event"], one.get("was")) for one in said] == [("checkpoint-without-marker", "aborted")]
+
+
+def test_one_that_cannot_be_read_is_said_loudly_as_nobody_knows_what_it_covers(
+    settle: Settle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(coordinating, "KEYRING", ring_of(key_of("0000000b", b"n" * 32)))
+    with capture_logs() as said:
+        settle(left("CompleteCommit"))
+    assert [one["event"] for one in said] == ["own-transaction-open"]
+
+
+def test_an_earlier_one_of_its_id_is_known_by_the_one_between_whatever_became_of_the_last(
+    settle: Settle,
+) -> None:
+    """The last transaction of id a has not sent its checkpoint; that of id b between them hangs as well."""
+    kafka = left("CompleteAbort")
     kafka.ids["a"].epoch = 1
-    settle(kafka)
-    assert kafka.open == {7: 1}
+    kafka.ids["b"] = Transactions(8, "CompleteAbort", epoch=1)
+    kafka.sent("b", BEHIND)
+    with capture_logs() as said:
+        settle(kafka)
+    assert [one["was"] for one in said] == ["committed", "aborted"]
+    assert order(kafka.latest()) == LEFT.number
 
 
 def test_the_first_of_an_epoch_repeats_the_one_before_and_need_not_be_known(settle: Settle) -> None:
@@ -152,10 +200,97 @@ def test_what_another_master_sends_meanwhile_is_not_taken_for_committed(settle: 
     assert order(kafka.latest()) == BEHIND.number
 
 
-def test_what_is_none_of_the_services_own_is_left_to_whoever_has_sent_it(settle: Settle) -> None:
-    kafka = left("CompleteAbort", signed=False)
+@pytest.mark.parametrize("state", ["CompleteAbort", "CompleteCommit", "Empty"])
+def test_what_is_none_of_the_services_own_is_aborted_and_nobody_misses_it(settle: Settle, state: str) -> None:
+    kafka = left(state, signed=False)
+    with capture_logs() as said:
+        settle(kafka)
+    assert order(kafka.latest()) == BEFORE.number
+    assert [one["event"] for one in said] == ["checkpoint-without-marker"]
+
+
+def behind_junk(count: int) -> Kafka:
+    """A broker gives one record at a time, and what was committed stands before many of a stranger's."""
+    kafka = left("CompleteCommit")
+    kafka.log += [(-1, BEHIND, False)] * count
+    kafka.fetches = 1
+    return kafka
+
+
+def test_however_long_a_read_takes_it_is_done_as_long_as_each_answer_comes(
+    settle: Settle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(own_transactions, "ANSWER_S", 0.2)
+    monkeypatch.setattr(own_transactions, "TIMEOUT_S", 0.2)
+    kafka = behind_junk(50)
+    kafka.takes_s = 0.01
     settle(kafka)
-    assert kafka.open == {7: 1}
+    assert order(kafka.latest()) == LEFT.number
+
+
+def test_a_long_read_is_said_to_hold_the_lane_up(settle: Settle, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(own_transactions, "TIMEOUT_S", 0.1)
+    kafka = behind_junk(30)
+    kafka.takes_s = 0.01
+    with capture_logs() as said:
+        settle(kafka)
+    assert [one["event"] for one in said] == ["checkpoint-without-marker-read", "checkpoint-without-marker"]
+
+
+def test_a_read_that_fails_again_and_again_goes_on_where_it_stood(settle: Settle) -> None:
+    kafka = behind_junk(50)
+    kafka.fails_each = 5
+    settle(kafka)
+    assert order(kafka.latest()) == LEFT.number
+
+
+def test_a_read_goes_on_where_it_stood_after_a_lane_began_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(own_transactions, "TIMEOUT_S", 0.0)
+    kafka = behind_junk(50)
+    kafka.fails_each = 5
+    with closing(_own(kafka, monkeypatch)) as own:
+        for _ in range(20):
+            with suppress(Doubtful):
+                own.settle(lambda: False, str)
+    assert order(kafka.latest()) == LEFT.number
+
+
+def test_who_resigns_reads_no_further(settle: Settle) -> None:
+    with pytest.raises(Doubtful, match="is read to"):
+        settle(behind_junk(50), resigning=True)
+
+
+def batch(*records: Checkpoint, producer: int = -1) -> Batch:
+    return batches_of(batch_bytes(0, list(records), producer, signed=True))[0]
+
+
+def read(*batches: Batch) -> Evidence:
+    found = Evidence(NAMES.checkpoint, 0, FixedKeys(KEYRING), 7, 0)
+    for one in batches:
+        found.take(one)
+    return found
+
+
+def test_what_others_send_as_one_batch_of_many_is_not_looked_at() -> None:
+    found = read(batch(LEFT, producer=7), batch(BEHIND, BEHIND))
+    assert not found.is_followed
+
+
+def test_what_the_producer_has_sent_as_one_batch_is() -> None:
+    """As an import does."""
+    assert read(batch(BEFORE, LEFT, producer=7)).checkpoint == LEFT
+
+
+def test_of_what_was_read_only_the_last_one_is_kept() -> None:
+    found = read(batch(LEFT, producer=7), batch(BEHIND))
+    copies = [batch(BEHIND), batch(LEFT, producer=7)]
+    tracemalloc.start()
+    for _ in range(1_000):
+        for one in copies:
+            found.take(one)
+    kept_bytes, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert kept_bytes < 100_000
 
 
 def test_a_transaction_of_somebody_else_is_left_alone(settle: Settle) -> None:

@@ -307,9 +307,8 @@ def test_places_without_a_leader_are_forgotten_after_a_while(
     table: KafkaTargets, answers: Answers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answers.there["orders"] = (1, NO_LEADER)
-    before_s = time.monotonic()
     use(table, "orders")
-    then = table.known
+    before_s, then = time.monotonic(), table.known
     assert (table.shut, table.unled_since(before_s, then)) == ({"orders": frozenset({1})}, {("orders", 1)})
     answers.there["orders"] = (1, 1)
     table.look()
@@ -348,6 +347,33 @@ def test_places_of_what_is_no_longer_known_may_have_been_without_a_leader(
     del answers.there["orders"]
     table.look()
     assert table.unled_since(before_s, then) == {("orders", 0), ("orders", 1)}
+
+
+def test_places_of_what_was_out_of_use_for_a_while_may_have_been_without_a_leader_meanwhile(
+    table: KafkaTargets, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use(table, "orders", "invoices")
+    before_s, then = time.monotonic(), {"orders": table.known["orders"]}
+    table.look()
+    assert table.unled_since(before_s, then) == set()
+    with monkeypatch.context() as patch:
+        patch.setattr(targets, "KNOWN_FOR_S", 0.0)
+        table.look()  # not at what is not in use
+    use(table, "orders")
+    table.look()
+    assert table.unled_since(before_s, then) == {("orders", 0), ("orders", 1)}
+    assert table.unled_since(time.monotonic(), then) == set()
+
+
+def test_what_is_kept_is_looked_at_though_nobody_uses_it(table: KafkaTargets, answers: Answers) -> None:
+    table.expect({"orders"})
+    table.look_up()
+    answers.there["orders"] = (1, NO_LEADER)
+    table.look()
+    assert table.shut == {}
+    table.keep({"orders"})
+    table.look()
+    assert table.shut == {"orders": frozenset({1})}
 
 
 def test_a_look_that_is_waited_for_begins_after_the_wait(answers: Answers) -> None:
