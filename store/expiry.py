@@ -87,26 +87,29 @@ def content(kv: KeyValue, raw_key: bytes, raw: bytes) -> tuple[bytes, Expiry]:
     return raw_key, listed(()) if raw_entry is None else decode_expiry(raw_entry)
 
 
-def take_out(kv: KeyValue, batch: Batch, at: Key, gone: Expiry, before_ms: int) -> None:
+def take_out(kv: KeyValue, batch: Batch, at: Key, gone: Expiry, before_ms: int) -> bytes | None:
     """Takes what is forgotten out of what stands at a place of the queue, of which all before `before_ms` is
-    looked at now. What is left is looked at again once it has been there for twice as long.
+    looked at now. What is left is looked at again once it has been there for twice as long: the key of its
+    reminder.
     """
     at_ms, partition, first = at
     raw_at = keys.expiry(partition, at_ms, first)
     raw = kv.get(raw_at)
     if raw is None:
-        return  # what was written back has been replaced meanwhile
+        return None  # what was written back has been replaced meanwhile
     raw_key, entry = content(kv, raw_at, raw)
     forgotten = set(gone.offsets)
     rows = zip(entry.dues_ms, entry.offsets, entry.whose, strict=True)
     left = listed(row for row in rows if row[1] not in forgotten)
     batch.delete(raw_at)
     batch.delete(raw_key)
-    if left.offsets:
-        due_ms = keys.queued(raw_key)[0]
-        batch.put(raw_key, encode(left))
-        again_ms = 2 * max(before_ms, at_ms + 1) - due_ms
-        batch.put(keys.expiry(partition, again_ms, first), encode(Expiry([due_ms], [], [])))
+    if not left.offsets:
+        return None
+    due_ms = keys.queued(raw_key)[0]
+    batch.put(raw_key, encode(left))
+    reminder = keys.expiry(partition, 2 * max(before_ms, at_ms + 1) - due_ms, first)
+    batch.put(reminder, encode(Expiry([due_ms], [], [])))
+    return reminder
 
 
 def find(kv: KeyValue, partition: int, last_due_ms: int, offset: int) -> tuple[int, str] | None:

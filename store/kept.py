@@ -8,7 +8,6 @@ An entry may outlive its row: a cancel removes that one, and leaves the entry to
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import islice
 from typing import Final
 
 from store import keys
@@ -51,18 +50,20 @@ def of_target(kv: KeyValue, target: str, first: Key, last: Key) -> Iterator[tupl
         yield keys.timed(raw_key), raw
 
 
-def released(kv: KeyValue, frontier: Frontier, most: int) -> list[list[Entry]]:
-    """Up to `most` rows that no hold has any more, nor the replay, in runs: what lies between two of these is
-    passed over, a hold at a time.
+def released(
+    kv: KeyValue, frontier: Frontier, begin: bytes, most: int
+) -> tuple[list[list[Entry]], bytes | None]:
+    """Rows that no hold has any more, nor the replay, in runs: what lies between two of these is passed over,
+    a hold at a time. It looks at `most` entries from `begin` on. And where to go on; None: there is nothing.
     """
     stays = _Staying(frontier)
     runs: list[list[Entry]] = []
-    begin: bytes | None = keys.HELD
-    while begin is not None and most > 0:
-        run, begin = _run(kv, begin, stays, most)
+    at: bytes | None = begin
+    while at is not None and most > 0:
+        run, at = _run(kv, at, stays, most)
         runs += [run] if run else []
-        most -= len(run)
-    return runs
+        most -= len(run) + 1
+    return runs, at
 
 
 class _Staying:
@@ -72,12 +73,15 @@ class _Staying:
         self._by_tag: dict[int, list[Hold]] = {}
         for hold in frontier.holds:
             self._by_tag.setdefault(hold.tag, []).append(hold)
+        self._overruns = frontier.overruns
         self._replay = frontier.operation.replay
 
     def up_to(self, tag: int, key: Key) -> bytes | None:
         """The last entry that stays with this one; None: it does not stay."""
         hold = next((hold for hold in self._by_tag.get(tag, ()) if hold.covers(key)), None)
-        if hold is not None:
+        if hold is not None and not hold.began_after(key, self._overruns):
+            if any(hold.rests_on(one) for one in self._overruns):
+                return keys.held(tag, *key)  # behind it may be what was done before
             return keys.held(tag + 1, 0, 0, 0) if hold.last is None else keys.held(tag, *hold.last)
         replay = self._replay
         return keys.held(tag, *replay.last) if replay is not None and replay.spans(key) else None
@@ -86,7 +90,9 @@ class _Staying:
 def _run(kv: KeyValue, begin: bytes, stays: _Staying, most: int) -> tuple[list[Entry], bytes | None]:
     """What is released up to the next that stays, and where to go on behind that; None: there is none."""
     run: list[Entry] = []
-    for raw_key, raw in islice(kv.scan(begin, keys.end_of(keys.HELD)), most):
+    for raw_key, raw in kv.scan(begin, keys.end_of(keys.HELD)):
+        if len(run) == most:
+            return run, raw_key
         tag, key = keys.tagged(raw_key)
         last = stays.up_to(tag, key)
         if last is not None:
@@ -119,6 +125,7 @@ def offsets(kv: KeyValue, partition: int, begin: int, end: int) -> Iterator[tupl
 def let_go(kv: KeyValue, batch: Batch, partition: int, forgotten: Sequence[int]) -> None:
     """The ids of these offsets, in order, are forgotten: nothing has to lead there any more."""
     if forgotten:
+        known = frozenset(forgotten)
         for offset, _ in offsets(kv, partition, forgotten[0], forgotten[-1] + 1):
-            if offset in forgotten:
+            if offset in known:
                 batch.delete(keys.kept(partition, offset))

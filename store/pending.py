@@ -82,7 +82,10 @@ class Pending:
             before = self.stored(minute) if before < 0 else before
             counts[minute] = Changed(max(0, before + change), max(-before, change))
         for minute, changed in counts.items():
-            batch.put(keys.count(minute), encode(changed.rows))
+            if changed.rows:
+                batch.put(keys.count(minute), encode(changed.rows))
+            else:
+                batch.delete(keys.count(minute))
         return counts
 
     def taken(

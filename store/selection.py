@@ -38,6 +38,7 @@ from store.records import (
 
 REPLAYED_PART: Final = 4  # so much of a transaction's limits at most
 LITTLE_WALKED: Final = 100
+MOST_WALKED_BYTES: Final = 8 << 20
 MOST_WALKED: Final = 1_000  # rows of a replay's range, or done behind the position: ingest waits meanwhile
 
 
@@ -275,7 +276,11 @@ def _next_released_ms(kv: KeyValue, tip: Frontier) -> int | None:
     ended = [hold for hold in tip.holds if hold.last is not None]
     begin = keys.behind(max(tip.position or holds.BEFORE_ALL, keys.last_due_by(tip.delivered_up_to_ms)))
     end = keys.after(keys.row(*max((hold.last for hold in ended if hold.last), default=holds.BEFORE_ALL)))
+    bytes_left = MOST_WALKED_BYTES
     for raw_key, raw in islice(kv.scan(begin, end), MOST_WALKED) if begin < end else ():
+        bytes_left -= len(raw)
+        if bytes_left < 0:
+            break
         key, target = keys.timed(raw_key), message_target(raw)
         if any(hold.target == target and hold.has_passed(key, tip.overruns) for hold in ended):
             return key[0]
@@ -303,14 +308,15 @@ class _Undone:
         return self._filtered(rows) if self.tip.overruns else rows
 
     def _filtered(self, rows: Iterable[tuple[bytes, bytes]]) -> Iterator[tuple[bytes, bytes]]:
-        walked = 0
+        walked, bytes_left = 0, MOST_WALKED_BYTES
         for raw_key, raw in rows:
             key = keys.timed(raw_key)
             if not self.tip.overran(key):
                 yield raw_key, raw
                 continue
             walked += 1
-            if walked == self._most:
+            bytes_left -= len(raw)
+            if walked == self._most or bytes_left < 0:
                 self.passed = key
                 return
 

@@ -15,7 +15,6 @@ After a crash the store is exactly some earlier state, and the log replays the r
 from __future__ import annotations
 
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
@@ -28,7 +27,7 @@ from delayline.signing import Serial
 from store import expiry, kept, keys, places, selection
 from store.arrivals import Arrival, Kind
 from store.checkpoint import NONE_WRITTEN_BACK, Checkpoint, Frontier, Reached, Standing, Vector, nothing
-from store.holds import hold_row, tag_of
+from store.holds import tag_of
 from store.ingest import Ingest
 from store.keys import Key
 from store.known import Known, known_of
@@ -94,6 +93,7 @@ class View:
     ) -> None:
         """`partitions` are the lane's."""
         self.lock = threading.Lock()
+        self._removing = threading.Lock()  # taken before the other one, by what prunes or forgets
         self.stopping = threading.Event()  # a write that is refused for long is given up
         self._kv = kv
         self._window_ms = replay_window_ms
@@ -115,10 +115,12 @@ class View:
         self._low_places = {partition: keys.places_end(partition, 0, 0) for partition in partitions}
         raw_newest = kv.get(keys.NEWEST)
         self._newest: Vector = {} if raw_newest is None else decode_vector(raw_newest)  # timestamps, ms
+        raw_last_moves = kv.get(keys.LAST_MOVES)
+        self._last_moves: Vector = {} if raw_last_moves is None else decode_vector(raw_last_moves)  # dues, ms
         raw_serials = kv.get(keys.SERIALS)
         self._serials: dict[int, Serial] = {} if raw_serials is None else decode_serials(raw_serials)
         self._pending = Pending(kv, self._tip.position)
-        self._noted: dict[int, tuple[int, int]] = {}  # by partition: ingested, and newest, at some time
+        self._noted: dict[int, tuple[int, int]] = {}  # by partition: ingested, and last move, at some time
         self._settled: Vector = {}  # below that no reschedule waits
         self._newest_read: Vector = {}  # the same, where something has come since the start
         self._removals = 0  # how often something was pruned or forgotten
@@ -165,11 +167,15 @@ class View:
         True if there is now something that a master should look at before the time that the last
         `select` told it to wait for.
         """
-        urgent = None
+        urgent = self._apply(arrivals, read)
         while urgent is None:
-            removals = self._removals
-            urgent = self._take(arrivals, read, known_of(self._kv, self._pending, arrivals), removals)
+            with self._removing:  # else what takes longer to read than these rest would wait for their end
+                urgent = self._apply(arrivals, read)
         return urgent
+
+    def _apply(self, arrivals: Sequence[Arrival], read: Vector) -> bool | None:
+        removals = self._removals
+        return self._take(arrivals, read, known_of(self._kv, self._pending, arrivals), removals)
 
     @_patient
     def _take(self, arrivals: Sequence[Arrival], read: Vector, known: Known, removals: int) -> bool | None:
@@ -192,8 +198,11 @@ class View:
             ingested = self._ingested | {a.partition: a.offset + 1 for a in fresh if a.kind is not Kind.SPENT}
             counts = self._pending.write(ingest.batch, ingest.counts, known.counts)
             newest = self._newest | _newest_of(fresh, self._newest)
+            last_moves = self._last_moves | _last_moves_of(fresh, self._last_moves)
             ingest.batch.put(keys.INGESTED, encode(ingested))
             ingest.batch.put(keys.NEWEST, encode(newest))
+            if last_moves != self._last_moves:
+                ingest.batch.put(keys.LAST_MOVES, encode(last_moves))
             if ingest.serials != self._serials:
                 ingest.batch.put(keys.SERIALS, encode(ingest.serials))
             if ingest.low_row is not None and ingest.low_row < self._low_row:
@@ -201,7 +210,7 @@ class View:
             self._kv.write(ingest.batch)
             self._pending.taken(counts, ingest.counts, ingest.counts_below)
             self._publish(ingest, ingested)
-            self._newest, self._serials = newest, ingest.serials
+            self._newest, self._last_moves, self._serials = newest, last_moves, ingest.serials
             self._newest_read = self._newest_read | {a.partition: newest[a.partition] for a in fresh}
         # It never moves back: what is written back rests on that (store/ingest.py, `_is_copy`).
         self._read.update({p: max(offset, self._read.get(p, 0)) for p, offset in read.items()})
@@ -416,8 +425,15 @@ class View:
         smallest late key and never behind the aligned position; while anything is held, row by row. Then
         what has been released, and places of which no row is left.
         """
-        while self._prune_rows() or self._drop_released():
-            time.sleep(PRUNE_REST_S)  # others wait for the lock, and ingest for what it has read to stay true
+        begin = keys.HELD
+        for _ in range(MOST_STEPS):
+            with self._removing:
+                left = begin if self._prune_rows() else self._drop_released(begin)
+            if left is None:
+                break
+            begin = left
+            if self.stopping.wait(PRUNE_REST_S):  # others wait for the locks
+                return
         for partition in self._low_places:
             self._prune_places(partition)
 
@@ -438,7 +454,7 @@ class View:
         pruned_to = self._delete_rows(batch, end)
         end_ms = keys.timed(pruned_to[: keys.TIMED_BYTES])[0]
         minute = end_ms // keys.MINUTE_MS
-        batch.delete_range(keys.count(0), keys.count(minute))
+        batch.delete_range(keys.count(self._pruned_ms() // keys.MINUTE_MS), keys.count(minute))
         for partition in self._ingested:
             if marks_end := self._marks_end(partition, end_ms):
                 batch.delete_range(keys.put_off(partition, 0), marks_end)
@@ -455,33 +471,36 @@ class View:
 
         A range for each row that is left would be more than the store bears: between them one row at a time.
         """
-        holds, replay = self._aligned.holds, self._aligned.operation.replay
-        if not holds:
+        replay = self._aligned.operation.replay
+        if not self._aligned.holds:
             batch.delete_range(self._low_row, end)
             return end
+        bytes_left = MOST_HELD_BYTES
         for walked, (raw_key, raw) in enumerate(self._kv.scan(self._low_row, end)):
-            if walked == MOST_HELD_WALKED:
+            if walked == MOST_HELD_WALKED or bytes_left < 0:
                 return raw_key
+            bytes_left -= len(raw)
             key, target = keys.timed(raw_key), message_target(raw)
             stays = replay is not None and will_carry(self._kv, replay, key, raw)
-            if target is not None and (stays or hold_row(holds, key, target)):
+            if target is not None and (stays or self._aligned.holds_back(key, target)):
                 kept.put(batch, (tag_of(target), key, has_id(raw)))
             else:
                 batch.delete(raw_key)
         return end
 
     @_patient
-    def _drop_released(self) -> bool:
-        """Deletes some of what pruning has left, and no hold has any more. Whether there is more."""
-        runs = kept.released(self._kv, self._aligned, MOST_HELD_WALKED)
-        if not runs:
-            return False
-        batch = self._kv.batch()
-        for run in runs:
-            kept.drop(self._kv, batch, run)
-        self._kv.write(batch)
-        self._removals += 1
-        return sum(len(run) for run in runs) == MOST_HELD_WALKED
+    def _drop_released(self, begin: bytes) -> bytes | None:
+        """Deletes some of what pruning has left from there on, and no hold has any more. Where to go on; None
+        if there is nothing more.
+        """
+        runs, left = kept.released(self._kv, self._aligned, begin, MOST_HELD_WALKED)
+        if runs:
+            batch = self._kv.batch()
+            for run in runs:
+                kept.drop(self._kv, batch, run)
+            self._kv.write(batch)
+            self._removals += 1
+        return left
 
     @_patient
     def _prune_places(self, partition: int) -> None:
@@ -582,14 +601,14 @@ class View:
 
     def _settled_in(self, partition: int) -> int:
         """An offset below which all reschedules are done: each has to find what came after it, which may bear
-        an earlier time, where clocks were ahead before. They are due by the newest time of what was read.
+        an earlier time, where clocks were ahead before.
         """
         aligned = self._aligned
         for _ in range(2):  # what is noted for the first time may be so already
-            end, newest_ms = self._noted.get(partition, (0, 0))
-            if aligned.ingested.get(partition, 0) >= end and aligned.delivered_up_to_ms >= newest_ms:
+            end, last_ms = self._noted.get(partition, (0, 0))
+            if aligned.ingested.get(partition, 0) >= end and aligned.delivered_up_to_ms >= last_ms:
                 self._settled[partition] = end
-                self._noted[partition] = self._ingested[partition], self._newest.get(partition, 0)
+                self._noted[partition] = self._ingested[partition], self._last_moves.get(partition, 0)
         return self._settled.get(partition, 0)
 
     def _is_unpruned(self, key: Key) -> bool:
@@ -629,12 +648,14 @@ class View:
                 if isinstance(who, str)
             ]
         )
-        self._forget_ids(expired)
+        with self._removing:
+            self._forget_ids(expired)
         return True
 
     @_patient
     def _forget_ids(self, expired: Sequence[Expired]) -> None:
         batch = self._kv.batch()
+        reminders: list[tuple[int, bytes]] = []
         for at, entry, is_all in expired:
             last_due_ms, partition, first = at
             for offset, who in zip(entry.offsets, entry.whose, strict=True):
@@ -643,12 +664,14 @@ class View:
                 batch.delete(keys.expiry(partition, last_due_ms, first))
                 continue
             kept.let_go(self._kv, batch, partition, entry.offsets)
-            expiry.take_out(self._kv, batch, at, entry, self._forgets_before_ms(partition))
+            reminder = expiry.take_out(self._kv, batch, at, entry, self._forgets_before_ms(partition))
+            reminders += [] if reminder is None else [(partition, reminder)]
         self._kv.write(batch)
         self._removals += 1
         for (last_due_ms, partition, first), _, _ in expired:
             self._low_expiry[partition] = keys.after(keys.expiry(partition, last_due_ms, first))
-        for partition, key in self._lowest_new_expiry.items():
+        # After a step back what is looked at again may lie before what was looked at last.
+        for partition, key in (*self._lowest_new_expiry.items(), *reminders):
             self._low_expiry[partition] = min(self._low_expiry[partition], key)
 
     def _drop_if_current(self, batch: Batch, partition: int, offset: int, who: str | int) -> None:
@@ -716,7 +739,9 @@ of it; and whether that is all, and nothing else leads there.
 MOST_LATE_WALKED = 1000
 MOST_MARKS_WALKED = 1_000
 MOST_HELD_WALKED = 1_000
-PRUNE_REST_S = 0.02
+MOST_HELD_BYTES = 4 << 20
+PRUNE_REST_S = 0.005
+MOST_STEPS = 250  # of one `prune`: what else housekeeping does waits meanwhile
 MOST_PLACES_PRUNED = 500  # of each partition: more than a second's batches
 
 
@@ -724,6 +749,16 @@ def _drop_control(batch: Batch, partition: int, offset: int, control: Control) -
     batch.delete(keys.control(partition, offset))
     if control.ends:
         batch.delete(keys.ending(partition, control.who, offset))
+
+
+def _last_moves_of(arrivals: Sequence[Arrival], last_ms: Vector) -> Vector:
+    """When the last reschedule of each partition is due that any has come from."""
+    found: Vector = {}
+    for arrival in arrivals:
+        if arrival.kind is Kind.RESCHEDULE:
+            known_ms = found.get(arrival.partition, last_ms.get(arrival.partition, 0))
+            found[arrival.partition] = max(arrival.due_ms, known_ms)
+    return found
 
 
 def _newest_of(arrivals: Sequence[Arrival], newest_ms: Vector) -> Vector:

@@ -162,7 +162,7 @@ HELD: Final = (
         "held-is-pruned",
         "rule 9, what is held is kept",
         "what is held is pruned with the replay window",
-        (Patch("store/view.py", "        if not holds:\n", "        if True:\n"),),
+        (Patch("store/view.py", "        if not self._aligned.holds:\n", "        if True:\n"),),
         PAUSED,
     ),
     Mutant(
@@ -277,8 +277,8 @@ HELD: Final = (
         (
             Patch(
                 "store/view.py",
-                "while self._prune_rows() or self._drop_released():",
-                "while self._prune_rows():",
+                "left = begin if self._prune_rows() else self._drop_released(begin)",
+                "left = begin if self._prune_rows() else None",
             ),
         ),
         PAUSED,
@@ -355,7 +355,7 @@ HELD: Final = (
         (
             Patch(
                 "store/expiry.py",
-                "batch.put(keys.expiry(partition, again_ms, first), encode(Expiry([due_ms], [], [])))",
+                "batch.put(reminder, encode(Expiry([due_ms], [], [])))",
                 "pass",
             ),
         ),

@@ -115,3 +115,13 @@ def test_the_id_of_a_source_is_found_though_the_first_of_its_batch_was_cancelled
     take(view, at(0, 2, cancel("a")))
     take(view, at(0, 3, Cancel(None, 1)))
     assert (view.pending(), view.select(1_000, MANY).answers[-1].control.id) == (0, "b")
+
+
+def test_a_message_that_is_dated_ahead_keeps_no_id(view: View) -> None:
+    year_ms = 365 * 24 * HOUR_MS
+    take(view, at(0, 0, schedule(2_000, "x")), at(0, 1, schedule(year_ms), timestamp_ms=year_ms))
+    deliver(view, HOUR_MS)
+    take(view, at(0, 2, schedule(2 * HOUR_MS)))
+    deliver(view, 2 * HOUR_MS)
+    view.prune()
+    assert [entry.whose for _, entry, _ in view.expired(100)] == [["x"]]

@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from store import keys
 from store.checkpoint import Checkpoint
 from store.holds import Hold, tag_of, taken_up
 from store.keys import MINUTE_MS, Key
@@ -15,7 +16,7 @@ from store.operations import ReplayRequest
 from store.overrun import Overrun
 from store.selection import NOTHING_PAUSED, Limits, Paused
 from store.view import View
-from tests.unit.view_records import MANY, at, cancel, deliver, new_view, schedule, take
+from tests.unit.view_records import MANY, at, cancel, checkpoint_of, deliver, new_view, schedule, take
 from tests.unit.view_steps import carried, step_back
 
 ORDERS = Paused(frozenset({"orders"}))
@@ -166,3 +167,34 @@ class TestHolds:
         hold = Hold("a", (1, 0, 0), (8, 0, 0))
         begun = taken_up((hold,), frozenset({"a"}), (5, 0, 0), (Overrun((9, 0, 0), {0: 9}, 9, 3),), 5)
         assert begun == (Hold("a", (5, 0, 0), (5, 0, 0), (8, 0, 0), since=3), hold)
+
+
+def test_what_was_done_before_a_hold_is_pruned_and_its_id_forgotten(view: View) -> None:
+    ahead(view)
+    deliver(view, NOW_MS + 1, paused=ORDERS)
+    take(view, at(0, 2, schedule(LATER_MS, target="bills"), timestamp_ms=LATER_MS))
+    deliver(view, LATER_MS + 2_000, paused=ORDERS)
+    view.prune()
+    assert view.collect(view.expired(100), {0: 3})
+    left = [list(view._kv.scan(space, keys.end_of(space))) for space in (keys.HELD, keys.INDEX)]
+    assert left == [[], []]
+
+
+def test_what_was_put_off_before_a_hold_is_carried_by_no_replay(view: View) -> None:
+    parked_ms = AHEAD_MS - 500
+    take(view, at(0, 0, schedule(parked_ms)), at(0, 1, schedule(AHEAD_MS - 1, target="bills")))
+    deliver(view, AHEAD_MS)
+    take(view, at(0, 2, schedule(AHEAD_MS + 1, parent=0)._replace(scheduled_for_ms=parked_ms)))
+    step_back(view, NOW_MS)
+    deliver(view, NOW_MS + 1, paused=ORDERS)
+    take(view, at(0, 3, schedule(AHEAD_MS + 2, target="bills")))
+    deliver(view, AHEAD_MS + 3, paused=ORDERS)
+    stands_still = Paused(ORDERS.targets, replay=True)
+    asked = ReplayRequest(1, parked_ms, parked_ms + 1)
+    chosen = view.select(AHEAD_MS + 4, MANY, asked, paused=stands_still)
+    view.committed(chosen, checkpoint_of(chosen))
+    take(view, at(0, 4, schedule(LATER_MS, target="bills"), timestamp_ms=LATER_MS))
+    deliver(view, LATER_MS + 2_000, paused=stands_still)
+    view.prune()
+    resumed = deliver(view, LATER_MS + 2_001)
+    assert [key[2] for key, _ in (*resumed.replayed, *resumed.released)] == [2]
