@@ -316,9 +316,10 @@ class KafkaLog:
         `Doubtful` if it is not in time.
 
         The own transactions are: what was left open of them is ended before their ids are initialised
-        (node/own_transactions.py). So one that is open is somebody else's; or it was left open since, and is
-        ended when this node begins anew. What the last master has committed may be behind it, where no reader
-        of what is committed gets to: who went on from what is before it would deliver again.
+        (node/own_transactions.py). So one that is open is somebody else's; or it is of a later master, which
+        has fenced this node; or it was left open since, and is ended when this node begins anew. What the
+        last master has committed may be behind it, where no reader of what is committed gets to: who went on
+        from what is before it would deliver again.
         """
         topic, lane = self._names.checkpoint, [self._lane]
         end = self.ends(topic, lane, IsolationLevel.READ_UNCOMMITTED)[self._lane]

@@ -29,13 +29,13 @@ from tests.support.waiting import PATIENCE_S, becomes, eventually
 class Writer:
     """Writes checkpoints as a master does."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, id_: str | None = None) -> None:
         self._topic = cluster.names.checkpoint
         self.keys = cluster.keys
         self._producer = Producer(
             {
                 "bootstrap.servers": cluster.bootstrap,
-                "transactional.id": f"{cluster.name}-writer",
+                "transactional.id": id_ or f"{cluster.name}-writer",
                 "linger.ms": 0,
                 "log_level": 0,
             }
@@ -210,6 +210,19 @@ def test_a_recovery_waits_for_the_end_of_a_strangers_transaction_and_goes_on_fro
     stranger.abort_transaction(PATIENCE_S)
     monkeypatch.undo()
     assert kafka_log.last_checkpoint() == sample_checkpoint(epoch=2)
+
+
+def test_a_recovery_goes_on_from_nothing_while_a_transaction_of_the_lanes_own_lacks_its_marker(
+    cluster: Cluster, kafka_log: KafkaLog
+) -> None:
+    """It is a later master's, which has fenced this one, or was left open since."""
+    id_ = cluster.names.transactional_id(0, "b")
+    writer = Writer(cluster, id_)
+    writer.commit(1)
+    writer.begin(2)
+    with pytest.raises(Doubtful, match=f"lacks a marker of {id_}$"):
+        kafka_log.last_checkpoint()
+    writer.end()
 
 
 def test_a_missing_topic_is_told_from_an_empty_one(

@@ -157,9 +157,9 @@ class Partition:
         self.entries = kept
 
     @property
-    def is_left_open(self) -> bool:
-        """Whether a transaction of the service's is open that was decided."""
-        return bool(self._left_open)
+    def is_own_open(self) -> bool:
+        """Whether a transaction of the service's lacks its marker: for a moment, or for good."""
+        return any(transaction.lane for transaction in self._open)
 
     def has_left_open(self, producer: object) -> bool:
         """Whether one of an id is."""

@@ -281,7 +281,7 @@ class Process:
         if self.fails("read-fails"):
             raise Doubtful("the brokers do not answer")
         self._expect_topic()
-        if self._checkpoints.is_left_open:
+        if self._checkpoints.is_own_open:
             raise Doubtful("it lacks a marker of the lane's own")
         if self._checkpoints.is_held:
             raise Doubtful("a transaction is open there that is none of the lane's")

@@ -164,7 +164,7 @@ RESUMPTION: Final = (
         "left-open-not-seen",
         "rule 6, the topic is read to its end",
         "a new master goes on though a transaction of the lane's own hides the end of the checkpoint topic",
-        (Patch("tests/simulation/process.py", "if self._checkpoints.is_left_open:", "if False:"),),
+        (Patch("tests/simulation/process.py", "if self._checkpoints.is_own_open:", "if False:"),),
         HIDDEN,
     ),
     Mutant(

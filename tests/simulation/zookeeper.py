@@ -32,7 +32,7 @@ class Candidate(Host, Protocol):
     cut_off: bool
     role: str  # what it was last told: none, candidate or leader
     resign_asked: bool
-    mirror_read: Checkpoint | None  # what it was last told of the mirror
+    mirror_read: Checkpoint | None  # the mirror, as it was when the process was confirmed or read it
 
     def renew_keys(self) -> None:
         """Learns what ZooKeeper has of the keys, and puts back what it lacks."""
@@ -129,6 +129,7 @@ class SimulatedLeadership:
         if leads:
             self._candidate.renew_keys()
             self._candidate.operator.confirmed()
+            self._candidate.mirror_read = self._ensemble.mirrored
         self._candidate.world.note("confirm", self._candidate.name, leads)
         self._candidate.meanwhile()
         return leads
