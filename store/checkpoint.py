@@ -74,10 +74,17 @@ class Frontier(msgspec.Struct, frozen=True):
         """The highest that delivered-up-to has been: by that was pruned."""
         return max(self.delivered_up_to_ms, *(one.delivered_up_to_ms for one in self.overruns), 0)
 
+    @property
+    def furthest_ms(self) -> int:
+        """When what was done last falls due at the latest."""
+        positions = (self.position or _NOWHERE, *(one.position for one in self.overruns))
+        return max(0, max(positions)[0])
+
     def is_behind(self, last: Frontier) -> bool:
-        """Whether rows may be done behind the position that were not so, or there, under another frontier."""
-        new = any(one not in last.overruns for one in self.overruns)
-        return new or (self.position or _NOWHERE) < (last.position or _NOWHERE)
+        """Whether of the rows behind the position others may be done, or pruned, than were behind the last
+        one's: after a step back, or where an end was lost.
+        """
+        return self.overruns != last.overruns or (self.position or _NOWHERE) < (last.position or _NOWHERE)
 
     def stepped_back(self, now_ms: int) -> Frontier:
         """The same rows are done; what is due by now, and at or below the position, is late if it is not, and

@@ -93,6 +93,7 @@ class Ingest:
         self._by_place: dict[tuple[int, int], Arrival] = {}  # once it is needed
         self._unstored: set[tuple[int, int]] = set()  # of this batch: done, and older than what is kept
         self._endings: dict[tuple[int, str | int], list[int]] = {}  # this batch's controls, by id or source
+        self._gone_to: bytes | None = None  # once it is needed
 
     def add(self, arrivals: Sequence[Arrival]) -> None:
         """Takes the arrivals in log order; the hot path of ingest."""
@@ -395,12 +396,22 @@ class Ingest:
         known = None if entry.root is None else self._source(partition, entry.root)
         if entry.root is not None and known is not None and known.offset == entry.offset:
             self._set_source(partition, entry.root, None)
-        if self._aligned.overran((entry.due_ms, partition, entry.offset)):
+        key = entry.due_ms, partition, entry.offset
+        if self._aligned.overran(key) or self._is_gone(key):
             return
         minute = entry.due_ms // keys.MINUTE_MS
         self.counts[minute] = self.counts.get(minute, 0) - 1
-        if (entry.due_ms, partition, entry.offset) <= self._bound:
+        if key <= self._bound:
             self.counts_below[minute] = self.counts_below.get(minute, 0) - 1
+
+    def _is_gone(self, key: Key) -> bool:
+        """Whether a row behind the position was pruned, before that moved back: no count has it."""
+        if self._gone_to is None:
+            self._gone_to = self._kv.get(keys.GONE_TO) or keys.ROW
+        row = keys.row(*key)
+        if row >= self._gone_to or key <= self._bound or self._in_batch(*key[1:]) is not None:
+            return False
+        return self._kv.get(row) is None
 
     def _leave_control(
         self,

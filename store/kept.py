@@ -74,10 +74,14 @@ class _Staying:
         for hold in frontier.holds:
             self._by_tag.setdefault(hold.tag, []).append(hold)
         self._overruns = frontier.overruns
-        self._replay = frontier.operation.replay
+        self._position, self._replay = frontier.position, frontier.operation.replay
 
     def up_to(self, tag: int, key: Key) -> bytes | None:
-        """The last entry that stays with this one; None: it does not stay."""
+        """The last entry that stays with this one; None: it does not stay. What lies behind the position
+        does: an earlier checkpoint may know of no hold of it, and pruning comes there again.
+        """
+        if self._position is None or key > self._position:
+            return keys.held(tag + 1, 0, 0, 0)
         hold = next((hold for hold in self._by_tag.get(tag, ()) if hold.covers(key)), None)
         if hold is not None and not hold.began_after(key, self._overruns):
             if any(hold.rests_on(one) for one in self._overruns):

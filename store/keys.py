@@ -55,6 +55,7 @@ NEWEST: Final = META + b"newest"
 LAST_MOVES: Final = META + b"last moves"
 ALIGNED: Final = META + b"aligned"
 LOW_WATER: Final = META + b"low-water"
+GONE_TO: Final = META + b"gone-to"  # the highest low water from which pruning has begun again
 IDENTITY: Final = META + b"identity"
 SERIALS: Final = META + b"serials"
 KEYS: Final = META + b"keys"

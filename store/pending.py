@@ -74,7 +74,7 @@ class Pending:
     def write(self, batch: Batch, changes: Mapping[int, int], known: Mapping[int, int]) -> dict[int, Changed]:
         """Puts the counts as changed into the batch, and returns them for `taken`. `known`: by `read`.
 
-        Of a minute that was pruned nothing is counted, and what is held there may still be removed.
+        Of a day that was pruned nothing is counted, and what is held there may still be removed.
         """
         counts = {}
         for minute, change in changes.items():
@@ -117,7 +117,7 @@ class Pending:
         self._jumps += 1
 
     def forget(self, minute: int) -> None:
-        """The counts of the minutes before are gone."""
+        """The counts of the minutes before are gone; with it a day begins."""
         self._cached = {m: count for m, count in self._cached.items() if m >= minute}
         self._days = {day: count for day, count in self._days.items() if day >= minute // DAY_MINUTES}
 
@@ -159,6 +159,11 @@ class Pending:
         self._change += change
         if self._left is not None:
             self._left += change
+
+
+def whole_days(minute: int) -> int:
+    """Where the day of a minute begins. Counts go by the day: the sum of one is that of all its minutes."""
+    return minute - minute % DAY_MINUTES
 
 
 def _minute(position: Key | None) -> int:

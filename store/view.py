@@ -33,7 +33,7 @@ from store.keys import Key
 from store.known import Known, known_of
 from store.kv import Batch, KeyValue, Stalled
 from store.operations import OperatorRequest, taken_up
-from store.pending import Pending
+from store.pending import Pending, whole_days
 from store.records import (
     Control,
     Expiry,
@@ -353,27 +353,30 @@ class View:
             for raw_key, raw in self._kv.scan(begin, keys.control(partition, seen)):
                 _drop_control(batch, *keys.placed(raw_key), decode_control(raw))
         low_row, changes = self._low_row, dict[int, int]()
-        if frontier.overruns and frontier.is_behind(old):
-            low_row, changes = min(low_row, keys.behind(frontier.position)), self._recounted(frontier)
+        if frontier.is_behind(old):
+            batch.put(keys.GONE_TO, max(low_row, self._kv.get(keys.GONE_TO) or keys.ROW))
+            low_row, changes = min(low_row, keys.behind(frontier.position)), self._recounted(old, frontier)
             batch.put(keys.LOW_WATER, low_row)
         counts = self._pending.write(batch, changes, {})
         batch.put(keys.ALIGNED, new.encode())
         batch.put(keys.READ, encode(self._read))
         self._kv.write(batch)
+        self._removals += bool(changes)  # the counts that ingest has read are others
         self._low_row = low_row
         self._checkpoint, self._aligned, self._tip = new, frontier, frontier
         self._pending.taken(counts, changes, {})
         self._pending.jump(frontier.position)
 
-    def _recounted(self, frontier: Frontier) -> dict[int, int]:
-        """By minute, what its rows become more by if those are not counted that are done behind the position.
+    def _recounted(self, old: Frontier, frontier: Frontier) -> dict[int, int]:
+        """By minute, what its rows become more by if those are counted that are there behind the position,
+        and not done.
 
-        All of them are walked, under the lock: what was delivered by a clock that was ahead, once for each
-        time that it was.
+        All of them are walked, under the lock, up to where any were done: what was delivered by a clock that
+        was ahead, once for each time that it was, and what is not pruned yet of what a lost end covered.
         """
-        position, last = frontier.position, max(one.position for one in frontier.overruns)
+        position = frontier.position
         first_minute = 0 if position is None else position[0] // keys.MINUTE_MS
-        end_minute = last[0] // keys.MINUTE_MS + 1
+        end_minute = max(old.furthest_ms, frontier.furthest_ms) // keys.MINUTE_MS + 1
         counted = self._kv.scan(keys.count(first_minute), keys.count(max(first_minute, end_minute)))
         changes = {keys.minute(raw_minute): -decode_offset(raw) for raw_minute, raw in counted}
         for raw_key, _ in self._kv.scan(keys.behind(position), keys.row(end_minute * keys.MINUTE_MS, 0, 0)):
@@ -453,8 +456,8 @@ class View:
         batch = self._kv.batch()
         pruned_to = self._delete_rows(batch, end)
         end_ms = keys.timed(pruned_to[: keys.TIMED_BYTES])[0]
-        minute = end_ms // keys.MINUTE_MS
-        batch.delete_range(keys.count(self._pruned_ms() // keys.MINUTE_MS), keys.count(minute))
+        minute = whole_days(end_ms // keys.MINUTE_MS)
+        batch.delete_range(keys.count(whole_days(self._pruned_ms() // keys.MINUTE_MS)), keys.count(minute))
         for partition in self._ingested:
             if marks_end := self._marks_end(partition, end_ms):
                 batch.delete_range(keys.put_off(partition, 0), marks_end)

@@ -127,8 +127,8 @@ CLOCKS: Final = (
         (
             Patch(
                 "store/ingest.py",
-                "if self._aligned.overran((entry.due_ms, partition, entry.offset)):",
-                "if False:",
+                "if self._aligned.overran(key) or self._is_gone(key):",
+                "if self._is_gone(key):",
             ),
         ),
         CLOCKS_JUMP,

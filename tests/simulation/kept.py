@@ -35,8 +35,10 @@ def check_kept(name: str, store: KeyValue, view: View) -> None:
 
 def _stays(aligned: Frontier, key: Key, tag: int) -> bool:
     replay = aligned.operation.replay
-    return any(hold.is_of(tag) and hold.covers(key) for hold in aligned.holds) or (
-        replay is not None and replay.spans(key)
+    return (
+        any(hold.is_of(tag) and hold.covers(key) for hold in aligned.holds)
+        or (replay is not None and replay.spans(key))
+        or (aligned.position is None or key > aligned.position)  # pruning comes there again
     )
 
 

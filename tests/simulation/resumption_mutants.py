@@ -23,6 +23,22 @@ HIDDEN: Final = profile_with(
     },
     operator_share=0.0,
 )
+# Nodes that have pruned, beside what is held, by what a new master does not know of.
+PRUNED: Final = profile_with(
+    requests={"past": 20, "id-past": 10, "now": 20},
+    faults={
+        "operator-pause": 40,
+        "checkpoints-truncated": 60,
+        "crash-master": 60,
+        "zookeeper-outage": 30,
+        "stall-follower": 20,
+    },
+    operator_share=0.0,
+    replay_window_ms=(0,),
+    carried_ms=(1_500, 4_000),
+    fault_count=(100, 140),
+    nodes=(3, 4),
+)
 CLAUSE: Final = "rule 6, the latest that is known"
 
 RESUMPTION: Final = (
@@ -173,5 +189,44 @@ RESUMPTION: Final = (
         "a new master goes on though a stranger's transaction hides the end of the checkpoint topic",
         (Patch("tests/simulation/process.py", "if self._checkpoints.is_held:", "if False:"),),
         HIDDEN,
+    ),
+    Mutant(
+        "pruned-is-counted",
+        "rule 6, a lost end is counted anew",
+        "what was pruned by a checkpoint that was lost counts as pending behind an earlier one",
+        (
+            Patch(
+                "store/view.py",
+                "        if frontier.is_behind(old):\n",
+                "        if frontier.overruns and frontier.is_behind(old):\n",
+            ),
+        ),
+        PRUNED,
+    ),
+    Mutant(
+        "pruned-is-taken-off",
+        "rule 6, a lost end is counted anew",
+        "a cancel of what was pruned by a checkpoint that was lost is taken from the count",
+        (
+            Patch(
+                "store/ingest.py",
+                "self._aligned.overran(key) or self._is_gone(key)",
+                "self._aligned.overran(key)",
+            ),
+        ),
+        PRUNED,
+    ),
+    Mutant(
+        "released-behind",
+        "rule 6, nothing behind the position goes",
+        "what was held when it was pruned past goes where a lost end has made its hold unknown",
+        (
+            Patch(
+                "store/kept.py",
+                "        if self._position is None or key > self._position:\n",
+                "        if False:\n",
+            ),
+        ),
+        PRUNED,
     ),
 )
