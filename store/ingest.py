@@ -61,10 +61,11 @@ class Ingest:
         newest_ms: Vector,
         dedup_window_ms: int,
         serials: Mapping[int, Serial],
+        gone_to: bytes,
     ) -> None:
         """`known`: what was stored before the batch; `position` is in memory only; rows done and due before
         `window_start_ms` are not kept; `newest_ms`: each partition's newest timestamp so far; `serials`: the
-        highest ones taken in.
+        highest ones taken in; `gone_to`: the key below which rows behind the position may have been pruned.
         """
         self.batch = kv.batch()
         self.counts: dict[int, int] = {}  # by minute, what rows become more by
@@ -81,6 +82,7 @@ class Ingest:
         self._window_start_ms = window_start_ms
         self._newest_ms = newest_ms
         self._dedup_window_ms = dedup_window_ms
+        self._gone_to = gone_to
         self._running_ms: dict[tuple[int, int], int] = {}  # the newest timestamp by then, by place
         self._arrivals: Sequence[Arrival] = ()
         self._known = known
@@ -93,7 +95,6 @@ class Ingest:
         self._by_place: dict[tuple[int, int], Arrival] = {}  # once it is needed
         self._unstored: set[tuple[int, int]] = set()  # of this batch: done, and older than what is kept
         self._endings: dict[tuple[int, str | int], list[int]] = {}  # this batch's controls, by id or source
-        self._gone_to: bytes | None = None  # once it is needed
 
     def add(self, arrivals: Sequence[Arrival]) -> None:
         """Takes the arrivals in log order; the hot path of ingest."""
@@ -406,8 +407,6 @@ class Ingest:
 
     def _is_gone(self, key: Key) -> bool:
         """Whether a row behind the position was pruned, before that moved back: no count has it."""
-        if self._gone_to is None:
-            self._gone_to = self._kv.get(keys.GONE_TO) or keys.ROW
         row = keys.row(*key)
         if row >= self._gone_to or key <= self._bound or self._in_batch(*key[1:]) is not None:
             return False

@@ -109,6 +109,7 @@ class View:
         self._aligned = nothing(partitions) if self._checkpoint is None else self._checkpoint.frontier
         self._tip = self._aligned
         self._low_row = kv.get(keys.LOW_WATER) or keys.ROW
+        self._gone_to = kv.get(keys.GONE_TO) or keys.ROW
         self._low_expiry = {partition: keys.expiry(partition, 0, 0) for partition in partitions}
         self._lowest_new_expiry: dict[int, bytes] = {}  # since the last `expired`
         self._forgets_next = deque(partitions)
@@ -192,6 +193,7 @@ class View:
             self._newest,
             self._dedup_window_ms,
             self._serials,
+            self._gone_to,
         )
         if fresh:
             ingest.add(fresh)
@@ -352,9 +354,10 @@ class View:
             begin = keys.control(partition, old.seen.get(partition, 0))
             for raw_key, raw in self._kv.scan(begin, keys.control(partition, seen)):
                 _drop_control(batch, *keys.placed(raw_key), decode_control(raw))
-        low_row, changes = self._low_row, dict[int, int]()
+        low_row, gone_to, changes = self._low_row, self._gone_to, dict[int, int]()
         if frontier.is_behind(old):
-            batch.put(keys.GONE_TO, max(low_row, self._kv.get(keys.GONE_TO) or keys.ROW))
+            gone_to = max(low_row, gone_to)
+            batch.put(keys.GONE_TO, gone_to)
             low_row, changes = min(low_row, keys.behind(frontier.position)), self._recounted(old, frontier)
             batch.put(keys.LOW_WATER, low_row)
         counts = self._pending.write(batch, changes, {})
@@ -362,7 +365,7 @@ class View:
         batch.put(keys.READ, encode(self._read))
         self._kv.write(batch)
         self._removals += bool(changes)  # the counts that ingest has read are others
-        self._low_row = low_row
+        self._low_row, self._gone_to = low_row, gone_to
         self._checkpoint, self._aligned, self._tip = new, frontier, frontier
         self._pending.taken(counts, changes, {})
         self._pending.jump(frontier.position)
