@@ -8,7 +8,7 @@ written, which RocksDB's write batch does not, so the few keys that are read bac
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -48,6 +48,16 @@ _RESCHEDULE: Final = Kind.RESCHEDULE
 _SPENT: Final = Kind.SPENT
 
 
+class Taken(NamedTuple):
+    """Of what was taken in before: each partition's newest timestamp, and the highest serials. `gone_to`: the key
+    below which rows behind the position may have been pruned.
+    """
+
+    newest_ms: Vector
+    serials: Mapping[int, Serial]
+    gone_to: bytes
+
+
 class Ingest:
     """One batch under way. The caller holds the view's lock from the first `add` to the write."""
 
@@ -58,14 +68,11 @@ class Ingest:
         aligned: Frontier,
         position: Key | None,
         window_start_ms: int,
-        newest_ms: Vector,
         dedup_window_ms: int,
-        serials: Mapping[int, Serial],
-        gone_to: bytes,
+        taken: Taken,
     ) -> None:
         """`known`: what was stored before the batch; `position` is in memory only; rows done and due before
-        `window_start_ms` are not kept; `newest_ms`: each partition's newest timestamp so far; `serials`: the
-        highest ones taken in; `gone_to`: the key below which rows behind the position may have been pruned.
+        `window_start_ms` are not kept.
         """
         self.batch = kv.batch()
         self.counts: dict[int, int] = {}  # by minute, what rows become more by
@@ -75,14 +82,14 @@ class Ingest:
         self.low_places: dict[int, bytes] = {}
         self.low_row: bytes | None = None
         self.urgent = False
-        self.serials = dict(serials)
+        self.serials = dict(taken.serials)
         self._kv = kv
         self._aligned = aligned
         self._bound = max(aligned.position or NO_KEY, position or NO_KEY)
         self._window_start_ms = window_start_ms
-        self._newest_ms = newest_ms
+        self._newest_ms = taken.newest_ms
         self._dedup_window_ms = dedup_window_ms
-        self._gone_to = gone_to
+        self._gone_to = taken.gone_to
         self._running_ms: dict[tuple[int, int], int] = {}  # the newest timestamp by then, by place
         self._arrivals: Sequence[Arrival] = ()
         self._known = known

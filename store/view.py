@@ -28,7 +28,7 @@ from store import expiry, kept, keys, places, selection
 from store.arrivals import Arrival, Kind
 from store.checkpoint import NONE_WRITTEN_BACK, Checkpoint, Frontier, Reached, Standing, Vector, nothing
 from store.holds import tag_of
-from store.ingest import Ingest
+from store.ingest import Ingest, Taken
 from store.keys import Key
 from store.known import Known, known_of
 from store.kv import Batch, KeyValue, Stalled
@@ -190,10 +190,8 @@ class View:
             self._aligned,
             self._tip.position,
             self._window_start_ms(),
-            self._newest,
             self._dedup_window_ms,
-            self._serials,
-            self._gone_to,
+            Taken(self._newest, self._serials, self._gone_to),
         )
         if fresh:
             ingest.add(fresh)
