@@ -37,6 +37,7 @@ from node.ports import (
     Operator,
     Outbox,
     OutboxError,
+    Pauses,
     Refused,
     Targets,
     Unconfirmed,
@@ -172,6 +173,7 @@ class Delivery:
         self._first_at_ms = 0
         self._shown_lead_ms = 0  # with the last checkpoint
         self._proven_lead_ms: int | None = None  # by the last commit that showed the clock to be right
+        self._paused = Pauses()  # as it was when this was last asked
         self._held = False  # the last selection has ended before something that is due
         self._waits_for: Vector = {}  # by the last selection: what is to be ingested first
         self._full: dict[
@@ -240,6 +242,8 @@ class Delivery:
     def _condemn(self, key: Key, code: str, detail: str) -> bool:
         """Remembers a row that was refused; False if its barest dead letter was refused already."""
         known = self._poison.get(key)
+        if known is not None and known.is_of_what_follows:
+            known = None  # the brokers have not refused it before
         if known is not None and known.letter_too:
             return False
         first = known or Poisoned(code, detail)
@@ -261,6 +265,9 @@ class Delivery:
             return Ended.DEPOSED
         self._view.forget()
         self._view.align(last)
+        # Whoever paused them may have told another master only.
+        held = frozenset(hold.target for hold in last.holds if hold.last is None)
+        self._paused = msgspec.structs.replace(self._paused, targets=self._paused.targets | held)
         yield Step.ALIGNED
         if (yield from self._caught_up(last)):
             self._targets.require(self._config.names.own_topics)
@@ -426,6 +433,7 @@ class Delivery:
         has come meanwhile.
         """
         while not self._leadership.resigning():
+            paused = self._pauses()
             if self._ahead is not None:
                 yield from self._carry(self._still_right(self._ahead))
                 continue
@@ -436,10 +444,10 @@ class Delivery:
             held_until_ms = self._held_until_ms(now_ms)
             # No later than that, should the clock have been set back.
             self._heartbeat_at_ms = min(self._heartbeat_at_ms, now_ms + HEARTBEAT_MS)
-            if self._was_ahead(now_ms, lead_ms) and not self._operator.pauses().everything:
+            if self._was_ahead(now_ms, lead_ms) and not paused.everything:
                 yield from self._step_back(now_ms, lead_ms)
                 continue
-            if held_until_ms is not None or self._operator.pauses().everything:
+            if held_until_ms is not None or paused.everything:
                 yield from self._hold(now_ms, held_until_ms)
                 continue
             if self._set_ahead(lead_ms):
@@ -557,15 +565,12 @@ class Delivery:
         """A replay goes on only while no target of its is paused: what it carries cannot wait. `known`: no
         transaction is being sent that has written something back.
         """
-        limits, operator = self._config.limits._replace(messages=self._most), self._operator
-        targets = operator.pauses().targets
-        if any(hold.last is None and hold.target not in targets for hold in self._view.tip.holds):
-            self._targets.doubt()  # whoever ends its pause may have made it meanwhile
+        limits, targets = self._config.limits._replace(messages=self._most), self._pauses().targets
         standing = self.standing
         chosen = self._view.select(
             now_ms,
             limits,
-            operator.asked(),
+            self._operator.asked(),
             standing=standing._replace(
                 written_back=standing.written_back if known else None, hidden=self._hidden()
             ),
@@ -583,6 +588,16 @@ class Delivery:
         self._full = {p: (end, since) for p, (end, since) in self._full.items() if not has_ingested({p: end})}
         steady_ms = self._clock.steady_ms()
         return frozenset(p for p, (_, since_ms) in self._full.items() if steady_ms - since_ms >= HIDDEN_MS)
+
+    def _pauses(self) -> Pauses:
+        """What is paused now. What no longer is, may have been made meanwhile: by no older answer is a target
+        missing.
+        """
+        paused, before = self._operator.pauses(), self._paused
+        if before.everything > paused.everything or before.targets - paused.targets:
+            self._targets.doubt()
+        self._paused = paused
+        return paused
 
     def _replays_to(self, paused: frozenset[str]) -> bool:
         """Whether a replay carries, or might, what goes to one of these targets."""
@@ -605,7 +620,7 @@ class Delivery:
         now_ms, lead_ms = self._now_ms(), self._lead_ms()
         none_left = sent.selection.frontier.delivered_up_to_ms >= sent.now_ms
         held = self._held_until_ms(now_ms) is not None or self._was_ahead(now_ms, lead_ms)
-        held = held or sent.selection.steps_back or self._operator.pauses().everything
+        held = held or sent.selection.steps_back or self._pauses().everything
         if none_left or held or sent.plan.awaits or self._set_ahead(lead_ms):
             return None
         chosen = self._select(now_ms, known=not sent.plan.writes_back)
@@ -630,8 +645,7 @@ class Delivery:
         if not refused:
             yield from self._transact(planned)
             return
-        for key, why in refused.items():
-            self._condemn(key, *why)
+        self._poison |= refused
         self._ahead = None
         yield from self._settle()
         self._view.forget()

@@ -173,6 +173,7 @@ class OwnTransactions:
     async def _settle(self, resigning: Callable[[], bool], why: Callable[[], str]) -> None:
         begun_s, self._read_s = time.monotonic(), 0.0
         while True:
+            code = NO_ERROR
             try:
                 id_ = await self._step(resigning)
                 if id_ is None:
@@ -180,10 +181,10 @@ class OwnTransactions:
                 left = f"{id_} cannot be initialised{why()}"
             except Unreachable as error:
                 code, left, self._led = error.error.code(), str(error), None
-                if code in _NOT_SAID or (code in _GONE and time.monotonic() - begun_s > GONE_S):
-                    log.debug("own-transactions-not-known", detail=left)
-                    return
             waited_s = time.monotonic() - begun_s - self._read_s
+            if code in _NOT_SAID or (code in _GONE and waited_s > GONE_S):
+                log.debug("own-transactions-not-known", detail=left)
+                return
             if waited_s > TIMEOUT_S or resigning():
                 raise Doubtful(left)
             await asyncio.sleep(min(max(SHORTEST_REST_S, waited_s / 4), LONGEST_REST_S))
@@ -261,7 +262,7 @@ class OwnTransactions:
         `Doubtful` where this node is to hand over, and `Unreachable`.
         """
         end = await _sound(self._brokers.offset(self._topic, self._lane, self._leader.broker, LATEST))
-        found, begun_s = self._evidence(left), time.monotonic()
+        found, begun_s = self._evidence(left), time.monotonic() - self._read_s
         while found.reached < end:
             if resigning():
                 raise Doubtful(f"{self._topic}/{self._lane} is read to {found.reached}, not to {end}")

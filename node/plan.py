@@ -55,17 +55,18 @@ LONGEST_UNKNOWN_MS = 5_000
 
 
 class Poisoned(msgspec.Struct, frozen=True):
-    """Why a broker refused a row's record: the dead-letter code and detail. `letter_too`: it has then refused
-    the row's dead letter as well.
+    """Why a row's record was refused: the dead-letter code and detail. `letter_too`: its dead letter has then
+    been refused as well. `is_of_what_follows`: it was only what would be written back; the row may go out.
     """
 
     code: str
     detail: str
     letter_too: bool = False
+    is_of_what_follows: bool = False
 
 
 Poison = dict[Key, Poisoned]
-"""Rows that a broker refused."""
+"""Rows of which something was refused."""
 
 
 class Outcome(msgspec.Struct, frozen=True):
@@ -128,8 +129,8 @@ class Plan:
         self.records: list[Outgoing] = []
         self.writes_back = False
         self.lacks = False
-        # Whose records the buffer would refuse, and why: such a plan is not to be sent.
-        self.refused: dict[Key, tuple[str, str]] = {}
+        # For which the buffer would refuse what is written back: such a plan is not to be sent.
+        self.refused: Poison = {}
         # What it writes back has an id: nothing is selected before its commit is known (rule 5).
         self.awaits = False
         self._written_back: list[Outgoing] = []
@@ -255,16 +256,16 @@ class Plan:
             )
             self._dead_letter(key, row, "expired", "expired", detail)
             return True
-        refused = self._refused(key)
-        if row.target_topic in self._paused and refused is None:
+        is_paused = row.target_topic in self._paused
+        if is_paused and self._refused(key) is None:
             waited_ms = self._now_ms - row.scheduled_for_ms
             self._put_off(key, row, PAUSED, "an operator has paused the target", waited_ms // 2)
             return False
         as_of = row if stands_for_ms is None else msgspec.structs.replace(row, scheduled_for_ms=stands_for_ms)
         record = self._delivery(key, as_of)
         refusal = self._problem(record, size_bytes)
-        if refused is not None and (refusal is None or refusal[0] in _MAY_PASS):
-            refusal = refused  # written back, it would be refused again
+        if refusal is None or refusal[0] in _MAY_PASS:
+            refusal = self._refused(key, writes_back=is_paused or refusal is not None) or refusal
         if refusal is None:
             self.records.append(record)
         elif refusal[0] == UNKNOWN:
@@ -314,14 +315,8 @@ class Plan:
 
     def _skip_occurrence(self, key: Key, row: ScheduledRow, recurrence: Recurrence) -> None:
         """The chain ends, or is put off, where `_recur` would do so."""
-        refused = self._refused(key)
-        if refused is not None:
-            self._dead_letter(key, row, "dead-lettered", *refused)
-            return
-        try:
-            turn = self._turn(row, recurrence)
-        except UnknownTimeZoneError as error:
-            self._without_time_zone(key, row, str(error))
+        turn = self._turn(key, row, recurrence)
+        if turn is None:
             return
         self._own_outcome(key, row, "skipped")
         if turn.following is not None:
@@ -332,7 +327,7 @@ class Plan:
         nothing follows from it.
         """
         record = self._delivery(key, msgspec.structs.replace(row, attempt=row.attempt + 1))
-        refusal = self._problem(record, size_bytes) or self._refused(key)
+        refusal = self._problem(record, size_bytes) or self._refused(key, writes_back=False)
         if refusal is None:
             self.records.append(record)
             self._replayed += 1
@@ -340,18 +335,9 @@ class Plan:
             self._dead_letter(key, row, "dead-lettered", *refusal)
 
     def _recur(self, key: Key, row: ScheduledRow, recurrence: Recurrence, size_bytes: int) -> None:
-        """Delivers an occurrence, or finds the first one, and writes back what follows.
-
-        What was refused for what it is would be refused again: then the chain ends with the dead letter.
-        """
-        refusal = self._refused(key)
-        if refusal is not None:
-            self._dead_letter(key, row, "dead-lettered", *refusal)
-            return
-        try:
-            turn = self._turn(row, recurrence)
-        except UnknownTimeZoneError as error:
-            self._without_time_zone(key, row, str(error))
+        """Delivers an occurrence, or finds the first one, and writes back what follows."""
+        turn = self._turn(key, row, recurrence)
+        if turn is None:
             return
         if turn.deliver_as_ms is not None:
             if not self._schedule(key, row, size_bytes, turn.deliver_as_ms):
@@ -366,19 +352,37 @@ class Plan:
 
     def _without_time_zone(self, key: Key, row: ScheduledRow, detail: str) -> None:
         """Of a chain that goes on, some node has known the time zone: a master that does may come again."""
-        if row.occurrence is not None and row.attempt <= self._max_parks:
+        refused = self._refused(key)
+        if refused is None and row.occurrence is not None and row.attempt <= self._max_parks:
             self._park(key, row, BAD_TIME_ZONE, detail)
         else:
-            self._dead_letter(key, row, "dead-lettered", BAD_TIME_ZONE, detail)
+            self._dead_letter(key, row, "dead-lettered", *(refused or (BAD_TIME_ZONE, detail)))
 
-    def _turn(self, row: ScheduledRow, recurrence: Recurrence) -> Turn:
-        if row.occurrence is None:
-            return first_turn(recurrence, row.scheduled_for_ms)
-        return next_turn(Occurrence(row.occurrence, row.scheduled_for_ms, recurrence), self._now_ms)
+    def _turn(self, key: Key, row: ScheduledRow, recurrence: Recurrence) -> Turn | None:
+        """None where the chain ends here, or is put off. What was refused for what it is would be refused
+        again: then it ends with the dead letter.
+        """
+        try:
+            if row.occurrence is None:
+                turn = first_turn(recurrence, row.scheduled_for_ms)
+            else:
+                now = Occurrence(row.occurrence, row.scheduled_for_ms, recurrence)
+                turn = next_turn(now, self._now_ms)
+        except UnknownTimeZoneError as error:
+            self._without_time_zone(key, row, str(error))
+            return None
+        refused = self._refused(key, writes_back=turn.following is not None)
+        if refused is None:
+            return turn
+        self._dead_letter(key, row, "dead-lettered", *refused)
+        return None
 
-    def _refused(self, key: Key) -> tuple[str, str] | None:
+    def _refused(self, key: Key, *, writes_back: bool = True) -> tuple[str, str] | None:
+        """What the row is a dead letter for, if it is. `writes_back`: whether something would be."""
         poisoned = self._poison.get(key)
-        return None if poisoned is None else (poisoned.code, poisoned.detail)
+        if poisoned is None or (poisoned.is_of_what_follows and not writes_back):
+            return None
+        return poisoned.code, poisoned.detail
 
     def _problem(self, record: Outgoing, size_bytes: int) -> tuple[str, str] | None:
         """Asks with the row's size, which is more than the record's; only if that is too much, exactly."""
@@ -548,7 +552,7 @@ class Plan:
         record = Outgoing(self._buffer, key[1], record_key, value, signed, self._now_ms, key)
         too_large = self._too_large(record)
         if too_large is not None:
-            self.refused[key] = too_large
+            self.refused[key] = Poisoned(*too_large, is_of_what_follows=True)
         self._written_back.append(record)
         self._followings.append((key[1], follows))
         self.writes_back = True

@@ -49,8 +49,8 @@ _SPENT: Final = Kind.SPENT
 
 
 class Taken(NamedTuple):
-    """Of what was taken in before: each partition's newest timestamp, and the highest serials. `gone_to`: the key
-    below which rows behind the position may have been pruned.
+    """Of what was taken in before: each partition's newest timestamp, and the highest serials. `gone_to`: the
+    key below which rows behind the position may have been pruned.
     """
 
     newest_ms: Vector

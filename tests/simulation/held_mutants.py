@@ -199,8 +199,21 @@ HELD: Final = (
         (
             Patch(
                 "node/delivery.py",
-                "            self._targets.doubt()  # whoever",
-                "            pass  # whoever",
+                "        if before.everything > paused.everything or before.targets - paused.targets:\n",
+                "        if False:\n",
+            ),
+        ),
+        PAUSED,
+    ),
+    Mutant(
+        "missing-as-before-the-cluster-s-pause",
+        "rule 10, by no answer older than the end of a pause",
+        "what was known of targets while the cluster was paused is believed once it is not",
+        (
+            Patch(
+                "node/delivery.py",
+                "        if before.everything > paused.everything or before.targets - paused.targets:\n",
+                "        if before.targets - paused.targets:\n",
             ),
         ),
         PAUSED,

@@ -424,7 +424,7 @@ NUMBERED: Final = (
         (
             Patch(
                 "node/delivery.py",
-                " or self._operator.pauses().everything:\n                yield",
+                " or paused.everything:\n                yield",
                 ":\n                yield",
             ),
         ),
@@ -447,7 +447,7 @@ NUMBERED: Final = (
         "pause-of-a-target-is-not-heeded",
         "a paused target",
         "what goes to a paused target is delivered",
-        (Patch("node/plan.py", "if row.target_topic in self._paused and refused is None:", "if False:"),),
+        (Patch("node/plan.py", "if is_paused and self._refused(key) is None:", "if False:"),),
         PAUSES,
     ),
     Mutant(

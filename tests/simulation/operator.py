@@ -19,6 +19,8 @@ class SimulatedOperator:
         self._pauses = Pauses()
         self._to_heed = Pauses()
         self._planned_before = 0  # transactions that may have been planned before the pause was known
+        self._shown = Pauses()  # to the master
+        self.has_resumed = False  # something that was shown to it, since it has last doubted what it knows
 
     def refresh(self) -> None:
         """See the port."""
@@ -36,7 +38,19 @@ class SimulatedOperator:
 
     def pauses(self) -> Pauses:
         """See the port."""
+        shown, self._shown = self._shown, self._pauses
+        if shown.everything > self._shown.everything or shown.targets - self._shown.targets:
+            self.has_resumed = True
+        return self._shown
+
+    @property
+    def told(self) -> Pauses:
+        """What the process has heard, though it may not have asked for it yet."""
         return self._pauses
+
+    def begin(self) -> None:
+        """A mastership does."""
+        self._shown, self.has_resumed = Pauses(), False
 
     def tell_soon(self) -> None:
         """Something was paused or resumed: the process hears of it later."""

@@ -311,10 +311,8 @@ OTHERS: Final = (
         (
             Patch(
                 "node/plan.py",
-                "        refusal = self._refused(key)\n        if refusal is not None:\n"
-                '            self._dead_letter(key, row, "dead-lettered", *refusal)\n            return\n'
-                "        try:\n",
-                "        try:\n",
+                "        if refused is None:\n            return turn\n",
+                "        return turn\n",
             ),
         ),
         profile_with({"interval": 20, "id-interval": 10, "cron": 10}),

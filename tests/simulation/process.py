@@ -104,7 +104,6 @@ class Process:
         self._woken = False
         self._wakes_ms: int | None = None  # in true time
         self._held_at: set[tuple[int, int]] = set()  # waiting for its position: epochs and numbers
-        self._held_on: set[tuple[str, Key]] = set()  # the holds whose pauses went on, as a plan was made
         self._expired: list[Expired] = []
         self._log_ends: Vector | None = None
         self._to_see: Vector = {}
@@ -250,14 +249,12 @@ class Process:
 
     def doubt(self) -> None:
         """See the port `Targets`: nothing is remembered here."""
-        self._held_on = set()
+        self.operator.has_resumed = False
 
     def _expect_doubt(self) -> None:
         """What is known of targets is older than the end of a pause, unless it is doubted then."""
-        going_on = {(hold.target, hold.first) for hold in self.view.tip.holds if hold.last is None}
-        if self._held_on - going_on:
-            raise Violation("pause", f"{self.name} goes by what it knew before the end of {self._held_on}")
-        self._held_on = going_on
+        if self.operator.has_resumed:
+            raise Violation("pause", f"{self.name} goes by what it knew before a pause was over")
 
     def open_to_all(self, topic: str, size_bytes: int) -> bool:
         """See the port `Targets`."""
@@ -378,7 +375,7 @@ class Process:
         """A master that waits for a time is not left asleep with something to do (no polling tick)."""
         if self._delivery is None or not self._delivering or self._delivery._failures:
             return
-        pauses = self.operator.pauses()
+        pauses = self.operator.told
         if self.in_call or self._woken or pauses.everything:
             return  # it is not asleep, or meant to be
         own_ms, tip, reached = self.world.now_ms + self.skew_ms, self.view.tip, self.view.reached()
@@ -411,7 +408,7 @@ class Process:
         if delivery.epoch == 0 or delivery.in_flight is not None or delivery._failures:
             return
         own_ms, tip, ingested = self.now_ms(), self.view.tip, self.view.reached().ingested
-        if self.operator.pauses().everything:
+        if self.operator.told.everything:
             return
         ahead_ms = (tip.position or (0,))[0] - own_ms
         self._expect_step_back(delivery.epoch, ahead_ms)
@@ -430,7 +427,7 @@ class Process:
 
     def released(self) -> list[Hold]:
         """The holds that may let something go."""
-        paused, tip = self.operator.pauses().targets, self.view.tip
+        paused, tip = self.operator.told.targets, self.view.tip
         limits, own_ms = self.world.setup.limits, self.world.now_ms + self.skew_ms
         return [
             hold
@@ -622,7 +619,8 @@ class Process:
         outbox = SimulatedOutbox(self)
         delivery = Delivery(config, self.view, outbox, self, self._leadership, self, self.operator, self)
         self.mastership = delivery.run()
-        self._delivery, self._delivering, self._held_at, self._held_on = delivery, False, set(), set()
+        self._delivery, self._delivering, self._held_at = delivery, False, set()
+        self.operator.begin()
         self._at = None
         return True
 

@@ -65,6 +65,7 @@ class Kafka:
     fetches: int = 1_000  # records at a time
     takes_s: float = 0.0  # each time
     fails_each: int = 0  # one of so many times, if any
+    fails_with: int = KafkaError._TRANSPORT
     fetched: int = 0  # times
 
     def sent(self, suffix: str, checkpoint: Checkpoint, *, signed: bool = True) -> None:
@@ -117,7 +118,7 @@ class Kafka:
         await asyncio.sleep(self.takes_s)
         self.fetched += 1
         if self.fails_each and self.fetched % self.fails_each == 0:
-            raise Unreachable(KafkaError._TRANSPORT, "the connection has ended")
+            raise Unreachable(self.fails_with, "the connection has ended")
         fetched = Fetched(0, NONE, 0, [], memoryview(self._bytes(request._wanted[0].offset)), None)
         return SimpleNamespace(error_code=NONE, partitions=[fetched])
 

@@ -12,9 +12,11 @@ import structlog
 
 from delayline.names import ClusterNames
 from delayline.signing import Keyring
+from delayline.wire import H_ERROR
 from node.delivery import HEARTBEAT_MS, Config, Delivery, Step, Wait
-from node.ports import Doubtful, Offsets, Outgoing, Pauses
+from node.ports import UNKNOWN, Doubtful, Offsets, Outgoing, Pauses, Refused
 from store.checkpoint import Checkpoint, Footing, Vector
+from store.holds import MOST_HOLDS
 from store.selection import Limits
 from store.view import View
 from tests.support.keys import KEYRING
@@ -45,6 +47,7 @@ class World:
         self.while_flushed: Callable[[], None] = lambda: None
         self.while_read: Callable[[], None] = lambda: None
         self.doubts = 0
+        self.looks = self.knows_at_look = 0
 
     def now_ms(self) -> int:
         return self.now
@@ -101,6 +104,7 @@ class World:
 
     # the targets
     def learn(self, topics: AbstractSet[str], due_ms: int, *, waits: bool) -> bool:
+        self.looks += 1
         return True
 
     def insist(self, topics: AbstractSet[str], due_ms: int) -> None:
@@ -114,11 +118,13 @@ class World:
         self.doubts += 1
 
     def open_to_all(self, topic: str, size_bytes: int) -> bool:
-        return True
+        return self.looks >= self.knows_at_look
 
     def problem(
         self, topic: str, partition: int, key: bytes | None, size_bytes: int
     ) -> tuple[str, str] | None:
+        if topic not in NAMES.own_topics and self.looks < self.knows_at_look:
+            return UNKNOWN, f"nobody has said what {topic} is"
         fits = topic != NAMES.buffer or size_bytes <= self.buffer_takes_bytes
         return None if fits else ("too-large", f"{topic} takes less")
 
@@ -238,6 +244,32 @@ def test_it_is_so_where_the_transaction_before_is_being_sent(world: World, view:
     run_to_wait(mastership)
     found = [one.topic for one in world.sent if one.topic != NAMES.outcomes]
     assert (found, delivery.epoch) == (["orders", "orders", NAMES.dead_letter], 1)
+
+
+def test_what_was_too_large_to_be_put_off_is_delivered_once_its_target_is_known(
+    world: World, view: View, delivery: Delivery
+) -> None:
+    world.buffer_takes_bytes = 100
+    world.knows_at_look = 2
+    take(view, at(0, 0, schedule(world.now)))
+    run_to_wait(delivery.run())
+    assert ([one.topic for one in world.sent], delivery.epoch) == (["orders"], 1)
+
+
+def test_if_it_is_refused_then_its_dead_letter_says_so_and_is_whole(
+    world: World, view: View, delivery: Delivery
+) -> None:
+    def refuse() -> None:
+        world.while_sent = lambda: None
+        raise Refused("it takes no such message", {(world.now, 0, 0): ("undeliverable", "it takes none")})
+
+    world.buffer_takes_bytes = 100
+    world.knows_at_look = 2
+    world.while_sent = refuse
+    take(view, at(0, 0, schedule(world.now)))
+    run_to_wait(delivery.run())
+    letters = [one for one in world.sent if one.topic == NAMES.dead_letter]
+    assert [(one.value, dict(one.headers)[H_ERROR]) for one in letters] == [(b"value", b"undeliverable")]
 
 
 def ahead_together(world: World, view: View, delivery: Delivery) -> Iterator[Step | Wait]:
@@ -568,3 +600,43 @@ def test_once_a_pause_is_over_targets_are_looked_up_anew(
     doubts_when_sent: list[int] = []
     run_to_wait(mastership)
     assert (doubts_when_sent, world.doubts) == ([1], 1)
+
+
+OTHERS = frozenset(f"target-{number}" for number in range(MOST_HOLDS))  # as many as are held
+
+
+@pytest.mark.parametrize(
+    ("paused", "then"),
+    [
+        (Pauses(everything=True), Pauses()),
+        (Pauses(targets=OTHERS | {"orders"}), Pauses(targets=OTHERS)),
+    ],
+    ids=["of the cluster", "of one target too many"],
+)
+def test_it_is_so_where_the_pause_has_left_no_hold(
+    world: World, view: View, delivery: Delivery, paused: Pauses, then: Pauses
+) -> None:
+    mastership = delivery.run()
+    run_to_wait(mastership)
+    for world.paused in (then, paused, then):
+        run_to_wait(mastership)
+    take(view, at(0, 0, schedule(world.now)))
+    world.while_sent = lambda: doubts_when_sent.append(world.doubts)
+    doubts_when_sent: list[int] = []
+    run_to_wait(mastership)
+    assert doubts_when_sent == [1]
+
+
+def test_it_is_so_where_the_pause_was_known_to_another_master_only(
+    world: World, view: View, delivery: Delivery
+) -> None:
+    world.paused = Pauses(targets=frozenset({"orders"}))
+    take(view, at(0, 0, schedule(world.now)))
+    mastership = delivery.run()
+    run_to_wait(mastership)
+    mastership.close()
+    world.paused = Pauses()
+    world.while_sent = lambda: doubts_when_sent.append(world.doubts)
+    doubts_when_sent: list[int] = []
+    run_to_wait(new_delivery(world, view, MANY).run())
+    assert doubts_when_sent == [1]

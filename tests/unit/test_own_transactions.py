@@ -8,6 +8,7 @@ from contextlib import closing, suppress
 
 import msgspec
 import pytest
+from confluent_kafka import KafkaError
 from structlog.testing import capture_logs
 
 from node import own_transactions
@@ -240,6 +241,20 @@ def test_a_long_read_is_said_to_hold_the_lane_up(settle: Settle, monkeypatch: py
 def test_a_read_that_fails_again_and_again_goes_on_where_it_stood(settle: Settle) -> None:
     kafka = behind_junk(50)
     kafka.fails_each = 5
+    settle(kafka)
+    assert order(kafka.latest()) == LEFT.number
+
+
+@pytest.mark.parametrize(
+    "code", [KafkaError._TRANSPORT, KafkaError.UNKNOWN_TOPIC_OR_PART], ids=["cut off", "not known there yet"]
+)
+def test_what_a_read_has_taken_before_it_fails_is_no_time_that_was_waited(
+    settle: Settle, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    monkeypatch.setattr(own_transactions, "TIMEOUT_S", 0.2)
+    monkeypatch.setattr(own_transactions, "GONE_S", 0.2)
+    kafka = behind_junk(50)
+    kafka.takes_s, kafka.fails_each, kafka.fails_with = 0.01, 40, code
     settle(kafka)
     assert order(kafka.latest()) == LEFT.number
 

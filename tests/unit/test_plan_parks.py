@@ -16,7 +16,7 @@ from store.checkpoint import nothing
 from store.keys import Key
 from store.records import ScheduledRow, encode
 from store.selection import Selection
-from tests.unit.planning import NAMES, Leaderless, Unheard, read_again, stamp
+from tests.unit.planning import NAMES, Leaderless, Limited, Unheard, read_again, stamp
 
 KEY = (1_000, 0, 7)
 NOW_MS = 2_000
@@ -160,6 +160,45 @@ def test_what_goes_to_a_target_that_nobody_has_looked_up_comes_again_soon_as_it_
 def test_a_message_that_was_refused_is_a_dead_letter_though_its_target_is_not_known() -> None:
     records = planned(ROW, poison={KEY: Poisoned("undeliverable", "refused")}, targets=Unheard())
     assert (H_ERROR, b"undeliverable") in records[NAMES.dead_letter].headers
+
+
+TOO_LARGE_TO_COME_BACK = Poisoned("too-large", "the buffer takes less", is_of_what_follows=True)
+LAST = Recurrence(None, 3_600_000, 1_000, None, None, 1, "all")
+
+
+@pytest.mark.parametrize(
+    "row",
+    [ROW, msgspec.structs.replace(ROW, occurrence=1, recurrence=LAST)],
+    ids=["one", "the last of a chain"],
+)
+def test_what_was_too_large_to_be_put_off_is_delivered_where_it_need_not_be(row: ScheduledRow) -> None:
+    records = planned(row, poison={KEY: TOO_LARGE_TO_COME_BACK}, targets=Limited(orders=10_000))
+    assert set(records) == {"orders"}
+
+
+@pytest.mark.parametrize(
+    ("row", "targets", "paused"),
+    [
+        (ROW, Unheard(), frozenset()),
+        (ROW, Leaderless(), frozenset()),
+        (ROW, Limited(orders=10_000), frozenset(("orders",))),
+        (msgspec.structs.replace(ROW, occurrence=4, recurrence=HOURLY), Limited(orders=10_000), frozenset()),
+        (IN_NOWHERE, Limited(orders=10_000), frozenset()),
+    ],
+    ids=["not known yet", "shut", "paused", "a chain that goes on", "an unknown time zone"],
+)
+def test_what_was_too_large_to_be_written_back_is_a_dead_letter_where_it_has_to_be(
+    row: ScheduledRow, targets: Targets, paused: frozenset[str]
+) -> None:
+    records = planned(row, poison={KEY: TOO_LARGE_TO_COME_BACK}, targets=targets, paused=paused)
+    assert set(records) == {NAMES.dead_letter, NAMES.outcomes}
+    assert (H_ERROR, b"too-large") in records[NAMES.dead_letter].headers
+
+
+def test_the_last_of_a_chain_is_skipped_though_it_was_too_large_to_be_put_off() -> None:
+    last = msgspec.structs.replace(ROW, occurrence=1, recurrence=LAST)
+    records = planned(last, poison={KEY: TOO_LARGE_TO_COME_BACK}, skip_to=KEY)
+    assert json.loads(records[NAMES.outcomes].value or b"")["outcome"] == "skipped"
 
 
 def test_the_targets_of_a_replay_are_waited_for() -> None:
