@@ -647,6 +647,7 @@ class Delivery:
             return
         self._poison |= refused
         self._ahead = None
+        self._most = max(1, len(planned.selection.rows) // 2)  # so that what comes meanwhile cannot go on so
         yield from self._settle()
         self._view.forget()
 

@@ -8,7 +8,7 @@ ingested vector it reports belong to one state of the view.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from itertools import islice
 from typing import Final, NamedTuple
@@ -207,7 +207,11 @@ def select(
             tip.holds,
         )
     released, left = _take_released(
-        kv, tip, may_go_to, taking.left + kept - len(replayed), limits.bytes // REPLAYED_PART
+        kv,
+        tip,
+        may_go_to,
+        _Budget(taking.left + kept - len(replayed), limits.bytes // REPLAYED_PART, MOST_WALKED),
+        dict.fromkeys(paused.targets, refused),
     )
     overruns = left_of(
         tip.overruns,
@@ -434,21 +438,25 @@ def _take_due(kv: KeyValue, undone: _Undone, now_ms: int, taking: _Taking) -> in
 
 
 def _take_released(
-    kv: KeyValue, tip: Frontier, ends: Sequence[Key | None], most: int, most_bytes: int
+    kv: KeyValue,
+    tip: Frontier,
+    ends: Sequence[Key | None],
+    budget: _Budget,
+    stay: Mapping[str, AbstractSet[Key]],
 ) -> tuple[list[tuple[Key, bytes]], holds.Holds]:
-    """Up to `most` messages that holds let go, each up to its end, and the holds that are left. Those that go
-    on take turns; of one target, the later one waits for the earlier one.
+    """Messages that holds let go, each up to its end, and the holds that are left. Those that go on take
+    turns; of one target, the later one waits for the earlier one. `stay`: of a target that is paused, what
+    cannot be written back.
     """
     released: list[tuple[Key, bytes]] = []
     left: list[holds.Hold] = []
     turned: list[holds.Hold] = []
     before: set[str] = set()
-    budget = _Budget(most, most_bytes, MOST_WALKED)
     for hold, end in zip(tip.holds, ends, strict=True):
         if end is None or hold.target in before or budget.is_spent:
             left.append(hold)
         else:
-            taken, at = _take_held(kv, tip, hold, end, budget)
+            taken, at = _take_held(kv, tip, hold, end, budget, stay.get(hold.target, frozenset()))
             released += taken
             if at == hold.last:
                 continue
@@ -484,12 +492,12 @@ class _Budget:
 
 
 def _take_held(
-    kv: KeyValue, tip: Frontier, hold: holds.Hold, end: Key, budget: _Budget
+    kv: KeyValue, tip: Frontier, hold: holds.Hold, end: Key, budget: _Budget, stay: AbstractSet[Key]
 ) -> tuple[list[tuple[Key, bytes]], Key]:
-    """Messages of a hold, and up to where there are no more of them. It ends before the first one that has
-    not been passed: this selection may pass it, as one that is held. Where it has found nothing, and walked
-    over little, it stays where it is: to move it is something to commit. But not where that has left nothing
-    for others.
+    """Messages of a hold, and up to where there are no more of them. It ends before the first one that is to
+    stay, and before one that has not been passed: this selection may pass it, as one that is held. Where it
+    has found nothing, and walked over little, it stays where it is: to move it is something to commit. But
+    not where that has left nothing for others.
     """
     taken: list[tuple[Key, bytes]] = []
     at, walked_before = hold.next, budget.walked
@@ -498,7 +506,7 @@ def _take_held(
             return taken, at
         is_its_own = raw is not None and message_target(raw) == hold.target
         is_its_own = is_its_own and not hold.began_after(key, tip.overruns)
-        if is_its_own and not tip.passed(key):
+        if is_its_own and (key in stay or not tip.passed(key)):
             return taken, at
         at = key
         budget.walked -= 1

@@ -256,6 +256,45 @@ def test_what_was_too_large_to_be_put_off_is_delivered_once_its_target_is_known(
     assert ([one.topic for one in world.sent], delivery.epoch) == (["orders"], 1)
 
 
+def test_what_is_too_large_to_be_written_back_stays_held(
+    world: World, view: View, delivery: Delivery
+) -> None:
+    world.buffer_takes_bytes = 100
+    world.paused = Pauses(targets=frozenset({"orders"}))
+    mastership = delivery.run()
+    take(view, at(0, 0, schedule(world.now)))
+    run_to_wait(mastership)
+    world.now += 26 * HOUR_MS
+    run_to_wait(mastership)
+    world.paused = Pauses()
+    run_to_wait(mastership)
+    assert [one.topic for one in world.sent] == ["orders"]
+
+
+def test_who_goes_on_moving_what_is_too_large_keeps_nobody_waiting(
+    world: World, view: View, delivery: Delivery
+) -> None:
+    """Each plan that is given up gives a client the time for one more."""
+    problem, given_up = world.problem, list[int]()
+
+    def meanwhile(topic: str, partition: int, key: bytes | None, size_bytes: int) -> tuple[str, str] | None:
+        found = problem(topic, partition, key, size_bytes)
+        if found and topic == NAMES.buffer and not world.sent:
+            given_up.append(2 + len(given_up))
+            take(view, at(0, 1 + len(given_up), reschedule("a", world.now + HOUR_MS), world.now))
+        return found
+
+    world.buffer_takes_bytes = 100
+    world.problem = meanwhile  # type: ignore[method-assign]
+    mastership = delivery.run()
+    run_to_wait(mastership)
+    take(view, at(0, 0, schedule(world.now + HOUR_MS, "a")), at(0, 1, schedule(world.now, target="bills")))
+    given_up.append(2)
+    take(view, at(0, 2, reschedule("a", world.now + HOUR_MS), world.now))
+    run_to_wait(mastership)
+    assert (world.sent[0].topic, len(given_up) < 6) == ("bills", True)
+
+
 def test_if_it_is_refused_then_its_dead_letter_says_so_and_is_whole(
     world: World, view: View, delivery: Delivery
 ) -> None:
