@@ -590,12 +590,10 @@ class Delivery:
         return frozenset(p for p, (_, since_ms) in self._full.items() if steady_ms - since_ms >= HIDDEN_MS)
 
     def _pauses(self) -> Pauses:
-        """What is paused now. What no longer is, may have been made meanwhile: by no older answer is a target
-        missing.
-        """
+        """What is paused now. What no longer is, may have changed meanwhile."""
         paused, before = self._operator.pauses(), self._paused
         if before.everything > paused.everything or before.targets - paused.targets:
-            self._targets.doubt()
+            self._targets.ask_anew()
         self._paused = paused
         return paused
 

@@ -202,8 +202,13 @@ class Targets(Protocol):
 
     def doubt(self) -> None:
         """A transaction has failed, and what was known of its topics may be the reason: one that was deleted,
-        a limit that was lowered; or a pause is over, in which it may have been made. Whatever is needed next
-        is looked up anew. Until then it counts as it did, but none is missing by an older answer.
+        a limit that was lowered. Whatever is needed next is looked up anew. Until then it counts as it did,
+        but none is missing by an older answer.
+        """
+
+    def ask_anew(self) -> None:
+        """A pause is over, in which whatever was in the way may have gone: by no older answer is anything
+        refused.
         """
 
     def open_to_all(self, topic: str, size_bytes: int) -> bool:

@@ -55,7 +55,8 @@ Place = tuple[str, int]
 
 class _Target(msgspec.Struct, frozen=True):
     """`leaderless`: the partitions whose leader is none, or cannot be reached; `shut`: those, and where too
-    few replicas are in sync. `told`: a broker has refused it, whatever the brokers say of it.
+    few replicas are in sync. `told`: a broker has refused it, whatever the brokers say of it. `doubted`: by
+    this nothing is refused.
     """
 
     places: tuple[Partition, ...]
@@ -66,6 +67,7 @@ class _Target(msgspec.Struct, frozen=True):
     refusal: tuple[str, str] | None
     until_s: float
     told: bool = False
+    doubted: bool = False
 
     @property
     def partitions(self) -> int:
@@ -188,6 +190,12 @@ class KafkaTargets:
         target = self._current(topic)
         if target is None or target.refusal is not None:
             return self._refusal(topic)
+        found = self._problem(topic, target, partition, key, size_bytes)
+        return found if found is None or not target.doubted else (UNKNOWN, f"{topic} has changed, perhaps")
+
+    def _problem(
+        self, topic: str, target: _Target, partition: int, key: bytes | None, size_bytes: int
+    ) -> tuple[str, str] | None:
         if target.limits.compacted and key is None:
             return "undeliverable", f"{topic} is compacted: it takes no message without a key"
         if partition >= target.partitions:
@@ -207,6 +215,18 @@ class KafkaTargets:
                 topic: msgspec.structs.replace(target, until_s=now_s) if target.refusal is None else target
                 for topic, target in self._known.items()
             }
+
+    def ask_anew(self) -> None:
+        """See the port."""
+        self.doubt()
+        with self._changing:
+            self._replace(
+                {
+                    topic: msgspec.structs.replace(target, doubted=topic not in self._own)
+                    for topic, target in self._known.items()
+                    if target.refusal is None or topic in self._own
+                }
+            )
 
     def batch_bytes(self) -> int:
         """The largest batch that every known target takes: a broker's limit is on the whole batch."""

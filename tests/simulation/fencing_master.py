@@ -167,6 +167,9 @@ class Run:
     def doubt(self) -> None:
         """Every target still is."""
 
+    def ask_anew(self) -> None:
+        """None is."""
+
     def open_to_all(self, topic: str, size_bytes: int) -> bool:
         return True
 

@@ -249,6 +249,9 @@ class Process:
 
     def doubt(self) -> None:
         """See the port `Targets`: nothing is remembered here."""
+
+    def ask_anew(self) -> None:
+        """See the port `Targets`."""
         self.operator.has_resumed = False
 
     def _expect_doubt(self) -> None:

@@ -41,6 +41,9 @@ class Limited:
     def doubt(self) -> None:
         """They still are."""
 
+    def ask_anew(self) -> None:
+        """They still are."""
+
     def open_to_all(self, topic: str, size_bytes: int) -> bool:
         return self.problem(topic, ANY_PARTITION, None, size_bytes) is None
 

@@ -115,6 +115,9 @@ class World:
 
     def doubt(self) -> None:
         """They still are."""
+
+    def ask_anew(self) -> None:
+        """They still are."""
         self.doubts += 1
 
     def open_to_all(self, topic: str, size_bytes: int) -> bool:

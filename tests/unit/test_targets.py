@@ -247,6 +247,30 @@ def test_what_was_missing_before_a_doubt_is_looked_up_again(
     assert code(table, "new") is None
 
 
+def test_what_a_broker_has_refused_is_asked_anew_once_a_pause_is_over(
+    table: KafkaTargets, answers: Answers
+) -> None:
+    use(table, "orders")
+    table.refuse("orders", "target-forbidden", "Write was withdrawn")
+    table.ask_anew()
+    assert not table.learn({"orders"}, LONG_AGO_MS, waits=True)
+    assert code(table, "orders") == UNKNOWN
+    table.look_up()
+    assert code(table, "orders") is None
+
+
+def test_by_no_answer_older_than_the_end_of_a_pause_is_a_partition_missing(
+    table: KafkaTargets, answers: Answers
+) -> None:
+    use(table, "orders")
+    table.ask_anew()
+    found = table.problem("orders", 9, None, 10)
+    table.learn({"orders"}, LONG_AGO_MS, waits=True)
+    table.look_up()
+    later = table.problem("orders", 9, None, 10)
+    assert [None if one is None else one[0] for one in (found, later)] == [UNKNOWN, "target-partition"]
+
+
 def test_a_list_that_was_begun_before_a_doubt_makes_nothing_missing(
     table: KafkaTargets, answers: Answers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
