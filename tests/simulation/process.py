@@ -26,7 +26,7 @@ from store.holds import Hold, may_go_to
 from store.keys import Key
 from store.overrun import MOST_OVERRUNS
 from store.records import message_target
-from store.selection import Paused, late_keys, next_due_ms, select
+from store.selection import MOST_WALKED, Paused, late_keys, next_due_ms, select
 from store.view import Expired, View
 from tests.simulation.eras import latest, repeats
 from tests.simulation.host import Killed, Violation, World
@@ -386,7 +386,8 @@ class Process:
         if until_ms is None or own_ms >= until_ms or (tip.position is not None and own_ms < tip.position[0]):
             return
         limits, standing = self.world.setup.limits, self._delivery.standing
-        limits = limits._replace(carried_ms=1 << 60)  # what has waited for long may wait for the heartbeat
+        # What has waited for long may wait for the heartbeat, and so may what is done, if there are not many.
+        limits = limits._replace(carried_ms=1 << 60, passed=MOST_WALKED)
         paused = Paused(pauses.targets, replay=bool(pauses.targets))
         chosen = select(self.store, tip, reached, own_ms, limits, standing=standing, paused=paused)
         due_ms = None if chosen.held else next_due_ms(self.store, tip)
