@@ -103,6 +103,7 @@ class LaneWorker:
         try:
             while not self._stopping:
                 if not self._leadership.elected():
+                    self._outbox.forget_committed()
                     self.refusal = None
                     self._follow()
                 elif self._follower.refusal is not None:

@@ -128,6 +128,46 @@ class Touched(NamedTuple):
         return lost if self.places is None else lost & self.places
 
 
+class Unmarked:
+    """Where the transactions of an id may lack a marker, though they are decided: what was aborted there is
+    open again, or what was committed. No place is among both: nothing is sent to what is among either.
+    """
+
+    def __init__(self) -> None:
+        self.aborted: set[Place] = set()
+        self.committed: set[Place] = set()
+        self._again: tuple[set[Place], Touched] | None = None
+
+    @property
+    def places(self) -> set[Place]:
+        """All of them."""
+        return self.aborted | self.committed
+
+    @property
+    def ending(self) -> Touched | None:
+        """What is being aborted or committed again."""
+        return None if self._again is None else self._again[1]
+
+    def note_aborted(self, places: AbstractSet[Place]) -> None:
+        """What has sent to these was aborted; it has sent nothing to what is known here."""
+        self.aborted |= places - self.committed
+
+    def note_committed(self, places: AbstractSet[Place]) -> None:
+        """As `note_aborted`."""
+        self.committed |= places - self.aborted
+
+    def end_again(self, which: set[Place], touched: Touched) -> None:
+        """These of `which` are about to be ended again."""
+        self._again = which, touched
+
+    def note_ended(self, targets: KafkaTargets) -> None:
+        """What was ended again is so; it may lack a marker again."""
+        if self._again is not None:
+            which, touched = self._again
+            which |= touched.lost(targets)
+            self._again = None
+
+
 class Committed(NamedTuple):
     """When a commit was known, epoch ms, and how long it took since it was begun."""
 
@@ -169,8 +209,8 @@ class KafkaOutbox:
         self._pair: list[Holder] = []
         self._turn = 0
         self._last: list[KafkaTransaction | None] = [None, None]  # of each id
-        self._unmarked: list[set[Place]] = [set(), set()]  # see `_note_unmarked`
-        self._aborting: list[Touched | None] = [None, None]  # again
+        self._earlier: list[KafkaTransaction | None] = [None, None]  # the one before it
+        self._unmarked = [Unmarked(), Unmarked()]  # see `_note_unmarked`
         self._doubtful: list[tuple[int, KafkaTransaction]] = []
         self._reported_left = 0
         # Two commit in turn; one in doubt may hang for a while and must not hold up those after it.
@@ -206,8 +246,17 @@ class KafkaOutbox:
     def open(self) -> None:
         """See the port."""
         self._initialise()
-        if self._abort_again():
-            self._initialise()
+        for how, end in (("committed", self._own.commit), ("aborted", self._own.abort)):
+            if self._end_again(how, end):
+                self._initialise()
+
+    def forget_committed(self) -> None:
+        """Another node may be master: what it sends on the ids decides over what this one has committed."""
+        for turn, last in enumerate(self._last):
+            if last is not None and last.committed:
+                self._last[turn] = None
+            self._unmarked[turn].committed.clear()
+        self._earlier = [None, None]
 
     def _initialise(self) -> None:
         self.drop()
@@ -222,19 +271,20 @@ class KafkaOutbox:
 
     def begin(self) -> KafkaTransaction:
         """See the port."""
-        if led := [place for unmarked in self._unmarked for place in self._led(unmarked)]:
-            raise Doubtful(f"{named(set(led))} has a leader again: what was aborted there is aborted again")
         turn = self._turn
         holder, unmarked = self._pair[turn], self._unmarked[turn]
         before, between = self._last[turn], self._last[1 - turn]
         if before is not None and between is not None:
             between.await_recorded()
+        self._note_committed(turn)
+        self._expect_unled()
         self._turn = 1 - turn
         try:
             holder[0].begin_transaction()
         except KafkaException as error:
             raise _translated(error, "a transaction cannot begin") from error
         reported, self._reported_left = self._reported_left > 0, max(0, self._reported_left - 1)
+        self._earlier[turn] = before
         self._last[turn] = begun = KafkaTransaction(
             self,
             holder,
@@ -244,62 +294,84 @@ class KafkaOutbox:
         )
         return begun
 
+    def _note_committed(self, turn: int) -> None:
+        """Where the last transactions of an id may lack a marker, which were committed: of the last one the
+        markers may still be on their way, those of the one before were not when it was noted.
+        """
+        for one in (self._earlier[turn], self._last[turn]):
+            if one is not None and one.committed and not self._targets.were_led_since(one.begun_s):
+                self._unmarked[turn].note_committed(one.touched.lost(self._targets))
+
+    def _expect_unled(self) -> None:
+        for what in ("aborted", "committed"):
+            unmarked: list[set[Place]] = [getattr(one, what) for one in self._unmarked]
+            if led := set[Place]().union(*map(self._led, unmarked)):
+                raise Doubtful(f"{named(led)} has a leader again: what was {what} there is {what} again")
+
     def _note_unmarked(self) -> None:
-        """Where the last transaction of each id has no marker, now that it is decided.
+        """Where the last transactions of each id have no marker, now that they are decided.
 
         Kafka's coordinator passes over a partition without a leader when it writes a transaction's markers
         [measured, 4.3.0]: as soon as there is a leader again, what was aborted there is open again. Readers
         stop at it, and the next transaction of the id that ends there decides over it as well. So nothing is
-        sent there before it is aborted again.
+        sent there before it is aborted again; or committed again, if it was committed. The last but one of an
+        id was committed, and had ended when Kafka let the last one begin: what lacks a marker where both have
+        sent, is the last one's.
 
         Whether there was a leader all the time, the watch can say once it has looked after the decision.
         """
         if topics := self._undecided:
             self._targets.await_look(topics)
-        for turn, again in enumerate(self._aborting):
-            if again is not None:
-                self._unmarked[turn] |= again.lost(self._targets)
-        self._aborting = [None, None]
         self._doubtful = []
-        for turn, last in enumerate(self._last):
-            if last is None or last.committed:
-                continue
-            if last.committing:
+        for turn, (unmarked, last) in enumerate(zip(self._unmarked, self._last, strict=True)):
+            unmarked.note_ended(self._targets)
+            lost = set[Place]() if last is None else last.touched.lost(self._targets)
+            if last is not None and last.committing and not last.committed:
                 self._doubtful.append((turn, last))
+            elif last is not None and not last.committed:
+                unmarked.note_aborted(lost)
             else:
-                self._unmarked[turn] |= last.touched.lost(self._targets)
-        self._last = [None, None]
+                unmarked.note_committed(lost)
+            earlier = self._earlier[turn]
+            if earlier is not None and earlier.committed:
+                unmarked.note_committed(earlier.touched.lost(self._targets) - lost)
+        self._last, self._earlier = [None, None], [None, None]
 
     @property
     def _undecided(self) -> frozenset[str]:
-        """Where something may have been sent that was not committed."""
-        undecided = [last.touched for last in self._last if last is not None and not last.committed]
-        return frozenset[str]().union(*(one.known for one in (*undecided, *self._aborting) if one))
+        """Where something may have been sent that may lack its marker."""
+        sent = [one.touched for one in (*self._earlier, *self._last) if one is not None]
+        again = [one.ending for one in self._unmarked if one.ending is not None]
+        return frozenset[str]().union(*(one.known for one in (*sent, *again)))
 
     def _decide(self, first: Checkpoint) -> None:
         """The first checkpoint of an epoch repeats the last one that was committed: a doubtful transaction
         that has another one was aborted.
         """
         for turn, last in self._doubtful:
-            if not last.has_left(first):
-                self._unmarked[turn] |= last.touched.lost(self._targets)
+            unmarked, lost = self._unmarked[turn], last.touched.lost(self._targets)
+            if last.has_left(first):
+                unmarked.note_committed(lost)
+            else:
+                unmarked.note_aborted(lost)
         self._doubtful = []
 
-    def _abort_again(self) -> bool:
-        """Begins to abort what was aborted and may be open still, where there is a leader again; the next
+    def _end_again(self, how: str, end: Callable[[int, set[Place]], str | None]) -> bool:
+        """Begins to end what ended so and may be open still, where there is a leader again; the next
         initialisation waits for it. False if there is nothing.
         """
-        led = [self._led(unmarked) for unmarked in self._unmarked]
+        unmarked: list[set[Place]] = [getattr(one, how) for one in self._unmarked]
+        led = [self._led(places) for places in unmarked]
         for turn, places in enumerate(led):
             if places:
                 known = self._targets.known
                 topics = {topic: known[topic] for topic, _ in places if topic in known}
-                self._aborting[turn] = Touched(time.monotonic(), topics, places)
-                if (forbidden := self._own.abort(turn, places)) is not None:
+                self._unmarked[turn].end_again(unmarked[turn], Touched(time.monotonic(), topics, places))
+                if (forbidden := end(turn, places)) is not None:
                     self._targets.refuse(forbidden, "target-forbidden", f"{forbidden}: Write was withdrawn")
-                    raise Doubtful(f"what was aborted in {forbidden} cannot be aborted again there")
-                self._unmarked[turn] -= places
-                log.warning("aborted-again", places=named(places))
+                    raise Doubtful(f"what was {how} in {forbidden} cannot be {how} again there")
+                unmarked[turn] -= places
+                log.warning("aborted-again" if how == "aborted" else "committed-again", places=named(places))
         return any(led)
 
     def _led(self, unmarked: set[Place]) -> set[Place]:
@@ -399,7 +471,7 @@ class KafkaTransaction:
         self,
         outbox: KafkaOutbox,
         holder: Holder,
-        unmarked: AbstractSet[Place],
+        unmarked: Unmarked,
         *,
         reported: bool,
         before: Sent | None,
@@ -412,7 +484,7 @@ class KafkaTransaction:
         self._flushed = threading.Event()  # its checkpoint is acknowledged, or never will be
         self._unsent: Exception | None = None  # why it never will be
         self._checkpoint: Checkpoint | None = None
-        self._begun_s = time.monotonic()
+        self.begun_s = time.monotonic()
         self._sent: Sequence[Outgoing] = ()
         self._shut: set[Place] = set()  # when it was sent
         self._known: Known = {}  # when it was sent
@@ -471,7 +543,7 @@ class KafkaTransaction:
     def touched(self) -> Touched:
         """Where it may have something open."""
         known = {topic: self._known[topic] for topic in self.topics if topic in self._known}
-        return Touched(self._begun_s, known, None, self._shut)
+        return Touched(self.begun_s, known, None, self._shut)
 
     def _expect_open(self) -> dict[str, Sequence[int]]:
         """Of topics of which some partitions are shut, those that are not.
@@ -482,7 +554,7 @@ class KafkaTransaction:
         self._known, shut = targets.known, targets.shut
         topics = shut.keys() & self.topics if shut else set[str]()
         self._shut = {(topic, number) for topic in topics for number in shut[topic]}
-        if self._unmarked:
+        if self._unmarked.aborted or self._unmarked.committed:
             self._expect_marked()
         for record in self._sent if topics else ():
             if record.topic in topics:
@@ -492,13 +564,13 @@ class KafkaTransaction:
         return {topic: places for topic in topics if (places := targets.open_places(topic))}
 
     def _expect_marked(self) -> None:
-        """What is sent where a marker lacks would be committed with what was aborted there. Where such a
-        partition is shut, nothing is sent there.
+        """What is sent where a marker lacks would be committed with what was aborted there, or what was
+        committed be aborted with it. Where such a partition is shut, nothing is sent there.
         """
         sent_to = self.topics
-        unmarked = {place for place in self._unmarked - self._shut if place[0] in sent_to}
+        unmarked = {place for place in self._unmarked.places - self._shut if place[0] in sent_to}
         if unmarked:
-            raise Doubtful(f"what was aborted in {named(unmarked)} may be open there still")
+            raise Doubtful(f"what was aborted or committed in {named(unmarked)} may be open there still")
 
     def has_left(self, first: Checkpoint) -> bool:
         """Whether its checkpoint is the one that the first of an epoch repeats."""

@@ -24,8 +24,9 @@ not waited for it: the id's last transaction has begun after the checkpoint was 
 became of such a one. It is said, and aborted: what was committed of it is known to ZooKeeper, or to the node
 that did so, or is delivered again.
 
-Nothing here commits, and all that it does to the ids is to fence them: so what node/outbox.py says of two
-masters holds.
+What is committed here has no record of its own: where a transaction of the id was committed and lacks a
+marker, it is committed again, by a new producer, which is fenced as any other. All else that is done to the
+ids is to fence them. So what node/outbox.py says of two masters holds.
 """
 
 from __future__ import annotations
@@ -51,6 +52,7 @@ from node.fetch.coordinators import (
     Coordinators,
     Described,
     OpenAt,
+    ProducerAt,
     open_in,
 )
 from node.fetch.options import Unsupported
@@ -138,6 +140,7 @@ class OwnTransactions:
         self._led: Led | None = None
         self._found: dict[str, tuple[tuple[Any, ...], Evidence]] = {}  # by id, and of what
         self._read_s = 0.0  # so long `settle` has read
+        self._committing: dict[str, ProducerAt] = {}  # by id: what it has open is to be committed
 
     def warm_up(self) -> None:
         """Connects to whom `settle` will ask."""
@@ -160,6 +163,15 @@ class OwnTransactions:
         except Unreachable as error:
             raise Doubtful(str(error)) from error
 
+    def commit(self, turn: int, places: Collection[Place]) -> str | None:
+        """As `abort`, but commits. Until the id is initialised by somebody else, `settle` does so where the
+        coordinator has not answered.
+        """
+        try:
+            return self._loop.run_until_complete(_sound(self._commit(self._ids[turn], places)))
+        except Unreachable as error:
+            raise Doubtful(str(error)) from error
+
     def close(self) -> None:
         """Lets go of the connections."""
         if not self._loop.is_closed():
@@ -169,6 +181,16 @@ class OwnTransactions:
     async def _abort(self, id_: str, places: Collection[Place]) -> str | None:
         last = await self._coordinators.described(id_)
         return None if last is None else await self._coordinators.abort_in(id_, last, places)
+
+    async def _commit(self, id_: str, places: Collection[Place]) -> str | None:
+        """Only the answer to an initialisation says which producer is this node's own: another master's, who
+        may have initialised the id meanwhile, must not be committed for.
+        """
+        at = self._committing[id_] = await self._coordinators.initialise(id_)
+        forbidden = await self._coordinators.add(id_, at, places)
+        if forbidden is None:
+            await self._coordinators.commit(id_, at)
+        return forbidden
 
     async def _settle(self, resigning: Callable[[], bool], why: Callable[[], str]) -> None:
         begun_s, self._read_s = time.monotonic(), 0.0
@@ -201,7 +223,10 @@ class OwnTransactions:
         """What is to be ended first; or the id that is waited for. Raises `Unreachable`."""
         described = await self._learn()
         for id_, last in described.items():
-            if last.state == ONGOING and not await self._can_abort(id_, last):
+            own = self._committing.get(id_)
+            if last.state == ONGOING and own == (last.producer, last.epoch):
+                await self._coordinators.commit(id_, own)
+            elif last.state == ONGOING and not await self._can_abort(id_, last):
                 return None  # another Kafka than the one that was measured: the client aborts it
             if last.state not in DECIDED:
                 return id_

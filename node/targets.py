@@ -117,6 +117,7 @@ class KafkaTargets:
         self._out_of_sync: frozenset[int] = frozenset()  # of `_gone`, those that count as that
         self._shut: Shut = {}  # replaced as a whole
         self._led_again_s: dict[Place, float] = {}  # in the order of when; guarded by `_changing`
+        self._unled_s = -math.inf  # when any place was without a leader last; guarded by `_changing`
         self._doubts = 0
 
     # -- the lane
@@ -357,6 +358,14 @@ class KafkaTargets:
             unled.update(place for place, at_s in led_again_s.items() if at_s >= since_s and place[0] in then)
             return unled
 
+    def were_led_since(self, since_s: float) -> bool:
+        """Whether all places that the watch looks at have had their leader since then, as far as it has seen,
+        and it has not looked away. That a connection has ended and another could be made at once, does not
+        count here: brokers end what is idle.
+        """
+        with self._changing:
+            return not self._shut and max(self._unled_s, self._watched_since_s) < since_s
+
     def _began_to_watch_s(self, topic: str) -> float:
         return max(self._watched_since_s, self._watched_s.get(topic, math.inf))
 
@@ -545,6 +554,7 @@ class KafkaTargets:
                 continue
             led_again = before.leaderless - (frozenset() if now is None else now.leaderless)
             self._note_led_again((topic, number) for number in led_again)
+            self._unled_s = now_s
         while led_again_s and led_again_s[oldest := next(iter(led_again_s))] <= now_s - UNLED_FOR_S:
             del led_again_s[oldest]
         self._known = known

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any, Final, NamedTuple
 
-from aiokafka.protocol.transaction import AddPartitionsToTxnRequest
+from aiokafka.protocol.transaction import AddPartitionsToTxnRequest, EndTxnRequest
 from confluent_kafka import KafkaError
 
 from node.fetch.brokers import NO_ERROR, Brokers, Unreachable
-from node.fetch.transaction_requests import DescribeRequest, FenceRequest, ProducersRequest
+from node.fetch.transaction_requests import DescribeRequest, FenceRequest, InitRequest, ProducersRequest
 
 ONGOING: Final = "Ongoing"
 EMPTY: Final = "Empty"
@@ -41,6 +41,13 @@ class Described(NamedTuple):
     producer: int
     epoch: int
     since_ms: int
+
+
+class ProducerAt(NamedTuple):
+    """A producer of an id, as long as nobody has initialised the id since."""
+
+    producer: int
+    epoch: int
 
 
 class OpenAt(NamedTuple):
@@ -87,10 +94,25 @@ class Coordinators:
         there and does nothing else. If a topic may not be written to, that one, and nothing is done. Raises
         `Unreachable`.
         """
+        forbidden = await self.add(id_, ProducerAt(last.producer, last.epoch), places)
+        if forbidden is None:
+            await self.abort(id_, last.producer)
+        return forbidden
+
+    async def initialise(self, id_: str) -> ProducerAt:
+        """A new producer of an id: all others are fenced. Raises `Unreachable`."""
+        answer = await self._ask(id_, InitRequest(id_, self._timeout_ms))
+        self._expect(id_, answer.error_code)
+        return ProducerAt(answer.producer_id, answer.producer_epoch)
+
+    async def add(self, id_: str, at: ProducerAt, places: Collection[tuple[str, int]]) -> str | None:
+        """Begins a transaction that is to end in partitions. If a topic may not be written to, that one, and
+        nothing is done. Raises `Unreachable`, also where the producer is fenced.
+        """
         topics: dict[str, list[int]] = {}
         for topic, partition in places:
             topics.setdefault(topic, []).append(partition)
-        request = AddPartitionsToTxnRequest(id_, last.producer, last.epoch, list(topics.items()))
+        request = AddPartitionsToTxnRequest(id_, *at, list(topics.items()))
         answer = await self._ask(id_, request)
         for topic, answers in answer.errors:
             for partition, code in answers:
@@ -98,8 +120,12 @@ class Coordinators:
                     return str(topic)
                 if code != KafkaError.OPERATION_NOT_ATTEMPTED:  # another one's says why
                     self._expect(id_, code, f"{topic}/{partition}")
-        await self.abort(id_, last.producer)
         return None
+
+    async def commit(self, id_: str, at: ProducerAt) -> None:
+        """Commits what this producer has open. Raises `Unreachable`, also where it is fenced."""
+        answer = await self._ask(id_, EndTxnRequest(id_, *at, transaction_result=True))
+        self._expect(id_, answer.error_code)
 
     async def _ask(self, id_: str, request: Any) -> Any:
         if id_ not in self._of:

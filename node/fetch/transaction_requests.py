@@ -12,6 +12,7 @@ from aiokafka.protocol.types import CompactArray, CompactString, Int16, Int32, I
 
 NO_SUCH_EPOCH: Final = 0x7FFF
 """No producer ever has it."""
+NO_PRODUCER: Final = -1
 
 
 class _ProducersResponse(Response):  # type: ignore[misc]  # no types
@@ -200,6 +201,19 @@ class _InitStruct(RequestStruct):  # type: ignore[misc]  # no types
         ("producer_epoch", Int16),
         ("tags", TaggedFields),
     )
+
+
+class InitRequest(Request[_InitStruct]):  # type: ignore[misc]  # no types
+    """Initialises an id: what was open is aborted, and every earlier producer is fenced."""
+
+    API_KEY: ClassVar[int] = 22
+
+    def __init__(self, transactional_id: str, timeout_ms: int) -> None:
+        self._at = transactional_id, timeout_ms, NO_PRODUCER, NO_PRODUCER
+
+    def build(self, request_struct_class: type[_InitStruct]) -> _InitStruct:
+        """See the library."""
+        return request_struct_class(*self._at, {})
 
 
 class FenceRequest(Request[_InitStruct]):  # type: ignore[misc]  # no types

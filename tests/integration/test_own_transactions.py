@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer
 
-from node.fetch.coordinators import ABORTED, COMMITTED, Described
+from node.fetch.coordinators import ABORTED, COMMITTED, ONGOING, Coordinators, Described, ProducerAt
 from node.own_transactions import OwnTransactions
+from node.ports import Doubtful
 from tests.support.cluster import TARGET, Cluster
 from tests.support.keys import KEYRING, FixedKeys
 from tests.support.transactions import last_transactions
@@ -80,6 +83,37 @@ def test_a_transaction_that_only_ends_writes_a_marker_and_no_record(
     cluster.tail.catch_up()
     assert cluster.tail.reached(cluster.target(), 1) == 1
     assert [got.partition for got in cluster.delivered_to(TARGET)] == [0]
+
+
+def test_a_transaction_that_only_commits_writes_a_marker_and_no_record(
+    cluster: Cluster, own: OwnTransactions
+) -> None:
+    begun(cluster).commit_transaction(PATIENCE_S)
+    settle(own)
+    own.commit(0, [(cluster.target(), 1)])
+    settle(own)
+    assert state(cluster) == COMMITTED
+    cluster.tail.catch_up()
+    assert cluster.tail.reached(cluster.target(), 1) == 1
+    assert [got.partition for got in cluster.delivered_to(TARGET)] == [0]
+
+
+def test_who_has_initialised_the_id_meanwhile_is_not_committed_for(
+    cluster: Cluster, own: OwnTransactions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun(cluster).commit_transaction(PATIENCE_S)
+    settle(own)
+    initialise = Coordinators.initialise
+
+    async def and_another(*of: Any) -> ProducerAt:
+        at = await initialise(*of)
+        await asyncio.to_thread(begun, cluster)
+        return at
+
+    monkeypatch.setattr(Coordinators, "initialise", and_another)
+    with pytest.raises(Doubtful):
+        own.commit(0, [(cluster.target(), 1)])
+    assert state(cluster) == ONGOING
 
 
 def last(cluster: Cluster) -> Described:

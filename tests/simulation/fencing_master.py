@@ -201,6 +201,9 @@ class Run:
     def await_look(self, topics: Collection[str]) -> None:
         """There is nothing new to see."""
 
+    def were_led_since(self, since_s: float) -> bool:
+        return True
+
     def unled_since(self, since_s: float, then: object) -> set[tuple[str, int]]:
         return set()
 
@@ -313,6 +316,6 @@ def _row(offset: int) -> Arrival:
 def use_model_client() -> None:
     """From now on, and for the rest of this process, the outbox makes producers of the model."""
     module = cast("Any", outbox)
-    module.OwnTransactions = Settled  # it only fences, which lets nobody commit that could not before
+    module.OwnTransactions = Settled  # it only fences, or commits no record
     module.Producer = ModelProducer
     module._discard = lambda _: None

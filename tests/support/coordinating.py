@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any, Final, TypeVar
 
 import msgspec
-from aiokafka.protocol.transaction import AddPartitionsToTxnRequest
+from aiokafka.protocol.transaction import AddPartitionsToTxnRequest, EndTxnRequest
 from confluent_kafka import KafkaError
 
 from delayline.headers import H_SIGNATURE
@@ -17,7 +17,7 @@ from delayline.names import ClusterNames
 from node.fetch.brokers import Leader, Led, Unreachable
 from node.fetch.protocol import Fetched, FetchRequest
 from node.fetch.records import ABORTED, LogRecord
-from node.fetch.transaction_requests import DescribeRequest, FenceRequest, ProducersRequest
+from node.fetch.transaction_requests import DescribeRequest, FenceRequest, InitRequest, ProducersRequest
 from node.own_checkpoints import OwnCheckpoints
 from store.checkpoint import Checkpoint
 from tests.support.keys import KEYRING
@@ -61,6 +61,7 @@ class Kafka:
     ended_in: list[tuple[str, int]] = field(default_factory=list)  # by transactions that do nothing else
     meanwhile: Callable[[], None] = lambda: None  # before it is asked what is open
     dies_at: int = -1
+    loses: type | None = None  # a request whose answer is lost, once
     asked: int = 0
     fetches: int = 1_000  # records at a time
     takes_s: float = 0.0  # each time
@@ -106,8 +107,12 @@ class Kafka:
             return self._described(request._transactional_id)
         if isinstance(request, FenceRequest):
             return SimpleNamespace(error_code=self._fenced(request._at[0]))
-        if isinstance(request, AddPartitionsToTxnRequest):
-            return self._added(request)
+        if isinstance(request, AddPartitionsToTxnRequest | EndTxnRequest | InitRequest):
+            answer = self._changed(request)
+            if isinstance(request, self.loses or ()):
+                self.loses = None
+                raise Unreachable(KafkaError._TRANSPORT, "the connection has ended")
+            return answer
         if isinstance(request, ProducersRequest):
             self.meanwhile()
             self.meanwhile = lambda: None
@@ -154,6 +159,19 @@ class Kafka:
             here = enumerate(self.log)
             self.aborted |= {at for at, (who, *_) in here if who == one.producer and at >= begin}
         return CONCURRENT
+
+    def _changed(self, request: Any) -> Any:
+        if isinstance(request, AddPartitionsToTxnRequest):
+            return self._added(request)
+        if isinstance(request, EndTxnRequest):
+            one = self.ids[request._transactional_id[-1]]
+            is_its_own = (one.producer, one.epoch) == (request._producer_id, request._producer_epoch)
+            if is_its_own and one.state == "Ongoing":
+                one.state = "CompleteCommit"
+            return SimpleNamespace(error_code=NONE if is_its_own else REFUSED)
+        one = self.ids[request._at[0][-1]]
+        one.state, one.epoch = "Empty", one.epoch + 1
+        return SimpleNamespace(error_code=NONE, producer_id=one.producer, producer_epoch=one.epoch)
 
     def _added(self, request: Any) -> Any:
         one = self.ids[request._transactional_id[-1]]

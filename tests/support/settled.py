@@ -9,10 +9,13 @@ from node.targets import Place
 
 
 class Settled:
-    """No transaction of the lane was left open; `aborted`: but for what was aborted again, of which id."""
+    """No transaction of the lane was left open, but for what was `aborted` or `committed` again, of which
+    id.
+    """
 
     forbidden: str | None = None
     aborted: Final[list[tuple[int, set[Place]]]] = []
+    committed: Final[list[tuple[int, set[Place]]]] = []
 
     def __init__(self, *_: Any) -> None:
         """Whatever lane it is."""
@@ -28,6 +31,11 @@ class Settled:
         if self.forbidden is None:
             self.aborted.append((turn, set(places)))
         return self.forbidden
+
+    def commit(self, turn: int, places: set[Place]) -> str | None:
+        """It takes note of it."""
+        self.committed.append((turn, set(places)))
+        return None
 
     def close(self) -> None:
         """Nothing is held."""

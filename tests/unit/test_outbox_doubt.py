@@ -122,6 +122,9 @@ class Targets:
     def await_look(self, topics: Collection[str]) -> None:
         """It is known what is so."""
 
+    def were_led_since(self, since_s: float) -> bool:
+        return since_s > self.led_again_s
+
     def unled_since(self, since_s: float, then: Collection[str]) -> set[tuple[str, int]]:
         return {PLACE} if "orders" in then and since_s <= self.led_again_s else set()
 
@@ -162,6 +165,7 @@ def left_in_doubt(box: outbox.KafkaOutbox, monkeypatch: pytest.MonkeyPatch, last
     first.commit().result()
     Client.sent.clear()
     Settled.aborted.clear()
+    Settled.committed.clear()
 
 
 @contextmanager
@@ -235,7 +239,7 @@ def test_nothing_is_sent_to_what_is_open_again_since_a_transaction_began(
     with shut_still(monkeypatch):
         box.open()
         transaction = box.begin()
-    with pytest.raises(Doubtful, match="what was aborted in orders/0 may be open there still"):
+    with pytest.raises(Doubtful, match="what was aborted or committed in orders/0 may be open there still"):
         transaction.send([RECORD])
     assert Client.sent == []
 
@@ -275,12 +279,96 @@ def test_what_loses_its_leader_again_meanwhile_is_aborted_once_more(
     commit(box.begin(), IN_DOUBT)
 
 
-def test_what_was_committed_after_all_is_left_as_it_is(
+def test_what_was_committed_after_all_is_committed_again(
     box: outbox.KafkaOutbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     left_in_doubt(box, monkeypatch, IN_DOUBT)
-    for _ in "ba":
+    with pytest.raises(Doubtful, match="orders/0 has a leader again: what was committed there is committed"):
+        box.begin()
+    box.open()
+    assert (Settled.aborted, Settled.committed) == ([], [(0, {PLACE})])
+    for _ in "ab":
         commit(box.begin(), IN_DOUBT)
+
+
+def lost_after_commits(box: outbox.KafkaOutbox, monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+    """So many transactions were committed, in turn on -a and -b; then a partition has lost its leader, and
+    has it again.
+    """
+    Settled.aborted.clear()
+    Settled.committed.clear()
+    monkeypatch.setattr(Targets, "led_again_s", 0.0)
+    box.open()
+    for _ in range(count):
+        commit(box.begin(), BEFORE)
+    monkeypatch.setattr(Targets, "led_again_s", time.monotonic())
+
+
+def test_what_was_committed_before_the_loss_is_committed_again_though_nothing_has_failed(
+    box: outbox.KafkaOutbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lost_after_commits(box, monkeypatch, 2)
+    with pytest.raises(Doubtful, match="what was committed there is committed again"):
+        box.begin()
+    box.open()
+    assert Settled.committed == [(0, {PLACE}), (1, {PLACE})]
+
+
+def test_what_was_committed_lately_is_committed_again_as_a_transaction_of_the_other_id_fails(
+    box: outbox.KafkaOutbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lost_after_commits(box, monkeypatch, 1)
+    box.begin()
+    box.open()
+    assert Settled.committed == [(0, {PLACE})]
+
+
+def test_what_was_lost_since_the_next_one_of_an_id_was_begun_is_seen_before_the_one_after_it(
+    box: outbox.KafkaOutbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For the markers of the first may have been on their way then."""
+    lost_after_commits(box, monkeypatch, 1)
+    monkeypatch.setattr(Targets, "led_again_s", 0.0)
+    box.begin().commit().result()
+    heartbeat = box.begin()
+    monkeypatch.setattr(Targets, "led_again_s", time.monotonic())
+    heartbeat.commit().result()
+    box.begin().commit().result()
+    with pytest.raises(Doubtful, match="what was committed there is committed again"):
+        box.begin()
+
+
+def test_nothing_is_sent_where_what_was_committed_lacks_its_marker(
+    box: outbox.KafkaOutbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lost_after_commits(box, monkeypatch, 2)
+    with shut_still(monkeypatch):
+        transaction = box.begin()
+    Client.sent.clear()
+    with pytest.raises(Doubtful, match="in orders/0 may be open there still"):
+        transaction.send([RECORD])
+    assert Client.sent == []
+
+
+def test_what_the_next_one_of_an_id_has_sent_to_as_well_is_aborted_again(
+    box: outbox.KafkaOutbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first had ended before Kafka let the next one begin, and was led then."""
+    lost_after_commits(box, monkeypatch, 2)
+    monkeypatch.setattr(Targets, "led_again_s", 0.0)
+    box.begin().send([RECORD])
+    monkeypatch.setattr(Targets, "led_again_s", time.monotonic())
+    box.open()
+    assert (Settled.aborted, Settled.committed) == ([(0, {PLACE})], [(1, {PLACE})])
+
+
+def test_what_a_mastership_has_committed_is_not_committed_again_once_another_node_may_lead(
+    box: outbox.KafkaOutbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lost_after_commits(box, monkeypatch, 2)
+    box.forget_committed()
+    box.open()
+    assert Settled.committed == []
 
 
 ELSEWHERE: Final = Outgoing("invoices", 0, b"k", b"v", [], 1_000, (1_000, 0, 8))

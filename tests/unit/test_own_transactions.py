@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import tracemalloc
 from collections.abc import Callable
-from contextlib import closing, suppress
+from contextlib import closing, nullcontext, suppress
 
 import msgspec
 import pytest
+from aiokafka.protocol.transaction import AddPartitionsToTxnRequest, EndTxnRequest
 from confluent_kafka import KafkaError
 from structlog.testing import capture_logs
 
@@ -348,3 +349,15 @@ def test_what_cannot_be_ended_yet_does_not_count_as_ended(monkeypatch: pytest.Mo
     kafka = Kafka({"b": Transactions(8, "PrepareCommit")})
     with closing(_own(kafka, monkeypatch)) as own, pytest.raises(Doubtful):
         own.abort(1, PLACES)
+
+
+@pytest.mark.parametrize("loses", [None, AddPartitionsToTxnRequest, EndTxnRequest])
+def test_what_is_committed_again_is_committed_though_the_coordinators_answer_is_lost(
+    monkeypatch: pytest.MonkeyPatch, loses: type | None
+) -> None:
+    kafka = Kafka({"a": Transactions(7, "CompleteCommit")}, loses=loses)
+    with closing(_own(kafka, monkeypatch)) as own:
+        with nullcontext() if loses is None else pytest.raises(Doubtful):
+            own.commit(0, [("orders", 0)])
+        own.settle(lambda: False, str)
+    assert (kafka.ids["a"].state, kafka.ended_in) == ("CompleteCommit", [("orders", 0)])

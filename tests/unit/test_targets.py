@@ -353,6 +353,32 @@ def test_places_of_a_broker_whose_connection_ended_may_have_been_without_a_leade
     assert (table.shut, table.unled_since(before_s, table.known)) == ({}, {("orders", 1)})
 
 
+def test_a_connection_that_has_ended_and_was_made_again_is_no_leader_lost(
+    table: KafkaTargets, answers: Answers
+) -> None:
+    answers.there["orders"] = (1, 2)
+    use(table, "orders")
+    before_s = time.monotonic()
+    table.lose(frozenset(), frozenset({2}))
+    assert table.were_led_since(before_s)
+
+
+def test_a_leader_that_was_lost_for_a_while_is_known_to_have_been(
+    table: KafkaTargets, answers: Answers
+) -> None:
+    answers.there["orders"] = (1, 2)
+    use(table, "orders")
+    before_s = time.monotonic()
+    table.lose(frozenset({2}))
+    lost = not table.were_led_since(before_s)
+    table.lose(frozenset())
+    assert (lost, table.were_led_since(before_s), table.were_led_since(time.monotonic())) == (
+        True,
+        False,
+        True,
+    )
+
+
 def test_places_that_nobody_has_watched_may_have_been_without_a_leader(table: KafkaTargets) -> None:
     use(table, "orders", "invoices")
     before_s, then = time.monotonic(), {"orders": table.known["orders"]}
