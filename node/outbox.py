@@ -251,12 +251,14 @@ class KafkaOutbox:
                 self._initialise()
 
     def forget_committed(self) -> None:
-        """Another node may be master: what it sends on the ids decides over what this one has committed."""
+        """Another node may be master: what it sends on the ids decides over what this one has committed, and
+        no checkpoint of its tells what became of what is in doubt here.
+        """
         for turn, last in enumerate(self._last):
             if last is not None and last.committed:
                 self._last[turn] = None
             self._unmarked[turn].committed.clear()
-        self._earlier = [None, None]
+        self._earlier, self._doubtful = [None, None], []
 
     def _initialise(self) -> None:
         self.drop()
@@ -322,7 +324,6 @@ class KafkaOutbox:
         """
         if topics := self._undecided:
             self._targets.await_look(topics)
-        self._doubtful = []
         for turn, (unmarked, last) in enumerate(zip(self._unmarked, self._last, strict=True)):
             unmarked.note_ended(self._targets)
             lost = set[Place]() if last is None else last.touched.lost(self._targets)
@@ -339,8 +340,11 @@ class KafkaOutbox:
 
     @property
     def _undecided(self) -> frozenset[str]:
-        """Where something may have been sent that may lack its marker."""
-        sent = [one.touched for one in (*self._earlier, *self._last) if one is not None]
+        """Where something may have been sent that may lack its marker. What is in doubt stays so over a
+        recovery that fails.
+        """
+        doubtful = [one for _, one in self._doubtful]
+        sent = [one.touched for one in (*doubtful, *self._earlier, *self._last) if one is not None]
         again = [one.ending for one in self._unmarked if one.ending is not None]
         return frozenset[str]().union(*(one.known for one in (*sent, *again)))
 

@@ -150,15 +150,20 @@ def commit(transaction: Transaction, checkpoint: Checkpoint) -> None:
     committed.result()
 
 
-def left_in_doubt(box: outbox.KafkaOutbox, monkeypatch: pytest.MonkeyPatch, last: Checkpoint) -> None:
-    """Nobody has said whether IN_DOUBT was committed; then the outbox is opened anew, after `last`."""
+def left_in_doubt(
+    box: outbox.KafkaOutbox, monkeypatch: pytest.MonkeyPatch, last: Checkpoint, openings: int = 1
+) -> None:
+    """Nobody has said whether IN_DOUBT was committed; then the outbox is opened anew, after `last`; more than
+    once, where a recovery fails behind that.
+    """
     box.open()
     with monkeypatch.context() as patch:
         patch.setattr(Client, "in_doubt", True)
         with pytest.raises(Doubtful, match="the commit is not known"):
             commit(box.begin(), IN_DOUBT)
     monkeypatch.setattr(Targets, "led_again_s", time.monotonic())
-    box.open()
+    for _ in range(openings):
+        box.open()
     first = box.begin()
     anew = {"epoch": 2, "node": "b", "at_ms": 2_000, "first": True, "footing": Footing("topic", 4)}
     first.checkpoint(msgspec.structs.replace(last, **anew))
@@ -176,13 +181,30 @@ def shut_still(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         yield
 
 
+@pytest.mark.parametrize("openings", [1, 2])
 def test_nothing_is_sent_where_what_was_aborted_has_no_marker(
-    box: outbox.KafkaOutbox, monkeypatch: pytest.MonkeyPatch
+    box: outbox.KafkaOutbox, monkeypatch: pytest.MonkeyPatch, openings: int
 ) -> None:
-    left_in_doubt(box, monkeypatch, BEFORE)
+    left_in_doubt(box, monkeypatch, BEFORE, openings)
     with pytest.raises(Doubtful, match="orders/0 has a leader again: what was aborted there is aborted"):
         box.begin()
     assert Client.sent == []
+
+
+def test_what_is_in_doubt_is_watched_over_a_recovery_that_fails(
+    box: outbox.KafkaOutbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    box.open()
+    with monkeypatch.context() as patch:
+        patch.setattr(Client, "in_doubt", True)
+        with pytest.raises(Doubtful, match="the commit is not known"):
+            commit(box.begin(), IN_DOUBT)
+    kept = []
+    monkeypatch.setattr(Settled, "settle", lambda *_: kept.append(set(Targets.kept)))
+    for _ in range(2):
+        Targets.kept.clear()
+        box.open()
+    assert kept == [{"orders"}] * 2
 
 
 def test_what_was_aborted_without_a_marker_is_aborted_again_on_its_id(
