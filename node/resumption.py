@@ -7,6 +7,8 @@ delivered.
 Not if the topic was made anew since, or if somebody has gone on without knowing of it: who went on from that
 one would deliver again what was delivered since. Both show in the footing: a topic that is made anew has
 another id, and a mastership that began after the end was lost has a higher leader epoch than what was lost.
+Where the topic is empty, and those known are of several that were before it, an id says nothing of the order:
+the time of what was committed last tells which of them was the last.
 """
 
 from __future__ import annotations
@@ -20,13 +22,14 @@ def resumed(last: Checkpoint | None, others: Iterable[Checkpoint], footing: Foot
     """The one to go on from; None if nothing was ever delivered.
 
     `last`: the topic's. `others`: those known elsewhere. `footing`: read after `last`. An older version's
-    checkpoint has none: there the topic decides, and only if it is empty the latest of the others.
+    checkpoint has none: there the topic decides, and only if it is empty one of the others.
     """
     known = list(others)
     topic_id = footing.topic_id if last is None else last.footing.topic_id
     of_topic = [one for one in known if topic_id and one.footing.topic_id == topic_id]
     if last is not None:
         of_topic.insert(0, last)
-    if of_topic:
-        return max(of_topic, key=lambda one: (one.footing.leader_epoch, one.order))
-    return max(known, key=lambda one: one.order, default=None)
+    if known and not of_topic:
+        newest = max(known, key=lambda one: one.at_ms)
+        of_topic = [one for one in known if one.footing.topic_id == newest.footing.topic_id]
+    return max(of_topic, key=lambda one: (one.footing.leader_epoch, one.order), default=None)

@@ -49,8 +49,8 @@ RESUMPTION: Final = (
         (
             Patch(
                 "node/resumption.py",
-                "    if of_topic:\n",
-                "    if last is not None:\n        return last\n    if of_topic:\n",
+                "    if known and not of_topic:\n",
+                "    if last is not None:\n        return last\n    if known and not of_topic:\n",
             ),
         ),
         CHECKPOINTS_TRUNCATED,

@@ -11,8 +11,11 @@ from tests.support.checkpoints import sample_checkpoint
 NOW = Footing("topic", 5)
 
 
-def of(epoch: int, number: int, topic_id: str = "topic", leader_epoch: int = 3) -> Checkpoint:
-    return sample_checkpoint(epoch=epoch, number=number, footing=Footing(topic_id, leader_epoch))
+def of(
+    epoch: int, number: int, topic_id: str = "topic", leader_epoch: int = 3, at_ms: int = 1_000
+) -> Checkpoint:
+    footing = Footing(topic_id, leader_epoch)
+    return sample_checkpoint(epoch=epoch, number=number, footing=footing, at_ms=at_ms)
 
 
 LAST = of(2, 20)
@@ -36,7 +39,10 @@ LAST = of(2, 20)
         pytest.param(None, [of(2, 22), of(2, 21)], of(2, 22), id="all of the topic is lost"),
         pytest.param(None, [of(9, 90, "old"), of(2, 22)], of(2, 22), id="of the same topic before others"),
         pytest.param(
-            None, [of(1, 10, "old"), of(2, 22, "older")], of(2, 22, "older"), id="of none, the latest"
+            None,
+            [of(3, 22, "older"), of(2, 10, "old", at_ms=2_000)],
+            of(2, 10, "old", at_ms=2_000),
+            id="of none, that of the last one",
         ),
         pytest.param(None, [], None, id="nothing is known"),
     ],
