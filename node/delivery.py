@@ -647,7 +647,9 @@ class Delivery:
         self._ahead = None
         self._most = max(1, len(planned.selection.rows) // 2)  # so that what comes meanwhile cannot go on so
         yield from self._settle()
+        assert self._last is not None, "a master has committed its first checkpoint"
         self._view.forget()
+        self._view.align(self._last)  # what was late by the position of what is given up is so no more
 
     def _waits_for_commit(self) -> bool:
         """Whether the next selection does. Not for a mastership's first commit: what has fallen due since the

@@ -274,6 +274,29 @@ def test_what_is_too_large_to_be_written_back_stays_held(
     assert [one.topic for one in world.sent] == ["orders"]
 
 
+def test_what_comes_late_behind_a_plan_that_is_given_up_goes_out_once(
+    world: World, view: View, delivery: Delivery
+) -> None:
+    """It was late by the position of what was given up, and is due by the one that there is then."""
+    problem, came = world.problem, list[int]()
+
+    def meanwhile(topic: str, partition: int, key: bytes | None, size_bytes: int) -> tuple[str, str] | None:
+        found = problem(topic, partition, key, size_bytes)
+        if found and topic == NAMES.buffer and not came:
+            came.append(2)
+            take(view, at(0, 2, schedule(world.now - 10, target="bills"), world.now - 10))
+        return found
+
+    world.buffer_takes_bytes = 100
+    world.problem = meanwhile  # type: ignore[method-assign]
+    mastership = delivery.run()
+    run_to_wait(mastership)
+    take(view, at(0, 0, schedule(world.now + HOUR_MS, "a")))
+    take(view, at(0, 1, reschedule("a", world.now), world.now))
+    run_to_wait(mastership)
+    assert [one.topic for one in world.sent].count("bills") == 1
+
+
 def test_who_goes_on_moving_what_is_too_large_keeps_nobody_waiting(
     world: World, view: View, delivery: Delivery
 ) -> None:
