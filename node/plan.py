@@ -264,7 +264,7 @@ class Plan:
         as_of = row if stands_for_ms is None else msgspec.structs.replace(row, scheduled_for_ms=stands_for_ms)
         record = self._delivery(key, as_of)
         refusal = self._problem(record, size_bytes)
-        if refusal is None or refusal[0] in _MAY_PASS:
+        if self._poison and (refusal is None or refusal[0] in _MAY_PASS):
             refusal = self._refused(key, writes_back=is_paused or refusal is not None) or refusal
         if refusal is None:
             self.records.append(record)
