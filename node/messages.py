@@ -400,8 +400,7 @@ def _hold_of(key: Key, row: ScheduledRow, aligned: Frontier) -> Hold | None:
     """What it waits for, if its target was paused when it came up."""
     if not aligned.holds or not aligned.passed(key):
         return None
-    target = target_of_message(row)
-    return next((hold for hold in aligned.holds if hold.target == target and hold.covers(key)), None)
+    return aligned.hold_of(key, target_of_message(row))
 
 
 def _with_outcome(message: Message, outcome: Outcome) -> Message:

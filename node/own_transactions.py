@@ -158,25 +158,25 @@ class OwnTransactions:
         `settle` waits for the end. If a topic may not be written to, that one, and nothing is done. Raises
         `Doubtful`.
         """
-        try:
-            return self._loop.run_until_complete(_sound(self._abort(self._ids[turn], places)))
-        except Unreachable as error:
-            raise Doubtful(str(error)) from error
+        return self._done(self._abort(self._ids[turn], places))
 
     def commit(self, turn: int, places: Collection[Place]) -> str | None:
         """As `abort`, but commits. Until the id is initialised by somebody else, `settle` does so where the
         coordinator has not answered.
         """
-        try:
-            return self._loop.run_until_complete(_sound(self._commit(self._ids[turn], places)))
-        except Unreachable as error:
-            raise Doubtful(str(error)) from error
+        return self._done(self._commit(self._ids[turn], places))
 
     def close(self) -> None:
         """Lets go of the connections."""
         if not self._loop.is_closed():
             self._loop.run_until_complete(self._brokers.close())
             self._loop.close()
+
+    def _done(self, asked: Awaitable[str | None]) -> str | None:
+        try:
+            return self._loop.run_until_complete(_sound(asked))
+        except Unreachable as error:
+            raise Doubtful(str(error)) from error
 
     async def _abort(self, id_: str, places: Collection[Place]) -> str | None:
         last = await self._coordinators.described(id_)

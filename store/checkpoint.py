@@ -11,7 +11,7 @@ import msgspec
 
 from store import holds
 from store.awaited import NOTHING, Awaited
-from store.holds import Holds, Target
+from store.holds import Hold, Holds, Target
 from store.keys import Key
 from store.operations import Operation
 from store.overrun import Overrun, Overruns, with_one
@@ -115,7 +115,11 @@ class Frontier(msgspec.Struct, frozen=True):
 
     def holds_back(self, key: Key, target: Target) -> bool:
         """Whether a row with this key is held."""
-        return holds.hold_back(self.holds, self.overruns, key, target)
+        return self.hold_of(key, target) is not None
+
+    def hold_of(self, key: Key, target: Target) -> Hold | None:
+        """What a row with this key waits for."""
+        return holds.hold_of(self.holds, self.overruns, key, target)
 
 
 class Standing(NamedTuple):

@@ -48,8 +48,8 @@ Target = str | int | None
 @lru_cache(4_096)
 def tag_of(target: str) -> int:
     """The number of a target, of 63 bits, and never `NO_TAG`: no two are alike unless somebody has tried some
-    10^9 names to that end, and then an answer is false that is about the two alone. What is
-    delivered, and what is said of a row that is there, goes by the names.
+    10^9 names to that end, and then an answer is false that is about the two alone. What is delivered, and
+    what is said of a row that is there, goes by the names.
     """
     return int.from_bytes(blake2b(target.encode(), digest_size=8).digest()) >> 1 | 1
 
@@ -97,18 +97,16 @@ class Hold(msgspec.Struct, frozen=True):
 Holds = tuple[Hold, ...]
 
 
-def hold_back(holds: Holds, overruns: Overruns, key: Key, target: Target) -> bool:
-    """Whether any of them holds a row with this key and target."""
-    return any(
-        hold.is_of(target) and hold.covers(key) and not hold.began_after(key, overruns) for hold in holds
+def hold_of(holds: Iterable[Hold], overruns: Overruns, key: Key, target: Target) -> Hold | None:
+    """The one that holds a row with this key and target."""
+    return next(
+        (
+            hold
+            for hold in holds
+            if hold.is_of(target) and hold.covers(key) and not hold.began_after(key, overruns)
+        ),
+        None,
     )
-
-
-def hold_row(holds: Holds, key: Key, target: str | None) -> bool:
-    """Whether any of them holds a row that is there, if it was not done before: its name is at hand, and no
-    two are alike.
-    """
-    return any(hold.target == target and hold.covers(key) for hold in holds)
 
 
 def needed_by(holds: Holds, overruns: Overruns) -> frozenset[int]:

@@ -49,11 +49,12 @@ _SPENT: Final = Kind.SPENT
 
 
 class Taken(NamedTuple):
-    """Of what was taken in before: each partition's newest timestamp, and the highest serials. `gone_to`: the
-    key below which rows behind the position may have been pruned.
+    """Of what was taken in before: each partition's newest timestamp, when its last reschedule is due, and
+    the highest serials. `gone_to`: the key below which rows behind the position may have been pruned.
     """
 
     newest_ms: Vector
+    last_moves: Vector
     serials: Mapping[int, Serial]
     gone_to: bytes
 
@@ -83,6 +84,7 @@ class Ingest:
         self.low_row: bytes | None = None
         self.urgent = False
         self.serials = dict(taken.serials)
+        self.last_moves = dict(taken.last_moves)
         self._kv = kv
         self._aligned = aligned
         self._bound = max(aligned.position or NO_KEY, position or NO_KEY)
@@ -179,6 +181,8 @@ class Ingest:
             return arrival if self._claim_if_unknown(arrival) else None
         is_copy = self._is_copy(arrival)
         if arrival.kind is _RESCHEDULE:
+            last_ms = self.last_moves.get(arrival.partition, 0)
+            self.last_moves[arrival.partition] = max(arrival.due_ms, last_ms)
             return _rejected_copy(arrival) if is_copy else arrival
         # It is what it is, and what is a copy of it will be a reject.
         return None if arrival.kind is _SPENT else arrival

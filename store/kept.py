@@ -12,7 +12,7 @@ from typing import Final
 
 from store import keys
 from store.checkpoint import Frontier
-from store.holds import Hold, tag_of
+from store.holds import Hold, hold_of, tag_of
 from store.keys import Key
 from store.kv import Batch, KeyValue
 
@@ -82,8 +82,8 @@ class _Staying:
         """
         if self._position is None or key > self._position:
             return keys.held(tag + 1, 0, 0, 0)
-        hold = next((hold for hold in self._by_tag.get(tag, ()) if hold.covers(key)), None)
-        if hold is not None and not hold.began_after(key, self._overruns):
+        hold = hold_of(self._by_tag.get(tag, ()), self._overruns, key, tag)
+        if hold is not None:
             if any(hold.rests_on(one) for one in self._overruns):
                 return keys.held(tag, *key)  # behind it may be what was done before
             return keys.held(tag + 1, 0, 0, 0) if hold.last is None else keys.held(tag, *hold.last)
@@ -107,7 +107,7 @@ def _run(kv: KeyValue, begin: bytes, stays: _Staying, most: int) -> tuple[list[E
 
 def drop(kv: KeyValue, batch: Batch, run: Sequence[Entry]) -> None:
     """Deletes the rows of a run, and their entries; but the place of what has an id stays until that is
-    forgotten. The entries go as a range: the next run is sought from the beginning again.
+    forgotten. The entries go as a range: pruning begins before them again.
     """
     (first_tag, first, _), (last_tag, last, _) = run[0], run[-1]
     batch.delete_range(keys.held(first_tag, *first), keys.after(keys.held(last_tag, *last)))

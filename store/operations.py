@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from store.holds import Holds, hold_back
+from store.holds import Holds, hold_of
 from store.keys import Key
 from store.overrun import Overruns
 
@@ -75,7 +75,7 @@ class Replay(msgspec.Struct, frozen=True):
     def covers(self, key: Key, target: str | None) -> bool:
         """Whether a row that is there is one of those to be delivered again."""
         was_passed = self.spans(key) and key[2] < self.ingested.get(key[1], 0)
-        return was_passed and not hold_back(self.holds, self.overruns, key, target)
+        return was_passed and hold_of(self.holds, self.overruns, key, target) is None
 
 
 class Operation(msgspec.Struct, frozen=True):

@@ -83,23 +83,23 @@ def is_reschedule(raw_row: bytes) -> bool:
 
 def message_target(raw_row: bytes) -> str | None:
     """Where it is to be delivered; None if it is no message. A cron expression's first row is none."""
+    row = decode_scheduled(raw_row)
+    return None if row is None else target_of_message(row)
+
+
+def decode_scheduled(raw_row: bytes) -> ScheduledRow | None:
+    """A row, if it is one of a schedule."""
     if raw_row[1] != _SCHEDULED_TAG:
         return None
     row = decode_row(raw_row)
     assert isinstance(row, ScheduledRow), "its tag said so"
-    return target_of_message(row)
+    return row
 
 
 def target_of_message(row: ScheduledRow) -> str | None:
     """As `message_target`, of one that is decoded."""
     to_be_found = row.recurrence is not None and row.occurrence is None
     return None if to_be_found else row.target_topic
-
-
-def has_id(raw_message: bytes) -> bool:
-    """Whether a message has an id."""
-    row = decode_row(raw_message)
-    return isinstance(row, ScheduledRow) and row.id is not None
 
 
 def row_tag(raw_row: bytes) -> int:

@@ -253,11 +253,7 @@ def _waiting_of(rows: Sequence[tuple[Key, bytes]], tip: Frontier, moved: Abstrac
     their hold comes to them.
     """
     targets = ((key, message_target(raw)) for key, raw in rows if key not in moved)
-    return {
-        key: target
-        for key, target in targets
-        if target is not None and holds.hold_row(tip.holds, key, target)
-    }
+    return {key: target for key, target in targets if target is not None and tip.holds_back(key, target)}
 
 
 def next_due_ms(kv: KeyValue, tip: Frontier) -> int | None:

@@ -41,11 +41,11 @@ from store.records import (
     decode_index,
     decode_offset,
     decode_put_off,
+    decode_scheduled,
     decode_serials,
     decode_vector,
     encode,
-    has_id,
-    message_target,
+    target_of_message,
 )
 from store.selection import NOTHING_PAUSED, Limits, Paused, Selection, late_keys, will_carry
 from store.stall import Stall
@@ -191,18 +191,17 @@ class View:
             self._tip.position,
             self._window_start_ms(),
             self._dedup_window_ms,
-            Taken(self._newest, self._serials, self._gone_to),
+            Taken(self._newest, self._last_moves, self._serials, self._gone_to),
         )
         if fresh:
             ingest.add(fresh)
             ingested = self._ingested | {a.partition: a.offset + 1 for a in fresh if a.kind is not Kind.SPENT}
             counts = self._pending.write(ingest.batch, ingest.counts, known.counts)
             newest = self._newest | _newest_of(fresh, self._newest)
-            last_moves = self._last_moves | _last_moves_of(fresh, self._last_moves)
             ingest.batch.put(keys.INGESTED, encode(ingested))
             ingest.batch.put(keys.NEWEST, encode(newest))
-            if last_moves != self._last_moves:
-                ingest.batch.put(keys.LAST_MOVES, encode(last_moves))
+            if ingest.last_moves != self._last_moves:
+                ingest.batch.put(keys.LAST_MOVES, encode(ingest.last_moves))
             if ingest.serials != self._serials:
                 ingest.batch.put(keys.SERIALS, encode(ingest.serials))
             if ingest.low_row is not None and ingest.low_row < self._low_row:
@@ -210,7 +209,7 @@ class View:
             self._kv.write(ingest.batch)
             self._pending.taken(counts, ingest.counts, ingest.counts_below)
             self._publish(ingest, ingested)
-            self._newest, self._last_moves, self._serials = newest, last_moves, ingest.serials
+            self._newest, self._last_moves, self._serials = newest, ingest.last_moves, ingest.serials
             self._newest_read = self._newest_read | {a.partition: newest[a.partition] for a in fresh}
         # It never moves back: what is written back rests on that (store/ingest.py, `_is_copy`).
         self._read.update({p: max(offset, self._read.get(p, 0)) for p, offset in read.items()})
@@ -484,10 +483,11 @@ class View:
             if walked == MOST_HELD_WALKED or bytes_left < 0:
                 return raw_key
             bytes_left -= len(raw)
-            key, target = keys.timed(raw_key), message_target(raw)
+            key, message = keys.timed(raw_key), decode_scheduled(raw)
+            target = None if message is None else target_of_message(message)
             stays = replay is not None and will_carry(self._kv, replay, key, raw)
-            if target is not None and (stays or self._aligned.holds_back(key, target)):
-                kept.put(batch, (tag_of(target), key, has_id(raw)))
+            if message and target is not None and (stays or self._aligned.holds_back(key, target)):
+                kept.put(batch, (tag_of(target), key, message.id is not None))
             else:
                 batch.delete(raw_key)
         return end
@@ -579,10 +579,8 @@ class View:
 
     def _expired_in(self, partition: int, most: int) -> list[Expired]:
         found: list[Expired] = []
-        end, settled = (
-            keys.expiry(partition, self._forgets_before_ms(partition), 0),
-            self._settled_in(partition),
-        )
+        end = keys.expiry(partition, self._forgets_before_ms(partition), 0)
+        settled = self._settled_in(partition)
         for raw_key, raw in self._kv.scan(self._low_expiry[partition], end):
             found_key, entry = expiry.content(self._kv, raw_key, raw)
             rows = list(zip(entry.dues_ms, entry.offsets, entry.whose, strict=False))
@@ -753,16 +751,6 @@ def _drop_control(batch: Batch, partition: int, offset: int, control: Control) -
     batch.delete(keys.control(partition, offset))
     if control.ends:
         batch.delete(keys.ending(partition, control.who, offset))
-
-
-def _last_moves_of(arrivals: Sequence[Arrival], last_ms: Vector) -> Vector:
-    """When the last reschedule of each partition is due that any has come from."""
-    found: Vector = {}
-    for arrival in arrivals:
-        if arrival.kind is Kind.RESCHEDULE:
-            known_ms = found.get(arrival.partition, last_ms.get(arrival.partition, 0))
-            found[arrival.partition] = max(arrival.due_ms, known_ms)
-    return found
 
 
 def _newest_of(arrivals: Sequence[Arrival], newest_ms: Vector) -> Vector:

@@ -216,18 +216,12 @@ class InitRequest(Request[_InitStruct]):  # type: ignore[misc]  # no types
         return request_struct_class(*self._at, {})
 
 
-class FenceRequest(Request[_InitStruct]):  # type: ignore[misc]  # no types
+class FenceRequest(InitRequest):
     """Initialises an id for a producer that there cannot be: with an epoch that none has.
 
     Where a transaction is open, the coordinator aborts it and fences its producer, whatever the epoch; else
     it refuses, and nothing has changed [measured, 4.3.0]: what became of the last transaction is still known.
     """
 
-    API_KEY: ClassVar[int] = 22
-
     def __init__(self, transactional_id: str, producer_id: int, timeout_ms: int) -> None:
         self._at = transactional_id, timeout_ms, producer_id, NO_SUCH_EPOCH
-
-    def build(self, request_struct_class: type[_InitStruct]) -> _InitStruct:
-        """See the library."""
-        return request_struct_class(*self._at, {})

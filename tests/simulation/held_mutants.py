@@ -152,7 +152,7 @@ HELD: Final = (
         (
             Patch(
                 "store/operations.py",
-                "return was_passed and not hold_back(self.holds, self.overruns, key, target)",
+                "return was_passed and hold_of(self.holds, self.overruns, key, target) is None",
                 "return was_passed",
             ),
         ),
@@ -264,7 +264,7 @@ HELD: Final = (
         (
             Patch(
                 "store/view.py",
-                "                kept.put(batch, (tag_of(target), key, has_id(raw)))\n",
+                "                kept.put(batch, (tag_of(target), key, message.id is not None))\n",
                 "                pass\n",
             ),
         ),
@@ -303,8 +303,8 @@ HELD: Final = (
         (
             Patch(
                 "store/kept.py",
-                "if hold.covers(key)), None)",
-                "if hold.covers(key) and hold.last is None), None)",
+                "hold_of(self._by_tag.get(tag, ()), ",
+                "hold_of([one for one in self._by_tag.get(tag, ()) if one.last is None], ",
             ),
         ),
         PAUSED,
