@@ -85,6 +85,14 @@ def code(table: KafkaTargets, topic: str) -> str | None:
     return None if problem is None else problem[0]
 
 
+def codes_as_looked_up(table: KafkaTargets, topic: str) -> list[str | None]:
+    """Before somebody has looked up what is not known, and after."""
+    assert not table.learn({topic}, LONG_AGO_MS, waits=True)
+    before = code(table, topic)
+    table.look_up()
+    return [before, code(table, topic)]
+
+
 def use(table: KafkaTargets, *topics: str) -> None:
     """Delivery has met them, and they have been looked up."""
     table.learn(set(topics), NEVER_MS, waits=True)
@@ -241,10 +249,7 @@ def test_what_was_missing_before_a_doubt_is_looked_up_again(
     assert code(table, "new") == "target-missing"
     answers.there["new"] = (1,)
     table.doubt()
-    assert not table.learn({"new"}, LONG_AGO_MS, waits=True)
-    assert code(table, "new") == UNKNOWN
-    table.look_up()
-    assert code(table, "new") is None
+    assert codes_as_looked_up(table, "new") == [UNKNOWN, None]
 
 
 def test_what_a_broker_has_refused_is_asked_anew_once_a_pause_is_over(
@@ -253,10 +258,7 @@ def test_what_a_broker_has_refused_is_asked_anew_once_a_pause_is_over(
     use(table, "orders")
     table.refuse("orders", "target-forbidden", "Write was withdrawn")
     table.ask_anew()
-    assert not table.learn({"orders"}, LONG_AGO_MS, waits=True)
-    assert code(table, "orders") == UNKNOWN
-    table.look_up()
-    assert code(table, "orders") is None
+    assert codes_as_looked_up(table, "orders") == [UNKNOWN, None]
 
 
 def test_by_no_answer_older_than_the_end_of_a_pause_is_a_partition_missing(
