@@ -107,6 +107,7 @@ OTHERS: Final = (
                 "        self._outbox.open()\n        yield Step.OPENED\n",
             ),
         ),
+        exhaustive=True,
     ),
     Mutant(
         "recovery-reads-only-seen",
