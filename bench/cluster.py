@@ -40,7 +40,7 @@ class Sample(NamedTuple):
 
     at_ms: float
     ingested: int
-    master: bool
+    leader: bool
     delivered_up_to_ms: int
     peak_bytes: int
     node_cpu_us: int
@@ -78,9 +78,9 @@ class BenchNode(NodeProcess):
         return self._samples[max(0, self._samples.index(sample) - 1)]
 
     def lead(self) -> None:
-        """Starts it and waits until it is master."""
+        """Starts it and waits until it is leader."""
         self.start()
-        self.wait("master", lambda sample: sample.master)
+        self.wait("leader", lambda sample: sample.leader)
 
     def peak_memory_mb(self) -> float:
         """The most memory that it has held since it started, as it last said."""
@@ -100,8 +100,8 @@ class BenchNode(NodeProcess):
         self._read_to += len(whole) + 1 if whole else 0
         for line in whole.splitlines():
             at_ms, *counts = line.split()
-            ingested, master, *others = map(int, counts)
-            self._samples.append(Sample(float(at_ms), ingested, master == 1, *others))
+            ingested, leader, *others = map(int, counts)
+            self._samples.append(Sample(float(at_ms), ingested, leader == 1, *others))
 
     def _prepare(self) -> None:
         super()._prepare()

@@ -87,7 +87,7 @@ class ClusterNames:
         return topic.startswith("__") or (topic.startswith(self.cluster) and topic in self.own_topics)
 
     def transactional_id(self, lane: int, producer: str) -> str:
-        """The id of producer "a" or "b" of a lane: the same on every node, so that a new master fences."""
+        """The id of producer "a" or "b" of a lane: the same on every node, so that a new leader fences."""
         return f"{self.cluster}-{lane}-{producer}"
 
     def transactional_ids(self, lane: int) -> tuple[str, str]:

@@ -21,13 +21,13 @@ UNCLAIMED_MAX: Final = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of one request, as the master of its lane decided and wrote it down.
+    """What became of one request, as the leader of its lane decided and wrote it down.
 
     `outcome`: `cancelled`, `replaced`, `rescheduled`, `too-late`, `overtaken` (a reschedule: a later request
     of its id stands), `unknown`, `duplicate`, `skipped`, or `dead-lettered` and `expired`, with the `code`
     and `detail` of why. (`parked` is none: what becomes of the message is decided later.) `message`: the
     source of the message that was cancelled, replaced, moved or found too late; `root`: the user's own
-    request behind that. `epoch`: the master's. `at_ms`: when, epoch milliseconds by the master's clock.
+    request behind that. `epoch`: the leader's. `at_ms`: when, epoch milliseconds by the leader's clock.
     """
 
     outcome: str

@@ -343,7 +343,7 @@ def _keep(found: _Found) -> bool:
 def _recurring(schedule: Schedule, found: _Found, timestamp_ms: int, *, is_older: bool) -> Schedule:
     """The schedule with how it comes again; its time is when it starts, without one an interval from now.
 
-    The first occurrence of a cron expression is the master's to find, which has the time zones: until then it
+    The first occurrence of a cron expression is the leader's to find, which has the time zones: until then it
     is a row that is due at once.
     """
     recurrence, by_user = _recurrence(found), schedule.parent is None

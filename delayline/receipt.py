@@ -123,7 +123,7 @@ def _no_outcome(source: str, timeout: float | None, trouble: str | None) -> str:
     why = "" if trouble is None else f"; the outcomes topic cannot be read at the moment: {trouble}"
     return (
         f"no outcome of {source} within {timeout} s: ask again, or see `delayline cluster status` for a lane "
-        f"without a master; a schedule need not have one{why}"
+        f"without a leader; a schedule need not have one{why}"
     )
 
 

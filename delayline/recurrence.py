@@ -1,7 +1,7 @@
 """Recurring messages: what a request can say of them, and when the next delivery is due.
 
 Reading a request is a function of its headers alone. When an occurrence falls due is another matter: a time
-zone's rules change, so only the master computes it, once, and writes it down (`next_turn`).
+zone's rules change, so only the leader computes it, once, and writes it down (`next_turn`).
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class Occurrence(NamedTuple):
 
 
 class Turn(NamedTuple):
-    """What a master does with an occurrence that it has selected."""
+    """What a leader does with an occurrence that it has selected."""
 
     deliver_as_ms: int | None  # the time that it stands for; None: nothing is delivered
     following: Occurrence | None  # None: the chain ends
@@ -128,7 +128,7 @@ def render_factor(permille: int) -> str:
 
 
 def parse_time_zone(text: bytes) -> str:
-    """What may be the name of a time zone; whether it is one, the master's database says."""
+    """What may be the name of a time zone; whether it is one, the leader's database says."""
     name = text.decode("latin-1")
     if len(name) > CRON_MAX_LENGTH or _ZONE.fullmatch(name) is None:
         raise ValueError("write a name such as Europe/Berlin")

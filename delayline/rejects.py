@@ -56,7 +56,7 @@ _DELIVERY_CODES: Final = {
 REJECT_CODES: Final[dict[str, str]] = _REQUEST_CODES | _DELIVERY_CODES
 DELIVERY_CODES: Final = frozenset(_DELIVERY_CODES) | {"target-forbidden", "bad-time-zone", "no-occurrence"}
 """The codes of a request that was accepted: the brokers may forbid a target, too; and when a cron expression
-fires, only the master says.
+fires, only the leader says.
 """
 
 WHAT_TO_DO: Final[dict[str, str]] = {

@@ -24,7 +24,7 @@ from typing import Any, Final, TypeAlias
 from delayline.headers import Header
 
 Serial: TypeAlias = tuple[int, int]
-"""Where a master's reader stood in the partition, and its count of what it writes back there: each request
+"""Where a leader's reader stood in the partition, and its count of what it writes back there: each request
 that is written back into a partition has a higher one than all before it.
 """
 

@@ -1,12 +1,12 @@
-"""Who is master of a lane: ZooKeeper elects, Kafka fences (docs/design.md, "Election").
+"""Who is leader of a lane: ZooKeeper elects, Kafka fences (docs/design.md, "Election").
 
 `candidacy` queues up in ZooKeeper, `peer` notices within milliseconds that a process is gone, `registry`
 keeps what the cluster shares (settings, members, the checkpoints' mirrors), `session` is the one road to
 ZooKeeper.
 
-At times two nodes both believe that they lead: a paused master does not know that its session is over, and a
-master that cannot reach ZooKeeper goes on. That is harmless. All that a master does is a Kafka transaction
-under the lane's two transactional ids, and `init_transactions()` of a newer master fences the producers of
+At times two nodes both believe that they lead: a paused leader does not know that its session is over, and a
+leader that cannot reach ZooKeeper goes on. That is harmless. All that a leader does is a Kafka transaction
+under the lane's two transactional ids, and `init_transactions()` of a newer leader fences the producers of
 the older one: what the older one commits afterwards fails. So the election decides who *starts*, never what
 counts.
 """

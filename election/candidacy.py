@@ -1,23 +1,23 @@
-"""Standing for master of a lane.
+"""Standing for leader of a lane.
 
 One thread compares ZooKeeper with what should be, again and again: is my znode there, is it my session's, who
 is ahead of me? Events (watches, session changes, peers that are gone) only wake it, so that one that is
 missed, doubled or late changes nothing. There are three watches: on the own znode, which anybody may delete,
-on the one right ahead, and on the master's, to know who it is.
+on the one right ahead, and on the leader's, to know who it is.
 
 What a Standing is worth, since anything can happen between ZooKeeper's answer and its use:
 
-- `leader`: ZooKeeper said so when it was last asked. Without a connection it stays so: a master that loses
+- `leader`: ZooKeeper said so when it was last asked. Without a connection it stays so: a leader that loses
   sight of ZooKeeper goes on delivering. If another one is elected meanwhile, its `init_transactions()` fences
   this one.
-- `candidate`: ZooKeeper said that another candidacy is lower. A master that reads this has been succeeded.
-- `none`: no candidacy, as far as is known. For a master whose session was lost it means doubt, not
+- `follower`: ZooKeeper said that another candidacy is lower. A leader that reads this has been succeeded.
+- `none`: no candidacy, as far as is known. For a leader whose session was lost it means doubt, not
   succession: it may go on with the producers it has until it is fenced, and makes no new ones before
   `confirm()`.
 
 When every session is lost at once (ZooKeeper stood still, or lost its data), everybody queues up anew. The
-old master should be first, since every other order costs a failover. So who comes back to an empty queue,
-and still has the old master's process at the other end of a peer connection, lets it go first, for a moment.
+old leader should be first, since every other order costs a failover. So who comes back to an empty queue,
+and still has the old leader's process at the other end of a peer connection, lets it go first, for a moment.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ log = structlog.stdlib.get_logger("delayline.candidacy")
 
 # After an error that no event will tell the end of.
 _RETRY_S = 0.5
-# A master that lost its session with all the others needs a reconnect and a few round trips.
+# A leader that lost its session with all the others needs a reconnect and a few round trips.
 _YIELD_S = 2.0
 _YIELD_POLL_S = 0.05
 _RESIGN_TIMEOUT_S = 2.0
 
-Role = Literal["none", "candidate", "leader"]
+Role = Literal["none", "follower", "leader"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,13 +54,13 @@ class Standing:
     """What this candidate was when ZooKeeper was last asked.
 
     `znode`: its candidacy's name. `since_ms`: since when it has had this role with this znode, epoch time.
-    `master`: the node id of the lane's master, None if not known.
+    `leader`: the node id of the lane's leader, None if not known.
     """
 
     role: Role
     znode: str | None
     since_ms: int
-    master: str | None = None
+    leader: str | None = None
 
 
 class Candidacy:
@@ -98,7 +98,7 @@ class Candidacy:
         self._gone: deque[str] = deque()  # candidacies whose process is gone, from the peers' thread
         self._guid: str | None = None  # the own thread's, as is all below
         self._seen: dict[str, Candidate] = {}
-        self._master: str | None = None  # the znode that was last seen to lead
+        self._leader: str | None = None  # the znode that was last seen to lead
         self._yield_until_s: float | None = None
         self._synced: SessionState | None = None
         self._thread = threading.Thread(target=self._run, name="candidacy", daemon=True)
@@ -117,7 +117,7 @@ class Candidacy:
         self._thread.start()
 
     def enter(self) -> None:
-        """Stand for master, at the end of the queue; does nothing for one who stands already."""
+        """Stand for leader, at the end of the queue; does nothing for one who stands already."""
         with self._wish:
             self._out.clear()
             self._wanted = True
@@ -126,7 +126,7 @@ class Candidacy:
     def resign(self, timeout_s: float = _RESIGN_TIMEOUT_S) -> bool:
         """Stand no more: delete the candidacy's znode, after which the next one leads.
 
-        A master finishes its transaction first. Returns False if ZooKeeper did not answer in `timeout_s`: the
+        A leader finishes its transaction first. Returns False if ZooKeeper did not answer in `timeout_s`: the
         znode then goes as soon as it does, or with the session.
         """
         self._wanted = False
@@ -134,7 +134,7 @@ class Candidacy:
         return self._out.wait(timeout_s)
 
     def stop(self) -> None:
-        """End the threads; call `resign` first, to hand over before the peers find out."""
+        """End the threads; call `resign` first, to step down before the peers find out."""
         self._stopping = True
         self._session.unsubscribe(self._on_session)
         self._wake.set()
@@ -247,14 +247,14 @@ class Candidacy:
             if self._session.exists(self._znode(name), watch=self._on_watch) is None:
                 return 0.0
         self._follow(place.ahead)
-        self._master = place.ahead[0]
-        master = self._seen[self._master]
-        known = None if master is UNREADABLE else master.node
-        self._become(Standing("candidate", mine, _now_ms(), known))
+        self._leader = place.ahead[0]
+        leader = self._seen[self._leader]
+        known = None if leader is UNREADABLE else leader.node
+        self._become(Standing("follower", mine, _now_ms(), known))
         return None
 
     def _lead(self, mine: str) -> None:
-        self._master = mine
+        self._leader = mine
         self._become(Standing("leader", mine, _now_ms(), self._node))
 
     def _children(self) -> list[str]:
@@ -266,7 +266,7 @@ class Candidacy:
     def _queue_up(self, place: Place) -> float:
         if self._claim is not None:
             self._void("somebody deleted the znode")
-        if self._lets_master_go_first(place):
+        if self._lets_leader_go_first(place):
             return _YIELD_POLL_S
         self._guid = self._guid or new_guid()
         self._peers.introduce(self._guid)
@@ -275,8 +275,8 @@ class Candidacy:
         self._session.create(self._znode(f"{self._guid}-"), data, ephemeral=True, sequence=True)
         return 0.0
 
-    def _lets_master_go_first(self, place: Place) -> bool:
-        if place.ahead or self._master is None or not self._peers.has_greeted(self._master):
+    def _lets_leader_go_first(self, place: Place) -> bool:
+        if place.ahead or self._leader is None or not self._peers.has_greeted(self._leader):
             return False
         if self._yield_until_s is None:
             self._yield_until_s = time.monotonic() + _YIELD_S
@@ -333,11 +333,11 @@ class Candidacy:
     def _become(self, new: Standing) -> None:
         old = self._standing
         if (old.role, old.znode) == (new.role, new.znode):
-            new = Standing(new.role, new.znode, old.since_ms, new.master)
+            new = Standing(new.role, new.znode, old.since_ms, new.leader)
         if new != old:
             self._standing = new
             self._on_change(new)
-            log.info("standing", node=self._node, role=new.role, znode=new.znode, master=new.master)
+            log.info("standing", node=self._node, role=new.role, znode=new.znode, leader=new.leader)
 
     def _znode(self, name: str) -> str:
         return f"{self.path}/{name}"

@@ -1,7 +1,7 @@
-"""The queue for a lane's mastership: whose turn it is, told from the znodes' names alone.
+"""The queue for a lane's leadership: whose turn it is, told from the znodes' names alone.
 
 A candidacy is an ephemeral sequential znode called `<guid>-<sequence>`. ZooKeeper counts the sequence up, the
-lowest is master. The GUID is drawn anew for every candidacy: the answer to `create` can get lost while the
+lowest is leader. The GUID is drawn anew for every candidacy: the answer to `create` can get lost while the
 znode is there, and only by the GUID does the candidate know it again (as ZooKeeper's lock recipe advises).
 """
 

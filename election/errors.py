@@ -10,9 +10,9 @@
     - Malformed: the znode holds what this version cannot read
         - SettingsNewer: what only a newer version can read
     - SettingsDiffer: the cluster was created with other settings
-    - Superseded: a newer master has written its checkpoint
+    - Superseded: a newer leader has written its checkpoint
     - PortTaken: a port of the node cannot be listened on
-    - RequestWaits: the lane's master has not taken an earlier request up yet
+    - RequestWaits: the lane's leader has not taken an earlier request up yet
     - NodeIdTaken: another process is this node
 """
 
@@ -60,11 +60,11 @@ class SettingsDiffer(ElectionError):
 
 
 class Superseded(ElectionError):
-    """The mirror holds a later checkpoint than the one to be written, so another node has become master."""
+    """The mirror holds a later checkpoint than the one to be written, so another node has become leader."""
 
 
 class RequestWaits(ElectionError):
-    """An earlier request of an operator waits for the lane's master: wait for it, or withdraw it."""
+    """An earlier request of an operator waits for the lane's leader: wait for it, or withdraw it."""
 
 
 class NodeIdTaken(ElectionError):

@@ -27,7 +27,7 @@ class Control(msgspec.Struct, frozen=True):
 
 
 class Switchover(msgspec.Struct, frozen=True):
-    """The master of `epoch`, and no other one, is to hand over: to a node, or to whoever is next."""
+    """The leader of `epoch`, and no other one, is to step down: to a node, or to whoever is next."""
 
     epoch: int
     to: str | None

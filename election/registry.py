@@ -250,7 +250,7 @@ class Registry:
         return self._read_children(self._znodes.members)
 
     def candidates(self, lane: int) -> dict[str, Candidate]:
-        """The lane's queue by the znodes' names, the master first."""
+        """The lane's queue by the znodes' names, the leader first."""
         found = self._read_children(self._znodes.candidates(lane))
         return {name: Candidate.decode(found[name][0]) for name in in_order(found)}
 
@@ -293,7 +293,7 @@ class Registry:
         return self._persistently(attempt)
 
     def ask(self, lane: int, request: msgspec.Struct, entry: Entry, *, instead: bool = False) -> int:
-        """Asks the lane's master for something (store/operations.py); returns the number that the request
+        """Asks the lane's leader for something (store/operations.py); returns the number that the request
         has got in place of its own. RequestWaits if an earlier one was not taken up yet, unless this one is
         to stand `instead`.
         """
@@ -304,7 +304,7 @@ class Registry:
             last = 0 if standing is None else _number(standing[0], path)
             taken_up = self._taken_up(lane)
             if last > taken_up and not instead:
-                raise RequestWaits(f"request {last} at {path} waits for the master of lane {lane}")
+                raise RequestWaits(f"request {last} at {path} waits for the leader of lane {lane}")
             number = max(last, taken_up) + 1
             data = msgspec.json.encode(msgspec.structs.replace(request, number=number))
             self._put(path, data, None if standing is None else standing[1], entry)
@@ -313,12 +313,12 @@ class Registry:
         return self._persistently(attempt)
 
     def asked(self, lane: int) -> bytes | None:
-        """The last request to the lane's master (JSON), taken up or not; None if there was none."""
+        """The last request to the lane's leader (JSON), taken up or not; None if there was none."""
         found = self._look(self._znodes.request(lane))
         return None if found is None else found[0]
 
     def want_switchover(self, lane: int, wanted: Switchover, entry: Entry) -> None:
-        """Wants the lane's master to hand over."""
+        """Wants the lane's leader to step down."""
         path = self._znodes.switchover(lane)
 
         def attempt() -> None:
@@ -328,7 +328,7 @@ class Registry:
         self._persistently(attempt)
 
     def drop_switchover(self, lane: int) -> bool:
-        """Nobody is to hand over any more; False if nobody was."""
+        """Nobody is to step down any more; False if nobody was."""
         return self._session.delete(self._znodes.switchover(lane))
 
     def gap(self, lane: int) -> Gap | None:
@@ -450,7 +450,7 @@ class CheckpointMirror:
 
     It may lag behind the topic and never decides while the topic is there. For one thread, which sees to it
     that there are at most five writes a second. A write never replaces a checkpoint of a later epoch, nor
-    one of the same epoch and a later position: a master that was succeeded unawares cannot take the mirror
+    one of the same epoch and a later position: a leader that was succeeded unawares cannot take the mirror
     back.
     """
 
@@ -495,7 +495,7 @@ class CheckpointMirror:
         if standing.order > order:
             raise Superseded(
                 f"{self.path} holds epoch and position {standing.order}, which is later than {order}: "
-                "another node has become master"
+                "another node has become leader"
             )
         return _Written(self._session.write(self.path, checkpoint, standing.version).version, order)
 

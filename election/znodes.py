@@ -41,7 +41,7 @@ class Znodes:
         return f"{self.members}/{node}"
 
     def candidates(self, lane: int) -> str:
-        """Its children are the queue for the lane's mastership."""
+        """Its children are the queue for the lane's leadership."""
         return f"{self.root}/lanes/{lane}/candidates"
 
     def checkpoint(self, lane: int) -> str:
@@ -54,11 +54,11 @@ class Znodes:
         return f"{self.root}/control"
 
     def request(self, lane: int) -> str:
-        """What operators want the lane's master to do: replay, skip, stop (store/operations.py)."""
+        """What operators want the lane's leader to do: replay, skip, stop (store/operations.py)."""
         return f"{self.root}/lanes/{lane}/request"
 
     def switchover(self, lane: int) -> str:
-        """Which master is to hand over, and to whom (`election.operators.Switchover`)."""
+        """Which leader is to step down, and to whom (`election.operators.Switchover`)."""
         return f"{self.root}/lanes/{lane}/switchover"
 
     def gap(self, lane: int) -> str:

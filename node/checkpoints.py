@@ -1,7 +1,7 @@
 """The checkpoint topic as a node reads it, and the buffer's stable ends: the `Log` port.
 
 One thread follows the lane's partition for as long as the node lives, so that the last checkpoint is at
-hand when this node is elected. A master reads it to its end once more after it has fenced the others.
+hand when this node is elected. A leader reads it to its end once more after it has fenced the others.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ log = structlog.get_logger("delayline.checkpoints")
 
 FIRST_STEP: Final = 16
 STEP_GROWTH: Final = 8
-SINCE_MS: Final = 60_000  # a master's clock may be so far ahead of the brokers'
+SINCE_MS: Final = 60_000  # a leader's clock may be so far ahead of the brokers'
 POLL_S: Final = 0.2  # how long its end may take
 RETRY_S: Final = 0.2
 LOOK_EVERY_S: Final = 5.0  # whether the topic is still the same
@@ -79,8 +79,8 @@ def _read_back(
     count, and it goes on back from what does.
 
     Compaction takes what was aborted, and leaves its copy; but it leaves the last day alone
-    (ops/topic_rules.py), and any mastership since has a higher epoch. So such a copy counts only where a lane
-    has had no master for a day, and only for who reads the topic after that.
+    (ops/topic_rules.py), and any leadership since has a higher epoch. So such a copy counts only where a lane
+    has had no leader for a day, and only for who reads the topic after that.
     """
     low, high = reader.bounds(lane)
     begin = high - FIRST_STEP
@@ -112,7 +112,7 @@ def _read_from(
     Only what was fetched counts: a fetch asks for the topic by its id, the bounds by its name, and for a
     moment after the topic is made anew that may still mean the old one.
     """
-    own.forget()
+    own.reset()
     reader.start({lane: begin})
     reader.reached[lane] = -1
     for records in reader.read_past({lane: end}, poll_s=0.1, patience_s=TIMEOUT_S):
@@ -123,7 +123,7 @@ def _read_from(
             raise Doubtful(f"{reader.topic}/{lane} is not read on: the node is to end")
 
 
-class CheckpointFollower:
+class CheckpointReader:
     """Follows the lane's partition of the checkpoint topic on a thread of its own.
 
     `latest` and `changed` may be used by any thread; `changed` is called when there is a newer one.
@@ -152,7 +152,7 @@ class CheckpointFollower:
         self._topic_id: str | None = None
         self._look = threading.Event()
         self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="checkpoint-follower", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="checkpoint-reader", daemon=True)
 
     def start(self) -> None:
         """Starts the thread."""
@@ -246,7 +246,7 @@ class CheckpointFollower:
         topic_id, ring = describe(admin, self._topic).id, self._keys.ring
         reader = TopicReader(self._client_config, self._topic, aborted=True)
         try:
-            self._own.forget(another_topic=topic_id != self._topic_id)
+            self._own.reset(another_topic=topic_id != self._topic_id)
             _read_back(reader, self._lane, self._own, ring, self._stopping.is_set)
             self._publish(topic_id, ring, reader.reached[self._lane])
             self.refusal = None
@@ -284,19 +284,19 @@ class KafkaLog:
         names: ClusterNames,
         lane: int,
         partitions: list[int],
-        follower: CheckpointFollower,
+        checkpoint_reader: CheckpointReader,
     ) -> None:
         self._client_config = client_config
         self._admin = admin_client(client_config)
         self._names = names
         self._lane = lane
         self._partitions = partitions
-        self._follower = follower
+        self._checkpoint_reader = checkpoint_reader
         self._own_ids = names.transactional_ids(lane)
 
     def last_checkpoint(self) -> Checkpoint | None:
         """See the port."""
-        return self._follower.wait_for(self._topic_id(), self._decided_end())
+        return self._checkpoint_reader.wait_for(self._topic_id(), self._decided_end())
 
     def footing(self) -> Footing:
         """See the port. The leader itself says its epoch: others may have heard of an older one."""
@@ -308,7 +308,7 @@ class KafkaLog:
         try:
             return describe(self._admin, self._names.checkpoint).id
         except TopicMissing as error:
-            self._follower.look_again()
+            self._checkpoint_reader.look_again()
             raise Refusing(checkpoint_topic_missing(str(error))) from error
 
     def _decided_end(self) -> int:
@@ -316,9 +316,9 @@ class KafkaLog:
         `Doubtful` if it is not in time.
 
         The own transactions are: what was left open of them is ended before their ids are initialised
-        (node/own_transactions.py). So one that is open is somebody else's; or it is of a later master, which
+        (node/own_transactions.py). So one that is open is somebody else's; or it is of a later leader, which
         has fenced this node; or it was left open since, and is ended when this node begins anew. What the
-        last master has committed may be behind it, where no reader of what is committed gets to: who went on
+        last leader has committed may be behind it, where no reader of what is committed gets to: who went on
         from what is before it would deliver again.
         """
         topic, lane = self._names.checkpoint, [self._lane]

@@ -213,7 +213,7 @@ class NodeConfig(ConnectionConfig):
     """All that one node is told. Its id is stable across restarts: the store and the znodes carry it."""
 
     lane: int = Field(
-        default=0, ge=0, description="the lane that this node replicates and may become master of"
+        default=0, ge=0, description="the lane that this node replicates and may become leader of"
     )
     node_id: NodeName = Field(
         default_factory=lambda data: f"{socket.gethostname()}-{data['lane']}",
@@ -240,7 +240,7 @@ class NodeConfig(ConnectionConfig):
     http_port: int = Field(default=0, ge=0, le=65535, description="its port for them; 0: any that is free")
     session_timeout_s: float = Field(default=6.0, gt=0, description="ZooKeeper session timeout")
     max_clock_skew_ms: int = Field(
-        default=500, ge=0, description="largest difference from the brokers' clock that a master may have"
+        default=500, ge=0, description="largest difference from the brokers' clock that a leader may have"
     )
     replay_window_s: float = Field(
         default=3600.0, ge=0, description="how long delivered messages stay in the store"

@@ -1,4 +1,4 @@
-"""The delivery core: what a master does from its election until it is master no more.
+"""The delivery core: what a leader does from its election until it is leader no more.
 
 It is written as a generator against the ports of node/ports.py. Each `yield` is a point between two
 steps: a node waits there (`Wait`) or may die there (`Step`). A thread drives it in a node
@@ -10,8 +10,8 @@ transaction as the messages that it covers, so both are visible or neither. A ro
 committed checkpoint says so, and `View.select` takes every row that is not done and not in flight. So a
 row could be lost or doubled only by starting from another checkpoint than the last committed one, or by
 committing without having read it. `_recover` excludes both: `Outbox.open` returns only once the fate of
-every earlier transaction of this lane is decided, and no earlier master can commit after it; the
-checkpoint read after it is therefore the last one. In between, this master alone commits, strictly one
+every earlier transaction of this lane is decided, and no earlier leader can commit after it; the
+checkpoint read after it is therefore the last one. In between, this leader alone commits, strictly one
 transaction at a time.
 """
 
@@ -31,7 +31,7 @@ from node.ports import (
     Commit,
     Doubtful,
     Keys,
-    Leadership,
+    LeaderElection,
     Log,
     Offsets,
     Operator,
@@ -71,12 +71,12 @@ class Step(StrEnum):
     CONFIRMED = "confirmed"
     OPENED = "opened"
     ALIGNED = "aligned"
-    TAKEN_OVER = "taken-over"
+    LEADERSHIP_BEGUN = "leadership-begun"
 
 
 class Wait(msgspec.Struct, frozen=True):
     """Nothing to do before `until_ms` by the own clock (None: no such time) unless something wakes the
-    master: the view, a commit, the election.
+    leader: the view, a commit, the election.
     """
 
     until_ms: int | None
@@ -86,11 +86,11 @@ T = TypeVar("T")
 Process = Generator[Step | Wait, None, T]
 
 
-class Ended(StrEnum):
-    """Why a mastership ended."""
+class StepDown(StrEnum):
+    """Why a leadership ended."""
 
     RESIGNED = "resigned"
-    DEPOSED = "deposed"
+    SUPERSEDED = "superseded"
 
 
 class Config(msgspec.Struct, frozen=True):
@@ -134,7 +134,7 @@ class _Planned(msgspec.Struct, frozen=True):
 
 
 class Delivery:
-    """One mastership of one lane. Used by one thread.
+    """One leadership of one lane. Used by one thread.
 
     `lost`: its last recovery has found that the checkpoint topic had lost its end.
     """
@@ -145,7 +145,7 @@ class Delivery:
         view: View,
         outbox: Outbox,
         log_: Log,
-        leadership: Leadership,
+        election: LeaderElection,
         targets: Targets,
         operator: Operator,
         clock: Clock,
@@ -155,11 +155,11 @@ class Delivery:
         self._view = view
         self._outbox = outbox
         self._log = log_
-        self._leadership = leadership
+        self._election = election
         self._targets = targets
         self._operator = operator
         self._clock = clock
-        self._last: Checkpoint | None = None  # the last one of this mastership, committed
+        self._last: Checkpoint | None = None  # the last one of this leadership, committed
         self._in_flight: InFlight | None = None
         self._poison: Poison = {}
         self._most = config.limits.messages  # halved after what was refused, or could not be sent in time
@@ -167,7 +167,7 @@ class Delivery:
         self._ahead: _Planned | None = None  # what comes next, planned while the brokers take what is sent
         self._failures = 0
         self._epoch_known = 0  # none is used twice
-        self._footing = Footing()  # of this mastership
+        self._footing = Footing()  # of this leadership
         self._counts: Vector = {}  # by partition, of what is written back next
         self._heartbeat_at_ms = 0
         self._first_at_ms = 0
@@ -182,7 +182,7 @@ class Delivery:
 
     @property
     def epoch(self) -> int:
-        """The epoch of this mastership; 0 before its first checkpoint is committed."""
+        """The epoch of this leadership; 0 before its first checkpoint is committed."""
         return 0 if self._last is None else self._last.epoch
 
     @property
@@ -197,8 +197,8 @@ class Delivery:
         """The transaction whose commit is under way; at `Step.AFTER_COMMIT` the one that is committed."""
         return self._in_flight
 
-    def run(self) -> Process[Ended]:
-        """Recovers and delivers until this node resigns or is deposed; returns which.
+    def run(self) -> Process[StepDown]:
+        """Recovers and delivers until this node resigns or is superseded; returns which.
 
         Raises `Refusing`. However it ends, nothing is in flight and the producers are dropped.
         """
@@ -207,12 +207,12 @@ class Delivery:
                 try:
                     return (yield from self._recover()) or (yield from self._deliver())
                 except OutboxError as error:
-                    yield from self._give_up(error)
+                    yield from self._abandon(error)
         finally:
             self._outbox.drop()
-            self._view.forget()
+            self._view.abandon()
 
-    def _give_up(self, error: OutboxError) -> Process[None]:
+    def _abandon(self, error: OutboxError) -> Process[None]:
         """After any failure the only road is recovery; what was in flight is decided there."""
         log.warning("transaction-given-up", reason=type(error).__name__.lower(), detail=str(error))
         isolated = isinstance(error, Refused) and self._isolate(error)
@@ -250,39 +250,39 @@ class Delivery:
         self._poison[key] = msgspec.structs.replace(first, letter_too=known is not None)
         return True
 
-    def _recover(self) -> Process[Ended | None]:
+    def _recover(self) -> Process[StepDown | None]:
         """Makes this node the one that commits, and its view the one that the last commit left."""
         self.lost = False
         self._proven_lead_ms = None
         self._outbox.drop()
         if not (yield from self._confirmed()):
-            return Ended.DEPOSED
+            return StepDown.SUPERSEDED
         yield Step.CONFIRMED
         self._outbox.open()
         yield Step.OPENED
         last = yield from self._last_checkpoint()
-        if self._overruled(last):
-            return Ended.DEPOSED
-        self._view.forget()
+        if self._is_superseded(last):
+            return StepDown.SUPERSEDED
+        self._view.abandon()
         self._view.align(last)
-        # Whoever paused them may have told another master only.
+        # Whoever paused them may have told another leader only.
         held = frozenset(hold.target for hold in last.holds if hold.last is None)
         self._paused = msgspec.structs.replace(self._paused, targets=self._paused.targets | held)
         yield Step.ALIGNED
         if (yield from self._caught_up(last)):
             self._targets.require(self._config.names.own_topics)
-            yield from self._take_over(last)
+            yield from self._begin_leadership(last)
             return None
-        return Ended.RESIGNED
+        return StepDown.RESIGNED
 
     def _confirmed(self) -> Process[bool]:
-        """No new producer before ZooKeeper has said that this node is master: it would fence the master.
+        """No new producer before ZooKeeper has said that this node is leader: it would fence the leader.
 
-        What operators have paused before is known from then on: a pause outlives the master that it was told.
+        What operators have paused before is known from then on: a pause outlives the leader that it was told.
         """
-        while not self._leadership.resigning():
+        while not self._election.resigning():
             try:
-                confirmed = self._leadership.confirm()
+                confirmed = self._election.confirm()
                 if confirmed:
                     self._operator.refresh()
                 return confirmed
@@ -290,15 +290,15 @@ class Delivery:
                 yield Wait(self._clock.now_ms() + RETRY_MS)
         return False
 
-    def _overruled(self, last: Checkpoint) -> bool:
-        """Whether another node has been master since this mastership's last checkpoint."""
+    def _is_superseded(self, last: Checkpoint) -> bool:
+        """Whether another node has led since its last checkpoint: a fenced leader steps down."""
         return self._last is not None and last.epoch > self._last.epoch and last.node != self._config.node
 
     def _last_checkpoint(self) -> Process[Checkpoint]:
         """The latest one that is known, among those of the topic as it is (node/resumption.py); if there is
         none, it is the beginning. No epoch is used twice.
 
-        The znode's is read first: what another master may commit meanwhile does not make it look ahead of the
+        The znode's is read first: what another leader may commit meanwhile does not make it look ahead of the
         topic. Where it cannot be read, and the topic has one, that decides.
         """
         mirrored = yield from self._mirrored()
@@ -320,14 +320,14 @@ class Delivery:
         """The znode's, or why it cannot be read. It is waited for: without it what is known to be delivered
         could come again.
         """
-        while not self._leadership.resigning():
+        while not self._election.resigning():
             try:
-                return self._leadership.mirrored()
+                return self._election.mirrored()
             except Unconfirmed:
                 yield Wait(self._clock.now_ms() + RETRY_MS)
             except Refusing as refusing:
                 return refusing
-        raise Doubtful("ZooKeeper has not said what was delivered, and this node is to hand over")
+        raise Doubtful("ZooKeeper has not said what was delivered, and this node is to step down")
 
     def _look_for_lost(self, last: Checkpoint | None, found: Checkpoint, others: list[Checkpoint]) -> None:
         """Says so if the topic has lost its end, or all of it."""
@@ -377,7 +377,7 @@ class Delivery:
         )
 
     def _caught_up(self, last: Checkpoint) -> Process[bool]:
-        """Reads the log as far as the last master had, and as far as it is stable now, so that a cancel
+        """Reads the log as far as the last leader had, and as far as it is stable now, so that a cancel
         made during an outage counts. False if this node is asked to resign meanwhile.
 
         Not as far as the service has written back: that may stand behind a transaction of a user's which is
@@ -390,16 +390,16 @@ class Delivery:
         vectors = (last.seen,) if last.lists_awaited else (last.seen, last.written_back)
         self._view.wake_always()
         while not (self._view.has_ingested(*vectors) and self._view.has_read_to(ends)):
-            if self._leadership.resigning():
+            if self._election.resigning():
                 return False
             yield Wait(None)
         return True
 
-    def _take_over(self, last: Checkpoint) -> Process[None]:
+    def _begin_leadership(self, last: Checkpoint) -> Process[None]:
         """Starts the commit of the epoch's first checkpoint: the last one again, nothing passed and nothing
         answered.
 
-        Without it two masters could give their transactions the same epoch. It is in flight as any other:
+        Without it two leaders could give their transactions the same epoch. It is in flight as any other:
         what comes next may be sent, but its checkpoint record waits until this commit is known (rule 5).
         """
         transaction = self._outbox.begin()
@@ -426,13 +426,13 @@ class Delivery:
             footing=self._footing,
         )
 
-    def _deliver(self) -> Process[Ended]:
+    def _deliver(self) -> Process[StepDown]:
         """Transaction after transaction, one commit in flight, until this node is asked to resign.
 
         Behind a small one that has left nothing due, the next selection waits for the commit, and takes what
         has come meanwhile.
         """
-        while not self._leadership.resigning():
+        while not self._election.resigning():
             paused = self._pauses()
             if self._ahead is not None:
                 yield from self._carry(self._still_right(self._ahead))
@@ -461,10 +461,10 @@ class Delivery:
             else:
                 yield self._until_due()
         yield from self._settle()
-        return Ended.RESIGNED
+        return StepDown.RESIGNED
 
     def _held_until_ms(self, now_ms: int) -> int | None:
-        """The position's due time, if the clock has not come as far: the last master's was ahead, or this one
+        """The position's due time, if the clock has not come as far: the last leader's was ahead, or this one
         was set back. Nothing is selected before (rule 6).
         """
         position = self._view.tip.position
@@ -487,7 +487,7 @@ class Delivery:
         if self._in_flight is not None:
             yield from self._settle()
             return
-        self._view.forget()  # and with it up to when all is delivered, by the clock as it was
+        self._view.abandon()  # and with it up to when all is delivered, by the clock as it was
         if not self._was_ahead(now_ms, lead_ms):
             return
         tip = self._view.tip
@@ -506,7 +506,7 @@ class Delivery:
 
     def _hold(self, now_ms: int, until_ms: int | None) -> Process[None]:
         """Waits without a selection, until something changes if no time is given. Heartbeats go on: they
-        sample the brokers' clock, which ends a mastership with a wrong one.
+        sample the brokers' clock, which ends a leadership with a wrong one.
         """
         if self._in_flight is not None:
             yield from self._settle()  # a resume meanwhile has woken it there, and nobody will again
@@ -529,12 +529,12 @@ class Delivery:
 
     def _show_clock(self, now_ms: int) -> Process[None]:
         """A heartbeat, before anything is selected: the brokers' clock says whether this one is right now, as
-        after a machine's sleep. If it is not, who leads hands over.
+        after a machine's sleep. If it is not, who leads steps down.
         """
         if self._in_flight is not None:
             yield from self._settle()
         else:
-            self._view.forget()  # and with it up to when all is delivered, by the clock as it was
+            self._view.abandon()  # and with it up to when all is delivered, by the clock as it was
             yield from self._transact(self._heartbeat(now_ms))
 
     def _heartbeat(self, now_ms: int) -> _Planned:
@@ -647,13 +647,13 @@ class Delivery:
         self._ahead = None
         self._most = max(1, len(planned.selection.rows) // 2)  # so that what comes meanwhile cannot go on so
         yield from self._settle()
-        assert self._last is not None, "a master has committed its first checkpoint"
-        self._view.forget()
+        assert self._last is not None, "a leader has committed its first checkpoint"
+        self._view.abandon()
         self._view.align(self._last)  # what was late by the position of what is given up is so no more
 
     def _waits_for_commit(self) -> bool:
-        """Whether the next selection does. Not for a mastership's first commit: what has fallen due since the
-        last master has waited long enough.
+        """Whether the next selection does. Not for a leadership's first commit: what has fallen due since the
+        last leader has waited long enough.
         """
         flight = self._in_flight
         if flight is None or flight.checkpoint.first:
@@ -695,7 +695,7 @@ class Delivery:
 
     def _require_clock(self, lead_ms: int) -> None:
         """What was selected by a clock is committed only once a commit has shown that clock to be right (I2):
-        the first messages of a mastership are sent beside the commit that does, and the clock may be set at
+        the first messages of a leadership are sent beside the commit that does, and the clock may be set at
         any time.
         """
         if self._proven_lead_ms is None or self._set_ahead(lead_ms):
@@ -705,7 +705,7 @@ class Delivery:
             )
 
     def _checkpoint(self, planned: _Planned, offsets: Offsets) -> Checkpoint:
-        assert self._last is not None, "a master has committed its first checkpoint"
+        assert self._last is not None, "a leader has committed its first checkpoint"
         frontier, last = planned.selection.frontier, self._last
         awaited = last.awaited.beyond(frontier.seen)
         if offsets:
@@ -750,11 +750,11 @@ class Delivery:
         else:
             self._view.committed(flight.selection, flight.checkpoint)
         self._in_flight, self._last = None, flight.checkpoint
-        self._leadership.mirror(flight.checkpoint)
+        self._election.mirror(flight.checkpoint)
         if flight.checkpoint.first:
             first = flight.checkpoint
-            log.info("mastership-taken", epoch=first.epoch, lane=first.lane, position=first.position)
-            yield Step.TAKEN_OVER
+            log.info("leadership-taken", epoch=first.epoch, lane=first.lane, position=first.position)
+            yield Step.LEADERSHIP_BEGUN
         else:
             self._went_well(flight.selection)
 

@@ -9,7 +9,7 @@ from node.refusal import Refusal
 
 
 class Health(NamedTuple):
-    """`refuse`: there is a reason to refuse mastership; `fail`: an error has ended a part; `inspect`: look
+    """`refuse`: there is a reason to refuse leadership; `fail`: an error has ended a part; `inspect`: look
     whether the topics and settings are still those of the store.
     """
 

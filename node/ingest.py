@@ -51,7 +51,7 @@ class Ingest:
         wake: Callable[[], None],
         fail: Callable[[Exception], None],
     ) -> None:
-        """`wake`: a master has something to look at; `fail`: the thread has ended on an error."""
+        """`wake`: a leader has something to look at; `fail`: the thread has ended on an error."""
         self._client_config = client_config
         self._names = names
         self._settings = settings
@@ -86,7 +86,7 @@ class Ingest:
         position or not. Nothing is delivered twice: what is done is told by the checkpoint, and no offset
         from `gap.begin` on had been read by any view that goes on. That the view has ingested all below
         `gap.begin` becomes true of the checkpoint with the next transaction; any other view is then one that
-        lacks what its master had.
+        lacks what its leader had.
         """
         reader = TopicReader(self._client_config, self._names.buffer, aborted=True)
         given_up = None if gap is None or not self._stands_at(gap) else gap
@@ -112,8 +112,8 @@ class Ingest:
         """Where to read on: behind what was read; where retention has passed that, at the log's beginning, if
         nothing is missing for it, or what is has been given up.
 
-        The last checkpoint's master had read all below its `read`. A view that has ingested as much as that
-        master lacks nothing but markers. An empty one may begin above them if whatever is gone was due, and
+        The last checkpoint's leader had read all below its `read`. A view that has ingested as much as that
+        leader lacks nothing but markers. An empty one may begin above them if whatever is gone was due, and
         is delivered, and its id is no longer known: no delay is longer than the cluster's longest.
         """
         low, high = reader.bounds(partition)
@@ -144,7 +144,7 @@ class Ingest:
 
         What was written back since the last checkpoint has a higher one: where the reader stood is no lower
         than that one's `read`. What was written back before and is still there may have a lower one: but it
-        has been taken in, by this view, or, where that is empty, by the last master. Of that it was written
+        has been taken in, by this view, or, where that is empty, by the last leader. Of that it was written
         while the reader had not yet read what is gone. It is no younger than that by more than a reader
         lags, or a transaction is open there, and so, where that is less than a day, as long done
         (`_expect_all_delivered`). None where some of it has not been taken in.

@@ -1,7 +1,7 @@
-"""The lane role: follows the checkpoint while another node is master, delivers while this one is.
+"""The lane role: follows the checkpoint while another node is leader, delivers while this one is.
 
-One thread does both, so a node is never follower and master at once: it aligns to what the checkpoint
-follower reads, and once elected it drives the delivery core until that mastership ends.
+One thread does both, so a node is never follower and leader at once: it aligns to what the checkpoint
+reader reads, and once elected it drives the delivery core until that leadership ends.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from typing import Final
 
 import structlog
 
-from node.checkpoints import CheckpointFollower
-from node.delivery import Delivery, Ended, Step, Wait
+from node.checkpoints import CheckpointReader
+from node.delivery import Delivery, Step, StepDown, Wait
 from node.health import Health
-from node.leadership import ElectedLeadership
 from node.meter import Meter
 from node.outbox import KafkaOutbox
 from node.ports import Doubtful
 from node.refusal import Refusal, Refusing, log_refusal
+from node.zookeeper_election import ZooKeeperElection
 from store.kv import StoreError
 from store.view import View
 
@@ -49,20 +49,20 @@ class LaneWorker:
         self,
         view: View,
         outbox: KafkaOutbox,
-        follower: CheckpointFollower,
-        leadership: ElectedLeadership,
+        checkpoint_reader: CheckpointReader,
+        election: ZooKeeperElection,
         new_delivery: Callable[[], Delivery],
         check_clock: Callable[[], None],
         health: Health,
         hook: Callable[[Step], None],
     ) -> None:
-        """`check_clock`: called after each commit of a master; may end the mastership."""
+        """`check_clock`: called after each commit of a leader; may end the leadership."""
         self.refusal: Refusal | None = None  # why this node cannot lead, though it is elected
         self.meter = Meter()
         self._view = view
         self._outbox = outbox
-        self._follower = follower
-        self._leadership = leadership
+        self._checkpoint_reader = checkpoint_reader
+        self._election = election
         self._new_delivery = new_delivery
         self._check_clock = check_clock
         self._health = health
@@ -75,11 +75,11 @@ class LaneWorker:
 
     @property
     def leading(self) -> bool:
-        """Whether this node is master: it has committed the first checkpoint of its epoch."""
+        """Whether this node is leader: it has committed the first checkpoint of its epoch."""
         return not self._idle.is_set()
 
     def wait_idle(self) -> None:
-        """Waits for the end of a mastership."""
+        """Waits for the end of a leadership."""
         self._idle.wait()
 
     def start(self) -> None:
@@ -87,7 +87,7 @@ class LaneWorker:
         self._thread.start()
 
     def stop(self) -> None:
-        """Asks the thread to end; the leadership must be told to resign first."""
+        """Asks the thread to end; the election must be told to resign first."""
         self._stopping = True
         self._wake.set()
 
@@ -102,11 +102,11 @@ class LaneWorker:
     def _run(self) -> None:
         try:
             while not self._stopping:
-                if not self._leadership.elected():
+                if not self._election.elected():
                     self._outbox.forget_committed()
                     self.refusal = None
                     self._follow()
-                elif self._follower.refusal is not None:
+                elif self._checkpoint_reader.refusal is not None:
                     self._follow()
                 else:
                     self._lead()
@@ -116,7 +116,7 @@ class LaneWorker:
             self._outbox.close()
 
     def _follow(self) -> None:
-        latest, aligned = self._follower.latest(), self._view.checkpoint
+        latest, aligned = self._checkpoint_reader.latest(), self._view.checkpoint
         if latest is not None and (aligned is None or latest.order > aligned.order):
             self._view.align(latest)
         try:
@@ -130,20 +130,20 @@ class LaneWorker:
 
     def _lead(self) -> None:
         delivery = self._new_delivery()
-        mastership = delivery.run()
+        leadership = delivery.run()
         try:
             while True:
-                step = next(mastership)
+                step = next(leadership)
                 if isinstance(step, Wait):
                     self._wait(step)
                     continue
                 self._hook(step)
-                if step == Step.TAKEN_OVER:
-                    self._taken_over(delivery)
+                if step == Step.LEADERSHIP_BEGUN:
+                    self._leadership_begun(delivery)
                 elif step == Step.AFTER_COMMIT:
                     self._committed(delivery)
         except StopIteration as ended:
-            self._ended(ended.value, delivery.epoch)
+            self._stepped_down(ended.value, delivery.epoch)
         except Refusing as refusing:
             self._refuse(refusing.refusal)
         finally:
@@ -155,7 +155,7 @@ class LaneWorker:
         if self.leading:
             self._check_clock()
 
-    def _taken_over(self, delivery: Delivery) -> None:
+    def _leadership_begun(self, delivery: Delivery) -> None:
         self.meter.losses += delivery.lost
         self.refusal = None
         self._idle.clear()
@@ -168,10 +168,10 @@ class LaneWorker:
             self.refusal = why
         self._pause(REFUSED_RETRY_S)
 
-    def _ended(self, why: Ended, epoch: int) -> None:
-        log.info("mastership-ended", why=str(why), epoch=epoch)
-        if why == Ended.DEPOSED:
-            self._pause()  # ZooKeeper's next word on who is master is on its way
+    def _stepped_down(self, why: StepDown, epoch: int) -> None:
+        log.info("leadership-ended", why=str(why), epoch=epoch)
+        if why == StepDown.SUPERSEDED:
+            self._pause()  # ZooKeeper's next word on who is leader is on its way
 
     def _pause(self, timeout_s: float = RETRY_S) -> None:
         """A moment before the next try, or until something changes; not what has changed already."""

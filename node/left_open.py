@@ -18,7 +18,7 @@ class Evidence:
 
     `checkpoint`: the last one that the producer has sent, None if none is the service's own, or it cannot be
     read; `appended_ms`: when, by the partition's leader. What stands behind it was sent by who knew it to be
-    committed (`is_followed`): the next one of a mastership is, and so is what confirms it (`is_confirmed`).
+    committed (`is_followed`): the next one of a leadership is, and so is what confirms it (`is_confirmed`).
     `is_unreadable`: the producer's last one cannot be read, or one behind it.
     """
 

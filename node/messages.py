@@ -63,7 +63,7 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
     pause it waits for the end of that, at its place), `moving` (a reschedule has moved it, and what it is now
     cannot be read yet), `delivered`, `expired`, `dead-lettered`, `skipped`, `cancelling` (the cancel is
     taken, its answer not yet written), `cancelled`, `done` (what it came to cannot be told) or `unknown`.
-    `at_ms` and `epoch`: of the transaction that made it so, by the clock of its master; `by`: the request
+    `at_ms` and `epoch`: of the transaction that made it so, by the clock of its leader; `by`: the request
     that did. `source`: where the request is that this row was made from; `root`: the user's own one behind
     it.
     """

@@ -1,4 +1,4 @@
-"""What a master counts of its commits: once for each of them, on the lane's thread, not for each message.
+"""What a leader counts of its commits: once for each of them, on the lane's thread, not for each message.
 
 Selected rows are in the order in which they fell due. So how many of them were late by how much is found by
 bisection, however many they are.
@@ -84,7 +84,7 @@ class Meter:
         self.lateness = Histogram(LATENESS_MS)
         self.commits = Histogram(COMMIT_MS)
         self.selections = Histogram(SELECTION)
-        self.losses = 0  # masterships that began without the end of the checkpoint topic
+        self.losses = 0  # leaderships that began without the end of the checkpoint topic
         # What is to be alarmed of is there before it happens: whoever looks for an increase would miss it.
         self.requests: dict[Decided, int] = {(op, outcome, ""): 0 for op, outcome in _ALWAYS}
         self.requests |= {("schedule", "dead-lettered", code): 0 for code in (*REJECT_CODES, OTHER)}

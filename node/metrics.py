@@ -27,7 +27,7 @@ from store.holds import Holds, held_of
 from store.rocks import Figures
 
 FRESH_S: Final = 1.0
-STATES: Final = ("starting", "catching-up", "follower", "master", "refusing", "stopping")
+STATES: Final = ("starting", "catching-up", "follower", "leader", "refusing", "stopping")
 PREFIX: Final = "delayline_"
 
 
@@ -62,8 +62,8 @@ _GAUGES: Final = (
         "Nothing that was due by then is left to be delivered.",
         lambda v: _seconds(v.delivered_up_to_ms),
     ),
-    _Gauge("master", "1 on the node that delivers.", lambda v: v.leads),
-    _Gauge("epoch", "The number of the lane's last mastership that the node knows of.", lambda v: v.epoch),
+    _Gauge("leader", "1 on the node that delivers.", lambda v: v.leads),
+    _Gauge("epoch", "The number of the lane's last leadership that the node knows of.", lambda v: v.epoch),
     _Gauge(
         "apply_lag_records",
         "Offsets of the buffer topic that are committed and that the node has not read.",
@@ -81,7 +81,7 @@ _GAUGES: Final = (
     ),
     _Gauge(
         "clock_offset_seconds",
-        "By how much the brokers' clock is ahead of the master's, as its last commit has shown.",
+        "By how much the brokers' clock is ahead of the leader's, as its last commit has shown.",
         lambda v: _seconds(v.clock_offset_ms),
     ),
     _Gauge("paused", "1 while an operator has paused the cluster.", lambda v: v.pauses.everything),
@@ -187,7 +187,7 @@ def _state(vitals: Vitals) -> Metric:
 
 
 def _refusing(vitals: Vitals) -> Metric:
-    says = "1 while the node cannot be master, with the code of the reason."
+    says = "1 while the node cannot be leader, with the code of the reason."
     family = GaugeMetricFamily(PREFIX + "refusing", says, labels=["reason"])
     if vitals.refusal is not None:
         family.add_metric([vitals.refusal.code], 1)
@@ -249,7 +249,7 @@ def _counted(meter: Meter) -> Iterator[Metric]:
     )
     requests = CounterMetricFamily(
         PREFIX + "requests",
-        "What became of requests while this node was master.",
+        "What became of requests while this node was leader.",
         labels=["op", "outcome", "reason"],
     )
     for (op, outcome, reason), count in list(meter.requests.items()):

@@ -1,4 +1,4 @@
-"""The mirror role: the master's last checkpoint into the lane's znode, at most five times a second.
+"""The mirror role: the leader's last checkpoint into the lane's znode, at most five times a second.
 
 On a thread of its own, so that a ZooKeeper that is slow or away never holds a delivery back.
 """

@@ -44,7 +44,7 @@ from node.membership import Membership
 from node.messages import Messages
 from node.notify import ServiceManager
 from node.own_settings import readable, settings_of
-from node.parts import Election, Ground, Parts
+from node.parts import Coordination, Ground, Parts
 from node.ports import Doubtful, Pauses
 from node.reader import OffsetsGone
 from node.refusal import Refusal, Refusing
@@ -77,7 +77,7 @@ class NodeState(StrEnum):
     STARTING = "starting"
     CATCHING_UP = "catching-up"
     FOLLOWER = "follower"
-    MASTER = "master"
+    LEADER = "leader"
     REFUSING = "refusing"
     STOPPING = "stopping"
 
@@ -185,7 +185,7 @@ class Node:
         if parts is None:
             return NodeState.STARTING
         if parts.lane.leading:
-            return NodeState.MASTER
+            return NodeState.LEADER
         return NodeState.FOLLOWER if self._candidate else NodeState.CATCHING_UP
 
     def run(self) -> int:
@@ -200,7 +200,7 @@ class Node:
         manager = ServiceManager(os.environ)
         self.start()
         while not self._stopping.is_set():
-            manager.tell(ready=self.state in (NodeState.FOLLOWER, NodeState.MASTER), words=self._in_words())
+            manager.tell(ready=self.state in (NodeState.FOLLOWER, NodeState.LEADER), words=self._in_words())
             with suppress(queue.Empty):
                 # With a timeout: Python runs a handler only when this thread runs, whichever got the signal.
                 told.get(timeout=LISTEN_S)
@@ -298,7 +298,7 @@ class Node:
         )
 
     def _round(self) -> None:
-        """Opens the parts, catches up, stands for master, and waits for the end."""
+        """Opens the parts, catches up, stands for leader, and waits for the end."""
         before = self._refusal
         log.info("node-starting", node=self._config.node_id, cluster=self._config.cluster)
         with suppress(Unavailable):  # whoever asks ZooKeeper says so; this only keeps it from asking too soon
@@ -439,7 +439,7 @@ class Node:
                 )
             )
         health = Health(self._refuse, self._fail, self._inspect)
-        election = Election(self._session, self._registry, peers)
+        coordination = Coordination(self._session, self._registry, peers)
         store = RocksStore(config.data_dir / "store")
         parts: Parts | None = None
         try:
@@ -448,7 +448,7 @@ class Node:
             keys = self._agreed_keys(store)
             if keys is not None:
                 ground = Ground(settings, buffer.partitions)
-                parts = Parts(config, ground, keys, store, election, health, self._standing, self._hook)
+                parts = Parts(config, ground, keys, store, coordination, health, self._standing, self._hook)
             return parts
         except UnreadableCheckpoint as error:
             raise Refusing(refusal.other_data(f"its checkpoint: {error}", config.data_dir)) from error
@@ -505,7 +505,7 @@ class Node:
         """Reads the checkpoint topic and the log to their ends, as they are now. False if the round ends
         before.
         """
-        while not (parts.follower.started() or self._halt.is_set()):
+        while not (parts.checkpoint_reader.started() or self._halt.is_set()):
             self._halt.wait(0.02)
         self._open_ingest(parts)
         if self._halt.is_set():
@@ -643,7 +643,7 @@ class Node:
         its own: then this is the Kafka that it is in.
         """
         self._refuse_other_kafka(self._kafka_id)
-        has_led = self._parts is not None and self._parts.follower.latest() is not None
+        has_led = self._parts is not None and self._parts.checkpoint_reader.latest() is not None
         if self._tied is None and has_led and buffer == self._buffer:
             self._registry.tie(KafkaIds(self._kafka_id, buffer.id))
 
@@ -658,9 +658,9 @@ class Node:
         return why
 
     def _lacks_partitions(self) -> bool:
-        """Whether a master has heard of some that this node has not: without them it does not lead."""
+        """Whether a leader has heard of some that this node has not: without them it does not lead."""
         parts = self._parts
-        last = None if parts is None else parts.follower.latest()
+        last = None if parts is None else parts.checkpoint_reader.latest()
         if parts is None or last is None:
             return False
         return not parts.view.has_ingested(dict.fromkeys(last.seen, 0))
@@ -733,7 +733,7 @@ class Node:
             max_clock_skew_ms=self._config.max_clock_skew_ms,
             open=parts is not None and parts.started,
             settings="" if self._settings is None else self._settings.to_json(),
-            strange_checkpoints=0 if parts is None else sum(parts.follower.strangers.values()),
+            strange_checkpoints=0 if parts is None else sum(parts.checkpoint_reader.strangers.values()),
             keys=[] if parts is None else sorted(parts.keys.ring.ids),
             held_back=[] if parts is None else list(parts.soundings.held_back or ()),
             ahead={} if parts is None else parts.view.ahead_of(now_ms + self._config.max_clock_skew_ms),
@@ -788,7 +788,7 @@ def _of_parts(parts: Parts) -> dict[str, Any]:
     checkpoint, soundings, counts = parts.view.checkpoint, parts.soundings, parts.housekeeping
     return {
         "leads": parts.lane.leading,
-        "master": parts.candidacy.standing.master,
+        "leader": parts.candidacy.standing.leader,
         "epoch": 0 if checkpoint is None else checkpoint.epoch,
         "delivered_up_to_ms": 0 if checkpoint is None else checkpoint.delivered_up_to_ms,
         "holds": () if checkpoint is None else checkpoint.holds,
@@ -803,5 +803,5 @@ def _of_parts(parts: Parts) -> dict[str, Any]:
         "free_bytes": soundings.free_bytes,
         "targets": parts.targets.counts,
         "meter": parts.lane.meter,
-        "strange_checkpoints": parts.follower.strangers,
+        "strange_checkpoints": parts.checkpoint_reader.strangers,
     }

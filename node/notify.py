@@ -35,7 +35,7 @@ class ServiceManager:
         self._said = ""
 
     def tell(self, *, ready: bool, words: str) -> None:
-        """The node's state in words; `ready`: it could be master or is. To be called more than twice within
+        """The node's state in words; `ready`: it could be leader or is. To be called more than twice within
         the watchdog's time.
         """
         lines = []

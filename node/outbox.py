@@ -4,11 +4,11 @@ Two stable ids, `-a` and `-b`, in turn: after EndTxn the broker writes the trans
 next transaction of the *same* id would be told CONCURRENT_TRANSACTIONS and wait for librdkafka's fixed 20 ms.
 
 Why `open` initialises a, then b, and the first transaction after it is always on `-a`, then strictly in
-turn: two nodes that both believe to be master can open at the same time, and the calls may interleave so
+turn: two nodes that both believe to be leader can open at the same time, and the calls may interleave so
 that one ends with the valid `-a` and the other with the valid `-b`. If the second could begin on `-b`, both
 would commit, each having read the same last checkpoint. As it is, the second's first transaction is on an
 `-a` that is fenced, so it never commits; and the first's next one is on a `-b` that is fenced, so it
-recovers. The exhaustive search over two masters and both ids is in tests/simulation/fencing.py.
+recovers. The exhaustive search over two leaders and both ids is in tests/simulation/fencing.py.
 
 Nothing is begun on an id before the checkpoint of the last transaction, on the other one, is acknowledged. So
 where a checkpoint is left open, and its id has had another transaction since, it can be seen to be committed
@@ -218,10 +218,10 @@ class KafkaOutbox:
 
     def warm_up(self) -> bool:
         """Connects another producer for each id ahead of the election: their first call costs half a second
-        otherwise. False once there are enough of them: one for each try that a dead master's open transaction
+        otherwise. False once there are enough of them: one for each try that a dead leader's open transaction
         may cost (see `_initialised`).
 
-        They touch no transactional id before `open` initialises them. What a new master has to know first is
+        They touch no transactional id before `open` initialises them. What a new leader has to know first is
         looked up meanwhile.
         """
         self._targets.expect(self._names.own_topics)
@@ -251,7 +251,7 @@ class KafkaOutbox:
                 self._initialise()
 
     def forget_committed(self) -> None:
-        """Another node may be master: what it sends on the ids decides over what this one has committed, and
+        """Another node may be leader: what it sends on the ids decides over what this one has committed, and
         no checkpoint of its tells what became of what is in doubt here.
         """
         for turn, last in enumerate(self._last):
@@ -411,7 +411,7 @@ class KafkaOutbox:
     def _initialised(self, suffix: str) -> Holder:
         """A producer whose id is initialised.
 
-        Where a dead master left a transaction open, the broker aborts it and answers CONCURRENT_TRANSACTIONS
+        Where a dead leader left a transaction open, the broker aborts it and answers CONCURRENT_TRANSACTIONS
         for some milliseconds; librdkafka's next try comes after a fixed 500 ms. Another producer, connected
         already, tries sooner. All other answers are waited for: the call resumes where it was.
         """

@@ -145,7 +145,7 @@ class OwnCheckpoints:
                 spent.append(aborted)
                 del spent[:-MOST_ABORTED]
 
-    def forget(self, *, another_topic: bool = False) -> None:
+    def reset(self, *, another_topic: bool = False) -> None:
         """It is read again, from another place; or it is another topic."""
         self.latest = None
         self._aborted = [], []

@@ -2,7 +2,7 @@
 
 Kafka's coordinator passes over a partition without a leader when it writes a transaction's markers [measured,
 4.3.0]: the transaction has ended, and what it has sent there is left open for ever. In the checkpoint
-partition that would keep every master from reading the last checkpoint.
+partition that would keep every leader from reading the last checkpoint.
 
 What became of a transaction its coordinator knows until the id is initialised. So that is asked first: what
 is being decided is waited for, and what is open is aborted without a new producer (`FenceRequest`). Where a
@@ -12,13 +12,13 @@ transaction of the same producer that has nothing else. The node may die between
 comes next finds the coordinator's word, or the confirmation.
 
 The coordinator's word is of the id's last transaction. What was left open may be of an earlier one of the
-same mastership. Then that one was committed, and the one between them, on the other id, has sent its
+same leadership. Then that one was committed, and the one between them, on the other id, has sent its
 checkpoint: the last one is not begun before that is acknowledged (node/outbox.py). It stands behind what was
-left open, and shows that it was committed. So nothing of a mastership that was committed is taken for
+left open, and shows that it was committed. So nothing of a leadership that was committed is taken for
 aborted.
 
-Of an earlier mastership's the coordinator's word says nothing, nor once the id is initialised: an older
-version does not ask before that, and between the question and the initialisation another master, not fenced
+Of an earlier leadership's the coordinator's word says nothing, nor once the id is initialised: an older
+version does not ask before that, and between the question and the initialisation another leader, not fenced
 yet, may begin a transaction. Nor does it where the topic has lost what stood behind, or an older version has
 not waited for it: the id's last transaction has begun after the checkpoint was sent then. Nobody knows what
 became of such a one. It is said, and aborted: what was committed of it is known to ZooKeeper, or to the node
@@ -26,7 +26,7 @@ that did so, or is delivered again.
 
 What is committed here has no record of its own: where a transaction of the id was committed and lacks a
 marker, it is committed again, by a new producer, which is fenced as any other. All else that is done to the
-ids is to fence them. So what node/outbox.py says of two masters holds.
+ids is to fence them. So what node/outbox.py says of two leaders holds.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 
 from delayline.names import ClusterNames
 from node.fetch.batches import Batch, batches_of
-from node.fetch.brokers import ANSWER_S, LATEST, NO_ERROR, Brokers, Leader, Led, Unreachable
+from node.fetch.brokers import ANSWER_S, LATEST, NO_ERROR, Brokers, Led, PartitionLeader, Unreachable
 from node.fetch.coordinators import (
     ABORTED,
     COMMITTED,
@@ -100,14 +100,14 @@ class _Left(NamedTuple):
     @property
     def was_committed(self) -> bool:
         """By the coordinator's word. A commit leaves the epoch as it is, and shows that whatever the same
-        mastership has sent before was committed.
+        leadership has sent before was committed.
         """
         return self.last.state == COMMITTED and self.last.epoch == self.at.epoch
 
     def was_aborted(self, found: Evidence) -> bool:
         """By the coordinator's word, if nothing stands behind it that shows otherwise. Who aborts for the
         producer raises the epoch, and so does who initialises the id: what is further on is of another
-        mastership. And what has begun long after the checkpoint was sent, has not sent it.
+        leadership. And what has begun long after the checkpoint was sent, has not sent it.
         """
         last = self.last
         is_its_own = last.since_ms <= found.appended_ms + APART_MS
@@ -183,7 +183,7 @@ class OwnTransactions:
         return None if last is None else await self._coordinators.abort_in(id_, last, places)
 
     async def _commit(self, id_: str, places: Collection[Place]) -> str | None:
-        """Only the answer to an initialisation says which producer is this node's own: another master's, who
+        """Only the answer to an initialisation says which producer is this node's own: another leader's, who
         may have initialised the id meanwhile, must not be committed for.
         """
         at = self._committing[id_] = await self._coordinators.initialise(id_)
@@ -252,7 +252,7 @@ class OwnTransactions:
         )
 
     @property
-    def _leader(self) -> Leader:
+    def _partition_leader(self) -> PartitionLeader:
         assert self._led is not None, "it was asked for"
         leader = self._led.leaders.get(self._lane)
         if leader is None:
@@ -261,7 +261,7 @@ class OwnTransactions:
         return leader
 
     async def _open(self) -> dict[int, OpenAt]:
-        return await open_in(self._brokers, self._leader.broker, self._topic, self._lane)
+        return await open_in(self._brokers, self._partition_leader.broker, self._topic, self._lane)
 
     async def _end(self, left: _Left, found: Evidence) -> None:
         """Ends what a producer has left open, unless somebody is at work there: then `left` says no more what
@@ -284,9 +284,11 @@ class OwnTransactions:
     async def _read(self, left: _Left, resigning: Callable[[], bool]) -> Evidence:
         """What the topic itself says of it. However much stands there, it is read to the end that it has now,
         also by more than one call: what was read stays as it is while the partition's leader does. Raises
-        `Doubtful` where this node is to hand over, and `Unreachable`.
+        `Doubtful` where this node is to step down, and `Unreachable`.
         """
-        end = await _sound(self._brokers.offset(self._topic, self._lane, self._leader.broker, LATEST))
+        end = await _sound(
+            self._brokers.offset(self._topic, self._lane, self._partition_leader.broker, LATEST)
+        )
         found, begun_s = self._evidence(left), time.monotonic() - self._read_s
         while found.reached < end:
             if resigning():
@@ -309,7 +311,7 @@ class OwnTransactions:
         """What was read of it before, by another call; else nothing yet."""
         assert self._led is not None, "it was asked for"
         producer, begin = left.last.producer, left.at.begin
-        of = self._led.topic_id, self._leader, self._keys.ring, producer, begin
+        of = self._led.topic_id, self._partition_leader, self._keys.ring, producer, begin
         known_of, found = self._found.get(left.id_, (None, None))
         if found is None or known_of != of:
             found = Evidence(self._topic, self._lane, self._keys, producer, begin)
@@ -318,9 +320,9 @@ class OwnTransactions:
 
     async def _fetch(self, begin: int) -> list[Batch]:
         assert self._led is not None, "it was asked for"
-        wanted = [Wanted(self._lane, begin, self._leader.epoch, NO_EPOCH)]
+        wanted = [Wanted(self._lane, begin, self._partition_leader.epoch, NO_EPOCH)]
         request = FetchRequest(self._led.topic_id, wanted, 0, FETCH_BYTES, READ_ALL)
-        answer = await self._brokers.ask(self._leader.broker, request)
+        answer = await self._brokers.ask(self._partition_leader.broker, request)
         code = answer.error_code or answer.partitions[0].code
         if code != NO_ERROR:
             raise Unreachable(code, f"{self._topic}/{self._lane}: {KafkaError(code).str()}")

@@ -18,7 +18,7 @@ from election.registry import Registry
 from election.session import Session
 from election.znodes import Znodes
 from node.broker_links import BrokerLinks
-from node.checkpoints import CheckpointFollower, KafkaLog
+from node.checkpoints import CheckpointReader, KafkaLog
 from node.config import NodeConfig
 from node.delivery import Config, Delivery, Step
 from node.health import Health
@@ -26,7 +26,6 @@ from node.housekeeping import Housekeeping
 from node.ingest import Ingest
 from node.keys import NodeKeys
 from node.lane import LaneWorker, SystemClock
-from node.leadership import ElectedLeadership
 from node.messages import Messages, Reader
 from node.mirror import Mirror
 from node.operator import OperatorWatch
@@ -34,11 +33,12 @@ from node.outbox import KafkaOutbox
 from node.past import Past
 from node.refusal import SIT_OUT_S, Refusal, clock_skewed, log_refusal
 from node.soundings import Soundings
-from node.switchover import GivingWay
+from node.switchover import SwitchoverRole
 from node.target_answers import TargetAnswers
 from node.target_lookup import TargetLookup
 from node.target_watch import TargetWatch
 from node.targets import KafkaTargets
+from node.zookeeper_election import ZooKeeperElection
 from store.awaited import most_listed
 from store.kv import StoreError
 from store.lookup import Lookup
@@ -49,7 +49,7 @@ from store.view import View
 log = structlog.get_logger("delayline.node")
 
 
-class Election(NamedTuple):
+class Coordination(NamedTuple):
     """The node's side of ZooKeeper and of its peers."""
 
     session: Session
@@ -73,7 +73,7 @@ class Parts:
         ground: Ground,
         keys: NodeKeys,
         store: RocksStore,
-        election: Election,
+        coordination: Coordination,
         health: Health,
         standing: Callable[[], tuple[str, str]],
         hook: Callable[[Step], None],
@@ -89,23 +89,23 @@ class Parts:
         lane, partitions = config.lane, settings.partitions_of(config.lane, ground.partitions)
         self.view = View(store, partitions, int(config.replay_window_s * 1000), settings.dedup_window_ms)
         partitions = sorted(self.view.reached().read)
-        self.follower = CheckpointFollower(client, names, lane, keys, self._wake)
-        self.kafka_log = KafkaLog(client, names, lane, partitions, self.follower)
+        self.checkpoint_reader = CheckpointReader(client, names, lane, keys, self._wake)
+        self.kafka_log = KafkaLog(client, names, lane, partitions, self.checkpoint_reader)
         links = BrokerLinks()
         self.targets = KafkaTargets(TargetAnswers(client, names.checkpoint), links.reach, links.poke)
         self.lookup = TargetLookup(self.targets)
         self.watch = TargetWatch(self.targets, links)
         self.candidacy = Candidacy(
-            election.session,
+            coordination.session,
             Znodes(config.cluster).candidates(lane),
-            election.peers,
+            coordination.peers,
             node=config.node_id,
             host=config.peer_host,
             on_change=self._on_standing,
         )
-        mirror = election.registry.mirror(lane)
+        mirror = coordination.registry.mirror(lane)
         self.mirror = Mirror(mirror, lambda: hook(Step.AFTER_MIRROR))
-        self.leadership = ElectedLeadership(self.candidacy, mirror, self.mirror, keys.renew)
+        self.election = ZooKeeperElection(self.candidacy, mirror, self.mirror, keys.renew)
         self.outbox = KafkaOutbox(
             client,
             names,
@@ -113,7 +113,7 @@ class Parts:
             config.transaction_timeout_ms,
             self.targets,
             self._wake,
-            self.leadership.resigning,
+            self.election.resigning,
             keys,
         )
         self.ingest = Ingest(client, names, settings, keys, self.view, self._wake, health.fail)
@@ -122,8 +122,8 @@ class Parts:
         self.lane = LaneWorker(
             self.view,
             self.outbox,
-            self.follower,
-            self.leadership,
+            self.checkpoint_reader,
+            self.election,
             self._new_delivery,
             self._check_clock,
             health,
@@ -139,17 +139,17 @@ class Parts:
             standing,
         )
         znodes = Znodes(config.cluster)
-        giving_way = GivingWay(
+        switchover_role = SwitchoverRole(
             config.node_id,
             lane,
-            election.registry,
+            coordination.registry,
             self.candidacy,
-            self.leadership,
+            self.election,
             self.lane,
             self.stand,
             self._last_epoch,
         )
-        self.operator = OperatorWatch(election.session, znodes, lane, self._wake, giving_way.heed)
+        self.operator = OperatorWatch(coordination.session, znodes, lane, self._wake, switchover_role.heed)
         listed = most_listed(len(settings.partitions_of(lane)))
         self._delivery_config = Config(
             node=config.node_id,
@@ -163,37 +163,44 @@ class Parts:
 
     def start(self) -> None:
         """Starts what runs from the beginning; ingest starts once it is opened."""
-        parts = self.follower, self.mirror, self.operator, self.candidacy, self.lane, self.housekeeping
+        parts = (
+            self.checkpoint_reader,
+            self.mirror,
+            self.operator,
+            self.candidacy,
+            self.lane,
+            self.housekeeping,
+        )
         for part in (*parts, self.lookup, self.watch, self.soundings):
             part.start()
         self.started = True
 
     def awaiting(self) -> Refusal | None:
-        """Why this node cannot be master for now, if it ends by itself once the cause is gone."""
-        return self._recused or self.follower.refusal or self.lane.refusal or self.ingest.refusal()
+        """Why this node cannot be leader for now, if it ends by itself once the cause is gone."""
+        return self._recused or self.checkpoint_reader.refusal or self.lane.refusal or self.ingest.refusal()
 
     def open_ingest(self, gap: Gap | None) -> None:
         """Assigns the buffer's partitions. Raises what `Ingest.open` raises."""
-        self.ingest.open(self.follower.latest(), gap)
+        self.ingest.open(self.checkpoint_reader.latest(), gap)
 
     def stand(self) -> bool:
-        """Stands for master; False if the node has withdrawn: it would lead, and deliver nothing. Nor does it
+        """Stands for leader; False if the node has withdrawn: it would lead, and deliver nothing. Nor does it
         while its clock is wrong.
         """
         with self._standing:
             if self._withdrawn.is_set() or self._recused is not None:
                 return False
-            self.leadership.take_up()
+            self.election.withdraw_resignation()
             self.candidacy.enter()
             return True
 
     def known_clock_offset_ms(self) -> int | None:
-        """By how much the brokers' clock is ahead of a master's; of a wrong one, until it leads again."""
+        """By how much the brokers' clock is ahead of a leader's; of a wrong one, until it leads again."""
         offset_ms, allowed_ms = self.outbox.clock_offset_ms, self._delivery_config.max_clock_skew_ms
         return offset_ms if self.lane.leading or abs(offset_ms) > allowed_ms else None
 
     def _check_clock(self) -> None:
-        """A master with a wrong clock hands over, and stands again after a while: only a master's checkpoints
+        """A leader with a wrong clock steps down, and stands again after a while: only a leader's checkpoints
         show the brokers' clock.
         """
         offset_ms, allowed_ms = self.outbox.clock_offset_ms, self._delivery_config.max_clock_skew_ms
@@ -203,7 +210,7 @@ class Parts:
         log_refusal(log, why)
         with self._standing:  # `stand` would take the handing over back
             self._recused = why
-            self.leadership.hand_over()
+            self.election.resign()
         threading.Thread(target=self._sit_out, name="recused", daemon=True).start()
 
     def _sit_out(self) -> None:
@@ -214,19 +221,19 @@ class Parts:
         self.stand()
 
     def withdraw(self) -> None:
-        """Hands mastership over after the transaction under way, and stands no more. Does not wait."""
-        self._hand_over()
+        """Hands leadership over after the transaction under way, and stands no more. Does not wait."""
+        self._resign()
         threading.Thread(target=self._leave_election, name="withdraw", daemon=True).start()
 
     def stop(self) -> None:
         """Finishes the transaction under way, then leaves the election, then closes the store."""
         self.view.stopping.set()
-        self._hand_over()
+        self._resign()
         self._leave_election()
         self.candidacy.stop()
         others = (
             *(self.operator, self.mirror, self.ingest, self.housekeeping),
-            *(self.follower, self.lookup, self.watch, self.soundings),
+            *(self.checkpoint_reader, self.lookup, self.watch, self.soundings),
         )
         self.messages.close()
         for part in others:
@@ -239,10 +246,10 @@ class Parts:
         with suppress(StoreError):
             self.view.close()
 
-    def _hand_over(self) -> None:
+    def _resign(self) -> None:
         with self._standing:
             self._withdrawn.set()
-        self.leadership.hand_over()
+        self.election.resign()
 
     def _leave_election(self) -> None:
         self.lane.stop()
@@ -265,7 +272,7 @@ class Parts:
             self.view,
             self.outbox,
             self.kafka_log,
-            self.leadership,
+            self.election,
             self.targets,
             self.operator,
             SystemClock(),

@@ -351,7 +351,7 @@ class Plan:
             self._write_back(key, row, self._next_request(key, row, turn.following))
 
     def _without_time_zone(self, key: Key, row: ScheduledRow, detail: str) -> None:
-        """Of a chain that goes on, some node has known the time zone: a master that does may come again."""
+        """Of a chain that goes on, some node has known the time zone: a leader that does may come again."""
         refused = self._refused(key)
         if refused is None and row.occurrence is not None and row.attempt <= self._max_parks:
             self._park(key, row, BAD_TIME_ZONE, detail)

@@ -45,7 +45,7 @@ class Doubtful(OutboxError):
 
 
 class Fenced(OutboxError):
-    """Another producer has initialised this transactional id: recover, if this node is master at all."""
+    """Another producer has initialised this transactional id: recover, if this node is leader at all."""
 
 
 class Refused(OutboxError):
@@ -143,14 +143,14 @@ class Keys(Protocol):
         """The keys, as they are now."""
 
 
-class Leadership(Protocol):
+class LeaderElection(Protocol):
     """What the core needs of the election."""
 
     def confirm(self) -> bool:
-        """A ZooKeeper round trip that says whether this node is master. Raises `Unconfirmed`."""
+        """A ZooKeeper round trip that says whether this node is leader. Raises `Unconfirmed`."""
 
     def resigning(self) -> bool:
-        """Whether this node is asked to hand over after the transaction under way."""
+        """Whether this node is asked to step down after the transaction under way."""
 
     def mirrored(self) -> Checkpoint | None:
         """The checkpoint in the lane's znode. Raises `Unconfirmed`, and `Refusing` if it cannot be read."""
@@ -180,7 +180,7 @@ class Operator(Protocol):
 
 
 class Unconfirmed(Exception):
-    """ZooKeeper did not answer: nobody knows who is master."""
+    """ZooKeeper did not answer: nobody knows who is leader."""
 
 
 class Targets(Protocol):

@@ -1,4 +1,4 @@
-"""Why a node refuses to be master, and the way out: every state that needs an operator."""
+"""Why a node refuses to be leader, and the way out: every state that needs an operator."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Refusing(Exception):
 
 def log_refusal(log: Any, why: Refusal) -> None:
     """The one log line of a refusal; `log` is the caller's logger."""
-    log.error("mastership-refused", code=why.code, detail=why.detail, way_out=why.way_out)
+    log.error("leadership-refused", code=why.code, detail=why.detail, way_out=why.way_out)
 
 
 SIT_OUT_S: Final = 10.0
@@ -312,11 +312,11 @@ def keys_behind(where: str, id_: str, znode: str) -> Refusal:
 
 
 def clock_skewed(offset_ms: int, allowed_ms: int) -> Refusal:
-    """A master with a wrong clock delivers early or late."""
+    """A leader with a wrong clock delivers early or late."""
     return Refusal(
         "clock-skew",
         f"this node's clock is {-offset_ms:+d} ms off the brokers'; {allowed_ms} ms are allowed",
-        "Set the clock, for example with `chronyc makestep`: the node stands for master again every "
+        "Set the clock, for example with `chronyc makestep`: the node stands for leader again every "
         f"{SIT_OUT_S:.0f} s.",
     )
 

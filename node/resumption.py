@@ -1,4 +1,4 @@
-"""Which of the checkpoints that are known a new master goes on from (docs/design.md, rule 6).
+"""Which of the checkpoints that are known a new leader goes on from (docs/design.md, rule 6).
 
 The node's own one and the znode's are of commits that are known. Where one of them is later than the topic's
 last one, and of the same topic, the topic has lost its end, and the later one is right: what it covers was
@@ -6,7 +6,7 @@ delivered.
 
 Not if the topic was made anew since, or if somebody has gone on without knowing of it: who went on from that
 one would deliver again what was delivered since. Both show in the footing: a topic that is made anew has
-another id, and a mastership that began after the end was lost has a higher leader epoch than what was lost.
+another id, and a leadership that began after the end was lost has a higher leader epoch than what was lost.
 Where the topic is empty, and those known are of several that were before it, an id says nothing of the order:
 the time of what was committed last tells which of them was the last.
 """

@@ -1,7 +1,7 @@
-"""Handing mastership over because an operator wants it: who gives way, and when.
+"""Stepping down because an operator wants it: who resigns, and when.
 
-The queue for the mastership has its order from ZooKeeper, so a node is made master by the others stepping
-back behind it: first the candidates between the master and the wanted node, then the master itself.
+The queue for the leadership has its order from ZooKeeper, so a node is made leader by the others stepping
+back behind it: first the candidates between the leader and the wanted node, then the leader itself.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from election.errors import ElectionError
 from election.operators import Switchover
 from election.registry import Registry
 from node.lane import LaneWorker
-from node.leadership import ElectedLeadership
+from node.zookeeper_election import ZooKeeperElection
 
 log = structlog.get_logger("delayline.switchover")
 
 VALID_S: Final = 60.0
 
 
-class GivingWay:
+class SwitchoverRole:
     """What a node does about a switchover. Used by the operator role's thread."""
 
     def __init__(
@@ -33,17 +33,17 @@ class GivingWay:
         lane: int,
         registry: Registry,
         candidacy: Candidacy,
-        leadership: ElectedLeadership,
+        election: ZooKeeperElection,
         worker: LaneWorker,
         stand: Callable[[], bool],
         epoch: Callable[[], int],
     ) -> None:
-        """`stand`: stands for master again. `epoch`: the last one that this node knows of."""
+        """`stand`: stands for leader again. `epoch`: the last one that this node knows of."""
         self._node = node
         self._lane = lane
         self._registry = registry
         self._candidacy = candidacy
-        self._leadership = leadership
+        self._election = election
         self._worker = worker
         self._stand = stand
         self._epoch = epoch
@@ -64,21 +64,21 @@ class GivingWay:
             queue = [candidate.node for candidate in self._registry.candidates(self._lane).values()]
         except ElectionError:
             return True
-        if self._gives_way(queue, wanted.to):
+        if self._resigns_for(queue, wanted.to):
             log.info("gives-way", node=self._node, to=wanted.to, epoch=wanted.epoch)
-            self._step_back()
+            self._requeue()
         return True
 
-    def _gives_way(self, queue: list[str], to: str | None) -> bool:
-        """A candidate that stands between, at once; the master once the wanted one is next."""
+    def _resigns_for(self, queue: list[str], to: str | None) -> bool:
+        """A candidate that stands between, at once; the leader once the wanted one is next."""
         behind = queue[queue.index(self._node) + 1 :] if self._node in queue else []
         if self._worker.leading:
             return bool(behind) and to in {None, behind[0]}
         return to in behind and queue[0] != self._node
 
-    def _step_back(self) -> None:
+    def _requeue(self) -> None:
         """Finishes the transaction under way, leaves the queue, and enters it again at its end."""
-        self._leadership.hand_over()
+        self._election.resign()
         self._worker.wake()
         self._worker.wait_idle()
         self._candidacy.resign()

@@ -22,7 +22,7 @@ LONGEST_REST_S: Final = 5.0
 
 
 class TargetLookup:
-    """Runs until stopped. It has something to do where targets are in use: on a master."""
+    """Runs until stopped. It has something to do where targets are in use: on a leader."""
 
     def __init__(self, targets: KafkaTargets) -> None:
         self._targets = targets

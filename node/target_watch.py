@@ -30,7 +30,7 @@ SHORTEST_REST_S: Final = 0.01  # something may accept connections only to end th
 
 
 class TargetWatch:
-    """Runs until stopped. It has something to do where targets are in use: on a master."""
+    """Runs until stopped. It has something to do where targets are in use: on a leader."""
 
     def __init__(self, targets: KafkaTargets, links: BrokerLinks) -> None:
         self._targets = targets

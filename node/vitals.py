@@ -18,7 +18,7 @@ from store.rocks import Figures
 FROM_THE_START: Final = frozenset({"membership", "node", "zookeeper-session"})
 WITH_THE_PARTS: Final = frozenset(
     {
-        *("candidacy", "checkpoint-follower", "housekeeping", "lane", "mirror"),
+        *("candidacy", "checkpoint-reader", "housekeeping", "lane", "mirror"),
         *("operator", "peers", "soundings", "target-lookup", "target-watch"),
     }
 )
@@ -37,9 +37,9 @@ class Nameplate(NamedTuple):
 class Vitals(NamedTuple):
     """What is not known is None: nothing is before the node has opened its store.
 
-    `refusal`: why it cannot be master; `waits_for`: what keeps it from going on, in words. `dead`: threads
-    that should run and do not. `leads`: whether it is master, and be it one that has begun to refuse;
-    `master`: the lane's, as ZooKeeper last said. `lag`, `unstable` and `held_back`: of the buffer, see
+    `refusal`: why it cannot be leader; `waits_for`: what keeps it from going on, in words. `dead`: threads
+    that should run and do not. `leads`: whether it is leader, and be it one that has begun to refuse;
+    `leader`: the lane's, as ZooKeeper last said. `lag`, `unstable` and `held_back`: of the buffer, see
     `node.soundings`. `strange_checkpoints`: by kind, what was passed over in the checkpoint topic, see
     `node.own_checkpoints`. `holds`: the aligned checkpoint's.
     """
@@ -52,7 +52,7 @@ class Vitals(NamedTuple):
     zookeeper: bool
     pauses: Pauses
     leads: bool = False
-    master: str | None = None
+    leader: str | None = None
     epoch: int | None = None
     delivered_up_to_ms: int | None = None
     clock_offset_ms: int | None = None

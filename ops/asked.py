@@ -1,4 +1,4 @@
-"""What has become of a request to a lane's master, as far as the lane's checkpoints tell
+"""What has become of a request to a lane's leader, as far as the lane's checkpoints tell
 (store/operations.py).
 
 Each checkpoint names the last request alone. So of an earlier one it is known that it was done if it was seen

@@ -1,4 +1,4 @@
-"""Everything that has changed in a cluster: its masterships, and what operators have done."""
+"""Everything that has changed in a cluster: its leaderships, and what operators have done."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from node.config import ConnectionConfig
 from ops.checkpoints import wanted_lanes
 from ops.errors import OperatorError
 from ops.kafka import KafkaAdmin
-from ops.masterships import masterships
+from ops.leaderships import leaderships
 from ops.zookeeper import read_keys, registry
 from store.checkpoint import Checkpoint
 
@@ -36,7 +36,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """`trouble`: why no masterships are among the changes; None if they are."""
+    """`trouble`: why no leaderships are among the changes; None if they are."""
 
     changes: list[Change]
     trouble: str | None = None
@@ -66,7 +66,7 @@ def _of_lanes(
     if not KafkaAdmin(config).exists(ClusterNames(config.cluster).checkpoint):
         return []
     ring = read_keys(config)
-    found = [_masterships(lane, masterships(config, ring, lane, most + 1), entries, most) for lane in lanes]
+    found = [_leaderships(lane, leaderships(config, ring, lane, most + 1), entries, most) for lane in lanes]
     return list(chain.from_iterable(found))
 
 
@@ -75,20 +75,20 @@ def _of_operator(entry: Entry) -> Change:
     return Change(author.at_ms, entry.lane, entry.what, author.by, entry.before, entry.after, author.reason)
 
 
-def _masterships(
+def _leaderships(
     lane: int, firsts: Sequence[Checkpoint], entries: Iterable[Entry], most: int
 ) -> list[Change]:
     wanted = [one for one in entries if one.what.startswith(SWITCHOVER) and one.lane in {None, lane}]
     before: list[Checkpoint | None] = [None, *firsts]
-    return [_mastership(lane, last, one, wanted) for last, one in pairwise(before) if one is not None][-most:]
+    return [_leadership(lane, last, one, wanted) for last, one in pairwise(before) if one is not None][-most:]
 
 
-def _mastership(lane: int, last: Checkpoint | None, one: Checkpoint, wanted: Sequence[Entry]) -> Change:
+def _leadership(lane: int, last: Checkpoint | None, one: Checkpoint, wanted: Sequence[Entry]) -> Change:
     by = None if last is None or last.node == one.node else _switchover(one, wanted)
     return Change(
         one.at_ms,
         lane,
-        "master",
+        "leader",
         None if by is None else by.author.by,
         None if last is None else _named(last),
         _named(one),

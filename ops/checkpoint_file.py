@@ -28,7 +28,7 @@ from ops.checkpoints import CheckpointPair, last_request, show, wanted_lanes
 from ops.cluster import mirrored_checkpoint
 from ops.errors import ConfigError, ConflictError, NotFoundError, from_kafka
 from ops.kafka import KafkaAdmin
-from ops.masterships import masterships
+from ops.leaderships import leaderships
 from ops.zookeeper import read_keys, registry
 from store.checkpoint import Checkpoint
 
@@ -41,7 +41,7 @@ class LaneFile(msgspec.Struct, frozen=True):
 
     lane: int
     last: Checkpoint
-    masterships: list[Checkpoint]
+    leaderships: list[Checkpoint]
 
 
 class CheckpointFile(msgspec.Struct, frozen=True):
@@ -66,7 +66,7 @@ def _lane_file(config: ConnectionConfig, pair: CheckpointPair) -> LaneFile:
     last = pair.in_topic or pair.in_znode
     if last is None:
         raise NotFoundError(f"lane {pair.lane} has no checkpoint yet: there is nothing to export")
-    firsts = masterships(config, read_keys(config), pair.lane) if pair.in_topic is not None else []
+    firsts = leaderships(config, read_keys(config), pair.lane) if pair.in_topic is not None else []
     return LaneFile(pair.lane, last, firsts)
 
 
@@ -81,7 +81,7 @@ def read_file(raw: bytes, where: str) -> CheckpointFile:
     if found.format != 1:
         raise ConfigError(f"{where} has format {found.format}; this version reads format 1")
     for one in found.lanes:
-        if any(checkpoint.lane != one.lane for checkpoint in (one.last, *one.masterships)):
+        if any(checkpoint.lane != one.lane for checkpoint in (one.last, *one.leaderships)):
             raise ConfigError(f"{where} has checkpoints of other lanes below lane {one.lane}")
     if not found.lanes or len({one.lane for one in found.lanes}) < len(found.lanes):
         raise ConfigError(f"{where} has no lane, or one of them twice")
@@ -104,7 +104,7 @@ class LanePlan:
 def plan(config: ConnectionConfig, file: CheckpointFile, lane: int | None = None) -> list[LanePlan]:
     """What an import of one lane, or of all that the file has, would write.
 
-    Raises ConflictError where it would go behind what is known, or where a lane has a master; NotFoundError
+    Raises ConflictError where it would go behind what is known, or where a lane has a leader; NotFoundError
     if the topic or a lane is missing.
     """
     wanted = [one for one in file.lanes if lane in (None, one.lane)]
@@ -117,7 +117,7 @@ def plan(config: ConnectionConfig, file: CheckpointFile, lane: int | None = None
         ends = KafkaAdmin(config).ends(ClusterNames(config.cluster).buffer)
         for one in wanted:
             wanted_lanes(config, znodes, one.lane)
-            _require_no_master(znodes, one.lane)
+            _require_no_leader(znodes, one.lane)
             _require_own_buffer(config, settings, one.last, ends)
             _require_not_behind(znodes, one.last)
             _require_empty(config, one.lane)
@@ -130,8 +130,8 @@ def carry_out(
     """Writes what is planned, each lane in one transaction, and before that into the history what is going
     to be. `say` is told of each lane that is written.
 
-    The lane's own transactional ids are taken first, as a master takes them: what became of their last
-    transactions is asked before that. So a master that nobody saw can commit no more, and what is there then
+    The lane's own transactional ids are taken first, as a leader takes them: what became of their last
+    transactions is asked before that. So a leader that nobody saw can commit no more, and what is there then
     is all there is. Raises ConflictError if that is something, and `Doubtful`.
     """
     for one in plans:
@@ -185,7 +185,7 @@ def _producer(config: ConnectionConfig, lane: int, suffix: str) -> Producer:
 
 
 def _records(znodes: Registry, one: LaneFile) -> list[Checkpoint]:
-    """The masterships, then where it goes on from. A request that stands in ZooKeeper is as old as the
+    """The leaderships, then where it goes on from. A request that stands in ZooKeeper is as old as the
     trouble, or older: it counts as taken up.
     """
     standing = last_request(znodes, one.lane)
@@ -195,13 +195,13 @@ def _records(znodes: Registry, one: LaneFile) -> list[Checkpoint]:
             operation, number=standing.number, request=standing, refused=_PASSED
         )
     last = msgspec.structs.replace(one.last, operation=operation, first=False)
-    return [*(first for first in one.masterships if first.first), last]
+    return [*(first for first in one.leaderships if first.first), last]
 
 
-def _require_no_master(znodes: Registry, lane: int) -> None:
+def _require_no_leader(znodes: Registry, lane: int) -> None:
     nodes = ", ".join(candidate.node for candidate in znodes.candidates(lane).values())
     if nodes:
-        raise ConflictError(f"lane {lane} has a master or candidates ({nodes}): stop its nodes first")
+        raise ConflictError(f"lane {lane} has a leader or candidates ({nodes}): stop its nodes first")
 
 
 def _require_own_buffer(
@@ -234,5 +234,5 @@ def _require_empty(config: ConnectionConfig, lane: int) -> None:
     topic = ClusterNames(config.cluster).checkpoint
     admin = KafkaAdmin(config)
     begin, end = admin.begins(topic).get(lane, 0), admin.ends(topic).get(lane, 0)
-    if begin < end and masterships(config, read_keys(config), lane, 1):
+    if begin < end and leaderships(config, read_keys(config), lane, 1):
         raise ConflictError(f"{topic}/{lane} is not empty: it decides, and nothing is imported over it")

@@ -32,7 +32,7 @@ MARKER_S: Final = 1.0
 class CheckpointPair:
     """A lane's last checkpoint in the topic and its mirror in the znode; None where there is none.
 
-    `waits`: the operator's request that no master has taken up yet.
+    `waits`: the operator's request that no leader has taken up yet.
     """
 
     lane: int
@@ -58,22 +58,22 @@ class CheckpointPair:
         """What the pair says about the cluster, and what to do if that is bad."""
         if not self.topic_exists:
             return (
-                "the checkpoint topic is missing: run 'delayline topics create', then the next master resumes"
+                "the checkpoint topic is missing: run 'delayline topics create', then the next leader resumes"
                 " from the znode; what was delivered after that may be delivered again"
             )
         if self.in_topic is None:
-            return _TOPIC_EMPTY if self.in_znode else "no checkpoint yet: no master has committed one"
+            return _TOPIC_EMPTY if self.in_znode else "no checkpoint yet: no leader has committed one"
         if self.in_znode is None:
             return "no mirror yet: the topic decides"
         if self.alarming:
             return _TOPIC_BEHIND if self._of_one_topic else _OTHER_TOPIC
         if self.in_znode.order == self.in_topic.order:
             return "both are the same"
-        return "the znode is behind, as it may: the master mirrors at most 5 checkpoints a second"
+        return "the znode is behind, as it may: the leader mirrors at most 5 checkpoints a second"
 
 
 _TOPIC_BEHIND = (
-    "the znode is ahead, so the topic has lost its end: the next master goes on from the znode; what was"
+    "the znode is ahead, so the topic has lost its end: the next leader goes on from the znode; what was"
     " delivered after that, and no node knows of, may be delivered again"
 )
 _OTHER_TOPIC = (
@@ -81,7 +81,7 @@ _OTHER_TOPIC = (
     " was delivered after it may be delivered again"
 )
 _TOPIC_EMPTY = (
-    "the checkpoint topic is empty: the next master resumes from the znode, and what was delivered after that"
+    "the checkpoint topic is empty: the next leader resumes from the znode, and what was delivered after that"
     " may be delivered again"
 )
 
@@ -136,12 +136,12 @@ def wanted_lanes(config: ConnectionConfig, znodes: Registry, lane: int | None) -
 
 
 def last_request(znodes: Registry, lane: int) -> OperatorRequest | None:
-    """The last request to the lane's master, taken up or not. Raises Malformed."""
+    """The last request to the lane's leader, taken up or not. Raises Malformed."""
     data = znodes.asked(lane)
     try:
         return None if data is None else _decode_request(data)
     except msgspec.MsgspecError as error:
-        raise Malformed(f"the request to the master of lane {lane} cannot be read: {error}") from error
+        raise Malformed(f"the request to the leader of lane {lane} cannot be read: {error}") from error
 
 
 def _waiting(asked: OperatorRequest | None, *known: Checkpoint | None) -> OperatorRequest | None:

@@ -36,20 +36,20 @@ def _lag_of(node: str, behind: int | None) -> Value | Finding:
     return Value(node, behind, "", f"{node} is {behind} offsets behind")
 
 
-def master(config: ConnectionConfig) -> Found:
+def leader(config: ConnectionConfig) -> Found:
     """How old each lane's last checkpoint is. Raises what `cluster.status` raises."""
     now_ms = time.time_ns() // 1_000_000
-    return [_master_of(lane, now_ms) for lane in cluster.status(config).lanes]
+    return [_leader_of(lane, now_ms) for lane in cluster.status(config).lanes]
 
 
-def _master_of(lane: LaneStatus, now_ms: int) -> Value | Finding:
+def _leader_of(lane: LaneStatus, now_ms: int) -> Value | Finding:
     where, last = f"lane {lane.lane}", lane.checkpoint
-    if lane.master is None:
-        return Finding(Status.CRITICAL, f"{where} has no master: nothing of it is delivered")
+    if lane.leader is None:
+        return Finding(Status.CRITICAL, f"{where} has no leader: nothing of it is delivered")
     if last is None:
-        return Finding(Status.CRITICAL, f"{where}: {lane.master} is elected and has committed nothing yet")
+        return Finding(Status.CRITICAL, f"{where}: {lane.leader} is elected and has committed nothing yet")
     age_s = max(0, now_ms - last.at_ms) / 1000
-    says = f"{where}: {lane.master} is master, the last checkpoint is of {last.node}, {age_s:.1f} s old"
+    says = f"{where}: {lane.leader} is leader, the last checkpoint is of {last.node}, {age_s:.1f} s old"
     return Value(where, age_s, "s", f"{says}, epoch {last.epoch}")
 
 
@@ -60,7 +60,7 @@ def lateness(config: ConnectionConfig) -> Found:
 
 
 def _lateness_of(lane: Lane) -> Value | Finding:
-    """As the master says; where it cannot be reached, another node, which knows a moment later."""
+    """As the leader says; where it cannot be reached, another node, which knows a moment later."""
     where, silent = f"lane {lane.lane}", []
     for node in lane.nodes:
         said = _scraped(node)

@@ -1,4 +1,4 @@
-"""A snapshot of the cluster as its znodes show it: settings, lanes with their masters, members, pauses."""
+"""A snapshot of the cluster as its znodes show it: settings, lanes with their leaders, members, pauses."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class LaneStatus:
     checkpoint: Checkpoint | None
 
     @property
-    def master(self) -> str | None:
+    def leader(self) -> str | None:
         """The node that ZooKeeper has elected."""
         return self.candidates[0] if self.candidates else None
 
@@ -180,8 +180,8 @@ def _held_back(said: Mapping[str, Any]) -> Iterator[Held]:
 
 
 def clock_offset_ms(said: Mapping[str, Any]) -> int | None:
-    """How far the brokers' clock is ahead of a master's; what another node says is of when it was one."""
-    return int(said.get("clock_offset_ms", 0)) if said.get("state") == "master" else None
+    """How far the brokers' clock is ahead of a leader's; what another node says is of when it was one."""
+    return int(said.get("clock_offset_ms", 0)) if said.get("state") == "leader" else None
 
 
 def little_disk(said: Mapping[str, Any]) -> bool:
@@ -224,7 +224,7 @@ def _buffer_ends(config: ConnectionConfig) -> tuple[dict[int, int] | None, str |
 
 
 def mirrored_checkpoint(znodes: Registry, lane: int) -> Checkpoint | None:
-    """The checkpoint znode of a lane; None if no master has written one. Raises `UnreadableCheckpoint`."""
+    """The checkpoint znode of a lane; None if no leader has written one. Raises `UnreadableCheckpoint`."""
     mirror = znodes.mirror(lane)
     data = mirror.read()
     try:

@@ -221,7 +221,7 @@ def lanes_of(config: ConnectionConfig, node: str | None) -> tuple[ClusterSetting
     with registry(config) as znodes:
         settings = znodes.settings()
         members = [said for said in members_of(znodes).values() if "lane" in said]
-        masters = {
+        leaders = {
             lane: next((candidate.node for candidate in znodes.candidates(lane).values()), None)
             for lane in range(settings.lanes)
         }
@@ -230,21 +230,21 @@ def lanes_of(config: ConnectionConfig, node: str | None) -> tuple[ClusterSetting
         others = f": there are {', '.join(sorted(there))}" if there else ", nor any other"
         raise NotFoundError(f"no node {node} is running{others}")
     chosen = list(there.values()) if node is None else [there[node]]
-    chosen = in_order(chosen, set(masters.values()), time.time_ns() // 1_000_000)
+    chosen = in_order(chosen, set(leaders.values()), time.time_ns() // 1_000_000)
     lanes = range(settings.lanes) if node is None else [int(there[node]["lane"])]
     return settings, [
         Lane(lane, [_address(said) for said in chosen if said["lane"] == lane]) for lane in lanes
     ]
 
 
-def in_order(members: Sequence[Answer], masters: AbstractSet[str | None], now_ms: int) -> list[Answer]:
-    """Whom to ask first: the master; later who refuses; last of all who has not told of itself for a while:
+def in_order(members: Sequence[Answer], leaders: AbstractSet[str | None], now_ms: int) -> list[Answer]:
+    """Whom to ask first: the leader; later who refuses; last of all who has not told of itself for a while:
     it may be paused, and would be waited for.
     """
 
     def rank(said: Answer) -> tuple[bool, bool, bool]:
         stale = silent_ms(said, now_ms) > STALE_MS
-        return stale, said["node"] not in masters, said.get("state") == "refusing"
+        return stale, said["node"] not in leaders, said.get("state") == "refusing"
 
     return sorted(members, key=rank)
 

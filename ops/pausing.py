@@ -125,13 +125,13 @@ def _change(
         words = words + comment(before)
         control = znodes.change_control(change, entry)
         nodes = _wait_known(znodes, control, timeout_s)
-        words += _unseen_masters(znodes) if control != Control() else []
+        words += _unseen_leaders(znodes) if control != Control() else []
     return Changed(config.cluster, control, nodes, time.monotonic() - begun_s, words)
 
 
-def _unseen_masters(znodes: Registry) -> list[str]:
+def _unseen_leaders(znodes: Registry) -> list[str]:
     return [
-        f"warning: lane {lane} has no master in ZooKeeper: one that cannot see ZooKeeper goes on delivering"
+        f"warning: lane {lane} has no leader in ZooKeeper: one that cannot see ZooKeeper goes on delivering"
         for lane in range(znodes.settings().lanes)
         if not znodes.candidates(lane)
     ]

@@ -1,4 +1,4 @@
-"""Asking the masters of lanes for a replay or a skip: what would come of it, and then that it is done."""
+"""Asking the leaders of lanes for a replay or a skip: what would come of it, and then that it is done."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def foresee(
 
 
 def require_accepted(prospects: Sequence[Prospect]) -> None:
-    """ConflictError if a lane's master would refuse: what is done is done in all lanes that were named."""
+    """ConflictError if a lane's leader would refuse: what is done is done in all lanes that were named."""
     refused = [f"lane {one.lane} refuses: {one.refused}" for one in prospects if one.refused is not None]
     if refused:
         raise ConflictError("; ".join(refused))
@@ -81,16 +81,16 @@ def carry_out(
     say: Say,
     timeout_s: float,
 ) -> bool:
-    """Asks the masters, and returns once it is done in all lanes; `say` is told how it goes. False if it is
+    """Asks the leaders, and returns once it is done in all lanes; `say` is told how it goes. False if it is
     not done but waits: a cluster that is paused takes nothing up until it goes on.
 
-    No lane is asked while one of them could not be. Raises UnavailableError if a lane has no master, or its
-    master does not take the request up in `timeout_s`; ConflictError if an earlier request waits, if a master
+    No lane is asked while one of them could not be. Raises UnavailableError if a lane has no leader, or its
+    leader does not take the request up in `timeout_s`; ConflictError if an earlier request waits, if a leader
     refuses, or if somebody ends it or takes it back.
     """
     with registry(config) as znodes:
         lanes = wanted_lanes(config, znodes, lane)
-        _require_masters(znodes, lanes)
+        _require_leaders(znodes, lanes)
         _require_none_waits(znodes, lanes)
         asked: list[Asked] = []
         for number in lanes:
@@ -116,7 +116,7 @@ def _ask(
     author: Author,
     before: Sequence[Asked],
 ) -> Asked:
-    """Asks one lane's master; `before`: those that were asked already, for the error to name."""
+    """Asks one lane's leader; `before`: those that were asked already, for the error to name."""
     entry = Entry(what=described(request), author=author, lane=lane)
     try:
         return Asked(lane, znodes.ask(lane, request, entry), request)
@@ -152,7 +152,7 @@ def cancel(
         busy = {number: what for number in lanes if (what := _under_way(znodes, number)) is not None}
         if not busy:
             raise NotFoundError("there is nothing to cancel: no replay is under way, and no request waits")
-        _require_masters(znodes, list(busy))
+        _require_leaders(znodes, list(busy))
         asked, stop = [], StopReplay(0)
         for number, what in busy.items():
             entry = Entry(what=described(stop), author=author, lane=number, before=what)
@@ -169,11 +169,11 @@ def _held(control: Control) -> str:
     return f"{', '.join(sorted(control.paused_targets))} paused"
 
 
-def _require_masters(znodes: Registry, lanes: Sequence[int]) -> None:
+def _require_leaders(znodes: Registry, lanes: Sequence[int]) -> None:
     for lane in lanes:
         if not znodes.candidates(lane):
             raise UnavailableError(
-                f"lane {lane} has no master, which has to do it: see 'delayline cluster status', start a node"
+                f"lane {lane} has no leader, which has to do it: see 'delayline cluster status', start a node"
                 " with 'delayline node run'"
             )
 
@@ -183,7 +183,7 @@ def _require_none_waits(znodes: Registry, lanes: Sequence[int]) -> None:
         last = last_request(znodes, lane)
         if last is not None and last.number > _operation(znodes, lane).number:
             raise ConflictError(
-                f"request {last.number} waits for the master of lane {lane} ({described(last)}): wait, or"
+                f"request {last.number} waits for the leader of lane {lane} ({described(last)}): wait, or"
                 f" take it back with 'delayline checkpoint cancel --lane {lane}'; nothing was asked for"
             )
 
@@ -207,7 +207,7 @@ def _follow(znodes: Registry, asked: Sequence[Asked], say: Say, timeout_s: float
         waiting = [one for one in asked if not one.over and not one.look(_operation(znodes, one.lane))]
         if waiting and time.monotonic() - begun_s > timeout_s:
             raise UnavailableError(
-                f"lane {waiting[0].lane}: its master has not taken request {waiting[0].number} up in"
+                f"lane {waiting[0].lane}: its leader has not taken request {waiting[0].number} up in"
                 f" {timeout_s:g} s; it does when it can, unless 'delayline checkpoint cancel --lane"
                 f" {waiting[0].lane}' takes it back"
             )

@@ -1,7 +1,7 @@
-"""Handing mastership over by an operator's wish: what is refused, what is written, and when it is done.
+"""Handing leadership over by an operator's wish: what is refused, what is written, and when it is done.
 
-The nodes do the rest (node/switchover.py): who stands between the master and the wanted node steps back, the
-master finishes its transaction and steps back, too.
+The nodes do the rest (node/switchover.py): who stands between the leader and the wanted node steps back, the
+leader finishes its transaction and steps back, too.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ LOOK_S: Final = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """Who was master and who is, and how long it took until the new one delivered."""
+    """Who was leader and who is, and how long it took until the new one delivered."""
 
     lane: int
     before: str
-    master: str
+    leader: str
     epoch: int
     took_s: float
 
@@ -36,11 +36,11 @@ class Done:
 def switchover(
     config: ConnectionConfig, lane: int | None, to: str | None, author: Author, timeout_s: float
 ) -> Done:
-    """Make `to`, or whoever is next, master of a lane, and wait until it has delivered.
+    """Make `to`, or whoever is next, leader of a lane, and wait until it has delivered.
 
-    Raises NotFoundError if there is no master, or `to` is no candidate; ConflictError if it is master
+    Raises NotFoundError if there is no leader, or `to` is no candidate; ConflictError if it is leader
     already, if there is no other candidate, the next one is silent or has a wrong clock, and if another node
-    has become master in its place; UnavailableError if nothing has come of it in `timeout_s`.
+    has become leader in its place; UnavailableError if nothing has come of it in `timeout_s`.
     """
     with registry(config) as znodes:
         lane = _lane(znodes, config.cluster, lane, to)
@@ -54,7 +54,7 @@ def switchover(
             znodes.drop_switchover(lane)
     took_s = time.monotonic() - begun_s
     if to not in {None, new.node}:
-        raise ConflictError(f"{new.node} has become master of lane {lane}, not {to}: see whether that is up")
+        raise ConflictError(f"{new.node} has become leader of lane {lane}, not {to}: see whether that is up")
     return Done(lane, standing.node, new.node, new.epoch, took_s)
 
 
@@ -72,7 +72,7 @@ def _lane(znodes: Registry, cluster: str, lane: int | None, to: str | None) -> i
 
 
 def _standing(znodes: Registry, lane: int, to: str | None, until_s: float) -> Checkpoint:
-    """The checkpoint of the present master; one that has just been elected is waited for."""
+    """The checkpoint of the present leader; one that has just been elected is waited for."""
     while True:
         queue = [candidate.node for candidate in znodes.candidates(lane).values()]
         refuse(queue, lane, to, members_of(znodes), time.time_ns() // 1_000_000)
@@ -90,16 +90,16 @@ def _standing(znodes: Registry, lane: int, to: str | None, until_s: float) -> Ch
 def refuse(
     queue: Sequence[str], lane: int, to: str | None, members: Mapping[str, Mapping[str, Any]], now_ms: int
 ) -> None:
-    """Raise if nothing good can come of it. A node that may hang is not made master: nobody would be, until
+    """Raise if nothing good can come of it. A node that may hang is not made leader: nobody would be, until
     its session ends.
     """
     if not queue:
-        raise NotFoundError(f"lane {lane} has no master: 'delayline cluster status' shows who could be")
+        raise NotFoundError(f"lane {lane} has no leader: 'delayline cluster status' shows who could be")
     if to == queue[0]:
-        raise ConflictError(f"{to} is the master of lane {lane} already")
+        raise ConflictError(f"{to} is the leader of lane {lane} already")
     if to is not None and to not in queue:
         raise NotFoundError(
-            f"{to} is no candidate for lane {lane}: there are {', '.join(queue[1:]) or 'none but the master'}"
+            f"{to} is no candidate for lane {lane}: there are {', '.join(queue[1:]) or 'none but the leader'}"
         )
     if len(queue) == 1:
         raise ConflictError(f"{queue[0]} is the only candidate for lane {lane}: start another node first")
@@ -120,7 +120,7 @@ def refuse(
 
 
 def _wait_delivered(znodes: Registry, lane: int, old: Checkpoint, until_s: float) -> Checkpoint:
-    """The checkpoint of another master whose delivered-up-to has moved since its first; while the cluster is
+    """The checkpoint of another leader whose delivered-up-to has moved since its first; while the cluster is
     paused, one behind its first.
     """
     first: Checkpoint | None = None
@@ -133,9 +133,9 @@ def _wait_delivered(znodes: Registry, lane: int, old: Checkpoint, until_s: float
                 return now
         time.sleep(LOOK_S)
     raise UnavailableError(
-        f"{old.node} is still master of lane {lane}: see its log, and 'delayline cluster status'"
+        f"{old.node} is still leader of lane {lane}: see its log, and 'delayline cluster status'"
         if first is None
-        else f"{first.node} has become master of lane {lane} and has not delivered yet: see its log"
+        else f"{first.node} has become leader of lane {lane} and has not delivered yet: see its log"
     )
 
 

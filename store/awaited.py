@@ -1,7 +1,7 @@
 """What was written back and cannot be read yet (docs/design.md, rules 1 to 3 and 5).
 
 A transaction that a user leaves open hides what stands behind it in its partition. The checkpoint says of
-what was written back meanwhile which row it follows, so that whoever is master delivers all that does not
+what was written back meanwhile which row it follows, so that whoever is leader delivers all that does not
 depend on it.
 """
 
@@ -84,7 +84,7 @@ class Awaited(msgspec.Struct, frozen=True):
 
     def beyond(self, seen: Mapping[int, int]) -> Awaited:
         """What is awaited still once so much is seen. Not once it is *ingested*: behind an answers-only
-        transaction a new master, which reads to seen, might not have read as far.
+        transaction a new leader, which reads to seen, might not have read as far.
         """
         if self == NOTHING:
             return self

@@ -125,7 +125,7 @@ class Frontier(msgspec.Struct, frozen=True):
 class Standing(NamedTuple):
     """The part of a checkpoint that says what was written back. While a transaction is being sent that writes
     back, nobody knows how far: None. `awaited` is then what was so before. `hidden`: the partitions in which
-    that cannot be read for now, as the master finds.
+    that cannot be read for now, as the leader finds.
     """
 
     awaited: Awaited = NOTHING
@@ -143,7 +143,7 @@ def nothing(partitions: Sequence[int]) -> Frontier:
 
 
 class Footing(msgspec.Struct, frozen=True):
-    """The checkpoint topic as a mastership has found it: Kafka's id of it, and the leader epoch of the lane's
+    """The checkpoint topic as a leadership has found it: Kafka's id of it, and the leader epoch of the lane's
     partition. A partition loses its end only where its leader changes, and each change raises that epoch.
     """
 

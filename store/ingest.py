@@ -192,7 +192,7 @@ class Ingest:
         and changes nothing (rule 4).
 
         What the service itself has written is never taken for one: of what is written back into a partition
-        each has a higher serial than all before it, the aborted ones too. Within a mastership the reader goes
+        each has a higher serial than all before it, the aborted ones too. Within a leadership the reader goes
         on, and the count goes up. A recovery, by whichever node, comes after the fencing. It reads to the
         last stable offset as it is then, and no reader has stood above that. And it counts from the
         partition's end as it is then, which is above all counts before it: each of them started at an end and

@@ -1,8 +1,8 @@
 """What an operator asks of a lane: to deliver a past range again, to skip ahead, to stop a replay (rule 8,
 docs/design.md).
 
-A request is taken up by the master in a transaction: that one's checkpoint has its number, and so no request
-is taken up twice, whoever is master. Where it leads to is part of the frontier, as all else that a new master
+A request is taken up by the leader in a transaction: that one's checkpoint has its number, and so no request
+is taken up twice, whoever is leader. Where it leads to is part of the frontier, as all else that a new leader
 has to go on with.
 """
 

@@ -1,4 +1,4 @@
-"""What a replay or a skip would do, before an operator asks for it: by the rules by which the master takes it
+"""What a replay or a skip would do, before an operator asks for it: by the rules by which the leader takes it
 up and selects, on a snapshot of a view (rule 8, docs/design.md).
 """
 
@@ -48,7 +48,7 @@ def begin(
     aligned: Frontier,
     reached: Reached,
 ) -> Rehearsal:
-    """Takes the request up as a master that has nothing in flight would. For the view's `glimpse`: what it
+    """Takes the request up as a leader that has nothing in flight would. For the view's `glimpse`: what it
     gives is walked later.
     """
     now = aligned.operation

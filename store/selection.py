@@ -186,7 +186,7 @@ def select(
         passed = _overrun_passed(tip, now_ms) if up_to_ms == now_ms else undone.passed
         ends = [key for key in (tip.position, due[-1][0] if due else None, passed) if key is not None]
         position = max(ends, default=None)
-        # A new master's clock may be behind the last one's: what was true of a time stays true of it.
+        # A new leader's clock may be behind the last one's: what was true of a time stays true of it.
         delivered_up_to_ms = max(up_to_ms, tip.delivered_up_to_ms)
         skip_to = operation.skip_to
         if skip_to is not None and (up_to_ms >= skip_to[0] or (position is not None and position >= skip_to)):

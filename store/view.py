@@ -5,7 +5,7 @@ One lock makes ingest, selection, alignment and pruning atomic with respect to o
 
 - *aligned*: the last checkpoint known to be committed, kept in the store;
 - *tip*: where the last selection leads, in memory only. It is ahead of *aligned* while transactions
-  are in flight, and falls back to it when they are given up (`forget`);
+  are in flight, and falls back to it when they are abandoned (`abandon`);
 - *ingested*: what was taken from the log, kept in the store with the rows, in the same batch; *read* goes
   past the markers behind it, and is kept with each checkpoint.
 
@@ -165,7 +165,7 @@ class View:
         """Takes arrivals in log order (per partition) and where the consumer stands behind them. One thread
         does, so that what it reads beforehand stays true, but for what is pruned or forgotten meanwhile.
 
-        True if there is now something that a master should look at before the time that the last
+        True if there is now something that a leader should look at before the time that the last
         `select` told it to wait for.
         """
         urgent = self._apply(arrivals, read)
@@ -305,7 +305,7 @@ class View:
             return due_ms
 
     def wake_always(self) -> None:
-        """From now on `apply` reports every batch: the master waits for the log, not for a time."""
+        """From now on `apply` reports every batch: the leader waits for the log, not for a time."""
         with self.lock:
             self._wake_due_ms = None
 
@@ -324,8 +324,8 @@ class View:
         self._kv.write(batch)
         self._checkpoint, self._aligned = checkpoint, checkpoint.frontier
 
-    def forget(self) -> None:
-        """Gives up what is in flight: the tip falls back to the aligned checkpoint (rule 6)."""
+    def abandon(self) -> None:
+        """Abandons what is in flight: the tip falls back to the aligned checkpoint (rule 6)."""
         with self.lock:
             self._tip = self._aligned
             self._pending.jump(self._tip.position)
@@ -336,7 +336,7 @@ class View:
 
         Late entries done under it, or above its position, go, always, even if it equals the old one:
         an entry taken by a transaction whose commit was not seen here must not stay. Then the rows
-        that it passed without having ingested them become late. The same way a master aligns to its own step
+        that it passed without having ingested them become late. The same way a leader aligns to its own step
         back: what has come since, due behind the new position, is late no more.
         """
         assert self._tip == self._aligned, "never align while a transaction is in flight"

@@ -51,7 +51,7 @@ SCREENS: Final = (
     Screen("What is paused is shown", "cluster status"),
     Screen("What the doctor says of that", "doctor"),
     Screen("It goes on", "cluster resume --target delay.orders --reason 'orders is back' --confirm delay"),
-    Screen("Another master", "cluster switchover --to node-3 --reason 'node-1 is restarted' --confirm delay"),
+    Screen("Another leader", "cluster switchover --to node-3 --reason 'node-1 is restarted' --confirm delay"),
     Screen(
         "A switchover that makes no sense", "cluster switchover --to node-9 --reason 'oops' --confirm delay"
     ),

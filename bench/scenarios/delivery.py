@@ -32,7 +32,7 @@ class Delivery:
             node, name = cluster.node, self._name
             node.start()
             node.wait("all ingested", lambda sample: sample.ingested == self.messages)
-            begun = node.before(node.wait("master", lambda sample: sample.master))
+            begun = node.before(node.wait("leader", lambda sample: sample.leader))
             ended = node.wait("all delivered", lambda sample: sample.delivered_up_to_ms > last_due_ms)
             return Measured(
                 {

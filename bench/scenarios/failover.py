@@ -1,6 +1,6 @@
-"""How long nothing is delivered when the master is killed.
+"""How long nothing is delivered when the leader is killed.
 
-Three nodes deliver a steady load; the master gets a SIGKILL, again and again. The gap is the longest pause in
+Three nodes deliver a steady load; the leader gets a SIGKILL, again and again. The gap is the longest pause in
 the receipts of a read_committed consumer round the kill, as in the demo (ops/demo). What it is to be held
 against is how long the longest pause is when nobody is killed.
 """

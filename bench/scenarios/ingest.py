@@ -43,7 +43,7 @@ class Ingest:
         begun = node.wait("at work", lambda _: True)
         first = node.wait("a tenth ingested", lambda sample: sample.ingested >= all_of_it // 10)
         last = node.wait("all ingested", lambda sample: sample.ingested == all_of_it)
-        leading = node.wait("candidate", lambda sample: sample.master)
+        leading = node.wait("candidate", lambda sample: sample.leader)
         seconds = (last.at_ms - first.at_ms) / 1000
         return Measured(
             {

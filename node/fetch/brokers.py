@@ -45,7 +45,7 @@ class Unreachable(Exception):
         self.error = KafkaError(code, words)
 
 
-class Leader(NamedTuple):
+class PartitionLeader(NamedTuple):
     """Which broker leads a partition, and which leadership of it that is: later ones are higher."""
 
     broker: int
@@ -56,7 +56,7 @@ class Led(NamedTuple):
     """A topic: its id, and who leads each partition that has a leader."""
 
     topic_id: bytes
-    leaders: dict[int, Leader]
+    leaders: dict[int, PartitionLeader]
 
 
 class Brokers:
@@ -70,7 +70,7 @@ class Brokers:
         self._connections: dict[int, AIOKafkaConnection] = {}
         self._connecting: dict[int, asyncio.Lock] = {}  # one at a time to each broker
         self._topic_id: bytes | None = None
-        self._leaders: dict[int, Leader] = {}
+        self._leaders: dict[int, PartitionLeader] = {}
         self._asked = 0  # how often anybody was
 
     @property
@@ -87,7 +87,7 @@ class Brokers:
         try:
             ((code, _, topic_id, _, partitions, *_),) = answer.topics
             self._addresses |= {node: (host, port) for node, host, port, *_ in answer.brokers}
-            said = {number: Leader(leader, epoch) for _, number, leader, epoch, *_ in partitions}
+            said = {number: PartitionLeader(leader, epoch) for _, number, leader, epoch, *_ in partitions}
         except (TypeError, ValueError) as error:
             raise Unreachable(KafkaError._BAD_MSG, f"{topic}: no sound answer: {error}") from error  # noqa: SLF001
         if code != NO_ERROR:

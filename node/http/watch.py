@@ -2,8 +2,8 @@
 
     GET /metrics            Prometheus' text format
     GET /livez              200 while all threads run
-    GET /readyz             200 for a node that could lead or leads: master or follower
-    GET /leader             200 for the master
+    GET /readyz             200 for a node that could lead or leads: leader or follower
+    GET /leader             200 for the leader
     GET /replica[?max_lag=] 200 for a node that has caught up, and lacks at most so many offsets
 
 Else 503, with the reason and the way out as JSON. All is answered from what is known, on the event loop:
@@ -25,7 +25,7 @@ from starlette.routing import Route
 from node.metrics import Exposition
 from node.vitals import Vitals
 
-CAUGHT_UP: Final = ("follower", "master")
+CAUGHT_UP: Final = ("follower", "leader")
 _WAITS: Final = "See to that: the node goes on by itself."
 _ENDS: Final = "Ask another node."
 
@@ -86,8 +86,8 @@ def _ready(vitals: Vitals) -> Answer:
 
 
 def _leader(vitals: Vitals) -> Answer:
-    master = vitals.nameplate.node if vitals.leads else vitals.master
-    return vitals.leads, _standing(vitals) | {"master": master, "epoch": vitals.epoch}
+    leader = vitals.nameplate.node if vitals.leads else vitals.leader
+    return vitals.leads, _standing(vitals) | {"leader": leader, "epoch": vitals.epoch}
 
 
 def _replica(vitals: Vitals, max_lag: int | None) -> Answer:

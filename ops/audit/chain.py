@@ -62,7 +62,7 @@ class Link(NamedTuple):
     recurrence: Recurrence
     end: str | None
     code: str | None  # of its dead letter
-    now_ms: int | None  # when a master took it; None: nobody says so
+    now_ms: int | None  # when a leader took it; None: nobody says so
     as_ms: int | None  # the time that the delivered message stands for
     settled: bool
     following: Following | None
@@ -73,7 +73,7 @@ def link() -> Column:
     """What `chain_violations` needs of a case; null where nothing recurs."""
     removed = F.col("row.removed").isNotNull() | F.col("moved")
     code = F.coalesce("letter.code", "own_ending.code")
-    by_master = F.when(~F.col("delivered.by_broker"), F.col("delivered.timestamp_ms"))
+    by_leader = F.when(~F.col("delivered.by_broker"), F.col("delivered.timestamp_ms"))
     as_ms = last_header(F.col("delivered.headers"), H_SCHEDULED_FOR).try_cast("long")
     following = F.struct(*(f"following.{name}" for name in _OF_FOLLOWING))
     facts = F.struct(
@@ -82,7 +82,7 @@ def link() -> Column:
         F.col("recurrence"),
         F.col("end"),
         code.alias("code"),
-        F.coalesce(F.col("own_ending.at_ms"), by_master).alias("now_ms"),
+        F.coalesce(F.col("own_ending.at_ms"), by_leader).alias("now_ms"),
         as_ms.alias("as_ms"),
         (F.col("settled_by").isNotNull() & ~removed).alias("settled"),
         F.when(F.col("following").isNotNull(), following).alias("following"),
@@ -156,10 +156,10 @@ def _wrong_later_try(link: Link) -> list[tuple[str, str]]:
 
 
 def _turn(link: Link) -> Turn | None:
-    """What the master had to do; None: that depends on a time that nobody tells."""
+    """What the leader had to do; None: that depends on a time that nobody tells."""
     if link.number is None:
         return first_turn(link.recurrence, link.at_ms)
-    # The broker's time is too late for the master's. What the message says it stands for would do: it is held
+    # The broker's time is too late for the leader's. What the message says it stands for would do: it is held
     # against the rule then.
     now_ms = link.as_ms if link.now_ms is None else link.now_ms
     if now_ms is None:

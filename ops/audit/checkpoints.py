@@ -120,7 +120,7 @@ def checkpoint_violations(found: DataFrame) -> DataFrame:
 
 
 def epochs(found: DataFrame) -> DataFrame:
-    """One row for each epoch of each lane: who was master, from when to when, and the pause before it.
+    """One row for each epoch of each lane: who was leader, from when to when, and the pause before it.
 
     `whole`: none of its checkpoints has been compacted away.
     """

@@ -25,7 +25,7 @@ class AuditConfig:
         ledger: a file that `LedgerWriter` wrote, to hold the buffer against; None: no ledger.
         now_ms: epoch ms up to which nothing may be outstanding; None: the time at which the audit starts.
         grace_ms: how long after its due time a message may still be on its way.
-        max_clock_skew_ms: how far the brokers' clock may be off a master's; the service's own default.
+        max_clock_skew_ms: how far the brokers' clock may be off a leader's; the service's own default.
         kafka: librdkafka properties for a secured cluster (`security.protocol`, `sasl.*`, `ssl.*`).
         listed: violations that the report lists; all are counted, and all are in `Audit.violations`.
     """

@@ -48,7 +48,7 @@ def failover_marks(epochs: Iterable[Epoch]) -> list[Mark]:
 
 
 def timeline_figure(timeline: Timeline, epochs: Sequence[Epoch], marks: Sequence[Mark]) -> go.Figure:
-    """Messages for each bucket of time, by master; changes of the epoch as lines; marks with labels."""
+    """Messages for each bucket of time, by leader; changes of the epoch as lines; marks with labels."""
     begin_ms = timeline.bars[0].at_ms
     end_ms = timeline.bars[-1].at_ms + timeline.bucket_ms
     marks = [mark for mark in marks if begin_ms <= mark.at_ms <= end_ms]
@@ -111,7 +111,7 @@ def _bars(timeline: Timeline) -> list[go.Bar]:
             y=[bar.messages for bar in timeline.bars if (bar.node or "") == node],
             width=timeline.bucket_ms,
             offset=0,
-            name=f"delivered by {node}" if node else "delivered, master not known",
+            name=f"delivered by {node}" if node else "delivered, leader not known",
             marker={"color": COLOURS[number % len(COLOURS)] if node else QUIET, "line": {"width": 0}},
             hovertemplate="%{y:,} messages<br>%{x}",
         )

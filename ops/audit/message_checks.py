@@ -73,7 +73,7 @@ def _duplicated() -> Column:
 
 
 def _early(bounds: Bounds) -> Column:
-    """By the record's own timestamp, the master's word unless the broker has set it; and by the broker's
+    """By the record's own timestamp, the leader's word unless the broker has set it; and by the broker's
     clock when it took the transaction's checkpoint: nobody could read the message before that.
     """
     due_ms, at_ms = F.col("row.due_ms"), F.col("delivered.timestamp_ms")

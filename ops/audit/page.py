@@ -177,7 +177,7 @@ def _lateness(picture: Picture) -> list[Section]:
         *(Column(name, number=True) for name in ("messages", "p50 ms", "p99 ms", "max ms")),
     ]
     clock = (
-        "By the records' timestamps: the master's clock, or the broker's where the topic has LogAppendTime."
+        "By the records' timestamps: the leader's clock, or the broker's where the topic has LogAppendTime."
     )
     parts: list[Part] = [Figure(lateness_figure(late, report), words), Text(clock)]
     if early:
@@ -197,9 +197,9 @@ def _timeline(picture: Picture, marks: Marks) -> list[Section]:
     if not picture.timeline.bars:
         return []
     words = (
-        f"Messages delivered in each {duration(picture.timeline.bucket_ms)}, by master, with every failover."
+        f"Messages delivered in each {duration(picture.timeline.bucket_ms)}, by leader, with every failover."
     )
-    note = f"Dotted: a new epoch, which is a new master or the same one after a doubt. Red: {marks.meaning}"
+    note = f"Dotted: a new epoch, which is a new leader or the same one after a doubt. Red: {marks.meaning}"
     plot = Figure(timeline_figure(picture.timeline, picture.epochs, marks.marks), words)
     return [Section("When messages were delivered", [plot, Text(note)])]
 
@@ -211,7 +211,7 @@ def _epochs(picture: Picture) -> list[Section]:
     headings = [
         "lane",
         "epoch",
-        "master",
+        "leader",
         "from (UTC)",
         "to",
         "transactions",

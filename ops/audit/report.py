@@ -18,7 +18,7 @@ KINDS: Mapping[str, str] = {
     "wrong_occurrence": "of a recurring message: not the one that its rule gives, or at another time",
     "false_outcome": "the outcomes topic says what the log and the checkpoints do not bear out (I7)",
     "checkpoint_moved_back": "a checkpoint covers less than the one before it (I5)",
-    "epochs_overlapping": "two masters have committed in turns (I6)",
+    "epochs_overlapping": "two leaders have committed in turns (I6)",
     "missing_from_buffer": "acknowledged to its producer, and not in the buffer as it was sent",
     "unexplained": "a record of the service's for which there is no request",
 }

@@ -56,7 +56,7 @@ class Audit:
     `due_ms`, `target_topic`, `delivered_as`, `delivered_at_ms`, `lateness_ms`). `messages`: the same columns
     for each message and each occurrence of one, with its `end` and its number, `occurrence`. `violations`:
     `kind`, `source`, `detail`. `classes`: how many requests of each kind ended in each class, and
-    occurrences (kind `occurrence`) in each end. `lateness`: per target, in ms. `epochs`: who was master when,
+    occurrences (kind `occurrence`) in each end. `lateness`: per target, in ms. `epochs`: who was leader when,
     per lane. `records`: what all that was drawn from.
     """
 

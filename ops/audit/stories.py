@@ -124,7 +124,7 @@ class _Teller:
 
     def _event(self, row: Row) -> Event:
         epoch = row["epoch"]
-        if epoch is None and row["what"] in _BY_A_MASTER:
+        if epoch is None and row["what"] in _BY_A_LEADER:
             epoch = self._epoch_at(_place(row["of"])[1] % self._lanes, row["timestamp_ms"])
         says = row["says"] + (self._lateness(row) if row["what"] == "delivery" else "")
         return Event(row["timestamp_ms"], row["what"], row["place"], says, row["of"], epoch)
@@ -221,7 +221,7 @@ class _Teller:
 _RANK: Final = ("request", "written back", "delivery", "dead letter", "outcome", "checkpoint")
 """What comes first of several with the same time."""
 _CALENDAR_MS: Final = 253_402_300_800_000  # the end of the year 9999
-_BY_A_MASTER: Final = ("written back", "delivery", "dead letter")
+_BY_A_LEADER: Final = ("written back", "delivery", "dead letter")
 
 
 def _due_ms(requests: Sequence[Row]) -> dict[str, int]:
@@ -296,7 +296,7 @@ def _request_says() -> Column:
 
 
 def _delivery_says() -> Column:
-    return F.when(F.col("by_broker"), F.lit("time by the broker")).otherwise(F.lit("time by the master"))
+    return F.when(F.col("by_broker"), F.lit("time by the broker")).otherwise(F.lit("time by the leader"))
 
 
 def _outcome_says() -> Column:

@@ -27,7 +27,7 @@ _SIZES_MS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """Messages that one master delivered in the bucket that begins at `at_ms`; master None: not known."""
+    """Messages that one leader delivered in the bucket that begins at `at_ms`; leader None: not known."""
 
     at_ms: int
     node: str | None
@@ -44,7 +44,7 @@ class Timeline:
 
 @dataclass(frozen=True, slots=True)
 class Epoch:
-    """One master's time. Times are those of its first and last checkpoint, epoch ms.
+    """One leader's time. Times are those of its first and last checkpoint, epoch ms.
 
     `transactions` is None where compaction has taken some. `gap_ms` is the longest pause between two
     deliveries within `REACH_MS` of the change to this epoch, `gap_from_ms` its begin, `late_ms` the greatest
@@ -96,10 +96,10 @@ def _served(found: Audit, bucket_ms: int) -> DataFrame:
             F.max("lateness_ms").alias("late_ms"),
         )
     )
-    return by_transaction.join(_masters(found.records.checkpoints), ["lane", "settled_by"], "left")
+    return by_transaction.join(_leaders(found.records.checkpoints), ["lane", "settled_by"], "left")
 
 
-def _masters(checkpoints: DataFrame) -> DataFrame:
+def _leaders(checkpoints: DataFrame) -> DataFrame:
     """Whose transaction each checkpoint stands for: `epoch` and `node`.
 
     An epoch's first one covers nothing of its own: where it is the first above a message, compaction has
@@ -108,9 +108,9 @@ def _masters(checkpoints: DataFrame) -> DataFrame:
     readable = checkpoints.filter(F.col("epoch").isNotNull())
     own = F.struct("epoch", "node")
     before = F.lag(own).over(Window.partitionBy("lane").orderBy("seq"))
-    master = F.when(F.coalesce("first", F.lit(False)), before).otherwise(own)
-    return readable.select("lane", F.col("seq").alias("settled_by"), master.alias("master")).select(
-        "lane", "settled_by", "master.*"
+    leader = F.when(F.coalesce("first", F.lit(False)), before).otherwise(own)
+    return readable.select("lane", F.col("seq").alias("settled_by"), leader.alias("leader")).select(
+        "lane", "settled_by", "leader.*"
     )
 
 

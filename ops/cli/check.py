@@ -114,21 +114,21 @@ def lag(warning: Range, critical: Range, **options: Any) -> int:
 @_thresholds("10", "60", "seconds")
 @connection_options
 def lateness(warning: Range, critical: Range, **options: Any) -> int:
-    """As a node of each lane says, its master first."""
+    """As a node of each lane says, its leader first."""
     from ops import checks  # noqa: PLC0415
 
     return _told(checks.lateness(connect(options)), warning, critical)
 
 
 @_check(
-    "master",
+    "leader",
     "Whether somebody leads, and how old the last checkpoint is.",
-    "delayline check master --warning 5 --critical 15",
+    "delayline check leader --warning 5 --critical 15",
 )
 @_thresholds("5", "15", "age in seconds")
 @connection_options
-def master(warning: Range, critical: Range, **options: Any) -> int:
+def leader(warning: Range, critical: Range, **options: Any) -> int:
     """As ZooKeeper says."""
     from ops import checks  # noqa: PLC0415
 
-    return _told(checks.master(connect(options)), warning, critical)
+    return _told(checks.leader(connect(options)), warning, critical)

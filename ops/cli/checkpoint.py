@@ -79,9 +79,9 @@ def show(output: Format, lane: int | None, **options: Any) -> int:
 @output_option
 @connection_options
 def history(output: Format, lane: int | None, limit: int, **options: Any) -> None:
-    """Show what has changed: every mastership, and what operators have done; who, when, from, to, why.
+    """Show what has changed: every leadership, and what operators have done; who, when, from, to, why.
 
-    Masterships are kept for ever, of operators' changes the last 1,000. Without Kafka the latter are shown.
+    Leaderships are kept for ever, of operators' changes the last 1,000. Without Kafka the latter are shown.
     """
     from ops import changes  # noqa: PLC0415
 
@@ -91,9 +91,9 @@ def history(output: Format, lane: int | None, limit: int, **options: Any) -> Non
     elif found.changes:
         emit(output, [_change_row(change) for change in found.changes], HISTORY_COLUMNS)
     elif found.trouble is None:
-        say("nothing has changed yet: no node has been master")
+        say("nothing has changed yet: no node has been leader")
     if found.trouble is not None:
-        say(f"warning: masterships are not known: {found.trouble}")
+        say(f"warning: leaderships are not known: {found.trouble}")
 
 
 def _change_data(change: Change) -> dict[str, Any]:
@@ -137,7 +137,7 @@ def _rows(pair: CheckpointPair, now_ms: int) -> list[dict[str, Any]]:
     if pair.waits is not None:
         from ops.asked import described  # noqa: PLC0415
 
-        waits = f"request {pair.waits.number} waits for the master: {described(pair.waits)}"
+        waits = f"request {pair.waits.number} waits for the leader: {described(pair.waits)}"
         rows.append({"lane": pair.lane, "field": "asked", "topic": None, "znode": waits})
     return rows
 
@@ -155,7 +155,7 @@ def _fields(checkpoint: Checkpoint | None, now_ms: int) -> dict[str, str]:
         "awaited": _awaited(checkpoint),
         "operation": _operation(checkpoint.operation),
         **({"held": _held(checkpoint)} if checkpoint.holds else {}),
-        "master": checkpoint.node,
+        "leader": checkpoint.node,
         "written": age(checkpoint.at_ms, now_ms),
     }
 

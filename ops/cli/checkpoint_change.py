@@ -1,4 +1,4 @@
-"""`delayline checkpoint replay`, `skip` and `cancel`: what a lane's master does because an operator wants it.
+"""`delayline checkpoint replay`, `skip` and `cancel`: what a lane's leader does because an operator wants it.
 
 Without `--execute` it is only told what would come of a replay or a skip.
 """
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
-_TIMEOUT = timeout_option(20.0, "How long to wait for the master to take it up.")
+_TIMEOUT = timeout_option(20.0, "How long to wait for the leader to take it up.")
 _LANE = click.option("--lane", type=int, help="One lane (default: all).")
 _OPTIONS: tuple[Callable[[Any], Any], ...] = (
     click.option("--execute", is_flag=True, help="Do it (default: say what would be done)."),
@@ -85,8 +85,8 @@ def replay(
     it had; new messages go before. A failover does not double it, and loses nothing of it. What was skipped
     in that time is delivered, too. Without --execute it says how many messages of which targets there are.
 
-    Exit code 5 if the master refuses: the time is not kept any more, or another replay is under way; or if
-    somebody cancels it. 6 if there is no master.
+    Exit code 5 if the leader refuses: the time is not kept any more, or another replay is under way; or if
+    somebody cancels it. 6 if there is no leader.
     """
     from store.operations import ReplayRequest  # noqa: PLC0415
 
@@ -111,7 +111,7 @@ def skip(output: Format, to_ms: int, lane: int | None, **options: Any) -> None:
     later is delivered, however old. To have something to skip, pause the cluster first, and resume it
     afterwards. Without --execute it says how many messages of which targets there are.
 
-    Exit code 5 if the master refuses: the time is in the future; 6 if there is none.
+    Exit code 5 if the leader refuses: the time is in the future; 6 if there is none.
     """
     from store.operations import SkipRequest  # noqa: PLC0415
 
@@ -125,7 +125,7 @@ def skip(output: Format, to_ms: int, lane: int | None, **options: Any) -> None:
 @output_option
 @connection_options
 def cancel(output: Format, lane: int | None, timeout_s: float, confirm: str | None, **options: Any) -> None:
-    """End a replay where it is, and take back a request that waits for the master.
+    """End a replay where it is, and take back a request that waits for the leader.
 
     What was delivered again stays delivered. Exit code 3 if there is nothing to cancel.
     """

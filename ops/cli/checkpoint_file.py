@@ -30,7 +30,7 @@ _COLUMNS = {
 @click.option("--to", "path", type=OutputFile(), metavar="FILE", help="Where to write it (default: stdout).")
 @connection_options
 def export(lane: int | None, path: Path | None, **options: Any) -> None:
-    """Write the last checkpoint of each lane, and its masterships, as JSON.
+    """Write the last checkpoint of each lane, and its leaderships, as JSON.
 
     Running nodes deliver on, so it is out of date at once: what is delivered after it is delivered again if
     it is ever imported.
@@ -61,11 +61,11 @@ def import_(output: Format, path: Path, lane: int | None, **options: Any) -> Non
     """Write exported checkpoints into an EMPTY checkpoint topic, for nodes to go on from.
 
     For when the topic and the znode are both lost: where only the topic is, run 'delayline topics create',
-    and the next master goes on from the znode. What was delivered after the export is delivered again. Stop
+    and the next leader goes on from the znode. What was delivered after the export is delivered again. Stop
     the nodes first. Without --execute it says what would be written. Lanes are written one after the other:
     if one fails, go on from there with --lane.
 
-    Exit code 5 if a lane has a master, its topic is not empty, the znode has a later checkpoint, or the
+    Exit code 5 if a lane has a leader, its topic is not empty, the znode has a later checkpoint, or the
     export is of another cluster or buffer.
     """
     from ops import checkpoint_file  # noqa: PLC0415

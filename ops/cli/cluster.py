@@ -14,7 +14,7 @@ from ops.cli.output import Format, emit, emit_one, output_option, say
 
 @click.group("cluster")
 def cluster_group() -> None:
-    """Show the nodes, their lanes and masters; pause, resume, hand mastership over."""
+    """Show the nodes, their lanes and leaders; pause, resume, hand leadership over."""
 
 
 cluster_group.add_command(cluster_status.status)
@@ -36,7 +36,7 @@ _TARGETS = click.option(
 def pause(
     output: Format, targets: tuple[str, ...], timeout_s: float, confirm: str | None, **options: Any
 ) -> None:
-    """Stop all deliveries, or those to some targets, until they are resumed; whoever is master.
+    """Stop all deliveries, or those to some targets, until they are resumed; whoever is leader.
 
     Requests are taken in as ever. What falls due meanwhile is delivered when it is resumed, in order. Returns
     when every node that is there knows; exit code 6 if one does not answer in time.
@@ -96,7 +96,7 @@ def _emit_pause(output: Format, done: Any) -> None:
 @cluster_group.command(
     epilog="Example: delayline cluster switchover --to node-2 --reason 'node-1 is restarted' --confirm delay"
 )
-@click.option("--to", metavar="NODE", help="The next master (default: whoever is next).")
+@click.option("--to", metavar="NODE", help="The next leader (default: whoever is next).")
 @click.option("--lane", type=int, help="Which lane's (default: the node's, or the only one).")
 @_TIMEOUT
 @operator_options
@@ -105,21 +105,21 @@ def _emit_pause(output: Format, done: Any) -> None:
 def switchover(
     output: Format, to: str | None, lane: int | None, timeout_s: float, confirm: str | None, **options: Any
 ) -> None:
-    """Hand mastership over to another node, in order: the master finishes its transaction first.
+    """Hand leadership over to another node, in order: the leader finishes its transaction first.
 
-    Returns when the new master delivers. Exit code 3 if there is no master, or the node is no candidate; 5 if
-    it is master already, or there is no other one; 6 if it did not come to pass in time.
+    Returns when the new leader delivers. Exit code 3 if there is no leader, or the node is no candidate; 5 if
+    it is leader already, or there is no other one; 6 if it did not come to pass in time.
     """
     from ops import switchover as handing  # noqa: PLC0415
 
-    config, by = agreed(options, confirm, f"mastership goes to {to or 'the next candidate'}")
+    config, by = agreed(options, confirm, f"leadership goes to {to or 'the next candidate'}")
     done = handing.switchover(config, lane, to, by, timeout_s)
     emit_one(
         output,
         {
             "lane": done.lane,
             "before": done.before,
-            "master": done.master,
+            "leader": done.leader,
             "epoch": done.epoch,
             "took_s": round(done.took_s, 3),
         },

@@ -30,11 +30,11 @@ PAUSE_COLUMNS = {
 }
 LANE_COLUMNS = {
     "lane": "lane",
-    "master": "master",
+    "leader": "leader",
     "epoch": "epoch",
     "delivered": "delivered up to",
     "held": "waits behind it",
-    "standbys": "standbys",
+    "followers": "followers",
 }
 MEMBER_COLUMNS = {
     "node": "node",
@@ -57,10 +57,10 @@ MEMBER_COLUMNS = {
 @output_option
 @connection_options
 def status(output: Format, *, watch: bool, **options: Any) -> None:
-    """Show what is paused, each lane's master, and how every node is.
+    """Show what is paused, each lane's leader, and how every node is.
 
     Applied: records of the buffer that the node has taken in; lag: those that it has not; it is not known
-    while Kafka is away. Clock: how far the brokers' is ahead of a master's. Health: ok, or the worst of
+    while Kafka is away. Clock: how far the brokers' is ahead of a leader's. Health: ok, or the worst of
     silent (nothing heard of it for 5 s), refusing, clock, disk, behind, held-back. Where records wait behind
     an open transaction, "delivered up to" is of what lies before it; what waits behind it stands beside that.
     """
@@ -108,8 +108,8 @@ def show(output: Format, snapshot: ClusterStatus) -> None:
         if said.get("way_out"):
             say(f"warning: {node} refuses to lead: {said['reason']}; {said['way_out']}")
     for lane in snapshot.lanes:
-        if lane.master is None:
-            say(f"warning: lane {lane.lane} has no master, so nothing of it is delivered")
+        if lane.leader is None:
+            say(f"warning: lane {lane.lane} has no leader, so nothing of it is delivered")
         for held in snapshot.held_back(lane.lane):
             say(
                 f"warning: {held.records:,} records of partition {held.partition} of the buffer wait for"
@@ -187,13 +187,13 @@ def _clock_offset_ms(said: Mapping[str, Any]) -> int | None:
 def _role(snapshot: ClusterStatus, node: str) -> Text:
     said = snapshot.members[node]
     state = str(said.get("state"))
-    master = next((lane.master for lane in snapshot.lanes if lane.lane == said.get("lane")), None)
-    if state == "master" and master != node:
-        state = "was master"  # its words outlive it by a session timeout
+    leader = next((lane.leader for lane in snapshot.lanes if lane.lane == said.get("lane")), None)
+    if state == "leader" and leader != node:
+        state = "was leader"  # its words outlive it by a session timeout
     return Text(state, style=_STATE_STYLES.get(state, "yellow"))
 
 
-_STATE_STYLES = {"master": "green", "follower": "", "refusing": "bold red"}
+_STATE_STYLES = {"leader": "green", "follower": "", "refusing": "bold red"}
 
 
 def _lane_row(lane: LaneStatus, snapshot: ClusterStatus) -> dict[str, Any]:
@@ -201,10 +201,10 @@ def _lane_row(lane: LaneStatus, snapshot: ClusterStatus) -> dict[str, Any]:
     records = sum(one.records for one in held)
     return {
         "lane": lane.lane,
-        "master": lane.master,
+        "leader": lane.leader,
         "epoch": checkpoint.epoch if checkpoint else None,
         "delivered": age(checkpoint.delivered_up_to_ms, snapshot.read_ms) if checkpoint else None,
-        "standbys": " ".join(lane.candidates[1:]) or None,
+        "followers": " ".join(lane.candidates[1:]) or None,
         "held": Text(f"{records:,} for {rough(held[0].held_ms)}", style="bold red") if held else None,
     }
 
@@ -216,8 +216,8 @@ def _as_data(snapshot: ClusterStatus) -> dict[str, Any]:
         "lanes": [
             {
                 "lane": lane.lane,
-                "master": lane.master,
-                "standbys": list(lane.candidates[1:]),
+                "leader": lane.leader,
+                "followers": list(lane.candidates[1:]),
                 "epoch": lane.checkpoint.epoch if lane.checkpoint else None,
                 "delivered_up_to_ms": lane.checkpoint.delivered_up_to_ms if lane.checkpoint else None,
                 "held_back": [asdict(held) for held in snapshot.held_back(lane.lane)],

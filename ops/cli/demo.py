@@ -47,7 +47,7 @@ def demo_command(messages: int, nodes: int, json_file: Path | None, html: Path, 
     """Watch a cluster deliver through failures, then have Spark audit it.
 
     Brings up Kafka, ZooKeeper and the nodes on this machine, schedules messages of every kind, kills the
-    master twice, switches over once, pauses it once, takes ZooKeeper away once, and lets Spark prove that
+    leader twice, switches over once, pauses it once, takes ZooKeeper away once, and lets Spark prove that
     nothing was lost, doubled, early or altered. Exit code 0 only if that is so. Nothing is left running.
     """
     from ops.demo.cluster import own_settings_only  # noqa: PLC0415 - Spark and the clients are slow to import

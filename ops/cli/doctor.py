@@ -27,7 +27,7 @@ def doctor_command(output: Format, *, show_all: bool, **options: Any) -> int:
     """Look at everything that can be wrong with a cluster, and say what to do about what is.
 
     ZooKeeper's servers and session bounds, Kafka and its topics, this user's rights, the nodes' clocks, disks
-    and versions, lanes without master or standby, nodes that refuse, what is paused, lag. It goes on where
+    and versions, lanes without leader or follower, nodes that refuse, what is paused, lag. It goes on where
     something does not answer. Exit code 1 if there is a problem; a note is none.
     """
     from ops.doctor import examine  # noqa: PLC0415

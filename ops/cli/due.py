@@ -27,7 +27,7 @@ _CSV_COLUMNS = {name: name for name in ("scale", "at", "target", "count", "at_le
 
 
 @click.command("due", epilog="Example: delayline due -o csv")
-@click.option("--node", metavar="NODE", help="The node to ask (default: the master, or any that answers).")
+@click.option("--node", metavar="NODE", help="The node to ask (default: the leader, or any that answers).")
 @output_as("table", "json", "yaml", "csv")
 @connection_options
 def due_command(output: Format, node: str | None, **options: Any) -> None:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ops.lookup import Listing
 
 _NODE = click.option(
-    "--node", metavar="NODE", help="The node to ask (default: the master, or any that answers)."
+    "--node", metavar="NODE", help="The node to ask (default: the leader, or any that answers)."
 )
 
 _TIMES = ("due_ms", "scheduled_for_ms", "expire_at_ms", "at_ms")

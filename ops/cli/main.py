@@ -24,7 +24,7 @@ COMMANDS = {
     "topics": ("ops.cli.topics:topics_group", "Create and check the cluster's topics and settings."),
     "node": ("ops.cli.node:node_group", "Run a delay node."),
     "cluster": ("ops.cli.cluster:cluster_group", "Show the nodes; pause, resume, switch over."),
-    "check": ("ops.cli.check:check_group", "Plugins for Nagios: lag, lateness, master."),
+    "check": ("ops.cli.check:check_group", "Plugins for Nagios: lag, lateness, leader."),
     "checkpoint": ("ops.cli.checkpoint:checkpoint_group", "Show what is delivered, history; replay, skip."),
     "message": ("ops.cli.message:message_group", "Schedule, cancel, show, list messages."),
     "doctor": ("ops.cli.doctor:doctor_command", "Say what is wrong, and what to do about it."),

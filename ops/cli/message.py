@@ -224,7 +224,7 @@ def _unanswered(output: Format, source: str, id_: str | None, wait_s: float) -> 
     emit_one(output, {"source": source, "id": id_, "outcome": None})
     say(
         f"no answer in {wait_s:g} s; the request stays in the buffer and will be answered:"
-        " see 'delayline cluster status' for a lane without a master"
+        " see 'delayline cluster status' for a lane without a leader"
     )
     return 6
 

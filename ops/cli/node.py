@@ -28,7 +28,7 @@ def node_group() -> None:
 @connection_options
 @click.pass_obj
 def run(debug: bool, /, **options: Any) -> int:  # noqa: FBT001 - the object that the top command passes
-    """Run a node until SIGTERM or Ctrl-C: it finishes its transaction and hands over.
+    """Run a node until SIGTERM or Ctrl-C: it finishes its transaction and steps down.
 
     Logs go to stderr, as JSON lines unless that is a terminal. Other settings: environment and file, see
     docs/configuration.md.

@@ -14,7 +14,7 @@ from ops.dead_letters.letter import Letter
 from ops.kafka import KafkaAdmin
 from ops.records import records_from
 
-# A letter's time is its master's clock, a request's time the broker's.
+# A letter's time is its leader's clock, a request's time the broker's.
 _CLOCKS_DIFFER_MS: Final = 60_000
 
 

@@ -1,1 +1,1 @@
-"""The demo: a whole cluster on this machine, its master taken away again and again, then an audit."""
+"""The demo: a whole cluster on this machine, its leader taken away again and again, then an audit."""

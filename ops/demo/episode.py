@@ -12,15 +12,15 @@ from ops.demo.measure import Arrival, Stretch, due_near, gap_ms, longest_pause_m
 class Episode:
     """A fault: when it struck, when it was over (messages flow again), when every node was back.
 
-    `master` (a node's name) and `epoch` are those after it.
+    `leader` (a node's name) and `epoch` are those after it.
     """
 
     kind: str
     struck_ms: float
     over_ms: float
     healthy_ms: float
-    master_before: str
-    master: str
+    leader_before: str
+    leader: str
     epoch: int
 
 
@@ -34,8 +34,8 @@ class Failover:
     due_within_1s: int  # messages due within a second of the blow, either way
     healthy_after_ms: float
     at_ms: int
-    master_before: str
-    master: str
+    leader_before: str
+    leader: str
     epoch: int
 
 
@@ -49,8 +49,8 @@ def measured(episode: Episode, arrivals: Sequence[Arrival]) -> Failover:
         due_within_1s=due_near([arrival.scheduled_for_ms for arrival in arrivals], episode.struck_ms),
         healthy_after_ms=round(episode.healthy_ms - episode.struck_ms),
         at_ms=round(episode.struck_ms),
-        master_before=episode.master_before,
-        master=episode.master,
+        leader_before=episode.leader_before,
+        leader=episode.leader,
         epoch=episode.epoch,
     )
 

@@ -31,11 +31,11 @@ class Scene:
     arrivals: Sequence[Arrival]
     session_timeout_s: float
 
-    def master(self) -> NodeProcess:
-        """The elected master's process."""
-        name = self.watch.master()
+    def leader(self) -> NodeProcess:
+        """The elected leader's process."""
+        name = self.watch.leader()
         if name is None:
-            raise DemoError("no node is master")
+            raise DemoError("no node is leader")
         return self.nodes[name]
 
     def pids(self) -> dict[str, int]:
@@ -58,7 +58,7 @@ class Scene:
         if down:
             raise DemoError(f"{', '.join(down)} ended by itself")
         self.wait(
-            "every node up, one master, nothing overdue",
+            "every node up, one leader, nothing overdue",
             lambda: self.watch.view.healthy(self.pids(), since_ms),
             HEALTHY_S,
         )
@@ -91,13 +91,13 @@ class Fault(ABC):
 
 
 class _Death(Fault):
-    """The master ends, others carry on, and then it is started again."""
+    """The leader ends, others carry on, and then it is started again."""
 
     @abstractmethod
     def _end(self, victim: NodeProcess) -> None: ...
 
     def strike(self, scene: Scene) -> None:
-        self._victim = scene.master()
+        self._victim = scene.leader()
         self._end(self._victim)
 
     def endure(self, scene: Scene, struck_ms: float) -> None:
@@ -110,7 +110,7 @@ class _Death(Fault):
 
 
 class Kill(_Death):
-    """The master's process is gone from one moment to the next (SIGKILL)."""
+    """The leader's process is gone from one moment to the next (SIGKILL)."""
 
     kind = "kill"
 
@@ -119,7 +119,7 @@ class Kill(_Death):
 
 
 class Terminate(_Death):
-    """A switchover: the master is asked to end (SIGTERM)."""
+    """A switchover: the leader is asked to end (SIGTERM)."""
 
     kind = "term"
 
@@ -128,12 +128,12 @@ class Terminate(_Death):
 
 
 class Pause(Fault):
-    """The master stands still for longer than its session, and then goes on as if nothing had happened."""
+    """The leader stands still for longer than its session, and then goes on as if nothing had happened."""
 
     kind = "pause"
 
     def strike(self, scene: Scene) -> None:
-        self._victim = scene.master()
+        self._victim = scene.leader()
         self._victim.pause()
 
     def endure(self, scene: Scene, struck_ms: float) -> None:
@@ -159,14 +159,14 @@ class ZooKeeperAway(Fault):
 
 
 def suffer(scene: Scene, fault: Fault) -> Episode:
-    """One fault from beginning to end, until every node is up again and follows the master."""
-    before = scene.master().name
+    """One fault from beginning to end, until every node is up again and follows the leader."""
+    before = scene.leader().name
     struck_ms = now_ms()
     fault.strike(scene)
     fault.endure(scene, struck_ms)
     over_ms = now_ms()
     fault.mend(scene)
-    leader = scene.watch.view.leader
+    leader = scene.watch.view.leader_status
     assert leader is not None, "healthy: one node leads"
     return Episode(fault.kind, struck_ms, over_ms, now_ms(), before, leader.node, leader.epoch)
 

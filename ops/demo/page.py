@@ -36,18 +36,18 @@ def _faults(failovers: Sequence[Failover]) -> Table:
     columns = [
         Column("fault"),
         Column("at (UTC)"),
-        Column("master"),
+        Column("leader"),
         *(Column(name, number=True) for name in names),
     ]
     return Table(columns, [_fault(failover) for failover in failovers])
 
 
 def _fault(failover: Failover) -> Row:
-    stayed = failover.master == failover.master_before
+    stayed = failover.leader == failover.leader_before
     return (
         FAULT_NAMES[failover.kind],
         shown(failover.at_ms),
-        f"{failover.master} stays" if stayed else f"{failover.master_before} → {failover.master}",
+        f"{failover.leader} stays" if stayed else f"{failover.leader_before} → {failover.leader}",
         round(failover.gap_ms),
         failover.due_within_1s,
         failover.healthy_after_ms,

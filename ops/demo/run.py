@@ -151,16 +151,16 @@ class Demo:
         self._failovers.append(measured(suffer(self._scene, fault), self._receipts.arrivals))
 
     def _delivered_up_to_ms(self) -> int:
-        leader = self._watch.view.leader
+        leader = self._watch.view.leader_status
         return 0 if leader is None else leader.delivered_up_to_ms
 
     def _picture(self) -> Picture:
         view, arrivals = self._watch.view, self._receipts.arrivals
-        leader = view.leader
+        leader = view.leader_status
         newest = [arrival for arrival in arrivals[-NEWEST:] if arrival.kind in TIMED]
         return Picture(
             stage=self._stage,
-            master=view.master,
+            leader=view.leader,
             epoch=0 if leader is None else leader.epoch,
             states={node: str(status.state) for node, status in view.members.items()},
             acknowledged=self._ledger.lines,

@@ -34,7 +34,7 @@ _CHECKS: Final = (
     ("I3", "altered", "altered"),
     ("I4", "out_of_order", "out of order"),
     ("I5", "checkpoint_moved_back", "checkpoint moved back"),
-    ("I6", "epochs_overlapping", "two masters at once"),
+    ("I6", "epochs_overlapping", "two leaders at once"),
     ("I7", "false_outcomes", "false outcomes"),
 )
 

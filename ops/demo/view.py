@@ -25,7 +25,7 @@ class Picture:
     """What there is to see at one moment."""
 
     stage: str
-    master: str | None = None
+    leader: str | None = None
     epoch: int = 0
     states: dict[str, str] = field(default_factory=dict)
     acknowledged: int = 0
@@ -70,7 +70,7 @@ class LiveView:
         picture = self._picture()
         table = Table.grid(padding=(0, 2))
         table.add_row(Text(self._clock(), style="bold"), Text(picture.stage, style="bold cyan"))
-        table.add_row("master", _leader(picture))
+        table.add_row("leader", _leader(picture))
         table.add_row("nodes", "  ".join(f"{node} {state}" for node, state in sorted(picture.states.items())))
         table.add_row("messages", _counts(picture))
         table.add_row("lateness", _late(picture.lateness))
@@ -87,13 +87,13 @@ class LiveView:
 def failover_table(failovers: tuple[Failover, ...]) -> Table:
     """The faults so far."""
     table = Table(box=None, pad_edge=False, padding=(0, 1))
-    for heading in ("fault", "master", "gap", "due +-1 s", "whole after", "worst pause"):
-        table.add_column(heading, no_wrap=True, justify="left" if heading in ("fault", "master") else "right")
+    for heading in ("fault", "leader", "gap", "due +-1 s", "whole after", "worst pause"):
+        table.add_column(heading, no_wrap=True, justify="left" if heading in ("fault", "leader") else "right")
     for failover in failovers:
-        stayed = failover.master == failover.master_before
+        stayed = failover.leader == failover.leader_before
         table.add_row(
             FAULT_NAMES[failover.kind],
-            f"{failover.master} stays" if stayed else f"{failover.master_before} -> {failover.master}",
+            f"{failover.leader} stays" if stayed else f"{failover.leader_before} -> {failover.leader}",
             f"{failover.gap_ms:.0f} ms",
             str(failover.due_within_1s),
             f"{failover.healthy_after_ms / 1000:.1f} s",
@@ -103,9 +103,9 @@ def failover_table(failovers: tuple[Failover, ...]) -> Table:
 
 
 FAULT_NAMES: Final = {
-    "kill": "master killed",
+    "kill": "leader killed",
     "term": "switchover",
-    "pause": "master paused",
+    "pause": "leader paused",
     "zookeeper": "ZooKeeper away",
 }
 
@@ -114,7 +114,7 @@ def _words(picture: Picture) -> list[str]:
     done = [f"{failover.kind} {failover.gap_ms:.0f} ms" for failover in picture.failovers]
     words = [
         picture.stage,
-        f"master {_leader(picture)}",
+        f"leader {_leader(picture)}",
         _counts(picture),
         f"lateness {_late(picture.lateness)}",
     ]
@@ -122,7 +122,7 @@ def _words(picture: Picture) -> list[str]:
 
 
 def _leader(picture: Picture) -> str:
-    return f"{picture.master}, epoch {picture.epoch}" if picture.master else "none"
+    return f"{picture.leader}, epoch {picture.epoch}" if picture.leader else "none"
 
 
 def _counts(picture: Picture) -> str:

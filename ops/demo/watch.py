@@ -23,7 +23,7 @@ from node.node import NodeState, NodeStatus
 
 PERIOD_S: Final = 0.25
 SESSION_TIMEOUT_S: Final = 10.0
-BACKLOG_MS: Final = HEARTBEAT_MS + 500  # an idle master says only once a second how far it has come
+BACKLOG_MS: Final = HEARTBEAT_MS + 500  # an idle leader says only once a second how far it has come
 LANE: Final = 0
 
 
@@ -31,20 +31,20 @@ LANE: Final = 0
 class ClusterView:
     """What stood in the znodes when they were last read."""
 
-    master: str | None = None
+    leader: str | None = None
     members: Mapping[str, NodeStatus] = field(default_factory=dict)
 
     @property
-    def leader(self) -> NodeStatus | None:
-        """What the elected master says of itself; None while it says something else."""
-        status = self.members.get(self.master or "")
-        return status if status is not None and status.state == NodeState.MASTER else None
+    def leader_status(self) -> NodeStatus | None:
+        """What the elected leader says of itself; None while it says something else."""
+        status = self.members.get(self.leader or "")
+        return status if status is not None and status.state == NodeState.LEADER else None
 
     def healthy(self, pids: Mapping[str, int], since_ms: float) -> bool:
         """Whether all these processes have said since then that they are up: one delivers and has nothing
         overdue, and the others, caught up, follow its epoch.
         """
-        leader = self.leader
+        leader = self.leader_status
         if leader is None or leader.at_ms - leader.delivered_up_to_ms > BACKLOG_MS:
             return False
         fresh = [status for status in self.members.values() if status.at_ms >= since_ms]
@@ -80,7 +80,7 @@ class Watch:
         self._session.stop()
         self._thread.join()
 
-    def master(self) -> str | None:
+    def leader(self) -> str | None:
         """Whom ZooKeeper has elected, asked now; None if nobody, or no answer."""
         with contextlib.suppress(ElectionError):
             return next((candidate.node for candidate in self._registry.candidates(LANE).values()), None)
@@ -91,7 +91,7 @@ class Watch:
             with contextlib.suppress(ElectionError):  # ZooKeeper is away: what was seen last stands
                 members = self._registry.members()
                 decoded = {node: msgspec.json.decode(said, type=NodeStatus) for node, said in members.items()}
-                self.view = ClusterView(self.master(), decoded)
+                self.view = ClusterView(self.leader(), decoded)
             for status in self.view.members.values():
                 self._weigh(status)
 

@@ -62,22 +62,22 @@ def _waiting(status: ClusterStatus, target: str) -> str:
 def _lanes(status: ClusterStatus) -> Iterable[Finding]:
     for lane in status.lanes:
         name = f"lane {lane.lane}"
-        if lane.master is None:
-            yield problem(name, "it has no master: nothing of it is delivered", "delayline node run")
+        if lane.leader is None:
+            yield problem(name, "it has no leader: nothing of it is delivered", "delayline node run")
             continue
         if len(lane.candidates) == 1:
-            yield problem(name, f"no standby: {lane.master} alone can be master", "start another node")
+            yield problem(name, f"no follower: {lane.leader} alone can be leader", "start another node")
         if lane.checkpoint is None or lane.checkpoint.delivered_up_to_ms == 0:
             yield note(
-                name, f"{lane.master} has only begun: nothing is delivered yet", "see its log if it stays so"
+                name, f"{lane.leader} has only begun: nothing is delivered yet", "see its log if it stays so"
             )
             continue
         behind_ms = status.read_ms - lane.checkpoint.delivered_up_to_ms
         if behind_ms > OVERDUE_MS and status.control.paused is None:
             found = f"all is delivered only up to {behind_ms // 1000} s ago"
-            yield problem(name, found, f"see the log of {lane.master}, and 'delayline due'")
+            yield problem(name, found, f"see the log of {lane.leader}, and 'delayline due'")
         elif len(lane.candidates) > 1:
-            yield ok(name, f"{lane.master} is master, {len(lane.candidates) - 1} stand by")
+            yield ok(name, f"{lane.leader} is leader, {len(lane.candidates) - 1} follow")
 
 
 def _ahead(status: ClusterStatus) -> Iterable[Finding]:
@@ -93,7 +93,7 @@ def _ahead(status: ClusterStatus) -> Iterable[Finding]:
         up_to_ms = max((one.position[0] for one in checkpoint.overruns), default=0)
         if up_to_ms > status.read_ms:
             found = (
-                "the clocks of the brokers and its master were ahead together: of what it had then, all"
+                "the clocks of the brokers and its leader were ahead together: of what it had then, all"
                 f" that is due up to {render_time(up_to_ms)} was delivered early; the rest comes in its time"
             )
             yield note(name, found, "see who has set those clocks, and whom what came early concerns")
@@ -195,7 +195,7 @@ def _refusing(node: str, said: Mapping[str, Any]) -> Iterable[Finding]:
 
 
 def _clock(node: str, said: Mapping[str, Any]) -> Iterable[Finding]:
-    """Only a master's checkpoints show the brokers' clock."""
+    """Only a leader's checkpoints show the brokers' clock."""
     offset_ms = clock_offset_ms(said)
     allowed_ms = int(said.get("max_clock_skew_ms") or LARGEST_SKEW_MS)
     if offset_ms is not None and abs(offset_ms) > allowed_ms / 2:

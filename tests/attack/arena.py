@@ -84,15 +84,15 @@ class Arena:
         said = self._registry.members().get(_NODE)
         return None if said is None else msgspec.json.decode(said, type=NodeStatus)
 
-    def is_master(self) -> bool:
+    def is_leader(self) -> bool:
         status = self.status()
-        return status is not None and status.state == NodeState.MASTER
+        return status is not None and status.state == NodeState.LEADER
 
     def __enter__(self) -> Self:
         self._session.start()
         self._session.wait_connected(PATIENCE_S)
         self.node.start()
-        eventually(self.is_master, "the node is master")
+        eventually(self.is_leader, "the node is leader")
         return self
 
     def __exit__(
@@ -103,7 +103,7 @@ class Arena:
 
 
 class Watch:
-    """Looks at the node all the while, on a thread of its own: it runs, is master, stays small, and logs no
+    """Looks at the node all the while, on a thread of its own: it runs, is leader, stays small, and logs no
     error. Whatever it finds is a flaw of the ledger.
     """
 
@@ -159,7 +159,7 @@ class Watch:
             self._find(f"ZooKeeper does not answer: {error}")
             return
         state = "not there" if status is None else status.state
-        if status is None or status.state != NodeState.MASTER:
+        if status is None or status.state != NodeState.LEADER:
             self._find(f"the node is {state}: {status and status.reason}")
         else:
             self.epochs.add(status.epoch)

@@ -19,13 +19,13 @@ def test_a_broker_killed_in_a_transaction_costs_no_message(
     for node_id in ("a", "b"):
         cluster.start(node_id, step=step, signal_name="SIGSTOP")
     cluster.wait_candidates(2)
-    master = cluster.master()
+    leader = cluster.leader()
     with Traffic(cluster, transactions=False) as traffic:
         cluster.wait_delivered(60)
-        master.arm()
-        master.wait_paused()  # its transaction is open
+        leader.arm()
+        leader.wait_paused()  # its transaction is open
         private.kafka.kill()
-        master.resume()
+        leader.resume()
         private.kafka.start()
         cluster.wait_delivered(len(cluster.delivered) + 60)
         ledger = traffic.stop()

@@ -37,7 +37,7 @@ def test_a_node_started_without_the_checkpoint_topic_refuses(cluster: Cluster) -
     cluster.start("a")
     assert cluster.wait_state("a", "refusing")["reason"].startswith("checkpoint-topic-missing: ")
     cluster.create_again()
-    cluster.wait_state("a", "master")
+    cluster.wait_state("a", "leader")
 
 
 @pytest.mark.walks("checkpoint-topic-missing")
@@ -60,7 +60,7 @@ def test_delivery_resumes_from_the_own_checkpoint_when_the_topic_is_made_anew(cl
             sender.run_now(f"id-{number + 50}")
         ledger = sender.flush()
         cluster.create_again()
-        cluster.wait_state("a", "master")
+        cluster.wait_state("a", "leader")
         fates = settle(cluster, ledger)
     assert fates.count("delivered") == 150, "once each: the own checkpoint was the last one"
     assert fates.count("cancelled") == 50
@@ -118,7 +118,7 @@ def test_what_is_no_checkpoint_is_refused_until_the_topic_is_made_anew(cluster: 
     assert cluster.wait_state("a", "refusing")["reason"].startswith("checkpoint-unreadable: ")
     cluster.delete_topic(cluster.names.checkpoint)
     cluster.create_again()
-    cluster.wait_state("a", "master")
+    cluster.wait_state("a", "leader")
     fates = settle(cluster, ledger)
     assert fates.count("delivered") == 20, "once each: the own checkpoint was the last one"
 
@@ -135,7 +135,7 @@ def test_a_mirror_that_cannot_be_read_is_refused_where_it_has_to_decide(cluster:
     said = cluster.wait_state("a", "refusing")
     assert said["reason"].startswith(f"checkpoint-unreadable: {cluster.znodes.checkpoint(0)}")
     cluster.kazoo.delete(cluster.znodes.checkpoint(0))
-    cluster.wait_state("a", "master")
+    cluster.wait_state("a", "leader")
     assert node.running
 
 
@@ -153,7 +153,7 @@ def test_a_checkpoint_topic_made_anew_decides_again(cluster: Cluster) -> None:
         cluster.wait_delivered(50)
     cluster.process("a").kill()
     cluster.start("b")
-    assert cluster.wait_mastership(2).node == "b"
+    assert cluster.wait_leadership(2).node == "b"
     check_exactly_once(cluster, ledger)
 
 
@@ -182,7 +182,7 @@ def _wait_seen(cluster: Cluster, sources: list[Receipt]) -> Checkpoint:
 
 
 def _lose_topic(cluster: Cluster) -> None:
-    """Deletes it; returns when the master a has failed to commit. Were it made anew before that, a would go
+    """Deletes it; returns when the leader a has failed to commit. Were it made anew before that, a would go
     on: its next checkpoint says all.
     """
     cluster.delete_topic(cluster.names.checkpoint)

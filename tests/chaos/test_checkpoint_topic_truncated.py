@@ -1,4 +1,4 @@
-"""The checkpoint topic loses its end, as where a broker comes to lead it that had not copied all: a master
+"""The checkpoint topic loses its end, as where a broker comes to lead it that had not copied all: a leader
 goes on from what ZooKeeper or its own store has, and delivers nothing again.
 """
 
@@ -65,7 +65,7 @@ def test_a_node_goes_on_from_its_own_store(private: LocalStack, make_cluster: Ma
 def test_who_has_gone_on_without_knowing_of_a_later_checkpoint_is_not_undone(
     private: LocalStack, make_cluster: MakeCluster
 ) -> None:
-    """Neither ZooKeeper nor the new master knows of it; the old one, which does, comes back."""
+    """Neither ZooKeeper nor the new leader knows of it; the old one, which does, comes back."""
     cluster = make_cluster(private)
     cluster.start("a")
     with Sender(cluster) as sender:
@@ -78,13 +78,13 @@ def test_who_has_gone_on_without_knowing_of_a_later_checkpoint_is_not_undone(
         cluster.kazoo.delete(cluster.znodes.checkpoint(0))
         _lose_end(private, cluster)
         cluster.start("b")
-        cluster.wait_state("b", "master")
+        cluster.wait_state("b", "leader")
         later = [sender.schedule() for _ in range(20)]
         sender.flush()
         found = _wait_mirrored(cluster, later)
         cluster.process("b").kill()
         cluster.start("a")
-        cluster.wait_state("a", "master")
+        cluster.wait_state("a", "leader")
         _deliver(cluster, sender, 1)
     assert lost.order > found.order, "it counts as later"
     fates = read_fates(cluster)

@@ -61,19 +61,19 @@ def _cluster(stack: LocalStack, folder: Path, name: str) -> Cluster:
 def _lose_markers(second: SecondBroker, clusters: dict[str, Cluster]) -> None:
     for cluster in clusters.values():
         wait_led(cluster.admin, {cluster.names.checkpoint: 1})
-    masters = {name: _pause_in_transaction(cluster, name) for name, cluster in clusters.items()}
+    leaders = {name: _pause_in_transaction(cluster, name) for name, cluster in clusters.items()}
     ids = {name: _open_id(cluster) for name, cluster in clusters.items()}
     second.kill()
     for name in ("committed", "handed-over"):
-        masters[name].resume()
+        leaders[name].resume()
     for name, cluster in clusters.items():
         eventually(
             partial(_has_ended, cluster, ids[name]), f"the brokers have ended the transaction of {name}"
         )
-    masters["handed-over"].kill()
+    leaders["handed-over"].kill()
     clusters["handed-over"].start("b")
     second.start()
-    masters["aborted"].resume()
+    leaders["aborted"].resume()
     for cluster in clusters.values():
         with Sender(cluster) as sender:
             sender.schedule(value=b"after")
@@ -90,21 +90,21 @@ def _has_ended(cluster: Cluster, suffix: str) -> bool:
 
 
 def _pause_in_transaction(cluster: Cluster, name: str) -> NodeProcess:
-    """A master that stands still in a transaction whose records are all acknowledged."""
+    """A leader that stands still in a transaction whose records are all acknowledged."""
     is_ended_by_kafka = name == "aborted"
-    master = cluster.start(
+    leader = cluster.start(
         "a", step=Step.AFTER_CHECKPOINT_RECORD, signal_name="SIGSTOP", delay_s=RECORDED_S,
         transaction_timeout_ms=15_000 if is_ended_by_kafka else 60_000,
         session_timeout_s=30.0 if is_ended_by_kafka else 6.0,
     )  # fmt: skip
     cluster.wait_epoch(1)
-    master.arm()
+    leader.arm()
     at_ms = now_ms() + SOON_MS
     with Sender(cluster) as sender:
         for number in range(MESSAGES):
             sender.schedule(at_ms=at_ms, value=b"%d" % number)
-    master.wait_paused()
-    return master
+    leader.wait_paused()
+    return leader
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -1,4 +1,4 @@
-"""Mastership passes from node to node: ordered, by a pause, to one far behind, to one that begins anew."""
+"""Leadership passes from node to node: ordered, by a pause, to one far behind, to one that begins anew."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ def _candidacies(cluster: Cluster) -> set[str]:
 
 
 def _alive(cluster: Cluster) -> NodeProcess:
-    """The node `a` in a new life, in which it is master."""
+    """The node `a` in a new life, in which it is leader."""
     begun_ms = now_ms()
     process = cluster.start("a")
     eventually(
-        lambda: any(one.first and one.at_ms >= begun_ms for one in cluster.checkpoints()), "it is master"
+        lambda: any(one.first and one.at_ms >= begun_ms for one in cluster.checkpoints()), "it is leader"
     )
     return process
 
 
 def _started(cluster: Cluster, *node_ids: str) -> list[NodeProcess]:
-    """Nodes that stand, in this order; the first is master."""
+    """Nodes that stand, in this order; the first is leader."""
     processes = []
     for count, node_id in enumerate(node_ids, start=1):
         processes.append(cluster.start(node_id))
@@ -51,39 +51,39 @@ def _started(cluster: Cluster, *node_ids: str) -> list[NodeProcess]:
 
 
 def test_sigterm_hands_over_exactly_once_and_ends_with_code_0(cluster: Cluster) -> None:
-    master, standby = _started(cluster, "a", "b")
+    leader, follower = _started(cluster, "a", "b")
     with Traffic(cluster) as traffic:
         cluster.wait_delivered(60)
-        master.terminate()
-        assert master.wait_exit() == 0
-        assert cluster.wait_mastership(2).node == standby.node_id
+        leader.terminate()
+        assert leader.wait_exit() == 0
+        assert cluster.wait_leadership(2).node == follower.node_id
         cluster.wait_delivered(len(cluster.delivered) + 60)
         ledger = traffic.stop()
     check_exactly_once(cluster, ledger)
 
 
 @pytest.mark.parametrize("step", [Step.BEFORE_BEGIN, Step.AFTER_PRODUCE, Step.AFTER_CHECKPOINT_RECORD])
-def test_a_master_paused_past_its_session_commits_nothing_more(cluster: Cluster, step: Step) -> None:
+def test_a_leader_paused_past_its_session_commits_nothing_more(cluster: Cluster, step: Step) -> None:
     for node_id in ("a", "b"):
         cluster.start(node_id, step=step, signal_name="SIGSTOP")
-    master_id, standby_id = cluster.wait_candidates(2)
-    paused = cluster.process(master_id)
+    leader_id, follower_id = cluster.wait_candidates(2)
+    paused = cluster.process(leader_id)
     with Traffic(cluster) as traffic:
         cluster.wait_delivered(60)
         paused.arm()
         paused.wait_paused()
-        cluster.wait_mastership(2)
+        cluster.wait_leadership(2)
         cluster.wait_delivered(len(cluster.delivered) + 60)
         paused.resume()
         cluster.wait_state(paused.node_id, "follower")
         ledger = traffic.stop()
     check_exactly_once(cluster, ledger)
-    assert [one.node for one in cluster.masterships()] == [master_id, standby_id], (
-        "nothing of the first mastership after the second has begun"
+    assert [one.node for one in cluster.leaderships()] == [leader_id, follower_id], (
+        "nothing of the first leadership after the second has begun"
     )
 
 
-def test_a_master_cut_off_from_zookeeper_delivers_until_it_is_fenced(cluster: Cluster) -> None:
+def test_a_leader_cut_off_from_zookeeper_delivers_until_it_is_fenced(cluster: Cluster) -> None:
     with Proxy(cluster.zookeeper) as proxy:
         cut_off = cluster.start("a", zookeeper=proxy.address)
         cluster.wait_candidates(1)
@@ -93,18 +93,18 @@ def test_a_master_cut_off_from_zookeeper_delivers_until_it_is_fenced(cluster: Cl
             cluster.wait_delivered(60)
             proxy.cut()
             cut_ms = now_ms()
-            assert cluster.wait_mastership(2).node == "b"
+            assert cluster.wait_leadership(2).node == "b"
             assert _latest_ms(cluster, "a") > cut_ms + 1_000, "it stopped without ZooKeeper"
             cluster.wait_delivered(len(cluster.delivered) + 60)
             proxy.mend()
             cluster.wait_state(cut_off.node_id, "follower")
             ledger = traffic.stop()
     check_exactly_once(cluster, ledger)
-    assert [one.node for one in cluster.masterships()] == ["a", "b"], "it fenced nobody back"
+    assert [one.node for one in cluster.leaderships()] == ["a", "b"], "it fenced nobody back"
 
 
-def test_a_follower_far_behind_becomes_master(cluster: Cluster) -> None:
-    master, behind = _started(cluster, "a", "b")
+def test_a_follower_far_behind_becomes_leader(cluster: Cluster) -> None:
+    leader, behind = _started(cluster, "a", "b")
     behind.pause()
     due_ms = now_ms() + 3_000
     cancelled = range(1, 4_000, 4)
@@ -118,15 +118,15 @@ def test_a_follower_far_behind_becomes_master(cluster: Cluster) -> None:
             sender.schedule(at_ms=due_ms - 3_000 + number)
         ledger = sender.flush()
     cluster.wait_delivered(1_000)
-    master.kill()
+    leader.kill()
     behind.resume()
-    assert cluster.wait_mastership(2).node == behind.node_id
+    assert cluster.wait_leadership(2).node == behind.node_id
     fates = check_exactly_once(cluster, ledger)
     assert (fates.count("delivered"), fates.count("cancelled")) == (5_000, 1_000)
 
 
-def test_a_node_with_an_emptied_folder_rebuilds_and_becomes_master(cluster: Cluster) -> None:
-    master, emptied = _started(cluster, "a", "b")
+def test_a_node_with_an_emptied_folder_rebuilds_and_becomes_leader(cluster: Cluster) -> None:
+    leader, emptied = _started(cluster, "a", "b")
     with Sender(cluster) as sender:
         for number in range(300):
             sender.schedule(id=f"now-{number}")
@@ -142,8 +142,8 @@ def test_a_node_with_an_emptied_folder_rebuilds_and_becomes_master(cluster: Clus
         before = _candidacies(cluster)
         cluster.start("b")
         eventually(lambda: _candidacies(cluster) - before, "b stands again")
-        master.kill()
-        assert cluster.wait_mastership(2).node == "b"
+        leader.kill()
+        assert cluster.wait_leadership(2).node == "b"
         sender.schedule()
         ledger = sender.flush()
     check_exactly_once(cluster, ledger)
@@ -185,7 +185,7 @@ def test_a_cancel_made_while_the_whole_service_is_down_counts(cluster: Cluster) 
     }
 
 
-def test_a_lane_goes_on_while_another_has_no_master(make_cluster: MakeCluster) -> None:
+def test_a_lane_goes_on_while_another_has_no_leader(make_cluster: MakeCluster) -> None:
     cluster = make_cluster(partitions=2, lanes=2)
     first, second = cluster.start("a", lane=0), cluster.start("b", lane=1)
     cluster.wait_epoch(1, lane=0)
@@ -208,4 +208,4 @@ def test_a_lane_goes_on_while_another_has_no_master(make_cluster: MakeCluster) -
         ledger = sender.flush()
     check_exactly_once(cluster, ledger, lanes=2)
     assert second.running
-    assert [one.node for one in cluster.masterships(1)] == ["b"], "the other lane never stopped"
+    assert [one.node for one in cluster.leaderships(1)] == ["b"], "the other lane never stopped"

@@ -19,7 +19,7 @@ def test_a_node_is_heard_of_once_a_second_while_kafka_is_away(
     private = private_stack()
     cluster = make_cluster(private)
     cluster.start_here("a")
-    cluster.wait_state("a", "master")
+    cluster.wait_state("a", "leader")
     private.kafka.kill()
     written: list[int] = []
 

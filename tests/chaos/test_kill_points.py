@@ -1,4 +1,4 @@
-"""The master kills itself between two steps, with all kinds of requests in flight; another carries on."""
+"""The leader kills itself between two steps, with all kinds of requests in flight; another carries on."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ POINTS = [
 
 
 @pytest.mark.parametrize(("step", "delay_s"), POINTS, ids=str)
-def test_a_master_killed_at_any_step_is_succeeded_exactly_once(
+def test_a_leader_killed_at_any_step_is_succeeded_exactly_once(
     cluster: Cluster, step: Step, delay_s: float
 ) -> None:
     for node_id in ("a", "b"):
         cluster.start(node_id, step=step, delay_s=delay_s)
-    master_id, standby_id = cluster.wait_candidates(2)
-    master = cluster.process(master_id)
+    leader_id, follower_id = cluster.wait_candidates(2)
+    leader = cluster.process(leader_id)
     with Traffic(cluster) as traffic:
         cluster.wait_delivered(60)
-        master.arm()
-        assert master.wait_exit() == -signal.SIGKILL, "it killed itself at the step"
-        assert cluster.wait_mastership(2).node == standby_id
+        leader.arm()
+        assert leader.wait_exit() == -signal.SIGKILL, "it killed itself at the step"
+        assert cluster.wait_leadership(2).node == follower_id
         cluster.wait_delivered(len(cluster.delivered) + 60)
         ledger = traffic.stop()
     check_exactly_once(cluster, ledger)

@@ -1,4 +1,4 @@
-"""A past range is delivered again while its master is killed: what was predicted arrives again, once."""
+"""A past range is delivered again while its leader is killed: what was predicted arrives again, once."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def again(cluster: Cluster) -> list[Got]:
     return [got for got in cluster.delivered if got.number("delay-attempt") == 2]
 
 
-def test_a_replay_is_gone_on_with_by_the_next_master_exactly_once(make_cluster: MakeCluster) -> None:
+def test_a_replay_is_gone_on_with_by_the_next_leader_exactly_once(make_cluster: MakeCluster) -> None:
     cluster = make_cluster(targets=("one", "two"))
     for node_id in ("a", "b"):
         cluster.start(
@@ -46,11 +46,11 @@ def test_a_replay_is_gone_on_with_by_the_next_master_exactly_once(make_cluster: 
         (foretold,) = requests.foresee(cluster.connection, request, None)
         assert foretold.targets == {cluster.target("one"): len(replayed)}
 
-        master = cluster.master()
-        master.arm()
+        leader = cluster.leader()
+        leader.arm()
         with registry(cluster.connection) as znodes:
             znodes.ask(0, request, Entry(what="replay", author=AUTHOR, lane=0))
-        assert master.wait_exit() == -signal.SIGKILL, "it killed itself in the middle of the replay"
+        assert leader.wait_exit() == -signal.SIGKILL, "it killed itself in the middle of the replay"
         sent = [sender.schedule(value=b"new %d" % number, target="one") for number in range(20)]
         sender.flush()
         cluster.wait_delivered(COUNT + len(replayed) + len(sent))
@@ -60,7 +60,7 @@ def test_a_replay_is_gone_on_with_by_the_next_master_exactly_once(make_cluster: 
         cluster.tail.wait(lambda: any(got.value == b"the last" for got in cluster.delivered), "it is there")
 
     replaying = [one.node for one in cluster.checkpoints() if one.operation.replay is not None]
-    assert {*replaying} == {"a", "b"}, "the second master has gone on with it"
+    assert {*replaying} == {"a", "b"}, "the second leader has gone on with it"
     assert Counter(got.value for got in again(cluster)) == Counter(replayed)
     first = {got.value: got.text("delay-source") for got in cluster.delivered if got not in again(cluster)}
     assert all(first[got.value] == got.text("delay-source") for got in again(cluster))

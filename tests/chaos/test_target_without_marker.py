@@ -57,13 +57,13 @@ def story(tmp_path: Path) -> Iterator[Story]:
 
 def _commit_without_marker(second: SecondBroker, cluster: Cluster, target: str) -> int:
     """Returns how many messages the target is to have."""
-    master, sent = _pause_in_transaction(cluster, target)
+    leader, sent = _pause_in_transaction(cluster, target)
     (id_,) = (one for one, last in last_transactions(cluster).items() if last and last.state == ONGOING)
     second.kill()
     eventually(lambda: not second.is_counted(), "the second broker is given up")
     begun = last_transactions(cluster)[id_]
     assert begun is not None, "it is open"
-    master.resume()
+    leader.resume()
     eventually(lambda: _is_committed(begun, last_transactions(cluster)[id_]), "it is committed")
     return sent
 
@@ -75,10 +75,10 @@ def _is_committed(begun: Described, last: Described | None) -> bool:
 
 
 def _pause_in_transaction(cluster: Cluster, target: str) -> tuple[NodeProcess, int]:
-    """A master that stands still in a transaction whose messages the target has; and how many were sent. None
+    """A leader that stands still in a transaction whose messages the target has; and how many were sent. None
     of them comes later.
     """
-    master = cluster.start(
+    leader = cluster.start(
         "a", step=Step.AFTER_PRODUCE, signal_name="SIGSTOP", delay_s=RECORDED_S,
         transaction_timeout_ms=60_000, session_timeout_s=30.0,
     )  # fmt: skip
@@ -86,15 +86,15 @@ def _pause_in_transaction(cluster: Cluster, target: str) -> tuple[NodeProcess, i
     sent = 0
     with Sender(cluster) as sender, closing(Tail(cluster.bootstrap, [target])) as tail:
         while True:
-            master.arm()
+            leader.arm()
             at_ms = now_ms() + SOON_MS
             for number in range(sent, sent + MESSAGES):
                 sender.schedule(b"%d" % number, at_ms=at_ms, target="sick")
             sent += MESSAGES
-            master.wait_paused()
+            leader.wait_paused()
             if _has_open(cluster, target):
-                return master, sent
-            master.resume()  # it was a heartbeat
+                return leader, sent
+            leader.resume()  # it was a heartbeat
             _wait_delivered(tail, target, sent)
 
 

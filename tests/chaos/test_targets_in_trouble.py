@@ -47,7 +47,7 @@ class Story(NamedTuple):
     strict: list[Got]  # the dead letters of a cluster that parks nothing
     looked_up: list[Described]  # by clients that had looked it up before
     in_flight: Counter[bytes | None]  # how often each message arrived that was sent around the loss
-    unseen: Counter[bytes | None]  # the same, by a master that stood still until the broker was back
+    unseen: Counter[bytes | None]  # the same, by a leader that stood still until the broker was back
 
     def arrivals(self, name: str) -> list[Got]:
         return [got for got in self.arrived if got.text("delay-source") == self.receipts[name].result()]
@@ -125,10 +125,10 @@ def _told(second: SecondBroker, parks: Cluster, strict: Cluster, flight: Cluster
 
 
 def _pause_in_transaction(cluster: Cluster) -> NodeProcess:
-    """A master that stands still in a transaction whose records are acknowledged, until the brokers have
+    """A leader that stands still in a transaction whose records are acknowledged, until the brokers have
     aborted it.
     """
-    master = cluster.start(
+    leader = cluster.start(
         "a", step=Step.AFTER_CHECKPOINT_RECORD, signal_name="SIGSTOP", delay_s=0.3,
         transaction_timeout_ms=1_000, session_timeout_s=20.0,
     )  # fmt: skip
@@ -141,10 +141,10 @@ def _pause_in_transaction(cluster: Cluster) -> NodeProcess:
             at_ms = begin_ms + number * EACH_MS
             sender.schedule(b"%d" % number, at_ms=at_ms, target="sick", partition=0)
     tail.wait(lambda: tail.records[sick], "the first ones have arrived")
-    master.arm()
+    leader.arm()
     tail.close()
-    master.wait_paused()
-    return master
+    leader.wait_paused()
+    return leader
 
 
 def _send_to_all(cluster: Cluster) -> tuple[int, dict[str, Receipt]]:

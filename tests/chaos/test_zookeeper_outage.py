@@ -14,13 +14,13 @@ from tests.support.traffic import Traffic
 from tests.support.waiting import eventually
 
 
-def test_deliveries_go_on_without_zookeeper_and_the_master_stays(
+def test_deliveries_go_on_without_zookeeper_and_the_leader_stays(
     stack: Stack, private_stack: Callable[..., LocalStack], make_cluster: MakeCluster
 ) -> None:
     private = private_stack(kafka=False)
     cluster = make_cluster(GivenStack(stack.bootstrap, private.zookeeper))
     # So long has it, from when ZooKeeper is back, to be there again.
-    master = cluster.start("a", session_timeout_s=5 * SESSION_TIMEOUT_S)
+    leader = cluster.start("a", session_timeout_s=5 * SESSION_TIMEOUT_S)
     cluster.wait_candidates(1)
     cluster.start("b")
     cluster.wait_candidates(2)
@@ -35,31 +35,31 @@ def test_deliveries_go_on_without_zookeeper_and_the_master_stays(
         )
         private.zk.start()
         eventually(
-            lambda: cluster.member(master.node_id).get("at_ms", 0) > longer_than_a_session,
-            "the master is seen again",
+            lambda: cluster.member(leader.node_id).get("at_ms", 0) > longer_than_a_session,
+            "the leader is seen again",
         )
-        assert cluster.wait_candidates(2) == ["a", "b"], "the same node is master"
-        assert [one.node for one in cluster.masterships()] == ["a"], "nobody else was"
-        master.kill()
-        cluster.wait_mastership(2)
+        assert cluster.wait_candidates(2) == ["a", "b"], "the same node is leader"
+        assert [one.node for one in cluster.leaderships()] == ["a"], "nobody else was"
+        leader.kill()
+        cluster.wait_leadership(2)
         ledger = traffic.stop()
     check_exactly_once(cluster, ledger)
 
 
-def test_a_master_that_dies_without_zookeeper_is_succeeded_when_it_is_back(
+def test_a_leader_that_dies_without_zookeeper_is_succeeded_when_it_is_back(
     stack: Stack, private_stack: Callable[..., LocalStack], make_cluster: MakeCluster
 ) -> None:
     private = private_stack(kafka=False)
     cluster = make_cluster(GivenStack(stack.bootstrap, private.zookeeper))
     for node_id in ("a", "b"):
         cluster.start(node_id)
-    master_id, standby_id = cluster.wait_candidates(2)
-    master = cluster.process(master_id)
+    leader_id, follower_id = cluster.wait_candidates(2)
+    leader = cluster.process(leader_id)
     with Traffic(cluster) as traffic:
         cluster.wait_delivered(60)
         private.zk.kill()
-        master.kill()
+        leader.kill()
         private.zk.start()
-        assert cluster.wait_mastership(2).node == standby_id
+        assert cluster.wait_leadership(2).node == follower_id
         ledger = traffic.stop()
     check_exactly_once(cluster, ledger)

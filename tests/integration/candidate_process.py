@@ -1,7 +1,7 @@
 """A candidate in a process of its own, for the tests to kill and pause.
 
 Takes one argument, JSON: cluster, node, zookeeper, session_timeout_s, peer_port, and yield_s: for how long it
-lets a master that has lost its session go first (null: the product's own time). Says on stdout, one JSON
+lets a leader that has lost its session go first (null: the product's own time). Says on stdout, one JSON
 object a line, what happens to it (`at_ns` is the machine's monotonic clock, the same for every process), and
 does what the lines on its stdin say: enter, resign, confirm and within how many seconds, greeted (by all
 those ahead of it). SIGTERM and the end of stdin make it resign and end.
@@ -42,7 +42,7 @@ def say_standing(standing: Standing) -> None:
         role=standing.role,
         znode=standing.znode,
         since_ms=standing.since_ms,
-        master=standing.master,
+        leader=standing.leader,
     )
 
 

@@ -156,7 +156,7 @@ class Lane:
     def join(self, node: str, peer_port: int = 0) -> CandidateProcess:
         """Start a candidate, and wait until it is queued up and connected to those ahead of it."""
         candidate = self.begin(node, peer_port)
-        candidate.wait(lambda line: line.get("role") in ("candidate", "leader"))
+        candidate.wait(lambda line: line.get("role") in ("follower", "leader"))
         candidate.order("greeted")
         candidate.wait(lambda line: line["event"] == "greeted")
         return candidate
@@ -182,7 +182,7 @@ def operator(hosts: str) -> Iterator[KazooClient]:
 
 
 def queue(client: KazooClient, path: str) -> list[Candidate]:
-    """The candidates by their znodes, the master first."""
+    """The candidates by their znodes, the leader first."""
     found = []
     for name in in_order(client.get_children(path)):
         with suppress(NoNodeError):  # it has gone since

@@ -166,7 +166,7 @@ class DeadLetter:
 
 @dataclass
 class Transaction:
-    """One transaction of a master. It has ingested and seen all that the steps before it have written, but
+    """One transaction of a leader. It has ingested and seen all that the steps before it have written, but
     not what users write `meanwhile`, before it writes back, and nothing from `hidden` on.
     """
 
@@ -236,7 +236,7 @@ class History(ABC):
 
 
 class Writer:
-    """Makes a cluster's topics and writes steps to them: users' requests, and a master's transactions."""
+    """Makes a cluster's topics and writes steps to them: users' requests, and a leader's transactions."""
 
     def __init__(self, bootstrap: str, settings: ClusterSettings, ledger: LedgerWriter) -> None:
         self._settings = settings
@@ -250,7 +250,7 @@ class Writer:
         self._make_topics(bootstrap)
         self._bootstrap = bootstrap
         self._users = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
-        self._master = self._new_master()
+        self._leader = self._new_leader()
 
     def write(self, steps: Sequence[Step]) -> None:
         """Returns when read_committed consumers see all of it."""
@@ -260,12 +260,12 @@ class Writer:
             else:
                 self._commit(step)
         # A commit returns before its markers are written; who takes the same id waits for them.
-        self._master = self._new_master()
+        self._leader = self._new_leader()
 
-    def _new_master(self) -> Producer:
-        master = Producer({"bootstrap.servers": self._bootstrap, "transactional.id": self._settings.cluster})
-        master.init_transactions(30)
-        return master
+    def _new_leader(self) -> Producer:
+        leader = Producer({"bootstrap.servers": self._bootstrap, "transactional.id": self._settings.cluster})
+        leader.init_transactions(30)
+        return leader
 
     def _ask(self, request: Request) -> None:
         self._append(self._users, request)
@@ -317,7 +317,7 @@ class Writer:
             place = _row(step.hidden).place
             self._ingested[place.partition] = place.offset
         self._move(step)
-        self._master.begin_transaction()
+        self._leader.begin_transaction()
         for delivery in step.delivers:
             self._deliver(delivery)
         for letter in step.buries:
@@ -330,9 +330,9 @@ class Writer:
             back.request = self._write_back(back)
         self._checkpoint(step)
         if step.aborted:
-            self._master.abort_transaction(30)
+            self._leader.abort_transaction(30)
         else:
-            self._master.commit_transaction(30)
+            self._leader.commit_transaction(30)
 
     def _deliver(self, delivery: Delivery) -> None:
         row, root = _row(delivery.of), _root(delivery.of)
@@ -349,7 +349,7 @@ class Writer:
         value = root.record.value if delivery.value is None else delivery.value
         partition = 0 if key is None else partition_for(key, TARGET_PARTITIONS)
         at_ms = row.due_ms - delivery.early_ms
-        _produce(self._master, self._target, BufferRecord(key, value, headers), partition, timestamp=at_ms)
+        _produce(self._leader, self._target, BufferRecord(key, value, headers), partition, timestamp=at_ms)
 
     def _bury(self, letter: DeadLetter) -> None:
         row, detail = _row(letter.of), "as the test has it"
@@ -363,7 +363,7 @@ class Writer:
             record.headers, source=_root(letter.of).source, code=letter.code, detail=detail
         )
         buried = record._replace(headers=headers, value=record.value if letter.with_value else None)
-        _produce(self._master, self._names.dead_letter, buried, 0)
+        _produce(self._leader, self._names.dead_letter, buried, 0)
 
     def _tell(self, outcome: Outcome, epoch: int) -> None:
         message, by = outcome.message, _row(outcome.by)
@@ -381,7 +381,7 @@ class Writer:
             "at_ms": by.due_ms if outcome.at_ms is None else outcome.at_ms,
         }
         record = BufferRecord(keyed_by.source.encode(), json.dumps(told).encode(), [])
-        _produce(self._master, self._names.outcomes, record, 0)
+        _produce(self._leader, self._names.outcomes, record, 0)
 
     def _write_back(self, back: Back) -> Request:
         if isinstance(back, PutOff):
@@ -399,7 +399,7 @@ class Writer:
         )
         record = record._replace(headers=headers)
         request = Request(record, parent.partition)
-        self._append(self._master, request)
+        self._append(self._leader, request)
         return request
 
     def _checkpoint(self, step: Transaction) -> None:
@@ -426,7 +426,7 @@ class Writer:
         raw, topic = json.dumps(checkpoint | step.claims).encode(), self._names.checkpoint
         signature = KEYRING.sign_checkpoint(topic, 0, key.encode(), raw)
         record = BufferRecord(key.encode(), raw, [(wire.H_SIGNATURE, signature)])
-        _produce(self._master, topic, record, 0, timestamp=taken_ms - step.early_ms)
+        _produce(self._leader, topic, record, 0, timestamp=taken_ms - step.early_ms)
 
     def _hold(self, one: Holding) -> dict[str, Any]:
         first, next_ = ((0, 0, 0) if row is None else _key(_row(row)) for row in (one.first, one.next))

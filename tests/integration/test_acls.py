@@ -167,14 +167,14 @@ def _chroot(stack: Stack) -> str:
 
 @pytest.fixture(scope="module")
 def node(closed: Closed) -> Iterator[Node]:
-    """A node that has become master, as soon as it was allowed to."""
+    """A node that has become leader, as soon as it was allowed to."""
     hurry()
     node = Node(load(NodeConfig, file=closed.config("delayline"), environment={}))
     node.start()
     try:
         closed.said = eventually(lambda: _refusal(node), "it refuses")
         closed.allow(*(one for one in closed.rights if one.resource is ResourceType.TRANSACTIONAL_ID))
-        eventually(lambda: node.state == "master", "it is master")
+        eventually(lambda: node.state == "leader", "it is leader")
         yield node
     finally:
         node.stop()
@@ -277,4 +277,4 @@ def test_a_node_that_may_no_longer_read_a_topic_says_so_and_goes_on_when_it_may(
     closed.allow(read)
     assert said.reason == f"{code}: this node may not read {topic}"
     assert f"Give its user Read on {topic}" in said.way_out
-    eventually(lambda: node.state == "master", "it is master again")
+    eventually(lambda: node.state == "leader", "it is leader again")

@@ -101,8 +101,8 @@ def test_a_message_delivered_twice_is_told_from_its_request_to_its_last_delivery
 def test_a_delivery_is_told_with_its_lateness(seen: Picture, planted: Planted) -> None:
     told = story_of(seen, "duplicated", planted.history.seven.source)
     assert [event.says for event in told.events if event.what == "delivery"] == [
-        "time by the master, 0 ms after it was due",
-        "time by the master, 3,600 ms after it was due",
+        "time by the leader, 0 ms after it was due",
+        "time by the leader, 3,600 ms after it was due",
     ]
 
 
@@ -152,8 +152,8 @@ def test_a_message_whose_checkpoint_compaction_has_taken_counts_for_the_epoch_be
 ) -> None:
     kept = [(0, 0, 1, "n1", True), (0, 9, 2, "n2", True), (0, 10, 2, "n2", False)]
     found = spark.createDataFrame(kept, "lane int, seq long, epoch long, node string, first boolean")
-    masters = {row["settled_by"]: row["node"] for row in timeline._masters(found).collect()}
-    assert masters == {0: None, 9: "n1", 10: "n2"}
+    leaders = {row["settled_by"]: row["node"] for row in timeline._leaders(found).collect()}
+    assert leaders == {0: None, 9: "n1", 10: "n2"}
 
 
 def test_lateness_is_counted_in_steps_that_follow_each_other_and_hold_every_message(

@@ -393,7 +393,7 @@ def test_no_sound_message_waits_for_a_bad_one(seen: Seen) -> None:
     assert "refused" not in seen.given_up
 
 
-def test_the_node_stays_master(seen: Seen) -> None:
+def test_the_node_stays_leader(seen: Seen) -> None:
     """Each recovery begins an epoch, and only what was given up, such as a slow commit, needs one."""
     assert {checkpoint.node for checkpoint in seen.checkpoints} == {"a"}
     assert len({checkpoint.epoch for checkpoint in seen.checkpoints}) <= 1 + len(seen.given_up)

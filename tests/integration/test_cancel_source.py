@@ -59,7 +59,7 @@ def test_messages_without_an_id_are_cancelled_and_the_others_arrive(
     assert told(producer.cancel(source=late)) == ("too-late", late.source)
 
 
-def test_chains_without_an_id_end_with_a_cancel_of_their_source_through_a_killed_master(
+def test_chains_without_an_id_end_with_a_cancel_of_their_source_through_a_killed_leader(
     cluster: Cluster, producer: DelayProducer
 ) -> None:
     for node_id in ("a", "b"):
@@ -70,7 +70,7 @@ def test_chains_without_an_id_end_with_a_cancel_of_their_source_through_a_killed
         producer.schedule(cluster.target(), b"chain", repeat=cron("* * * * * *", times=1_000)),
     ]
     cluster.tail.wait(lambda: count(cluster, b"chain") >= 4, "both have begun")
-    cluster.master().kill()
+    cluster.leader().kill()
     assert [told(producer.cancel(source=one)) for one in chains] == [
         ("cancelled", one.source) for one in chains
     ]

@@ -49,9 +49,9 @@ def test_a_cluster_is_well_until_nobody_leads(cluster: Cluster, capsys: Capture)
     assert re.fullmatch(
         r"OK - lane 0: (nothing is|[0-9.]+ s) overdue, says a \| 'lane 0'=[0-9.]+s;10;60;0", said
     )
-    code, said = checked(capsys, cluster, "master")
+    code, said = checked(capsys, cluster, "leader")
     assert code == 0
-    assert said.startswith("OK - lane 0: a is master, the last checkpoint is of a, ")
+    assert said.startswith("OK - lane 0: a is leader, the last checkpoint is of a, ")
     assert re.search(r", [\d.]+ s old, epoch \d+ \| 'lane 0'=[\d.]+s;5;15;0$", said)
     code, said = known(capsys, cluster, "lag", "--warning", "0:1000", "--critical", "0:2000")
     assert code == 0
@@ -60,8 +60,8 @@ def test_a_cluster_is_well_until_nobody_leads(cluster: Cluster, capsys: Capture)
     member = cluster.member("a")
     cluster.stop_here(node)
     eventually(lambda: not cluster.candidates() and not cluster.member("a"), "it has gone")
-    nobody = "CRITICAL - lane 0 has no master: nothing of it is delivered"
-    assert checked(capsys, cluster, "master") == (2, nobody)
+    nobody = "CRITICAL - lane 0 has no leader: nothing of it is delivered"
+    assert checked(capsys, cluster, "leader") == (2, nobody)
     assert checked(capsys, cluster, "lag") == (3, "UNKNOWN - no node is running")
     assert checked(capsys, cluster, "lateness") == (3, "UNKNOWN - lane 0: no node is running")
     cluster.kazoo.create(cluster.znodes.member("a"), msgspec.json.encode(member), ephemeral=True)

@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import Producer
 
 from delayline.signing import Keyring
-from node.checkpoints import CheckpointFollower, KafkaLog, read_last
+from node.checkpoints import CheckpointReader, KafkaLog, read_last
 from node.own_checkpoints import headers_of
 from node.ports import Doubtful
 from node.refusal import Refusing
@@ -27,7 +27,7 @@ from tests.support.waiting import PATIENCE_S, becomes, eventually
 
 
 class Writer:
-    """Writes checkpoints as a master does."""
+    """Writes checkpoints as a leader does."""
 
     def __init__(self, cluster: Cluster, id_: str | None = None) -> None:
         self._topic = cluster.names.checkpoint
@@ -73,9 +73,9 @@ def writer(cluster: Cluster) -> Writer:
 
 
 @pytest.fixture
-def follower(cluster: Cluster) -> Iterator[CheckpointFollower]:
+def follower(cluster: Cluster) -> Iterator[CheckpointReader]:
     config = cluster.node_config("n").client_config()
-    follower = CheckpointFollower(config, cluster.names, 0, FixedKeys(cluster.keys), lambda: None)
+    follower = CheckpointReader(config, cluster.names, 0, FixedKeys(cluster.keys), lambda: None)
     follower.start()
     yield follower
     follower.stop()
@@ -83,7 +83,7 @@ def follower(cluster: Cluster) -> Iterator[CheckpointFollower]:
 
 
 @pytest.fixture
-def kafka_log(cluster: Cluster, follower: CheckpointFollower) -> KafkaLog:
+def kafka_log(cluster: Cluster, follower: CheckpointReader) -> KafkaLog:
     return KafkaLog(cluster.node_config("n").client_config(), cluster.names, 0, [0, 1], follower)
 
 
@@ -154,7 +154,7 @@ def test_what_is_signed_with_a_key_that_is_not_known_yet_is_waited_for(
     Writer(cluster)  # waits for the markers
     keys = ChangingKeys(cluster.keys)
     config = cluster.node_config("n").client_config()
-    follower = CheckpointFollower(config, cluster.names, 0, keys, lambda: None)
+    follower = CheckpointReader(config, cluster.names, 0, keys, lambda: None)
     kafka_log = KafkaLog(config, cluster.names, 0, [0, 1], follower)
     follower.start()
     try:
@@ -181,7 +181,7 @@ def test_each_lane_has_its_own_last_checkpoint(make_cluster: MakeCluster) -> Non
 
 
 def test_a_recovery_reads_what_was_committed_a_moment_ago(
-    cluster: Cluster, follower: CheckpointFollower, kafka_log: KafkaLog
+    cluster: Cluster, follower: CheckpointReader, kafka_log: KafkaLog
 ) -> None:
     """A commit returns before its markers are written; `init_transactions` waits for them."""
     eventually(follower.started, "it has read to the end once")
@@ -215,7 +215,7 @@ def test_a_recovery_waits_for_the_end_of_a_strangers_transaction_and_goes_on_fro
 def test_a_recovery_goes_on_from_nothing_while_a_transaction_of_the_lanes_own_lacks_its_marker(
     cluster: Cluster, kafka_log: KafkaLog
 ) -> None:
-    """It is a later master's, which has fenced this one, or was left open since."""
+    """It is a later leader's, which has fenced this one, or was left open since."""
     id_ = cluster.names.transactional_id(0, "b")
     writer = Writer(cluster, id_)
     writer.commit(1)
@@ -226,7 +226,7 @@ def test_a_recovery_goes_on_from_nothing_while_a_transaction_of_the_lanes_own_la
 
 
 def test_a_missing_topic_is_told_from_an_empty_one(
-    cluster: Cluster, follower: CheckpointFollower, kafka_log: KafkaLog
+    cluster: Cluster, follower: CheckpointReader, kafka_log: KafkaLog
 ) -> None:
     assert kafka_log.last_checkpoint() is None
     cluster.delete_topic(cluster.names.checkpoint)
@@ -235,7 +235,7 @@ def test_a_missing_topic_is_told_from_an_empty_one(
 
 
 def test_a_topic_made_anew_has_none_of_the_old_checkpoints(
-    cluster: Cluster, writer: Writer, follower: CheckpointFollower, kafka_log: KafkaLog
+    cluster: Cluster, writer: Writer, follower: CheckpointReader, kafka_log: KafkaLog
 ) -> None:
     writer.commit(1)
     Writer(cluster)  # waits for the markers
@@ -251,7 +251,7 @@ def test_a_topic_made_anew_has_none_of_the_old_checkpoints(
 
 def test_a_follower_that_begins_without_the_topic_finds_it_when_it_is_made(cluster: Cluster) -> None:
     cluster.delete_topic(cluster.names.checkpoint)
-    follower = CheckpointFollower(
+    follower = CheckpointReader(
         cluster.node_config("n").client_config(), cluster.names, 0, FixedKeys(cluster.keys), lambda: None
     )
     follower.start()

@@ -171,7 +171,7 @@ def test_without_a_node_there_is_nobody_who_can_count_and_nothing_has_changed(
     for asked in (["replay", "--from", "1", "--to", "5"], ["skip", "--to", "5"]):
         done = operator(*asked)
         assert (done.code, "no node of lane 0 is running" in done.err) == (6, True)
-    assert operator("history").err == "nothing has changed yet: no node has been master\n"
+    assert operator("history").err == "nothing has changed yet: no node has been leader\n"
     assert operator("export").code == 3
 
 
@@ -262,7 +262,7 @@ def wait_taken_up(cluster: Cluster) -> None:
     becomes(lambda: cluster.mirrored().operation.number, last.number)
 
 
-def test_what_waits_for_the_master_can_be_taken_back(delivered: Delivered, operator: Checkpoints) -> None:
+def test_what_waits_for_the_leader_can_be_taken_back(delivered: Delivered, operator: Checkpoints) -> None:
     cluster = delivered.cluster
     there = len(cluster.delivered)
     delivered.pause(Control(paused=AUTHOR))
@@ -272,7 +272,7 @@ def test_what_waits_for_the_master_can_be_taken_back(delivered: Delivered, opera
     (cancelled,) = done.data["lanes"]
     assert (cancelled["lane"], cancelled["cancelled"][:12], done.data["waits"]) == (0, "replay from ", True)
     delivered.pause(Control())
-    eventually(lambda: "there is no replay" in operator("show").out, "the master has taken the cancel up")
+    eventually(lambda: "there is no replay" in operator("show").out, "the leader has taken the cancel up")
     cluster.tail.catch_up()
     assert len(cluster.delivered) == there
     (cancelled,) = (one for one in operator("history", "-o", "json").data if one["what"] == "cancel")
@@ -283,7 +283,7 @@ def test_what_waits_for_the_master_can_be_taken_back(delivered: Delivered, opera
 
 
 def test_no_lane_is_asked_while_a_request_waits_in_one_of_them(make_cluster: MakeCluster) -> None:
-    cluster = two_masters(make_cluster)
+    cluster = two_leaders(make_cluster)
     with registry(cluster.connection) as znodes:
         znodes.ask(1, SKIP, Entry(what="skip", author=AUTHOR, lane=1))
         with pytest.raises(ConflictError, match=r"lane 1 \(skip to .*cancel --lane 1'; nothing was"):
@@ -292,7 +292,7 @@ def test_no_lane_is_asked_while_a_request_waits_in_one_of_them(make_cluster: Mak
 
 
 def test_who_fails_in_the_middle_is_told_which_lanes_were_asked(make_cluster: MakeCluster) -> None:
-    cluster = two_masters(make_cluster)
+    cluster = two_leaders(make_cluster)
     with registry(cluster.connection) as znodes:
 
         def somebody_else(_: str) -> None:
@@ -305,8 +305,8 @@ def test_who_fails_in_the_middle_is_told_which_lanes_were_asked(make_cluster: Ma
 SKIP = SkipRequest(0, 5)
 
 
-def two_masters(make_cluster: MakeCluster) -> Cluster:
-    """A cluster of two lanes, each with a master that does nothing."""
+def two_leaders(make_cluster: MakeCluster) -> Cluster:
+    """A cluster of two lanes, each with a leader that does nothing."""
     cluster = make_cluster(lanes=2)
     for lane in range(2):
         name = f"{uuid.uuid4().hex}-0000000000"
@@ -337,9 +337,9 @@ def test_an_import_brings_the_lane_back_where_the_export_was(
             cluster.stop_here(node)
             cluster.tail.catch_up()
     file = tmp_path / "checkpoints.json"
-    check_masters(operator, cluster, "a", "b")
+    check_leaders(operator, cluster, "a", "b")
     file.write_text(early)
-    assert refused(operator, file) == "lane 0 has a master or candidates (b): stop its nodes first"
+    assert refused(operator, file) == "lane 0 has a leader or candidates (b): stop its nodes first"
     cluster.stop_here(node)
     wait_committed(cluster)
     assert operator("export", "--to", str(file)).code == 0
@@ -366,7 +366,7 @@ def test_an_import_brings_the_lane_back_where_the_export_was(
     assert operator("import", str(file), "--lane", "1").code == 3
     done = operator.execute("import", str(file), "--lane", "0", "-o", "json")
     assert (done.code, done.data["executed"]) == (0, True), done.err
-    firsts = [(one["epoch"], True) for one in exported["lanes"][0]["masterships"]]
+    firsts = [(one["epoch"], True) for one in exported["lanes"][0]["leaderships"]]
     last = exported["lanes"][0]["last"]["epoch"]
     becomes(lambda: [(one.epoch, one.first) for one in cluster.checkpoints()], [*firsts, (last, False)])
 
@@ -380,18 +380,18 @@ def test_an_import_brings_the_lane_back_where_the_export_was(
     assert [one["what"] for one in operator("history", "-o", "json").data].count("import") == 1
 
 
-def check_masters(operator: Checkpoints, cluster: Cluster, *nodes: str) -> None:
-    eventually(lambda: cluster.mirrored().node == nodes[-1], f"{nodes[-1]} is master")
-    eventually(lambda: shown_masters(operator) == known_masters(cluster), "the history has all masters")
-    assert [one.node for one in cluster.masterships()] == list(nodes)
+def check_leaders(operator: Checkpoints, cluster: Cluster, *nodes: str) -> None:
+    eventually(lambda: cluster.mirrored().node == nodes[-1], f"{nodes[-1]} is leader")
+    eventually(lambda: shown_leaders(operator) == known_leaders(cluster), "the history has all leaders")
+    assert [one.node for one in cluster.leaderships()] == list(nodes)
 
 
-def shown_masters(operator: Checkpoints) -> list[tuple[str | None, str]]:
+def shown_leaders(operator: Checkpoints) -> list[tuple[str | None, str]]:
     """From whom to whom, as the history says."""
     return [(one["from"], one["to"]) for one in operator("history", "-o", "json").data]
 
 
-def known_masters(cluster: Cluster) -> list[tuple[str | None, str]]:
+def known_leaders(cluster: Cluster) -> list[tuple[str | None, str]]:
     """The same, as the checkpoints say."""
     named = [f"{one.node}, epoch {one.epoch}" for one in cluster.checkpoints() if one.first]
     return list(zip([None, *named], named, strict=False))

@@ -34,7 +34,7 @@ WHY = ("--reason", "to see it", "--by", "somebody")
 
 @pytest.fixture(scope="module")
 def cluster(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """One for all who do not end it: `a` and `b`, of which one is master."""
+    """One for all who do not end it: `a` and `b`, of which one is leader."""
     name = f"t-seat-{uuid.uuid4().hex[:8]}"
     with restored_logging(), Cluster(stack, name, tmp_path_factory.mktemp("seat")) as made:
         logs.configure(logging.ERROR)  # the nodes of this process say nothing on stdout
@@ -126,7 +126,7 @@ def test_a_pause_waits_for_every_node_that_is_there_and_names_who_does_not_know(
 def test_a_pause_waits_for_a_candidate_until_it_says_that_it_knows(
     cluster: Cluster, seat: Seat, said: bytes | None
 ) -> None:
-    """It may have asked what is paused before there was anything, and be master the next moment."""
+    """It may have asked what is paused before there was anything, and be leader the next moment."""
     candidacy = cluster.kazoo.create(
         f"{cluster.znodes.candidates(0)}/{uuid.uuid4().hex}-",
         Candidate("mute", "127.0.0.1", 1, now_ms()).encode(),
@@ -159,26 +159,26 @@ def test_who_resumes_a_target_is_told_when_its_messages_come(cluster: Cluster, s
     assert "what waits for it is delivered in order" in done.err
 
 
-def test_a_switchover_ends_when_the_new_master_delivers(cluster: Cluster, seat: Seat) -> None:
-    master, standby = cluster.candidates()
-    done = seat("switchover", "--to", standby, "-o", "json")
-    assert (done.code, done.data["before"], done.data["master"]) == (0, master, standby)
-    assert cluster.mirrored().node == standby
+def test_a_switchover_ends_when_the_new_leader_delivers(cluster: Cluster, seat: Seat) -> None:
+    leader, follower = cluster.candidates()
+    done = seat("switchover", "--to", follower, "-o", "json")
+    assert (done.code, done.data["before"], done.data["leader"]) == (0, leader, follower)
+    assert cluster.mirrored().node == follower
     assert cluster.kazoo.exists(cluster.znodes.switchover(0)) is None
     cluster.wait_candidates(2)
 
 
 def test_a_switchover_of_a_paused_cluster_ends_too(cluster: Cluster, seat: Seat) -> None:
     assert seat("pause").code == 0
-    _, standby = cluster.candidates()
-    assert seat("switchover", "-o", "json").data["master"] == standby
+    _, follower = cluster.candidates()
+    assert seat("switchover", "-o", "json").data["leader"] == follower
     assert seat("resume").code == 0
     cluster.wait_candidates(2)
 
 
 def test_a_switchover_is_refused_where_it_makes_no_sense(cluster: Cluster, seat: Seat) -> None:
-    master = cluster.candidates()[0]
-    assert seat("switchover", "--to", master).code == 5
+    leader = cluster.candidates()[0]
+    assert seat("switchover", "--to", leader).code == 5
     assert seat("switchover", "--to", "nobody").code == 3
     assert seat("switchover", "--lane", "1").code == 3
 
@@ -358,8 +358,8 @@ def test_without_kafka_the_history_has_what_operators_have_changed(operator: Ope
     assert (seat("pause").code, seat("resume").code) == (0, 0)
     done = operator("checkpoint", "history", *NO_CLIENT)
     assert (done.code, [one["what"] for one in done.data][-2:]) == (0, ["pause", "resume"])
-    assert not [one for one in done.data if one["what"] == "master"]
-    assert done.err.startswith("warning: masterships are not known: kafka: ")
+    assert not [one for one in done.data if one["what"] == "leader"]
+    assert done.err.startswith("warning: leaderships are not known: kafka: ")
 
 
 def test_the_doctor_names_the_rights_that_this_user_lacks(cluster: Cluster, operator: Operator) -> None:

@@ -138,7 +138,7 @@ def test_a_value_can_come_from_standard_input(
 
 
 def answer(config: ConnectionConfig, outcome: str) -> None:
-    """Answer the first request for order-1, as the master of its lane does."""
+    """Answer the first request for order-1, as the leader of its lane does."""
     names = ClusterNames(config.cluster)
     partition = partition_for(b"order-1", 2)
     request = read_request(config, f"{names.buffer}/{partition}/0")
@@ -166,8 +166,8 @@ def answer(config: ConnectionConfig, outcome: str) -> None:
 def test_a_request_ends_with_the_code_of_its_outcome(
     cluster: Operator, config: ConnectionConfig, outcome: str, code: int
 ) -> None:
-    with ThreadPoolExecutor(1) as master:
-        answering = master.submit(answer, config, outcome)
+    with ThreadPoolExecutor(1) as leader:
+        answering = leader.submit(answer, config, outcome)
         done = cluster("message", "cancel", "order-1", "--wait", "30", "-o", "json")
         answering.result()
 
@@ -199,12 +199,12 @@ def test_without_topics_a_message_has_nowhere_to_go(operator: Operator, config: 
         assert config.cluster in done.err
 
 
-def test_cluster_status_warns_of_lanes_without_a_master(cluster: Operator) -> None:
+def test_cluster_status_warns_of_lanes_without_a_leader(cluster: Operator) -> None:
     done = cluster("cluster", "status", "-o", "json")
 
     assert done.code == 0
-    assert [lane["master"] for lane in done.data["lanes"]] == [None, None]
-    assert done.err.count("has no master, so nothing of it is delivered") == 2
+    assert [lane["leader"] for lane in done.data["lanes"]] == [None, None]
+    assert done.err.count("has no leader, so nothing of it is delivered") == 2
 
 
 def test_cluster_status_shows_what_a_member_says_of_itself(

@@ -77,7 +77,7 @@ def running_service(stack: Stack, folder: Path, **variables: str) -> Iterator[Se
         process = subprocess.Popen(line, cwd=ROOT, env=environment, stderr=stream)
         try:
             service = Service(config, environment, process, log)
-            _wait_for_master(service)
+            _wait_for_leader(service)
             yield service
         finally:
             process.kill()
@@ -91,7 +91,7 @@ def service(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         yield service
 
 
-def _wait_for_master(service: Service) -> None:
+def _wait_for_leader(service: Service) -> None:
     deadline_s = time.monotonic() + DEADLINE_S
     while not _leads(service.config):
         assert service.process.poll() is None, service.log.read_text()
@@ -100,16 +100,16 @@ def _wait_for_master(service: Service) -> None:
 
 def _leads(config: ConnectionConfig) -> bool:
     status = cluster.status(config)
-    return status.members.get("n1", {}).get("state") == "master" and status.lanes[0].checkpoint is not None
+    return status.members.get("n1", {}).get("state") == "leader" and status.lanes[0].checkpoint is not None
 
 
 def test_a_node_leads_its_lane(service: Service) -> None:
     before = mirrored_epoch(service)
     status = service.data("cluster", "status")
 
-    assert status["lanes"][0]["master"] == "n1"
+    assert status["lanes"][0]["leader"] == "n1"
     assert before <= status["lanes"][0]["epoch"] <= mirrored_epoch(service)
-    assert (status["members"][0]["node"], status["members"][0]["state"]) == ("n1", "master")
+    assert (status["members"][0]["node"], status["members"][0]["state"]) == ("n1", "leader")
 
 
 @dataclass
@@ -118,7 +118,7 @@ class Ended:
 
     service: Service
     exit_code: int
-    master: str | None
+    leader: str | None
     told: list[list[str]]
 
 
@@ -130,10 +130,10 @@ def ended(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Ended:
         listener.bind(manager)
         listener.setblocking(False)
         with running_service(stack, folder, NOTIFY_SOCKET=manager, WATCHDOG_USEC="30000000") as service:
-            first = _heard_until(listener, lambda line: line == "STATUS=master")
+            first = _heard_until(listener, lambda line: line == "STATUS=leader")
             exit_code = service.stop()
         return Ended(
-            service, exit_code, cluster.status(service.config).lanes[0].master, first + _heard(listener)
+            service, exit_code, cluster.status(service.config).lanes[0].leader, first + _heard(listener)
         )
 
 
@@ -158,7 +158,7 @@ def _heard(listener: socket.socket) -> list[list[str]]:
 
 
 def test_a_node_that_is_told_to_stop_hands_over_and_has_logged_json_that_names_it(ended: Ended) -> None:
-    assert (ended.exit_code, ended.master) == (0, None)
+    assert (ended.exit_code, ended.leader) == (0, None)
     lines = [json.loads(line) for line in ended.service.log.read_text().splitlines()]
     assert {(line["node"], line["lane"]) for line in lines} == {("n1", 0)}
     assert {line["logger"].partition(".")[0] for line in lines} == {"delayline"}
@@ -169,7 +169,7 @@ def test_systemd_hears_that_a_node_is_ready_lives_and_stops(ended: Ended) -> Non
     assert [line for line in lines if line in ("READY=1", "STOPPING=1")] == ["READY=1", "STOPPING=1"]
     assert next(datagram for datagram in ended.told if "READY=1" in datagram)[1] in (
         "STATUS=follower",
-        "STATUS=master",
+        "STATUS=leader",
     )
     assert all("WATCHDOG=1" in datagram for datagram in ended.told[:-1])
 
@@ -194,7 +194,7 @@ def test_a_pending_message_is_rescheduled(service: Service) -> None:
     assert answer["outcome"] == "rescheduled"
 
 
-def test_checkpoint_show_has_what_the_master_wrote(service: Service) -> None:
+def test_checkpoint_show_has_what_the_leader_wrote(service: Service) -> None:
     before = committed_epoch(service)
     (lane,) = service.data("checkpoint", "show")
 

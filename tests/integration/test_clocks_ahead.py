@@ -1,4 +1,4 @@
-"""Clocks that are ahead, and right again: the brokers' and the master's together, or one leader's alone."""
+"""Clocks that are ahead, and right again: the brokers' and the leader's together, or one broker's alone."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ HOUR_MS = 3_600_000
 
 
 def start_ahead(cluster: Cluster) -> NodeProcess:
-    """A master whose clock is a day ahead, and the brokers' with it. It has delivered what is due in
+    """A leader whose clock is a day ahead, and the brokers' with it. It has delivered what is due in
     twelve hours.
     """
     node = cluster.start("a", clock_offset_ms=24 * HOUR_MS, brokers_too=True)
@@ -31,7 +31,7 @@ def test_what_is_due_is_delivered_once_the_clocks_are_right_again(cluster: Clust
     assert all(one.timestamp_ms >= int(one.text("delay-scheduled-for") or 0) for one in delivered)
 
 
-def test_another_master_delivers_nothing_of_it_again(cluster: Cluster) -> None:
+def test_another_leader_delivers_nothing_of_it_again(cluster: Cluster) -> None:
     ahead = start_ahead(cluster)
     ahead.set_clock()
     eventually(lambda: cluster.checkpoints()[-1].overruns, "the position has stepped back")

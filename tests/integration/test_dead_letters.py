@@ -227,7 +227,7 @@ class Terminal(io.StringIO):
 
 @pytest.fixture(scope="module")
 def made(history: History) -> Iterator[Tail]:
-    """The target is there now, and the master knows; reads what arrives."""
+    """The target is there now, and the leader knows; reads what arrives."""
     cluster = history.cluster
     cluster.make_topics({history.target: {}})
     tail = Tail(cluster.bootstrap, [history.target])
@@ -237,7 +237,7 @@ def made(history: History) -> Iterator[Tail]:
             producer.schedule(history.target, b"probe").result(20)
             return bool(tail.records[history.target])
 
-        tail.wait(arrived, "the master knows the target")
+        tail.wait(arrived, "the leader knows the target")
     yield tail
     tail.close()
 

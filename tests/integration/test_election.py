@@ -75,8 +75,8 @@ def gap_ms(line: dict[str, int], since_ns: int) -> float:
 
 def test_the_first_candidate_leads_and_the_others_know_it(lane: Lane) -> None:
     first, second, third = lane.join_all("n1", "n2", "n3")
-    assert first.until("leader")["master"] == "n1"
-    assert [second.until("candidate")["master"], third.until("candidate")["master"]] == ["n1", "n1"]
+    assert first.until("leader")["leader"] == "n1"
+    assert [second.until("follower")["leader"], third.until("follower")["leader"]] == ["n1", "n1"]
 
 
 def test_a_candidacy_says_where_its_process_is_found(lane: Lane) -> None:
@@ -98,7 +98,7 @@ def test_a_killed_leader_is_succeeded_long_before_its_session_ends(lane: Lane) -
     first, second, third = lane.join_all("n1", "n2", "n3")
     killed_ns = first.kill()
     assert gap_ms(second.until("leader"), killed_ns) < 1000 * AT_ONCE_S
-    assert third.wait(lambda line: line.get("master") == "n2")["role"] == "candidate"
+    assert third.wait(lambda line: line.get("leader") == "n2")["role"] == "follower"
 
 
 def test_the_leader_and_the_next_killed_together_are_both_noticed_at_once(lane: Lane) -> None:
@@ -113,7 +113,7 @@ def test_one_who_waited_behind_a_killed_candidate_succeeds_the_leader(lane: Lane
     second.kill()
     with operator(lane.zookeeper) as client:
         eventually(lambda: [candidate.node for candidate in queue(client, lane.path)] == ["n1", "n3"])
-    assert third.roles() == ["candidate"]
+    assert third.roles() == ["follower"]
     first.kill()
     third.until("leader", timeout_s=AT_ONCE_S)
 
@@ -132,7 +132,7 @@ def test_another_node_on_a_dead_ones_port_is_not_taken_for_it(lane: Lane) -> Non
     former.kill()
     former.process.wait()
     other = lane.begin("n2", port)
-    other.until("candidate")
+    other.until("follower")
     with pytest.raises(AssertionError, match="did not say it"):
         other.until("leader", timeout_s=NO_CHANGE_S)
 
@@ -154,7 +154,7 @@ def test_one_who_resigned_can_stand_again_at_the_end_of_the_queue(lane: Lane) ->
     second.until("leader")
     assert first.wait(lambda line: line["event"] == "resigned")["done"] is True
     first.order("enter")
-    assert first.until("candidate")["master"] == "n2"
+    assert first.until("follower")["leader"] == "n2"
 
 
 # -- a process that is paused
@@ -178,8 +178,8 @@ def test_a_leader_that_slept_too_long_wakes_up_behind_its_successor(stack: Stack
     first.pause()
     second.until("leader")
     first.resume()
-    assert first.until("candidate")["master"] == "n2"
-    assert first.roles() == ["leader", "none", "candidate"]
+    assert first.until("follower")["leader"] == "n2"
+    assert first.roles() == ["leader", "none", "follower"]
     assert (first.confirm(), second.confirm()) == (False, True)
 
 
@@ -187,9 +187,9 @@ def test_a_pause_shorter_than_the_session_changes_nothing(lane: Lane) -> None:
     first, second = lane.join_all("n1", "n2")
     first.pause()
     third = lane.begin("n3")
-    third.until("candidate")  # which takes longer than to notice a process that is gone
+    third.until("follower")  # which takes longer than to notice a process that is gone
     first.resume()
-    assert (first.confirm(), first.roles(), second.roles()) == (True, ["leader"], ["candidate"])
+    assert (first.confirm(), first.roles(), second.roles()) == (True, ["leader"], ["follower"])
 
 
 # -- somebody else's hand in ZooKeeper
@@ -198,15 +198,15 @@ def test_a_pause_shorter_than_the_session_changes_nothing(lane: Lane) -> None:
 def test_a_leader_whose_znode_is_deleted_queues_up_again_behind_the_next(lane: Lane) -> None:
     first, second = lane.join_all("n1", "n2")
     _delete_znode_of(lane, first)
-    assert second.until("leader")["master"] == "n2"
-    assert first.until("candidate")["master"] == "n2"
+    assert second.until("leader")["leader"] == "n2"
+    assert first.until("follower")["leader"] == "n2"
 
 
 def test_a_candidate_whose_znode_is_deleted_queues_up_again(lane: Lane) -> None:
     first, second = lane.join_all("n1", "n2")
-    before = second.until("candidate")["znode"]
+    before = second.until("follower")["znode"]
     _delete_znode_of(lane, second)
-    again = second.wait(lambda line: line.get("role") == "candidate" and line["znode"] != before)
+    again = second.wait(lambda line: line.get("role") == "follower" and line["znode"] != before)
     assert again["znode"].rpartition("-")[2] > before.rpartition("-")[2]
     assert first.roles() == ["leader"]
 
@@ -221,7 +221,7 @@ def test_a_candidacy_that_cannot_be_read_is_waited_for_all_the_same(lane: Lane) 
     with operator(lane.zookeeper) as client:
         strange = client.create(f"{lane.path}/{'f' * 32}-", b"?", sequence=True, makepath=True)
         only = lane.begin("n1")
-        assert only.until("candidate")["master"] is None
+        assert only.until("follower")["leader"] is None
         client.delete(strange)
         only.until("leader", timeout_s=AT_ONCE_S)
 
@@ -263,7 +263,7 @@ def outage(own_zookeeper: LocalStack) -> Outage:
 
 
 def test_an_outage_longer_than_the_session_changes_nothing(outage: Outage) -> None:
-    assert outage.roles == [["leader"], ["candidate"], ["candidate"]]
+    assert outage.roles == [["leader"], ["follower"], ["follower"]]
     assert outage.confirmed == [True, False, False]
 
 
@@ -284,19 +284,19 @@ def test_confirm_does_not_wait_longer_than_it_was_told(zookeeper: LocalStack, ne
         assert leader.confirm(NO_ANSWER_S) is None
 
 
-def test_when_every_session_is_lost_the_old_master_leads_again(
+def test_when_every_session_is_lost_the_old_leader_leads_again(
     zookeeper: LocalStack, new_lane: NewLane
 ) -> None:
     lane = new_lane(zookeeper.zookeeper, SHORT_SESSION_S, yield_s=PATIENCE_S)
     first, second, third = lane.join_all("n1", "n2", "n3")
     _forget_everything(zookeeper)
-    assert first.until("leader", after=_index_of_loss(first))["master"] == "n1"
+    assert first.until("leader", after=_index_of_loss(first))["leader"] == "n1"
     for other in (second, third):
-        other.until("candidate", after=_index_of_loss(other))
+        other.until("follower", after=_index_of_loss(other))
         assert "leader" not in other.roles()
 
 
-def test_when_every_session_is_lost_a_dead_master_is_not_waited_for(
+def test_when_every_session_is_lost_a_dead_leader_is_not_waited_for(
     zookeeper: LocalStack, new_lane: NewLane
 ) -> None:
     lane = new_lane(zookeeper.zookeeper, SHORT_SESSION_S)
@@ -307,7 +307,7 @@ def test_when_every_session_is_lost_a_dead_master_is_not_waited_for(
     second.until("leader")
 
 
-def test_when_every_session_is_lost_a_late_master_is_let_go_first(
+def test_when_every_session_is_lost_a_late_leader_is_let_go_first(
     zookeeper: LocalStack, new_lane: NewLane
 ) -> None:
     lane = new_lane(zookeeper.zookeeper, SHORT_SESSION_S, yield_s=PATIENCE_S)
@@ -319,11 +319,11 @@ def test_when_every_session_is_lost_a_late_master_is_let_go_first(
     second.until_session("connected", after=_index_of_loss(second))
     first.resume()
     first.until("leader", after=_index_of_loss(first))
-    second.until("candidate", after=_index_of_loss(second))
+    second.until("follower", after=_index_of_loss(second))
     assert "leader" not in second.roles()
 
 
-def test_when_every_session_is_lost_a_silent_master_is_not_waited_for_long(
+def test_when_every_session_is_lost_a_silent_leader_is_not_waited_for_long(
     zookeeper: LocalStack, new_lane: NewLane
 ) -> None:
     lane = new_lane(zookeeper.zookeeper, SHORT_SESSION_S)

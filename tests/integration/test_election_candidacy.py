@@ -101,7 +101,7 @@ def test_a_standing_says_what_and_since_when(new_node: NewNode, path: str) -> No
     node.candidacy.enter()
     standing = node.until("leader")
     assert node.session.children(path) == [standing.znode]
-    assert (standing.master, node.candidacy.standing) == ("n1", standing)
+    assert (standing.leader, node.candidacy.standing) == ("n1", standing)
     assert standing.since_ms >= before_ms
 
 
@@ -144,7 +144,7 @@ def test_confirm_says_no_as_soon_as_the_znode_is_gone(stack: Stack, new_node: Ne
     node.candidacy.enter()
     standing = node.until("leader")
     other.candidacy.enter()
-    other.until("candidate")
+    other.until("follower")
     with operator(stack.zookeeper) as client:
         client.delete(f"{path}/{standing.znode}")
         assert node.candidacy.confirm(PATIENCE_S) is False

@@ -44,7 +44,7 @@ def entry(what: str, lane: int | None = None) -> Entry:
 
 
 def take_up(registry: Registry, number: int, epoch: int = 1) -> None:
-    """What a master does, as its mirror shows it."""
+    """What a leader does, as its mirror shows it."""
     checkpoint = {"epoch": epoch, "position": None, "operation": {"number": number}}
     registry.mirror(0).write(json.dumps(checkpoint).encode())
 
@@ -178,7 +178,7 @@ def test_requests_are_numbered_on_from_what_was_asked_and_what_was_taken_up(regi
 
 def test_a_request_that_waits_is_not_lost_to_a_later_one_unless_it_is_to_be(registry: Registry) -> None:
     registry.ask(0, SkipRequest(0, 5), entry("skip", 0))
-    with pytest.raises(RequestWaits, match=r"request 1 at .* waits for the master of lane 0"):
+    with pytest.raises(RequestWaits, match=r"request 1 at .* waits for the leader of lane 0"):
         registry.ask(0, ReplayRequest(0, 5, 6), entry("replay", 0))
     assert asked(registry) == SkipRequest(1, 5)
     assert registry.ask(0, StopReplay(0), entry("cancel", 0), instead=True) == 2

@@ -116,9 +116,9 @@ def test_a_cluster_that_was_never_created_is_told_how(registry: Registry) -> Non
 
 def test_a_member_shows_its_last_status(registry: Registry) -> None:
     registry.publish_member("n1", b'{"state":"starting"}')
-    registry.publish_member("n1", b'{"state":"master"}')
+    registry.publish_member("n1", b'{"state":"leader"}')
     registry.publish_member("n2", b'{"state":"follower"}')
-    assert registry.members() == {"n1": b'{"state":"master"}', "n2": b'{"state":"follower"}'}
+    assert registry.members() == {"n1": b'{"state":"leader"}', "n2": b'{"state":"follower"}'}
 
 
 def test_a_member_is_gone_with_its_session(stack: Stack, registry: Registry, znodes: Znodes) -> None:
@@ -151,7 +151,7 @@ def test_a_cluster_without_nodes_has_no_members_and_no_candidates(registry: Regi
     assert (registry.members(), registry.candidates(0)) == ({}, {})
 
 
-def test_the_candidates_of_a_lane_are_told_master_first(
+def test_the_candidates_of_a_lane_are_told_leader_first(
     session: Session, registry: Registry, znodes: Znodes
 ) -> None:
     for node, guid in (("n1", "f" * 32), ("n2", "a" * 32)):
@@ -199,12 +199,12 @@ def test_a_mirror_never_goes_back(registry: Registry, mirror: CheckpointMirror, 
     standing = checkpoint(3, (5, 0, 0))
     mirror.write(standing)
     for writer in (mirror, registry.mirror(0)):
-        with pytest.raises(Superseded, match="another node has become master"):
+        with pytest.raises(Superseded, match="another node has become leader"):
             writer.write(earlier)
     assert mirror.read() == standing
 
 
-def test_a_master_that_was_succeeded_cannot_take_the_mirror_back(
+def test_a_leader_that_was_succeeded_cannot_take_the_mirror_back(
     registry: Registry, mirror: CheckpointMirror
 ) -> None:
     mirror.write(checkpoint(1, (5, 0, 0)))

@@ -1,4 +1,4 @@
-"""Messages looked up by id and listed while they wait, on real nodes: from the master and from a follower."""
+"""Messages looked up by id and listed while they wait, on real nodes: from the leader and from a follower."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ STATES = {
 
 
 class Told:
-    """A cluster whose second master has decided on a message in each state; `a` follows, `b` leads."""
+    """A cluster whose second leader has decided on a message in each state; `a` follows, `b` leads."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
@@ -66,7 +66,7 @@ class Told:
         cluster.start_here("b")
         cluster.wait_candidates(2)
         cluster.stop_here(first)
-        cluster.wait_mastership(2)
+        cluster.wait_leadership(2)
         cluster.start_here("a")
         assert cluster.wait_candidates(2) == ["b", "a"]
         self.due_ms = now_ms() + HOUR_MS
@@ -225,7 +225,7 @@ def test_every_answer_says_how_far_the_node_was(told: Told) -> None:
     becomes(lambda: told.show("waits", "a")["node"]["lag"], 0)
 
 
-def test_the_master_is_asked_and_another_one_if_it_does_not_answer(
+def test_the_leader_is_asked_and_another_one_if_it_does_not_answer(
     told: Told, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert told.show("waits")["node"]["node"] == "b"

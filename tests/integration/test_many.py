@@ -27,13 +27,13 @@ IDS = [f"order-{number}" for number in range(2 * MANY)]
 
 
 class Many:
-    """A master with twice `MANY` messages that are due in an hour, each with an id."""
+    """A leader with twice `MANY` messages that are due in an hour, each with an id."""
 
     def __init__(self, cluster: Cluster, producer: DelayProducer) -> None:
         self.cluster = cluster
         self._producer = producer
         cluster.start("a")
-        cluster.wait_state("a", "master")
+        cluster.wait_state("a", "leader")
         target = cluster.target()
         self._timed(
             f"{2 * MANY:,} scheduled and taken in",

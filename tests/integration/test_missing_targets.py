@@ -67,7 +67,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
 
 @pytest.fixture
 def cluster(asked: Asked, make_cluster: MakeCluster) -> Cluster:
-    """A cluster with a master, which nobody has asked for one of the two targets yet."""
+    """A cluster with a leader, which nobody has asked for one of the two targets yet."""
     assert not asked.requests
     cluster = make_cluster(targets=("target", "new"))
     cluster.start_here("a")

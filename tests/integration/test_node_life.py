@@ -18,7 +18,7 @@ from tests.support.waiting import becomes, eventually
 
 @pytest.fixture
 def no_heartbeats(monkeypatch: pytest.MonkeyPatch) -> None:
-    """But for a master's first one: what is delivered has not waited for the next."""
+    """But for a leader's first one: what is delivered has not waited for the next."""
     monkeypatch.setattr(delivery, "HEARTBEAT_MS", 3_600_000)
 
 
@@ -35,7 +35,7 @@ def test_a_message_is_delivered_when_it_is_due_and_not_at_the_next_heartbeat(clu
 
 
 @pytest.mark.usefixtures("no_heartbeats")
-def test_a_due_time_that_comes_before_the_one_waited_for_wakes_the_master(cluster: Cluster) -> None:
+def test_a_due_time_that_comes_before_the_one_waited_for_wakes_the_leader(cluster: Cluster) -> None:
     cluster.start_here("a")
     cluster.wait_epoch(1)
     with Sender(cluster) as sender:
@@ -47,7 +47,7 @@ def test_a_due_time_that_comes_before_the_one_waited_for_wakes_the_master(cluste
             cluster.wait_delivered(number + 1)
 
 
-def test_an_idle_master_writes_a_heartbeat_a_second(cluster: Cluster) -> None:
+def test_an_idle_leader_writes_a_heartbeat_a_second(cluster: Cluster) -> None:
     cluster.start_here("a")
     cluster.wait_epoch(1)
 
@@ -71,7 +71,7 @@ def test_a_node_waits_for_a_cluster_that_is_not_made_yet(
         "it says what to do",
     )
     topics.create(connection, {"partitions": 2})
-    node.wait_event("mastership-taken")
+    node.wait_event("leadership-taken")
 
 
 def test_a_member_says_how_much_is_pending_and_how_far_it_is(cluster: Cluster) -> None:
@@ -81,7 +81,7 @@ def test_a_member_says_how_much_is_pending_and_how_far_it_is(cluster: Cluster) -
             sender.schedule(at_ms=now_ms() + 3_600_000)
         sender.flush()
         becomes(lambda: cluster.member("a").get("pending"), 10)
-        said = cluster.wait_state("a", "master")
+        said = cluster.wait_state("a", "leader")
     assert sum(said["ingested"].values()) == 10
     assert (said["node"], said["lane"], said["reason"], said["way_out"]) == ("a", 0, None, None)
 
@@ -94,7 +94,7 @@ def test_sigterm_ends_a_refusing_node_with_code_0(cluster: Cluster) -> None:
     becomes(lambda: cluster.member("a"), {})
 
 
-def test_a_master_that_ends_leaves_its_last_checkpoint_in_the_znode(cluster: Cluster) -> None:
+def test_a_leader_that_ends_leaves_its_last_checkpoint_in_the_znode(cluster: Cluster) -> None:
     node = cluster.start_here("a")
     with Sender(cluster) as sender:
         for _ in range(20):

@@ -93,7 +93,7 @@ def test_what_follows_behind_an_open_transaction_holds_up_nothing_else(
 
 
 def test_a_message_that_was_moved_behind_an_open_transaction_waits_alone(cluster: Cluster) -> None:
-    """The second master knows from the checkpoint, and from nothing else, that it was moved."""
+    """The second leader knows from the checkpoint, and from nothing else, that it was moved."""
     held, free = key_in(0), key_in(1)
     foreign, due_ms = OpenTransaction(cluster), now_ms() + 3_000
     with Sender(cluster) as sender:
@@ -107,7 +107,7 @@ def test_a_message_that_was_moved_behind_an_open_transaction_waits_alone(cluster
         sender.flush()
         cluster.stop_here(first)
         cluster.start_here("b")
-        cluster.wait_mastership(2)
+        cluster.wait_leadership(2)
         behind = [sender.schedule(key=free, at_ms=due_ms + 1_000 + number) for number in range(10)]
         sender.flush()
         cluster.tail.wait(lambda: arrived(cluster, before + behind), "the others are delivered meanwhile")

@@ -35,7 +35,7 @@ HOUR_MS = 3_600_000
 
 @pytest.fixture
 def cluster(make_cluster: MakeCluster) -> Cluster:
-    """A cluster with a master, and a target that takes 2,000 bytes at most."""
+    """A cluster with a leader, and a target that takes 2,000 bytes at most."""
     cluster = make_cluster(targets={"target": {}, "small": {"max.message.bytes": "2000"}})
     cluster.start_here("a")
     cluster.wait_epoch(1)
@@ -254,7 +254,7 @@ def test_a_message_too_large_for_the_buffer_again_keeps_its_time_when_it_is_resc
 
 
 def test_what_is_too_large_to_be_written_back_is_known_before_it_is_sent(cluster: Cluster) -> None:
-    """However many there are, the master goes on: no transaction is given up for them."""
+    """However many there are, the leader goes on: no transaction is given up for them."""
     ids = [f"large {number}" for number in range(20)]
     with Sender(cluster) as sender:
         for id_ in ids:

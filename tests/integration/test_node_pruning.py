@@ -40,8 +40,8 @@ _SPACES = {
 }
 
 
-def test_all_that_was_delivered_leaves_master_and_follower(cluster: Cluster) -> None:
-    master = cluster.start_here("a", replay_window_s=0.5)
+def test_all_that_was_delivered_leaves_leader_and_follower(cluster: Cluster) -> None:
+    leader = cluster.start_here("a", replay_window_s=0.5)
     cluster.wait_epoch(1)
     follower = cluster.start_here("b", replay_window_s=0.5)
     cluster.wait_candidates(2)
@@ -56,7 +56,7 @@ def test_all_that_was_delivered_leaves_master_and_follower(cluster: Cluster) -> 
         ledger = sender.flush()
     check_exactly_once(cluster, ledger)
     _move_time_on(cluster)
-    for node in (master, follower):
+    for node in (leader, follower):
         becomes(partial(_kept, node), {})
 
 

@@ -1,4 +1,4 @@
-"""States in which a node refuses to be master: the member znode names each, with the way out."""
+"""States in which a node refuses to be leader: the member znode names each, with the way out."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from tests.support.waiting import PATIENCE_S, eventually
 
 
 def refused(cluster: Cluster, node_id: str, code: str) -> dict[str, Any]:
-    """Waits until the node refuses; asserts why, and that it does not stand for master."""
+    """Waits until the node refuses; asserts why, and that it does not stand for leader."""
     said = eventually(lambda: _said(cluster, node_id, code), f"{node_id} refuses: {code}")
     assert said["way_out"], "it says what to do"
     eventually(lambda: node_id not in cluster.candidates(said["lane"]), f"{node_id} stands no more")
@@ -119,7 +119,7 @@ def test_a_gap_left_by_retention_is_refused_and_by_a_rebuilt_node_if_it_may_lack
     run_once(cluster)
     ends = ingested_by(cluster)
     cluster.start_here("b")
-    cluster.wait_state("b", "master")
+    cluster.wait_state("b", "leader")
     with Sender(cluster) as sender:
         for number in range(20):
             sender.schedule(key=key_in(number % 2))
@@ -143,7 +143,7 @@ def test_a_rebuilt_node_goes_on_where_all_that_is_gone_was_due(make_cluster: Mak
             sender.schedule(key=key_in(number % 2))
     cluster.wait_delivered(20)
     rebuild_behind_retention(cluster, "a", running)
-    cluster.wait_state("a", "master")
+    cluster.wait_state("a", "leader")
     with Sender(cluster) as sender:
         sender.schedule()
     cluster.wait_delivered(23)
@@ -189,7 +189,7 @@ def test_partitions_added_to_the_buffer_stop_nothing_and_what_is_in_them_has_a_f
     cluster.tail.wait(lambda: len(cluster.dead_letters) == 5, "those with an id are dead letters")
     assert {got.text("delay-error") for got in cluster.dead_letters} == {"wrong-partition"}
     cluster.wait_candidates(2)
-    cluster.master().kill()
+    cluster.leader().kill()
     for partition in range(3):
         _send_into(cluster, partition, [{}] * 10)
     cluster.wait_delivered(90)
@@ -273,7 +273,7 @@ def test_a_full_disk_is_refused_another_node_takes_over_and_room_brings_it_back(
 
 def test_a_twin_takes_its_place_when_the_other_one_has_gone(cluster: Cluster) -> None:
     first = cluster.start_here("a")
-    cluster.wait_state("a", "master")
+    cluster.wait_state("a", "leader")
     cluster.start("a", data_dir=cluster.folder / "twin", peer_port=free_port())
 
     def twins() -> list[str]:
@@ -282,7 +282,7 @@ def test_a_twin_takes_its_place_when_the_other_one_has_gone(cluster: Cluster) ->
 
     eventually(twins, "the twin refuses under a name of its own")
     cluster.stop_here(first)
-    cluster.wait_state("a", "master")
+    cluster.wait_state("a", "leader")
     eventually(lambda: not twins(), "it has its name back")
     with Sender(cluster) as sender:
         sender.schedule()
@@ -295,7 +295,7 @@ def test_a_store_that_is_in_use_is_opened_when_the_other_process_has_gone(cluste
     cluster.start("b", data_dir=cluster.data_dir("a"))
     refused(cluster, "b", "store-in-use")
     cluster.stop_here(first)
-    cluster.wait_state("b", "master")
+    cluster.wait_state("b", "leader")
     with Sender(cluster) as sender:
         sender.schedule()
     cluster.wait_delivered(1)
@@ -339,7 +339,7 @@ def test_a_missing_topic_of_the_clusters_own_is_named_and_its_return_noticed(
         said = cluster.wait_state("a", "refusing")
         assert said["reason"].startswith(f"own-topic-unusable: {missing} ")
         cluster.create_again()
-        cluster.wait_state("a", "master")
+        cluster.wait_state("a", "leader")
         sender.schedule()
         sender.flush()
     cluster.wait_delivered(1)
@@ -360,7 +360,7 @@ def test_a_buffer_that_is_missing_is_said_and_its_way_out_takes_nothing_away(clu
 def test_a_node_whose_clock_is_wrong_delivers_nothing_early_and_leads_while_it_is_right(
     cluster: Cluster,
 ) -> None:
-    """Wrong from the beginning, and then set ahead while it is master."""
+    """Wrong from the beginning, and then set ahead while it is leader."""
     with Sender(cluster) as sender:
         sender.schedule(b"not an hour early", at_ms=now_ms() + 3_000_000)
         sender.schedule(b"now")
@@ -368,12 +368,12 @@ def test_a_node_whose_clock_is_wrong_delivers_nothing_early_and_leads_while_it_i
     node = cluster.start("a", clock_offset_ms=3_600_000)
     refused(cluster, "a", "clock-skew")
     node.set_clock()
-    cluster.wait_state("a", "master")
+    cluster.wait_state("a", "leader")
     cluster.wait_delivered(1)
     node.set_clock()
     refused(cluster, "a", "clock-skew")
     node.set_clock()
-    cluster.wait_state("a", "master")
+    cluster.wait_state("a", "leader")
     cluster.tail.catch_up()
     assert [got.value for got in cluster.delivered] == [b"now"]
 

@@ -28,7 +28,7 @@ def started(cluster: Cluster, *nodes: str) -> None:
         cluster.wait_candidates(count)
 
 
-def test_a_paused_cluster_delivers_nothing_whoever_is_master_and_all_of_it_when_it_is_resumed(
+def test_a_paused_cluster_delivers_nothing_whoever_is_leader_and_all_of_it_when_it_is_resumed(
     cluster: Cluster,
 ) -> None:
     started(cluster, "a", "b")
@@ -40,8 +40,8 @@ def test_a_paused_cluster_delivers_nothing_whoever_is_master_and_all_of_it_when_
             sender.schedule(id=f"id-{number}")
         sender.cancel("id-7")
         ledger = sender.flush()
-        cluster.master().kill()
-        begun = cluster.wait_mastership(2)
+        cluster.leader().kill()
+        begun = cluster.wait_leadership(2)
         heartbeats = eventually(
             lambda: [one for one in cluster.checkpoints() if one.node == begun.node][2:], "heartbeats go on"
         )
@@ -57,7 +57,7 @@ def held_rows(cluster: Cluster) -> list[int]:
     return [hold.rows for hold in cluster.mirrored().holds]
 
 
-def test_what_goes_to_a_paused_target_waits_where_it_is_whoever_is_master_and_comes_in_order(
+def test_what_goes_to_a_paused_target_waits_where_it_is_whoever_is_leader_and_comes_in_order(
     make_cluster: MakeCluster,
 ) -> None:
     """And is one message to a replay."""
@@ -76,8 +76,8 @@ def test_what_goes_to_a_paused_target_waits_where_it_is_whoever_is_master_and_co
         sender.schedule(target="free")
         ledger = sender.flush()
         cluster.tail.wait(lambda: cluster.delivered_to("free"), "the others are delivered")
-        cluster.master().kill()
-        cluster.wait_mastership(2)
+        cluster.leader().kill()
+        cluster.wait_leadership(2)
         say(cluster, Control())
         cluster.tail.wait(lambda: len(cluster.delivered_to("held")) == 19, "they have come")
     check_exactly_once(cluster, ledger)
@@ -95,26 +95,26 @@ def test_what_goes_to_a_paused_target_waits_where_it_is_whoever_is_master_and_co
     assert len(set(twice)) == len(twice) == 38
 
 
-def test_a_switchover_under_load_makes_the_wanted_node_master_exactly_once(cluster: Cluster) -> None:
+def test_a_switchover_under_load_makes_the_wanted_node_leader_exactly_once(cluster: Cluster) -> None:
     started(cluster, "a", "b", "c")
     with Traffic(cluster) as traffic:
         cluster.wait_delivered(60)
         wanted = Switchover(cluster.mirrored().epoch, "c", AUTHOR)
         write(cluster, cluster.znodes.switchover(0), encode(wanted))
-        assert cluster.wait_mastership(2).node == "c"
+        assert cluster.wait_leadership(2).node == "c"
         eventually(lambda: sorted(cluster.candidates()) == ["a", "b", "c"], "the others stand behind it")
         cluster.wait_delivered(len(cluster.delivered) + 60)
         ledger = traffic.stop()
     check_exactly_once(cluster, ledger)
-    assert [one.node for one in cluster.masterships()] == ["a", "c"]
+    assert [one.node for one in cluster.leaderships()] == ["a", "c"]
 
 
-def test_a_switchover_of_an_earlier_mastership_is_of_no_account(cluster: Cluster) -> None:
+def test_a_switchover_of_an_earlier_leadership_is_of_no_account(cluster: Cluster) -> None:
     started(cluster, "a", "b")
     cluster.wait_epoch(1)
     cluster.process("a").terminate()
     cluster.process("a").wait_exit()
-    cluster.wait_mastership(2)
+    cluster.wait_leadership(2)
     write(cluster, cluster.znodes.switchover(0), encode(Switchover(1, None, AUTHOR)))
     cluster.start("a")
     assert cluster.wait_candidates(2) == ["b", "a"]

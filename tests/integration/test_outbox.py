@@ -97,7 +97,7 @@ def test_the_first_transaction_is_on_a_then_strictly_in_turn(make_outbox: MakeOu
         assert used == [a, b, a]
 
 
-def test_opening_aborts_what_a_dead_master_left_open(cluster: Cluster, make_outbox: MakeOutbox) -> None:
+def test_opening_aborts_what_a_dead_leader_left_open(cluster: Cluster, make_outbox: MakeOutbox) -> None:
     dead, successor = make_outbox(), make_outbox()
     dead.open()
     for value in (b"on a", b"on b"):
@@ -138,7 +138,7 @@ FLUSHED = pytest.mark.parametrize("flushed", [True, False], ids=["flushed", "flu
     ("sent_before", "flushed", "reported"),
     [(True, True, True), (False, True, True), (False, False, True), (True, False, False)],
 )
-def test_a_master_that_was_succeeded_is_fenced_and_commits_nothing(
+def test_a_leader_that_was_succeeded_is_fenced_and_commits_nothing(
     cluster: Cluster, make_outbox: MakeOutbox, *, sent_before: bool, flushed: bool, reported: bool
 ) -> None:
     succeeded, successor = make_outbox(), make_outbox()
@@ -159,7 +159,7 @@ class NodesLogger(logging.Logger):
     """A node's logger is of a class of its own, whose methods are not found while an exception is set."""
 
 
-def test_a_master_is_fenced_also_where_the_client_logs_it_first(
+def test_a_leader_is_fenced_also_where_the_client_logs_it_first(
     cluster: Cluster, make_outbox: MakeOutbox
 ) -> None:
     succeeded, successor = make_outbox(), make_outbox()

@@ -28,7 +28,7 @@ UNKNOWN = Outcome("unknown", code=None, detail=None, epoch=1, at_ms=1, message=N
 
 @pytest.fixture
 def served(make_cluster: MakeCluster) -> Cluster:
-    """A cluster with a master."""
+    """A cluster with a leader."""
     cluster = make_cluster(lanes=2)
     for lane, node_id in enumerate("ab"):
         cluster.start_here(node_id, lane=lane)
@@ -144,7 +144,7 @@ def test_an_outcome_can_be_waited_for_again(cluster: Cluster) -> None:
     with DelayProducer(cluster.bootstrap, cluster=cluster.name, outcomes=True) as producer:
         cancel = producer.cancel("a")
         cancel.result(PATIENCE_S)
-        with pytest.raises(UnansweredError, match="a lane without a master"):
+        with pytest.raises(UnansweredError, match="a lane without a leader"):
             cancel.outcome(0.1)
         cluster.start_here("a")
         assert cancel.outcome(PATIENCE_S).outcome == "unknown"

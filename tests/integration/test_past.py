@@ -12,7 +12,7 @@ import pytest
 from confluent_kafka import Producer
 
 from delayline.names import ClusterNames, source
-from node.checkpoints import CheckpointFollower, KafkaLog
+from node.checkpoints import CheckpointReader, KafkaLog
 from node.config import ConnectionConfig
 from node.own_checkpoints import headers_of
 from node.past import Past
@@ -43,7 +43,7 @@ class Topics:
         settings = topics.create(connection, {"partitions": 2}).settings
         self.keys = read_keys(connection)
         client = connection.client_config()
-        follower = CheckpointFollower(client, self.names, 0, FixedKeys(self.keys), lambda: None)
+        follower = CheckpointReader(client, self.names, 0, FixedKeys(self.keys), lambda: None)
         kafka_log = KafkaLog(client, self.names, 0, [0, 1], follower)
         self.past = Past(client, self.names, 0, settings, FixedKeys(self.keys), kafka_log, 10_000)
         self._transactional_id = f"{name}-writer"

@@ -60,7 +60,7 @@ class Batch:
 
     @cached_property
     def due_ms(self) -> dict[str, int]:
-        """When the master has each request down for, delivered or not, by source."""
+        """When the leader has each request down for, delivered or not, by source."""
         parts: Any = self.node._parts
         kv: KeyValue = parts.view._kv
         buffer = self.cluster.names.buffer

@@ -60,7 +60,7 @@ def pass_by(cluster: Cluster, producer: DelayProducer, at_ms: int) -> None:
     cluster.tail.catch_up()
 
 
-def test_a_chain_goes_on_through_a_killed_master_with_no_gap_and_no_double(
+def test_a_chain_goes_on_through_a_killed_leader_with_no_gap_and_no_double(
     cluster: Cluster, producer: DelayProducer
 ) -> None:
     for node_id in ("a", "b"):
@@ -72,7 +72,7 @@ def test_a_chain_goes_on_through_a_killed_master_with_no_gap_and_no_double(
         producer.schedule(cluster.target(), nameless, repeat=every("1s", times=5))
     producer.schedule(cluster.target(), crony, repeat=cron("* * * * * *", times=4))
     wait_for(cluster, named, 2)
-    cluster.master().kill()
+    cluster.leader().kill()
     wait_for(cluster, named, 5)
     pass_by(cluster, producer, now_ms() + 2 * SECOND_MS)
     assert numbers_of(cluster, named) == [1, 2, 3, 4, 5]

@@ -155,7 +155,7 @@ def test_a_chain_goes_on_after_another_node_has_taken_over_and_no_link_is_taken_
     cluster.wait_candidates(2)
     producer.schedule(cluster.target(), b"again", key=b"k", repeat=every("1s", times=4))
     cluster.wait_delivered(2)
-    cluster.master().kill()
+    cluster.leader().kill()
     cluster.wait_delivered(4)
     assert [got.number("delay-occurrence") for got in cluster.delivered] == [1, 2, 3, 4]
     assert cluster.dead_letters == []
@@ -339,7 +339,7 @@ def test_a_node_that_lacks_the_newest_key_does_not_lead_before_another_one_has_p
     cluster.wait_delivered(2)
     cluster.tail.catch_up()
     assert [got.value for got in cluster.delivered] == [b"before", b"after"]
-    states = {"master", "follower"}
+    states = {"leader", "follower"}
     eventually(lambda: {cluster.member(node).get("state") for node in "ab"} == states, "none refuses")
 
 
@@ -365,7 +365,7 @@ def test_a_key_that_not_every_node_knows_does_not_sign(
 ) -> None:
     cluster.start_here("a")
     monkeypatch.setattr("node.node.INSPECT_EVERY_S", 3_600.0)
-    cluster.wait_state("a", "master")
+    cluster.wait_state("a", "leader")
     before = cluster.keys.signs
     with pytest.raises(UnavailableError, match="signs nothing yet: a has not said"):
         keys.rotate(cluster.connection, Author("me", "a test", now_ms()), 0.5)

@@ -66,7 +66,7 @@ def test_a_command_that_starts_wrong_says_so_in_one_line_and_ends(screens: Scree
     assert [line for line in screen.rest if not line.startswith(PROGRESS)] == []
 
 
-PROGRESS = ("starting ", "no node is running", "warning: lane 0 has no master")
+PROGRESS = ("starting ", "no node is running", "warning: lane 0 has no leader")
 """What a command says before it finds out."""
 
 
@@ -107,5 +107,5 @@ def test_a_node_that_waits_goes_on_by_itself(stack: Stack, cluster_name: str, tm
         zookeeper.mend()
         eventually(lambda: "has no settings" in node.log_text(), "it waits for the cluster")
         topics.create(connection)
-        node.wait_event("mastership-taken")
+        node.wait_event("leadership-taken")
     zookeeper.close()

@@ -35,9 +35,9 @@ STARTING = Vitals(PLATE, "starting", None, None, [], zookeeper=True, pauses=Paus
 WAITING = STARTING._replace(waits_for="no connection to ZooKeeper")
 CATCHING_UP = STARTING._replace(state="catching-up", lag=500)
 REFUSING = STARTING._replace(state="refusing", refusal=Refusal("disk-full", "it is full", "Make room."))
-FOLLOWER = STARTING._replace(state="follower", master="n2", epoch=4, lag=10)
-MASTER = FOLLOWER._replace(state="master", leads=True, master=None, lag=0)
-RELUCTANT = MASTER._replace(state="refusing", refusal=Refusal("buffer-missing", "it is not there", "See."))
+FOLLOWER = STARTING._replace(state="follower", leader="n2", epoch=4, lag=10)
+LEADER = FOLLOWER._replace(state="leader", leads=True, leader=None, lag=0)
+RELUCTANT = LEADER._replace(state="refusing", refusal=Refusal("buffer-missing", "it is not there", "See."))
 SILENT = FOLLOWER._replace(lag=None)
 STOPPING = FOLLOWER._replace(state="stopping")
 DYING = STOPPING._replace(dead=["lane"])
@@ -79,12 +79,12 @@ def asked(port: int, path: str) -> tuple[int, dict[str, Any]]:
 @pytest.mark.parametrize(
     ("path", "well", "ill"),
     [
-        ("/livez", [STARTING, WAITING, CATCHING_UP, REFUSING, FOLLOWER, MASTER, STOPPING], [DYING]),
-        ("/readyz", [FOLLOWER, MASTER], [STARTING, WAITING, CATCHING_UP, REFUSING, STOPPING, DYING]),
-        ("/leader", [MASTER, RELUCTANT], [STARTING, CATCHING_UP, REFUSING, FOLLOWER, STOPPING]),
-        ("/replica", [FOLLOWER, MASTER, SILENT], [STARTING, CATCHING_UP, REFUSING, STOPPING]),
-        ("/replica?max_lag=10", [FOLLOWER, MASTER], [SILENT, CATCHING_UP]),
-        ("/replica?max_lag=9", [MASTER], [FOLLOWER, SILENT]),
+        ("/livez", [STARTING, WAITING, CATCHING_UP, REFUSING, FOLLOWER, LEADER, STOPPING], [DYING]),
+        ("/readyz", [FOLLOWER, LEADER], [STARTING, WAITING, CATCHING_UP, REFUSING, STOPPING, DYING]),
+        ("/leader", [LEADER, RELUCTANT], [STARTING, CATCHING_UP, REFUSING, FOLLOWER, STOPPING]),
+        ("/replica", [FOLLOWER, LEADER, SILENT], [STARTING, CATCHING_UP, REFUSING, STOPPING]),
+        ("/replica?max_lag=10", [FOLLOWER, LEADER], [SILENT, CATCHING_UP]),
+        ("/replica?max_lag=9", [LEADER], [FOLLOWER, SILENT]),
     ],
 )
 def test_a_node_is_well_in_these_states_alone(
@@ -139,10 +139,10 @@ def test_a_node_that_is_not_well_says_why_and_the_way_out(
     assert (said["reason"], said["way_out"]) == (reason, way_out)
 
 
-@pytest.mark.parametrize(("vitals", "master"), [(MASTER, "n1"), (FOLLOWER, "n2"), (STARTING, None)])
-def test_who_leads_is_said_as_far_as_it_is_known(told: Told, vitals: Vitals, master: str | None) -> None:
+@pytest.mark.parametrize(("vitals", "leader"), [(LEADER, "n1"), (FOLLOWER, "n2"), (STARTING, None)])
+def test_who_leads_is_said_as_far_as_it_is_known(told: Told, vitals: Vitals, leader: str | None) -> None:
     told.vitals = vitals
-    assert asked(told.port, "/leader")[1]["master"] == master
+    assert asked(told.port, "/leader")[1]["leader"] == leader
 
 
 def test_a_lag_that_is_no_number_is_a_wrong_question(told: Told) -> None:
@@ -150,18 +150,18 @@ def test_a_lag_that_is_no_number_is_a_wrong_question(told: Told) -> None:
 
 
 def test_clients_that_hang_keep_no_scrape_waiting(told: Told) -> None:
-    told.vitals = MASTER
+    told.vitals = LEADER
     with ExitStack() as ends:
         for number in range(server.MOST_CONNECTIONS // 2):
             hanging = ends.enter_context(socket.create_connection(("127.0.0.1", told.port), PATIENCE_S))
             hanging.sendall((b"GET /metr", b"GET /metrics HTTP/1.1\r\nHost: n1\r\n\r\n")[number % 2])
         status, said = got(told.port, "/metrics")
     assert status == 200
-    assert "delayline_master{" in said
+    assert "delayline_leader{" in said
 
 
 def test_the_benchmarks_clients_hang_and_it_counts_its_scrapes(told: Told) -> None:
-    told.vitals = MASTER
+    told.vitals = LEADER
     watching = Watching("127.0.0.1", told.port, for_s=1.2, every_s=0.05, slow=2, half=2)
     with watching.begin() as worker:
         watched = Watched(**worker.result())
@@ -241,7 +241,7 @@ def test_a_node_that_cannot_start_says_what_it_waits_for_and_ends_when_told(tmp_
 
 def test_a_node_tells_of_what_it_does(cluster: Cluster) -> None:
     cluster.start_here("a")
-    port = port_of(cluster, "a", "master")
+    port = port_of(cluster, "a", "leader")
     with Sender(cluster) as sender:
         for _ in range(20):
             sender.schedule()
@@ -263,7 +263,7 @@ def test_a_node_tells_of_what_it_does(cluster: Cluster) -> None:
     assert found["delayline_delivery_lateness_seconds_count"] == 21
     assert 0 < found["delayline_delivery_lateness_seconds_sum"] < 21 * PATIENCE_S
     assert found["delayline_commit_seconds_count"] > 1
-    assert found["delayline_master"] == 1
+    assert found["delayline_leader"] == 1
     assert found["delayline_epoch"] in {one.epoch for one in cluster.checkpoints()}
     assert found["delayline_zookeeper_connected"] == 1
     assert abs(found["delayline_delivered_up_to_timestamp_seconds"] - time.time()) < PATIENCE_S
@@ -271,18 +271,18 @@ def test_a_node_tells_of_what_it_does(cluster: Cluster) -> None:
     assert found["delayline_rocksdb_write_stopped"] == 0
     follower = cluster.start_here("b")
     other = port_of(cluster, "b", "follower")
-    leader = {"cluster": cluster.name, "node": "b", "lane": 0, "state": "follower", "master": "a"}
+    leader = {"cluster": cluster.name, "node": "b", "lane": 0, "state": "follower", "leader": "a"}
     eventually(
         lambda: asked(other, "/leader") == (503, leader | {"epoch": cluster.checkpoints()[-1].epoch}),
-        "it tells of the master",
+        "it tells of the leader",
     )
     assert asked(port, "/leader")[0] == 200
     eventually(lambda: asked(other, "/replica?max_lag=0")[0] == 200, "it has read all")
     shown(other, "delayline_pending_messages", lambda value: value == 1)
     theirs = scraped(other)
-    assert theirs["delayline_master"] == 0
+    assert theirs["delayline_leader"] == 0
     assert [("delayline_clock_offset_seconds" in one) for one in (found, theirs)] == [True, False], (
-        "a master's"
+        "a leader's"
     )
     assert [asked(one, "/livez")[0] for one in (port, other)] == [200, 200]
     assert [asked(one, "/readyz")[0] for one in (port, other)] == [200, 200]
@@ -293,7 +293,7 @@ def test_a_node_tells_of_what_it_does(cluster: Cluster) -> None:
 
 def test_a_node_tells_of_what_an_open_transaction_holds_back(cluster: Cluster) -> None:
     cluster.start_here("a")
-    port = port_of(cluster, "a", "master")
+    port = port_of(cluster, "a", "leader")
     foreign = OpenTransaction(cluster)
     foreign.begin([b"open"] * 5, key=key_in(1))
     shown(port, "delayline_buffer_unstable_records", lambda value: value >= 5)

@@ -24,7 +24,7 @@ LIMIT_S = 60.0
 """Far longer than any row takes on an idle machine; the longest, a taken port, waits 10 s for it."""
 _AT_ONCE = 8
 _AGAIN = "node-still-waits"
-_EVENTS = {"waits": "node-waits", "refuses": "mastership-refused", "warns": "own peer host not found"}
+_EVENTS = {"waits": "node-waits", "refuses": "leadership-refused", "warns": "own peer host not found"}
 
 
 @dataclass(frozen=True, slots=True)

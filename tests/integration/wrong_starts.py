@@ -196,7 +196,7 @@ _OPERATORS = (
         2,
     ),
     Row("a resume of what is not paused", f"cluster resume --reason r {_confirmed('bare')}", 3),
-    Row("a switchover without a master", f"cluster switchover --reason r {_confirmed('bare')}", 3),
+    Row("a switchover without a leader", f"cluster switchover --reason r {_confirmed('bare')}", 3),
     Row("a removal of a node that lives", "cluster remove first --reason r --confirm {cluster}", 5),
     Row("a removal of a node that is not there", f"cluster remove n9 --reason r {_confirmed('bare')}", 3),
     Row("no gap to accept", "cluster accept-gap --reason r --cluster {cluster}-bare", 5),

@@ -12,7 +12,7 @@ from typing import Final
 from tests.simulation.patches import Mutant, Patch, profile_with
 from tests.simulation.profile import Profile
 
-STALLED: Final = {"foreign-stall": 40, "crash-master": 20, "leader-lost": 10}
+STALLED: Final = {"foreign-stall": 40, "crash-leader": 20, "target-leader-lost": 10}
 MOVED: Final = profile_with(
     {"reschedule": 50, "run-now": 15, "id-future": 40, "id-keep": 15}, STALLED, ids=(1, 4)
 )
@@ -53,7 +53,7 @@ AWAITED: Final = (
     Mutant(
         "recovers-to-written-back",
         "rule 6, not to written-back",
-        "a new master reads the log to all that was written back",
+        "a new leader reads the log to all that was written back",
         (
             Patch(
                 "node/delivery.py",
@@ -256,7 +256,7 @@ AWAITED: Final = (
         ),
         Profile(
             requests={"past": 30, "now": 20, "cron": 5, "interval": 60, "cancel-source": 150},
-            faults={"leader-lost": 40, "clock-step": 5},
+            faults={"target-leader-lost": 40, "clock-step": 5},
             request_count=(250, 300),
             nodes=(1, 1),
             partitions=(1, 1),
@@ -281,7 +281,7 @@ AWAITED: Final = (
         (Patch("store/moves.py", "MOST_PUT_OFF: Final = 2", "MOST_PUT_OFF: Final = 1 << 30"),),
         profile_with(
             {"id-interval": 90, "reschedule": 60},
-            STALLED | {"leader-lost": 40, "operator-pause": 20},
+            STALLED | {"target-leader-lost": 40, "operator-pause": 20},
             ids=(1, 1),
             partitions=(1, 1),
             batches=(1,),

@@ -10,7 +10,7 @@ from tests.simulation.profile import CLOCKS_JUMP, PAUSED_AHEAD
 
 # Nodes that die while what was done is behind the position, and stores that lose what they have.
 CRASHES: Final = replace(
-    CLOCKS_JUMP, faults=CLOCKS_JUMP.faults | {"crash": 40, "crash-master": 40, "empty": 30}
+    CLOCKS_JUMP, faults=CLOCKS_JUMP.faults | {"crash": 40, "crash-leader": 40, "empty": 30}
 )
 # All is kept for as short as may be, and asked for again.
 REPLAYS: Final = replace(CLOCKS_JUMP, operator_share=0.15, replay_window_ms=(50, 300))
@@ -18,7 +18,7 @@ REPLAYS: Final = replace(CLOCKS_JUMP, operator_share=0.15, replay_window_ms=(50,
 IN_ONE_MOMENT: Final = replace(
     CLOCKS_JUMP,
     requests={"future": 80, "now": 15, "after": 10},
-    faults={"clocks-jump": 60, "clock-step": 5, "crash-master": 5},
+    faults={"clocks-jump": 60, "clock-step": 5, "crash-leader": 5},
     request_count=(260, 300),
     fault_count=(40, 60),
     nodes=(1, 2),
@@ -31,7 +31,7 @@ CLOCKS: Final = (
     Mutant(
         "ahead-for-as-long-as-it-was",
         "rule 6, a step back",
-        "a master waits for its position, however far it is ahead",
+        "a leader waits for its position, however far it is ahead",
         (
             Patch(
                 "node/delivery.py",
@@ -83,7 +83,7 @@ CLOCKS: Final = (
     ),
     Mutant(
         "late-behind-the-step",
-        "rule 6, the master aligns to its step back",
+        "rule 6, the leader aligns to its step back",
         "what was late behind the position that has stepped back stays late as well",
         (
             Patch(
@@ -163,7 +163,7 @@ CLOCKS: Final = (
         begin=240,
     ),
     Mutant(
-        "early-by-what-a-leader-says",
+        "early-by-what-a-partition-leader-says",
         "rule 1, ahead by the allowed skew at most",
         "the newest timestamp moves the clock, however far it is ahead",
         (

@@ -1,4 +1,4 @@
-"""The eras of a history: what was committed while each master went on from the last commit before it.
+"""The eras of a history: what was committed while each leader went on from the last commit before it.
 
 A new era begins where one did not, since the checkpoint topic was lost, or its end, and it did not know of
 that commit. Then it has gone on from one before.
@@ -39,7 +39,7 @@ def repeats(first: Checkpoint, last: Checkpoint) -> bool:
 
 
 def eras(partitions: Sequence[Partition]) -> list[Era]:
-    """`partitions`: what the checkpoint topic has ever been, in order. Raises `Violation` where a master has
+    """`partitions`: what the checkpoint topic has ever been, in order. Raises `Violation` where a leader has
     gone on from what was never committed.
     """
     found: list[Era] = []
@@ -67,7 +67,7 @@ def _before(found: list[Era], first: Checkpoint) -> Era:
 
 
 def latest(partitions: Sequence[Partition], known: list[Checkpoint]) -> Checkpoint | None:
-    """What a new master that knows of these has to go on from: the latest one of the last era of which it
+    """What a new leader that knows of these has to go on from: the latest one of the last era of which it
     knows anything.
     """
     for era in reversed(eras(partitions)):

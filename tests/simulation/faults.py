@@ -37,7 +37,7 @@ SHARED: Final = frozenset(
         "key-changed",
         "keys-lost",
         "strange-checkpoint",
-        "leader-lost",
+        "target-leader-lost",
         "operator-pause",
     )
 )
@@ -63,7 +63,7 @@ def strike(world: World) -> None:
             process.armed.append(fault)
         return
     world.struck(process, fault)
-    if fault in {"crash", "crash-master", "empty"}:
+    if fault in {"crash", "crash-leader", "empty"}:
         crash(world, node, emptied=fault == "empty")
     elif fault == "clock-step":
         node.skew_ms = world.draw_skew_ms()
@@ -82,7 +82,7 @@ def _strike_shared(world: World, fault: str) -> None:
         world.after(rng.randint(50, 2 * SESSION_MS), world.restore_zookeeper)
     elif fault in {"broker-clock-step", "clocks-jump"}:
         _set_clocks(world, fault)
-    elif fault == "leader-lost":
+    elif fault == "target-leader-lost":
         topic = rng.choice(sorted(world.target_topics))
         world.leaderless.add(topic)
         world.after(rng.choice((20, 500, 2_000, 6_000)), lambda: world.leaderless.discard(topic))
@@ -102,19 +102,19 @@ def _strike_shared(world: World, fault: str) -> None:
 
 def _harm_checkpoints(world: World, fault: str) -> None:
     if fault == "checkpoints-lost":
-        _crash_masters(world)
+        _crash_leaders(world)
         world.lose_checkpoints()
     elif fault == "checkpoints-truncated":
         if world.rng.random() < 0.6:
-            _crash_masters(world)
+            _crash_leaders(world)
         world.lose_end_of_checkpoints()
     else:
         world.hold_checkpoints(world.rng.choice((50, 300, 1_200)))
 
 
-def _crash_masters(world: World) -> None:
+def _crash_leaders(world: World) -> None:
     for node in world.nodes:
-        if node.process is not None and node.process.mastership is not None:
+        if node.process is not None and node.process.leadership is not None:
             crash(world, node, emptied=False)
 
 
@@ -129,13 +129,13 @@ def _set_clocks(world: World, fault: str) -> None:
 
 
 def _victim(world: World, fault: str) -> Node | None:
-    """Mostly one that is delivering, or believes that it is master."""
+    """Mostly one that is delivering, or believes that it is leader."""
     alive = [node for node in world.nodes if node.process is not None]
-    masters = [node for node in alive if node.process is not None and node.process.mastership is not None]
-    if fault == "crash-master" or fault in ARMED or (masters and world.rng.random() < 0.5):
-        alive = masters
+    leaders = [node for node in alive if node.process is not None and node.process.leadership is not None]
+    if fault == "crash-leader" or fault in ARMED or (leaders and world.rng.random() < 0.5):
+        alive = leaders
     if fault == "stall-follower" and world.rng.random() < 0.7:
-        alive = [node for node in alive if node not in masters]
+        alive = [node for node in alive if node not in leaders]
     return world.rng.choice(alive) if alive else None
 
 

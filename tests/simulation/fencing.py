@@ -1,10 +1,10 @@
-"""All orders of steps of two masters on two transactional ids: can both commit? (rule 5, docs/design.md)
+"""All orders of steps of two leaders on two transactional ids: can both commit? (rule 5, docs/design.md)
 
-Both masters believe that they were elected, whatever ZooKeeper says, and run the real `Delivery` on the real
+Both leaders believe that they were elected, whatever ZooKeeper says, and run the real `Delivery` on the real
 `KafkaOutbox`; only the Kafka client under it is a model. Each initialisation, flush, commit request and
-answer is one step, an answer may stay away, a master may recover; every order of the steps is tried, up to a
-few masterships and commits. A state is what the brokers hold and what each master has been told so far: a
-master's next step is a function of that, so it is found by running the master again with the same answers.
+answer is one step, an answer may stay away, a leader may recover; every order of the steps is tried, up to a
+few leaderships and commits. A state is what the brokers hold and what each leader has been told so far: a
+leader's next step is a function of that, so it is found by running the leader again with the same answers.
 
 The search shows that every commit carries on from the last one (the two never interleave), and that without
 "the first on -a, then strictly in turn" they do (tests/simulation/mutants.py).
@@ -19,17 +19,17 @@ from typing import Any, Final, NamedTuple, cast
 import structlog
 
 from store.checkpoint import Checkpoint
-from tests.simulation.fencing_master import Op, Script, next_step, use_model_client
+from tests.simulation.fencing_leader import Op, Script, next_step, use_model_client
 from tests.simulation.host import Violation
 from tests.simulation.invariants import check_epoch, check_progress
 
-ABANDONED: Final = -1  # no master waits for the answer any more
+ABANDONED: Final = -1  # no leader waits for the answer any more
 
 
 class EndTxn(NamedTuple):
     """A commit request on its way, or its answer."""
 
-    master: str
+    leader: str
     number: int
     which: int
     epoch: int
@@ -38,22 +38,22 @@ class EndTxn(NamedTuple):
 
 
 class State(NamedTuple):
-    """What the brokers hold, and what each master has been told."""
+    """What the brokers hold, and what each leader has been told."""
 
     epochs: tuple[int, int]  # of the ids a and b
     last: bytes | None  # the checkpoint last committed
-    committed: frozenset[str]  # the masters that have
+    committed: frozenset[str]  # the leaders that have
     requests: tuple[EndTxn, ...]
     scripts: tuple[Script, Script]
 
     @property
     def identity(self) -> tuple[Any, ...]:
         """What the future depends on."""
-        pasts = tuple(next_step(name, script)[1] for name, script in zip(MASTERS, self.scripts, strict=True))
+        pasts = tuple(next_step(name, script)[1] for name, script in zip(LEADERS, self.scripts, strict=True))
         return (*self[:4], pasts)
 
 
-MASTERS: Final = ("A", "B")
+LEADERS: Final = ("A", "B")
 
 
 History = tuple[str, Any] | None
@@ -63,7 +63,7 @@ class Searched(NamedTuple):
     """What the search has seen."""
 
     states: int
-    both: int  # states in which both masters have committed, one after the other
+    both: int  # states in which both leaders have committed, one after the other
     violation: str | None
     history: tuple[str, ...]
 
@@ -78,7 +78,7 @@ def search() -> Searched:
     both = 0
     while ahead:
         state, history = ahead.popleft()
-        both += len(state.committed) == len(MASTERS)
+        both += len(state.committed) == len(LEADERS)
         for label, after in _steps(state):
             if (identity := after.identity) in known:
                 continue
@@ -110,13 +110,13 @@ def _steps(state: State) -> list[tuple[str, State]]:
     """Every step that can be the next one."""
     steps = [
         (
-            f"{request.master} EndTxn {request.number} on {'ab'[request.which]} arrives",
+            f"{request.leader} EndTxn {request.number} on {'ab'[request.which]} arrives",
             _arrived(state, request),
         )
         for request in state.requests
         if request.answer is None
     ]
-    for number, name in enumerate(MASTERS):
+    for number, name in enumerate(LEADERS):
         op, _ = next_step(name, state.scripts[number])
         for what, answer, after in _answers(state, name, op):
             scripts = tuple(
@@ -142,7 +142,7 @@ def _arrived(state: State, request: EndTxn) -> State:
 
 
 def _answers(state: State, name: str, op: Op) -> list[tuple[str, Any, State]]:
-    """What a master can be answered, and the state after that."""
+    """What a leader can be answered, and the state after that."""
     if op[0] == "init":
         return [_initialised(state, name, op[1])]
     if op[0] == "read":
@@ -164,19 +164,19 @@ def _initialised(state: State, name: str, which: int) -> tuple[str, int, State]:
     epochs = list(state.epochs)
     epochs[which] += 1
     requests = [
-        one._replace(number=ABANDONED) if one.master == name else one
+        one._replace(number=ABANDONED) if one.leader == name else one
         for one in state.requests
-        if one.master != name or one.answer is None
+        if one.leader != name or one.answer is None
     ]
     kept = tuple(one for one in requests if one.number != ABANDONED or one.epoch == epochs[one.which])
     return "ok", epochs[which], state._replace(epochs=(epochs[0], epochs[1]), requests=kept)
 
 
 def _commit_answers(state: State, name: str, waiting: tuple[int, ...]) -> list[tuple[str, Any, State]]:
-    """The answer of a commit arrives, or the master no longer waits for it."""
+    """The answer of a commit arrives, or the leader no longer waits for it."""
     answers = []
     for request in state.requests:
-        if request.master != name or request.number not in waiting:
+        if request.leader != name or request.number not in waiting:
             continue
         rest = tuple(one for one in state.requests if one is not request)
         if request.answer is not None:

@@ -81,9 +81,9 @@ HELD: Final = (
         PAUSED,
     ),
     Mutant(
-        "hold-ends-with-its-master",
+        "hold-ends-with-its-leader",
         "rule 8, holds are in the checkpoint",
-        "a new master knows of no holds",
+        "a new leader knows of no holds",
         (
             Patch(
                 "node/delivery.py",

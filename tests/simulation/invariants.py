@@ -34,8 +34,8 @@ def check(world: World) -> Model:
         check_epoch(last, one)
     check_awaited(model)
     for node in world.nodes:
-        # One that still has to learn that it is master no more has not read what came after it.
-        if node.process is not None and (node.process.mastership is None or node.process.up_to_date()):
+        # One that still has to learn that it is leader no more has not read what came after it.
+        if node.process is not None and (node.process.leadership is None or node.process.up_to_date()):
             check_replica(node.process, model, serials)
     return model
 

@@ -11,9 +11,9 @@ from tests.simulation.patches import LATE, LATE_FAULTS, Mutant, Patch, profile_w
 
 PAUSES: Final = profile_with(faults={"operator-pause": 20})
 
-# Masters that follow one another while nothing more comes: some have been told of the markers at the end.
+# Leaders that follow one another while nothing more comes: some have been told of the markers at the end.
 MARKERS: Final = profile_with(
-    faults={"crash-master": 40, "crash": 20, "resign": 20, "empty": 10},
+    faults={"crash-leader": 40, "crash": 20, "resign": 20, "empty": 10},
     transactional_share=0.8,
     end_of_partition=0.5,
     partitions=(2, 3),
@@ -46,7 +46,7 @@ NUMBERED: Final = (
             ),
         ),
         profile_with(
-            faults={"empty": 60, "crash": 30, "crash-master": 40, "stall-ingest": 30},
+            faults={"empty": 60, "crash": 30, "crash-leader": 40, "stall-ingest": 30},
             messages=(1, 2, 3, 5),
             replay_window_ms=(300, 2_000),
         ),
@@ -213,11 +213,11 @@ NUMBERED: Final = (
     Mutant(
         "no-first-checkpoint",
         "rule 6 [1906/1982]",
-        "a new master begins without committing a first checkpoint",
+        "a new leader begins without committing a first checkpoint",
         (
             Patch(
                 "node/delivery.py",
-                "            yield from self._take_over(last)\n",
+                "            yield from self._begin_leadership(last)\n",
                 "            self._last = self._first_checkpoint(last)\n"
                 "            self._view.align(self._last)\n",
             ),
@@ -236,7 +236,7 @@ NUMBERED: Final = (
                 "            seen=self._view.reached().ingested,\n",
             ),
         ),
-        profile_with(LATE, LATE_FAULTS | {"crash-master": 30}),
+        profile_with(LATE, LATE_FAULTS | {"crash-leader": 30}),
     ),
     Mutant(
         "first-checkpoint-answers",
@@ -347,8 +347,8 @@ NUMBERED: Final = (
     ),
     Mutant(
         "replay-starts-anew",
-        "rule 8, a new master goes on from the cursor",
-        "a request is taken up again by the next master",
+        "rule 8, a new leader goes on from the cursor",
+        "a request is taken up again by the next leader",
         (
             Patch(
                 "node/delivery.py",
@@ -357,7 +357,7 @@ NUMBERED: Final = (
                 "            operation=msgspec.structs.replace(last.operation, number=0),\n",
             ),
         ),
-        profile_with(faults={"crash-master": 30}, operator_share=0.1),
+        profile_with(faults={"crash-leader": 30}, operator_share=0.1),
     ),
     Mutant(
         "replay-is-pruned",
@@ -420,7 +420,7 @@ NUMBERED: Final = (
     Mutant(
         "pause-is-not-heeded",
         "a pause",
-        "a master goes on though operators have paused the cluster",
+        "a leader goes on though operators have paused the cluster",
         (
             Patch(
                 "node/delivery.py",
@@ -431,9 +431,9 @@ NUMBERED: Final = (
         PAUSES,
     ),
     Mutant(
-        "pause-ends-with-its-master",
-        "a pause outlives the master",
-        "a new master does not ask what is paused before it delivers",
+        "pause-ends-with-its-leader",
+        "a pause outlives the leader",
+        "a new leader does not ask what is paused before it delivers",
         (
             Patch(
                 "node/delivery.py",
@@ -540,7 +540,7 @@ NUMBERED: Final = (
         ),
         profile_with(
             {"id-far": 40, "id-now": 40, "id-past": 20, "id-future": 20, "cancel": 3, "reschedule": 3},
-            {"empty": 40, "crash-master": 20, "expire-session": 15},
+            {"empty": 40, "crash-leader": 20, "expire-session": 15},
             replay_window_ms=(0, 20),
             ids=(4, 12),
         ),
@@ -548,7 +548,7 @@ NUMBERED: Final = (
     Mutant(
         "turn-goes-on",
         "rule 5, first on -a",
-        "the first transaction of a mastership is on the id whose turn it was in the one before",
+        "the first transaction of a leadership is on the id whose turn it was in the one before",
         (
             Patch(
                 "node/outbox.py",

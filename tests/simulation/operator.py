@@ -11,7 +11,7 @@ from tests.simulation.zookeeper import NOTICE_MS, RETRY_MS, Candidate, Ensemble
 
 
 class SimulatedOperator:
-    """Implements `node.ports.Operator`, and sees that the master heeds it."""
+    """Implements `node.ports.Operator`, and sees that the leader heeds it."""
 
     def __init__(self, candidate: Candidate, ensemble: Ensemble) -> None:
         self._candidate = candidate
@@ -19,7 +19,7 @@ class SimulatedOperator:
         self._pauses = Pauses()
         self._to_heed = Pauses()
         self._planned_before = 0  # transactions that may have been planned before the pause was known
-        self._shown = Pauses()  # to the master
+        self._shown = Pauses()  # to the leader
         self.has_resumed = False  # something that was shown to it, since it has last doubted what it knows
 
     def refresh(self) -> None:
@@ -49,7 +49,7 @@ class SimulatedOperator:
         return self._pauses
 
     def begin(self) -> None:
-        """A mastership does."""
+        """A leadership does."""
         self._shown, self.has_resumed = Pauses(), False
 
     def tell_soon(self) -> None:
@@ -70,11 +70,11 @@ class SimulatedOperator:
             candidate.wake()
 
     def confirmed(self) -> None:
-        """The process is told that it is master: what is paused by then, it has to know."""
+        """The process is told that it is leader: what is paused by then, it has to know."""
         self._to_heed, self._planned_before = self._ensemble.pauses, 0
 
     def heeds(self, records: Sequence[Outgoing]) -> None:
-        """Raises `Violation` if the master sends what it has to know to be paused; what was planned before it
+        """Raises `Violation` if the leader sends what it has to know to be paused; what was planned before it
         was told may still go.
         """
         pauses, world = self._to_heed, self._candidate.world

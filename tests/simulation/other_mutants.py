@@ -9,7 +9,7 @@ from tests.simulation.patches import LATE, LATE_FAULTS, Mutant, Patch, profile_w
 # Nodes that read slowly and keep house busily: ids are forgotten as soon as they may be.
 FORGETFUL: Final = profile_with(
     {"reschedule": 60, "cancel": 60, "id-future": 40},
-    {"stall-ingest": 80, "crash-master": 40, "resign": 60},
+    {"stall-ingest": 80, "crash-leader": 40, "resign": 60},
     delay_ms=(500, 4_000),
     replay_window_ms=(0,),
     ids=(1, 3),
@@ -23,7 +23,7 @@ FORGETFUL: Final = profile_with(
 # Messages with ids, parked often, and what may overtake them: nothing else is written back.
 PARKS: Final = profile_with(
     {"id-now": 20, "id-future": 20, "cancel": 20, "interval": 10, "reschedule": 0, "run-now": 0},
-    {"leader-lost": 40},
+    {"target-leader-lost": 40},
     ids=(2, 4),
 )
 
@@ -97,7 +97,7 @@ OTHERS: Final = (
     Mutant(
         "reads-before-fencing",
         "rule 6, init_transactions, then read",
-        "a new master reads the checkpoint topic before it has fenced the others",
+        "a new leader reads the checkpoint topic before it has fenced the others",
         (
             Patch(
                 "node/delivery.py",
@@ -112,7 +112,7 @@ OTHERS: Final = (
     Mutant(
         "recovery-reads-only-seen",
         "rule 6, the last stable offset as it is now",
-        "a new master does not read on to the end of the buffer: a cancel made meanwhile may not count",
+        "a new leader does not read on to the end of the buffer: a cancel made meanwhile may not count",
         (
             Patch(
                 "node/delivery.py",
@@ -150,7 +150,7 @@ OTHERS: Final = (
     Mutant(
         "clock-behind-the-position",
         "rule 6, not before the clock has reached the position's due",
-        "a master selects while its clock is behind the position",
+        "a leader selects while its clock is behind the position",
         (
             Patch(
                 "node/delivery.py",
@@ -321,14 +321,14 @@ OTHERS: Final = (
     Mutant(
         "late-does-not-wake",
         "no polling tick",
-        "late arrivals and controls do not wake the master",
+        "late arrivals and controls do not wake the leader",
         (Patch("store/view.py", "return ingest.urgent or self._wake", "return self._wake"),),
         profile_with(LATE, LATE_FAULTS),
     ),
     Mutant(
         "earlier-does-not-wake",
         "an earlier arrival wakes it",
-        "an arrival that falls due before the time for which the master waits does not wake it",
+        "an arrival that falls due before the time for which the leader waits does not wake it",
         (
             Patch(
                 "store/view.py",

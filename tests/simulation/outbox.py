@@ -202,7 +202,7 @@ class SimulatedTransaction:
 
 
 class SimulatedOutbox:
-    """Implements `node.ports.Outbox`. Who hands over for the sake of its clock is not simulated."""
+    """Implements `node.ports.Outbox`. Who steps down for the sake of its clock is not simulated."""
 
     clock_offset_ms = 0
 
@@ -212,7 +212,7 @@ class SimulatedOutbox:
         self._turn = 0
 
     def drop(self) -> None:
-        """See the port: what is open stays open, for the coordinator or the next master to abort."""
+        """See the port: what is open stays open, for the coordinator or the next leader to abort."""
         self._epochs = []
 
     def open(self) -> None:

@@ -11,7 +11,7 @@ PARTITIONS: Final = (
     Mutant(
         "leads-without-a-partition",
         "added partitions, does not lead without them",
-        "a new master does not ask for what the last checkpoint has of partitions that it lacks",
+        "a new leader does not ask for what the last checkpoint has of partitions that it lacks",
         (
             Patch(
                 "store/view.py",
@@ -24,7 +24,7 @@ PARTITIONS: Final = (
     Mutant(
         "leads-without-an-empty-partition",
         "added partitions, does not lead without them",
-        "a new master leads without a partition of which nothing has been taken in",
+        "a new leader leads without a partition of which nothing has been taken in",
         (
             Patch(
                 "store/view.py",

@@ -13,7 +13,7 @@ from itertools import islice
 from typing import Final
 
 from delayline.signing import Keyring
-from node.delivery import HIDDEN_MS, Config, Delivery, Ended, Step, Wait
+from node.delivery import HIDDEN_MS, Config, Delivery, Step, StepDown, Wait
 from node.fetch.records import ABORTED, LogRecord
 from node.ingest import arrivals_of
 from node.own_checkpoints import KeysBehind, OwnCheckpoints, own_checkpoint
@@ -37,7 +37,7 @@ from tests.simulation.outbox import SimulatedCommit, SimulatedOutbox
 from tests.simulation.pending import check_pending
 from tests.simulation.setup import LANE
 from tests.simulation.stores import CrashableStore
-from tests.simulation.zookeeper import Ensemble, SimulatedLeadership
+from tests.simulation.zookeeper import Ensemble, SimulatedElection
 
 MOST_EXPIRED: Final = 20
 MOST_UNFLUSHED: Final = 60
@@ -47,7 +47,7 @@ KEYS_ASKED: Final = 0.05
 """How often a turn of housekeeping asks for the keys, where they are others."""
 LOOKED_UP_MS: Final = (5, 2_500)
 MOST_HELD: Final = 3
-"""Checkpoints at which a mastership may wait for its position: a jump is seen, and proven, by a heartbeat."""
+"""Checkpoints at which a leadership may wait for its position: a jump is seen, and proven, by a heartbeat."""
 
 
 class Node:
@@ -94,9 +94,9 @@ class Process:
         self._latest_known: Checkpoint | None = None  # where checkpoints have been lost
         self._epoch_known = 0
         self.mirror_read: Checkpoint | None = None
-        self._leadership = SimulatedLeadership(self, ensemble)
+        self._election = SimulatedElection(self, ensemble)
         self.operator = SimulatedOperator(self, ensemble)
-        self.mastership: Generator[Step | Wait, None, Ended] | None = None
+        self.leadership: Generator[Step | Wait, None, StepDown] | None = None
         self._at: Step | Wait | None = None
         self._recovers = False  # whether it reads the log up to where it can begin
         self._delivery: Delivery | None = None
@@ -123,7 +123,7 @@ class Process:
     @property
     def where(self) -> str:
         """See the protocol."""
-        if self.mastership is None:
+        if self.leadership is None:
             return "following"
         return "waiting" if isinstance(self._at, Wait) else str(self._at or "elected")
 
@@ -193,8 +193,8 @@ class Process:
     def kill(self) -> None:
         """Ends the process, wherever it is."""
         self.dead = True
-        if self.mastership is not None and not self.in_call:
-            self.mastership.close()
+        if self.leadership is not None and not self.in_call:
+            self.leadership.close()
 
     def recover(self) -> None:
         """Whatever impaired it has passed."""
@@ -293,7 +293,7 @@ class Process:
         return last
 
     def _note_known(self) -> None:
-        """Where checkpoints have been lost: what a new master has to go on from."""
+        """Where checkpoints have been lost: what a new leader has to go on from."""
         world, entry = self.world, self._checkpoints.last_own(hidden=True)
         if world.lost or world.checkpoints.leader_epoch or world.checkpoints.was_held:
             last = None if entry is None else _checkpoint(entry)
@@ -375,7 +375,7 @@ class Process:
         return True
 
     def _expect_nothing_missed(self) -> None:
-        """A master that waits for a time is not left asleep with something to do (no polling tick)."""
+        """A leader that waits for a time is not left asleep with something to do (no polling tick)."""
         if self._delivery is None or not self._delivering or self._delivery._failures:
             return
         pauses = self.operator.told
@@ -399,7 +399,7 @@ class Process:
         read; then it waits for its own commits, and for what is not listed where an answer does.
         """
         delivery = self._delivery
-        assert delivery is not None, "its mastership is driven"
+        assert delivery is not None, "its leadership is driven"
         if self._recovers:
             if (
                 wait.until_ms is None
@@ -492,7 +492,7 @@ class Process:
         """Reads on in the checkpoint topic, as far as chance will have it, and aligns to the last one."""
         self._expect_topic()
         end = self._checkpoints.stable_end
-        if self.mastership is not None or self.follower_stalled or self._followed >= end:
+        if self.leadership is not None or self.follower_stalled or self._followed >= end:
             return False
         if not self._read_checkpoints(self.world.rng.randint(self._followed + 1, end)):
             return False
@@ -523,13 +523,13 @@ class Process:
         self._checkpoints = self.world.checkpoints
         if anew or self._leader_epoch != self._checkpoints.leader_epoch:
             self._leader_epoch, self._followed = self._checkpoints.leader_epoch, 0
-            self._own.forget(another_topic=anew)
+            self._own.reset(another_topic=anew)
 
     def has_left(self, up_to_ms: int) -> bool:
-        """Whether it is master, and something is left that is due by then. Delivered-up-to does not say so:
+        """Whether it is leader, and something is left that is due by then. Delivered-up-to does not say so:
         it is not true of what could be read only later.
         """
-        due_ms = None if self.mastership is None else next_due_ms(self.store, self.view.tip)
+        due_ms = None if self.leadership is None else next_due_ms(self.store, self.view.tip)
         return due_ms is not None and due_ms <= up_to_ms
 
     def up_to_date(self) -> bool:
@@ -538,10 +538,10 @@ class Process:
         return last is not None and self.view.checkpoint == _checkpoint(last)
 
     def drive(self) -> bool:
-        """One step of the mastership, if there is one and it does not wait. False if nothing happened."""
-        if self.in_call or not (self.mastership is not None or self._begin()):
+        """One step of the leadership, if there is one and it does not wait. False if nothing happened."""
+        if self.in_call or not (self.leadership is not None or self._begin()):
             return False
-        assert self.mastership is not None, "it has begun"
+        assert self.leadership is not None, "it has begun"
         if isinstance(self._at, Wait):
             if not self._woken and (self._wakes_ms is None or self.world.now_ms < self._wakes_ms):
                 return False
@@ -549,8 +549,8 @@ class Process:
         self._recovers = self._at is Step.ALIGNED or (self._recovers and isinstance(self._at, Wait))
         self.in_call = True
         try:
-            self._at = next(self.mastership)
-            self._delivering = self._delivering or self._at is Step.TAKEN_OVER
+            self._at = next(self.leadership)
+            self._delivering = self._delivering or self._at is Step.LEADERSHIP_BEGUN
             if isinstance(self._at, Wait):
                 self._expect_live(self._at)
                 until_ms = self._at.until_ms  # how long that is, is known now: the clock may be set meanwhile
@@ -559,7 +559,7 @@ class Process:
                 self._check_counted()
                 self._expect_share()
         except StopIteration as ended:
-            self._ended(ended.value)
+            self._stepped_down(ended.value)
         except Killed:
             return True
         finally:
@@ -570,7 +570,7 @@ class Process:
         """What holds let go has its part of each transaction, however much else there is (rule 8)."""
         last, delivery = self.view.checkpoint, self._delivery
         assert last is not None, "it has committed its first"
-        assert delivery is not None, "its mastership is driven"
+        assert delivery is not None, "its leadership is driven"
         assert delivery.in_flight is not None, "its commit is known, and not recorded yet"
         chosen, before = delivery.in_flight.selection, last.frontier
         others, stay = len(chosen.late) + len(chosen.due), {_cursor(hold) for hold in chosen.frontier.holds}
@@ -594,7 +594,7 @@ class Process:
 
     def _check_counted(self) -> None:
         """What the core says of a committed transaction, for the metrics, is what it has sent."""
-        assert self._delivery is not None, "its mastership is driven"
+        assert self._delivery is not None, "its leadership is driven"
         flight = self._delivery.in_flight
         assert flight is not None, "its commit is known, and not recorded yet"
         assert isinstance(flight.commit, SimulatedCommit), "of the simulated outbox"
@@ -621,8 +621,8 @@ class Process:
             setup.small,
         )
         outbox = SimulatedOutbox(self)
-        delivery = Delivery(config, self.view, outbox, self, self._leadership, self, self.operator, self)
-        self.mastership = delivery.run()
+        delivery = Delivery(config, self.view, outbox, self, self._election, self, self.operator, self)
+        self.leadership = delivery.run()
         self._delivery, self._delivering, self._held_at = delivery, False, set()
         self.operator.begin()
         self._at = None
@@ -630,12 +630,12 @@ class Process:
 
     @property
     def commits(self) -> bool:
-        """Whether a commit of its mastership is not known yet."""
+        """Whether a commit of its leadership is not known yet."""
         return self._delivery is not None and self._delivery._in_flight is not None
 
-    def _ended(self, why: Ended) -> None:
+    def _stepped_down(self, why: StepDown) -> None:
         self.world.note("ended", self.name, why.value)
-        self.mastership, self._at, self._delivery = None, None, None
+        self.leadership, self._at, self._delivery = None, None, None
         if self.resign_asked:
             self._step_aside()
 
@@ -644,7 +644,7 @@ class Process:
         self._ensemble.remove(self)
 
     def next_wake_ms(self) -> int | None:
-        """When, in true time, the mastership wakes by itself."""
+        """When, in true time, the leadership wakes by itself."""
         return self._wakes_ms if isinstance(self._at, Wait) else None
 
     def keep_house(self) -> None:

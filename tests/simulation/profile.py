@@ -39,7 +39,7 @@ REQUESTS: Final = {
 
 FAULTS: Final = {
     "crash": 10,
-    "crash-master": 10,
+    "crash-leader": 10,
     "empty": 1,
     "expire-session": 6,
     "zookeeper-outage": 2,
@@ -60,7 +60,7 @@ FAULTS: Final = {
     "stall-ingest": 4,
     "stall-follower": 3,
     "foreign-stall": 4,
-    "leader-lost": 5,
+    "target-leader-lost": 5,
     "operator-pause": 4,
     "strange-checkpoint": 4,
 }
@@ -99,12 +99,12 @@ class Profile:
 DEFAULT: Final = Profile()
 
 # The checkpoint topic is lost now and then, and the lane goes on from the znode's mirror or from what the new
-# master was aligned to: at least once for the gap (tests/simulation/gap.py).
+# leader was aligned to: at least once for the gap (tests/simulation/gap.py).
 CHECKPOINTS_LOST: Final = Profile(faults=FAULTS | {"checkpoints-lost": 6}, operator_share=0.0)
 
 # The checkpoint topic loses its end now and then, or stands behind a stranger's open transaction. The lane
-# goes on from the latest checkpoint that the topic, the new master's store or the znode has: exactly once,
-# unless nobody but a dead master knew of a commit (tests/simulation/eras.py).
+# goes on from the latest checkpoint that the topic, the new leader's store or the znode has: exactly once,
+# unless nobody but a dead leader knew of a commit (tests/simulation/eras.py).
 CHECKPOINTS_TRUNCATED: Final = Profile(
     faults=FAULTS | {"checkpoints-truncated": 10, "checkpoints-held": 6}, operator_share=0.0
 )
@@ -122,7 +122,7 @@ KEYS_LOST: Final = Profile(
 # another.
 MOVES: Final = Profile(
     requests=REQUESTS | {"reschedule": 60, "run-now": 15, "id-future": 30, "id-interval": 10, "id-cron": 5},
-    faults=FAULTS | {"foreign-stall": 25, "leader-lost": 10},
+    faults=FAULTS | {"foreign-stall": 25, "target-leader-lost": 10},
     ids=(1, 3),
     transactional_share=0.1,
 )
@@ -130,7 +130,7 @@ MOVES: Final = Profile(
 # Operators pause targets all the time, while their messages are cancelled, moved and replaced.
 PAUSED: Final = Profile(
     requests=REQUESTS | {"past": 15, "id-past": 10, "reschedule": 25, "cancel": 20, "interval": 6},
-    faults=FAULTS | {"operator-pause": 60, "crash-master": 20, "empty": 4},
+    faults=FAULTS | {"operator-pause": 60, "crash-leader": 20, "empty": 4},
     replay_window_ms=(0, 0, 50, 300),
     carried_ms=(50, 400, 4_000),
     operator_share=0.04,

@@ -1,4 +1,4 @@
-"""The mutants of what a new master goes on from, where the checkpoint topic is lost or its end."""
+"""The mutants of what a new leader goes on from, where the checkpoint topic is lost or its end."""
 
 from __future__ import annotations
 
@@ -7,29 +7,29 @@ from typing import Final
 from tests.simulation.patches import Mutant, Patch, profile_with
 from tests.simulation.profile import CHECKPOINTS_LOST, CHECKPOINTS_TRUNCATED
 
-# Masters that lose what only they knew of, and come back soon.
+# Leaders that lose what only they knew of, and come back soon.
 FORKS: Final = profile_with(
-    faults={"checkpoints-truncated": 40, "crash-master": 30, "crash": 30, "zookeeper-outage": 10},
+    faults={"checkpoints-truncated": 40, "crash-leader": 30, "crash": 30, "zookeeper-outage": 10},
     operator_share=0.0,
 )
-# The end is hidden from masters that nobody else has told of it.
+# The end is hidden from leaders that nobody else has told of it.
 HIDDEN: Final = profile_with(
     faults={
         "checkpoints-held": 60,
         "checkpoints-truncated": 20,
-        "crash-master": 60,
+        "crash-leader": 60,
         "zookeeper-outage": 20,
         "stall-follower": 30,
     },
     operator_share=0.0,
 )
-# Nodes that have pruned, beside what is held, by what a new master does not know of.
+# Nodes that have pruned, beside what is held, by what a new leader does not know of.
 PRUNED: Final = profile_with(
     requests={"past": 20, "id-past": 10, "now": 20},
     faults={
         "operator-pause": 40,
         "checkpoints-truncated": 60,
-        "crash-master": 60,
+        "crash-leader": 60,
         "zookeeper-outage": 30,
         "stall-follower": 20,
     },
@@ -84,7 +84,7 @@ RESUMPTION: Final = (
     Mutant(
         "znode-not-waited-for",
         CLAUSE,
-        "a new master goes on without the znode's checkpoint where ZooKeeper does not answer",
+        "a new leader goes on without the znode's checkpoint where ZooKeeper does not answer",
         (
             Patch(
                 "node/delivery.py",
@@ -100,7 +100,7 @@ RESUMPTION: Final = (
     Mutant(
         "znode-read-last",
         "rule 6, the znode is read first",
-        "the znode is read after the topic: what another master commits meanwhile looks like a lost end",
+        "the znode is read after the topic: what another leader commits meanwhile looks like a lost end",
         (
             Patch(
                 "node/delivery.py",
@@ -139,14 +139,14 @@ RESUMPTION: Final = (
     Mutant(
         "old-footing",
         "rule 6, the footing is read after the topic",
-        "a mastership takes over the footing of the one before",
+        "a leadership takes over the footing of the one before",
         (Patch("node/delivery.py", "            footing=self._footing,\n", ""),),
         FORKS,
     ),
     Mutant(
         "epoch-used-again",
         "rule 6, no epoch is used twice",
-        "the next epoch is counted from what a new master goes on from, not from all that it knows",
+        "the next epoch is counted from what a new leader goes on from, not from all that it knows",
         (Patch("node/delivery.py", "found.epoch, *(one.epoch for one in others))", "found.epoch)"),),
         CHECKPOINTS_LOST,
     ),
@@ -179,14 +179,14 @@ RESUMPTION: Final = (
     Mutant(
         "left-open-not-seen",
         "rule 6, the topic is read to its end",
-        "a new master goes on though a transaction of the lane's own hides the end of the checkpoint topic",
+        "a new leader goes on though a transaction of the lane's own hides the end of the checkpoint topic",
         (Patch("tests/simulation/process.py", "if self._checkpoints.is_own_open:", "if False:"),),
         HIDDEN,
     ),
     Mutant(
         "held-not-waited-for",
         "rule 6, the topic is read to its end",
-        "a new master goes on though a stranger's transaction hides the end of the checkpoint topic",
+        "a new leader goes on though a stranger's transaction hides the end of the checkpoint topic",
         (Patch("tests/simulation/process.py", "if self._checkpoints.is_held:", "if False:"),),
         HIDDEN,
     ),

@@ -10,29 +10,29 @@ from tests.simulation.profile import FAULTS, KEYS_LOST, Profile
 STRANGERS: Final = {"forged": 30, "copied": 30, "interval": 20, "id-interval": 10, "reschedule": 20}
 ENDED: Final = profile_with({"id-interval": 25, "id-cron": 10, "cancel": 25, "reschedule": 15, "id-keep": 10})
 MUCH_WRITTEN_BACK: Final = {"interval": 30, "id-interval": 20, "reschedule": 20, "copied": 20}
-STRANGE_CHECKPOINTS: Final = profile_with(faults={"strange-checkpoint": 40, "crash-master": 20})
-ABORTING: Final = {"strange-checkpoint": 60, "commit-aborted": 30, "crash-master": 20}
+STRANGE_CHECKPOINTS: Final = profile_with(faults={"strange-checkpoint": 40, "crash-leader": 20})
+ABORTING: Final = {"strange-checkpoint": 60, "commit-aborted": 30, "crash-leader": 20}
 ABORTED_CHECKPOINTS: Final = profile_with(faults=ABORTING)
 
 # Chains whose rows are late, a few at a time, after a transaction that was aborted had read on.
 LATE_CHAINS: Final = Profile(
     requests={"interval": 40, "now": 20},
-    faults=FAULTS | {"foreign-stall": 40, "crash-master": 40, "commit-aborted": 40, "broker-clock-step": 15},
+    faults=FAULTS | {"foreign-stall": 40, "crash-leader": 40, "commit-aborted": 40, "broker-clock-step": 15},
     messages=(1, 2, 3),
     operator_share=0.0,
     transactional_share=0.5,
 )
 
 # Two cancels in a row stand before what the first of them has ended, since requests become visible many at a
-# time; a transaction answers one of them, and another node, which lags, is the next master.
+# time; a transaction answers one of them, and another node, which lags, is the next leader.
 ANSWERED_ONE_BY_ONE: Final = Profile(
     requests={"id-interval": 30, "id-cron": 10, "cancel": 60},
     faults={
         "foreign-stall": 60,
-        "leader-lost": 100,
+        "target-leader-lost": 100,
         "stall-ingest": 30,
         "stall-follower": 5,
-        "crash-master": 30,
+        "crash-leader": 30,
         "crash": 10,
         "resign": 20,
         "expire-session": 10,
@@ -135,7 +135,7 @@ SIGNED: Final = (
         (Patch("node/delivery.py", "self._first_at_ms + 1)", "0)"),),
         profile_with(
             {"forged": 20, "copied": 30},
-            {"strange-checkpoint": 40, "commit-aborted": 150, "crash-master": 60, "resign": 60},
+            {"strange-checkpoint": 40, "commit-aborted": 150, "crash-leader": 60, "resign": 60},
             fault_count=(80, 120),
         ),
     ),
@@ -250,7 +250,7 @@ SIGNED: Final = (
                 "        is_copy = arrival.kind is not _SPENT and self._is_copy(arrival)\n",
             ),
         ),
-        profile_with(STRANGERS, {"commit-aborted": 30, "crash-master": 20}),
+        profile_with(STRANGERS, {"commit-aborted": 30, "crash-leader": 20}),
     ),
     Mutant(
         "last-one-counts-again",
@@ -296,7 +296,7 @@ SIGNED: Final = (
     Mutant(
         "counts-begin-anew",
         "rule 4, what the service has written is no copy",
-        "a new master counts from its reader's place, not from the log's end",
+        "a new leader counts from its reader's place, not from the log's end",
         (
             Patch(
                 "node/delivery.py",
@@ -306,7 +306,7 @@ SIGNED: Final = (
         ),
         profile_with(
             MUCH_WRITTEN_BACK,
-            {"foreign-stall": 40, "crash-master": 30, "commit-aborted": 20},
+            {"foreign-stall": 40, "crash-leader": 30, "commit-aborted": 20},
             transactional_share=0.5,
         ),
     ),

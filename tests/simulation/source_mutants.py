@@ -12,7 +12,7 @@ CHAINS: Final = profile_with({"cancel-source": 40, "interval": 30, "cron": 10, "
 # Nodes that prune at once and forget as soon as they may, while others lag.
 FORGETFUL: Final = profile_with(
     {"cancel-source": 60, "interval": 40, "past": 20, "id-now": 20, "id-keep": 30},
-    {"leader-lost": 40, "stall-ingest": 40, "broker-clock-step": 30, "crash-master": 20},
+    {"target-leader-lost": 40, "stall-ingest": 40, "broker-clock-step": 30, "crash-leader": 20},
     replay_window_ms=(0, 50),
     dedup_window_ms=(0, 100),
     turns=(50, 12, 14, 24),
@@ -22,7 +22,7 @@ FORGETFUL: Final = profile_with(
 # been forgotten.
 FIRST_FORGOTTEN: Final = Profile(
     requests={"id-interval": 30, "cancel-source": 40, "now": 30},
-    faults={"crash": 5, "crash-master": 5, "resign": 5, "stall-follower": 3},
+    faults={"crash": 5, "crash-leader": 5, "resign": 5, "stall-follower": 3},
     nodes=(2, 2),
     ids=(20, 40),
     replay_window_ms=(0,),

@@ -93,13 +93,13 @@ def test_crashes_strike_at_every_step() -> None:
     untouched = [
         step
         for step in STEPS
-        if not coverage[step, "crash"] + coverage[step, "crash-master"] + coverage[step, "empty"]
+        if not coverage[step, "crash"] + coverage[step, "crash-leader"] + coverage[step, "empty"]
     ]
     assert untouched == []
     assert str(Step.DURING_COMMIT) in STEPS
 
 
-def test_no_order_of_steps_lets_two_masters_both_commit() -> None:
+def test_no_order_of_steps_lets_two_leaders_both_commit() -> None:
     # In a process of its own: the search puts its model of the client in the real one's place.
     with ProcessPoolExecutor(1, get_context("spawn")) as own_process:
         searched = own_process.submit(fencing.search).result()

@@ -135,11 +135,11 @@ class World:
         self.note("fault", fault, host.name, host.where)
 
     def struck_shared(self, fault: str) -> None:
-        """Counts a fault by the step at which each mastership stood."""
+        """Counts a fault by the step at which each leadership stood."""
         self.faults_left -= 1
         self.note("fault", fault)
         for node in self.nodes:
-            if node.process is not None and node.process.mastership is not None:
+            if node.process is not None and node.process.leadership is not None:
                 self.coverage[node.process.where, fault] += 1
 
     def draw_skew_ms(self) -> int:

@@ -20,7 +20,7 @@ RETRY_MS = 50
 
 
 class Confirmed(Protocol):
-    """Hears of it when its process is confirmed as master."""
+    """Hears of it when its process is confirmed as leader."""
 
     def confirmed(self) -> None:
         """From now on the process has to know what is paused."""
@@ -30,7 +30,7 @@ class Candidate(Host, Protocol):
     """A process as a candidate."""
 
     cut_off: bool
-    role: str  # what it was last told: none, candidate or leader
+    role: str  # what it was last told: none, follower or leader
     resign_asked: bool
     mirror_read: Checkpoint | None  # the mirror, as it was when the process was confirmed or read it
 
@@ -105,7 +105,7 @@ class Ensemble:
         if candidate not in self._queue:
             role = "none"
         else:
-            role = "leader" if self._queue[0] is candidate else "candidate"
+            role = "leader" if self._queue[0] is candidate else "follower"
         if role != candidate.role:
             candidate.role = role
             candidate.wake()
@@ -113,8 +113,8 @@ class Ensemble:
             candidate.world.after(candidate.world.rng.randint(0, 200), lambda: self.enter(candidate))
 
 
-class SimulatedLeadership:
-    """Implements `node.ports.Leadership`."""
+class SimulatedElection:
+    """Implements `node.ports.LeaderElection`."""
 
     def __init__(self, candidate: Candidate, ensemble: Ensemble) -> None:
         self._candidate = candidate
@@ -136,7 +136,7 @@ class SimulatedLeadership:
 
     def resigning(self) -> bool:
         """See the port."""
-        return self._candidate.resign_asked or self._candidate.role == "candidate"
+        return self._candidate.resign_asked or self._candidate.role == "follower"
 
     def mirrored(self) -> Checkpoint | None:
         """See the port."""

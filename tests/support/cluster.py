@@ -225,8 +225,8 @@ class Cluster:
         assert found is not None, "eventually returns what is true"
         return found
 
-    def masterships(self, lane: int = 0) -> list[Checkpoint]:
-        """The first checkpoint of each: epochs of one node that follow one another are one mastership. A node
+    def leaderships(self, lane: int = 0) -> list[Checkpoint]:
+        """The first checkpoint of each: epochs of one node that follow one another are one leadership. A node
         begins another one whenever a commit was slow.
         """
         found: list[Checkpoint] = []
@@ -235,10 +235,10 @@ class Cluster:
                 found.append(checkpoint)
         return found
 
-    def wait_mastership(self, number: int, lane: int = 0) -> Checkpoint:
-        """Waits for the first checkpoint of the lane's first, second, ... mastership."""
+    def wait_leadership(self, number: int, lane: int = 0) -> Checkpoint:
+        """Waits for the first checkpoint of the lane's first, second, ... leadership."""
         found = eventually(
-            lambda: self.masterships(lane)[number - 1 :], f"lane {lane} has had {number} masterships"
+            lambda: self.leaderships(lane)[number - 1 :], f"lane {lane} has had {number} leaderships"
         )
         return found[0]
 
@@ -264,7 +264,7 @@ class Cluster:
         return Checkpoint.decode(self.kazoo.get(self.znodes.checkpoint(lane))[0])
 
     def candidates(self, lane: int = 0) -> list[str]:
-        """The lane's candidates by node id, the master first."""
+        """The lane's candidates by node id, the leader first."""
         path = self.znodes.candidates(lane)
         try:
             names = in_order(self.kazoo.get_children(path))
@@ -362,7 +362,7 @@ class Cluster:
         """The last process started for a node."""
         return next(process for process in reversed(self._processes) if process.node_id == node_id)
 
-    def master(self, lane: int = 0) -> NodeProcess:
+    def leader(self, lane: int = 0) -> NodeProcess:
         """The process of the lane's first candidate."""
         return self.process(self.candidates(lane)[0])
 

@@ -14,7 +14,7 @@ from confluent_kafka import KafkaError
 
 from delayline.headers import H_SIGNATURE
 from delayline.names import ClusterNames
-from node.fetch.brokers import Leader, Led, Unreachable
+from node.fetch.brokers import Led, PartitionLeader, Unreachable
 from node.fetch.protocol import Fetched, FetchRequest
 from node.fetch.records import ABORTED, LogRecord
 from node.fetch.transaction_requests import DescribeRequest, FenceRequest, InitRequest, ProducersRequest
@@ -93,7 +93,7 @@ class Kafka:
         return self._answer(1)
 
     async def lead(self, _: str) -> Led:
-        return self._answer(Led(bytes(16), {0: Leader(1, 0)}))
+        return self._answer(Led(bytes(16), {0: PartitionLeader(1, 0)}))
 
     async def offset(self, *_: object) -> int:
         return self._answer(len(self.log))

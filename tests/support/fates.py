@@ -145,8 +145,8 @@ def check_checkpoints(cluster: Cluster, lanes: int = 1) -> None:
         assert orders == sorted(orders), f"a checkpoint moved back: {orders}"
         firsts = [checkpoint.epoch for checkpoint in checkpoints if checkpoint.first]
         assert firsts == sorted({checkpoint.epoch for checkpoint in checkpoints}), f"epochs: {firsts}"
-        masters = {(checkpoint.epoch, checkpoint.node) for checkpoint in checkpoints}
-        assert len(masters) == len(firsts), f"two masters in one epoch: {masters}"
+        leaders = {(checkpoint.epoch, checkpoint.node) for checkpoint in checkpoints}
+        assert len(leaders) == len(firsts), f"two leaders in one epoch: {leaders}"
 
 
 def outcome_of(cluster: Cluster, source: str) -> dict[str, Any]:

@@ -215,7 +215,7 @@ class TestForgetting:
         assert (answers(view, 9_000), view.pending()) == ([(1, "cancelled")], 0)
 
 
-def test_a_follower_finds_what_the_master_has_written_back(view: View, tmp_path: Path) -> None:
+def test_a_follower_finds_what_the_leader_has_written_back(view: View, tmp_path: Path) -> None:
     follower = new_view(tmp_path / "follower")
     take(view, at(0, 0, schedule(2_000)))
     told = checkpoint_of(deliver(view, 3_000))

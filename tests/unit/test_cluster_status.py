@@ -16,7 +16,7 @@ from store.holds import Hold
 from tests.support.checkpoints import sample_checkpoint
 
 AUTHOR = Author("ann", "it is moved", 1_767_225_600_000)
-MEMBER = {"node": "node-1", "lane": 0, "state": "master", "at_ms": 1, "clock_offset_ms": 3, "version": "1"}
+MEMBER = {"node": "node-1", "lane": 0, "state": "leader", "at_ms": 1, "clock_offset_ms": 3, "version": "1"}
 
 
 def status(control: Control, read_ms: int = 60_000, **said: object) -> ClusterStatus:
@@ -101,15 +101,15 @@ def test_why_there_is_no_lag_is_said(capsys: pytest.CaptureFixture[str]) -> None
     assert "warning: no lag is known: Kafka at k:9092 refuses: who?\n" in capsys.readouterr().err
 
 
-def test_the_clock_is_a_master_s_alone(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_clock_is_a_leader_s_alone(capsys: pytest.CaptureFixture[str]) -> None:
     """What another node says of it is of when it was one."""
     once = MEMBER | {"node": "node-2", "state": "follower", "clock_offset_ms": 700}
     snapshot = replace(status(Control(), read_ms=1), members={"node-1": MEMBER, "node-2": once})
 
     assert snapshot.health("node-2") == "ok"
     show("table", snapshot)
-    master, other = capsys.readouterr().out.splitlines()[-2:]
-    assert ("+3 ms" in master, " ms" in other) == (True, False)
+    leader, other = capsys.readouterr().out.splitlines()[-2:]
+    assert ("+3 ms" in leader, " ms" in other) == (True, False)
     show("json", snapshot)
     members = json.loads(capsys.readouterr().out)["members"]
     assert [one["clock_offset_ms"] for one in members] == [3, None]

@@ -189,35 +189,35 @@ def new_delivery(world: World, view: View, limits: Limits) -> Delivery:
     return Delivery(config, view, world, world, world, world, world, world)
 
 
-def run_to_wait(mastership: Iterator[Step | Wait]) -> Wait:
+def run_to_wait(leadership: Iterator[Step | Wait]) -> Wait:
     """Goes on until there is nothing to do."""
-    return next(step for step in mastership if isinstance(step, Wait))
+    return next(step for step in leadership if isinstance(step, Wait))
 
 
-def test_a_master_that_lacks_a_partition_of_which_the_last_one_has_read_waits_for_it(
+def test_a_leader_that_lacks_a_partition_of_which_the_last_one_has_read_waits_for_it(
     world: World, view: View, delivery: Delivery
 ) -> None:
     """It was added to the buffer, and this node has not heard of it yet."""
-    mastership = delivery.run()
-    run_to_wait(mastership)
+    leadership = delivery.run()
+    run_to_wait(leadership)
     last = world.checkpoints[-1]
     world.checkpoints.append(msgspec.structs.replace(last, seen=last.seen | {2: 1}, ingested={2: 1}))
     take(view, at(0, 0, schedule(world.now - 1)))
-    mastership = new_delivery(world, view, MANY).run()
+    leadership = new_delivery(world, view, MANY).run()
     for _ in range(3):
-        assert run_to_wait(mastership).until_ms is None
+        assert run_to_wait(leadership).until_ms is None
     assert (world.sent, world.checkpoints[-1].seen[2]) == ([], 1)
 
 
-def test_a_master_whose_clock_is_set_back_a_little_waits_for_it(
+def test_a_leader_whose_clock_is_set_back_a_little_waits_for_it(
     world: World, view: View, delivery: Delivery
 ) -> None:
-    mastership = delivery.run()
+    leadership = delivery.run()
     take(view, at(0, 0, schedule(world.now)))
-    run_to_wait(mastership)
+    run_to_wait(leadership)
     take(view, at(0, 1, schedule(world.now)))
     world.now -= SKEW_MS
-    assert run_to_wait(mastership).until_ms == world.now + SKEW_MS
+    assert run_to_wait(leadership).until_ms == world.now + SKEW_MS
     assert (len(world.sent), world.checkpoints[-1].overruns) == (1, ())
 
 
@@ -225,12 +225,12 @@ def test_what_the_buffer_would_refuse_is_a_dead_letter_and_nothing_of_it_is_trie
     world: World, view: View, delivery: Delivery
 ) -> None:
     world.buffer_takes_bytes = 100
-    mastership = delivery.run()
-    run_to_wait(mastership)
+    leadership = delivery.run()
+    run_to_wait(leadership)
     ids = "abc"
     take(view, *(at(0, n, schedule(world.now + HOUR_MS, id_)) for n, id_ in enumerate(ids)))
     take(view, *(at(0, 3 + n, reschedule(id_, world.now)) for n, id_ in enumerate(ids)))
-    run_to_wait(mastership)
+    run_to_wait(leadership)
     found = [one.topic for one in world.sent if one.topic != NAMES.outcomes]
     assert (found, world.checkpoints[-1].epoch) == ([NAMES.dead_letter] * 3, 1)
 
@@ -239,12 +239,12 @@ def test_it_is_so_where_the_transaction_before_is_being_sent(world: World, view:
     """Then it was planned ahead: what is in flight is known before it is selected anew."""
     world.buffer_takes_bytes = 100
     delivery = new_delivery(world, view, Limits(2, 1 << 20))
-    mastership = delivery.run()
-    run_to_wait(mastership)
+    leadership = delivery.run()
+    run_to_wait(leadership)
     take(view, at(0, 0, schedule(world.now + HOUR_MS, "a")))
     take(view, *(at(0, 1 + n, schedule(world.now - 1)) for n in range(2)))
     take(view, at(0, 3, reschedule("a", world.now), world.now))
-    run_to_wait(mastership)
+    run_to_wait(leadership)
     found = [one.topic for one in world.sent if one.topic != NAMES.outcomes]
     assert (found, delivery.epoch) == (["orders", "orders", NAMES.dead_letter], 1)
 
@@ -264,13 +264,13 @@ def test_what_is_too_large_to_be_written_back_stays_held(
 ) -> None:
     world.buffer_takes_bytes = 100
     world.paused = Pauses(targets=frozenset({"orders"}))
-    mastership = delivery.run()
+    leadership = delivery.run()
     take(view, at(0, 0, schedule(world.now)))
-    run_to_wait(mastership)
+    run_to_wait(leadership)
     world.now += 26 * HOUR_MS
-    run_to_wait(mastership)
+    run_to_wait(leadership)
     world.paused = Pauses()
-    run_to_wait(mastership)
+    run_to_wait(leadership)
     assert [one.topic for one in world.sent] == ["orders"]
 
 
@@ -289,11 +289,11 @@ def test_what_comes_late_behind_a_plan_that_is_given_up_goes_out_once(
 
     world.buffer_takes_bytes = 100
     world.problem = meanwhile  # type: ignore[method-assign]
-    mastership = delivery.run()
-    run_to_wait(mastership)
+    leadership = delivery.run()
+    run_to_wait(leadership)
     take(view, at(0, 0, schedule(world.now + HOUR_MS, "a")))
     take(view, at(0, 1, reschedule("a", world.now), world.now))
-    run_to_wait(mastership)
+    run_to_wait(leadership)
     assert [one.topic for one in world.sent].count("bills") == 1
 
 
@@ -312,12 +312,12 @@ def test_who_goes_on_moving_what_is_too_large_keeps_nobody_waiting(
 
     world.buffer_takes_bytes = 100
     world.problem = meanwhile  # type: ignore[method-assign]
-    mastership = delivery.run()
-    run_to_wait(mastership)
+    leadership = delivery.run()
+    run_to_wait(leadership)
     take(view, at(0, 0, schedule(world.now + HOUR_MS, "a")), at(0, 1, schedule(world.now, target="bills")))
     given_up.append(2)
     take(view, at(0, 2, reschedule("a", world.now + HOUR_MS), world.now))
-    run_to_wait(mastership)
+    run_to_wait(leadership)
     assert (world.sent[0].topic, len(given_up) < 6) == ("bills", True)
 
 
@@ -338,45 +338,45 @@ def test_if_it_is_refused_then_its_dead_letter_says_so_and_is_whole(
 
 
 def ahead_together(world: World, view: View, delivery: Delivery) -> Iterator[Step | Wait]:
-    """The master's clock and the brokers' are an hour ahead, one message is delivered, both are set back; a
+    """The leader's clock and the brokers' are an hour ahead, one message is delivered, both are set back; a
     heartbeat is to show that.
     """
-    mastership = delivery.run()
+    leadership = delivery.run()
     world.set_clock(HOUR_MS, off_ms=0)
     take(view, at(0, 0, schedule(world.now), world.now))
-    run_to_wait(mastership)
+    run_to_wait(leadership)
     assert len(world.sent) == 1
     world.set_clock(-HOUR_MS, off_ms=0)
-    run_to_wait(mastership)
+    run_to_wait(leadership)
     world.now += HEARTBEAT_MS
-    return mastership
+    return leadership
 
 
 def test_what_is_due_by_a_clock_that_is_right_again_is_delivered(
     world: World, view: View, delivery: Delivery
 ) -> None:
-    mastership = ahead_together(world, view, delivery)
+    leadership = ahead_together(world, view, delivery)
     take(view, at(0, 1, schedule(world.now - 1)), at(0, 2, schedule(world.now + 1_000)))
-    run_to_wait(mastership)
+    run_to_wait(leadership)
     assert len(world.sent) == 2
     world.now += HEARTBEAT_MS
-    run_to_wait(mastership)
+    run_to_wait(leadership)
     assert len(world.sent) == 3
 
 
 def test_what_was_delivered_by_a_clock_that_was_ahead_is_not_delivered_again(
     world: World, view: View, delivery: Delivery
 ) -> None:
-    mastership = ahead_together(world, view, delivery)
-    run_to_wait(mastership)
+    leadership = ahead_together(world, view, delivery)
+    run_to_wait(leadership)
     for _ in range(2):
         world.now += HOUR_MS
-        run_to_wait(mastership)
+        run_to_wait(leadership)
     assert len(world.sent) == 1
     assert world.checkpoints[-1].overruns == ()
 
 
-def test_a_new_master_goes_on_behind_what_a_clock_that_was_ahead_has_delivered(
+def test_a_new_leader_goes_on_behind_what_a_clock_that_was_ahead_has_delivered(
     world: World, view: View, delivery: Delivery
 ) -> None:
     run_to_wait(ahead_together(world, view, delivery))
@@ -388,9 +388,9 @@ def test_a_new_master_goes_on_behind_what_a_clock_that_was_ahead_has_delivered(
 def test_no_position_is_given_up_by_a_clock_that_no_commit_has_shown_to_be_right(
     world: World, view: View, delivery: Delivery
 ) -> None:
-    mastership = ahead_together(world, view, delivery)
+    leadership = ahead_together(world, view, delivery)
     world.off_ms = -HOUR_MS
-    assert list(mastership)
+    assert list(leadership)
     assert not any(checkpoint.overruns for checkpoint in world.checkpoints)
 
 
@@ -417,23 +417,23 @@ def test_a_clock_that_was_set_ahead_is_shown_to_the_brokers_before_anything_is_s
     world: World, view: View, delivery: Delivery
 ) -> None:
     take(view, at(0, 0, schedule(world.now + HOUR_MS)))
-    mastership = delivery.run()
-    run_to_wait(mastership)
+    leadership = delivery.run()
+    run_to_wait(leadership)
     world.calls.clear()
     world.set_clock(HOUR_MS, off_ms=0)
-    run_to_wait(mastership)
+    run_to_wait(leadership)
     assert world.calls == ["send", "checkpoint", "commit", "send", "checkpoint", "commit"]
     assert len(world.sent) == 1
 
 
-def test_a_clock_that_was_set_ahead_wrongly_ends_the_mastership_with_nothing_delivered(
+def test_a_clock_that_was_set_ahead_wrongly_ends_the_leadership_with_nothing_delivered(
     world: World, view: View, delivery: Delivery
 ) -> None:
     take(view, at(0, 0, schedule(world.now + HOUR_MS)))
-    mastership = delivery.run()
-    run_to_wait(mastership)
+    leadership = delivery.run()
+    run_to_wait(leadership)
     world.set_clock(HOUR_MS, off_ms=HOUR_MS)
-    list(mastership)
+    list(leadership)
     assert world.sent == []
 
 
@@ -443,10 +443,10 @@ def test_a_checkpoint_that_was_sent_before_the_clock_was_set_ahead_does_not_prov
 ) -> None:
     begun_ms = world.now
     take(view, at(0, 0, schedule(begun_ms + due_in_ms)))
-    mastership = delivery.run()
-    next(step for step in mastership if step == Step.AFTER_CHECKPOINT_RECORD)
+    leadership = delivery.run()
+    next(step for step in leadership if step == Step.AFTER_CHECKPOINT_RECORD)
     world.set_clock(HOUR_MS, off_ms=HOUR_MS)
-    list(mastership)
+    list(leadership)
     assert {checkpoint.position for checkpoint in world.checkpoints} == {None}
     assert max(checkpoint.delivered_up_to_ms for checkpoint in world.checkpoints) <= begun_ms
 
@@ -462,25 +462,25 @@ def test_a_commit_that_shows_a_wrong_clock_is_followed_by_none(world: World, vie
 def test_what_was_planned_anew_by_a_clock_that_was_set_ahead_is_given_up(world: World, view: View) -> None:
     """By that clock the second message has expired; it is asked again, once it is proven."""
     take(view, at(0, 0, schedule(world.now)), at(0, 1, schedule(world.now, expire_at_ms=world.now + 60_000)))
-    mastership = new_delivery(world, view, ONE).run()
-    begun = (step for step in mastership if step == Step.DURING_COMMIT)
+    leadership = new_delivery(world, view, ONE).run()
+    begun = (step for step in leadership if step == Step.DURING_COMMIT)
     assert (next(begun), next(begun)) == (Step.DURING_COMMIT, Step.DURING_COMMIT)
     world.set_clock(HOUR_MS, off_ms=0)
-    run_to_wait(mastership)
+    run_to_wait(leadership)
     assert [checkpoint.first for checkpoint in world.checkpoints] == [True, False, True, False]
 
 
 def run_and_lose_all_but_the_first(world: World, view: View, delivery: Delivery) -> None:
     """A message is delivered, and the checkpoint that says so is lost."""
     take(view, at(0, 0, schedule(world.now - 1)))
-    mastership = delivery.run()
-    run_to_wait(mastership)
-    mastership.close()
+    leadership = delivery.run()
+    run_to_wait(leadership)
+    leadership.close()
     del world.checkpoints[1:]
 
 
 def said_again(delivery: Delivery) -> list[tuple[str, str]]:
-    """What a next mastership says of the checkpoint topic."""
+    """What a next leadership says of the checkpoint topic."""
     with structlog.testing.capture_logs() as said:
         run_to_wait(delivery.run())
     return [(line["event"], line["log_level"]) for line in said if line["event"].startswith("checkpoint-")]
@@ -554,7 +554,7 @@ def test_the_footing_is_read_after_the_topic(world: World, view: View, delivery:
     assert world.checkpoints[0].footing == led_anew
 
 
-def test_a_mastership_stands_on_the_topic_that_it_has_found(
+def test_a_leadership_stands_on_the_topic_that_it_has_found(
     world: World, view: View, delivery: Delivery
 ) -> None:
     take(view, at(0, 0, schedule(world.now - 1)))
@@ -562,7 +562,7 @@ def test_a_mastership_stands_on_the_topic_that_it_has_found(
     assert {one.footing for one in world.checkpoints} == {world.found}
 
 
-MASTER = ["first checkpoint", "commit"]
+LEADER = ["first checkpoint", "commit"]
 
 
 def test_what_could_not_be_sent_in_time_is_tried_as_less(
@@ -577,8 +577,8 @@ def test_what_could_not_be_sent_in_time_is_tried_as_less(
             raise Doubtful("it takes too long")
 
     world.while_sent = fail_once
-    mastership = delivery.run()
-    next(step for step in mastership if step is Step.AFTER_PRODUCE)
+    leadership = delivery.run()
+    next(step for step in leadership if step is Step.AFTER_PRODUCE)
     assert (failed, len(world.sent)) == ([4], 6)
 
 
@@ -586,29 +586,29 @@ def test_what_comes_next_is_sent_once_all_before_it_is_acknowledged(world: World
     take(view, *(at(0, offset, schedule(world.now - 1)) for offset in range(3)))
     run_to_wait(new_delivery(world, view, ONE).run())
     transaction = ["send", "flush", "checkpoint", "commit"]
-    assert world.calls == MASTER + transaction * 3
+    assert world.calls == LEADER + transaction * 3
 
 
 def test_a_small_transaction_that_leaves_nothing_due_is_flushed_with_its_checkpoint(
     world: World, view: View, delivery: Delivery
 ) -> None:
-    mastership = delivery.run()
-    run_to_wait(mastership)
+    leadership = delivery.run()
+    run_to_wait(leadership)
     world.calls.clear()
     take(view, at(0, 0, schedule(world.now - 1)))
-    run_to_wait(mastership)
+    run_to_wait(leadership)
     assert world.calls == ["send", "checkpoint", "commit"]
 
 
 def test_what_is_written_back_is_acknowledged_before_the_checkpoint(
     world: World, view: View, delivery: Delivery
 ) -> None:
-    mastership = delivery.run()
+    leadership = delivery.run()
     take(view, at(0, 0, schedule(world.now + 1_000, "order-17")))
-    run_to_wait(mastership)
+    run_to_wait(leadership)
     world.calls.clear()
     take(view, at(0, 1, reschedule("order-17", world.now + 2_000)))
-    run_to_wait(mastership)
+    run_to_wait(leadership)
     assert world.sent[-1].topic == NAMES.buffer
     assert world.calls == ["send", "flush", "checkpoint", "commit"]
 
@@ -655,15 +655,15 @@ def test_once_a_pause_is_over_targets_are_looked_up_anew(
     world: World, view: View, delivery: Delivery
 ) -> None:
     """Whoever has paused a target may have made it meanwhile: by no older answer is it missing."""
-    mastership = delivery.run()
+    leadership = delivery.run()
     world.paused = Pauses(targets=frozenset({"orders", "bills"}))
     take(view, at(0, 0, schedule(world.now)))
-    run_to_wait(mastership)
+    run_to_wait(leadership)
     assert world.doubts == 0
     world.paused = Pauses(targets=frozenset({"bills"}))
     world.while_sent = lambda: doubts_when_sent.append(world.doubts)
     doubts_when_sent: list[int] = []
-    run_to_wait(mastership)
+    run_to_wait(leadership)
     assert (doubts_when_sent, world.doubts) == ([1], 1)
 
 
@@ -681,25 +681,25 @@ OTHERS = frozenset(f"target-{number}" for number in range(MOST_HOLDS))  # as man
 def test_it_is_so_where_the_pause_has_left_no_hold(
     world: World, view: View, delivery: Delivery, paused: Pauses, then: Pauses
 ) -> None:
-    mastership = delivery.run()
-    run_to_wait(mastership)
+    leadership = delivery.run()
+    run_to_wait(leadership)
     for world.paused in (then, paused, then):
-        run_to_wait(mastership)
+        run_to_wait(leadership)
     take(view, at(0, 0, schedule(world.now)))
     world.while_sent = lambda: doubts_when_sent.append(world.doubts)
     doubts_when_sent: list[int] = []
-    run_to_wait(mastership)
+    run_to_wait(leadership)
     assert doubts_when_sent == [1]
 
 
-def test_it_is_so_where_the_pause_was_known_to_another_master_only(
+def test_it_is_so_where_the_pause_was_known_to_another_leader_only(
     world: World, view: View, delivery: Delivery
 ) -> None:
     world.paused = Pauses(targets=frozenset({"orders"}))
     take(view, at(0, 0, schedule(world.now)))
-    mastership = delivery.run()
-    run_to_wait(mastership)
-    mastership.close()
+    leadership = delivery.run()
+    run_to_wait(leadership)
+    leadership.close()
     world.paused = Pauses()
     world.while_sent = lambda: doubts_when_sent.append(world.doubts)
     doubts_when_sent: list[int] = []

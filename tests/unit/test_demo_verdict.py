@@ -42,11 +42,11 @@ def status(node: str, state: NodeState, **changes: Any) -> NodeStatus:
     return msgspec.structs.replace(said, **changes)
 
 
-def view(*members: NodeStatus, master: str = "n1") -> ClusterView:
-    return ClusterView(master, {member.node: member for member in members})
+def view(*members: NodeStatus, leader: str = "n1") -> ClusterView:
+    return ClusterView(leader, {member.node: member for member in members})
 
 
-LEADER, FOLLOWER = status("n1", NodeState.MASTER), status("n2", NodeState.FOLLOWER)
+LEADER, FOLLOWER = status("n1", NodeState.LEADER), status("n2", NodeState.FOLLOWER)
 PIDS = {"n1": ord("1"), "n2": ord("2")}
 
 
@@ -109,11 +109,11 @@ def test_a_broken_promise_is_said_loudly() -> None:
     assert "A PROMISE WAS BROKEN." in out.getvalue()
 
 
-def test_a_cluster_with_a_master_and_followers_of_its_epoch_is_healthy() -> None:
+def test_a_cluster_with_a_leader_and_followers_of_its_epoch_is_healthy() -> None:
     assert view(LEADER, FOLLOWER).healthy(PIDS, NOW_MS - 10)
 
 
-def test_an_idle_master_that_speaks_right_before_its_heartbeat_is_healthy() -> None:
+def test_an_idle_leader_that_speaks_right_before_its_heartbeat_is_healthy() -> None:
     idle = msgspec.structs.replace(LEADER, delivered_up_to_ms=NOW_MS - HEARTBEAT_MS - 50)
     assert view(idle, FOLLOWER).healthy(PIDS, NOW_MS - 10)
 
@@ -126,8 +126,8 @@ def test_an_idle_master_that_speaks_right_before_its_heartbeat_is_healthy() -> N
         [LEADER, status("n2", NodeState.FOLLOWER, epoch=1)],
         [LEADER, status("n2", NodeState.FOLLOWER, at_ms=NOW_MS - 100)],
         [LEADER, status("n2", NodeState.FOLLOWER, pid=1)],
-        [LEADER, status("n2", NodeState.MASTER)],
-        [status("n1", NodeState.MASTER, delivered_up_to_ms=NOW_MS - 5_000), FOLLOWER],
+        [LEADER, status("n2", NodeState.LEADER)],
+        [status("n1", NodeState.LEADER, delivered_up_to_ms=NOW_MS - 5_000), FOLLOWER],
         [status("n1", NodeState.FOLLOWER), FOLLOWER],
     ],
     ids=[
@@ -136,9 +136,9 @@ def test_an_idle_master_that_speaks_right_before_its_heartbeat_is_healthy() -> N
         "older-epoch",
         "silent",
         "other-process",
-        "two-masters",
+        "two-leaders",
         "backlog",
-        "no-master",
+        "no-leader",
     ],
 )
 def test_it_is_not_healthy_with(members: list[NodeStatus]) -> None:
@@ -148,7 +148,7 @@ def test_it_is_not_healthy_with(members: list[NodeStatus]) -> None:
 def test_without_a_terminal_the_view_speaks_in_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ops.demo.view.LINE_EVERY_S", 0.01)
     out = io.StringIO()
-    asked = iter([Picture("undisturbed", master="n1", epoch=3, pending=7)] * 1_000_000)
+    asked = iter([Picture("undisturbed", leader="n1", epoch=3, pending=7)] * 1_000_000)
     with LiveView(lambda: next(asked), Console(file=out)):
         while "n1, epoch 3" not in out.getvalue():
             pass

@@ -22,7 +22,7 @@ NOW_MS = 1_800_000_000_000
 WELL = {
     "node": "a",
     "lane": 0,
-    "state": "master",
+    "state": "leader",
     "version": "1",
     "at_ms": NOW_MS,
     "ingested": {"0": 10},
@@ -59,7 +59,7 @@ def test_a_cluster_that_is_well_has_no_problem() -> None:
     assert [one.level for one in judge_cluster(cluster())] == ["ok"] * 5
 
 
-def test_a_node_that_was_master_is_not_judged_by_the_clock_of_then() -> None:
+def test_a_node_that_was_leader_is_not_judged_by_the_clock_of_then() -> None:
     assert wrong(judge_cluster(cluster(state="follower", clock_offset_ms=300))) == []
 
 
@@ -122,8 +122,8 @@ AUTHOR = Author("ann", "moving", 1)
 @pytest.mark.parametrize(
     ("status", "check", "found", "mend"),
     [
-        (cluster(candidates=()), "lane 0", "no master", "delayline node run"),
-        (cluster(candidates=("a",)), "lane 0", "no standby", "start another node"),
+        (cluster(candidates=()), "lane 0", "no leader", "delayline node run"),
+        (cluster(candidates=("a",)), "lane 0", "no follower", "start another node"),
         (cluster(behind_ms=90_000), "lane 0", "only up to 90 s ago", "delayline due"),
         (cluster(control=Control(paused=AUTHOR)), "paused", "by ann: moving", "cluster resume --reason"),
         (

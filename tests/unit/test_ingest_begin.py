@@ -9,14 +9,14 @@ from tests.support.checkpoints import sample_checkpoint
 
 
 @pytest.mark.parametrize(
-    ("ingested", "by_the_master"),
+    ("ingested", "by_the_leader"),
     [(0, 12), (12, 8)],
-    ids=["an empty view, and the master has taken it in", "this view has"],
+    ids=["an empty view, and the leader has taken it in", "this view has"],
 )
 def test_what_was_written_back_before_has_been_taken_in_so_a_lower_as_of_is_that_of_a_copy(
-    ingested: int, by_the_master: int
+    ingested: int, by_the_leader: int
 ) -> None:
-    last = sample_checkpoint(ingested={0: by_the_master}, written_back={0: 12})
+    last = sample_checkpoint(ingested={0: by_the_leader}, written_back={0: 12})
     assert Ingest._spent_by(0, 10, ingested, last) == (10, -1)
 
 

@@ -34,11 +34,11 @@ def test_an_event_is_one_line_of_json_where_nobody_watches() -> None:
     stream = io.StringIO()
     logs.configure(stream=stream, node="n1", lane=0)
 
-    structlog.stdlib.get_logger("delayline.delivery").info("became master", epoch=3)
+    structlog.stdlib.get_logger("delayline.delivery").info("became leader", epoch=3)
 
     (line,) = logged(stream)
     assert list(line)[:4] == ["timestamp", "level", "logger", "event"]
-    assert line.items() >= {"level": "info", "logger": "delayline.delivery", "event": "became master"}.items()
+    assert line.items() >= {"level": "info", "logger": "delayline.delivery", "event": "became leader"}.items()
     assert line.items() >= {"node": "n1", "lane": 0, "epoch": 3}.items()
 
 
@@ -106,8 +106,8 @@ def test_a_terminal_gets_text(monkeypatch: pytest.MonkeyPatch) -> None:
     stream = Terminal()
     logs.configure(stream=stream)
 
-    structlog.stdlib.get_logger("delayline.x").info("became master", epoch=3)
+    structlog.stdlib.get_logger("delayline.x").info("became leader", epoch=3)
 
-    assert "became master" in stream.getvalue()
+    assert "became leader" in stream.getvalue()
     assert "epoch=3" in stream.getvalue()
     assert "\x1b[" not in stream.getvalue()

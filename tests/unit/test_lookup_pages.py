@@ -77,12 +77,12 @@ def test_a_walk_that_has_no_time_left_goes_on_in_the_next_list(monkeypatch: pyte
     assert len(found) > 1
 
 
-def test_the_master_is_asked_first_and_who_has_fallen_silent_last() -> None:
+def test_the_leader_is_asked_first_and_who_has_fallen_silent_last() -> None:
     members: list[Answer] = [
-        {"node": "silent", "state": "master", "at_ms": 1_000},
+        {"node": "silent", "state": "leader", "at_ms": 1_000},
         {"node": "refusing", "state": "refusing", "at_ms": 9_000},
         {"node": "follower", "state": "follower", "at_ms": 9_000},
-        {"node": "master", "state": "master", "at_ms": 9_500},
+        {"node": "leader", "state": "leader", "at_ms": 9_500},
     ]
-    ordered = lookup.in_order(members, {"master", "silent"}, 10_000)
-    assert [said["node"] for said in ordered] == ["master", "follower", "refusing", "silent"]
+    ordered = lookup.in_order(members, {"leader", "silent"}, 10_000)
+    assert [said["node"] for said in ordered] == ["leader", "follower", "refusing", "silent"]

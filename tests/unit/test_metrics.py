@@ -28,12 +28,12 @@ from store.rocks import Figures
 ROOT = Path(__file__).parents[2]
 PLATE = Nameplate("delay", "n1", 0, "0.1.0")
 JUST_STARTED = Vitals(PLATE, "starting", None, None, [], zookeeper=False, pauses=Pauses())
-MASTER = JUST_STARTED._replace(
-    state="master",
+LEADER = JUST_STARTED._replace(
+    state="leader",
     leads=True,
     zookeeper=True,
     pauses=Pauses(targets=frozenset({"orders"})),
-    master="n1",
+    leader="n1",
     epoch=3,
     delivered_up_to_ms=1_800_000_000_500,
     clock_offset_ms=-20,
@@ -47,7 +47,7 @@ MASTER = JUST_STARTED._replace(
     targets=Counts(known=3, missing=7, wanted=0),
     meter=Meter(),
 )
-REFUSING = MASTER._replace(state="refusing", refusal=Refusal("disk-full", 'a "disk"\n', "Make room."))
+REFUSING = LEADER._replace(state="refusing", refusal=Refusal("disk-full", 'a "disk"\n', "Make room."))
 
 
 def text(vitals: Vitals) -> str:
@@ -79,7 +79,7 @@ def value(vitals: Vitals, name: str, **labels: str) -> float | None:
         ("overdue_messages", 5),
         ("oldest_overdue_seconds", 1.5),
         ("delivered_up_to_timestamp_seconds", 1_800_000_000.5),
-        ("master", 1),
+        ("leader", 1),
         ("epoch", 3),
         ("apply_lag_records", 7),
         ("buffer_unstable_records", 2),
@@ -96,7 +96,7 @@ def value(vitals: Vitals, name: str, **labels: str) -> float | None:
     ],
 )
 def test_what_a_node_knows_is_told_in_its_unit(name: str, expected: float) -> None:
-    assert value(MASTER, name) == expected
+    assert value(LEADER, name) == expected
 
 
 @pytest.mark.parametrize("name", ["pending_messages", "apply_lag_records", "epoch", "rocksdb_live_bytes"])
@@ -113,7 +113,7 @@ def test_the_present_state_is_1_and_the_others_are_0() -> None:
 
 def test_a_refusal_is_told_by_its_code() -> None:
     assert value(REFUSING, "refusing", reason="disk-full") == 1
-    assert not any(name == "delayline_refusing" for name, _ in samples(MASTER))
+    assert not any(name == "delayline_refusing" for name, _ in samples(LEADER))
 
 
 def test_what_waits_for_the_end_of_a_pause_is_told_by_target() -> None:
@@ -121,13 +121,13 @@ def test_what_waits_for_the_end_of_a_pause_is_told_by_target() -> None:
         Hold("orders", (1, 0, 0), (5, 0, 0), (9, 0, 0), 2),
         Hold("orders", (9, 0, 0), (9, 0, 0), None, 3),
     )
-    assert value(MASTER._replace(holds=holds), "paused_messages", target="orders") == 5
+    assert value(LEADER._replace(holds=holds), "paused_messages", target="orders") == 5
 
 
 def test_a_histogram_counts_up_to_each_edge_in_seconds() -> None:
     meter = Meter()
     meter.lateness.add_since([((1_000, 0, 0), b""), ((1_960, 0, 1), b"")], 2_000)
-    found = MASTER._replace(meter=meter)
+    found = LEADER._replace(meter=meter)
     assert value(found, "delivery_lateness_seconds_bucket", le="0.05") == 1
     assert value(found, "delivery_lateness_seconds_bucket", le="1.0") == 2
     assert value(found, "delivery_lateness_seconds_bucket", le="+Inf") == 2
@@ -138,7 +138,7 @@ def test_a_histogram_counts_up_to_each_edge_in_seconds() -> None:
 def test_every_dead_letter_code_is_there_before_it_happens_and_none_besides() -> None:
     reasons = {
         dict(labels)["reason"]
-        for name, labels in samples(MASTER)
+        for name, labels in samples(LEADER)
         if name == "delayline_requests_total" and ("outcome", "dead-lettered") in labels
     }
     assert reasons == set(REJECT_CODES) | {OTHER}
@@ -150,7 +150,7 @@ def test_scrapes_are_answered_from_what_was_made_lately(monkeypatch: pytest.Monk
 
     def look() -> Vitals:
         looks.append(1)
-        return MASTER
+        return LEADER
 
     async def scrape_often() -> None:
         exposition = Exposition(look)
@@ -165,7 +165,7 @@ def test_scrapes_are_answered_from_what_was_made_lately(monkeypatch: pytest.Monk
 
 def test_the_names_are_as_prometheus_wants_them() -> None:
     promtool = shutil.which("promtool")
-    for vitals in (JUST_STARTED, MASTER, REFUSING):
+    for vitals in (JUST_STARTED, LEADER, REFUSING):
         said = text(vitals)
         assert list(text_string_to_metric_families(said))
         if promtool is not None:
@@ -182,7 +182,7 @@ def rows_of_the_page() -> dict[str, list[str]]:
 def test_the_page_has_every_metric_with_its_kind_and_no_other() -> None:
     kinds: dict[str, Any] = {
         family.name + ("_total" if family.type == "counter" else ""): family.type
-        for family in families(MASTER)
+        for family in families(LEADER)
     }
     assert {name: cells[0] for name, cells in rows_of_the_page().items()} == kinds
 

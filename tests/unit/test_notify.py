@@ -42,13 +42,13 @@ def test_it_is_told_once_that_the_node_is_ready_and_each_state_as_it_changes(
     told.tell(ready=False, words="catching-up")
     told.tell(ready=True, words="follower")
     told.tell(ready=True, words="follower")
-    told.tell(ready=True, words="master")
+    told.tell(ready=True, words="leader")
     told.tell(ready=False, words="refusing: disk-full:\n no room")
     told.stopping()
     assert heard(listener) == [
         ["STATUS=catching-up"],
         ["READY=1", "STATUS=follower"],
-        ["STATUS=master"],
+        ["STATUS=leader"],
         ["STATUS=refusing: disk-full: no room"],
         ["STOPPING=1", "STATUS=stopping"],
     ]
@@ -77,7 +77,7 @@ def test_the_watchdog_gets_a_sign_each_time_if_it_watches_this_process(
 @pytest.mark.parametrize("name", ["", "vsock:2:1234", "/nowhere/notify"])
 def test_who_is_not_there_is_not_told(name: str) -> None:
     told = ServiceManager({"NOTIFY_SOCKET": name, "WATCHDOG_USEC": "30000000"})
-    told.tell(ready=True, words="master")
+    told.tell(ready=True, words="leader")
     told.stopping()
 
 
@@ -88,4 +88,4 @@ def test_a_manager_that_does_not_read_holds_nothing_up(manager: tuple[socket.soc
         with suppress(BlockingIOError):
             while another.sendto(b"X=1", name.replace("@", "\0", 1)):
                 pass
-        ServiceManager({"NOTIFY_SOCKET": name}).tell(ready=True, words="master")
+        ServiceManager({"NOTIFY_SOCKET": name}).tell(ready=True, words="leader")

@@ -1,4 +1,4 @@
-"""docs/operations.md has every reason for which a node refuses to be master, and every alert."""
+"""docs/operations.md has every reason for which a node refuses to be leader, and every alert."""
 
 from __future__ import annotations
 

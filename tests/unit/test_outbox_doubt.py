@@ -384,7 +384,7 @@ def test_what_the_next_one_of_an_id_has_sent_to_as_well_is_aborted_again(
     assert (Settled.aborted, Settled.committed) == ([(0, {PLACE})], [(1, {PLACE})])
 
 
-def test_what_a_mastership_has_committed_is_not_committed_again_once_another_node_may_lead(
+def test_what_a_leadership_has_committed_is_not_committed_again_once_another_node_may_lead(
     box: outbox.KafkaOutbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lost_after_commits(box, monkeypatch, 2)
@@ -443,7 +443,7 @@ def test_an_id_is_not_used_again_before_the_checkpoint_on_the_other_is_acknowled
         box.begin()
 
 
-def test_the_second_id_is_used_while_the_first_checkpoint_of_a_mastership_is_on_its_way(
+def test_the_second_id_is_used_while_the_first_checkpoint_of_a_leadership_is_on_its_way(
     box: outbox.KafkaOutbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     box.open()

@@ -52,7 +52,7 @@ def kept(outcomes: Outcomes) -> int:
     return len(outcomes._unclaimed) + len(outcomes._awaited) + len(outcomes._in_flight)
 
 
-def test_an_outcome_is_read_as_the_master_wrote_it() -> None:
+def test_an_outcome_is_read_as_the_leader_wrote_it() -> None:
     assert Outcome.decode(RAW) == CANCELLED
 
 

@@ -117,7 +117,7 @@ def test_first_checkpoints_that_are_aborted_again_and_again_put_no_other_out() -
 def test_what_is_read_twice_is_counted_once() -> None:
     strange = written(3, 9)._replace(headers=[])
     own = taken(written(2), strange)
-    own.forget()
+    own.reset()
     for record in (written(2), strange):
         own.take(record, KEYRING)
     assert own.strangers == {"unsigned": 1}

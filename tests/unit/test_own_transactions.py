@@ -129,7 +129,7 @@ def test_a_copy_behind_it_says_nothing(settle: Settle, state: str, number: int) 
 @pytest.mark.parametrize(
     ("state", "epoch"),
     [("Empty", 1), ("CompleteCommit", 1), ("CompleteAbort", 2)],
-    ids=["the id was initialised since", "another mastership has committed", "and another has been aborted"],
+    ids=["the id was initialised since", "another leadership has committed", "and another has been aborted"],
 )
 def test_of_which_nobody_knows_what_became_is_aborted_and_that_is_said_loudly(
     settle: Settle, state: str, epoch: int
@@ -188,7 +188,7 @@ def test_the_first_of_an_epoch_repeats_the_one_before_and_need_not_be_known(sett
     assert order(kafka.latest()) == BEFORE.number
 
 
-def test_what_another_master_sends_meanwhile_is_not_taken_for_committed(settle: Settle) -> None:
+def test_what_another_leader_sends_meanwhile_is_not_taken_for_committed(settle: Settle) -> None:
     """It has committed its next transaction, and the one after that is on the same id again."""
     kafka = left("CompleteCommit")
 

@@ -52,7 +52,7 @@ def value(number: float, label: str = "n1") -> Value:
             Status.UNKNOWN,
             "UNKNOWN - n2 is silent; n1 is 3 behind | 'n1'=3;10;20;0",
         ),
-        ([Finding(Status.CRITICAL, "no master"), Finding(Status.UNKNOWN, "?")], 2, "CRITICAL - no master; ?"),
+        ([Finding(Status.CRITICAL, "no leader"), Finding(Status.UNKNOWN, "?")], 2, "CRITICAL - no leader; ?"),
     ],
 )
 def test_the_worst_comes_first_and_is_the_exit_code(

@@ -1,4 +1,4 @@
-"""What a replay or a skip would do is what the master then does; on a real RocksDB."""
+"""What a replay or a skip would do is what the leader then does; on a real RocksDB."""
 
 from __future__ import annotations
 

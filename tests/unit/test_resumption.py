@@ -1,4 +1,4 @@
-"""Which checkpoint a new master goes on from: a table."""
+"""Which checkpoint a new leader goes on from: a table."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LAST = of(2, 20)
     ("last", "others", "wanted"),
     [
         pytest.param(LAST, [of(2, 19)], LAST, id="the topic has the latest"),
-        pytest.param(LAST, [of(2, 22), of(2, 21)], of(2, 22), id="its end is lost, one mastership"),
+        pytest.param(LAST, [of(2, 22), of(2, 21)], of(2, 22), id="its end is lost, one leadership"),
         pytest.param(LAST, [of(3, 21, leader_epoch=4)], of(3, 21, leader_epoch=4), id="its end is lost, two"),
         pytest.param(LAST, [of(2, 22, "")], LAST, id="an older version's is later"),
         pytest.param(of(2, 20, ""), [of(2, 22)], of(2, 20, ""), id="the topic's is an older version's"),
@@ -47,7 +47,7 @@ LAST = of(2, 20)
         pytest.param(None, [], None, id="nothing is known"),
     ],
 )
-def test_a_new_master_goes_on_from(
+def test_a_new_leader_goes_on_from(
     last: Checkpoint | None, others: list[Checkpoint], wanted: Checkpoint | None
 ) -> None:
     assert resumed(last, others, NOW) == wanted

@@ -19,8 +19,8 @@ MEMBERS = {
 @pytest.mark.parametrize(
     ("queue", "to", "error", "why"),
     [
-        ([], None, NotFoundError, "lane 0 has no master"),
-        (["a", "b"], "a", ConflictError, "a is the master of lane 0 already"),
+        ([], None, NotFoundError, "lane 0 has no leader"),
+        (["a", "b"], "a", ConflictError, "a is the leader of lane 0 already"),
         (["a", "b"], "c", NotFoundError, "c is no candidate for lane 0: there are b"),
         (["a"], None, ConflictError, "a is the only candidate"),
         (["a", "hangs", "b"], None, ConflictError, "nothing has been heard of hangs for 9 s"),

@@ -59,7 +59,7 @@ class TestSelection:
     def test_what_was_in_flight_is_selected_again_once_it_is_given_up(self, view: View) -> None:
         take(view, at(0, 0, schedule(2_000)))
         view.select(3_000, MANY)
-        view.forget()
+        view.abandon()
         assert offsets(view.select(3_000, MANY)) == [0]
 
     def test_a_selection_takes_no_more_than_its_limit(self, view: View) -> None:
@@ -121,13 +121,13 @@ class TestLateRows:
 class TestControls:
     def test_a_later_cancel_does_not_take_the_place_of_one_that_was_answered(self, view: View) -> None:
         """Two cancels overtake a written-back request; a node that learns of the first one's answer before it
-        reads that request must answer the second as the master would that has read it first.
+        reads that request must answer the second as the leader would that has read it first.
         """
         take(view, at(0, 0, schedule(9_000, "x")), at(0, 1, reschedule("x", 8_000)))
         for arrivals in ((), (at(0, 2, cancel("x")),)):
             take(view, *arrivals)
             told = checkpoint_of(view.select(2_000, MANY))
-            view.forget()
+            view.abandon()
             view.align(told)
         take(view, at(0, 3, cancel("x")), at(0, 4, schedule(8_000, "x", parent=1)))
         assert [(a.place[1], a.applied) for a in view.select(2_000, MANY).answers] == [(3, False)]
@@ -153,7 +153,7 @@ class TestControls:
         take(view, at(0, 0, schedule(2_000, "x")))
         view.select(3_000, MANY)
         take(view, at(0, 1, cancel("x")))
-        view.forget()
+        view.abandon()
         assert outcomes(view) == [(1, True)]
 
     def test_a_cancel_of_nothing_says_so(self, view: View) -> None:
@@ -212,14 +212,14 @@ class TestReschedules:
 
 
 class TestAlignment:
-    def test_a_follower_counts_what_the_master_delivered_as_done(self, view: View, tmp_path: Path) -> None:
+    def test_a_follower_counts_what_the_leader_delivered_as_done(self, view: View, tmp_path: Path) -> None:
         follower = new_view(tmp_path / "follower")
         for each in (view, follower):
             take(each, at(0, 0, schedule(2_000)))
         follower.align(checkpoint_of(deliver(view, 3_000)))
         assert follower.select(3_000, MANY).size == 0
 
-    def test_what_the_master_had_not_ingested_is_late_for_the_follower(
+    def test_what_the_leader_had_not_ingested_is_late_for_the_follower(
         self, view: View, tmp_path: Path
     ) -> None:
         follower = new_view(tmp_path / "follower")
@@ -228,7 +228,7 @@ class TestAlignment:
         follower.align(checkpoint_of(deliver(view, 3_000)))
         assert offsets(follower.select(3_000, MANY)) == [1]
 
-    def test_a_late_entry_taken_by_the_master_goes_from_the_follower(
+    def test_a_late_entry_taken_by_the_leader_goes_from_the_follower(
         self, view: View, tmp_path: Path
     ) -> None:
         follower = new_view(tmp_path / "follower")
@@ -352,17 +352,17 @@ class TestAddedPartitions:
     """Some that came to the buffer later, of which not every node has heard."""
 
     def test_a_row_of_one_that_the_last_checkpoint_lacks_is_late(self, tmp_path: Path) -> None:
-        master, follower = new_view(tmp_path / "m", 1), new_view(tmp_path / "f", 2)
-        take(master, at(0, 0, schedule(2_000)))
+        leader, follower = new_view(tmp_path / "m", 1), new_view(tmp_path / "f", 2)
+        take(leader, at(0, 0, schedule(2_000)))
         take(follower, at(0, 0, schedule(2_000)), at(1, 7, schedule(1_500)))
-        follower.align(checkpoint_of(deliver(master, 3_000)))
+        follower.align(checkpoint_of(deliver(leader, 3_000)))
         assert offsets(deliver(follower, 3_000)) == [7]
 
     def test_a_row_that_comes_from_one_behind_the_position_is_late(self, tmp_path: Path) -> None:
-        master, follower = new_view(tmp_path / "m", 1), new_view(tmp_path / "f", 2)
-        take(master, at(0, 0, schedule(2_000)))
+        leader, follower = new_view(tmp_path / "m", 1), new_view(tmp_path / "f", 2)
+        take(leader, at(0, 0, schedule(2_000)))
         take(follower, at(0, 0, schedule(2_000)))
-        follower.align(checkpoint_of(deliver(master, 3_000)))
+        follower.align(checkpoint_of(deliver(leader, 3_000)))
         take(follower, at(1, 7, schedule(1_500)))
         assert offsets(deliver(follower, 3_000)) == [7]
 

@@ -1,4 +1,4 @@
-"""Who has been master of a lane, and from when on: the first checkpoint of each epoch, which stays for ever.
+"""Who has been leader of a lane, and from when on: the first checkpoint of each epoch, which stays for ever.
 
 They lie far apart among the checkpoints of the last day. Epochs only grow along the topic, so each first one
 is found by halving, from the last one back.
@@ -26,7 +26,7 @@ _WAIT_S: Final = 0.1
 _PATIENCE_S: Final = 10.0
 
 
-def masterships(config: KafkaConfig, ring: Keyring, lane: int, most: int | None = None) -> list[Checkpoint]:
+def leaderships(config: KafkaConfig, ring: Keyring, lane: int, most: int | None = None) -> list[Checkpoint]:
     """The first checkpoints of the last epochs, `most` of them, in order; empty if there is none.
 
     Raises UnavailableError and UnreadableCheckpoint.

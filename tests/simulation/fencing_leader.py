@@ -1,7 +1,7 @@
-"""One master of tests/simulation/fencing.py: the real delivery core and outbox on a model of Kafka's client.
+"""One leader of tests/simulation/fencing.py: the real delivery core and outbox on a model of Kafka's client.
 
 It runs from its beginning with the answers that its steps were given so far, up to the first step that has
-none. So a master between two steps needs no state but its answers, and any step can be answered in several
+none. So a leader between two steps needs no state but its answers, and any step can be answered in several
 ways.
 """
 
@@ -36,8 +36,8 @@ NAMES: Final = ClusterNames("delay")
 ROWS: Final = 6  # due from the beginning, one to a transaction
 NOW_MS: Final = 1_000
 NOTHING_PAUSED: Final = Pauses()
-MOST_OPENED: Final = 2  # masterships of each master
-MOST_COMMITS: Final = 2  # transactions of each mastership
+MOST_OPENED: Final = 2  # leaderships of each leader
+MOST_COMMITS: Final = 2  # transactions of each leadership
 FENCED: Final = KafkaError._FENCED
 
 Op = tuple[Any, ...]
@@ -45,7 +45,7 @@ Script = tuple[Any, ...]
 
 
 class Pause(BaseException):
-    """The master's next step: nothing has answered it yet."""
+    """The leader's next step: nothing has answered it yet."""
 
     def __init__(self, *op: Any) -> None:
         super().__init__(op)
@@ -60,7 +60,7 @@ class Commits:
         self.number = 0
 
     def begin(self) -> None:
-        """A new mastership waits for none of the commits before it."""
+        """A new leadership waits for none of the commits before it."""
         self.waiting, self.number = {}, 0
 
     def submit(self, commit: Callable[[], None]) -> Future[None]:
@@ -86,7 +86,7 @@ class _Issued(BaseException):
 
 
 class Run:
-    """One master, run from its beginning with the answers that it was given so far."""
+    """One leader, run from its beginning with the answers that it was given so far."""
 
     def __init__(self, name: str, script: Script) -> None:
         self.name = name
@@ -122,10 +122,10 @@ class Run:
         here = cast("Any", self)
         config = Config(self.name, 0, NAMES, Limits(1, 1_000), 0, 0, here)
         self._delivery = Delivery(config, self._view, box, here, here, here, here, here)
-        mastership = self._delivery.run()
+        leadership = self._delivery.run()
         try:
             while True:
-                step = next(mastership)
+                step = next(leadership)
                 if isinstance(step, Wait):
                     self._wait(step)
         except StopIteration:
@@ -133,8 +133,8 @@ class Run:
         except Pause as pause:
             return pause.op
         finally:
-            with suppress(Pause):  # a master left where it stands has nothing more to say
-                mastership.close()
+            with suppress(Pause):  # a leader left where it stands has nothing more to say
+                leadership.close()
 
     def _wait(self, wait: Wait) -> None:
         if not self._commits.waiting:
@@ -208,7 +208,7 @@ class Run:
         return set()
 
     def confirm(self) -> bool:
-        """A mastership begins. Its future depends on what follows, and on this much of the past."""
+        """A leadership begins. Its future depends on what follows, and on this much of the past."""
         self._opened += 1
         self._issued = 0
         self._commits.begin()
@@ -302,7 +302,7 @@ _run: Run
 
 @cache
 def next_step(name: str, script: Script) -> tuple[Op, Script]:
-    """A master's next step after these answers, and what its future depends on."""
+    """A leader's next step after these answers, and what its future depends on."""
     global _run  # noqa: PLW0603 (the client's calls have no other way to it)
     _run = Run(name, script)
     return _run.next_step()

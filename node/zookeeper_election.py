@@ -1,4 +1,4 @@
-"""The election as the delivery core sees it: the `Leadership` port."""
+"""The election as the delivery core sees it: the `LeaderElection` port."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from store.checkpoint import Checkpoint, UnreadableCheckpoint
 CONFIRM_TIMEOUT_S: Final = 1.0
 
 
-class ElectedLeadership:
-    """Implements `node.ports.Leadership`. `hand_over` and `take_up` may be called by any thread."""
+class ZooKeeperElection:
+    """Implements `LeaderElection`. `resign` and `withdraw_resignation` may be called by any thread."""
 
     def __init__(
         self,
@@ -31,22 +31,22 @@ class ElectedLeadership:
         self._renew_keys = renew_keys
         self._znode = znode
         self._mirror = mirror
-        self._handing_over = False
+        self._resigning = False
 
     def elected(self) -> bool:
-        """Whether ZooKeeper's last word is that this node is master, and it does not hand over."""
-        return self._candidacy.standing.role == "leader" and not self._handing_over
+        """Whether ZooKeeper's last word is that this node is leader, and it does not step down."""
+        return self._candidacy.standing.role == "leader" and not self._resigning
 
-    def hand_over(self) -> None:
+    def resign(self) -> None:
         """From now on this node resigns, after the transaction under way."""
-        self._handing_over = True
+        self._resigning = True
 
-    def take_up(self) -> None:
-        """Takes `hand_over` back."""
-        self._handing_over = False
+    def withdraw_resignation(self) -> None:
+        """Takes `resign` back."""
+        self._resigning = False
 
     def confirm(self) -> bool:
-        """See the port. Who is master knows the keys that the one before it may have signed with: it would
+        """See the port. Who is leader knows the keys that the one before it may have signed with: it would
         wait for them later.
         """
         try:
@@ -58,10 +58,10 @@ class ElectedLeadership:
             raise Unconfirmed(str(error)) from error
 
     def resigning(self) -> bool:
-        """See the port. A master that ZooKeeper knows nothing of goes on: it may have lost its session
+        """See the port. A leader that ZooKeeper knows nothing of goes on: it may have lost its session
         with all others; once another one leads, it is over.
         """
-        return self._handing_over or self._candidacy.standing.role == "candidate"
+        return self._resigning or self._candidacy.standing.role == "follower"
 
     def mirrored(self) -> Checkpoint | None:
         """See the port."""
