@@ -75,10 +75,10 @@ def run_command(profile: str, only: tuple[str, ...], rounds: int | None) -> None
 class Kept:
     """The record of a run under way, and its file: the latest state of both."""
 
-    record: records.Record | None = None
+    record: records.RunRecord | None = None
     file: Path | None = None
 
-    def __call__(self, record: records.Record) -> None:
+    def __call__(self, record: records.RunRecord) -> None:
         """Saves it."""
         FOLDER.mkdir(exist_ok=True)
         self.file = FOLDER / f"{record.begun.replace(':', '')[:17]}-{record.profile}.json"
@@ -189,7 +189,7 @@ def ids_command(pending: int, rounds: int, messages: int) -> None:
         raise click.ClickException(reason(error)) from error
 
 
-def _load(file: Path) -> records.Record:
+def _load(file: Path) -> records.RunRecord:
     try:
         return records.load(file)
     except records.NoRecord as error:

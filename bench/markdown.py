@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from bench.figures import GOALS, KINDS, Kind, kind, offered_only
-from bench.record import Record
+from bench.record import RunRecord
 from bench.table import goal_text, number
 
 DOCS: Final = Path(__file__).parents[1] / "docs"
@@ -22,7 +22,7 @@ class NoPlace(Exception):
     """The page has no place for the table; one line."""
 
 
-def rendered(record: Record, earlier: Record | None = None) -> str:
+def rendered(record: RunRecord, earlier: RunRecord | None = None) -> str:
     """The run's figures by their kinds, `earlier` medians beside them; then what failed."""
     known = {} if earlier is None else earlier.medians()
     lines = [_row("figure", *([] if earlier is None else ["before"]), "median", "least", "most", "goal")]
@@ -52,7 +52,7 @@ def _heading(of_kind: Kind, first_line: str) -> str:
     return _row(f"*{of_kind.says}{unit}*", *[""] * (first_line.count("|") - 2))
 
 
-def _figure(name: str, record: Record, earlier: Mapping[str, float] | None) -> str:
+def _figure(name: str, record: RunRecord, earlier: Mapping[str, float] | None) -> str:
     values, offered = record.figures[name], offered_only(name, record.figures)
     medians = record.medians()
     goals = [goal_text(goal, record) for goal in GOALS if goal.figure == name and goal.measured(medians)]

@@ -10,7 +10,7 @@ import plotly.graph_objects as go
 
 from bench.figures import GOALS, Goal, kind, offered_only
 from bench.reader import BUCKETS_MS
-from bench.record import Record
+from bench.record import RunRecord
 from ops.page import Cell, Column, Facts, Figure, Headline, Page, Section, Table
 from ops.page.figures import COLOURS, axis, figure, log_ms_axis, on_log
 
@@ -18,7 +18,7 @@ _RATES = ("ingest.", "rebuild.", "delivery", "both.")
 _LONGEST_MS = 2 * BUCKETS_MS[-1]  # where the bucket of all that is later ends in the plot
 
 
-def bench_page(record: Record) -> Page:
+def bench_page(record: RunRecord) -> Page:
     """The page of a run."""
     medians = record.medians()
     title = f"delayline benchmark, {record.profile} profile"
@@ -30,7 +30,7 @@ def bench_page(record: Record) -> Page:
     )
 
 
-def _headline(record: Record, medians: dict[str, float]) -> Headline:
+def _headline(record: RunRecord, medians: dict[str, float]) -> Headline:
     goals = [goal for goal in GOALS if goal.measured(medians)]
     met = sum(_met(goal, record, medians) for goal in goals)
     text = f"{met} of {len(goals)} goals met" if goals else "No figure that has a goal was measured"
@@ -40,12 +40,12 @@ def _headline(record: Record, medians: dict[str, float]) -> Headline:
     return Headline(text, ("good" if goals else "plain") if all_well else "bad")
 
 
-def _met(goal: Goal, record: Record, medians: dict[str, float]) -> bool:
+def _met(goal: Goal, record: RunRecord, medians: dict[str, float]) -> bool:
     """Whether it is, under the load that it speaks of."""
     return goal.met(medians) and offered_only(goal.figure, record.figures) is None
 
 
-def _sections(record: Record, medians: dict[str, float]) -> list[Section]:
+def _sections(record: RunRecord, medians: dict[str, float]) -> list[Section]:
     sections = [
         Section("Where", [_where(record)]),
         Section("Failed", [Facts(record.failed)] if record.failed else []),
@@ -58,7 +58,7 @@ def _sections(record: Record, medians: dict[str, float]) -> list[Section]:
     return [section for section in sections if section.parts]
 
 
-def _where(record: Record) -> Facts:
+def _where(record: RunRecord) -> Facts:
     machine = record.machine
     return Facts(
         {
@@ -71,7 +71,7 @@ def _where(record: Record) -> Facts:
     )
 
 
-def _goals(record: Record, medians: dict[str, float]) -> Table:
+def _goals(record: RunRecord, medians: dict[str, float]) -> Table:
     columns = [Column("figure"), Column("measured", number=True), Column("goal", number=True), Column("of")]
     rows = [
         (
@@ -86,7 +86,7 @@ def _goals(record: Record, medians: dict[str, float]) -> Table:
     return Table(columns, rows)
 
 
-def _throughput(record: Record, medians: dict[str, float]) -> list[Figure]:
+def _throughput(record: RunRecord, medians: dict[str, float]) -> list[Figure]:
     """Rates beside the plain producer's, which is the line."""
     bars = [_bar(record, prefix, COLOURS[number]) for number, prefix in enumerate(_RATES)]
     drawn = [bar for bar in bars if bar is not None]
@@ -102,7 +102,7 @@ def _line(y: float) -> dict[str, Any]:
     return {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": y, "y1": y, "line": {"dash": "dot"}}
 
 
-def _bar(record: Record, prefix: str, colour: str) -> go.Bar | None:
+def _bar(record: RunRecord, prefix: str, colour: str) -> go.Bar | None:
     names = [name for name in record.figures if name.startswith(prefix)]
     if not names:
         return None
@@ -122,14 +122,14 @@ def _bar(record: Record, prefix: str, colour: str) -> go.Bar | None:
     )
 
 
-def _bars(record: Record, prefix: str, title: str) -> list[Figure]:
+def _bars(record: RunRecord, prefix: str, title: str) -> list[Figure]:
     bar = _bar(record, prefix, COLOURS[0])
     if bar is None:
         return []
     return [Figure(figure([bar], yaxis=axis(title, rangemode="tozero")), f"{bar.name}, {title}.")]
 
 
-def _lateness(record: Record) -> list[Figure]:
+def _lateness(record: RunRecord) -> list[Figure]:
     """For each rate, the share of messages that were no later than so much."""
     if not record.histograms:
         return []
@@ -155,18 +155,18 @@ def _shares(counts: Sequence[int]) -> list[float]:
     return [100 * seen / sum(counts) for seen in accumulate(counts)]
 
 
-def _figures(record: Record, medians: dict[str, float]) -> Table:
+def _figures(record: RunRecord, medians: dict[str, float]) -> Table:
     numbers = [Column(name, number=True) for name in ("median", "least", "most")]
     rows = [_row(name, record, medians[name]) for name in record.figures]
     return Table([Column("figure"), Column("what"), *numbers, Column("unit")], rows)
 
 
-def _row(name: str, record: Record, median: float) -> tuple[str | float, ...]:
+def _row(name: str, record: RunRecord, median: float) -> tuple[str | float, ...]:
     of_kind, values = kind(name), record.figures[name]
     says = of_kind.says + _offered(name, record)
     return (name, says, round(median, 1), min(values), max(values), of_kind.unit)
 
 
-def _offered(name: str, record: Record) -> str:
+def _offered(name: str, record: RunRecord) -> str:
     offered = offered_only(name, record.figures)
     return "" if offered is None else f"; offered only {offered:,.0f}/s"

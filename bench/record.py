@@ -23,7 +23,7 @@ class Machine(msgspec.Struct, frozen=True):
     versions: dict[str, str]
 
 
-class Record(msgspec.Struct, frozen=True):
+class RunRecord(msgspec.Struct, frozen=True):
     """A run, as it is kept (JSON)."""
 
     profile: str
@@ -50,10 +50,10 @@ class NoRecord(Exception):
     """A file is no run that was kept; one line."""
 
 
-def load(file: Path) -> Record:
+def load(file: Path) -> RunRecord:
     """A record that was kept. Raises `NoRecord`."""
     try:
-        return msgspec.json.decode(file.read_bytes(), type=Record)
+        return msgspec.json.decode(file.read_bytes(), type=RunRecord)
     except (msgspec.MsgspecError, UnicodeDecodeError, OSError) as error:
         raise NoRecord(f"{file} is no run of the benchmark: {error}") from error
 

@@ -16,7 +16,7 @@ from bench.loader import FAST
 from bench.measured import Measured
 from bench.message import VALUE_BYTES
 from bench.profiles import Profile
-from bench.record import Record, machine
+from bench.record import RunRecord, machine
 from ops.demo.cluster import SESSION_TIMEOUT_S as FAILOVER_SESSION_TIMEOUT_S
 from ops.stack import LocalStack
 
@@ -24,10 +24,10 @@ ROUNDS: Final = 3
 
 Say = Callable[[str, Measured | str], None]
 """Is told the name of a scenario that has ended, and what it has measured or why it failed."""
-Keep = Callable[[Record], None]
+Keep = Callable[[RunRecord], None]
 
 
-def run(profile: Profile, say: Say, keep: Keep) -> Record:
+def run(profile: Profile, say: Say, keep: Keep) -> RunRecord:
     """Runs the profile; `keep` gets the record after each scenario, those that failed included: a failure
     keeps no other scenario from running. Raises `NoRoom`, `StackError` if there is no stack to run on, and
     `KeyboardInterrupt`, after which the record that was kept last is the run's.
@@ -79,12 +79,12 @@ class UnderWay:
         finally:
             self._keep(self.record())
 
-    def record(self) -> Record:
+    def record(self) -> RunRecord:
         """The run so far."""
         settings = dict(self._settings)
         for measured in self._everything:
             settings |= measured.settings
-        return Record(
+        return RunRecord(
             profile=self._profile.name,
             begun=self._begun.isoformat(timespec="seconds"),
             minutes=round((time.monotonic() - self._begun_s) / 60, 1),

@@ -17,7 +17,7 @@ from bench.figures import GOALS, Goal, kind, offered_only
 from bench.ids import Round
 from bench.parts import Part
 from bench.polls import Polls
-from bench.record import Record
+from bench.record import RunRecord
 
 WIDTH: Final = 200
 """Where stdout is no terminal: everything fits."""
@@ -76,7 +76,7 @@ def console() -> Console:
     return Console() if sys.stdout.isatty() else Console(width=WIDTH)
 
 
-def show(console: Console, record: Record) -> None:
+def show(console: Console, record: RunRecord) -> None:
     """Where and how it was measured, every figure of the run, and what failed."""
     _say_run(console, record)
     for name, value in record.settings.items():
@@ -92,7 +92,7 @@ def show(console: Console, record: Record) -> None:
         console.print(Text(f"FAILED {scenario}: {why}", style="bold red"), soft_wrap=True)
 
 
-def compare(console: Console, first: Record, second: Record) -> None:
+def compare(console: Console, first: RunRecord, second: RunRecord) -> None:
     """The second run's medians as multiples of the first one's; better or worse is said only where the rounds
     of one lie all above those of the other. A single value says nothing of that.
     """
@@ -156,7 +156,7 @@ def number(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:,.1f}"
 
 
-def goal_text(goal: Goal, record: Record) -> str:
+def goal_text(goal: Goal, record: RunRecord) -> str:
     """What was to be reached, and what was; a load that was not offered reaches nothing."""
     sign, offered = ">=" if goal.at_least else "<=", offered_only(goal.figure, record.figures)
     medians = record.medians()
@@ -166,7 +166,7 @@ def goal_text(goal: Goal, record: Record) -> str:
     return f"{reached}{sign} {goal.bound:g}{'' if goal.met(medians) else ' MISSED'}"
 
 
-def _goal(name: str, record: Record, medians: dict[str, float]) -> Text:
+def _goal(name: str, record: RunRecord, medians: dict[str, float]) -> Text:
     """The figure's goal; of one without, that its load was not what its name says."""
     offered = offered_only(name, record.figures)
     found = [goal for goal in GOALS if goal.figure == name and goal.measured(medians)]
@@ -176,7 +176,7 @@ def _goal(name: str, record: Record, medians: dict[str, float]) -> Text:
     return Text("; ".join(goal_text(goal, record) for goal in found), style="green" if met else "bold red")
 
 
-def _say_run(console: Console, record: Record) -> None:
+def _say_run(console: Console, record: RunRecord) -> None:
     machine = record.machine
     versions = ", ".join(f"{name} {version}" for name, version in machine.versions.items())
     console.print(
@@ -187,7 +187,7 @@ def _say_run(console: Console, record: Record) -> None:
     )
 
 
-def _differences(first: Record, second: Record) -> list[str]:
+def _differences(first: RunRecord, second: RunRecord) -> list[str]:
     """What makes the runs hard to compare."""
     named = {
         "profile": (first.profile, second.profile),
@@ -200,7 +200,7 @@ def _differences(first: Record, second: Record) -> list[str]:
     return [f"{name}: {one} | {other}" for name, (one, other) in named.items() if one != other]
 
 
-def _compared(name: str, first: Record, second: Record) -> tuple[str | Text, ...]:
+def _compared(name: str, first: RunRecord, second: RunRecord) -> tuple[str | Text, ...]:
     before, after = first.medians()[name], second.medians()[name]
     verdict, style = _verdict(name, first.figures[name], second.figures[name])
     ratio = Text(f"{after / before:.2f}" if before else "-", style=style)
@@ -219,7 +219,7 @@ def _verdict(name: str, before: Sequence[float], after: Sequence[float]) -> tupl
     return ("better", "green") if more == kind(name).more_is_better else ("worse", "red")
 
 
-def _alone(name: str, first: Record, second: Record) -> tuple[str, ...]:
+def _alone(name: str, first: RunRecord, second: RunRecord) -> tuple[str, ...]:
     before, after = first.medians().get(name), second.medians().get(name)
     shown = ["-" if value is None else number(value) for value in (before, after)]
     return name, *shown, "", kind(name).unit, f"only in the {'second' if before is None else 'first'}"

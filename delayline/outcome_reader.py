@@ -11,7 +11,7 @@ from typing import Any, Final
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from delayline.errors import ClosedError, ConfigurationError, OutcomesTopicError
-from delayline.outcomes import Awaited, Outcomes
+from delayline.outcomes import Outcomes, PendingOutcome
 from delayline.receipt import SLICE_S
 
 _log = logging.getLogger(__name__)
@@ -69,7 +69,7 @@ class OutcomeReader:
         self._again_at_s = 0.0
         self._stopping = False
 
-    def expect(self) -> Awaited:
+    def expect(self) -> PendingOutcome:
         """Where the outcome of a request will be that is sent after this call.
 
         Raises:

@@ -52,7 +52,7 @@ _PARKED: Final = "parked"
 _FIELDS: Final = tuple(field.name for field in fields(Outcome))
 
 
-class Awaited:
+class PendingOutcome:
     """The outcome of one request, once there is one.
 
     Its receipt holds it, the others only know of it: who drops the receipt has lost interest.
@@ -96,22 +96,22 @@ class Outcomes:
         self._cause: Exception | None = None
         self._sent = 0
         # In the order of sending, each with its number; the oldest one says what need not be kept.
-        self._in_flight: OrderedDict[Awaited, int] = OrderedDict()
+        self._in_flight: OrderedDict[PendingOutcome, int] = OrderedDict()
         # By key, in the order of reading, each with the number of requests sent by then.
         self._unclaimed: OrderedDict[bytes, tuple[int, bytes]] = OrderedDict()
-        self._awaited: WeakValueDictionary[bytes, Awaited] = WeakValueDictionary()
+        self._awaited: WeakValueDictionary[bytes, PendingOutcome] = WeakValueDictionary()
         # By the user's own request: what was written back for it has another source.
-        self._parked: WeakValueDictionary[str, Awaited] = WeakValueDictionary()
+        self._parked: WeakValueDictionary[str, PendingOutcome] = WeakValueDictionary()
 
-    def expect(self) -> Awaited:
+    def expect(self) -> PendingOutcome:
         """To be called before a request is sent."""
-        awaited = Awaited(self)
+        awaited = PendingOutcome(self)
         with self._changed:
             self._sent += 1
             self._in_flight[awaited] = self._sent
         return awaited
 
-    def acknowledged(self, awaited: Awaited, source: str) -> None:
+    def acknowledged(self, awaited: PendingOutcome, source: str) -> None:
         """The request is in the buffer, at `source`."""
         key = source.encode()
         with self._changed:
@@ -123,7 +123,7 @@ class Outcomes:
                 self._changed.notify_all()
             self._landed(awaited)
 
-    def failed(self, awaited: Awaited) -> None:
+    def failed(self, awaited: PendingOutcome) -> None:
         """The request has no source that anybody knows."""
         with self._changed:
             self._landed(awaited)
@@ -140,7 +140,7 @@ class Outcomes:
         with self._changed:
             return self._changed.wait_for(lambda: len(self._unclaimed) < UNCLAIMED_MAX, timeout_s)
 
-    def wait(self, awaited: Awaited, timeout_s: float) -> None:
+    def wait(self, awaited: PendingOutcome, timeout_s: float) -> None:
         """Wait until something was read, unless the outcome is there; NoOutcomeError if reading has ended."""
         with self._changed:
             if awaited.outcome is not None:
@@ -165,7 +165,7 @@ class Outcomes:
         if self._in_flight:
             self._unclaimed.setdefault(key, (self._sent, raw))
 
-    def _give(self, awaited: Awaited, key: bytes, raw: bytes) -> None:
+    def _give(self, awaited: PendingOutcome, key: bytes, raw: bytes) -> None:
         outcome = _decoded(key, raw)
         if outcome is not None and outcome.outcome == _PARKED:
             self._parked[key.decode()] = awaited
@@ -182,7 +182,7 @@ class Outcomes:
             awaited.outcome = outcome
             del self._parked[outcome.root]
 
-    def _landed(self, awaited: Awaited) -> None:
+    def _landed(self, awaited: PendingOutcome) -> None:
         self._in_flight.pop(awaited, None)
         oldest = next(iter(self._in_flight.values()), self._sent + 1)
         was_full = len(self._unclaimed) >= UNCLAIMED_MAX

@@ -57,7 +57,7 @@ from delayline.names import (
     parse_source,
 )
 from delayline.partitioner import partition_for
-from delayline.record import BY_KEY, Cancel, Record, Reject, Request, Reschedule, Schedule
+from delayline.record import BY_KEY, Cancel, ConsumerRecord, Reject, Request, Reschedule, Schedule
 from delayline.recurrence import (
     ALL,
     MISSED,
@@ -120,7 +120,7 @@ _new_schedule: Final = tuple.__new__
 
 
 def parse(
-    record: Record, settings: ClusterSettings, names: ClusterNames, keyring: Keyring = NO_KEYS
+    record: ConsumerRecord, settings: ClusterSettings, names: ClusterNames, keyring: Keyring = NO_KEYS
 ) -> Request:
     """What a record of the buffer topic asks for. Never raises: what cannot be done is a `Reject`.
 
@@ -144,7 +144,7 @@ def parse(
         return KEY_WITH_NUL if cut and not is_older else Reject(*refused.args)
 
 
-def spent_serial(record: Record, keyring: Keyring) -> Serial | None:
+def spent_serial(record: ConsumerRecord, keyring: Keyring) -> Serial | None:
     """The serial of a request that the service has written back in a transaction that was aborted: nothing
     else of it counts. None if it is older than the cluster's keys.
 
@@ -283,7 +283,7 @@ def _unknown(key: str) -> tuple[str, str]:
 
 
 def _schedule(
-    record: Record,
+    record: ConsumerRecord,
     found: _Found,
     user_headers: list[Header],
     settings: ClusterSettings,
@@ -430,7 +430,7 @@ def _missed(raw: bytes) -> str:
 
 
 def _cancel(
-    record: Record, found: _Found, settings: ClusterSettings, names: ClusterNames, *, is_older: bool
+    record: ConsumerRecord, found: _Found, settings: ClusterSettings, names: ClusterNames, *, is_older: bool
 ) -> Cancel:
     """By id, or by source: this is the one request on which delay-source is read."""
     _only(found, _CANCEL, "a cancel takes delay-id or delay-source, and nothing else")
@@ -444,7 +444,7 @@ def _cancel(
     return Cancel(None, _source_offset(sources[0], record, names))
 
 
-def _source_offset(raw: bytes, record: Record, names: ClusterNames) -> int:
+def _source_offset(raw: bytes, record: ConsumerRecord, names: ClusterNames) -> int:
     try:
         topic, partition, offset = parse_source(raw[:SOURCE_MAX_LENGTH].decode("latin-1"))
     except ValueError:
@@ -463,7 +463,7 @@ def _source_offset(raw: bytes, record: Record, names: ClusterNames) -> int:
 
 
 def _reschedule(
-    record: Record, found: _Found, settings: ClusterSettings, names: ClusterNames, keyring: Keyring
+    record: ConsumerRecord, found: _Found, settings: ClusterSettings, names: ClusterNames, keyring: Keyring
 ) -> Reschedule:
     """A user's own, or one that the service has put off."""
     put_off = H_PARENT in found and not keyring.is_younger_than(record.partition, record.offset)
@@ -487,7 +487,7 @@ def _reschedule(
 
 
 def _written_back(
-    schedule: Schedule, record: Record, found: _Found, names: ClusterNames, keyring: Keyring
+    schedule: Schedule, record: ConsumerRecord, found: _Found, names: ClusterNames, keyring: Keyring
 ) -> Schedule:
     """The schedule with what the service says of its origin."""
     origin = _origin(record, found, names, keyring)
@@ -515,7 +515,7 @@ class _Origin(NamedTuple):
     moved_by: int | None
 
 
-def _origin(record: Record, found: _Found, names: ClusterNames, keyring: Keyring) -> _Origin:
+def _origin(record: ConsumerRecord, found: _Found, names: ClusterNames, keyring: Keyring) -> _Origin:
     """Nobody else is believed."""
     try:
         serial = _serial(record, found, keyring)
@@ -543,7 +543,7 @@ def _moved_by(found: _Found, parent: int, serial: Serial | None) -> int | None:
     return _number(found, H_MOVED_BY, parent)
 
 
-def _serial(record: Record, found: _Found, keyring: Keyring) -> Serial | None:
+def _serial(record: ConsumerRecord, found: _Found, keyring: Keyring) -> Serial | None:
     """Which of the requests that the service has written back into the partition it is; None of one that is
     older than the cluster's keys. Raises ValueError if the service has not signed it.
     """
@@ -663,13 +663,13 @@ def _target_partition(found: _Found) -> int:
         _refuse("bad-target-partition", f"{H_TARGET_PARTITION} is {_shown(raw)}: {error}")
 
 
-def _required_id(found: _Found, record: Record, settings: ClusterSettings) -> str:
+def _required_id(found: _Found, record: ConsumerRecord, settings: ClusterSettings) -> str:
     if H_ID not in found:
         _refuse("no-id", f"{H_ID} is missing: say which message is meant")
     return _id(found, record, settings)
 
 
-def _id(found: _Found, record: Record, settings: ClusterSettings) -> str:
+def _id(found: _Found, record: ConsumerRecord, settings: ClusterSettings) -> str:
     return _read_id(found[H_ID] or b"", record.partition, settings)
 
 

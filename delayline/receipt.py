@@ -10,7 +10,7 @@ from confluent_kafka import KafkaError, Message
 
 from delayline.errors import NoOutcomeError, SendError, UnansweredError
 from delayline.names import source
-from delayline.outcomes import Awaited, Outcome
+from delayline.outcomes import Outcome, PendingOutcome
 
 # The longest that librdkafka may hold a thread, which then sees neither Ctrl-C nor another thread's answer.
 SLICE_S: Final = 0.1
@@ -32,7 +32,7 @@ class Receipt:
         poll: Callable[[float], object],
         on_failure: OnDelivery,
         callback: OnDelivery | None,
-        awaited: Awaited | None = None,
+        awaited: PendingOutcome | None = None,
     ) -> None:
         self._awaited = awaited
         self._poll = poll

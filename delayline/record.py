@@ -12,7 +12,7 @@ from delayline.signing import Serial
 BY_KEY: Final = -1
 
 
-class Record(Protocol):
+class ConsumerRecord(Protocol):
     """What the parser reads of a record of the buffer topic; any NamedTuple with these fields will do."""
 
     @property

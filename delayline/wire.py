@@ -48,7 +48,7 @@ from delayline.headers import (
     Header,
 )
 from delayline.parser import ON_REQUESTS, parse, parse_plain, spent_serial
-from delayline.record import BY_KEY, Cancel, Record, Reject, Request, Reschedule, Schedule
+from delayline.record import BY_KEY, Cancel, ConsumerRecord, Reject, Request, Reschedule, Schedule
 from delayline.recurrence import Recurrence, recurrence_headers
 from delayline.rejects import REJECT_CODES
 from delayline.signing import Keyring, Serial
@@ -91,8 +91,8 @@ __all__ = [
     "PREFIX",
     "REJECT_CODES",
     "Cancel",
+    "ConsumerRecord",
     "Header",
-    "Record",
     "Recurrence",
     "Reject",
     "Request",

@@ -5,7 +5,7 @@ is ahead of me? Events (watches, session changes, peers that are gone) only wake
 missed, doubled or late changes nothing. There are three watches: on the own znode, which anybody may delete,
 on the one right ahead, and on the leader's, to know who it is.
 
-What a Standing is worth, since anything can happen between ZooKeeper's answer and its use:
+What an ElectionState is worth, since anything can happen between ZooKeeper's answer and its use:
 
 - `leader`: ZooKeeper said so when it was last asked. Without a connection it stays so: a leader that loses
   sight of ZooKeeper goes on delivering. If another one is elected meanwhile, its `init_transactions()` fences
@@ -31,7 +31,15 @@ from typing import Any, Literal
 
 import structlog
 
-from election.candidates import UNREADABLE, Candidate, Place, guid_of, in_order, new_guid, place_of
+from election.candidates import (
+    UNREADABLE,
+    Candidate,
+    QueuePosition,
+    guid_of,
+    in_order,
+    new_guid,
+    queue_position_of,
+)
 from election.errors import ElectionError, Unavailable, ZnodeMissing
 from election.link import Peer
 from election.peer import Peers
@@ -50,7 +58,7 @@ Role = Literal["none", "follower", "leader"]
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class ElectionState:
     """What this candidate was when ZooKeeper was last asked.
 
     `znode`: its candidacy's name. `since_ms`: since when it has had this role with this znode, epoch time.
@@ -68,7 +76,7 @@ class Candidacy:
 
     `path`: the znode of the lane's candidacies. `peers` start and stop with the candidacy, `host` is where
     the others reach them; `session` is the node's and outlives it. `on_change` is called with every new
-    standing on the candidacy's thread and must not block.
+    state on the candidacy's thread and must not block.
     """
 
     def __init__(
@@ -79,7 +87,7 @@ class Candidacy:
         *,
         node: str,
         host: str,
-        on_change: Callable[[Standing], None],
+        on_change: Callable[[ElectionState], None],
     ) -> None:
         self.path = path
         self._session = session
@@ -87,7 +95,7 @@ class Candidacy:
         self._node = node
         self._host = host
         self._on_change = on_change
-        self._standing = Standing("none", None, _now_ms())
+        self._state = ElectionState("none", None, _now_ms())
         self._claim: _Claim | None = None  # written by the own thread only
         self._wanted = False
         self._out = threading.Event()  # set: no znode of ours is left
@@ -106,9 +114,9 @@ class Candidacy:
     # -- any thread
 
     @property
-    def standing(self) -> Standing:
-        """The standing as it is now."""
-        return self._standing
+    def state(self) -> ElectionState:
+        """The state as it is now."""
+        return self._state
 
     def start(self) -> None:
         """Start the threads; the node stands once it calls `enter`."""
@@ -216,7 +224,7 @@ class Candidacy:
         return self._take_place(state.session_id)
 
     def _take_place(self, session_id: int) -> float | None:
-        place = place_of(self._guid, self._children())
+        place = queue_position_of(self._guid, self._children())
         if place.mine is None:
             return self._queue_up(place)
         claim = _Claim(place.mine, session_id)
@@ -236,7 +244,7 @@ class Candidacy:
         self._peers.introduce(self._guid)  # one who resigned and entered again before ZooKeeper knew of it
         return self._take_turn(place, place.mine)
 
-    def _take_turn(self, place: Place, mine: str) -> float | None:
+    def _take_turn(self, place: QueuePosition, mine: str) -> float | None:
         for name in place.surplus:
             self._delete(name)
         if place.leads:
@@ -250,12 +258,12 @@ class Candidacy:
         self._leader = place.ahead[0]
         leader = self._seen[self._leader]
         known = None if leader is UNREADABLE else leader.node
-        self._become(Standing("follower", mine, _now_ms(), known))
+        self._become(ElectionState("follower", mine, _now_ms(), known))
         return None
 
     def _lead(self, mine: str) -> None:
         self._leader = mine
-        self._become(Standing("leader", mine, _now_ms(), self._node))
+        self._become(ElectionState("leader", mine, _now_ms(), self._node))
 
     def _children(self) -> list[str]:
         try:
@@ -263,7 +271,7 @@ class Candidacy:
         except ZnodeMissing:
             return []  # made with the first candidacy
 
-    def _queue_up(self, place: Place) -> float:
+    def _queue_up(self, place: QueuePosition) -> float:
         if self._claim is not None:
             self._void("somebody deleted the znode")
         if self._lets_leader_go_first(place):
@@ -275,7 +283,7 @@ class Candidacy:
         self._session.create(self._znode(f"{self._guid}-"), data, ephemeral=True, sequence=True)
         return 0.0
 
-    def _lets_leader_go_first(self, place: Place) -> bool:
+    def _lets_leader_go_first(self, place: QueuePosition) -> bool:
         if place.ahead or self._leader is None or not self._peers.has_greeted(self._leader):
             return False
         if self._yield_until_s is None:
@@ -328,14 +336,14 @@ class Candidacy:
         self._claim = None
         self._guid = None
         self._peers.introduce(None)
-        self._become(Standing("none", None, _now_ms()))
+        self._become(ElectionState("none", None, _now_ms()))
 
-    def _become(self, new: Standing) -> None:
-        old = self._standing
+    def _become(self, new: ElectionState) -> None:
+        old = self._state
         if (old.role, old.znode) == (new.role, new.znode):
-            new = Standing(new.role, new.znode, old.since_ms, new.leader)
+            new = ElectionState(new.role, new.znode, old.since_ms, new.leader)
         if new != old:
-            self._standing = new
+            self._state = new
             self._on_change(new)
             log.info("standing", node=self._node, role=new.role, znode=new.znode, leader=new.leader)
 

@@ -42,7 +42,7 @@ UNREADABLE = Candidate("?", "", 0, 0)
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class QueuePosition:
     """The place of one candidate in the queue.
 
     `mine` is its znode (None: not queued), `ahead` are those before it, lowest first, `surplus` are further
@@ -77,13 +77,13 @@ def in_order(children: Iterable[str]) -> list[str]:
     return sorted(filter(_NAME.fullmatch, children), key=_sequence)
 
 
-def place_of(guid: str | None, children: Iterable[str]) -> Place:
+def queue_position_of(guid: str | None, children: Iterable[str]) -> QueuePosition:
     """Where the candidacy `guid` stands; without one (None) everybody is ahead."""
     queue = in_order(children)
     own = [name for name in queue if guid is not None and guid_of(name) == guid]
     if not own:
-        return Place(None, tuple(queue))
-    return Place(own[0], tuple(queue[: queue.index(own[0])]), tuple(own[1:]))
+        return QueuePosition(None, tuple(queue))
+    return QueuePosition(own[0], tuple(queue[: queue.index(own[0])]), tuple(own[1:]))
 
 
 def _sequence(name: str) -> int:

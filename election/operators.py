@@ -19,7 +19,7 @@ class Author(msgspec.Struct, frozen=True):
     at_ms: int
 
 
-class Control(msgspec.Struct, frozen=True):
+class PauseState(msgspec.Struct, frozen=True):
     """What is to stand still: the whole cluster, and single target topics."""
 
     paused: Author | None = None
@@ -61,14 +61,14 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     after: str | None = None
 
 
-def encode(said: Control | Switchover | Gap | KafkaIds | Entry) -> bytes:
+def encode(said: PauseState | Switchover | Gap | KafkaIds | Entry) -> bytes:
     """As JSON."""
     return msgspec.json.encode(said)
 
 
-def decode_control(data: bytes, path: str) -> Control:
+def decode_pauses(data: bytes, path: str) -> PauseState:
     """Reads `encode`'s bytes; Malformed."""
-    return _decoded(data, Control, f"{path} does not say what is paused")
+    return _decoded(data, PauseState, f"{path} does not say what is paused")
 
 
 def decode_switchover(data: bytes, path: str) -> Switchover:

@@ -27,15 +27,15 @@ from election.errors import (
     ZnodeMissing,
 )
 from election.operators import (
-    Control,
     Entry,
     Gap,
     KafkaIds,
+    PauseState,
     Switchover,
-    decode_control,
     decode_entry,
     decode_gap,
     decode_kafka,
+    decode_pauses,
     encode,
 )
 from election.session import Delete, Make, Replace, Session
@@ -270,24 +270,24 @@ class Registry:
 
     # -- what operators say: each change and its entry of the history are there together, or neither is
 
-    def control(self) -> tuple[Control, int | None]:
+    def pauses(self) -> tuple[PauseState, int | None]:
         """What is paused, and the znode's version; None if it was never written. Malformed."""
-        found = self._look(self._znodes.control)
+        found = self._look(self._znodes.pauses)
         if found is None:
-            return Control(), None
+            return PauseState(), None
         data, version = found
-        return decode_control(data, self._znodes.control), version
+        return decode_pauses(data, self._znodes.pauses), version
 
-    def change_control(self, change: Callable[[Control], Control], entry: Entry) -> Control:
+    def change_pauses(self, change: Callable[[PauseState], PauseState], entry: Entry) -> PauseState:
         """Pauses and resumes: writes what `change` makes of what stands, and gives it back. If it makes
         nothing of it, nothing is written, nor recorded. ZnodeChanged if others write it all the time.
         """
 
-        def attempt() -> Control:
-            before, version = self.control()
+        def attempt() -> PauseState:
+            before, version = self.pauses()
             after = change(before)
             if after != before:
-                self._put(self._znodes.control, encode(after), version, entry)
+                self._put(self._znodes.pauses, encode(after), version, entry)
             return after
 
         return self._persistently(attempt)

@@ -49,9 +49,9 @@ class Znodes:
         return f"{self.root}/lanes/{lane}/checkpoint"
 
     @property
-    def control(self) -> str:
-        """What operators have paused (`election.operators.Control`)."""
-        return f"{self.root}/control"
+    def pauses(self) -> str:
+        """What operators have paused (`election.operators.PauseState`)."""
+        return f"{self.root}/pauses"
 
     def request(self, lane: int) -> str:
         """What operators want the lane's leader to do: replay, skip, stop (store/operations.py)."""

@@ -22,8 +22,8 @@ from node.fetch.brokers import Unreachable
 from node.fetch.options import Unsupported
 from node.fetch.transactions import Holder, holders
 from node.own_checkpoints import KeysBehind, OwnCheckpoints
-from node.ports import Doubtful, Keys
-from node.reader import Forbidden, OffsetsGone, TopicReader
+from node.ports import Doubtful, KeyringSource
+from node.reader import OffsetsGone, TopicForbidden, TopicReader
 from node.refusal import (
     Refusal,
     Refusing,
@@ -49,7 +49,7 @@ LOOK_EVERY_S: Final = 5.0  # whether the topic is still the same
 def read_last(client_config: dict[str, Any], topic: str, lane: int, ring: Keyring) -> Checkpoint | None:
     """The latest committed checkpoint of a lane, None if there is none.
 
-    Raises `Doubtful` if it cannot be read in time (`Forbidden`: may not be), and `UnreadableCheckpoint`.
+    Raises `Doubtful` if it cannot be read in time (`TopicForbidden`: may not be), and `UnreadableCheckpoint`.
     """
     reader = TopicReader(client_config, topic, aborted=True)
     try:
@@ -134,7 +134,7 @@ class CheckpointReader:
         client_config: dict[str, Any],
         names: ClusterNames,
         lane: int,
-        keys: Keys,
+        keys: KeyringSource,
         changed: Callable[[], None],
     ) -> None:
         self.refusal: Refusal | None = None  # why nobody can go on from the topic, as long as it is so
@@ -217,7 +217,7 @@ class CheckpointReader:
                 self._wait_for_others_than(ring)
             except UnreadableCheckpoint as error:
                 self._refuse(checkpoint_unreadable(f"{self._topic}/{self._lane}", str(error)))
-            except Forbidden:
+            except TopicForbidden:
                 self._refuse(topic_forbidden("checkpoint-forbidden", self._topic))
             except (OffsetsGone, Doubtful, KafkaException) as error:
                 log.warning("checkpoint-topic-unreadable", topic=self._topic, detail=str(error))
@@ -239,7 +239,7 @@ class CheckpointReader:
     def _follow(self) -> None:
         """Follows the topic until it is gone or recreated, or other keys are known: with these it is read
         again. Raises `TopicMissing`, `UnreadableCheckpoint`,
-        `Forbidden`.
+        `TopicForbidden`.
         """
         self._look.clear()
         admin = admin_client(self._client_config)

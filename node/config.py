@@ -64,7 +64,7 @@ def _check_addresses(addresses: str) -> None:
 ClusterName = Annotated[str, AfterValidator(_cluster_name)]
 NodeName = Annotated[str, AfterValidator(_node_name)]
 Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
-Brokers = Annotated[Text, AfterValidator(_brokers)]
+BrokerList = Annotated[Text, AfterValidator(_brokers)]
 Zookeepers = Annotated[Text, AfterValidator(_zookeepers)]
 
 _CRITICAL = 2  # syslog's number
@@ -144,7 +144,7 @@ class KafkaConfig(BaseSettings):
     cluster: ClusterName = Field(
         default="delay", description="the delay cluster's name: prefix of its topics and znodes"
     )
-    bootstrap_servers: Brokers = Field(description="Kafka brokers, host:port,...")
+    bootstrap_servers: BrokerList = Field(description="Kafka brokers, host:port,...")
     kafka: dict[KafkaProperty, str] = Field(
         default_factory=dict,
         repr=False,  # sasl.password and the like

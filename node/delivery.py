@@ -30,7 +30,7 @@ from node.ports import (
     Clock,
     Commit,
     Doubtful,
-    Keys,
+    KeyringSource,
     LeaderElection,
     Log,
     Offsets,
@@ -38,14 +38,14 @@ from node.ports import (
     Outbox,
     OutboxError,
     Pauses,
-    Refused,
+    RecordRejected,
     Targets,
     Unconfirmed,
 )
 from node.refusal import Refusing
 from node.resumption import resumed
-from store.checkpoint import FORMAT, Checkpoint, Footing, Standing, Vector
-from store.keys import Key
+from store.checkpoint import FORMAT, Checkpoint, Footing, Vector, WriteBack
+from store.keys import RowKey
 from store.overrun import MOST_OVERRUNS
 from store.selection import Limits, Paused, Selection
 from store.view import View
@@ -106,7 +106,7 @@ class Config(msgspec.Struct, frozen=True):
     limits: Limits
     max_clock_skew_ms: int
     max_parks: int
-    keys: Keys
+    keys: KeyringSource
     small: int = 500
 
 
@@ -186,11 +186,11 @@ class Delivery:
         return 0 if self._last is None else self._last.epoch
 
     @property
-    def standing(self) -> Standing:
+    def write_back(self) -> WriteBack:
         """Of the last checkpoint that was sent."""
         last = self._last if self._in_flight is None else self._in_flight.checkpoint
         assert last is not None, "a first checkpoint has been sent"
-        return last.standing
+        return last.write_back
 
     @property
     def in_flight(self) -> InFlight | None:
@@ -215,7 +215,7 @@ class Delivery:
     def _abandon(self, error: OutboxError) -> Process[None]:
         """After any failure the only road is recovery; what was in flight is decided there."""
         log.warning("transaction-given-up", reason=type(error).__name__.lower(), detail=str(error))
-        isolated = isinstance(error, Refused) and self._isolate(error)
+        isolated = isinstance(error, RecordRejected) and self._isolate(error)
         if isinstance(error, Doubtful) and self._sending is not None and self._sending.rows:
             # So much may be more than the brokers take in the time that there is.
             self._most = max(1, len(self._sending.rows) // 2)
@@ -225,7 +225,7 @@ class Delivery:
         if self._failures > 1 and not isolated:
             yield Wait(self._clock.now_ms() + min(RETRY_MS * self._failures, HEARTBEAT_MS))
 
-    def _isolate(self, error: Refused) -> bool:
+    def _isolate(self, error: RecordRejected) -> bool:
         """Rule 10: what was refused is remembered; if that is not known, a shorter prefix is tried next.
         False if that brings nothing new: what is refused is no row's own record.
         """
@@ -239,7 +239,7 @@ class Delivery:
         condemned = [self._condemn(key, *why) for key, why in found.items()]
         return any(condemned)
 
-    def _condemn(self, key: Key, code: str, detail: str) -> bool:
+    def _condemn(self, key: RowKey, code: str, detail: str) -> bool:
         """Remembers a row that was refused; False if its barest dead letter was refused already."""
         known = self._poison.get(key)
         if known is not None and known.is_of_what_follows:
@@ -566,13 +566,13 @@ class Delivery:
         transaction is being sent that has written something back.
         """
         limits, targets = self._config.limits._replace(messages=self._most), self._pauses().targets
-        standing = self.standing
+        write_back = self.write_back
         chosen = self._view.select(
             now_ms,
             limits,
             self._operator.asked(),
-            standing=standing._replace(
-                written_back=standing.written_back if known else None, hidden=self._hidden()
+            write_back=write_back._replace(
+                written_back=write_back.written_back if known else None, hidden=self._hidden()
             ),
             refused=self._poison.keys(),
             paused=Paused(targets, replay=self._replays_to(targets)),
@@ -709,7 +709,7 @@ class Delivery:
         frontier, last = planned.selection.frontier, self._last
         awaited = last.awaited.beyond(frontier.seen)
         if offsets:
-            written = planned.plan.followings(offsets)
+            written = planned.plan.predecessors(offsets)
             awaited = awaited.with_written(written, self._config.limits.awaited)
         return Checkpoint(
             lane=self._config.lane,
@@ -739,7 +739,7 @@ class Delivery:
             yield Wait(None)
         try:
             flight.commit.result()
-        except Refused:
+        except RecordRejected:
             self._sending = flight.selection  # not what may have been sent since
             raise
         yield Step.AFTER_COMMIT

@@ -70,8 +70,12 @@ class StableEnds:
 
     def _learn(self, ends: Vector, now_ms: int) -> None:
         """Whose they are is asked again and again: who answers may not have known."""
-        places = set(ends.items())
-        self._holders = {place: holder for place, holder in self._holders.items() if place in places}
+        partition_ids = set(ends.items())
+        self._holders = {
+            partition_id: holder
+            for partition_id, holder in self._holders.items()
+            if partition_id in partition_ids
+        }
         unknown = {
             partition: end
             for partition, end in ends.items()

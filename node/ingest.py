@@ -16,7 +16,7 @@ from delayline.wire import Reject, parse, parse_plain, spent_serial
 from election.operators import Gap
 from election.znodes import Znodes
 from node.fetch.records import ABORTED, LogRecord
-from node.ports import Keys
+from node.ports import KeyringSource
 from node.reader import OffsetsGone, TopicReader
 from node.refusal import Refusal, keys_behind, log_refusal, topic_forbidden
 from node.topics import admin_client, newest_gone_ms
@@ -46,7 +46,7 @@ class Ingest:
         client_config: dict[str, Any],
         names: ClusterNames,
         settings: ClusterSettings,
-        keys: Keys,
+        keys: KeyringSource,
         view: View,
         wake: Callable[[], None],
         fail: Callable[[Exception], None],

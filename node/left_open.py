@@ -9,7 +9,7 @@ from __future__ import annotations
 from node.fetch.batches import Batch, open_batch
 from node.fetch.compression import Scratch
 from node.own_checkpoints import own_checkpoint
-from node.ports import Keys
+from node.ports import KeyringSource
 from store.checkpoint import Checkpoint, UnreadableCheckpoint
 
 
@@ -22,7 +22,7 @@ class Evidence:
     `is_unreadable`: the producer's last one cannot be read, or one behind it.
     """
 
-    def __init__(self, topic: str, lane: int, keys: Keys, producer: int, begin: int) -> None:
+    def __init__(self, topic: str, lane: int, keys: KeyringSource, producer: int, begin: int) -> None:
         self.reached = begin
         self.checkpoint: Checkpoint | None = None
         self.appended_ms = 0

@@ -18,16 +18,16 @@ from delayline.partitioner import partition_for
 from delayline.settings import ClusterSettings
 from delayline.wire import H_SCHEDULED_FOR
 from node.checkpoints import KafkaLog
-from node.past import Fate, Past, Told
-from node.plan import PAUSED, Outcome
+from node.past import Fate, Past, ToldOutcome
+from node.plan import PAUSED, OutcomeRecord
 from node.ports import Doubtful
 from store.checkpoint import Frontier, Reached, UnreadableCheckpoint
 from store.due import Due
 from store.holds import Hold
-from store.keys import Key
-from store.lookup import Known, Lookup, Page, Query, Total
+from store.keys import RowKey
+from store.lookup import IdState, Lookup, Query, RowPage, Total
 from store.operations import ReplayRequest, SkipRequest
-from store.records import RescheduleRow, Row, ScheduledRow, target_of_message
+from store.rows import RescheduleRow, Row, ScheduledRow, target_of_message
 
 MOST_HISTORY: Final = 200_000
 MOST_LISTED: Final = 1_000
@@ -43,7 +43,7 @@ class NoSource(Exception):
     """What was asked for is no source in the buffer."""
 
 
-class Standing(msgspec.Struct, frozen=True):
+class AnsweringNode(msgspec.Struct, frozen=True):
     """Who answers, and how far it had read. `lag`: offsets of its lane that it had not read, of those that
     were committed when it was asked; None if Kafka did not say.
     """
@@ -87,7 +87,7 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
     detail: str | None = None
 
 
-class Event(msgspec.Struct, frozen=True):
+class OutcomeEvent(msgspec.Struct, frozen=True):
     """One outcome of an id, as the outcomes topic has it; `request`: what was decided on."""
 
     at_ms: int
@@ -100,11 +100,11 @@ class Event(msgspec.Struct, frozen=True):
     detail: str | None
 
 
-class History(msgspec.Struct, frozen=True):
+class OutcomeHistory(msgspec.Struct, frozen=True):
     """The outcomes of an id since a time, in order. `left_out`: so many records would have had to be read."""
 
     since_ms: int
-    events: list[Event]
+    events: list[OutcomeEvent]
     left_out: int = 0
     trouble: str | None = None
 
@@ -112,15 +112,15 @@ class History(msgspec.Struct, frozen=True):
 class Shown(msgspec.Struct, frozen=True):
     """The answer to `show`; without a history of what has no id."""
 
-    node: Standing
+    node: AnsweringNode
     message: Message
-    history: History | None
+    history: OutcomeHistory | None
 
 
 class Listed(msgspec.Struct, frozen=True):
     """The answer to `list`, in key order; `next`: the cursor behind which more may be, None at the end."""
 
-    node: Standing
+    node: AnsweringNode
     messages: list[Message]
     next: str | None
     total: Total | None
@@ -129,7 +129,7 @@ class Listed(msgspec.Struct, frozen=True):
 class Forecast(msgspec.Struct, frozen=True):
     """The answer to `due`. It has no `lag`: Kafka is not asked, for the answer is to come at once."""
 
-    node: Standing
+    node: AnsweringNode
     due: Due
 
 
@@ -138,7 +138,7 @@ class Foreseen(msgspec.Struct, frozen=True):
     `at_least` if there may be more.
     """
 
-    node: Standing
+    node: AnsweringNode
     refused: str | None
     targets: dict[str, int]
     at_least: bool
@@ -153,7 +153,7 @@ class Reader(NamedTuple):
 
 
 class Messages:
-    """One node's answers. May be used by any thread; all raise `Closed` and `StoreError`."""
+    """One node's answers. May be used by any thread; all raise `ViewClosed` and `StoreError`."""
 
     def __init__(
         self,
@@ -186,7 +186,7 @@ class Messages:
         known = self._lookup.find(partition, id_)
         message = self._message(partition, id_, known)
         told = None if history == "none" else self._history(id_, history, now_ms)
-        return Shown(self._standing(known.reached, known.aligned, lag), message, told)
+        return Shown(self._answering_node(known.reached, known.aligned, lag), message, told)
 
     def show_source(self, name: str, history: Extent, now_ms: int) -> Shown:
         """What has become of the message that a request asked for, by its source: with an id, of that. Raises
@@ -207,14 +207,14 @@ class Messages:
         message = self._message(partition, None, known)
         if message.root is None:
             message = msgspec.structs.replace(message, root=source(topic, partition, offset))
-        return Shown(self._standing(known.reached, known.aligned, lag), message, None)
+        return Shown(self._answering_node(known.reached, known.aligned, lag), message, None)
 
-    def list(self, query: Query, after: Key | None, limit: int) -> Listed:
+    def list(self, query: Query, after: RowKey | None, limit: int) -> Listed:
         """A page of what is pending, of up to `MOST_LISTED`."""
         lag = self._lag()
-        page: Page = self._lookup.page(query, after, min(limit, MOST_LISTED))
+        page: RowPage = self._lookup.page(query, after, min(limit, MOST_LISTED))
         return Listed(
-            self._standing(page.reached, page.aligned, lag),
+            self._answering_node(page.reached, page.aligned, lag),
             [self._waiting(key, row, page.aligned) for key, row in page.rows],
             None if page.last is None else cursor(page.last),
             page.total,
@@ -223,14 +223,14 @@ class Messages:
     def due(self, now_ms: int) -> Forecast:
         """What is pending, by when it falls due, and where it goes."""
         reached, aligned, due = self._lookup.due(now_ms)
-        return Forecast(self._standing(reached, aligned, lambda _: None), due)
+        return Forecast(self._answering_node(reached, aligned, lambda _: None), due)
 
     def foresee(self, request: ReplayRequest | SkipRequest, now_ms: int) -> Foreseen:
         """What would come of the request, were it asked for now."""
         lag = self._lag()
         found = self._lookup.rehearse(request, now_ms, self._window_ms)
-        standing = self._standing(found.reached, found.aligned, lag)
-        return Foreseen(standing, found.refused, found.targets, found.at_least)
+        node = self._answering_node(found.reached, found.aligned, lag)
+        return Foreseen(node, found.refused, found.targets, found.at_least)
 
     # -- how far this node is
 
@@ -242,15 +242,17 @@ class Messages:
             return lambda _: None
         return lambda reached: sum(max(0, end - reached.read.get(p, 0)) for p, end in ends.items())
 
-    def _standing(
+    def _answering_node(
         self, reached: Reached, aligned: Frontier, lag: Callable[[Reached], int | None]
-    ) -> Standing:
+    ) -> AnsweringNode:
         node, state = self._node()
-        return Standing(node, self._lane, state, reached.ingested, lag(reached), aligned.delivered_up_to_ms)
+        return AnsweringNode(
+            node, self._lane, state, reached.ingested, lag(reached), aligned.delivered_up_to_ms
+        )
 
     # -- one message
 
-    def _message(self, partition: int, id_: str | None, known: Known) -> Message:
+    def _message(self, partition: int, id_: str | None, known: IdState) -> Message:
         if known.key is not None:
             if not known.done and known.row is not None:
                 waiting = self._waiting(known.key, known.row, known.aligned)
@@ -263,7 +265,7 @@ class Messages:
             return Message(state="cancelling", id=id_, by=by)
         return self._cancelled(partition, id_, known.cancelled_by)
 
-    def _waiting(self, key: Key, row: Row, aligned: Frontier) -> Message:
+    def _waiting(self, key: RowKey, row: Row, aligned: Frontier) -> Message:
         own = source(self._buffer, key[1], key[2])
         if isinstance(row, ScheduledRow):
             hold = _hold_of(key, row, aligned)
@@ -288,7 +290,7 @@ class Messages:
             state="pending", op="reject", id=None, due_ms=key[0], source=own, code=row.code, detail=row.detail
         )
 
-    def _with_since(self, message: Message, key: Key) -> Message:
+    def _with_since(self, message: Message, key: RowKey) -> Message:
         """When it came up, and was held: by the checkpoint that has passed it first, if one is left."""
         try:
             passed = self._past.held_since(key)
@@ -299,7 +301,7 @@ class Messages:
         return msgspec.structs.replace(message, at_ms=passed.at_ms, epoch=passed.epoch)
 
     def _described(
-        self, state: str, key: Key, id_: str | None, row: ScheduledRow | None, fate: Fate | None = None
+        self, state: str, key: RowKey, id_: str | None, row: ScheduledRow | None, fate: Fate | None = None
     ) -> Message:
         own = source(self._buffer, key[1], key[2])
         passed, outcome = (None, None) if fate is None else fate
@@ -319,7 +321,7 @@ class Messages:
             message = msgspec.structs.replace(message, at_ms=passed.at_ms, epoch=passed.epoch)
         return message if outcome is None else _with_outcome(message, outcome)
 
-    def _done(self, key: Key, id_: str | None, row: ScheduledRow | None) -> Message:
+    def _done(self, key: RowKey, id_: str | None, row: ScheduledRow | None) -> Message:
         """A row that is done; it may have left the store already, the log has it still."""
         try:
             if row is None:
@@ -329,9 +331,9 @@ class Messages:
             return msgspec.structs.replace(self._described("done", key, id_, row), detail=str(error))
         if fate.passed is None:
             return msgspec.structs.replace(self._described("done", key, id_, row), detail=_NO_CHECKPOINT)
-        follower = fate.passed.awaited.follower(key[1], key[2])
-        if follower is not None and follower.moved_by is not None:
-            by = source(self._buffer, key[1], follower.moved_by)
+        successor = fate.passed.awaited.successor(key[1], key[2])
+        if successor is not None and successor.moved_by is not None:
+            by = source(self._buffer, key[1], successor.moved_by)
             return msgspec.structs.replace(self._described("moving", key, id_, row), by=by)
         return self._described(
             "delivered" if fate.outcome is None else fate.outcome.outcome, key, id_, row, fate
@@ -355,15 +357,15 @@ class Messages:
             return Message(state="done", id=id_, by=by, detail=str(error))
         return self._done(key, id_, row)
 
-    def _history(self, id_: str, extent: Extent, now_ms: int) -> History:
+    def _history(self, id_: str, extent: Extent, now_ms: int) -> OutcomeHistory:
         since_ms = max(0, now_ms - self._window_ms)
         try:
             found = self._past.history_of(id_, since_ms, None if extent == "all" else MOST_HISTORY)
         except _UNTOLD as error:
-            return History(since_ms, [], trouble=str(error))
+            return OutcomeHistory(since_ms, [], trouble=str(error))
         if isinstance(found, int):
-            return History(since_ms, [], left_out=found)
-        return History(since_ms, [_event(told) for told in found])
+            return OutcomeHistory(since_ms, [], left_out=found)
+        return OutcomeHistory(since_ms, [_event(told) for told in found])
 
 
 _UNTOLD: Final = (Doubtful, KafkaException, UnreadableCheckpoint)
@@ -372,12 +374,12 @@ WAS_PAUSED: Final = "an operator had paused the target; what waited for that com
 _NO_CHECKPOINT: Final = "the checkpoint topic has no checkpoint left that tells when"
 
 
-def cursor(key: Key) -> str:
+def cursor(key: RowKey) -> str:
     """A page's end, for who asks for the next one."""
     return "-".join(map(str, key))
 
 
-def parse_cursor(text: str) -> Key:
+def parse_cursor(text: str) -> RowKey:
     """ValueError if it is none."""
     parts = text.split("-")
     if len(parts) != 3 or not all(part.isascii() and part.isdigit() and len(part) < 20 for part in parts):
@@ -396,22 +398,22 @@ def _is_parked(row: ScheduledRow) -> bool:
     return row.parent is not None and (row.attempt > 1 or has_two_times)
 
 
-def _hold_of(key: Key, row: ScheduledRow, aligned: Frontier) -> Hold | None:
+def _hold_of(key: RowKey, row: ScheduledRow, aligned: Frontier) -> Hold | None:
     """What it waits for, if its target was paused when it came up."""
     if not aligned.holds or not aligned.passed(key):
         return None
     return aligned.hold_of(key, target_of_message(row))
 
 
-def _with_outcome(message: Message, outcome: Outcome) -> Message:
+def _with_outcome(message: Message, outcome: OutcomeRecord) -> Message:
     return msgspec.structs.replace(
         message, at_ms=outcome.at_ms, epoch=outcome.epoch, code=outcome.code, detail=outcome.detail
     )
 
 
-def _event(told: Told) -> Event:
+def _event(told: ToldOutcome) -> OutcomeEvent:
     request, outcome = told
-    return Event(
+    return OutcomeEvent(
         outcome.at_ms,
         outcome.epoch,
         outcome.outcome,

@@ -14,10 +14,10 @@ from typing import Final
 
 from delayline.rejects import REJECT_CODES
 from node.delivery import InFlight
-from node.outbox import Committed
+from node.outbox import CommitTime
 from node.plan import PAUSED, Decided
 from node.ports import UNKNOWN
-from store.keys import Key
+from store.keys import RowKey
 
 LATENESS_MS: Final = (
     *(2, 5, 10, 15, 25, 50, 100, 150, 250, 500),
@@ -36,7 +36,7 @@ _ALWAYS: Final = (
     *(("reschedule", outcome) for outcome in ("rescheduled", "too-late", "overtaken", "unknown")),
 )
 
-Row = tuple[Key, bytes]
+Row = tuple[RowKey, bytes]
 
 _first: Final = itemgetter(0)
 
@@ -94,7 +94,7 @@ class Meter:
         """Messages that were produced to their targets, replayed ones, too."""
         return sum(self.requests["schedule", outcome, ""] for outcome in ("delivered", "replayed"))
 
-    def committed(self, flight: InFlight, known: Committed) -> None:
+    def committed(self, flight: InFlight, known: CommitTime) -> None:
         """Counts a transaction that is committed. What was skipped or replayed is not late, nor what has
         waited for the end of a pause.
         """
@@ -113,7 +113,7 @@ class Meter:
             self.requests[counted] = self.requests.get(counted, 0) + count
 
 
-def _not_skipped(due: list[Row], skip_to: Key | None) -> Sequence[Row]:
+def _not_skipped(due: list[Row], skip_to: RowKey | None) -> Sequence[Row]:
     return due if skip_to is None else due[bisect_right(due, skip_to, key=_first) :]
 
 

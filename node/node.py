@@ -39,7 +39,7 @@ from node.http.app import application
 from node.http.server import HttpServer
 from node.http.watch import watched
 from node.ingest import LogTooShort, NotRebuildable
-from node.keys import NodeKeys, SharedKeys
+from node.keyring import NodeKeyring, SharedKeys
 from node.membership import Membership
 from node.messages import Messages
 from node.notify import ServiceManager
@@ -48,7 +48,7 @@ from node.parts import Coordination, Ground, Parts
 from node.ports import Doubtful, Pauses
 from node.reader import OffsetsGone
 from node.refusal import Refusal, Refusing
-from node.topics import Described, TopicMissing, admin_client, describe, kafka_id
+from node.topics import TopicIdentity, TopicMissing, admin_client, describe, kafka_id
 from node.vitals import FROM_THE_START, ONCE_CAUGHT_UP, WITH_THE_PARTS, Nameplate, Vitals, missing
 from store.checkpoint import UnreadableCheckpoint
 from store.identity import FORMAT, Identity, OtherFormat, OtherIdentity, claim, refresh, stored_identity
@@ -160,7 +160,7 @@ class Node:
         self._settings: ClusterSettings | None = None
         self._kafka_id = ""
         self._tied: KafkaIds | None = None  # where ZooKeeper says that the cluster is
-        self._buffer: Described | None = None
+        self._buffer: TopicIdentity | None = None
         self._parts: Parts | None = None
         self._partitions = 0  # of the buffer, that the parts were made for
         self._http = HttpServer(config.http_host, config.http_port)
@@ -400,7 +400,7 @@ class Node:
             znode, where = Znodes(self._config.cluster).kafka, self._config.bootstrap_servers
             raise Refusing(refusal.other_kafka(znode, tied.cluster, found, where))
 
-    def _describe_buffer(self) -> Described:
+    def _describe_buffer(self) -> TopicIdentity:
         try:
             return describe(self._admin, self._names.buffer)
         except TopicMissing as error:
@@ -420,7 +420,7 @@ class Node:
             " check bootstrap_servers, that the brokers are up, and security.protocol and sasl.* below kafka:"
         )
 
-    def _open(self, settings: ClusterSettings, buffer: Described, peers: Peers) -> Parts | None:
+    def _open(self, settings: ClusterSettings, buffer: TopicIdentity, peers: Peers) -> Parts | None:
         """The parts; None if the round ends before."""
         config = self._config
         if buffer.partitions < settings.partitions:
@@ -462,7 +462,7 @@ class Node:
         if self._refusal is not None and self._refusal.code == refusal.DISK_FULL:
             refresh(store)
 
-    def _claim(self, store: RocksStore, settings: ClusterSettings, buffer: Described) -> None:
+    def _claim(self, store: RocksStore, settings: ClusterSettings, buffer: TopicIdentity) -> None:
         config = self._config
         try:
             if stored_identity(store) is None:
@@ -479,7 +479,7 @@ class Node:
         except OtherFormat as error:
             raise Refusing(refusal.other_data(str(error), config.data_dir)) from error
 
-    def _expect_tied(self, buffer: Described) -> None:
+    def _expect_tied(self, buffer: TopicIdentity) -> None:
         """A new store has nothing else that tells the buffer from one that was made anew."""
         if self._tied is not None and self._tied.buffer != buffer.id:
             detail = f"{self._names.buffer} is another topic than the cluster was made with"
@@ -489,10 +489,10 @@ class Node:
         detail = f"not the settings that the store was made with: {differences(own, found)}"
         return refusal.settings_changed(detail, own, self._config.data_dir)
 
-    def _agreed_keys(self, store: RocksStore) -> NodeKeys | None:
+    def _agreed_keys(self, store: RocksStore) -> NodeKeyring | None:
         config = self._config
         shared = SharedKeys(self._registry, Znodes(config.cluster).keys, config.node_id, config.data_dir)
-        keys = NodeKeys(store, shared, self._stopping)
+        keys = NodeKeyring(store, shared, self._stopping)
         return None if self._wait_for(keys.renew) is None else keys
 
     def _buffer_recreated(self, detail: str) -> Refusal:
@@ -617,7 +617,7 @@ class Node:
             self._passing, self._missing = None, False
             self._compare(buffer, settings)
 
-    def _compare(self, buffer: Described, settings: ClusterSettings) -> None:
+    def _compare(self, buffer: TopicIdentity, settings: ClusterSettings) -> None:
         """With those of the store."""
         if self._buffer is not None and buffer.id != self._buffer.id:
             detail = f"{self._names.buffer} is another topic than the store was made from"
@@ -638,7 +638,7 @@ class Node:
             log.error("settings-missing", detail=why.detail, way_out=why.way_out)
         self._missing = True
 
-    def _keep_tied(self, buffer: Described) -> None:
+    def _keep_tied(self, buffer: TopicIdentity) -> None:
         """A cluster that is older than the znode gets it from the first node that has read a checkpoint of
         its own: then this is the Kafka that it is in.
         """
@@ -788,7 +788,7 @@ def _of_parts(parts: Parts) -> dict[str, Any]:
     checkpoint, soundings, counts = parts.view.checkpoint, parts.soundings, parts.housekeeping
     return {
         "leads": parts.lane.leading,
-        "leader": parts.candidacy.standing.leader,
+        "leader": parts.candidacy.state.leader,
         "epoch": 0 if checkpoint is None else checkpoint.epoch,
         "delivered_up_to_ms": 0 if checkpoint is None else checkpoint.delivered_up_to_ms,
         "holds": () if checkpoint is None else checkpoint.holds,

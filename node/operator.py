@@ -15,7 +15,7 @@ import msgspec
 import structlog
 
 from election.errors import ElectionError, Malformed
-from election.operators import Switchover, decode_control, decode_switchover
+from election.operators import Switchover, decode_pauses, decode_switchover
 from election.session import Session
 from election.znodes import Znodes
 from node.ports import Pauses, Unconfirmed
@@ -49,7 +49,7 @@ class OperatorWatch:
         and it says that it is of account.
         """
         self._session = session
-        self._paths = znodes.control, znodes.request(lane), znodes.switchover(lane)
+        self._paths = znodes.pauses, znodes.request(lane), znodes.switchover(lane)
         self._on_change = changed
         self._heed = heed
         self._reading = threading.Lock()
@@ -127,7 +127,7 @@ class OperatorWatch:
     def _paused_by(self, data: bytes | None) -> Pauses:
         if data is None:
             return Pauses()
-        control = self._decoded(self._paths[0], data, decode_control)
+        control = self._decoded(self._paths[0], data, decode_pauses)
         if control is None:
             return Pauses(everything=True)
         return Pauses(control.paused is not None, frozenset(control.paused_targets))

@@ -37,15 +37,15 @@ from node.ports import (
     UNAVAILABLE,
     Doubtful,
     Fenced,
-    Keys,
+    KeyringSource,
     Offsets,
     Outgoing,
-    Refused,
+    RecordRejected,
 )
 from node.refusal import Refusing, transactional_ids_forbidden
-from node.targets import BATCH_BYTES, KafkaTargets, Known, Place, named
+from node.targets import BATCH_BYTES, KafkaTargets, KnownTargets, PartitionId, named
 from store.checkpoint import Checkpoint
-from store.keys import Key
+from store.keys import RowKey
 
 log = structlog.get_logger("delayline.outbox")
 
@@ -103,7 +103,7 @@ _NOT_ITS_OWN: Final = frozenset(
 
 T = TypeVar("T")
 
-Sent = tuple[Sequence[Outgoing], AbstractSet[Place]]
+Sent = tuple[Sequence[Outgoing], AbstractSet[PartitionId]]
 """What was sent in a transaction, and which partitions were shut then."""
 
 _Odd = SystemError | AttributeError
@@ -118,28 +118,28 @@ class Touched(NamedTuple):
     """
 
     begun_s: float
-    known: Known
-    places: AbstractSet[Place] | None = None
-    shut: AbstractSet[Place] = frozenset()
+    known: KnownTargets
+    partition_ids: AbstractSet[PartitionId] | None = None
+    shut: AbstractSet[PartitionId] = frozenset()
 
-    def lost(self, targets: KafkaTargets) -> set[Place]:
+    def lost(self, targets: KafkaTargets) -> set[PartitionId]:
         """Where of these there may have been no leader since."""
         lost = targets.unled_since(self.begun_s, self.known) - self.shut
-        return lost if self.places is None else lost & self.places
+        return lost if self.partition_ids is None else lost & self.partition_ids
 
 
 class Unmarked:
     """Where the transactions of an id may lack a marker, though they are decided: what was aborted there is
-    open again, or what was committed. No place is among both: nothing is sent to what is among either.
+    open again, or what was committed. No partition_id is among both: nothing is sent to what is among either.
     """
 
     def __init__(self) -> None:
-        self.aborted: set[Place] = set()
-        self.committed: set[Place] = set()
-        self._again: tuple[set[Place], Touched] | None = None
+        self.aborted: set[PartitionId] = set()
+        self.committed: set[PartitionId] = set()
+        self._again: tuple[set[PartitionId], Touched] | None = None
 
     @property
-    def places(self) -> set[Place]:
+    def partition_ids(self) -> set[PartitionId]:
         """All of them."""
         return self.aborted | self.committed
 
@@ -148,15 +148,15 @@ class Unmarked:
         """What is being aborted or committed again."""
         return None if self._again is None else self._again[1]
 
-    def note_aborted(self, places: AbstractSet[Place]) -> None:
+    def note_aborted(self, partition_ids: AbstractSet[PartitionId]) -> None:
         """What has sent to these was aborted; it has sent nothing to what is known here."""
-        self.aborted |= places - self.committed
+        self.aborted |= partition_ids - self.committed
 
-    def note_committed(self, places: AbstractSet[Place]) -> None:
+    def note_committed(self, partition_ids: AbstractSet[PartitionId]) -> None:
         """As `note_aborted`."""
-        self.committed |= places - self.aborted
+        self.committed |= partition_ids - self.aborted
 
-    def end_again(self, which: set[Place], touched: Touched) -> None:
+    def end_again(self, which: set[PartitionId], touched: Touched) -> None:
         """These of `which` are about to be ended again."""
         self._again = which, touched
 
@@ -168,7 +168,7 @@ class Unmarked:
             self._again = None
 
 
-class Committed(NamedTuple):
+class CommitTime(NamedTuple):
     """When a commit was known, epoch ms, and how long it took since it was begun."""
 
     at_ms: int
@@ -187,13 +187,13 @@ class KafkaOutbox:
         targets: KafkaTargets,
         wake: Callable[[], None],
         resigning: Callable[[], bool],
-        keys: Keys,
+        keys: KeyringSource,
     ) -> None:
         """`wake` is called, on another thread, when a commit is known; `resigning` says whether it is still
         worth while to wait for the brokers.
         """
         self.clock_offset_ms = 0
-        self.committed: Committed | None = None  # the last one, before whoever waits for it knows
+        self.committed: CommitTime | None = None  # the last one, before whoever waits for it knows
         self._config = (
             _RECONNECT | client_config | _CONFIG | {"transaction.timeout.ms": transaction_timeout_ms}
         )
@@ -306,8 +306,8 @@ class KafkaOutbox:
 
     def _expect_unled(self) -> None:
         for what in ("aborted", "committed"):
-            unmarked: list[set[Place]] = [getattr(one, what) for one in self._unmarked]
-            if led := set[Place]().union(*map(self._led, unmarked)):
+            unmarked: list[set[PartitionId]] = [getattr(one, what) for one in self._unmarked]
+            if led := set[PartitionId]().union(*map(self._led, unmarked)):
                 raise Doubtful(f"{named(led)} has a leader again: what was {what} there is {what} again")
 
     def _note_unmarked(self) -> None:
@@ -326,7 +326,7 @@ class KafkaOutbox:
             self._targets.await_look(topics)
         for turn, (unmarked, last) in enumerate(zip(self._unmarked, self._last, strict=True)):
             unmarked.note_ended(self._targets)
-            lost = set[Place]() if last is None else last.touched.lost(self._targets)
+            lost = set[PartitionId]() if last is None else last.touched.lost(self._targets)
             if last is not None and last.committing and not last.committed:
                 self._doubtful.append((turn, last))
             elif last is not None and not last.committed:
@@ -360,31 +360,38 @@ class KafkaOutbox:
                 unmarked.note_aborted(lost)
         self._doubtful = []
 
-    def _end_again(self, how: str, end: Callable[[int, set[Place]], str | None]) -> bool:
+    def _end_again(self, how: str, end: Callable[[int, set[PartitionId]], str | None]) -> bool:
         """Begins to end what ended so and may be open still, where there is a leader again; the next
         initialisation waits for it. False if there is nothing.
         """
-        unmarked: list[set[Place]] = [getattr(one, how) for one in self._unmarked]
-        led = [self._led(places) for places in unmarked]
-        for turn, places in enumerate(led):
-            if places:
+        unmarked: list[set[PartitionId]] = [getattr(one, how) for one in self._unmarked]
+        led = [self._led(partition_ids) for partition_ids in unmarked]
+        for turn, partition_ids in enumerate(led):
+            if partition_ids:
                 known = self._targets.known
-                topics = {topic: known[topic] for topic, _ in places if topic in known}
-                self._unmarked[turn].end_again(unmarked[turn], Touched(time.monotonic(), topics, places))
-                if (forbidden := end(turn, places)) is not None:
+                topics = {topic: known[topic] for topic, _ in partition_ids if topic in known}
+                self._unmarked[turn].end_again(
+                    unmarked[turn], Touched(time.monotonic(), topics, partition_ids)
+                )
+                if (forbidden := end(turn, partition_ids)) is not None:
                     self._targets.refuse(forbidden, "target-forbidden", f"{forbidden}: Write was withdrawn")
                     raise Doubtful(f"what was {how} in {forbidden} cannot be {how} again there")
-                unmarked[turn] -= places
-                log.warning("aborted-again" if how == "aborted" else "committed-again", places=named(places))
+                unmarked[turn] -= partition_ids
+                log.warning(
+                    "aborted-again" if how == "aborted" else "committed-again",
+                    partitions=named(partition_ids),
+                )
         return any(led)
 
-    def _led(self, unmarked: set[Place]) -> set[Place]:
+    def _led(self, unmarked: set[PartitionId]) -> set[PartitionId]:
         """Those of them that have a leader. What is not there any more is forgotten."""
         if unmarked:
             self._targets.keep({topic for topic, _ in unmarked})
-        problems = {place: self._targets.problem(*place, b"", 0) for place in unmarked}
-        unmarked -= {place for place, problem in problems.items() if problem and problem[0] in _GONE}
-        return {place for place, problem in problems.items() if problem is None}
+        problems = {partition_id: self._targets.problem(*partition_id, b"", 0) for partition_id in unmarked}
+        unmarked -= {
+            partition_id for partition_id, problem in problems.items() if problem and problem[0] in _GONE
+        }
+        return {partition_id for partition_id, problem in problems.items() if problem is None}
 
     def _fit_batches(self) -> None:
         """A target that takes smaller messages than the others takes smaller batches, too."""
@@ -490,8 +497,8 @@ class KafkaTransaction:
         self._checkpoint: Checkpoint | None = None
         self.begun_s = time.monotonic()
         self._sent: Sequence[Outgoing] = ()
-        self._shut: set[Place] = set()  # when it was sent
-        self._known: Known = {}  # when it was sent
+        self._shut: set[PartitionId] = set()  # when it was sent
+        self._known: KnownTargets = {}  # when it was sent
         self._unmarked = unmarked
         self._before = before
         self._reported = reported
@@ -503,7 +510,7 @@ class KafkaTransaction:
     def send(self, records: Sequence[Outgoing]) -> None:
         """See the port. A local rejection does not fail the transaction, so each is looked at."""
         self._sent = records
-        open_places = self._expect_open()
+        open_partitions = self._expect_open()
         produce = self._held().produce
         buffer = self._outbox._names.buffer  # noqa: SLF001 (one module, one owner)
         on_delivery, on_written_back = self._on_delivery if self._reported else None, self._on_written_back
@@ -512,11 +519,16 @@ class KafkaTransaction:
             report = on_written_back if topic == buffer else on_delivery
             headers = cast("Any", record.headers)  # the stub's list is invariant
             partition = record.partition
-            if open_places and partition == ANY_PARTITION and record.key is None and topic in open_places:
-                partition = random.choice(open_places[topic])  # the client would take a shut one, too
+            if (
+                open_partitions
+                and partition == ANY_PARTITION
+                and record.key is None
+                and topic in open_partitions
+            ):
+                partition = random.choice(open_partitions[topic])  # the client would take a shut one, too
             while True:
                 try:
-                    # By place: names cost a fifth more. The one left out is another name of `on_delivery`.
+                    # By position: names cost a fifth more. The one left out is another name of `on_delivery`.
                     produce(
                         topic,
                         record.value,
@@ -565,14 +577,18 @@ class KafkaTransaction:
                 problem = targets.problem(record.topic, record.partition, record.key, 0)
                 if problem is not None and problem[0] == UNAVAILABLE:
                     raise Doubtful(f"{problem[1]}: it was open when this was planned")
-        return {topic: places for topic in topics if (places := targets.open_places(topic))}
+        return {topic: partition_ids for topic in topics if (partition_ids := targets.open_partitions(topic))}
 
     def _expect_marked(self) -> None:
         """What is sent where a marker lacks would be committed with what was aborted there, or what was
         committed be aborted with it. Where such a partition is shut, nothing is sent there.
         """
         sent_to = self.topics
-        unmarked = {place for place in self._unmarked.places - self._shut if place[0] in sent_to}
+        unmarked = {
+            partition_id
+            for partition_id in self._unmarked.partition_ids - self._shut
+            if partition_id[0] in sent_to
+        }
         if unmarked:
             raise Doubtful(f"what was aborted or committed in {named(unmarked)} may be open there still")
 
@@ -670,7 +686,7 @@ class KafkaTransaction:
             raise
         self.committed, self._before = True, None
         took_s = time.monotonic() - begun_s
-        self._outbox.committed = Committed(time.time_ns() // 1_000_000, took_s)
+        self._outbox.committed = CommitTime(time.time_ns() // 1_000_000, took_s)
 
     def _held(self) -> Producer:
         """The producer. It is not kept as such: librdkafka keeps the reports' callbacks until they are
@@ -704,7 +720,7 @@ class KafkaTransaction:
             return fatal
         return error
 
-    def _refuse(self, topic: str, error: KafkaError, row: Key | None) -> None:
+    def _refuse(self, topic: str, error: KafkaError, row: RowKey | None) -> None:
         """Raises what the failure of a record means for its transaction."""
         code = error.code()
         detail = f"{topic}: {error.str()}"
@@ -712,7 +728,9 @@ class KafkaTransaction:
             self._outbox._targets.refuse(topic, "target-forbidden", detail)  # noqa: SLF001
             raise Doubtful(detail)
         if code in _REFUSED:
-            raise Refused(detail, {} if row is None else {row: (_REFUSED[code], detail)}, _REFUSED[code])
+            raise RecordRejected(
+                detail, {} if row is None else {row: (_REFUSED[code], detail)}, _REFUSED[code]
+            )
         raise _translated(KafkaException(error), "a record was not acknowledged")
 
     def _on_delivery(self, error: KafkaError | None, message: Message) -> None:

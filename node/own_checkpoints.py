@@ -35,7 +35,7 @@ class KeysBehind(UnreadableCheckpoint):
         self.id = id_
 
 
-class Record(Protocol):
+class CheckpointRecord(Protocol):
     """A record of the checkpoint topic."""
 
     @property
@@ -57,7 +57,7 @@ def headers_of(checkpoint: Checkpoint, raw: bytes, topic: str, ring: Keyring) ->
     return [(H_SIGNATURE, ring.sign_checkpoint(topic, checkpoint.lane, checkpoint.record_key, raw))]
 
 
-def own_checkpoint(record: Record, topic: str, ring: Keyring) -> Checkpoint | str:
+def own_checkpoint(record: CheckpointRecord, topic: str, ring: Keyring) -> Checkpoint | str:
     """The checkpoint that a record is; or, if it is not the service's, of what kind it is.
 
     Raises `UnreadableCheckpoint` where one of the service's own cannot be read: for a start, where its key is
@@ -83,7 +83,7 @@ class Placed(NamedTuple):
     checkpoint: Checkpoint
 
 
-def first_own(records: Iterable[Record], topic: str, ring: Keyring) -> Placed | None:
+def first_own(records: Iterable[CheckpointRecord], topic: str, ring: Keyring) -> Placed | None:
     """The first of the service's own. Raises `UnreadableCheckpoint`."""
     for record in records:
         found = own_checkpoint(record, topic, ring)
@@ -122,7 +122,7 @@ class OwnCheckpoints:
             raise
         self.weigh(record, found, aborted=aborted)
 
-    def weigh(self, record: Record, found: Checkpoint | str, *, aborted: bool) -> None:
+    def weigh(self, record: CheckpointRecord, found: Checkpoint | str, *, aborted: bool) -> None:
         """The same, of a record that was looked at."""
         if aborted:
             self._remember(found)
@@ -152,7 +152,7 @@ class OwnCheckpoints:
         if another_topic:
             self._reported_to = 0
 
-    def _report(self, kind: str, record: Record) -> None:
+    def _report(self, kind: str, record: CheckpointRecord) -> None:
         if record.offset < self._reported_to:
             return
         self._reported_to = record.offset + 1

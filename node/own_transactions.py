@@ -50,17 +50,17 @@ from node.fetch.coordinators import (
     DECIDED,
     ONGOING,
     Coordinators,
-    Described,
     OpenAt,
     ProducerAt,
+    TransactionState,
     open_in,
 )
 from node.fetch.options import Unsupported
 from node.fetch.protocol import NO_EPOCH, READ_ALL, FetchRequest, Wanted
 from node.left_open import Evidence
 from node.own_checkpoints import headers_of
-from node.ports import Doubtful, Keys
-from node.targets import Place
+from node.ports import Doubtful, KeyringSource
+from node.targets import PartitionId
 from store.checkpoint import Checkpoint
 
 log = structlog.get_logger("delayline.outbox")
@@ -94,7 +94,7 @@ class _Left(NamedTuple):
     """What an id's producer has left open in the lane's partition, and what became of the id's last one."""
 
     id_: str
-    last: Described
+    last: TransactionState
     at: OpenAt
 
     @property
@@ -123,7 +123,7 @@ class OwnTransactions:
         names: ClusterNames,
         lane: int,
         transaction_timeout_ms: int,
-        keys: Keys,
+        keys: KeyringSource,
     ) -> None:
         """Raises `KafkaException` where the configuration asks for what is not to be had."""
         self._client_config = client_config
@@ -153,18 +153,18 @@ class OwnTransactions:
         """
         self._loop.run_until_complete(self._settle(resigning, why))
 
-    def abort(self, turn: int, places: Collection[Place]) -> str | None:
+    def abort(self, turn: int, partition_ids: Collection[PartitionId]) -> str | None:
         """Begins to abort what the producer of an id may have left open in these partitions, and fences it:
         `settle` waits for the end. If a topic may not be written to, that one, and nothing is done. Raises
         `Doubtful`.
         """
-        return self._done(self._abort(self._ids[turn], places))
+        return self._done(self._abort(self._ids[turn], partition_ids))
 
-    def commit(self, turn: int, places: Collection[Place]) -> str | None:
+    def commit(self, turn: int, partition_ids: Collection[PartitionId]) -> str | None:
         """As `abort`, but commits. Until the id is initialised by somebody else, `settle` does so where the
         coordinator has not answered.
         """
-        return self._done(self._commit(self._ids[turn], places))
+        return self._done(self._commit(self._ids[turn], partition_ids))
 
     def close(self) -> None:
         """Lets go of the connections."""
@@ -178,16 +178,16 @@ class OwnTransactions:
         except Unreachable as error:
             raise Doubtful(str(error)) from error
 
-    async def _abort(self, id_: str, places: Collection[Place]) -> str | None:
+    async def _abort(self, id_: str, partition_ids: Collection[PartitionId]) -> str | None:
         last = await self._coordinators.described(id_)
-        return None if last is None else await self._coordinators.abort_in(id_, last, places)
+        return None if last is None else await self._coordinators.abort_in(id_, last, partition_ids)
 
-    async def _commit(self, id_: str, places: Collection[Place]) -> str | None:
+    async def _commit(self, id_: str, partition_ids: Collection[PartitionId]) -> str | None:
         """Only the answer to an initialisation says which producer is this node's own: another leader's, who
         may have initialised the id meanwhile, must not be committed for.
         """
         at = self._committing[id_] = await self._coordinators.initialise(id_)
-        forbidden = await self._coordinators.add(id_, at, places)
+        forbidden = await self._coordinators.add(id_, at, partition_ids)
         if forbidden is None:
             await self._coordinators.commit(id_, at)
         return forbidden
@@ -238,14 +238,14 @@ class OwnTransactions:
         )
         return next(left, None)
 
-    async def _learn(self) -> dict[str, Described]:
+    async def _learn(self) -> dict[str, TransactionState]:
         """What became of the last transaction of each id that was ever used."""
         found = await asyncio.gather(*(self._coordinators.described(id_) for id_ in self._ids))
         if self._led is None:
             self._led = await self._brokers.lead(self._topic)
         return {id_: last for id_, last in zip(self._ids, found, strict=True) if last is not None}
 
-    async def _can_abort(self, id_: str, last: Described) -> bool:
+    async def _can_abort(self, id_: str, last: TransactionState) -> bool:
         """Begins to abort it, if it is open still."""
         return await self._coordinators.abort(id_, last.producer) or (
             last != await self._coordinators.described(id_)

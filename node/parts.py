@@ -11,7 +11,7 @@ import structlog
 
 from delayline.names import ClusterNames
 from delayline.settings import ClusterSettings
-from election.candidacy import Candidacy, Standing
+from election.candidacy import Candidacy, ElectionState
 from election.operators import Gap
 from election.peer import Peers
 from election.registry import Registry
@@ -24,7 +24,7 @@ from node.delivery import Config, Delivery, Step
 from node.health import Health
 from node.housekeeping import Housekeeping
 from node.ingest import Ingest
-from node.keys import NodeKeys
+from node.keyring import NodeKeyring
 from node.lane import LaneWorker, SystemClock
 from node.messages import Messages, Reader
 from node.mirror import Mirror
@@ -71,7 +71,7 @@ class Parts:
         self,
         config: NodeConfig,
         ground: Ground,
-        keys: NodeKeys,
+        keys: NodeKeyring,
         store: RocksStore,
         coordination: Coordination,
         health: Health,
@@ -101,7 +101,7 @@ class Parts:
             coordination.peers,
             node=config.node_id,
             host=config.peer_host,
-            on_change=self._on_standing,
+            on_change=self._on_election_state,
         )
         mirror = coordination.registry.mirror(lane)
         self.mirror = Mirror(mirror, lambda: hook(Step.AFTER_MIRROR))
@@ -259,7 +259,7 @@ class Parts:
     def _wake(self) -> None:
         self.lane.wake()
 
-    def _on_standing(self, _: Standing) -> None:
+    def _on_election_state(self, _: ElectionState) -> None:
         self.lane.wake()
 
     def _last_epoch(self) -> int:

@@ -36,13 +36,13 @@ from node.checkpoints import KafkaLog
 from node.fetch.records import LogRecord
 from node.ingest import arrivals_of
 from node.own_checkpoints import first_own
-from node.plan import Outcome
-from node.ports import Doubtful, Keys
+from node.plan import OutcomeRecord
+from node.ports import Doubtful, KeyringSource
 from node.reader import OffsetsGone, TopicReader
 from node.topics import TIMEOUT_S
 from store.checkpoint import Checkpoint
-from store.keys import Key
-from store.records import ScheduledRow, decode_row
+from store.keys import RowKey
+from store.rows import ScheduledRow, decode_row
 
 POLL_S: Final = 0.1  # how long its end may take
 REST_S: Final = 0.002  # after each batch: who reads on and on holds the interpreter
@@ -50,7 +50,7 @@ MOST_HISTORY_S: Final = 90.0  # longer than that, who has asked does not wait
 SLACK_MS: Final = 5_000  # what clocks may differ by, and more
 PROBE_BYTES: Final = 16_384  # one checkpoint is wanted of each place
 
-_decode_outcome = msgspec.json.Decoder(Outcome).decode
+_decode_outcome = msgspec.json.Decoder(OutcomeRecord).decode
 
 
 class Fate(NamedTuple):
@@ -59,14 +59,14 @@ class Fate(NamedTuple):
     """
 
     passed: Checkpoint | None
-    outcome: Outcome | None
+    outcome: OutcomeRecord | None
 
 
-class Told(NamedTuple):
+class ToldOutcome(NamedTuple):
     """An outcome, and the source of the request that it is of."""
 
     request: str
-    outcome: Outcome
+    outcome: OutcomeRecord
 
 
 class Past:
@@ -80,7 +80,7 @@ class Past:
         names: ClusterNames,
         lane: int,
         settings: ClusterSettings,
-        keys: Keys,
+        keys: KeyringSource,
         kafka_log: KafkaLog,
         transaction_timeout_ms: int,
     ) -> None:
@@ -97,7 +97,7 @@ class Past:
         """Ends what is being read. Does not wait."""
         self._closed.set()
 
-    def fate_of(self, key: Key, target: str | None) -> Fate:
+    def fate_of(self, key: RowKey, target: str | None) -> Fate:
         """What became of a row that is done. `target`: None if it is no message."""
         own = source(self._names.buffer, key[1], key[2])
         passed = self._first(lambda checkpoint: checkpoint.frontier.done(key, target))
@@ -105,7 +105,7 @@ class Past:
             return Fate(None, None)
         return Fate(passed, self._outcome_of(own, passed.at_ms, lambda outcome: outcome.message == own))
 
-    def held_since(self, key: Key) -> Checkpoint | None:
+    def held_since(self, key: RowKey) -> Checkpoint | None:
         """The first checkpoint that passes a row that is held; None: none is left that does."""
         return self._first(lambda checkpoint: checkpoint.frontier.passed(key))
 
@@ -117,7 +117,7 @@ class Past:
         own = source(self._names.buffer, partition, offset)
         return Fate(passed, self._outcome_of(own, passed.at_ms, lambda _: True))
 
-    def schedule_at(self, partition: int, offset: int) -> tuple[Key, ScheduledRow]:
+    def schedule_at(self, partition: int, offset: int) -> tuple[RowKey, ScheduledRow]:
         """The row that a request in the log has become, or was to become."""
         with closing(TopicReader(self._client_config, self._names.buffer)) as reader:
             record = next(self._read(reader, partition, offset, offset + 1), None)
@@ -128,7 +128,7 @@ class Past:
                 return (made.due_ms, partition, offset), row
         raise Doubtful(f"{self._names.buffer}/{partition}/{offset} is not there, or no schedule")
 
-    def history_of(self, id_: str, since_ms: int, most: int | None) -> list[Told] | int:
+    def history_of(self, id_: str, since_ms: int, most: int | None) -> list[ToldOutcome] | int:
         """The outcomes of an id since a time, in order; or how many records would have to be read for them,
         if they are more than `most`.
         """
@@ -163,7 +163,9 @@ class Past:
                     low = own.offset + 1
         return found
 
-    def _outcome_of(self, request: str, at_ms: int, is_it: Callable[[Outcome], bool]) -> Outcome | None:
+    def _outcome_of(
+        self, request: str, at_ms: int, is_it: Callable[[OutcomeRecord], bool]
+    ) -> OutcomeRecord | None:
         """The outcome of a request, of the transaction whose checkpoint is of that time."""
         key, topic, lane = request.encode(), self._names.outcomes, self._lane
         # In this order: what has come since a look by time that found nothing is above the stable end.
@@ -199,8 +201,8 @@ class Past:
             raise Doubtful(str(error)) from error
 
 
-def _told(topic: str, record: LogRecord) -> Told:
+def _told(topic: str, record: LogRecord) -> ToldOutcome:
     try:
-        return Told((record.key or b"").decode(), _decode_outcome(record.value or b""))
+        return ToldOutcome((record.key or b"").decode(), _decode_outcome(record.value or b""))
     except (msgspec.MsgspecError, UnicodeError) as error:
         raise Doubtful(f"{topic}/{record.partition}/{record.offset}: no outcome: {error}") from error

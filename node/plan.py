@@ -30,11 +30,11 @@ from delayline.wire import (
     user_headers,
 )
 from node.ports import ANY_PARTITION, UNAVAILABLE, UNKNOWN, Outgoing, Targets
-from store.awaited import Following
+from store.awaited import Predecessor
 from store.checkpoint import Vector
-from store.keys import Key
+from store.keys import RowKey
 from store.moves import CONCERNED, PUT_OFF, Resolution
-from store.records import IndexEntry, RejectRow, RescheduleRow, Row, ScheduledRow, decode_row
+from store.rows import IndexEntry, RejectRow, RescheduleRow, Row, ScheduledRow, decode_row
 from store.selection import Answer, Selection
 
 RECORD_OVERHEAD_BYTES = 512
@@ -65,11 +65,11 @@ class Poisoned(msgspec.Struct, frozen=True):
     is_of_what_follows: bool = False
 
 
-Poison = dict[Key, Poisoned]
+Poison = dict[RowKey, Poisoned]
 """Rows of which something was refused."""
 
 
-class Outcome(msgspec.Struct, frozen=True):
+class OutcomeRecord(msgspec.Struct, frozen=True):
     """A record of the outcomes topic; its key is the request's source."""
 
     outcome: str
@@ -134,7 +134,7 @@ class Plan:
         # What it writes back has an id: nothing is selected before its commit is known (rule 5).
         self.awaits = False
         self._written_back: list[Outgoing] = []
-        self._followings: list[tuple[int, Following | None]] = []  # of each of them, with its partition
+        self._predecessors: list[tuple[int, Predecessor | None]] = []  # of each of them, with its partition
         self._decided: Counter[Decided] = Counter()
         self._stamp = Stamp(NO_KEYS, {}, {})  # until it is given one
         self._letters = 0
@@ -209,12 +209,12 @@ class Plan:
         self.lacks = not known and not waits
         return topics
 
-    def followings(self, offsets: Mapping[int, Sequence[int]]) -> list[tuple[Following, int]]:
+    def predecessors(self, offsets: Mapping[int, Sequence[int]]) -> list[tuple[Predecessor, int]]:
         """What follows which row, each with its own offset. `offsets`: by partition, those of what was
         written back, in its order.
         """
         own = {partition: iter(each) for partition, each in offsets.items()}
-        found = [(following, next(own[partition])) for partition, following in self._followings]
+        found = [(following, next(own[partition])) for partition, following in self._predecessors]
         return [(following, offset) for following, offset in found if following is not None]
 
     @property
@@ -244,7 +244,7 @@ class Plan:
         }
 
     def _schedule(
-        self, key: Key, row: ScheduledRow, size_bytes: int, stands_for_ms: int | None = None
+        self, key: RowKey, row: ScheduledRow, size_bytes: int, stands_for_ms: int | None = None
     ) -> bool:
         """Delivers a message, or makes it a dead letter; False if it is parked instead.
 
@@ -279,7 +279,7 @@ class Plan:
             self._dead_letter(key, row, "dead-lettered", *refusal)
         return True
 
-    def _park(self, key: Key, row: ScheduledRow, code: str, detail: str) -> None:
+    def _park(self, key: RowKey, row: ScheduledRow, code: str, detail: str) -> None:
         """Puts a message off as it is, chain and all, until what it lacks may be there."""
         root = self._own_outcome(key, row, "parked", code, detail)
         request = self._request(row, key[2])._replace(
@@ -287,7 +287,7 @@ class Plan:
         )
         self._write_back(key, row, request)
 
-    def _put_off(self, key: Key, row: ScheduledRow, code: str, detail: str, wait_ms: int) -> None:
+    def _put_off(self, key: RowKey, row: ScheduledRow, code: str, detail: str, wait_ms: int) -> None:
         """Puts a message off as it is. That is no failed attempt, however often it is done.
 
         For a paused target it is each time half as long as the message has waited, five minutes at most: so
@@ -298,7 +298,7 @@ class Plan:
         due_ms = self._now_ms + _between(key, wait_ms)
         self._write_back(key, row, self._request(row, key[2])._replace(due_ms=due_ms, root=root))
 
-    def _skip(self, key: Key, row: Row, size_bytes: int, selection: Selection) -> None:
+    def _skip(self, key: RowKey, row: Row, size_bytes: int, selection: Selection) -> None:
         """An operator wants the message not to be delivered; its chain goes on. What is no message is done as
         ever.
         """
@@ -313,7 +313,7 @@ class Plan:
         else:
             self._skip_occurrence(key, row, row.recurrence)
 
-    def _skip_occurrence(self, key: Key, row: ScheduledRow, recurrence: Recurrence) -> None:
+    def _skip_occurrence(self, key: RowKey, row: ScheduledRow, recurrence: Recurrence) -> None:
         """The chain ends, or is put off, where `_recur` would do so."""
         turn = self._turn(key, row, recurrence)
         if turn is None:
@@ -322,7 +322,7 @@ class Plan:
         if turn.following is not None:
             self._write_back(key, row, self._next_request(key, row, turn.following))
 
-    def _replay(self, key: Key, row: ScheduledRow, size_bytes: int) -> None:
+    def _replay(self, key: RowKey, row: ScheduledRow, size_bytes: int) -> None:
         """Delivers a message again, for an operator: whether it has expired since does not matter, and
         nothing follows from it.
         """
@@ -334,7 +334,7 @@ class Plan:
         else:
             self._dead_letter(key, row, "dead-lettered", *refusal)
 
-    def _recur(self, key: Key, row: ScheduledRow, recurrence: Recurrence, size_bytes: int) -> None:
+    def _recur(self, key: RowKey, row: ScheduledRow, recurrence: Recurrence, size_bytes: int) -> None:
         """Delivers an occurrence, or finds the first one, and writes back what follows."""
         turn = self._turn(key, row, recurrence)
         if turn is None:
@@ -350,7 +350,7 @@ class Plan:
         if turn.following is not None:
             self._write_back(key, row, self._next_request(key, row, turn.following))
 
-    def _without_time_zone(self, key: Key, row: ScheduledRow, detail: str) -> None:
+    def _without_time_zone(self, key: RowKey, row: ScheduledRow, detail: str) -> None:
         """Of a chain that goes on, some node has known the time zone: a leader that does may come again."""
         refused = self._refused(key)
         if refused is None and row.occurrence is not None and row.attempt <= self._max_parks:
@@ -358,7 +358,7 @@ class Plan:
         else:
             self._dead_letter(key, row, "dead-lettered", *(refused or (BAD_TIME_ZONE, detail)))
 
-    def _turn(self, key: Key, row: ScheduledRow, recurrence: Recurrence) -> Turn | None:
+    def _turn(self, key: RowKey, row: ScheduledRow, recurrence: Recurrence) -> Turn | None:
         """None where the chain ends here, or is put off. What was refused for what it is would be refused
         again: then it ends with the dead letter.
         """
@@ -377,7 +377,7 @@ class Plan:
         self._dead_letter(key, row, "dead-lettered", *refused)
         return None
 
-    def _refused(self, key: Key, *, writes_back: bool = True) -> tuple[str, str] | None:
+    def _refused(self, key: RowKey, *, writes_back: bool = True) -> tuple[str, str] | None:
         """What the row is a dead letter for, if it is. `writes_back`: whether something would be."""
         poisoned = self._poison.get(key)
         if poisoned is None or (poisoned.is_of_what_follows and not writes_back):
@@ -392,7 +392,7 @@ class Plan:
             return None
         return self._targets.problem(topic, partition, record.key, _batch_bytes(record))
 
-    def _delivery(self, key: Key, row: ScheduledRow) -> Outgoing:
+    def _delivery(self, key: RowKey, row: ScheduledRow) -> Outgoing:
         source = self._source(key[1], key[2]) if row.root is None else row.root.encode()
         headers = delivery_headers(
             user_headers(row.headers), row.id, source, row.scheduled_for_ms, row.attempt, row.occurrence
@@ -405,14 +405,14 @@ class Plan:
     def _source(self, partition: int, offset: int) -> bytes:
         return b"%s/%d/%d" % (self._raw_buffer, partition, offset)
 
-    def _dead_letter(self, key: Key, row: Row, outcome: str, code: str, detail: str) -> None:
+    def _dead_letter(self, key: RowKey, row: Row, outcome: str, code: str, detail: str) -> None:
         why = dead_letter_headers((), source=self._root(key, row), code=code, detail=detail)
         self.records.append(self._letter(key, row, why))
         self._letters += 1
         self._own_outcome(key, row, outcome, code, detail)
 
     def _own_outcome(
-        self, key: Key, row: Row, outcome: str, code: str | None = None, detail: str | None = None
+        self, key: RowKey, row: Row, outcome: str, code: str | None = None, detail: str | None = None
     ) -> str:
         """What became of a row itself; returns its root. Of a reschedule the user's own is told, which may
         have been put off.
@@ -425,12 +425,12 @@ class Plan:
         self._outcome(own, outcome, op=op, id_=id_, message=own, root=root, code=code, detail=detail)
         return root
 
-    def _root(self, key: Key, row: Row) -> str:
+    def _root(self, key: RowKey, row: Row) -> str:
         """The source of the user's request that a row goes back to."""
         root = None if isinstance(row, RejectRow) else row.root
         return root or source(self._buffer, key[1], key[2])
 
-    def _letter(self, key: Key, row: Row, why: list[Header]) -> Outgoing:
+    def _letter(self, key: RowKey, row: Row, why: list[Header]) -> Outgoing:
         """The whole request, or as much of it as the dead-letter topic takes; the rest is at the source.
 
         The buffer's limit is on the compressed batch, so a request may be larger than a letter can be.
@@ -448,7 +448,7 @@ class Plan:
         problem = self._targets.problem(record.topic, ANY_PARTITION, record.key, _batch_bytes(record))
         return problem if problem is not None and problem[0] == "too-large" else None
 
-    def _reschedule(self, key: Key, row: RescheduleRow, resolution: Resolution | None) -> None:
+    def _reschedule(self, key: RowKey, row: RescheduleRow, resolution: Resolution | None) -> None:
         """`resolution`: None where what it would write back was refused."""
         refusal = self._refused(key)
         if refusal is not None:
@@ -467,10 +467,10 @@ class Plan:
             moved = decode_row(resolution.raw)
             assert isinstance(moved, ScheduledRow), "the id index points to schedules only"
             assert entry is not None, "the row is its own"
-            follows = Following(key[1], entry.offset, has_id=True, moved_by=resolution.word)
+            follows = Predecessor(key[1], entry.offset, has_id=True, moved_by=resolution.word)
             self._write_back(key, moved, self._moved_request(key, row, moved, resolution, root), follows)
 
-    def _put_off_reschedule(self, key: Key, row: RescheduleRow, resolution: Resolution) -> None:
+    def _put_off_reschedule(self, key: RowKey, row: RescheduleRow, resolution: Resolution) -> None:
         """The same again, behind what it has to wait for; nothing is said of it yet. What says nothing is
         left out, so that the copy can be written wherever the request could.
         """
@@ -485,7 +485,7 @@ class Plan:
         self._send_back(key, row.id.encode(), None, put_off_headers(request), None)
 
     def _moved_request(
-        self, key: Key, row: RescheduleRow, moved: ScheduledRow, resolution: Resolution, root: str | None
+        self, key: RowKey, row: RescheduleRow, moved: ScheduledRow, resolution: Resolution, root: str | None
     ) -> Schedule:
         said_ms = resolution.expire_at_ms
         return self._request(moved, key[2])._replace(
@@ -497,7 +497,7 @@ class Plan:
             moved_by=resolution.word,
         )
 
-    def _next_request(self, key: Key, row: ScheduledRow, following: Occurrence) -> Schedule:
+    def _next_request(self, key: RowKey, row: ScheduledRow, following: Occurrence) -> Schedule:
         return self._request(row, key[2])._replace(
             scheduled_for_ms=following.at_ms,
             due_ms=following.at_ms,
@@ -529,24 +529,24 @@ class Plan:
         )
 
     def _write_back(
-        self, key: Key, row: ScheduledRow, request: Schedule, follows: Following | None = None
+        self, key: RowKey, row: ScheduledRow, request: Schedule, follows: Predecessor | None = None
     ) -> None:
         """Writes back a request that follows from the one at `key`, last in the transaction (rule 4).
         `follows`: the row, if it is another.
         """
         if follows is None:
             followed = key[2] if row.id is not None or row.root is None else parse_source(row.root)[2]
-            follows = Following(key[1], followed, row.id is not None)
+            follows = Predecessor(key[1], followed, row.id is not None)
         self._send_back(key, row.key, row.value, rewrite_headers(request), follows)
         self.awaits = self.awaits or row.id is not None
 
     def _send_back(
         self,
-        key: Key,
+        key: RowKey,
         record_key: bytes | None,
         value: bytes | None,
         headers: list[Header],
-        follows: Following | None,
+        follows: Predecessor | None,
     ) -> None:
         signed = self._stamp.on(headers, key[1], record_key, value)
         record = Outgoing(self._buffer, key[1], record_key, value, signed, self._now_ms, key)
@@ -554,7 +554,7 @@ class Plan:
         if too_large is not None:
             self.refused[key] = Poisoned(*too_large, is_of_what_follows=True)
         self._written_back.append(record)
-        self._followings.append((key[1], follows))
+        self._predecessors.append((key[1], follows))
         self.writes_back = True
 
     def _answer(self, answer: Answer) -> None:
@@ -598,7 +598,7 @@ class Plan:
         detail: str | None = None,
     ) -> None:
         value = _encode_outcome(
-            Outcome(outcome, op, id_, message, root, code, detail, self._epoch, self._now_ms)
+            OutcomeRecord(outcome, op, id_, message, root, code, detail, self._epoch, self._now_ms)
         )
         self._decided[op, outcome, code] += 1
         self.records.append(
@@ -606,14 +606,14 @@ class Plan:
         )
 
 
-def park_ms(key: Key, attempt: int) -> int:
+def park_ms(key: RowKey, attempt: int) -> int:
     """How long a message is parked after a failed attempt: twice as long each time, and between half of that
     and all of it, so that not all come back at once. Not drawn, so a plan made again is the same.
     """
     return _between(key, FIRST_PARK_MS << min(attempt - 1, 20))
 
 
-def _between(key: Key, wait_ms: int) -> int:
+def _between(key: RowKey, wait_ms: int) -> int:
     full_ms = min(max(wait_ms, FIRST_PARK_MS), LONGEST_PARK_MS)
     return full_ms // 2 + crc32(b"%d/%d" % key[1:]) % (full_ms // 2 + 1)
 

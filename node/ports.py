@@ -13,7 +13,7 @@ import msgspec
 from delayline.signing import Keyring
 from delayline.wire import Header
 from store.checkpoint import Checkpoint, Footing, Vector
-from store.keys import Key
+from store.keys import RowKey
 from store.operations import OperatorRequest
 
 Offsets = dict[int, list[int]]
@@ -33,7 +33,7 @@ class Outgoing(msgspec.Struct, frozen=True, gc=False):
     value: bytes | None
     headers: list[Header]
     timestamp_ms: int
-    row: Key | None
+    row: RowKey | None
 
 
 class OutboxError(Exception):
@@ -48,14 +48,16 @@ class Fenced(OutboxError):
     """Another producer has initialised this transactional id: recover, if this node is leader at all."""
 
 
-class Refused(OutboxError):
+class RecordRejected(OutboxError):
     """A record was refused for what it is, and will be again: the transaction is aborted.
 
     `codes` has the rows known to be the cause, each with its dead-letter code and detail; it is empty if
     the cause is somewhere among the rows that were sent. `code` is the one for that unknown row.
     """
 
-    def __init__(self, message: str, codes: dict[Key, tuple[str, str]], code: str = "undeliverable") -> None:
+    def __init__(
+        self, message: str, codes: dict[RowKey, tuple[str, str]], code: str = "undeliverable"
+    ) -> None:
         super().__init__(message)
         self.codes = codes
         self.code = code
@@ -68,8 +70,8 @@ class Commit(Protocol):
         """Whether `result` would return or raise at once."""
 
     def result(self) -> None:
-        """Waits until the commit is known. Raises `Doubtful` (also when slow), `Fenced`, and `Refused` if it
-        was a record that was not flushed before.
+        """Waits until the commit is known. Raises `Doubtful` (also when slow), `Fenced`, and `RecordRejected`
+        if it was a record that was not flushed before.
         """
 
 
@@ -77,10 +79,10 @@ class Transaction(Protocol):
     """A transaction under way on one of the two transactional ids."""
 
     def send(self, records: Sequence[Outgoing]) -> None:
-        """Hands records over, in order. Raises `Refused`, `Doubtful`, `Fenced`."""
+        """Hands records over, in order. Raises `RecordRejected`, `Doubtful`, `Fenced`."""
 
     def flush(self) -> Offsets:
-        """Waits until all are acknowledged; the offsets of what was written back. Raises `Refused`,
+        """Waits until all are acknowledged; the offsets of what was written back. Raises `RecordRejected`,
         `Doubtful`, `Fenced`.
         """
 
@@ -135,7 +137,7 @@ class Log(Protocol):
         """The ends of the lane's partitions, open transactions and all. Raises `Doubtful`."""
 
 
-class Keys(Protocol):
+class KeyringSource(Protocol):
     """What the service signs with."""
 
     @property

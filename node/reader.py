@@ -18,7 +18,7 @@ from typing import Any, Final, TypeVar
 import structlog
 from confluent_kafka import KafkaError, KafkaException
 
-from node.fetch.batches import Committed, DamagedLog, batches_of
+from node.fetch.batches import CommittedFilter, DamagedLog, batches_of
 from node.fetch.brokers import EARLIEST, LATEST, NO_ERROR, Brokers, Led, Unreachable
 from node.fetch.options import Unsupported
 from node.fetch.protocol import NO_EPOCH, Fetched, FetchRequest, Wanted
@@ -64,7 +64,7 @@ class OffsetsGone(Exception):
     """
 
 
-class Forbidden(Doubtful):
+class TopicForbidden(Doubtful):
     """Who reads may not read the topic."""
 
 
@@ -128,9 +128,9 @@ class TopicReader:
         return trouble is not None and trouble.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
 
     def expect_allowed(self) -> None:
-        """Raises `Forbidden`."""
+        """Raises `TopicForbidden`."""
         if self.forbidden:
-            raise Forbidden(f"topic {self.topic} may not be read by this user: give it Read there")
+            raise TopicForbidden(f"topic {self.topic} may not be read by this user: give it Read there")
 
     def bounds(self, partition: int) -> tuple[int, int]:
         """The partition's first offset and its last stable one. Raises `Doubtful`."""
@@ -326,7 +326,7 @@ class TopicReader:
         except DamagedLog as error:
             self._complain(KafkaError(KafkaError._BAD_MSG, f"{where}: {error}"))  # noqa: SLF001
             return False
-        committed = Committed(fetched.aborted)
+        committed = CommittedFilter(fetched.aborted)
         held = [(batch, committed.holds(batch)) for batch in batches]
         found = [(batch, holds) for batch, holds in held if batch.next_offset > begin]
         if found:

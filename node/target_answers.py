@@ -29,7 +29,7 @@ NO_LEADER: Final = -1
 _MISSING: Final = frozenset((KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_AUTHORIZATION_FAILED))
 
 
-class Limits(NamedTuple):
+class TopicLimits(NamedTuple):
     """The largest batch, whether each record needs a key, and how many replicas must be in sync."""
 
     limit_bytes: int
@@ -37,7 +37,7 @@ class Limits(NamedTuple):
     least_in_sync: int
 
 
-NO_LIMITS: Final = Limits(0, compacted=False, least_in_sync=0)
+NO_LIMITS: Final = TopicLimits(0, compacted=False, least_in_sync=0)
 
 
 class Partition(NamedTuple):
@@ -48,7 +48,7 @@ class Partition(NamedTuple):
     replicas: int
 
 
-class Found(NamedTuple):
+class FoundTopic(NamedTuple):
     """A topic that is there."""
 
     partitions: tuple[Partition, ...]
@@ -75,14 +75,14 @@ class TargetAnswers:
         except KafkaException as error:
             raise Doubtful(f"the topics cannot be listed: {error}") from error
 
-    def described(self, topics: Collection[str]) -> dict[str, Found | None]:
+    def described(self, topics: Collection[str]) -> dict[str, FoundTopic | None]:
         """Partitions and their brokers; None: the topic is not there. Raises `Doubtful`."""
         (descriptions,) = ask(
             self._admin, self._own_topic, lambda timeout_s: self._ask_for_descriptions(topics, timeout_s)
         )
         return self._found(descriptions)
 
-    def looked_up(self, topics: Collection[str]) -> dict[str, tuple[Found, Limits] | None]:
+    def looked_up(self, topics: Collection[str]) -> dict[str, tuple[FoundTopic, TopicLimits] | None]:
         """All that is to be known of them. Raises `Doubtful`."""
         configs, descriptions = ask(
             self._admin,
@@ -90,7 +90,7 @@ class TargetAnswers:
             lambda timeout_s: self._ask_for_limits(topics, timeout_s),
             lambda timeout_s: self._ask_for_descriptions(topics, timeout_s),
         )
-        looked_up: dict[str, tuple[Found, Limits] | None] = {}
+        looked_up: dict[str, tuple[FoundTopic, TopicLimits] | None] = {}
         doubts: list[Doubtful] = []
         for topic, found in self._found(descriptions).items():
             try:
@@ -106,8 +106,8 @@ class TargetAnswers:
             raise doubts[0]
         return looked_up
 
-    def _found(self, descriptions: Answers) -> dict[str, Found | None]:
-        found: dict[str, Found | None] = {}
+    def _found(self, descriptions: Answers) -> dict[str, FoundTopic | None]:
+        found: dict[str, FoundTopic | None] = {}
         doubts: list[Doubtful] = []
         addresses: dict[int, Address] = {}
         for topic, future in descriptions.items():
@@ -132,7 +132,9 @@ class TargetAnswers:
         return {resource.name: future for resource, future in futures.items()}
 
 
-def _described(topic: str, future: Future[TopicDescription], addresses: dict[int, Address]) -> Found | None:
+def _described(
+    topic: str, future: Future[TopicDescription], addresses: dict[int, Address]
+) -> FoundTopic | None:
     """What was found, with its brokers' addresses added to `addresses`."""
     try:
         found = future.result()
@@ -141,7 +143,7 @@ def _described(topic: str, future: Future[TopicDescription], addresses: dict[int
             return None
         raise Doubtful(f"{topic} cannot be looked up: {error}") from error
     described = [_partition(one, addresses) for one in sorted(found.partitions, key=lambda one: one.id)]
-    return Found(tuple(described), AclOperation.WRITE in found.authorized_operations)
+    return FoundTopic(tuple(described), AclOperation.WRITE in found.authorized_operations)
 
 
 def _partition(described: TopicPartitionInfo, addresses: dict[int, Address]) -> Partition:
@@ -153,14 +155,14 @@ def _partition(described: TopicPartitionInfo, addresses: dict[int, Address]) -> 
     return Partition(NO_LEADER if leader is None else leader.id, in_sync, len(described.replicas))
 
 
-def _limits(topic: str, future: Future[dict[str, ConfigEntry]]) -> Limits:
+def _limits(topic: str, future: Future[dict[str, ConfigEntry]]) -> TopicLimits:
     """A topic may be open for writing and its configuration closed: then the broker decides."""
     try:
         config = future.result()
         compacted = "compact" in (config["cleanup.policy"].value or "")
         limit_bytes = min(int(config["max.message.bytes"].value or MOST_BYTES), MOST_BYTES)
-        return Limits(limit_bytes, compacted, int(config["min.insync.replicas"].value or 1))
+        return TopicLimits(limit_bytes, compacted, int(config["min.insync.replicas"].value or 1))
     except KafkaException as error:
         if error.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
-            return Limits(MOST_BYTES, compacted=False, least_in_sync=1)
+            return TopicLimits(MOST_BYTES, compacted=False, least_in_sync=1)
         raise Doubtful(f"the limits of {topic} cannot be looked up: {error}") from error

@@ -23,7 +23,7 @@ from delayline.partitioner import partition_for
 from node.broker_links import Address
 from node.ports import ANY_PARTITION, UNAVAILABLE, UNKNOWN, Doubtful
 from node.refusal import Refusing, own_topic_unusable
-from node.target_answers import NO_LEADER, NO_LIMITS, Found, Limits, Partition, TargetAnswers
+from node.target_answers import NO_LEADER, NO_LIMITS, FoundTopic, Partition, TargetAnswers, TopicLimits
 from node.target_bounds import MISSING_FOR_S, Listed, Missing, Patience
 from node.topics import TIMEOUT_S
 
@@ -49,7 +49,7 @@ ASK_AGAIN_S: Final = 0.5  # what could not be looked up is no longer wanted
 BATCH_BYTES: Final = 1_000_000
 SMALLEST_BATCH_BYTES: Final = 1_024
 
-Place = tuple[str, int]
+PartitionId = tuple[str, int]
 """A topic and one of its partitions."""
 
 
@@ -60,7 +60,7 @@ class _Target(msgspec.Struct, frozen=True):
     """
 
     places: tuple[Partition, ...]
-    limits: Limits
+    limits: TopicLimits
     brokers: frozenset[int]
     leaderless: frozenset[int]
     shut: frozenset[int]
@@ -74,7 +74,7 @@ class _Target(msgspec.Struct, frozen=True):
         return len(self.places)
 
 
-Known = Mapping[str, _Target]
+KnownTargets = Mapping[str, _Target]
 Shut = Mapping[str, frozenset[int]]
 """Topics that have shut partitions, and which those are."""
 _LookedUp = dict[str, _Target | None]
@@ -100,7 +100,7 @@ class KafkaTargets:
         self._look_wanted_s = 0.0
         self._watched_s: dict[str, float] = {}  # of each topic, since when it is looked at without a break
         self._changing = threading.Condition()
-        self._known: Known = {}  # never changed in place: who reads it needs no lock
+        self._known: KnownTargets = {}  # never changed in place: who reads it needs no lock
         self._missing = Missing()
         self._listed: Listed | None = None  # guarded by `_changing`, as `_missing` is; read without
         self._wanted: dict[str, None] = {}  # by the lane, in order; guarded by `_changing`
@@ -116,7 +116,7 @@ class KafkaTargets:
         self._gone_s: dict[int, float] = {}  # since when
         self._out_of_sync: frozenset[int] = frozenset()  # of `_gone`, those that count as that
         self._shut: Shut = {}  # replaced as a whole
-        self._led_again_s: dict[Place, float] = {}  # in the order of when; guarded by `_changing`
+        self._led_again_s: dict[PartitionId, float] = {}  # in the order of when; guarded by `_changing`
         self._unled_s = -math.inf  # when any place was without a leader last; guarded by `_changing`
         self._doubts = 0
 
@@ -295,7 +295,7 @@ class KafkaTargets:
     # -- any thread
 
     @property
-    def known(self) -> Known:
+    def known(self) -> KnownTargets:
         """All that is known now; it does not change."""
         return self._known
 
@@ -315,7 +315,9 @@ class KafkaTargets:
         with self._changing:
             self._replace({**self._known, topic: refused})
 
-    def changed(self, topics: AbstractSet[str], then: Known, shut: AbstractSet[Place]) -> str | None:
+    def changed(
+        self, topics: AbstractSet[str], then: KnownTargets, shut: AbstractSet[PartitionId]
+    ) -> str | None:
         """One of them that has gone, has a shut partition that is not among `shut`, or another number of
         partitions than `then`, as far as the watch has seen it.
         """
@@ -330,7 +332,7 @@ class KafkaTargets:
                 return topic
         return None
 
-    def open_places(self, topic: str) -> Sequence[int]:
+    def open_partitions(self, topic: str) -> Sequence[int]:
         """The partitions that are not shut, if some are and some are not; else nothing."""
         target = self._known.get(topic)
         if target is None or not target.shut:
@@ -343,7 +345,7 @@ class KafkaTargets:
         few = itertools.islice(shut, FEW_TROUBLES)
         return [f"{topic}/{number} {self._why(target, number)}" for topic, target, number in few]
 
-    def unled_since(self, since_s: float, then: Known) -> set[Place]:
+    def unled_since(self, since_s: float, then: KnownTargets) -> set[PartitionId]:
         """The partitions of these targets that may have been without a leader then, by `time.monotonic`, or
         later: that were seen so, or that nobody has watched since.
         """
@@ -454,7 +456,7 @@ class KafkaTargets:
             later = {topic: since_s for topic, since_s in before.items() if since_s >= now_s}
             self._watched_s = later | {topic: before.get(topic, now_s) for topic in used}
 
-    def _as_before(self, topic: str, before: _Target, found: Found | None) -> _Target | None:
+    def _as_before(self, topic: str, before: _Target, found: FoundTopic | None) -> _Target | None:
         """With the limits that it had."""
         return (
             None if found is None else _target(topic, found, before.limits, time.monotonic(), before.until_s)
@@ -545,7 +547,7 @@ class KafkaTargets:
     def _in_sync(self, place: Partition) -> int:
         return sum(broker not in self._out_of_sync for broker in place.in_sync)
 
-    def _replace(self, known: Known) -> None:
+    def _replace(self, known: KnownTargets) -> None:
         """What is known from now on; guarded by `_changing`. Only what has changed costs more than a look."""
         now_s, led_again_s = time.monotonic(), self._led_again_s
         for topic, before in self._known.items():
@@ -560,7 +562,7 @@ class KafkaTargets:
         self._known = known
         self._shut = {topic: target.shut for topic, target in known.items() if target.shut}
 
-    def _note_led_again(self, places: Iterable[Place]) -> None:
+    def _note_led_again(self, places: Iterable[PartitionId]) -> None:
         now_s = time.monotonic()
         for place in places:
             self._led_again_s.pop(place, None)  # the latest stand last
@@ -591,7 +593,7 @@ class Counts(NamedTuple):
     wanted: int
 
 
-def named(places: AbstractSet[Place]) -> str:
+def named(places: AbstractSet[PartitionId]) -> str:
     """Partitions as people write them."""
     return ", ".join(f"{topic}/{number}" for topic, number in sorted(places))
 
@@ -601,7 +603,7 @@ def _by_few(topics: Collection[str]) -> Iterator[list[str]]:
     return (names[begin : begin + FEW] for begin in range(0, len(names), FEW))
 
 
-def _target(topic: str, found: Found, limits: Limits, now_s: float, until_s: float) -> _Target:
+def _target(topic: str, found: FoundTopic, limits: TopicLimits, now_s: float, until_s: float) -> _Target:
     if not found.writable:
         detail = f"{topic} may not be written to by this node"
         return _refused("target-forbidden", detail, now_s + MISSING_FOR_S)
@@ -617,7 +619,7 @@ def _target(topic: str, found: Found, limits: Limits, now_s: float, until_s: flo
 
 def _shut(target: _Target, partition: int, key: bytes | None) -> int | None:
     """The shut partition that a record would go to. One without a key, for any partition, goes to one that is
-    open (`open_places`), if there is one.
+    open (`open_partitions`), if there is one.
     """
     if partition == ANY_PARTITION and key is None:
         return 0 if len(target.shut) == target.partitions else None

@@ -28,7 +28,7 @@ class TopicMissing(Exception):
     """The topic does not exist."""
 
 
-class Described(NamedTuple):
+class TopicIdentity(NamedTuple):
     """A topic's id, and its number of partitions."""
 
     id: str
@@ -67,13 +67,13 @@ def _timed_out(future: Future[Any]) -> bool:
     return isinstance(error, KafkaException) and error.args[0].code() == KafkaError._TIMED_OUT  # noqa: SLF001
 
 
-def describe(admin: AdminClient, topic: str) -> Described:
+def describe(admin: AdminClient, topic: str) -> TopicIdentity:
     """Asks the brokers. Raises `TopicMissing`, and `Doubtful` if nobody answers."""
     (answers,) = ask(admin, topic, lambda timeout_s: _described(admin, topic, timeout_s))
     future = answers[topic]
     try:
         found = future.result()
-        return Described(str(found.topic_id), len(found.partitions))
+        return TopicIdentity(str(found.topic_id), len(found.partitions))
     except KafkaException as error:
         if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
             raise TopicMissing(f"{topic} does not exist") from error

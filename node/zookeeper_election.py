@@ -35,7 +35,7 @@ class ZooKeeperElection:
 
     def elected(self) -> bool:
         """Whether ZooKeeper's last word is that this node is leader, and it does not step down."""
-        return self._candidacy.standing.role == "leader" and not self._resigning
+        return self._candidacy.state.role == "leader" and not self._resigning
 
     def resign(self) -> None:
         """From now on this node resigns, after the transaction under way."""
@@ -61,7 +61,7 @@ class ZooKeeperElection:
         """See the port. A leader that ZooKeeper knows nothing of goes on: it may have lost its session
         with all others; once another one leads, it is over.
         """
-        return self._resigning or self._candidacy.standing.role == "follower"
+        return self._resigning or self._candidacy.state.role == "follower"
 
     def mirrored(self) -> Checkpoint | None:
         """See the port."""

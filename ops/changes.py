@@ -35,14 +35,14 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
-class History:
+class ChangeHistory:
     """`trouble`: why no leaderships are among the changes; None if they are."""
 
     changes: list[Change]
     trouble: str | None = None
 
 
-def history(config: ConnectionConfig, lane: int | None, most: int) -> History:
+def history(config: ConnectionConfig, lane: int | None, most: int) -> ChangeHistory:
     """The last changes, `most` of them, in order; of a lane those that concern it.
 
     Without Kafka it has what operators have changed, which is in ZooKeeper. Raises NotFoundError if there is
@@ -57,7 +57,7 @@ def history(config: ConnectionConfig, lane: int | None, most: int) -> History:
         found += _of_lanes(config, lanes, entries, most)
     except OperatorError as error:
         trouble = str(error)
-    return History(sorted(found, key=lambda change: change.at_ms)[-most:], trouble)
+    return ChangeHistory(sorted(found, key=lambda change: change.at_ms)[-most:], trouble)
 
 
 def _of_lanes(

@@ -14,7 +14,7 @@ import msgspec
 from delayline.names import ClusterNames
 from delayline.signing import Keyring
 from election.errors import Malformed
-from election.operators import Control
+from election.operators import PauseState
 from election.registry import Registry
 from node.checkpoints import read_last
 from node.config import ConnectionConfig
@@ -91,7 +91,7 @@ class Shown:
     """The lanes' checkpoints, and what is paused."""
 
     pairs: Sequence[CheckpointPair]
-    control: Control
+    pauses: PauseState
 
 
 def show(config: ConnectionConfig, lane: int | None = None) -> Shown:
@@ -103,7 +103,7 @@ def show(config: ConnectionConfig, lane: int | None = None) -> Shown:
     topic = ClusterNames(config.cluster).checkpoint
     with registry(config) as znodes:
         wanted = wanted_lanes(config, znodes, lane)
-        control, _ = znodes.control()
+        control, _ = znodes.pauses()
         # The mirror first: a commit between the two reads then never makes it look ahead of the topic.
         mirrors = {number: mirrored_checkpoint(znodes, number) for number in wanted}
         asked = {number: last_request(znodes, number) for number in wanted}

@@ -12,27 +12,27 @@ from prometheus_client.parser import text_string_to_metric_families
 from node.config import ConnectionConfig
 from ops import cluster, lookup
 from ops.cluster import LaneStatus
-from ops.lookup import Address, Lane
-from ops.plugin import Finding, Status, Value
+from ops.lookup import LaneNodes, NodeAddress
+from ops.plugin import PluginResult, Status, Value
 
 TIMEOUT_S: Final = 2.0
 OVERDUE: Final = "delayline_oldest_overdue_seconds"
 PAUSED: Final = "delayline_paused"
 
-Found = Sequence[Value | Finding]
+Found = Sequence[Value | PluginResult]
 
 
 def lag(config: ConnectionConfig) -> Found:
     """The offsets of the buffer that each node has not read. Raises what `cluster.status` raises."""
     snapshot = cluster.status(config)
     if not snapshot.members:
-        return [Finding(Status.UNKNOWN, "no node is running")]
+        return [PluginResult(Status.UNKNOWN, "no node is running")]
     return [_lag_of(node, snapshot.lag(node)) for node in snapshot.members]
 
 
-def _lag_of(node: str, behind: int | None) -> Value | Finding:
+def _lag_of(node: str, behind: int | None) -> Value | PluginResult:
     if behind is None:
-        return Finding(Status.UNKNOWN, f"{node}: Kafka, or the node, does not say how far it has read")
+        return PluginResult(Status.UNKNOWN, f"{node}: Kafka, or the node, does not say how far it has read")
     return Value(node, behind, "", f"{node} is {behind} offsets behind")
 
 
@@ -42,12 +42,14 @@ def leader(config: ConnectionConfig) -> Found:
     return [_leader_of(lane, now_ms) for lane in cluster.status(config).lanes]
 
 
-def _leader_of(lane: LaneStatus, now_ms: int) -> Value | Finding:
+def _leader_of(lane: LaneStatus, now_ms: int) -> Value | PluginResult:
     where, last = f"lane {lane.lane}", lane.checkpoint
     if lane.leader is None:
-        return Finding(Status.CRITICAL, f"{where} has no leader: nothing of it is delivered")
+        return PluginResult(Status.CRITICAL, f"{where} has no leader: nothing of it is delivered")
     if last is None:
-        return Finding(Status.CRITICAL, f"{where}: {lane.leader} is elected and has committed nothing yet")
+        return PluginResult(
+            Status.CRITICAL, f"{where}: {lane.leader} is elected and has committed nothing yet"
+        )
     age_s = max(0, now_ms - last.at_ms) / 1000
     says = f"{where}: {lane.leader} is leader, the last checkpoint is of {last.node}, {age_s:.1f} s old"
     return Value(where, age_s, "s", f"{says}, epoch {last.epoch}")
@@ -59,7 +61,7 @@ def lateness(config: ConnectionConfig) -> Found:
     return [_lateness_of(lane) for lane in lanes]
 
 
-def _lateness_of(lane: Lane) -> Value | Finding:
+def _lateness_of(lane: LaneNodes) -> Value | PluginResult:
     """As the leader says; where it cannot be reached, another node, which knows a moment later."""
     where, silent = f"lane {lane.lane}", []
     for node in lane.nodes:
@@ -72,10 +74,10 @@ def _lateness_of(lane: Lane) -> Value | Finding:
         return Value(where, overdue_s, "s", f"{says}, says {node.node}{', the cluster is paused' * paused}")
     why = "; ".join(silent) or "no node is running"
     hint = " (a node is reached at its http_host, by default from its own machine alone)" if silent else ""
-    return Finding(Status.UNKNOWN, f"{where}: {why}{hint}")
+    return PluginResult(Status.UNKNOWN, f"{where}: {why}{hint}")
 
 
-def _scraped(node: Address) -> tuple[float, bool] | str:
+def _scraped(node: NodeAddress) -> tuple[float, bool] | str:
     """For how long its oldest overdue message has been due and whether the cluster is paused; or why it does
     not say.
     """
@@ -94,7 +96,7 @@ def _scraped(node: Address) -> tuple[float, bool] | str:
     return overdue_s, samples.get((PAUSED, node.node)) == 1
 
 
-def _got(node: Address) -> str:
+def _got(node: NodeAddress) -> str:
     connection = http.client.HTTPConnection(node.host, node.port, timeout=TIMEOUT_S)
     try:
         connection.request("GET", "/metrics")

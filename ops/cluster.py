@@ -10,7 +10,7 @@ from typing import Any
 
 from delayline.names import ClusterNames
 from delayline.settings import ClusterSettings
-from election.operators import Control
+from election.operators import PauseState
 from election.registry import Registry
 from node.config import ConnectionConfig
 from ops.errors import OperatorError
@@ -92,7 +92,7 @@ class ClusterStatus:
     lanes: tuple[LaneStatus, ...]
     members: Mapping[str, Mapping[str, Any]]
     buffer_ends: Mapping[int, int] | None
-    control: Control
+    pauses: PauseState
     read_ms: int
     no_ends: str | None = None
 
@@ -203,7 +203,7 @@ def read(znodes: Registry, config: ConnectionConfig) -> ClusterStatus:
     """The same, in a session that is there."""
     settings = znodes.settings()
     lanes = tuple(_lane(znodes, lane) for lane in range(settings.lanes))
-    members, (control, _) = members_of(znodes), znodes.control()
+    members, (control, _) = members_of(znodes), znodes.pauses()
     read_ms = time.time_ns() // 1_000_000  # before Kafka is asked, which may be away
     ends, no_ends = _buffer_ends(config)
     return ClusterStatus(settings, lanes, members, ends, control, read_ms, no_ends)

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
-from election.operators import Control
+from election.operators import PauseState
 from node.config import ConnectionConfig
 from ops.lookup import lanes_of
 from ops.zookeeper import registry
@@ -21,24 +21,24 @@ SCALES: Final = ("seconds", "minutes", "days")
 
 
 @dataclass(frozen=True, slots=True)
-class Forecast:
+class ClusterForecast:
     """`due`: of all lanes, by the clock of the first one's node. `nodes`: who has answered, and how far each
     had read; `control`: what is paused, and so will not be delivered when it falls due.
     """
 
     due: Due
     nodes: Sequence[Mapping[str, Any]]
-    control: Control
+    pauses: PauseState
 
 
-def forecast(config: ConnectionConfig, node: str | None) -> Forecast:
+def forecast(config: ConnectionConfig, node: str | None) -> ClusterForecast:
     """What is pending, of all lanes or of one node's.
 
     Raises ZnodeMissing if the cluster was never created, NotFoundError if there is no such node, and
     UnavailableError if no node of a lane answers.
     """
     with registry(config) as znodes:
-        control, _ = znodes.control()
+        control, _ = znodes.pauses()
     _, lanes = lanes_of(config, node)
     total: Due | None = None
     nodes = []
@@ -48,7 +48,7 @@ def forecast(config: ConnectionConfig, node: str | None) -> Forecast:
         due = msgspec.convert(answer["due"], Due, strict=False)
         total = due if total is None else _together(total, due)
     assert total is not None, "a cluster has a lane"
-    return Forecast(total, nodes, control)
+    return ClusterForecast(total, nodes, control)
 
 
 def _together(one: Due, other: Due) -> Due:

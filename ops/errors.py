@@ -31,7 +31,7 @@ from delayline import (
 from election.errors import ElectionError
 from node.brokers import words
 from node.ports import Doubtful
-from node.reader import Forbidden
+from node.reader import TopicForbidden
 
 
 class OperatorError(Exception):
@@ -119,7 +119,7 @@ def translated(error: Exception, bootstrap_servers: str = "") -> OperatorError |
     if isinstance(error, DelaylineError):
         return _of_client(error)(str(error))
     if isinstance(error, Doubtful):
-        return (NotAuthorisedError if isinstance(error, Forbidden) else UnavailableError)(str(error))
+        return (NotAuthorisedError if isinstance(error, TopicForbidden) else UnavailableError)(str(error))
     return None
 
 

@@ -35,7 +35,7 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Survey:
+class GapSurvey:
     """Who would go on, as they all have taken in the same, and who could not; what would be given up."""
 
     lane: int
@@ -49,7 +49,7 @@ class Survey:
         return sum(part.lost for part in self.parts)
 
 
-def survey(config: ConnectionConfig, lane: int, node: str | None) -> Survey:
+def survey(config: ConnectionConfig, lane: int, node: str | None) -> GapSurvey:
     """What is missing. Raises NotFoundError if there is no such lane or refusing node, ConflictError if
     nobody refuses for a gap, or a node of the lane does not: it may have read what is gone.
     """
@@ -70,10 +70,10 @@ def survey(config: ConnectionConfig, lane: int, node: str | None) -> Survey:
     if not parts:
         raise ConflictError(f"nothing is missing for {first}: start it again, it goes on by itself")
     alike = tuple(name for name in refusing if read[name] == read[first])
-    return Survey(lane, alike, tuple(name for name in refusing if name not in alike), parts)
+    return GapSurvey(lane, alike, tuple(name for name in refusing if name not in alike), parts)
 
 
-def accept(config: ConnectionConfig, found: Survey, author: Author, timeout_s: float) -> None:
+def accept(config: ConnectionConfig, found: GapSurvey, author: Author, timeout_s: float) -> None:
     """Give it up, and wait until the nodes go on. Raises UnavailableError if one does not in time."""
     gap = Gap(
         {part.partition: part.read for part in found.parts},
@@ -92,7 +92,7 @@ def accept(config: ConnectionConfig, found: Survey, author: Author, timeout_s: f
         _wait_going(znodes, found, timeout_s)
 
 
-def _wait_going(znodes: Registry, found: Survey, timeout_s: float) -> None:
+def _wait_going(znodes: Registry, found: GapSurvey, timeout_s: float) -> None:
     until_s = time.monotonic() + timeout_s
     while True:
         members = members_of(znodes)

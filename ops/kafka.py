@@ -25,7 +25,7 @@ from ops.topic_rules import Topic, WantedTopic, min_insync_replicas
 _FIRST_ANSWER_S = 0.5
 
 
-class Described(NamedTuple):
+class TopicRights(NamedTuple):
     """A topic's id, and the names of the operations that this user may do with it (`READ` and the like)."""
 
     id: str
@@ -73,7 +73,7 @@ class KafkaAdmin:
             for name in there
         }
 
-    def described(self, names: list[str]) -> dict[str, Described]:
+    def described(self, names: list[str]) -> dict[str, TopicRights]:
         """The id of each of these topics, and what this user may do with it."""
         if not names:
             return {}
@@ -85,7 +85,7 @@ class KafkaAdmin:
         except KafkaException as error:
             raise self._failure(error) from error
         return {
-            name: Described(str(one.topic_id), frozenset(right.name for right in one.authorized_operations))
+            name: TopicRights(str(one.topic_id), frozenset(right.name for right in one.authorized_operations))
             for name, one in found.items()
         }
 

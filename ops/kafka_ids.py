@@ -24,7 +24,7 @@ Buffer = Literal["the same", "another topic", "missing"]
 
 
 @dataclass(frozen=True, slots=True)
-class Survey:
+class KafkaSurvey:
     """The id of the Kafka that the cluster is said to be in, that of the one that answers, and what its
     buffer topic is.
     """
@@ -61,7 +61,7 @@ def write_down(znodes: Registry, admin: KafkaAdmin, cluster: str, lanes: int) ->
     znodes.tie_anew(lambda there: msgspec.structs.replace(there or ids, buffer=ids.buffer), entry)
 
 
-def survey(config: ConnectionConfig) -> Survey:
+def survey(config: ConnectionConfig) -> KafkaSurvey:
     """What would be accepted. ConflictError if there is nothing to accept, or a node works where the cluster
     is: then this command's Kafka is the wrong one.
     """
@@ -79,10 +79,10 @@ def survey(config: ConnectionConfig) -> Survey:
             f"{', '.join(sorted(working))} does not refuse: the cluster is in {tied.cluster}, and this is"
             f" {found}; correct bootstrap_servers, or stop all nodes if the cluster is to move here"
         )
-    return Survey(tied.cluster, found, _buffer(admin, ClusterNames(config.cluster).buffer, tied.buffer))
+    return KafkaSurvey(tied.cluster, found, _buffer(admin, ClusterNames(config.cluster).buffer, tied.buffer))
 
 
-def accept(config: ConnectionConfig, found: Survey, author: Author) -> None:
+def accept(config: ConnectionConfig, found: KafkaSurvey, author: Author) -> None:
     """From now on the cluster is in the Kafka of the survey. Its buffer has to be the one that it was: what
     another topic of this name means is said by the nodes (`buffer-recreated`).
     """

@@ -19,27 +19,27 @@ from node.messages import cursor, parse_cursor
 from ops.cluster import STALE_MS, members_of, silent_ms
 from ops.errors import NotFoundError, OperatorError, UnavailableError
 from ops.zookeeper import registry
-from store.keys import Key
+from store.keys import RowKey
 
 CONNECT_TIMEOUT_S = 2.0
 ANSWER_TIMEOUT_S = 30.0
 HISTORY_TIMEOUT_S = 120.0
 PATIENCE_S = 15.0  # how long pages are walked for a few rows that are wanted
 _PAGE = 1_000
-_NOWHERE: Key = (-1, -1, -1)
+_NOWHERE: RowKey = (-1, -1, -1)
 
-Answer = dict[str, Any]
+NodeAnswer = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Address:
+class NodeAddress:
     """Where a node answers."""
 
     node: str
     host: str
     port: int
 
-    def ask(self, path: str, params: Mapping[str, Any], timeout_s: float) -> Answer | str:
+    def ask(self, path: str, params: Mapping[str, Any], timeout_s: float) -> NodeAnswer | str:
         """Its answer, or why there is none. Raises OperatorError if the question is wrong."""
         given = urlencode({name: value for name, value in params.items() if value is not None})
         connection = http.client.HTTPConnection(self.host, self.port, timeout=CONNECT_TIMEOUT_S)
@@ -55,7 +55,7 @@ class Address:
         finally:
             connection.close()
 
-    def _understood(self, status: int, raw: bytes) -> Answer | str:
+    def _understood(self, status: int, raw: bytes) -> NodeAnswer | str:
         where = f"{self.node} at {self.host}:{self.port}"
         try:
             body = json.loads(raw)
@@ -74,13 +74,13 @@ class Address:
 
 
 @dataclass(slots=True)
-class Lane:
+class LaneNodes:
     """The nodes of one lane, in the order in which they are asked."""
 
     lane: int
-    nodes: Sequence[Address]
+    nodes: Sequence[NodeAddress]
 
-    def ask(self, path: str, params: Mapping[str, Any], timeout_s: float = ANSWER_TIMEOUT_S) -> Answer:
+    def ask(self, path: str, params: Mapping[str, Any], timeout_s: float = ANSWER_TIMEOUT_S) -> NodeAnswer:
         """The answer of the first node that gives one. Raises UnavailableError, which says why none does."""
         silent = []
         for node in self.nodes:
@@ -99,7 +99,7 @@ class Lane:
         )
 
 
-def show(config: ConnectionConfig, id_: str, node: str | None, history: str) -> Answer:
+def show(config: ConnectionConfig, id_: str, node: str | None, history: str) -> NodeAnswer:
     """What became of the message with this id, as a node of its lane says."""
     settings, lanes = lanes_of(config, node)
     partition = partition_for(id_.encode(), settings.partitions)
@@ -108,7 +108,7 @@ def show(config: ConnectionConfig, id_: str, node: str | None, history: str) -> 
     return asked.ask("/message", {"id": id_, "history": history}, timeout_s)
 
 
-def show_source(config: ConnectionConfig, source: str, node: str | None, history: str) -> Answer:
+def show_source(config: ConnectionConfig, source: str, node: str | None, history: str) -> NodeAnswer:
     """What has become of the message that the request at `source` asked for. Raises OperatorError if that is
     no source.
     """
@@ -122,7 +122,7 @@ def show_source(config: ConnectionConfig, source: str, node: str | None, history
     return asked.ask("/message", {"source": source, "history": history}, timeout_s)
 
 
-def _lane_of(lane: int, lanes: Sequence[Lane], what: str, node: str | None) -> Lane:
+def _lane_of(lane: int, lanes: Sequence[LaneNodes], what: str, node: str | None) -> LaneNodes:
     asked = next((one for one in lanes if one.lane == lane), None)
     if asked is None:
         raise NotFoundError(f"{what} is in lane {lane}, and {node} is a node of another: leave --node out")
@@ -131,7 +131,7 @@ def _lane_of(lane: int, lanes: Sequence[Lane], what: str, node: str | None) -> L
 
 def ask_lanes(
     config: ConnectionConfig, lane: int | None, path: str, params: Mapping[str, Any], timeout_s: float
-) -> dict[int, Answer]:
+) -> dict[int, NodeAnswer]:
     """What a node of the lane says, or one of each lane."""
     _, lanes = lanes_of(config, None)
     return {one.lane: one.ask(path, params, timeout_s) for one in lanes if lane is None or one.lane == lane}
@@ -143,10 +143,10 @@ class Listing:
     alone; `nodes`: those that have answered, and how far each was.
     """
 
-    messages: list[Answer] = field(default_factory=list)
+    messages: list[NodeAnswer] = field(default_factory=list)
     next: str | None = None
-    total: Answer | None = None
-    nodes: list[Answer] = field(default_factory=list)
+    total: NodeAnswer | None = None
+    nodes: list[NodeAnswer] = field(default_factory=list)
 
 
 def pending(
@@ -165,11 +165,11 @@ def pending(
     return Listing(rows, rest, counted if totals else None, standing)
 
 
-def _merged(walks: Sequence[_Walk], limit: int) -> tuple[list[Answer], str | None]:
+def _merged(walks: Sequence[_Walk], limit: int) -> tuple[list[NodeAnswer], str | None]:
     """The first rows of all lanes by key, and the cursor behind them. A row goes out once every lane has been
     walked past its key.
     """
-    rows: list[tuple[Key, Answer]] = []
+    rows: list[tuple[RowKey, NodeAnswer]] = []
     until_s = time.monotonic() + PATIENCE_S
     while len(rows) <= limit:
         best = min((walk for walk in walks if walk.rows), key=lambda walk: walk.rows[0][0], default=None)
@@ -189,12 +189,12 @@ def _merged(walks: Sequence[_Walk], limit: int) -> tuple[list[Answer], str | Non
 class _Walk:
     """One lane's pages."""
 
-    lane: Lane
+    lane: LaneNodes
     query: dict[str, Any]
-    walked: Key
-    rows: list[tuple[Key, Answer]] = field(default_factory=list)
-    standing: Answer | None = None
-    total: Answer | None = None
+    walked: RowKey
+    rows: list[tuple[RowKey, NodeAnswer]] = field(default_factory=list)
+    standing: NodeAnswer | None = None
+    total: NodeAnswer | None = None
     ended: bool = False
 
     @property
@@ -211,12 +211,12 @@ class _Walk:
         self.walked = self.walked if page["next"] is None else parse_cursor(page["next"])
 
 
-def _key(message: Answer) -> Key:
+def _key(message: NodeAnswer) -> RowKey:
     _, partition, offset = str(message["source"]).rsplit("/", 2)
     return int(message["due_ms"]), int(partition), int(offset)
 
 
-def lanes_of(config: ConnectionConfig, node: str | None) -> tuple[ClusterSettings, list[Lane]]:
+def lanes_of(config: ConnectionConfig, node: str | None) -> tuple[ClusterSettings, list[LaneNodes]]:
     """The lanes and who answers for them; with `node`, its lane and it alone."""
     with registry(config) as znodes:
         settings = znodes.settings()
@@ -233,21 +233,23 @@ def lanes_of(config: ConnectionConfig, node: str | None) -> tuple[ClusterSetting
     chosen = in_order(chosen, set(leaders.values()), time.time_ns() // 1_000_000)
     lanes = range(settings.lanes) if node is None else [int(there[node]["lane"])]
     return settings, [
-        Lane(lane, [_address(said) for said in chosen if said["lane"] == lane]) for lane in lanes
+        LaneNodes(lane, [_address(said) for said in chosen if said["lane"] == lane]) for lane in lanes
     ]
 
 
-def in_order(members: Sequence[Answer], leaders: AbstractSet[str | None], now_ms: int) -> list[Answer]:
+def in_order(
+    members: Sequence[NodeAnswer], leaders: AbstractSet[str | None], now_ms: int
+) -> list[NodeAnswer]:
     """Whom to ask first: the leader; later who refuses; last of all who has not told of itself for a while:
     it may be paused, and would be waited for.
     """
 
-    def rank(said: Answer) -> tuple[bool, bool, bool]:
+    def rank(said: NodeAnswer) -> tuple[bool, bool, bool]:
         stale = silent_ms(said, now_ms) > STALE_MS
         return stale, said["node"] not in leaders, said.get("state") == "refusing"
 
     return sorted(members, key=rank)
 
 
-def _address(said: Answer) -> Address:
-    return Address(str(said["node"]), str(said["http_host"]), int(said["http_port"]))
+def _address(said: NodeAnswer) -> NodeAddress:
+    return NodeAddress(str(said["node"]), str(said["http_host"]), int(said["http_port"]))

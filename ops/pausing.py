@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from delayline.names import ClusterNames
-from election.operators import Author, Control, Entry
+from election.operators import Author, Entry, PauseState
 from election.registry import Registry
 from node.config import ConnectionConfig
 from ops.cluster import STALE_MS, members_of, silent_ms
@@ -29,7 +29,7 @@ class Changed:
     """
 
     cluster: str
-    control: Control
+    pauses: PauseState
     nodes: tuple[str, ...]
     took_s: float
     words: list[str] = field(default_factory=list)
@@ -46,13 +46,13 @@ def pause(config: ConnectionConfig, targets: Sequence[str], author: Author, time
         raise ConfigError(f"{own[0]} is the service's own topic, no target")
     words = [] if not targets else _unknown_to_kafka(config, targets)
 
-    def paused(before: Control) -> Control:
+    def paused(before: PauseState) -> PauseState:
         if not targets:
             return before if before.paused else msgspec.structs.replace(before, paused=author)
         there = dict.fromkeys(targets, author) | before.paused_targets
         return msgspec.structs.replace(before, paused_targets=there)
 
-    def standing(before: Control) -> list[str]:
+    def standing(before: PauseState) -> list[str]:
         if targets:
             found = [(target, before.paused_targets.get(target)) for target in targets]
         else:
@@ -67,7 +67,7 @@ def pause(config: ConnectionConfig, targets: Sequence[str], author: Author, time
 def resume(config: ConnectionConfig, targets: Sequence[str], author: Author, timeout_s: float) -> Changed:
     """Take a pause back. Raises NotFoundError if there is none, and as `pause`."""
 
-    def resumed(before: Control) -> Control:
+    def resumed(before: PauseState) -> PauseState:
         if not targets:
             if before.paused is None:
                 raise NotFoundError(f"cluster {config.cluster} is not paused{_what_is(before)}")
@@ -78,7 +78,7 @@ def resume(config: ConnectionConfig, targets: Sequence[str], author: Author, tim
         left = {target: by for target, by in before.paused_targets.items() if target not in targets}
         return msgspec.structs.replace(before, paused_targets=left)
 
-    def still(before: Control) -> list[str]:
+    def still(before: PauseState) -> list[str]:
         after = resumed(before)
         return [f"still paused: {what}" for what in _paused(after)]
 
@@ -91,11 +91,11 @@ def _named(verb: str, targets: Sequence[str]) -> str:
     return f"{verb} {' '.join(targets)}".rstrip()
 
 
-def _paused(control: Control) -> list[str]:
+def _paused(control: PauseState) -> list[str]:
     return [*(["the whole cluster"] if control.paused else []), *sorted(control.paused_targets)]
 
 
-def _what_is(control: Control) -> str:
+def _what_is(control: PauseState) -> str:
     paused = _paused(control)
     return f"; what is: {', '.join(paused)}" if paused else ", nor is anything else"
 
@@ -112,8 +112,8 @@ def _unknown_to_kafka(config: ConnectionConfig, targets: Sequence[str]) -> list[
 
 def _change(
     config: ConnectionConfig,
-    change: Callable[[Control], Control],
-    comment: Callable[[Control], list[str]],
+    change: Callable[[PauseState], PauseState],
+    comment: Callable[[PauseState], list[str]],
     entry: Entry,
     timeout_s: float,
     words: list[str],
@@ -121,11 +121,11 @@ def _change(
     begun_s = time.monotonic()
     with registry(config) as znodes:
         znodes.settings()
-        before, _ = znodes.control()
+        before, _ = znodes.pauses()
         words = words + comment(before)
-        control = znodes.change_control(change, entry)
+        control = znodes.change_pauses(change, entry)
         nodes = _wait_known(znodes, control, timeout_s)
-        words += _unseen_leaders(znodes) if control != Control() else []
+        words += _unseen_leaders(znodes) if control != PauseState() else []
     return Changed(config.cluster, control, nodes, time.monotonic() - begun_s, words)
 
 
@@ -137,7 +137,7 @@ def _unseen_leaders(znodes: Registry) -> list[str]:
     ]
 
 
-def _wait_known(znodes: Registry, control: Control, timeout_s: float) -> tuple[str, ...]:
+def _wait_known(znodes: Registry, control: PauseState, timeout_s: float) -> tuple[str, ...]:
     """Every node that is there says that it knows; UnavailableError names those that do not.
 
     A candidate must say so itself, since it may have asked before this was written. Another node whose store
@@ -165,7 +165,7 @@ def _candidates(znodes: Registry) -> set[str]:
     return {candidate.node for lane in lanes for candidate in znodes.candidates(lane).values()}
 
 
-def _knows(said: dict[str, Any] | None, control: Control) -> bool:
+def _knows(said: dict[str, Any] | None, control: PauseState) -> bool:
     paused, targets = control.paused is not None, sorted(control.paused_targets)
     return said is not None and (said.get("paused"), said.get("paused_targets")) == (paused, targets)
 

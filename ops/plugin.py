@@ -64,14 +64,14 @@ class Value:
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class PluginResult:
     """What is so whatever the thresholds are."""
 
     status: Status
     says: str
 
 
-def judged(found: Sequence[Value | Finding], warning: Range, critical: Range) -> tuple[Status, str]:
+def judged(found: Sequence[Value | PluginResult], warning: Range, critical: Range) -> tuple[Status, str]:
     """The worst of it, and the line: that first, then the rest."""
     statuses = [(_status(one, warning, critical), one) for one in found]
     worst = next((status for status in _WORST_FIRST if status in [one for one, _ in statuses]), Status.OK)
@@ -87,8 +87,8 @@ def line(status: Status, says: str, data: Sequence[str] = ()) -> str:
     return f"{status.name} - {plain}" + (f" | {' '.join(data)}" if data else "")
 
 
-def _status(one: Value | Finding, warning: Range, critical: Range) -> Status:
-    if isinstance(one, Finding):
+def _status(one: Value | PluginResult, warning: Range, critical: Range) -> Status:
+    if isinstance(one, PluginResult):
         return one.status
     if critical.alarms(one.value):
         return Status.CRITICAL

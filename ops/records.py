@@ -15,7 +15,7 @@ from node.ports import Doubtful
 from node.reader import TopicReader
 from ops.errors import UnavailableError, from_kafka
 
-Place = tuple[int, int]
+RecordId = tuple[int, int]
 """(partition, offset) of a record."""
 
 _WAIT_S: Final = 0.2
@@ -33,7 +33,7 @@ def records_from(config: KafkaConfig, topic: str, begins: Mapping[int, int]) -> 
         yield from _below(config, reader, {partition: bounds[partition][1] for partition in reader.reached})
 
 
-def records_at(config: KafkaConfig, topic: str, places: Iterable[Place]) -> Iterator[LogRecord]:
+def records_at(config: KafkaConfig, topic: str, places: Iterable[RecordId]) -> Iterator[LogRecord]:
     """The records at these places, in the order of places; those that are not there are left out.
 
     Raises as `records_from`.

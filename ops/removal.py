@@ -11,7 +11,7 @@ from election.operators import Author, Entry
 from node.config import ConnectionConfig
 from ops.cluster import STALE_MS, members_of, silent_ms
 from ops.errors import ConflictError, NotFoundError
-from ops.lookup import Address
+from ops.lookup import NodeAddress
 from ops.zookeeper import registry
 
 ANSWER_TIMEOUT_S: Final = 2.0
@@ -55,7 +55,7 @@ def _sign_of_life(node: str, said: dict[str, Any] | None, standing: list[Candida
         if age_ms < STALE_MS:
             return f"it told of itself {max(0, age_ms) // 1000} s ago"
         host, port = said.get("http_host"), said.get("http_port")
-        if host and port and not isinstance(_asked(Address(node, str(host), int(port))), str):
+        if host and port and not isinstance(_asked(NodeAddress(node, str(host), int(port))), str):
             return f"it answers at {host}:{port}"
     for candidate in standing:
         if _greets(candidate):
@@ -63,7 +63,7 @@ def _sign_of_life(node: str, said: dict[str, Any] | None, standing: list[Candida
     return None
 
 
-def _asked(address: Address) -> Any:
+def _asked(address: NodeAddress) -> Any:
     return address.ask("/due", {}, ANSWER_TIMEOUT_S)
 
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from election.errors import ElectionError
-from election.operators import Author, Control, Entry
+from election.operators import Author, Entry, PauseState
 from election.registry import Registry
 from node.config import ConnectionConfig
 from ops.asked import Asked, described, progress
@@ -96,7 +96,7 @@ def carry_out(
         for number in lanes:
             asked.append(_ask(znodes, number, request, author, asked))
             say(f"lane {number}: request {asked[-1].number} is asked for")
-        control, _ = znodes.control()
+        control, _ = znodes.pauses()
         if control.paused is not None:
             say("warning: the cluster is paused: it is done once the cluster is resumed")
             return False
@@ -157,7 +157,7 @@ def cancel(
         for number, what in busy.items():
             entry = Entry(what=described(stop), author=author, lane=number, before=what)
             asked.append(Asked(number, znodes.ask(number, stop, entry, instead=True), stop))
-        control, _ = znodes.control()
+        control, _ = znodes.pauses()
         if control.paused is None:
             _follow(znodes, asked, say, timeout_s)
         else:
@@ -165,7 +165,7 @@ def cancel(
     return [Cancelled(one.lane, one.number, busy[one.lane]) for one in asked], control.paused is None
 
 
-def _held(control: Control) -> str:
+def _held(control: PauseState) -> str:
     return f"{', '.join(sorted(control.paused_targets))} paused"
 
 

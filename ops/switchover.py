@@ -140,4 +140,4 @@ def _wait_delivered(znodes: Registry, lane: int, old: Checkpoint, until_s: float
 
 
 def _paused_and_alive(znodes: Registry, first: Checkpoint, now: Checkpoint) -> bool:
-    return now.at_ms > first.at_ms and znodes.control()[0].paused is not None
+    return now.at_ms > first.at_ms and znodes.pauses()[0].paused is not None

@@ -82,7 +82,7 @@ class Topic:
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class TopicFinding:
     """One thing that is wrong with one topic, and the command that mends it."""
 
     topic: str
@@ -171,13 +171,13 @@ def min_insync_replicas(replication: int) -> int:
 
 def check(
     wanted: Iterable[WantedTopic], actual: Mapping[str, Topic], *, bootstrap_servers: str, brokers: int
-) -> list[Finding]:
+) -> list[TopicFinding]:
     """Compare the topics that are there with what they must be; one finding for each thing that is wrong."""
-    found: list[Finding] = []
+    found: list[TopicFinding] = []
     mender = _Mender(bootstrap_servers)
     for topic in wanted:
         if topic.name not in actual:
-            found.append(Finding(topic.name, "is missing", "delayline topics create"))
+            found.append(TopicFinding(topic.name, "is missing", "delayline topics create"))
         else:
             found += _check_topic(topic, actual[topic.name], mender, brokers)
     return found + _check_dead_letter(list(wanted), actual, mender)
@@ -185,19 +185,19 @@ def check(
 
 def check_target(
     target: str, buffer: Topic, actual: Mapping[str, Topic], *, bootstrap_servers: str
-) -> list[Finding]:
+) -> list[TopicFinding]:
     """Whether a target takes every message that the buffer takes."""
     if target not in actual:
         create = f"kafka-topics.sh --bootstrap-server {bootstrap_servers} --create --topic {target}"
-        return [Finding(target, "is missing", create)]
+        return [TopicFinding(target, "is missing", create)]
     mender = _Mender(bootstrap_servers)
     return _check_size(actual[target], buffer, mender) + _check_target_insync(actual[target], mender)
 
 
-def check_shut(actual: Iterable[Topic]) -> list[Finding]:
+def check_shut(actual: Iterable[Topic]) -> list[TopicFinding]:
     """Topics that take nothing now, whatever their settings should be."""
     return [
-        Finding(
+        TopicFinding(
             topic.name,
             f"takes nothing in {', '.join(map(str, topic.shut[:_NAMED]))}: no leader, or fewer than "
             f"{topic.settings['min.insync.replicas']} replicas in sync",
@@ -233,19 +233,21 @@ class _Mender:
         )
 
 
-def _check_topic(topic: WantedTopic, actual: Topic, mender: _Mender, brokers: int) -> list[Finding]:
+def _check_topic(topic: WantedTopic, actual: Topic, mender: _Mender, brokers: int) -> list[TopicFinding]:
     found = []
     if not topic.takes(actual.partitions):
         problem = f"has {actual.partitions} partitions, the cluster's settings say {topic.partitions}"
-        found.append(Finding(topic.name, problem, mender.partitions(topic, actual.partitions)))
+        found.append(TopicFinding(topic.name, problem, mender.partitions(topic, actual.partitions)))
     if actual.replication < min(2, brokers):
         problem = f"has one replica on {brokers} brokers: losing that broker loses the topic"
-        found.append(Finding(topic.name, problem, "kafka-reassign-partitions.sh (two replicas or more)"))
+        found.append(TopicFinding(topic.name, problem, "kafka-reassign-partitions.sh (two replicas or more)"))
     for setting in topic.settings:
         is_now = actual.settings.get(setting.key, "")
         if not setting.allows(is_now):
             problem = f"{setting.key} is {is_now}, must be {_demand(setting)}: {setting.why}"
-            found.append(Finding(topic.name, problem, mender.setting(topic.name, setting.key, setting.value)))
+            found.append(
+                TopicFinding(topic.name, problem, mender.setting(topic.name, setting.key, setting.value))
+            )
     return found + _check_insync(actual, mender)
 
 
@@ -253,7 +255,7 @@ def _demand(setting: Setting) -> str:
     return setting.value if setting.rule == "exactly" else f"{setting.rule} {setting.value}"
 
 
-def _check_insync(actual: Topic, mender: _Mender) -> list[Finding]:
+def _check_insync(actual: Topic, mender: _Mender) -> list[TopicFinding]:
     is_now, wanted = int(actual.settings["min.insync.replicas"]), min_insync_replicas(actual.replication)
     if is_now < wanted:
         why = (
@@ -266,10 +268,12 @@ def _check_insync(actual: Topic, mender: _Mender) -> list[Finding]:
     else:
         return []
     problem = f"min.insync.replicas is {is_now}, {why}"
-    return [Finding(actual.name, problem, mender.setting(actual.name, "min.insync.replicas", str(wanted)))]
+    return [
+        TopicFinding(actual.name, problem, mender.setting(actual.name, "min.insync.replicas", str(wanted)))
+    ]
 
 
-def _check_target_insync(target: Topic, mender: _Mender) -> list[Finding]:
+def _check_target_insync(target: Topic, mender: _Mender) -> list[TopicFinding]:
     """How many replicas are safe is the users' own choice; but none should stop more than itself."""
     is_now = int(target.settings["min.insync.replicas"])
     if not is_now >= target.replication > 1:
@@ -282,17 +286,17 @@ def _check_target_insync(target: Topic, mender: _Mender) -> list[Finding]:
     mend = "kafka-reassign-partitions.sh (three replicas or more)"
     if wanted > 1:  # less than two would be less safe, not more
         mend = mender.setting(target.name, "min.insync.replicas", str(wanted))
-    return [Finding(target.name, problem, mend)]
+    return [TopicFinding(target.name, problem, mend)]
 
 
 def _check_dead_letter(
     wanted: Sequence[WantedTopic], actual: Mapping[str, Topic], mender: _Mender
-) -> list[Finding]:
+) -> list[TopicFinding]:
     buffer, *_, dead_letter = (actual.get(topic.name) for topic in wanted)
     return _check_size(dead_letter, buffer, mender) if buffer and dead_letter else []
 
 
-def _check_size(topic: Topic, buffer: Topic, mender: _Mender) -> list[Finding]:
+def _check_size(topic: Topic, buffer: Topic, mender: _Mender) -> list[TopicFinding]:
     least = int(buffer.settings["max.message.bytes"]) + OVERHEAD_BYTES
     is_now = int(topic.settings["max.message.bytes"])
     if is_now >= least:
@@ -301,4 +305,4 @@ def _check_size(topic: Topic, buffer: Topic, mender: _Mender) -> list[Finding]:
         f"max.message.bytes is {is_now}, must be at least {least}: the buffer's {least - OVERHEAD_BYTES}"
         f" and {OVERHEAD_BYTES} for headers"
     )
-    return [Finding(topic.name, problem, mender.setting(topic.name, "max.message.bytes", str(least)))]
+    return [TopicFinding(topic.name, problem, mender.setting(topic.name, "max.message.bytes", str(least)))]

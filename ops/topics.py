@@ -24,7 +24,7 @@ from ops.kafka import KafkaAdmin
 from ops.kafka_ids import require_same, write_down
 from ops.restoring import refuse_beside_records, require_all
 from ops.restoring import restore as restored
-from ops.topic_rules import BUFFER_MAX_MESSAGE_BYTES, Finding, Topic, WantedTopic, wanted_topics
+from ops.topic_rules import BUFFER_MAX_MESSAGE_BYTES, Topic, TopicFinding, WantedTopic, wanted_topics
 from ops.zookeeper import registry
 
 MOST_REPLICAS = 3
@@ -39,7 +39,7 @@ class Created:
     topics: tuple[str, ...]
     keys_made: bool
     keys_there: bool
-    findings: tuple[Finding, ...]
+    findings: tuple[TopicFinding, ...]
 
     @property
     def buffer_was_lost(self) -> bool:
@@ -125,7 +125,7 @@ def _refuse_running(znodes: Registry) -> None:
         )
 
 
-def check(config: ConnectionConfig, target: str | None = None) -> list[Finding]:
+def check(config: ConnectionConfig, target: str | None = None) -> list[TopicFinding]:
     """What is wrong with the cluster's topics, and with a target's size limit if one is named.
 
     Raises ZnodeMissing if the cluster was never created, ConflictError if it is in another Kafka,
@@ -200,7 +200,7 @@ def _refuse_other_partitions(
             )
 
 
-def _findings(admin: KafkaAdmin, settings: ClusterSettings) -> list[Finding]:
+def _findings(admin: KafkaAdmin, settings: ClusterSettings) -> list[TopicFinding]:
     wanted = wanted_topics(settings)
     return topic_rules.check(
         wanted,
@@ -210,7 +210,7 @@ def _findings(admin: KafkaAdmin, settings: ClusterSettings) -> list[Finding]:
     )
 
 
-def _target_findings(admin: KafkaAdmin, settings: ClusterSettings, target: str) -> list[Finding]:
+def _target_findings(admin: KafkaAdmin, settings: ClusterSettings, target: str) -> list[TopicFinding]:
     buffer = ClusterNames(settings.cluster).buffer
     topics = admin.topics([buffer, target])
     if buffer not in topics:

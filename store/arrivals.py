@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from enum import IntEnum
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 from delayline import wire
 from delayline.names import parse_source
+from delayline.record import ConsumerRecord
 from delayline.signing import Serial
 from store.holds import NO_TAG, tag_of
-from store.records import Headers, RejectRow, RescheduleRow, ScheduledRow, encode
+from store.rows import Headers, RejectRow, RescheduleRow, ScheduledRow, encode
 
 
 class Kind(IntEnum):
@@ -22,23 +22,6 @@ class Kind(IntEnum):
     CANCEL = 3
     KEEP = 4  # a schedule, unless its id is known
     SPENT = 5  # no message: its serial alone counts, since its transaction was aborted
-
-
-class Record(Protocol):
-    """A record of the buffer topic."""
-
-    @property
-    def partition(self) -> int: ...
-    @property
-    def offset(self) -> int: ...
-    @property
-    def timestamp_ms(self) -> int: ...
-    @property
-    def key(self) -> bytes | None: ...
-    @property
-    def value(self) -> bytes | None: ...
-    @property
-    def headers(self) -> Sequence[tuple[str, bytes | None]] | None: ...
 
 
 class Arrival(NamedTuple):
@@ -88,7 +71,7 @@ def plain_arrival(
     )
 
 
-def arrival(record: Record, request: wire.Request) -> Arrival:
+def arrival(record: ConsumerRecord, request: wire.Request) -> Arrival:
     """What `request`, parsed from `record`, does to the view."""
     if isinstance(request, wire.Schedule):
         return _schedule(record, request)
@@ -115,14 +98,14 @@ def arrival(record: Record, request: wire.Request) -> Arrival:
     return Arrival(*place, Kind.REJECT, at, None, None, None, encode(reject), request.serial)
 
 
-def spent(record: Record, serial: Serial) -> Arrival:
+def spent(record: ConsumerRecord, serial: Serial) -> Arrival:
     """What a request does to the view that the service wrote back in a transaction that was aborted. It has
     no time, and no row.
     """
     return Arrival(record.partition, record.offset, 0, Kind.SPENT, 0, None, None, None, b"", serial)
 
 
-def _schedule(record: Record, request: wire.Schedule) -> Arrival:
+def _schedule(record: ConsumerRecord, request: wire.Schedule) -> Arrival:
     """The hot path: no field is looked up by its name where all of them are needed."""
     (
         id_,
@@ -179,6 +162,6 @@ def _schedule(record: Record, request: wire.Schedule) -> Arrival:
     )
 
 
-def _headers(record: Record) -> Headers:
+def _headers(record: ConsumerRecord) -> Headers:
     headers = record.headers
     return headers if isinstance(headers, list) else list(headers or ())

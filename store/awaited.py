@@ -13,7 +13,7 @@ from typing import Final, NamedTuple, TypeVar
 
 import msgspec
 
-Place = tuple[int, int]
+RecordId = tuple[int, int]
 """(partition, offset) of a request in the buffer topic."""
 
 MOST_LISTED: Final = 8_192
@@ -22,7 +22,7 @@ MOST_LISTED: Final = 8_192
 T = TypeVar("T")
 
 
-class Follower(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class Successor(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A request with an id that was written back: its own offset, and that of the user's reschedule if it
     moves the row that it follows. If not, that row is done: what follows is its next occurrence, or was put
     off.
@@ -32,9 +32,9 @@ class Follower(msgspec.Struct, frozen=True, array_like=True, gc=False):
     moved_by: int | None = None
 
 
-class Following(NamedTuple):
+class Predecessor(NamedTuple):
     """What a request that is written back follows: a row with an id, by its offset, or, without one, the
-    user's request behind it, of which there is one row at a time. `moved_by`: see `Follower`.
+    user's request behind it, of which there is one row at a time. `moved_by`: see `Successor`.
     """
 
     partition: int
@@ -51,23 +51,23 @@ class Awaited(msgspec.Struct, frozen=True):
     `unlisted` has the last offset + 1.
     """
 
-    followers: dict[int, dict[int, Follower]] = {}
+    successors: dict[int, dict[int, Successor]] = {}
     unnamed: dict[int, dict[int, int]] = {}
     unlisted: dict[int, int] = {}
 
     @property
-    def moved(self) -> frozenset[Place]:
+    def moved(self) -> frozenset[RecordId]:
         """The rows that are not where they are to be: their places."""
         return frozenset(
             (partition, row)
-            for partition, followers in self.followers.items()
-            for row, follower in followers.items()
-            if follower.moved_by is not None
+            for partition, successors in self.successors.items()
+            for row, successor in successors.items()
+            if successor.moved_by is not None
         )
 
-    def follower(self, partition: int, row: int) -> Follower | None:
+    def successor(self, partition: int, row: int) -> Successor | None:
         """What follows a row with an id, if it is awaited and listed."""
-        return self.followers.get(partition, {}).get(row)
+        return self.successors.get(partition, {}).get(row)
 
     def follows_source(self, partition: int, root: int) -> bool:
         """Whether what follows a user's request without an id is awaited and listed."""
@@ -79,8 +79,8 @@ class Awaited(msgspec.Struct, frozen=True):
 
     def moved_offsets(self, partition: int, seen: Mapping[int, int]) -> list[int]:
         """Where the moved ones of a partition stand that are awaited once so much is seen."""
-        followers, begin = self.followers.get(partition, {}).values(), seen.get(partition, 0)
-        return [one.offset for one in followers if one.moved_by is not None and one.offset >= begin]
+        successors, begin = self.successors.get(partition, {}).values(), seen.get(partition, 0)
+        return [one.offset for one in successors if one.moved_by is not None and one.offset >= begin]
 
     def beyond(self, seen: Mapping[int, int]) -> Awaited:
         """What is awaited still once so much is seen. Not once it is *ingested*: behind an answers-only
@@ -89,18 +89,18 @@ class Awaited(msgspec.Struct, frozen=True):
         if self == NOTHING:
             return self
         return Awaited(
-            _left(self.followers, lambda partition, one: one.offset >= seen.get(partition, 0)),
+            _left(self.successors, lambda partition, one: one.offset >= seen.get(partition, 0)),
             _left(self.unnamed, lambda partition, offset: offset >= seen.get(partition, 0)),
             {partition: end for partition, end in self.unlisted.items() if end > seen.get(partition, 0)},
         )
 
-    def with_written(self, written: Iterable[tuple[Following, int]], most: int) -> Awaited:
+    def with_written(self, written: Iterable[tuple[Predecessor, int]], most: int) -> Awaited:
         """The same, and what has been written back since, each with its offset.
 
         `most`: so many of a partition are listed, but for what was moved: of that no more comes than there is
         room for.
         """
-        followers = {partition: dict(those) for partition, those in self.followers.items()}
+        successors = {partition: dict(those) for partition, those in self.successors.items()}
         unnamed = {partition: dict(those) for partition, those in self.unnamed.items()}
         unlisted, counts = dict(self.unlisted), self._counts()
         for (partition, row, has_id, moved_by), offset in written:
@@ -110,15 +110,15 @@ class Awaited(msgspec.Struct, frozen=True):
                     unlisted[partition] = max(offset + 1, unlisted.get(partition, 0))
                     continue
             if has_id:
-                followers.setdefault(partition, {})[row] = Follower(offset, moved_by)
+                successors.setdefault(partition, {})[row] = Successor(offset, moved_by)
             else:
                 unnamed.setdefault(partition, {})[row] = offset
-        return Awaited(followers, unnamed, unlisted)
+        return Awaited(successors, unnamed, unlisted)
 
     def _counts(self) -> Counter[int]:
         """Of each partition, how much is listed but for what was moved."""
         counts = Counter({partition: len(those) for partition, those in self.unnamed.items()})
-        for partition, those in self.followers.items():
+        for partition, those in self.successors.items():
             counts[partition] += sum(one.moved_by is None for one in those.values())
         return counts
 

@@ -12,7 +12,7 @@ import msgspec
 from store import holds
 from store.awaited import NOTHING, Awaited
 from store.holds import Hold, Holds, Target
-from store.keys import Key
+from store.keys import RowKey
 from store.operations import Operation
 from store.overrun import Overrun, Overruns, with_one
 
@@ -48,7 +48,7 @@ class Frontier(msgspec.Struct, frozen=True):
     tells whether what retention has removed was all ingested (node/ingest.py).
     """
 
-    position: Key | None
+    position: RowKey | None
     ingested: Vector
     seen: Vector
     read: Vector
@@ -57,13 +57,13 @@ class Frontier(msgspec.Struct, frozen=True):
     overruns: Overruns = ()
     holds: Holds = ()
 
-    def passed(self, key: Key) -> bool:
+    def passed(self, key: RowKey) -> bool:
         """Whether key <= position and offset < ingested[partition], here or in an overrun."""
         if self.position is not None and key <= self.position and key[2] < self.ingested.get(key[1], 0):
             return True
         return any(one.covers(key) for one in self.overruns)
 
-    def overran(self, key: Key) -> bool:
+    def overran(self, key: RowKey) -> bool:
         """Whether a row behind the position is done, as it was by a clock that was ahead."""
         if not self.overruns or (self.position is not None and key <= self.position):
             return False
@@ -103,7 +103,7 @@ class Frontier(msgspec.Struct, frozen=True):
             overruns=with_one(self.overruns, last, holds.needed_by(self.holds, self.overruns)),
         )
 
-    def done(self, key: Key, target: Target) -> bool:
+    def done(self, key: RowKey, target: Target) -> bool:
         """A row is done iff it is passed and not held."""
         return self.passed(key) and not self.holds_back(key, target)
 
@@ -113,16 +113,16 @@ class Frontier(msgspec.Struct, frozen=True):
         needed = holds.needed_by(self.holds, self.overruns)
         return self.holds, tuple(one for one in self.overruns if one.number in needed)
 
-    def holds_back(self, key: Key, target: Target) -> bool:
+    def holds_back(self, key: RowKey, target: Target) -> bool:
         """Whether a row with this key is held."""
         return self.hold_of(key, target) is not None
 
-    def hold_of(self, key: Key, target: Target) -> Hold | None:
+    def hold_of(self, key: RowKey, target: Target) -> Hold | None:
         """What a row with this key waits for."""
         return holds.hold_of(self.holds, self.overruns, key, target)
 
 
-class Standing(NamedTuple):
+class WriteBack(NamedTuple):
     """The part of a checkpoint that says what was written back. While a transaction is being sent that writes
     back, nobody knows how far: None. `awaited` is then what was so before. `hidden`: the partitions in which
     that cannot be read for now, as the leader finds.
@@ -133,7 +133,7 @@ class Standing(NamedTuple):
     hidden: frozenset[int] = frozenset()
 
 
-NONE_WRITTEN_BACK: Final = Standing(written_back={})
+NO_WRITE_BACK: Final = WriteBack(written_back={})
 
 
 def nothing(partitions: Sequence[int]) -> Frontier:
@@ -162,7 +162,7 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
     lane: int
     epoch: int
     number: int = 0
-    position: Key | None
+    position: RowKey | None
     ingested: Vector
     seen: Vector
     read: Vector
@@ -178,8 +178,8 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
     footing: Footing = Footing()
 
     @property
-    def standing(self) -> Standing:
-        return Standing(self.awaited, self.written_back)
+    def write_back(self) -> WriteBack:
+        return WriteBack(self.awaited, self.written_back)
 
     @property
     def lists_awaited(self) -> bool:
@@ -205,7 +205,7 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
         return b"%d/%d" % (self.lane, self.epoch) if self.first else b"%d" % self.lane
 
     @property
-    def order(self) -> tuple[int, int, Key, int, int, int, tuple[int, bool, Key]]:
+    def order(self) -> tuple[int, int, RowKey, int, int, int, tuple[int, bool, RowKey]]:
         """Later checkpoints of a lane compare greater. What stands behind the number tells an older version's
         apart: within its epochs no part of it ever moved back.
         """

@@ -18,10 +18,10 @@ import msgspec
 from store import keys
 from store.checkpoint import Frontier, Reached
 from store.holds import Held, held_of
-from store.keys import Key
+from store.keys import RowKey
 from store.kv import KeyValue
 from store.pending import DAY_MINUTES
-from store.records import decode_offset, target_of
+from store.rows import decode_offset, target_of
 from store.view import View
 
 T = TypeVar("T")
@@ -35,7 +35,7 @@ WALK_S: Final = 0.15
 """What a walk takes at most, or twice that, or half: 0.9 s in all, while nothing else keeps the node busy."""
 
 
-class Histogram(msgspec.Struct, frozen=True):
+class DueHistogram(msgspec.Struct, frozen=True):
     """Counts by when each bucket begins (epoch ms); those of nothing are left out. `at_least`: not all was
     looked at.
     """
@@ -55,9 +55,9 @@ class Due(msgspec.Struct, frozen=True, kw_only=True):
     now_ms: int
     overdue: int
     overdue_at_least: bool
-    seconds: Histogram
-    minutes: Histogram
-    days: Histogram
+    seconds: DueHistogram
+    minutes: DueHistogram
+    days: DueHistogram
     targets: dict[str, int]
     targets_at_least: bool
     held: dict[str, Held] = {}
@@ -118,9 +118,9 @@ class DueWalk:
             now_ms=self.now_ms,
             overdue=overdue,
             overdue_at_least=overdue_cut,
-            seconds=Histogram(SECOND_MS, seconds, seconds_cut),
-            minutes=Histogram(keys.MINUTE_MS, minutes, cut or minutes_cut),
-            days=Histogram(DAY_MS, days, cut or minutes_cut),
+            seconds=DueHistogram(SECOND_MS, seconds, seconds_cut),
+            minutes=DueHistogram(keys.MINUTE_MS, minutes, cut or minutes_cut),
+            days=DueHistogram(DAY_MS, days, cut or minutes_cut),
             targets=targets,
             targets_at_least=targets_cut,
             held=held_of(self.aligned.holds),
@@ -185,7 +185,7 @@ class DueWalk:
 
     def _is_late(self, raw_key: bytes, raw_due: bytes) -> bool:
         """One above the position is among the others."""
-        key: Key = (keys.unpack_due(raw_due), *keys.placed(raw_key))
+        key: RowKey = (keys.unpack_due(raw_due), *keys.placed(raw_key))
         position = self.aligned.position
         return position is not None and key <= position and not self.aligned.passed(key)
 

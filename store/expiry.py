@@ -14,16 +14,16 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 
 from store import keys
-from store.keys import BLOCK, Key
+from store.keys import BLOCK, RowKey
 from store.kv import Batch, KeyValue
-from store.records import Expiry, decode_expiry, encode
+from store.rows import Expiry, decode_expiry, encode
 
 
 def write(batch: Batch, partition: int, taken: dict[int, int], ids: dict[int, str], since_ms: int) -> bytes:
     """Puts the entries of a batch's ids, by offset and in order; returns the lowest key.
 
-    `taken`: the batch's places (store/places.py). Those of ids lead to the entries from then on. `since_ms`:
-    from when is told for how long an id is to be known.
+    `taken`: the batch's due index (store/due_index.py). Those of ids lead to the entries from then on.
+    `since_ms`: from when is told for how long an id is to be known.
     """
     lowest: bytes | None = None
     for entry in _entries(taken, ids, since_ms):
@@ -87,7 +87,7 @@ def content(kv: KeyValue, raw_key: bytes, raw: bytes) -> tuple[bytes, Expiry]:
     return raw_key, listed(()) if raw_entry is None else decode_expiry(raw_entry)
 
 
-def take_out(kv: KeyValue, batch: Batch, at: Key, gone: Expiry, before_ms: int) -> bytes | None:
+def take_out(kv: KeyValue, batch: Batch, at: RowKey, gone: Expiry, before_ms: int) -> bytes | None:
     """Takes what is forgotten out of what stands at a place of the queue, of which all before `before_ms` is
     looked at now. What is left is looked at again once it has been there for twice as long: the key of its
     reminder.

@@ -21,7 +21,7 @@ from typing import Final
 
 import msgspec
 
-from store.keys import Key, last_due_by
+from store.keys import RowKey, last_due_by
 from store.overrun import Overrun, Overruns
 
 MOST_HOLDS: Final = 64
@@ -62,9 +62,9 @@ class Hold(msgspec.Struct, frozen=True):
     """
 
     target: str
-    first: Key
-    next: Key
-    last: Key | None = None
+    first: RowKey
+    next: RowKey
+    last: RowKey | None = None
     rows: int = 0
     since: int = 0
 
@@ -76,7 +76,7 @@ class Hold(msgspec.Struct, frozen=True):
         """Whether that is its target."""
         return self.tag == target if isinstance(target, int) else self.target == target
 
-    def covers(self, key: Key) -> bool:
+    def covers(self, key: RowKey) -> bool:
         """Whether a message of its target is held, if it was not done before."""
         return self.next < key and (self.last is None or key <= self.last)
 
@@ -84,11 +84,11 @@ class Hold(msgspec.Struct, frozen=True):
         """Whether that has done what it would hold else."""
         return overrun.number <= self.since and self.next < overrun.position
 
-    def began_after(self, key: Key, overruns: Overruns) -> bool:
+    def began_after(self, key: RowKey, overruns: Overruns) -> bool:
         """Whether a row was done before it began."""
         return any(one.number <= self.since and one.covers(key) for one in overruns)
 
-    def has_passed(self, key: Key, overruns: Overruns) -> bool:
+    def has_passed(self, key: RowKey, overruns: Overruns) -> bool:
         """Whether it holds a row that an overrun has passed."""
         is_passed = any(one.covers(key) for one in overruns)
         return is_passed and self.covers(key) and not self.began_after(key, overruns)
@@ -97,7 +97,7 @@ class Hold(msgspec.Struct, frozen=True):
 Holds = tuple[Hold, ...]
 
 
-def hold_of(holds: Iterable[Hold], overruns: Overruns, key: Key, target: Target) -> Hold | None:
+def hold_of(holds: Iterable[Hold], overruns: Overruns, key: RowKey, target: Target) -> Hold | None:
     """The one that holds a row with this key and target."""
     return next(
         (
@@ -115,7 +115,7 @@ def needed_by(holds: Holds, overruns: Overruns) -> frozenset[int]:
 
 
 def taken_up(
-    holds: Holds, paused: AbstractSet[str], position: Key | None, overruns: Overruns, now_ms: int
+    holds: Holds, paused: AbstractSet[str], position: RowKey | None, overruns: Overruns, now_ms: int
 ) -> Holds:
     """The holds once the pauses are those. What is done, and what is not, stays so: what they begin to hold
     lies behind the position, and what overruns have done there is done.
@@ -136,12 +136,14 @@ def taken_up(
     return tuple(kept)
 
 
-def _end_of(hold: Hold, position: Key, overruns: Overruns) -> Key:
+def _end_of(hold: Hold, position: RowKey, overruns: Overruns) -> RowKey:
     """Behind this nothing has been passed that it holds."""
     return max(position, *(one.position for one in overruns if one.number > hold.since), BEFORE_ALL)
 
 
-def _left_open(target: str, holds: list[Hold], at: Key, now: Key) -> Iterator[tuple[Key, Key | None]]:
+def _left_open(
+    target: str, holds: list[Hold], at: RowKey, now: RowKey
+) -> Iterator[tuple[RowKey, RowKey | None]]:
     """The ranges behind the position that no hold of the target has. Where a cursor has passed, nothing is
     due behind the position, most often: only one that was ahead leaves a range there.
     """
@@ -154,13 +156,13 @@ def _left_open(target: str, holds: list[Hold], at: Key, now: Key) -> Iterator[tu
     yield at, None
 
 
-def _place_of(target: str, first: Key, holds: list[Hold]) -> int:
+def _place_of(target: str, first: RowKey, holds: list[Hold]) -> int:
     """Before those of its target that are behind it."""
     behind = (n for n, hold in enumerate(holds) if hold.target == target and first < hold.next)
     return next(behind, len(holds))
 
 
-def with_passed(holds: Holds, passed: Mapping[Key, str]) -> Holds:
+def with_passed(holds: Holds, passed: Mapping[RowKey, str]) -> Holds:
     """With rows that the position passes: the target of each."""
     counts = Counter(
         number
@@ -174,7 +176,7 @@ def with_passed(holds: Holds, passed: Mapping[Key, str]) -> Holds:
     )
 
 
-def may_go_to(hold: Hold, paused: AbstractSet[str], now_ms: int, carried_ms: int) -> Key | None:
+def may_go_to(hold: Hold, paused: AbstractSet[str], now_ms: int, carried_ms: int) -> RowKey | None:
     """Up to where a hold's cursor may go now: to its end, once the pause is over; before, to what has waited
     for `carried_ms`, which is to be written back. None: it stays. Never to what is not due: a clock that was
     ahead may have passed it.
@@ -188,7 +190,7 @@ def may_go_to(hold: Hold, paused: AbstractSet[str], now_ms: int, carried_ms: int
     return end if end > hold.next else None
 
 
-def behind(key: Key) -> Key:
+def behind(key: RowKey) -> RowKey:
     """The key right behind another."""
     return (*key[:2], key[2] + 1)
 

@@ -14,23 +14,23 @@ import msgspec
 
 from delayline.names import MAX_OFFSET
 from delayline.signing import Serial
-from store import expiry, kept, keys, places
+from store import due_index, expiry, kept, keys
 from store.arrivals import Arrival, Kind
 from store.checkpoint import Frontier, Vector
+from store.due_index import DueEntry
 from store.holds import NO_TAG
-from store.keys import Key
-from store.known import Known
+from store.keys import RowKey
 from store.kv import Damaged, KeyValue
-from store.places import Place
-from store.records import (
-    Control,
+from store.prefetch import Prefetched
+from store.rows import (
     IndexEntry,
+    PendingAnswer,
     PutOff,
     RejectRow,
     ScheduledRow,
-    decode_control,
     decode_index,
     decode_offset,
+    decode_pending_answer,
     decode_row,
     encode,
     encode_index,
@@ -38,7 +38,7 @@ from store.records import (
     row_tag,
 )
 
-NO_KEY: Key = (-1, -1, -1)
+NO_KEY: RowKey = (-1, -1, -1)
 NEVER_MS: Final = 1 << 63  # later than any due time
 A_COPY: Final = "a copy of what the service has written back: it says nothing again"
 _CANCEL: Final = Kind.CANCEL  # as plain names: they are looked at for every record
@@ -65,9 +65,9 @@ class Ingest:
     def __init__(
         self,
         kv: KeyValue,
-        known: Known,
+        known: Prefetched,
         aligned: Frontier,
-        position: Key | None,
+        position: RowKey | None,
         window_start_ms: int,
         dedup_window_ms: int,
         taken: Taken,
@@ -80,7 +80,7 @@ class Ingest:
         self.counts_below: dict[int, int] = {}  # the part of it that is at or below the position
         self.first_due_ms = NEVER_MS
         self.low_expiry: dict[int, bytes] = {}  # by partition
-        self.low_places: dict[int, bytes] = {}
+        self.low_due_index: dict[int, bytes] = {}
         self.low_row: bytes | None = None
         self.urgent = False
         self.serials = dict(taken.serials)
@@ -98,12 +98,14 @@ class Ingest:
         self._indexes: dict[bytes, bytes | None] = {}  # as they will be once the batch is written
         self._tombstones: dict[bytes, int] = {}
         self._sources: dict[bytes, IndexEntry | None] = {}
-        self._controls: dict[tuple[int, int], Control] = {}
-        self._places: dict[int, dict[int, int]] = {}  # packed, by partition and offset
+        self._pending_answers: dict[tuple[int, int], PendingAnswer] = {}
+        self._due_index: dict[int, dict[int, int]] = {}  # packed, by partition and offset
         self._ids: dict[int, dict[int, str]] = {}  # of those of them that have one
         self._by_place: dict[tuple[int, int], Arrival] = {}  # once it is needed
         self._unstored: set[tuple[int, int]] = set()  # of this batch: done, and older than what is kept
-        self._endings: dict[tuple[int, str | int], list[int]] = {}  # this batch's controls, by id or source
+        self._endings: dict[
+            tuple[int, str | int], list[int]
+        ] = {}  # this batch's pending answers, by id or source
 
     def add(self, arrivals: Sequence[Arrival]) -> None:
         """Takes the arrivals in log order; the hot path of ingest."""
@@ -119,7 +121,7 @@ class Ingest:
             partition, offset, _, kind, due_ms, id_, parent, _, raw, _, tag = arrival
             if partition != placed_in:
                 placed_in, begin = partition, keys.index(partition, "")
-                taken, ids = self._places.setdefault(partition, {}), self._ids.setdefault(partition, {})
+                taken, ids = self._due_index.setdefault(partition, {}), self._ids.setdefault(partition, {})
             if kind is not _SCHEDULE or parent is not None:
                 admitted = self._admits(arrival)
                 if admitted is None:
@@ -163,12 +165,12 @@ class Ingest:
         first_ms: Vector = {}
         if any(self._ids.values()):  # of each partition: they may be days apart
             first_ms = {a.partition: a.timestamp_ms for a in reversed(self._arrivals) if a.kind is not _SPENT}
-        for partition, taken in self._places.items():
+        for partition, taken in self._due_index.items():
             if ids := self._ids[partition]:
                 since_ms = first_ms[partition] - max(self._dedup_window_ms, keys.MINUTE_MS)
                 self._lower_expiry(partition, expiry.write(self.batch, partition, taken, ids, since_ms))
             if taken:
-                self.low_places[partition] = places.write(self.batch, partition, taken)
+                self.low_due_index[partition] = due_index.write(self.batch, partition, taken)
 
     def _admits(self, arrival: Arrival) -> Arrival | None:
         """What an arrival does beside leaving a row: what leaves one, it or a reject; None: nothing does."""
@@ -228,7 +230,7 @@ class Ingest:
         assert parent is not None, "the caller looked"
         assert root is not None, "the parser refuses a parent without one"
         if self._tombstone(keys.source_tombstone(partition, root)) > parent:
-            self._apply_first_control(partition, root, parent)
+            self._answer_first_pending(partition, root, parent)
             return None
         self._set_source(
             partition, root, IndexEntry(arrival.due_ms, arrival.offset, parent, root, arrival.tag)
@@ -261,15 +263,15 @@ class Ingest:
         index_key = keys.index(arrival.partition, id_)
         entry = self._index(index_key)
         if arrival.parent is not None and self._overtaken(arrival, id_, entry, arrival.parent):
-            self._apply_first_control(arrival.partition, id_, arrival.parent)
+            self._answer_first_pending(arrival.partition, id_, arrival.parent)
             return False
         if arrival.parent is None:
-            self._places[arrival.partition][arrival.offset] = places.packed(arrival.due_ms, named=True)
+            self._due_index[arrival.partition][arrival.offset] = due_index.packed(arrival.due_ms, named=True)
             self._ids[arrival.partition][arrival.offset] = id_
         if entry is not None:
             self._remove(arrival.partition, entry)
             if arrival.parent is None:
-                self._leave_control(arrival, "schedule", id_, entry)
+                self._put_pending_answer(arrival, "schedule", id_, entry)
         origin = arrival.offset if arrival.parent is None else arrival.parent
         moved_by = None if arrival.parent is None else _scheduled(arrival.raw).moved_by
         current = IndexEntry(arrival.due_ms, arrival.offset, origin, arrival.root, arrival.tag, moved_by)
@@ -288,7 +290,7 @@ class Ingest:
         entry = self._index(keys.index(arrival.partition, arrival.id))
         if entry is None or self._newest_by(arrival) >= entry.due_ms + self._dedup_window_ms:
             return self._claim(arrival, arrival.id)
-        self._leave_control(arrival, "keep", arrival.id, entry)
+        self._put_pending_answer(arrival, "keep", arrival.id, entry)
         return False
 
     def _newest_by(self, arrival: Arrival) -> int:
@@ -331,17 +333,17 @@ class Ingest:
         if entry is not None:
             self._remove(partition, entry)
             self._set_index(index_key, None)
-        self._leave_control(arrival, "cancel", id_, entry, source)
+        self._put_pending_answer(arrival, "cancel", id_, entry, source)
         self._bury(keys.tombstone(partition, id_), arrival, id_)
 
     def _cancel_unnamed(
-        self, arrival: Arrival, source: int, entry: IndexEntry | None, place: Place | None
+        self, arrival: Arrival, source: int, entry: IndexEntry | None, place: DueEntry | None
     ) -> None:
         """The tombstone stays, found or not: another node may still know what this one has forgotten."""
         entry = self._unnamed(arrival.partition, source, entry, place)
         if entry is not None:
             self._remove(arrival.partition, entry)
-        self._leave_control(arrival, "cancel", None, entry, source)
+        self._put_pending_answer(arrival, "cancel", None, entry, source)
         self._bury(keys.source_tombstone(arrival.partition, source), arrival, source)
 
     def _bury(self, tombstone_key: bytes, arrival: Arrival, who: str | int) -> None:
@@ -350,7 +352,7 @@ class Ingest:
         self._expire_later(arrival.timestamp_ms, arrival, who)
 
     def _id_behind(
-        self, partition: int, source: int, entry: IndexEntry | None, place: Place | None
+        self, partition: int, source: int, entry: IndexEntry | None, place: DueEntry | None
     ) -> str | None:
         """The id of a source's message, if the id's entry goes back to that source."""
         if entry is not None:
@@ -367,7 +369,7 @@ class Ingest:
         return expiry.id_of_written_back(self._kv, partition, entry.due_ms, entry.offset)
 
     def _unnamed(
-        self, partition: int, source: int, entry: IndexEntry | None, place: Place | None
+        self, partition: int, source: int, entry: IndexEntry | None, place: DueEntry | None
     ) -> IndexEntry | None:
         """The row of a source without an id: what was last written back for it, or its own. None if it was
         cancelled, or is no more.
@@ -382,12 +384,12 @@ class Ingest:
         raw = self._kv.get(keys.row(place.due_ms, partition, source))
         return None if raw is None else IndexEntry(place.due_ms, source, source, None, row_tag(raw))
 
-    def _place(self, partition: int, offset: int) -> Place | None:
-        taken = self._places.get(partition, {}).get(offset)
+    def _place(self, partition: int, offset: int) -> DueEntry | None:
+        taken = self._due_index.get(partition, {}).get(offset)
         if taken is not None:
-            return Place(taken >> 1, self._ids[partition].get(offset))
-        stored, at = self._known.places, (partition, offset)
-        return stored[at] if at in stored else places.find(self._kv, partition, offset)
+            return DueEntry(taken >> 1, self._ids[partition].get(offset))
+        stored, at = self._known.due_index, (partition, offset)
+        return stored[at] if at in stored else due_index.find(self._kv, partition, offset)
 
     def _in_batch(self, partition: int, offset: int) -> Arrival | None:
         if not self._by_place:
@@ -416,14 +418,14 @@ class Ingest:
         if key <= self._bound:
             self.counts_below[minute] = self.counts_below.get(minute, 0) - 1
 
-    def _is_gone(self, key: Key) -> bool:
+    def _is_gone(self, key: RowKey) -> bool:
         """Whether a row behind the position was pruned, before that moved back: no count has it."""
         row = keys.row(*key)
         if row >= self._gone_to or key <= self._bound or self._in_batch(*key[1:]) is not None:
             return False
         return self._kv.get(row) is None
 
-    def _leave_control(
+    def _put_pending_answer(
         self,
         arrival: Arrival,
         op: str,
@@ -440,14 +442,14 @@ class Ingest:
             assert source is not None, "it names one of the two"
             cancelled = self._tombstone(keys.source_tombstone(partition, source))
         previous = cancelled if removed is None else max(cancelled, removed.origin)
-        control = Control(op, id_, removed, applied=False, previous=previous, source=source)
-        self._put_control(partition, arrival.offset, control)
+        control = PendingAnswer(op, id_, removed, applied=False, previous=previous, source=source)
+        self._store_pending_answer(partition, arrival.offset, control)
         if control.ends:
             self.batch.put(keys.ending(partition, control.who, arrival.offset), b"")
             self._endings.setdefault((partition, control.who), []).append(arrival.offset)
         self.urgent = True
 
-    def _apply_first_control(self, partition: int, who: str | int, parent: int) -> None:
+    def _answer_first_pending(self, partition: int, who: str | int, parent: int) -> None:
         """The first control above the parent of a dropped written-back request has ended it (rule 2). One
         without an id is told by its source.
 
@@ -458,9 +460,9 @@ class Ingest:
         offset = self._first_ending(partition, who, parent + 1)
         if offset is None:
             return
-        control = self._control(partition, offset)
+        control = self._pending_answer(partition, offset)
         if control.previous <= parent:
-            self._put_control(partition, offset, msgspec.structs.replace(control, applied=True))
+            self._store_pending_answer(partition, offset, msgspec.structs.replace(control, applied=True))
 
     def _first_ending(self, partition: int, who: str | int, begin: int) -> int | None:
         """The first control of an id, or of a source, from an offset on that waits for its answer and is none
@@ -471,20 +473,20 @@ class Ingest:
             return keys.ending_offset(raw_key)
         return next((offset for offset in self._endings.get((partition, who), ()) if offset >= begin), None)
 
-    def _control(self, partition: int, offset: int) -> Control:
-        known = self._controls.get((partition, offset))
+    def _pending_answer(self, partition: int, offset: int) -> PendingAnswer:
+        known = self._pending_answers.get((partition, offset))
         if known is not None:
             return known
-        raw = self._kv.get(keys.control(partition, offset))
+        raw = self._kv.get(keys.pending_answer(partition, offset))
         if raw is None:
             raise Damaged(
                 f"the control {partition}/{offset} is missing: remove the data folder, the node rebuilds it"
             )
-        return decode_control(raw)
+        return decode_pending_answer(raw)
 
-    def _put_control(self, partition: int, offset: int, control: Control) -> None:
-        self._controls[partition, offset] = control
-        self.batch.put(keys.control(partition, offset), encode(control))
+    def _store_pending_answer(self, partition: int, offset: int, control: PendingAnswer) -> None:
+        self._pending_answers[partition, offset] = control
+        self.batch.put(keys.pending_answer(partition, offset), encode(control))
 
     def _index(self, key: bytes) -> IndexEntry | None:
         if key in self._indexes:

@@ -13,14 +13,14 @@ from typing import Final
 from store import keys
 from store.checkpoint import Frontier
 from store.holds import Hold, hold_of, tag_of
-from store.keys import Key
+from store.keys import RowKey
 from store.kv import Batch, KeyValue
 
 _UNNAMED: Final = b"r"  # the row is there
 _NAMED: Final = b"i"  # the same, and it has an id
 _NAME_LEFT: Final = b""  # the row is gone, and its id is not forgotten yet
 
-Entry = tuple[int, Key, bool]
+Entry = tuple[int, RowKey, bool]
 """The tag of a row's target, its key, and whether it has an id."""
 
 
@@ -32,7 +32,9 @@ def put(batch: Batch, entry: Entry) -> None:
     batch.put(keys.kept(*key[1:]), raw)
 
 
-def of_target(kv: KeyValue, target: str, first: Key, last: Key) -> Iterator[tuple[Key, bytes | None]]:
+def of_target(
+    kv: KeyValue, target: str, first: RowKey, last: RowKey
+) -> Iterator[tuple[RowKey, bytes | None]]:
     """The rows from one key to another, in key order; of all targets, where pruning has not been yet. None:
     the row is gone.
     """
@@ -76,7 +78,7 @@ class _Staying:
         self._overruns = frontier.overruns
         self._position, self._replay = frontier.position, frontier.operation.replay
 
-    def up_to(self, tag: int, key: Key) -> bytes | None:
+    def up_to(self, tag: int, key: RowKey) -> bytes | None:
         """The last entry that stays with this one; None: it does not stay. What lies behind the position
         does: an earlier checkpoint may know of no hold of it, and pruning comes there again.
         """

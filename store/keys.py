@@ -14,7 +14,7 @@ prefix key                            value
 ``x``  partition, last due, offset    the ids, or source, whose entries or tombstones may go then
 ``n``  minute                         rows stored that fall due in that minute
 ``p``  partition, offset              which request without an id was put off, and until when
-``o``  partition, first offset        when the schedules from that offset on fall due (store/places.py)
+``o``  partition, first offset        when the schedules from that offset on fall due (store/due_index.py)
 ``q``  partition, due, first offset   the last due time of such an entry, or when to look at it again
 ``h``  tag, due, partition, offset     a row that pruning has left, by its target (store/kept.py)
 ``k``  partition, offset              the same by place, until nothing has to lead there any more
@@ -29,12 +29,12 @@ from typing import Final
 
 from delayline.names import MAX_OFFSET, MAX_PARTITION
 
-Key = tuple[int, int, int]
+RowKey = tuple[int, int, int]
 """(due_ms, partition, offset): a total order that is a function of the log alone."""
 
 ROW: Final = b"r"
 LATE: Final = b"l"
-CONTROL: Final = b"c"
+PENDING_ANSWER: Final = b"c"
 ENDING: Final = b"e"
 INDEX: Final = b"i"
 TOMBSTONE: Final = b"t"
@@ -43,8 +43,8 @@ SOURCE_TOMBSTONE: Final = b"u"
 EXPIRY: Final = b"x"
 COUNT: Final = b"n"
 PUT_OFF: Final = b"p"
-PLACES: Final = b"o"
-PLACES_END: Final = b"q"
+DUE_INDEX: Final = b"o"
+DUE_INDEX_END: Final = b"q"
 HELD: Final = b"h"
 KEPT: Final = b"k"
 META: Final = b"m"
@@ -61,7 +61,7 @@ SERIALS: Final = META + b"serials"
 KEYS: Final = META + b"keys"
 
 MINUTE_MS: Final = 60_000
-BLOCK: Final = 512  # offsets of one entry of places, at most; a power of two
+BLOCK: Final = 512  # offsets of one entry of due index, at most; a power of two
 
 _timed = Struct(">cQIQ")
 _queued = Struct(">cIQQ")
@@ -86,7 +86,7 @@ def row(due_ms: int, partition: int, offset: int) -> bytes:
     return _pack_timed(ROW, due_ms, partition, offset)
 
 
-def last_due_by(time_ms: int) -> Key:
+def last_due_by(time_ms: int) -> RowKey:
     """The last key that is due by a time."""
     return time_ms, MAX_PARTITION, MAX_OFFSET
 
@@ -98,13 +98,13 @@ def expiry(partition: int, due_ms: int, offset: int) -> bytes:
     return _queued.pack(EXPIRY, partition, due_ms, offset)
 
 
-def queued(raw: bytes) -> Key:
-    """The (due, partition, offset) that an expiry entry's key names, or that of the end of places."""
+def queued(raw: bytes) -> RowKey:
+    """The (due, partition, offset) that an expiry entry's key names, or that of the end of due index."""
     _, partition, due_ms, offset = _queued.unpack(raw)
     return due_ms, partition, offset
 
 
-def timed(raw: bytes) -> Key:
+def timed(raw: bytes) -> RowKey:
     """The (due, partition, offset) of a row's key."""
     _, due_ms, partition, offset = _unpack_timed(raw)
     return due_ms, partition, offset
@@ -115,9 +115,9 @@ def late(partition: int, offset: int) -> bytes:
     return _pack_placed(LATE, partition, offset)
 
 
-def control(partition: int, offset: int) -> bytes:
+def pending_answer(partition: int, offset: int) -> bytes:
     """A control request's row."""
-    return _pack_placed(CONTROL, partition, offset)
+    return _pack_placed(PENDING_ANSWER, partition, offset)
 
 
 def ending(partition: int, who: str | int, offset: int) -> bytes:
@@ -153,14 +153,14 @@ def source_tombstone(partition: int, root: int) -> bytes:
     return _pack_placed(SOURCE_TOMBSTONE, partition, root)
 
 
-def places(partition: int, first: int) -> bytes:
+def due_index(partition: int, first: int) -> bytes:
     """The due times from an offset on."""
-    return _pack_placed(PLACES, partition, first)
+    return _pack_placed(DUE_INDEX, partition, first)
 
 
-def places_end(partition: int, last_due_ms: int, first: int) -> bytes:
+def due_index_end(partition: int, last_due_ms: int, first: int) -> bytes:
     """When an entry of due times may go."""
-    return _queued.pack(PLACES_END, partition, last_due_ms, first)
+    return _queued.pack(DUE_INDEX_END, partition, last_due_ms, first)
 
 
 def held(tag: int, due_ms: int, partition: int, offset: int) -> bytes:
@@ -168,7 +168,7 @@ def held(tag: int, due_ms: int, partition: int, offset: int) -> bytes:
     return _tagged.pack(HELD, tag, due_ms, partition, offset)
 
 
-def tagged(raw: bytes) -> tuple[int, Key]:
+def tagged(raw: bytes) -> tuple[int, RowKey]:
     """The tag, and the (due, partition, offset), of such a key."""
     _, tag, due_ms, partition, offset = _tagged.unpack(raw)
     return tag, (due_ms, partition, offset)
@@ -222,7 +222,7 @@ def after(raw: bytes) -> bytes:
     return raw + b"\x00"
 
 
-def behind(position: Key | None) -> bytes:
+def behind(position: RowKey | None) -> bytes:
     """Where the rows behind a position begin; all of them do if there is none."""
     return ROW if position is None else after(row(*position))
 

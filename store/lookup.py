@@ -24,14 +24,14 @@ from typing import Final, NamedTuple, TypeVar
 import msgspec
 
 from delayline.headers import H_SCHEDULED_FOR
-from store import keys, places, rehearsal
+from store import due_index, keys, rehearsal
 from store.checkpoint import Frontier, Reached
 from store.due import Due, DueWalk, TargetCounts
 from store.holds import BEFORE_ALL, NO_TAG
-from store.keys import Key
+from store.keys import RowKey
 from store.kv import KeyValue
 from store.operations import ReplayRequest, SkipRequest
-from store.records import (
+from store.rows import (
     IndexEntry,
     Row,
     ScheduledRow,
@@ -56,11 +56,11 @@ MOST_REHEARSED_S: Final = 20.0
 """The same for a rehearsal, which has no next page."""
 
 
-class Closed(Exception):
+class ViewClosed(Exception):
     """The view is being closed: ask another node."""
 
 
-class Known(NamedTuple):
+class IdState(NamedTuple):
     """What the view knows of an id, or of a source: its last schedule, with the row if that is still stored;
     else the offset of its last cancel; else nothing. `id`: of what a source names; `tag`: of the schedule's
     target, for when its row has gone.
@@ -68,7 +68,7 @@ class Known(NamedTuple):
 
     reached: Reached
     aligned: Frontier
-    key: Key | None
+    key: RowKey | None
     row: ScheduledRow | None
     cancelled_by: int | None
     id: str | None = None
@@ -103,7 +103,7 @@ class Query(msgspec.Struct, frozen=True):
         to_target = self.target is None or row.target_topic == self.target
         return to_target and (not self.id_prefix or (row.id or "").startswith(self.id_prefix))
 
-    def covers(self, key: Key) -> bool:
+    def covers(self, key: RowKey) -> bool:
         """Whether the time of a row is wanted."""
         return self.begin_ms <= key[0] < self.end_ms
 
@@ -115,15 +115,15 @@ class Total(msgspec.Struct, frozen=True):
     at_least: bool
 
 
-class Page(NamedTuple):
+class RowPage(NamedTuple):
     """Wanted rows in key order. `last`: the key behind which the next page begins; None if this is the end.
     `total`: of the first page alone.
     """
 
     reached: Reached
     aligned: Frontier
-    rows: list[tuple[Key, Row]]
-    last: Key | None
+    rows: list[tuple[RowKey, Row]]
+    last: RowKey | None
     total: Total | None
 
 
@@ -142,54 +142,54 @@ class Lookup:
             self._closed = True
             self._changed.wait_for(lambda: self._users == 0)
 
-    def find(self, partition: int, id_: str) -> Known:
-        """What is known of an id, at one moment. Raises `Closed`."""
+    def find(self, partition: int, id_: str) -> IdState:
+        """What is known of an id, at one moment. Raises `ViewClosed`."""
 
-        def take(kv: KeyValue, aligned: Frontier, reached: Reached) -> Known:
+        def take(kv: KeyValue, aligned: Frontier, reached: Reached) -> IdState:
             raw_entry = kv.get(keys.index(partition, id_))
             if raw_entry is None:
                 raw_cancel = kv.get(keys.tombstone(partition, id_))
                 cancelled_by = None if raw_cancel is None else decode_offset(raw_cancel)
-                return Known(reached, aligned, None, None, cancelled_by)
+                return IdState(reached, aligned, None, None, cancelled_by)
             entry = decode_index(raw_entry)
             key = _key(entry, partition)
             row = _row(kv, key)
             scheduled = row if isinstance(row, ScheduledRow) else None
-            return Known(reached, aligned, key, scheduled, None, tag=entry.tag)
+            return IdState(reached, aligned, key, scheduled, None, tag=entry.tag)
 
         with self._open():
             return self._view.glimpse(take)
 
-    def find_source(self, partition: int, source: int) -> Known:
+    def find_source(self, partition: int, source: int) -> IdState:
         """What is known of a user's request by its offset, at one moment; only its `id`, if it has one that
-        goes back to it: that is asked for. Raises `Closed`.
+        goes back to it: that is asked for. Raises `ViewClosed`.
         """
 
-        def take(kv: KeyValue, aligned: Frontier, reached: Reached) -> Known:
-            id_ = places.id_behind(kv, partition, source)
+        def take(kv: KeyValue, aligned: Frontier, reached: Reached) -> IdState:
+            id_ = due_index.id_behind(kv, partition, source)
             raw_cancel = kv.get(keys.source_tombstone(partition, source))
             if id_ is not None or raw_cancel is not None:
                 cancelled_by = None if id_ is not None or raw_cancel is None else decode_offset(raw_cancel)
-                return Known(reached, aligned, None, None, cancelled_by, id_)
-            raw_entry, place = kv.get(keys.source(partition, source)), places.find(kv, partition, source)
+                return IdState(reached, aligned, None, None, cancelled_by, id_)
+            raw_entry, place = kv.get(keys.source(partition, source)), due_index.find(kv, partition, source)
             if raw_entry is not None:
                 key = _key(decode_index(raw_entry), partition)
             elif place is not None and place.id is None:
                 key = (place.due_ms, partition, source)
             else:
-                return Known(reached, aligned, None, None, None)
+                return IdState(reached, aligned, None, None, None)
             raw_row = kv.get(keys.row(*key))
             row = None if raw_row is None else _bare(raw_row)
             scheduled = row if isinstance(row, ScheduledRow) else None
             known = scheduled is not None or raw_entry is not None
-            return Known(reached, aligned, key if known else None, scheduled, None)
+            return IdState(reached, aligned, key if known else None, scheduled, None)
 
         with self._open():
             return self._view.glimpse(take)
 
-    def page(self, query: Query, after: Key | None, limit: int) -> Page:
+    def page(self, query: Query, after: RowKey | None, limit: int) -> RowPage:
         """Up to `limit` of the wanted rows behind `after`; fewer, with a `last`, where the walk grows too
-        long. Raises `Closed`.
+        long. Raises `ViewClosed`.
         """
         with self._open():
             by_id = self._view.glimpse(partial(_IdWalk, query)) if query.id_prefix else None
@@ -200,7 +200,7 @@ class Lookup:
             return self._by_time(walk, query, after, limit)
 
     def due(self, now_ms: int) -> tuple[Reached, Frontier, Due]:
-        """What is pending, by when it falls due; within a second, whatever is pending. Raises `Closed`."""
+        """What is pending, by due time; within a second, whatever is pending. Raises `ViewClosed`."""
         with self._open():
             walk = self._view.glimpse(partial(DueWalk, now_ms, self._view))
             return walk.reached, walk.aligned, walk.counted(self._sliced)
@@ -208,7 +208,7 @@ class Lookup:
     def rehearse(
         self, request: ReplayRequest | SkipRequest, now_ms: int, window_ms: int
     ) -> rehearsal.Rehearsed:
-        """What would come of a request, whatever its number. Raises `Closed`."""
+        """What would come of a request, whatever its number. Raises `ViewClosed`."""
         with self._open():
             begun = self._view.glimpse(partial(rehearsal.begin, request, now_ms, window_ms))
             counts = TargetCounts()
@@ -223,7 +223,7 @@ class Lookup:
     def _open(self) -> Iterator[None]:
         with self._changed:
             if self._closed:
-                raise Closed("the node is stopping")
+                raise ViewClosed("the node is stopping")
             self._users += 1
         try:
             yield
@@ -248,7 +248,7 @@ class Lookup:
         for number, entry in enumerate(entries):
             if number % LOOK_AT_CLOCK == 0 and (now_s := time.monotonic()) - rested_s > SLICE_S:
                 if self._closed:
-                    raise Closed("the node is stopping")
+                    raise ViewClosed("the node is stopping")
                 if not to_end and now_s - begun_s > most_s:
                     yield None
                     return
@@ -259,9 +259,9 @@ class Lookup:
                 return
             yield entry
 
-    def _by_id(self, walk: _IdWalk, query: Query, after: Key | None, limit: int) -> Page | None:
+    def _by_id(self, walk: _IdWalk, query: Query, after: RowKey | None, limit: int) -> RowPage | None:
         """By the id index, which has the ids that begin so side by side; None if they are too many."""
-        wanted: list[Key] = []
+        wanted: list[RowKey] = []
         for entry in self._sliced(walk.entries):
             if entry is None:
                 return None
@@ -276,9 +276,9 @@ class Lookup:
         first = heapq.nsmallest(limit + 1, (key for key in wanted if after is None or key > after))
         last = first[limit - 1] if len(first) > limit else None
         found = [(key, _row(walk.kv, key)) for key in first[:limit]]
-        return Page(walk.reached, walk.aligned, _stored(found), last, total)
+        return RowPage(walk.reached, walk.aligned, _stored(found), last, total)
 
-    def _by_time(self, walk: _TimeWalk, query: Query, after: Key | None, limit: int) -> Page:
+    def _by_time(self, walk: _TimeWalk, query: Query, after: RowKey | None, limit: int) -> RowPage:
         first, most = after is None, limit + 1
         late, late_count = self._late(walk, query, after, limit)
         held = self._walked(walk.held, query, most, to_end=first)
@@ -299,14 +299,16 @@ class Lookup:
             total = Total(matched, at_least=stopped_at is not None)
         else:
             total = self._counted(walk, late_count, held)
-        return Page(walk.reached, walk.aligned, _stored(found[:limit]), last, total)
+        return RowPage(walk.reached, walk.aligned, _stored(found[:limit]), last, total)
 
-    def _late(self, walk: _TimeWalk, query: Query, after: Key | None, limit: int) -> tuple[list[Key], int]:
+    def _late(
+        self, walk: _TimeWalk, query: Query, after: RowKey | None, limit: int
+    ) -> tuple[list[RowKey], int]:
         """The first of the wanted late rows behind `after`, and how many are wanted. They lie by offset, so
         all are looked at.
         """
         count = 0
-        first: list[Key] = []  # those to be shown, sorted whenever twice as many have come together
+        first: list[RowKey] = []  # those to be shown, sorted whenever twice as many have come together
         for entry in self._sliced(walk.late, to_end=True):
             assert entry is not None, "it goes to the end"
             raw_key, raw_due = entry
@@ -326,7 +328,7 @@ class Lookup:
         self, entries: Iterable[tuple[bytes, bytes | None]], query: Query, most: int, *, to_end: bool
     ) -> _Walked:
         """Wanted rows in key order: `most` of them, and `to_end` counts on."""
-        rows: list[tuple[Key, Row]] = []
+        rows: list[tuple[RowKey, Row]] = []
         matched = 0
         raw_key = keys.row(0, 0, 0)
         for entry in self._sliced(entries):
@@ -358,9 +360,9 @@ class Lookup:
 class _Walked(NamedTuple):
     """`stopped_at`: the last row looked at, if there may be more."""
 
-    rows: list[tuple[Key, Row]]
+    rows: list[tuple[RowKey, Row]]
     matched: int
-    stopped_at: Key | None
+    stopped_at: RowKey | None
 
 
 class _IdWalk:
@@ -379,7 +381,7 @@ class _TimeWalk:
     """The scans of one look at the rows, by time. Made under the view's lock."""
 
     def __init__(
-        self, query: Query, after: Key | None, kv: KeyValue, aligned: Frontier, reached: Reached
+        self, query: Query, after: RowKey | None, kv: KeyValue, aligned: Frontier, reached: Reached
     ) -> None:
         self.kv, self.aligned, self.reached = kv, aligned, reached
         position = aligned.position
@@ -403,7 +405,7 @@ class _TimeWalk:
         aligned, entries = self.aligned, self.kv.scan(begin, end)
         return ((raw_key, None if _is_over(aligned, raw_key, raw) else raw) for raw_key, raw in entries)
 
-    def _held(self, query: Query, after: Key | None) -> Iterator[tuple[bytes, bytes | None]]:
+    def _held(self, query: Query, after: RowKey | None) -> Iterator[tuple[bytes, bytes | None]]:
         """What lies between the beginning of the first hold and the end of the last one; without its row what
         is not held: others' messages are delivered there.
         """
@@ -416,7 +418,7 @@ class _TimeWalk:
         entries = self.kv.scan(max(keys.after(keys.row(*begin)), keys.row(query.begin_ms, 0, 0)), end)
         return ((raw_key, raw if _is_held(aligned, raw_key, raw) else None) for raw_key, raw in entries)
 
-    def late_and_pending(self, key: Key) -> bool:
+    def late_and_pending(self, key: RowKey) -> bool:
         """Whether a late entry's row is at or below the aligned position and not done: one above it is among
         those behind, whatever this node has in flight.
         """
@@ -443,11 +445,11 @@ def _is_over(aligned: Frontier, raw_key: bytes, raw: bytes) -> bool:
     return aligned.overran(keys.timed(raw_key)) and not _is_held(aligned, raw_key, raw)
 
 
-def _key(entry: IndexEntry, partition: int) -> Key:
+def _key(entry: IndexEntry, partition: int) -> RowKey:
     return entry.due_ms, partition, entry.offset
 
 
-def _row(kv: KeyValue, key: Key) -> Row | None:
+def _row(kv: KeyValue, key: RowKey) -> Row | None:
     raw = kv.get(keys.row(*key))
     return None if raw is None else _bare(raw)
 
@@ -460,6 +462,6 @@ def _bare(raw: bytes) -> Row:
     return bare
 
 
-def _stored(found: Iterable[tuple[Key, Row | None]]) -> list[tuple[Key, Row]]:
+def _stored(found: Iterable[tuple[RowKey, Row | None]]) -> list[tuple[RowKey, Row]]:
     """The rows that have not gone since."""
     return [(key, row) for key, row in found if row is not None]

@@ -15,10 +15,10 @@ import msgspec
 
 from delayline.names import parse_source
 from store import keys
-from store.checkpoint import Frontier, Standing
-from store.keys import Key
+from store.checkpoint import Frontier, WriteBack
+from store.keys import RowKey
 from store.kv import KeyValue
-from store.records import IndexEntry, RescheduleRow, decode_index, decode_offset, message_target
+from store.rows import IndexEntry, RescheduleRow, decode_index, decode_offset, message_target
 
 MOST_PUT_OFF: Final = 2
 """So often is one put off for a row that is done: for a chain that goes on meanwhile it might be for ever."""
@@ -84,13 +84,13 @@ class Moving:
     """The reschedules of one selection."""
 
     def __init__(
-        self, kv: KeyValue, named: Named, tip: Frontier, frontier: Frontier, standing: Standing, most: int
+        self, kv: KeyValue, named: Named, tip: Frontier, frontier: Frontier, write_back: WriteBack, most: int
     ) -> None:
         """`tip`: the frontier of the selection before; `frontier`: this one's; `most`: so many moved rows of
         a partition can be listed.
         """
-        awaited = standing.awaited
-        self.resolutions: dict[Key, Resolution] = {}
+        awaited = write_back.awaited
+        self.resolutions: dict[RowKey, Resolution] = {}
         self._kv = kv
         self._named = named
         self._tip = tip
@@ -100,12 +100,14 @@ class Moving:
         self._moved: set[tuple[int, int]] = set(awaited.moved)
         self._counts: dict[int, int] = {}  # of moved rows, by partition
 
-    def resolve(self, reschedules: Sequence[tuple[Key, RescheduleRow]], refused: AbstractSet[Key]) -> None:
+    def resolve(
+        self, reschedules: Sequence[tuple[RowKey, RescheduleRow]], refused: AbstractSet[RowKey]
+    ) -> None:
         """Decides them all: within an id the last word first, which alone is carried out. Those that are
         refused are to be dead letters; what they have overtaken is no less so, or each would be refused in
         its turn.
         """
-        last_words: dict[tuple[int, str], Key] = {}  # by partition and id
+        last_words: dict[tuple[int, str], RowKey] = {}  # by partition and id
         for key, row in sorted(reschedules, key=lambda one: word_of(one[1], one[0][2]), reverse=True):
             name = key[1], row.id
             last = last_words.get(name)
@@ -121,11 +123,11 @@ class Moving:
                 found = msgspec.structs.replace(found, outcome=OVERTAKEN, raw=None)
             self.resolutions[key] = found
 
-    def moved_of(self, rows: Sequence[tuple[Key, bytes]]) -> AbstractSet[Key]:
+    def moved_of(self, rows: Sequence[tuple[RowKey, bytes]]) -> AbstractSet[RowKey]:
         """Those of the rows that are not where they are to be: moved before, or by this selection."""
         return frozenset(key for key, _ in rows if key[1:] in self._moved) if self._moved else frozenset()
 
-    def _pass_on_expiry(self, overtaken: Resolution, last: Key) -> None:
+    def _pass_on_expiry(self, overtaken: Resolution, last: RowKey) -> None:
         """As if one had been carried out after the other: what the last word does not say stays."""
         if last in self.resolutions and self.resolutions[last].expire_at_ms is None:
             expire_at_ms = overtaken.expire_at_ms
@@ -133,7 +135,7 @@ class Moving:
                 self.resolutions[last], expire_at_ms=expire_at_ms
             )
 
-    def _resolve(self, key: Key, row: RescheduleRow, *, is_last: bool) -> Resolution:
+    def _resolve(self, key: RowKey, row: RescheduleRow, *, is_last: bool) -> Resolution:
         """As if it were alone; but the row is moved only by the last word.
 
         A row that has gone was done, or the index entry would have gone with it.
@@ -166,9 +168,9 @@ class Moving:
 
     def _may_be_followed(self, partition: int, entry: IndexEntry, stored: bytes | None) -> bool:
         """Whether the id's row is done, and something may follow that cannot be read yet."""
-        follower = self._awaited.follower(partition, entry.offset)
-        if follower is not None:
-            return follower.moved_by is None
+        successor = self._awaited.successor(partition, entry.offset)
+        if successor is not None:
+            return successor.moved_by is None
         hides = self._awaited.may_hide(partition, self._frontier.seen)
         return hides and self._done(partition, entry, stored)
 
@@ -180,9 +182,9 @@ class Moving:
         The row is too late to move if it is done under the previous transaction's frontier, as it is to
         cancel: one that is in this selection is moved.
         """
-        follower = self._awaited.follower(partition, entry.offset)
-        if follower is not None and follower.moved_by is not None:
-            return OVERTAKEN if follower.moved_by > word else PUT_OFF
+        successor = self._awaited.successor(partition, entry.offset)
+        if successor is not None and successor.moved_by is not None:
+            return OVERTAKEN if successor.moved_by > word else PUT_OFF
         if self._done(partition, entry, stored):
             return TOO_LATE
         # What it writes back has to stand behind what its row follows from, or would be dropped (rule 4).

@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 
 from store.holds import Holds, hold_of
-from store.keys import Key
+from store.keys import RowKey
 from store.overrun import Overruns
 
 _MOST: Final = (1 << 32) - 1, (1 << 64) - 1  # partition and offset
@@ -55,8 +55,8 @@ class Replay(msgspec.Struct, frozen=True):
     """
 
     number: int
-    next: Key
-    last: Key
+    next: RowKey
+    last: RowKey
     ingested: dict[int, int]
     target: str | None
     carried: int = 0  # messages so far
@@ -68,11 +68,11 @@ class Replay(msgspec.Struct, frozen=True):
         """As far as has to be ingested before it can go on, where that is not."""
         return {p: end for p, end in self.written_back.items() if ingested.get(p, 0) < end}
 
-    def spans(self, key: Key) -> bool:
+    def spans(self, key: RowKey) -> bool:
         """Whether the cursor comes to a row with this key."""
         return self.next <= key <= self.last
 
-    def covers(self, key: Key, target: str | None) -> bool:
+    def covers(self, key: RowKey, target: str | None) -> bool:
         """Whether a row that is there is one of those to be delivered again."""
         was_passed = self.spans(key) and key[2] < self.ingested.get(key[1], 0)
         return was_passed and hold_of(self.holds, self.overruns, key, target) is None
@@ -89,10 +89,10 @@ class Operation(msgspec.Struct, frozen=True):
     request: OperatorRequest | None = None
     refused: str | None = None  # why nothing came of that
     replay: Replay | None = None
-    skip_to: Key | None = None  # what is due by then is skipped
+    skip_to: RowKey | None = None  # what is due by then is skipped
 
     @property
-    def order(self) -> tuple[int, bool, Key]:
+    def order(self) -> tuple[int, bool, RowKey]:
         """Later ones compare greater."""
         replay = self.replay
         return self.number, replay is None, (-1, -1, -1) if replay is None else replay.next
@@ -101,7 +101,7 @@ class Operation(msgspec.Struct, frozen=True):
 def taken_up(
     now: Operation,
     request: OperatorRequest,
-    position: Key | None,
+    position: RowKey | None,
     ingested: dict[int, int],
     now_ms: int,
     kept_from_ms: int,
@@ -136,13 +136,13 @@ def taken_up(
     return Operation(request.number, request, skip_to=now.skip_to)
 
 
-def _before(time_ms: int) -> Key:
+def _before(time_ms: int) -> RowKey:
     """The last key that is due before a time."""
     return (time_ms - 1, *_MOST)
 
 
 def _why_not(
-    now: Operation, request: OperatorRequest, position: Key | None, now_ms: int, kept_from_ms: int
+    now: Operation, request: OperatorRequest, position: RowKey | None, now_ms: int, kept_from_ms: int
 ) -> str | None:
     if isinstance(request, SkipRequest):
         return "it is in the future: only what is due can be skipped" if request.to_ms > now_ms else None

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from store import keys
 from store.checkpoint import Frontier
 from store.kv import KeyValue
-from store.records import decode_offset
+from store.rows import decode_offset
 
 MOST_WALKED: Final = 2_000
 

@@ -22,7 +22,7 @@ from typing import Final
 
 import msgspec
 
-from store.keys import Key
+from store.keys import RowKey
 
 MOST_OVERRUNS: Final = 8
 """Each is in every checkpoint until the position has passed it."""
@@ -33,12 +33,12 @@ class Overrun(msgspec.Struct, frozen=True):
     those of all overruns and holds before it.
     """
 
-    position: Key
+    position: RowKey
     ingested: dict[int, int]
     delivered_up_to_ms: int
     number: int = 1
 
-    def covers(self, key: Key) -> bool:
+    def covers(self, key: RowKey) -> bool:
         """Whether a row was done by it."""
         return key <= self.position and key[2] < self.ingested.get(key[1], 0)
 
@@ -58,7 +58,7 @@ def with_one(overruns: Overruns, last: Overrun, needed: AbstractSet[int]) -> Ove
 
 
 def left_of(
-    overruns: Overruns, position: Key | None, delivered_up_to_ms: int, needed: AbstractSet[int]
+    overruns: Overruns, position: RowKey | None, delivered_up_to_ms: int, needed: AbstractSet[int]
 ) -> Overruns:
     """Those that a frontier has not reached yet, or that are needed: holds rest on them. What it has reached
     it covers: its ingested is no lower.

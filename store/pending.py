@@ -10,9 +10,9 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from store import keys
-from store.keys import Key
+from store.keys import RowKey
 from store.kv import Batch, KeyValue
-from store.records import decode_offset, encode
+from store.rows import decode_offset, encode
 
 MOST_CACHED = 4096
 DAY_MINUTES = 1440
@@ -42,7 +42,7 @@ class Count(NamedTuple):
 class Pending:
     """The counts of one view, whose lock its callers hold but where it says otherwise."""
 
-    def __init__(self, kv: KeyValue, position: Key | None) -> None:
+    def __init__(self, kv: KeyValue, position: RowKey | None) -> None:
         self._kv = kv
         self._cached: dict[int, int] = {}
         self._minute = _minute(position)
@@ -99,7 +99,7 @@ class Pending:
             self._add_to_day(minute, changed.by)
         self._move(changes.get(self._minute, 0) - below.get(self._minute, 0))
 
-    def advance(self, due: Sequence[tuple[Key, bytes]]) -> None:
+    def advance(self, due: Sequence[tuple[RowKey, bytes]]) -> None:
         """The tip has passed these rows, which were the next ones, in key order."""
         if not due:
             return
@@ -111,7 +111,7 @@ class Pending:
         self.jump(due[-1][0])
         self._left = self.stored(minute) - (len(due) - first)
 
-    def jump(self, position: Key | None) -> None:
+    def jump(self, position: RowKey | None) -> None:
         """The tip has been set."""
         self._minute, self._left, self._change = _minute(position), None, 0
         self._jumps += 1
@@ -135,7 +135,7 @@ class Pending:
             if day > minute // DAY_MINUTES and count > 0
         }
 
-    def count(self, position: Key | None) -> Count:
+    def count(self, position: RowKey | None) -> Count:
         """What is to be counted behind the tip, as it is now. The scans are walked without the lock."""
         begin = keys.behind(position)
         of_this_minute = self._kv.scan(begin, keys.row((self._minute + 1) * keys.MINUTE_MS, 0, 0))
@@ -166,5 +166,5 @@ def whole_days(minute: int) -> int:
     return minute - minute % DAY_MINUTES
 
 
-def _minute(position: Key | None) -> int:
+def _minute(position: RowKey | None) -> int:
     return 0 if position is None else position[0] // keys.MINUTE_MS

@@ -13,7 +13,7 @@ from store import keys
 from store.checkpoint import Frontier, Reached, Vector
 from store.kv import KeyValue
 from store.operations import Replay, ReplayRequest, SkipRequest, taken_up
-from store.records import message_target
+from store.rows import message_target
 from store.selection import replayable
 
 Rows = Iterator[tuple[bytes, bytes]]

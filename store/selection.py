@@ -16,18 +16,18 @@ from typing import Final, NamedTuple
 import msgspec
 
 from store import holds, kept, keys, moves
-from store.awaited import MOST_LISTED, Place
-from store.checkpoint import NONE_WRITTEN_BACK, Frontier, Reached, Standing, Vector
-from store.keys import Key
+from store.awaited import MOST_LISTED, RecordId
+from store.checkpoint import NO_WRITE_BACK, Frontier, Reached, Vector, WriteBack
+from store.keys import RowKey
 from store.kv import Damaged, KeyValue
 from store.moves import Resolution
 from store.operations import Replay
 from store.overrun import left_of
-from store.records import (
-    Control,
+from store.rows import (
+    PendingAnswer,
     RescheduleRow,
     ScheduledRow,
-    decode_control,
+    decode_pending_answer,
     decode_put_off,
     decode_reschedule,
     decode_row,
@@ -68,8 +68,8 @@ NOTHING_PAUSED: Final = Paused()
 class Answer(msgspec.Struct, frozen=True, gc=False):
     """What became of a cancel or replace."""
 
-    place: Place
-    control: Control
+    place: RecordId
+    control: PendingAnswer
     applied: bool
 
 
@@ -86,27 +86,27 @@ class Selection(msgspec.Struct, frozen=True):
     done by an overrun. `steps_back`: it is none, but a step back (rule 6).
     """
 
-    late: list[tuple[Key, bytes]]
-    due: list[tuple[Key, bytes]]
+    late: list[tuple[RowKey, bytes]]
+    due: list[tuple[RowKey, bytes]]
     answers: list[Answer]
-    resolutions: dict[Key, Resolution]
+    resolutions: dict[RowKey, Resolution]
     frontier: Frontier
-    skip_to: Key | None = None
-    replayed: list[tuple[Key, bytes]] = []
+    skip_to: RowKey | None = None
+    replayed: list[tuple[RowKey, bytes]] = []
     operates: bool = False
     held: bool = False
     waits_for: Vector = {}
     full: Vector = {}
     as_of: Vector = {}
-    moved: AbstractSet[Key] = frozenset()
+    moved: AbstractSet[RowKey] = frozenset()
     passes: bool = False
     steps_back: bool = False
-    paused: AbstractSet[Key] = frozenset()
-    released: list[tuple[Key, bytes]] = []
+    paused: AbstractSet[RowKey] = frozenset()
+    released: list[tuple[RowKey, bytes]] = []
     paused_targets: AbstractSet[str] = frozenset()
 
     @property
-    def where_they_are(self) -> tuple[list[tuple[Key, bytes]], list[tuple[Key, bytes]]]:
+    def where_they_are(self) -> tuple[list[tuple[RowKey, bytes]], list[tuple[RowKey, bytes]]]:
         """What is to be carried: late rows and released ones, in key order, then the due ones."""
         if not self.moved and not self.paused and not self.released:
             return self.late, self.due
@@ -116,7 +116,7 @@ class Selection(msgspec.Struct, frozen=True):
         return sorted([*late, *released]), [one for one in self.due if one[0] not in without]
 
     @property
-    def rows(self) -> list[tuple[Key, bytes]]:
+    def rows(self) -> list[tuple[RowKey, bytes]]:
         return [*self.late, *self.due, *self.released, *self.replayed]
 
     @property
@@ -132,23 +132,23 @@ def select(
     now_ms: int,
     limits: Limits,
     *,
-    standing: Standing = NONE_WRITTEN_BACK,
-    refused: AbstractSet[Key] = frozenset(),
+    write_back: WriteBack = NO_WRITE_BACK,
+    refused: AbstractSet[RowKey] = frozenset(),
     paused: Paused = NOTHING_PAUSED,
 ) -> Selection:
     """The next selection behind `tip`, the frontier of the previous one (committed or in flight).
 
     The selection is empty if nothing is due and no answer waits; its frontier then says how far that is true.
-    `standing`: of the checkpoint that the tip leads to. `refused`: rows that are to be dead letters.
+    `write_back`: of the checkpoint that the tip leads to. `refused`: rows that are to be dead letters.
     """
     if paused.targets or tip.holds:
         tip = msgspec.structs.replace(
             tip, holds=holds.taken_up(tip.holds, paused.targets, tip.position, tip.overruns, now_ms)
         )
     # Beside a transaction that is being sent, the checkpoint before it does not say what that one has seen.
-    standing = standing._replace(awaited=standing.awaited.beyond(tip.seen))
+    write_back = write_back._replace(awaited=write_back.awaited.beyond(tip.seen))
     ingested, read = reached.ingested, reached.read
-    waiting = _Waiting(tip, standing, limits.messages)
+    waiting = _Waiting(tip, write_back, limits.messages)
     seen = waiting.take(kv, ingested)
     answers = waiting.answers
     if seen is not None:
@@ -159,11 +159,11 @@ def select(
     # A quarter at least for what holds let go, however much else there is; but one row alone is no part.
     kept = min(-(-limits.messages // REPLAYED_PART), limits.messages - 1) if any(may_go_to) else 0
     taking = _Taking(
-        limits._replace(messages=limits.messages - kept), _Room(standing, ingested, limits.awaited), named
+        limits._replace(messages=limits.messages - kept), _Room(write_back, ingested, limits.awaited), named
     )
     held_back = _take_late(kv, tip, ingested, taking)
     late = sorted(taking.rows)
-    replayed: list[tuple[Key, bytes]] = []
+    replayed: list[tuple[RowKey, bytes]] = []
     waits_for: Vector = {}
     operation, skip_to = tip.operation, None
     if held_back is not None:
@@ -220,7 +220,7 @@ def select(
         holds.needed_by(left, tip.overruns),
     )
     frontier = msgspec.structs.replace(frontier, overruns=overruns, holds=left)
-    moving = moves.Moving(kv, named, tip, frontier, standing, limits.awaited)
+    moving = moves.Moving(kv, named, tip, frontier, write_back, limits.awaited)
     moving.resolve(taking.reschedules, refused)
     moved = moving.moved_of([*late, *due, *released])
     waits = _waiting_of([*late, *due], tip, moved) if tip.holds else {}
@@ -248,7 +248,9 @@ def select(
     )
 
 
-def _waiting_of(rows: Sequence[tuple[Key, bytes]], tip: Frontier, moved: AbstractSet[Key]) -> dict[Key, str]:
+def _waiting_of(
+    rows: Sequence[tuple[RowKey, bytes]], tip: Frontier, moved: AbstractSet[RowKey]
+) -> dict[RowKey, str]:
     """Those of the rows that wait for the end of a pause, with their targets; late ones, too: the cursor of
     their hold comes to them.
     """
@@ -287,7 +289,7 @@ def _next_released_ms(kv: KeyValue, tip: Frontier) -> int | None:
     return None
 
 
-def _overrun_passed(tip: Frontier, now_ms: int) -> Key | None:
+def _overrun_passed(tip: Frontier, now_ms: int) -> RowKey | None:
     """The position of an overrun that has been reached, if nothing is left that is due: there it ends."""
     ends = [one.position for one in tip.overruns if one.position[0] <= now_ms]
     last = max(ends, default=None)
@@ -301,7 +303,7 @@ class _Undone:
 
     def __init__(self, tip: Frontier, most: int = MOST_WALKED) -> None:
         self.tip = tip
-        self.passed: Key | None = None
+        self.passed: RowKey | None = None
         self._most = most
 
     def of(self, rows: Iterable[tuple[bytes, bytes]]) -> Iterable[tuple[bytes, bytes]]:
@@ -325,25 +327,25 @@ class _Taking:
     """What has been taken so far, and whether more fits."""
 
     def __init__(self, limits: Limits, room: _Room, named: moves.Named) -> None:
-        self.rows: list[tuple[Key, bytes]] = []
+        self.rows: list[tuple[RowKey, bytes]] = []
         self.room = room
         self._named = named
         self._messages_left = limits.messages
         self._bytes_left = limits.bytes
         self._taken_any = False
-        self.reschedules: list[tuple[Key, RescheduleRow]] = []  # those of them, of all calls
+        self.reschedules: list[tuple[RowKey, RescheduleRow]] = []  # those of them, of all calls
 
     @property
     def left(self) -> int:
         """How many more messages fit."""
         return self._messages_left
 
-    def take(self, rows: Iterable[tuple[Key, bytes]]) -> Key | None:
+    def take(self, rows: Iterable[tuple[RowKey, bytes]]) -> RowKey | None:
         """Takes rows for as long as they fit, with what reschedules move, and there is room for that. Returns
         the first one that is left, None if all were taken.
         """
         append, messages_left, bytes_left = self.rows.append, self._messages_left, self._bytes_left
-        left: Key | None = None
+        left: RowKey | None = None
         for row in rows:
             key, raw = row
             bytes_left -= len(raw)
@@ -371,12 +373,12 @@ class _Room:
     for that: to put it off would only make more of the same. Where it is hidden, it is put off.
     """
 
-    def __init__(self, standing: Standing, ingested: Vector, most: int) -> None:
+    def __init__(self, write_back: WriteBack, ingested: Vector, most: int) -> None:
         self.full: Vector = {}  # as far as has to be ingested before there is any
-        self._awaited = standing.awaited
+        self._awaited = write_back.awaited
         self._ingested = ingested
         self._most = most
-        self._hidden = standing.hidden
+        self._hidden = write_back.hidden
         self._left: dict[int, int] = {}
 
     def take(self, partition: int) -> bool:
@@ -409,13 +411,13 @@ def _take_late(kv: KeyValue, tip: Frontier, ingested: Vector, taking: _Taking) -
     return held_back or None
 
 
-def late_keys(kv: KeyValue, partition: int, begin: int) -> Iterator[Key]:
+def late_keys(kv: KeyValue, partition: int, begin: int) -> Iterator[RowKey]:
     """The late rows of a partition from an offset on, in offset order."""
     for raw_key, raw_due in kv.scan(keys.late(partition, begin), keys.late(partition + 1, 0)):
         yield (keys.unpack_due(raw_due), *keys.placed(raw_key))
 
 
-def _row(kv: KeyValue, key: Key) -> bytes:
+def _row(kv: KeyValue, key: RowKey) -> bytes:
     raw = kv.get(keys.row(*key))
     if raw is None:
         raise Damaged(
@@ -436,15 +438,15 @@ def _take_due(kv: KeyValue, undone: _Undone, now_ms: int, taking: _Taking) -> in
 def _take_released(
     kv: KeyValue,
     tip: Frontier,
-    ends: Sequence[Key | None],
+    ends: Sequence[RowKey | None],
     budget: _Budget,
-    stay: Mapping[str, AbstractSet[Key]],
-) -> tuple[list[tuple[Key, bytes]], holds.Holds]:
+    stay: Mapping[str, AbstractSet[RowKey]],
+) -> tuple[list[tuple[RowKey, bytes]], holds.Holds]:
     """Messages that holds let go, each up to its end, and the holds that are left. Those that go on take
     turns; of one target, the later one waits for the earlier one. `stay`: of a target that is paused, what
     cannot be written back.
     """
-    released: list[tuple[Key, bytes]] = []
+    released: list[tuple[RowKey, bytes]] = []
     left: list[holds.Hold] = []
     turned: list[holds.Hold] = []
     before: set[str] = set()
@@ -488,14 +490,14 @@ class _Budget:
 
 
 def _take_held(
-    kv: KeyValue, tip: Frontier, hold: holds.Hold, end: Key, budget: _Budget, stay: AbstractSet[Key]
-) -> tuple[list[tuple[Key, bytes]], Key]:
+    kv: KeyValue, tip: Frontier, hold: holds.Hold, end: RowKey, budget: _Budget, stay: AbstractSet[RowKey]
+) -> tuple[list[tuple[RowKey, bytes]], RowKey]:
     """Messages of a hold, and up to where there are no more of them. It ends before the first one that is to
     stay, and before one that has not been passed: this selection may pass it, as one that is held. Where it
     has found nothing, and walked over little, it stays where it is: to move it is something to commit. But
     not where that has left nothing for others.
     """
-    taken: list[tuple[Key, bytes]] = []
+    taken: list[tuple[RowKey, bytes]] = []
     at, walked_before = hold.next, budget.walked
     for key, raw in kept.of_target(kv, hold.target, holds.behind(hold.next), end):
         if budget.is_spent:
@@ -518,10 +520,10 @@ def _take_held(
 
 def _take_replayed(
     kv: KeyValue, replay: Replay, left: int, limits: Limits
-) -> tuple[list[tuple[Key, bytes]], Replay | None]:
+) -> tuple[list[tuple[RowKey, bytes]], Replay | None]:
     """Some messages of a replay, up to `left`, and where it goes on; None: it is over."""
     most, most_bytes = min(left, limits.messages // REPLAYED_PART or 1), limits.bytes // REPLAYED_PART
-    taken: list[tuple[Key, bytes]] = []
+    taken: list[tuple[RowKey, bytes]] = []
     bytes_left = most_bytes
     for walked, (key, raw) in enumerate(_span_of(kv, replay)):
         if len(taken) >= most or bytes_left < 0 or walked == MOST_WALKED:
@@ -535,7 +537,7 @@ def _take_replayed(
     return taken, None
 
 
-def _span_of(kv: KeyValue, replay: Replay) -> Iterable[tuple[Key, bytes | None]]:
+def _span_of(kv: KeyValue, replay: Replay) -> Iterable[tuple[RowKey, bytes | None]]:
     """The rows that a replay's cursor comes to. None: the row is gone."""
     if replay.target is not None:
         return kept.of_target(kv, replay.target, replay.next, replay.last)
@@ -543,14 +545,14 @@ def _span_of(kv: KeyValue, replay: Replay) -> Iterable[tuple[Key, bytes | None]]
     return ((keys.timed(raw_key), raw) for raw_key, raw in rows)
 
 
-def will_carry(kv: KeyValue, replay: Replay, key: Key, raw: bytes) -> bool:
+def will_carry(kv: KeyValue, replay: Replay, key: RowKey, raw: bytes) -> bool:
     """Whether a replay delivers a row again that its cursor comes to."""
     held_for = message_target(raw) if replay.holds else None
     wanted = replay.covers(key, held_for) and replay.target in {None, target_of(raw)}
     return wanted and replayable(kv, key, raw) is not None
 
 
-def replayable(kv: KeyValue, key: Key, raw: bytes) -> str | None:
+def replayable(kv: KeyValue, key: RowKey, raw: bytes) -> str | None:
     """Where a replay delivers a done row to; None if it does not: it is no message, or has been put off, and
     what was written back for it is the message.
     """
@@ -569,23 +571,23 @@ class _Waiting:
     ingested as `waits_for` says.
     """
 
-    def __init__(self, tip: Frontier, standing: Standing, most: int) -> None:
+    def __init__(self, tip: Frontier, write_back: WriteBack, most: int) -> None:
         self.answers: list[Answer] = []
         self.held = False
         self.waits_for: Vector = {}
         self._tip = tip
-        self._awaited = standing.awaited
+        self._awaited = write_back.awaited
         self._most = most
-        self._known = standing.written_back is not None
+        self._known = write_back.written_back is not None
 
     def take(self, kv: KeyValue, ingested: Vector) -> Vector | None:
         """Takes them. If not all can be given, the seen vector that the first of them reach; else None."""
         seen: Vector = {}
         for partition in sorted(ingested):
-            begin = keys.control(partition, self._tip.seen.get(partition, 0))
-            for raw_key, raw in kv.scan(begin, keys.control(partition, ingested[partition])):
+            begin = keys.pending_answer(partition, self._tip.seen.get(partition, 0))
+            for raw_key, raw in kv.scan(begin, keys.pending_answer(partition, ingested[partition])):
                 place = keys.placed(raw_key)
-                control = decode_control(raw)
+                control = decode_pending_answer(raw)
                 applied = self._applied(partition, control)
                 undecided = not applied and self._may_be_followed(partition, control, ingested)
                 if undecided:
@@ -596,7 +598,7 @@ class _Waiting:
                 self.answers.append(Answer(place, control, applied=applied))
         return {**ingested, **seen} if seen else None
 
-    def _applied(self, partition: int, control: Control) -> bool:
+    def _applied(self, partition: int, control: PendingAnswer) -> bool:
         """Not if the removed row is done under the previous transaction's checkpoint (rule 2), and nothing
         follows it: what does, stands behind the control, which will therefore have ended it.
         """
@@ -608,11 +610,11 @@ class _Waiting:
         ):
             return True
         if control.id is not None:
-            return removed is not None and self._awaited.follower(partition, removed.offset) is not None
+            return removed is not None and self._awaited.successor(partition, removed.offset) is not None
         assert control.source is not None, "it names one of the two"
         return _is_first(control) and self._awaited.follows_source(partition, control.source)
 
-    def _may_be_followed(self, partition: int, control: Control, ingested: Vector) -> bool:
+    def _may_be_followed(self, partition: int, control: PendingAnswer, ingested: Vector) -> bool:
         """Whether something may have been written back after what it removed, that it will have ended: it is
         not listed, or, without an id, of the transaction that is being sent.
         """
@@ -624,7 +626,7 @@ class _Waiting:
         return not self._known and control.id is None
 
 
-def _is_first(control: Control) -> bool:
+def _is_first(control: PendingAnswer) -> bool:
     """Whether what follows what was there would be ended by this one: of a source, another cancel may stand
     before it.
     """

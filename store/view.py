@@ -24,22 +24,22 @@ from typing import Concatenate, ParamSpec, TypeVar
 import msgspec
 
 from delayline.signing import Serial
-from store import expiry, kept, keys, places, selection
+from store import due_index, expiry, kept, keys, selection
 from store.arrivals import Arrival, Kind
-from store.checkpoint import NONE_WRITTEN_BACK, Checkpoint, Frontier, Reached, Standing, Vector, nothing
+from store.checkpoint import NO_WRITE_BACK, Checkpoint, Frontier, Reached, Vector, WriteBack, nothing
 from store.holds import tag_of
 from store.ingest import Ingest, Taken
-from store.keys import Key
-from store.known import Known, known_of
+from store.keys import RowKey
 from store.kv import Batch, KeyValue, Stalled
 from store.operations import OperatorRequest, taken_up
 from store.pending import Pending, whole_days
-from store.records import (
-    Control,
+from store.prefetch import Prefetched, prefetch
+from store.rows import (
     Expiry,
-    decode_control,
+    PendingAnswer,
     decode_index,
     decode_offset,
+    decode_pending_answer,
     decode_put_off,
     decode_scheduled,
     decode_serials,
@@ -113,7 +113,7 @@ class View:
         self._low_expiry = {partition: keys.expiry(partition, 0, 0) for partition in partitions}
         self._lowest_new_expiry: dict[int, bytes] = {}  # since the last `expired`
         self._forgets_next = deque(partitions)
-        self._low_places = {partition: keys.places_end(partition, 0, 0) for partition in partitions}
+        self._low_due_index = {partition: keys.due_index_end(partition, 0, 0) for partition in partitions}
         raw_newest = kv.get(keys.NEWEST)
         self._newest: Vector = {} if raw_newest is None else decode_vector(raw_newest)  # timestamps, ms
         raw_last_moves = kv.get(keys.LAST_MOVES)
@@ -176,10 +176,12 @@ class View:
 
     def _apply(self, arrivals: Sequence[Arrival], read: Vector) -> bool | None:
         removals = self._removals
-        return self._take(arrivals, read, known_of(self._kv, self._pending, arrivals), removals)
+        return self._take(arrivals, read, prefetch(self._kv, self._pending, arrivals), removals)
 
     @_patient
-    def _take(self, arrivals: Sequence[Arrival], read: Vector, known: Known, removals: int) -> bool | None:
+    def _take(
+        self, arrivals: Sequence[Arrival], read: Vector, known: Prefetched, removals: int
+    ) -> bool | None:
         """As `apply`. None, and nothing is done, if something was removed since `known` was read."""
         if removals != self._removals:
             return None
@@ -240,8 +242,8 @@ class View:
         for partition, key in ingest.low_expiry.items():
             self._low_expiry[partition] = min(self._low_expiry[partition], key)
             self._lowest_new_expiry[partition] = min(self._lowest_new_expiry.get(partition, key), key)
-        for partition, key in ingest.low_places.items():
-            self._low_places[partition] = min(self._low_places[partition], key)
+        for partition, key in ingest.low_due_index.items():
+            self._low_due_index[partition] = min(self._low_due_index[partition], key)
 
     def select(
         self,
@@ -249,20 +251,20 @@ class View:
         limits: Limits,
         request: OperatorRequest | None = None,
         *,
-        standing: Standing = NONE_WRITTEN_BACK,
-        refused: AbstractSet[Key] = frozenset(),
+        write_back: WriteBack = NO_WRITE_BACK,
+        refused: AbstractSet[RowKey] = frozenset(),
         paused: Paused = NOTHING_PAUSED,
     ) -> Selection:
         """Selects behind the tip and moves it (rule 1). An empty selection says how far nothing is due:
         it makes a heartbeat, or nothing.
 
         `request`: an operator's, which this selection takes up if none after it has been taken up before.
-        `standing`: that of the checkpoint that the tip leads to; while it is not known, no request is taken
+        `write_back`: that of the checkpoint that the tip leads to; while it is not known, no request is taken
         up. `refused`: rows that are to be dead letters.
         """
         with self.lock:
             tip = self._tip
-            written_back = standing.written_back
+            written_back = write_back.written_back
             if request is not None and written_back is not None and request.number > tip.operation.number:
                 # Not by what is aligned: another node may know this one's commit in flight, and have pruned.
                 kept_from_ms = tip.once_delivered_up_to_ms - self._window_ms
@@ -283,7 +285,7 @@ class View:
                 Reached(self._ingested, self._read),
                 now_ms,
                 limits,
-                standing=standing,
+                write_back=write_back,
                 refused=refused,
                 paused=paused,
             )
@@ -318,7 +320,7 @@ class View:
         for _, partition, offset in (key for key, _ in chosen.late):
             batch.delete(keys.late(partition, offset))
         for answer in chosen.answers:
-            _drop_control(batch, *answer.place, answer.control)
+            _drop_pending_answer(batch, *answer.place, answer.control)
         batch.put(keys.ALIGNED, checkpoint.encode())
         batch.put(keys.READ, encode(self._read))
         self._kv.write(batch)
@@ -348,9 +350,9 @@ class View:
         for _, partition, offset, due_ms in self._passed_unseen(old, frontier):
             batch.put(keys.late(partition, offset), keys.pack_due(due_ms))
         for partition, seen in frontier.seen.items():
-            begin = keys.control(partition, old.seen.get(partition, 0))
-            for raw_key, raw in self._kv.scan(begin, keys.control(partition, seen)):
-                _drop_control(batch, *keys.placed(raw_key), decode_control(raw))
+            begin = keys.pending_answer(partition, old.seen.get(partition, 0))
+            for raw_key, raw in self._kv.scan(begin, keys.pending_answer(partition, seen)):
+                _drop_pending_answer(batch, *keys.placed(raw_key), decode_pending_answer(raw))
         low_row, gone_to, changes = self._low_row, self._gone_to, dict[int, int]()
         if frontier.is_behind(old):
             gone_to = max(low_row, gone_to)
@@ -398,7 +400,7 @@ class View:
                 passed.append((raw_key, partition, offset, due_ms))
         return passed
 
-    def _late(self) -> Iterator[Key]:
+    def _late(self) -> Iterator[RowKey]:
         """The late rows. None is below the aligned ingested: such an entry went with its commit, or was never
         made.
         """
@@ -426,7 +428,7 @@ class View:
     def prune(self) -> None:
         """Removes done rows that have left the replay window (rule 9): one range, ending below the
         smallest late key and never behind the aligned position; while anything is held, row by row. Then
-        what has been released, and places of which no row is left.
+        what has been released, and due_index of which no row is left.
         """
         begin = keys.HELD
         for _ in range(MOST_STEPS):
@@ -437,8 +439,8 @@ class View:
             begin = left
             if self.stopping.wait(PRUNE_REST_S):  # others wait for the locks
                 return
-        for partition in self._low_places:
-            self._prune_places(partition)
+        for partition in self._low_due_index:
+            self._prune_due_index(partition)
 
     @_patient
     def _prune_rows(self) -> bool:
@@ -507,7 +509,7 @@ class View:
         return left
 
     @_patient
-    def _prune_places(self, partition: int) -> None:
+    def _prune_due_index(self, partition: int) -> None:
         """Those that are all of pruned rows, and older than any id that is left: what finds an id has to be
         there for as long as it does on any node. One that has to stay, for what is held, is looked at again
         once it has been there for twice as long.
@@ -515,23 +517,23 @@ class View:
         batch = self._kv.batch()
         low: bytes | None = None
         pruned_ms = self._pruned_ms()
-        begin, end = self._low_places[partition], keys.places_end(partition, pruned_ms, 0)
-        found = list(islice(self._kv.scan(begin, end), MOST_PLACES_PRUNED))
+        begin, end = self._low_due_index[partition], keys.due_index_end(partition, pruned_ms, 0)
+        found = list(islice(self._kv.scan(begin, end), MOST_DUE_ENTRIES_PRUNED))
         oldest_ms = self._oldest_id_ms(partition) if found else 0
         for raw_key, _ in found:
             due_ms, _, first = keys.queued(raw_key)
             if due_ms >= oldest_ms:
                 break
             batch.delete(raw_key)
-            since_ms = places.kept_since(self._kv, partition, first)
+            since_ms = due_index.kept_since(self._kv, partition, first)
             if since_ms is None:
-                batch.delete(keys.places(partition, first))
+                batch.delete(keys.due_index(partition, first))
             else:
-                batch.put(keys.places_end(partition, 2 * pruned_ms - since_ms, first), b"")
+                batch.put(keys.due_index_end(partition, 2 * pruned_ms - since_ms, first), b"")
             low = keys.after(raw_key)
         if low is not None:
             self._kv.write(batch)
-            self._low_places[partition] = low
+            self._low_due_index[partition] = low
 
     def _oldest_id_ms(self, partition: int) -> int:
         end = keys.expiry(partition + 1, 0, 0)
@@ -613,7 +615,7 @@ class View:
                 self._noted[partition] = self._ingested[partition], self._last_moves.get(partition, 0)
         return self._settled.get(partition, 0)
 
-    def _is_unpruned(self, key: Key) -> bool:
+    def _is_unpruned(self, key: RowKey) -> bool:
         """Whether a row is there that will be pruned soon: it is not held."""
         raw_row = keys.row(*key)
         return raw_row >= self._low_row and self._kv.get(raw_row) is not None
@@ -628,7 +630,7 @@ class View:
         noted = list(kept.offsets(self._kv, partition, begin, end))
         stays = {at for at, is_there in noted if is_there}
         who = entry.whose[0]
-        if isinstance(who, int) and places.has_row(self._kv, partition, who):
+        if isinstance(who, int) and due_index.has_row(self._kv, partition, who):
             stays.add(begin)
         return bool(noted), stays
 
@@ -733,7 +735,7 @@ class View:
             self._kv.close()
 
 
-Expired = tuple[Key, Expiry, bool]
+Expired = tuple[RowKey, Expiry, bool]
 """What names an entry of the expiry queue: the last due time, the partition and the first offset; what goes
 of it; and whether that is all, and nothing else leads there.
 """
@@ -744,11 +746,11 @@ MOST_HELD_WALKED = 1_000
 MOST_HELD_BYTES = 4 << 20
 PRUNE_REST_S = 0.005
 MOST_STEPS = 250  # of one `prune`: what else housekeeping does waits meanwhile
-MOST_PLACES_PRUNED = 500  # of each partition: more than a second's batches
+MOST_DUE_ENTRIES_PRUNED = 500  # of each partition: more than a second's batches
 
 
-def _drop_control(batch: Batch, partition: int, offset: int, control: Control) -> None:
-    batch.delete(keys.control(partition, offset))
+def _drop_pending_answer(batch: Batch, partition: int, offset: int, control: PendingAnswer) -> None:
+    batch.delete(keys.pending_answer(partition, offset))
     if control.ends:
         batch.delete(keys.ending(partition, control.who, offset))
 

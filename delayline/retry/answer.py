@@ -40,7 +40,7 @@ class Failed(NamedTuple):
         return cls(name, _text(error))
 
 
-Outcome: TypeAlias = Failed | RetryLater | None
+AttemptResult: TypeAlias = Failed | RetryLater | None
 """None: the handler is done with it."""
 
 
@@ -55,7 +55,7 @@ class Letter(NamedTuple):
 
 def answer(
     attempt: Attempt,
-    outcome: Outcome,
+    outcome: AttemptResult,
     ladder: Ladder,
     topics: RetryTopics,
     now_ms: int,

@@ -75,7 +75,7 @@ class Attempt:
     """The attempts that failed, oldest first; the newest 20 of them."""
 
 
-class Told(NamedTuple):
+class RetryHeaders(NamedTuple):
     """What the headers of a record tell."""
 
     own: tuple[Header, ...]
@@ -85,12 +85,12 @@ class Told(NamedTuple):
     history: tuple[Failure, ...]
 
 
-def read_first(headers: Sequence[Header], source: str, timestamp_ms: int) -> Told:
+def read_first(headers: Sequence[Header], source: str, timestamp_ms: int) -> RetryHeaders:
     """Of a record of the user's own topic: whatever `retry-` headers it has are the user's."""
-    return Told(_without_service(headers), 1, source, timestamp_ms, ())
+    return RetryHeaders(_without_service(headers), 1, source, timestamp_ms, ())
 
 
-def read_retried(headers: Sequence[Header], source: str, timestamp_ms: int) -> Told:
+def read_retried(headers: Sequence[Header], source: str, timestamp_ms: int) -> RetryHeaders:
     """Of a record of a retry topic. What is missing or makes no sense is taken as on a first attempt."""
     own, found = list(_without_service(headers)), {}
     for place in range(len(own) - 1, -1, -1):
@@ -98,7 +98,7 @@ def read_retried(headers: Sequence[Header], source: str, timestamp_ms: int) -> T
         if name in _OWN and name not in found:
             found[name] = value or b""
             del own[place]
-    return Told(
+    return RetryHeaders(
         tuple(own),
         _number(found.get(H_ATTEMPT, b"")),
         _first_source(found.get(H_FIRST_SOURCE, b""), source),

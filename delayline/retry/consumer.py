@@ -18,7 +18,7 @@ from typing import Final, Self
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from delayline.errors import ClosedError, ConsumeError
-from delayline.retry.answer import Failed, Outcome
+from delayline.retry.answer import AttemptResult, Failed
 from delayline.retry.config import (
     consumer_of,
     group_of,
@@ -30,7 +30,7 @@ from delayline.retry.ladder import ROCKETMQ, Ladder
 from delayline.retry.progress import OPEN, Mark, Progress
 from delayline.retry.sender import Sender
 from delayline.retry.topics import RetryTopics
-from delayline.retry.worker import Handler, Handling, Place, Record, Worker
+from delayline.retry.worker import HandledRecord, Handler, Handling, PartitionId, Worker
 
 _log = logging.getLogger(__name__)
 
@@ -101,9 +101,9 @@ class RetryingConsumer:
         self._stopping = Event()
         self._is_used = False
         self._error: BaseException | None = None
-        self._partitions: dict[Place, Progress] = {}
-        self._paused: set[Place] = set()
-        self._waiting: deque[Record] = deque()
+        self._partitions: dict[PartitionId, Progress] = {}
+        self._paused: set[PartitionId] = set()
+        self._waiting: deque[HandledRecord] = deque()
         self._handling: Handling | None = None
         self._commit_at_s = 0.0
 
@@ -186,11 +186,11 @@ class RetryingConsumer:
         else:
             raise ConsumeError(f"cannot read on: {error.str()}; see to it, then start again", error)
 
-    def _begin(self, record: Record) -> None:
+    def _begin(self, record: HandledRecord) -> None:
         """Hand it to the worker, if what must be committed before can be; else it waits."""
         progress = self._partitions[record.place]
         deaths = progress.times_in_hand(record.offset)
-        outcome: Outcome = None
+        outcome: AttemptResult = None
         if self._max_deaths is not None and deaths >= self._max_deaths:
             outcome = Failed("process-died", f"{deaths} processes died with this message in hand", final=True)
         elif mark := progress.mark_before(record.offset):
@@ -219,7 +219,7 @@ class RetryingConsumer:
             self._consumer.pause([TopicPartition(*place) for place in running])
             self._paused |= running
 
-    def _resume(self, places: set[Place]) -> None:
+    def _resume(self, places: set[PartitionId]) -> None:
         if places:
             self._consumer.resume([TopicPartition(*place) for place in places])
             self._paused -= places
@@ -230,12 +230,12 @@ class RetryingConsumer:
         self._commit_at_s = time.monotonic() + _COMMIT_EVERY_S
         self._commit_open([place for place, progress in self._partitions.items() if progress.uncommitted])
 
-    def _commit_open(self, places: list[Place]) -> None:
+    def _commit_open(self, places: list[PartitionId]) -> None:
         if self._commit({place: (self._partitions[place].next_offset, OPEN) for place in places}):
             for place in places:
                 self._partitions[place].committed()
 
-    def _commit(self, marks: Mapping[Place, tuple[int, Mark]]) -> bool:
+    def _commit(self, marks: Mapping[PartitionId, tuple[int, Mark]]) -> bool:
         """Whether the brokers have taken it. If not, the next commit says the same and more."""
         if not marks:
             return True
@@ -300,7 +300,7 @@ class RetryingConsumer:
     def _lost(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         self._forget({(at.topic, at.partition) for at in partitions})
 
-    def _forget(self, places: set[Place]) -> None:
+    def _forget(self, places: set[PartitionId]) -> None:
         """They are another consumer's."""
         self._resume(places & self._paused)  # a pause outlives the assignment
         for place in places:
@@ -309,7 +309,7 @@ class RetryingConsumer:
         if self._handling is not None and self._is_of(self._handling, places):
             self._handling.is_abandoned = True
 
-    def _is_of(self, handling: Handling, places: set[Place]) -> bool:
+    def _is_of(self, handling: Handling, places: set[PartitionId]) -> bool:
         return not handling.is_abandoned and handling.record.place in places
 
     def _close(self) -> None:
@@ -322,9 +322,9 @@ def _unreadable(error: KafkaError) -> ConsumeError:
     return ConsumeError(f"the group's offsets cannot be read: {error.str()}; see to the brokers", error)
 
 
-def _record(message: Message) -> Record:
+def _record(message: Message) -> HandledRecord:
     topic, partition, offset = message.topic(), message.partition(), message.offset()
     assert topic is not None, "a message has a topic"
     assert partition is not None, "a message has a partition"
     assert offset is not None, "a message has an offset"
-    return Record((topic, partition), offset, message)
+    return HandledRecord((topic, partition), offset, message)

@@ -16,7 +16,7 @@ from delayline.errors import ConfigurationError
 from delayline.headers import Header
 from delayline.names import source
 from delayline.record import Reject
-from delayline.retry.answer import Failed, Outcome
+from delayline.retry.answer import AttemptResult, Failed
 from delayline.retry.attempt import Attempt, read_first, read_retried
 from delayline.retry.ladder import RetryLater
 from delayline.retry.sender import Sender
@@ -31,7 +31,7 @@ Handler: TypeAlias = Callable[[Attempt], RetryLater | None]
 It has failed if it raises, or returns anything else.
 """
 
-Place: TypeAlias = tuple[str, int]
+PartitionId: TypeAlias = tuple[str, int]
 """Topic and partition."""
 
 
@@ -40,10 +40,10 @@ _SHOWN: Final = Repr()  # short, and fit for what has no text
 _SHOWN.maxother = 80
 
 
-class Record(NamedTuple):
+class HandledRecord(NamedTuple):
     """A consumed message, and where it is."""
 
-    place: Place
+    place: PartitionId
     offset: int
     message: Message
 
@@ -56,7 +56,7 @@ class Handling:
         outcome: what becomes of it if that is known beforehand; None: the handler is asked.
     """
 
-    def __init__(self, record: Record, outcome: Outcome) -> None:
+    def __init__(self, record: HandledRecord, outcome: AttemptResult) -> None:
         self.record = record
         self.outcome = outcome
         self.is_abandoned = False  # its partition is another consumer's now, and so is its answer
@@ -111,7 +111,7 @@ class Worker:
             self._sender.send(attempt, outcome)
             handling.is_answered = True
 
-    def _attempt(self, record: Record) -> tuple[Attempt, Failed | None]:
+    def _attempt(self, record: HandledRecord) -> tuple[Attempt, Failed | None]:
         (topic, partition), message = record.place, record.message
         here = source(topic, partition, record.offset)
         headers, unreadable = _headers(message)
@@ -131,7 +131,7 @@ class Worker:
         )
         return attempt, unreadable
 
-    def _ask(self, attempt: Attempt) -> Outcome:
+    def _ask(self, attempt: Attempt) -> AttemptResult:
         try:
             asked: object = self._handler(attempt)
         except BaseException as error:  # on this thread, even SystemExit is no more than the handler's end

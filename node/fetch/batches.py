@@ -113,7 +113,7 @@ class Holds(Enum):
     MARKERS = "markers"
 
 
-class Committed:
+class CommittedFilter:
     """Tells of one fetch's batches which hold messages: no markers, and not what was aborted."""
 
     def __init__(self, aborted: list[tuple[int, int]]) -> None:

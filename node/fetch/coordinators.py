@@ -32,7 +32,7 @@ _ELSEWHERE: Final = frozenset(
 )
 
 
-class Described(NamedTuple):
+class TransactionState(NamedTuple):
     """The last transaction of an id: its state, by whom it is, and since when, by which it differs from the
     one before. `EMPTY`: there was none since the id was initialised.
     """
@@ -68,14 +68,14 @@ class Coordinators:
         self._timeout_ms = timeout_ms
         self._of: dict[str, int] = {}  # by id
 
-    async def described(self, id_: str) -> Described | None:
+    async def described(self, id_: str) -> TransactionState | None:
         """None if the id was never used. Raises `Unreachable`."""
         answer = await self._ask(id_, DescribeRequest(id_))
         ((code, _, state, _, since_ms, producer, epoch, *_),) = answer.transactions
         if code == _NOT_FOUND:
             return None
         self._expect(id_, code)
-        return Described(state, producer, epoch, since_ms)
+        return TransactionState(state, producer, epoch, since_ms)
 
     async def abort(self, id_: str, producer: int) -> bool:
         """Begins to abort what is open, and fences its producer. False if nothing is: nothing has changed.
@@ -89,12 +89,14 @@ class Coordinators:
         self._expect(id_, answer.error_code)
         return True
 
-    async def abort_in(self, id_: str, last: Described, places: Collection[tuple[str, int]]) -> str | None:
+    async def abort_in(
+        self, id_: str, last: TransactionState, partition_ids: Collection[tuple[str, int]]
+    ) -> str | None:
         """Begins to abort what a producer of this id has left open in partitions: by a transaction that ends
         there and does nothing else. If a topic may not be written to, that one, and nothing is done. Raises
         `Unreachable`.
         """
-        forbidden = await self.add(id_, ProducerAt(last.producer, last.epoch), places)
+        forbidden = await self.add(id_, ProducerAt(last.producer, last.epoch), partition_ids)
         if forbidden is None:
             await self.abort(id_, last.producer)
         return forbidden
@@ -105,12 +107,12 @@ class Coordinators:
         self._expect(id_, answer.error_code)
         return ProducerAt(answer.producer_id, answer.producer_epoch)
 
-    async def add(self, id_: str, at: ProducerAt, places: Collection[tuple[str, int]]) -> str | None:
+    async def add(self, id_: str, at: ProducerAt, partition_ids: Collection[tuple[str, int]]) -> str | None:
         """Begins a transaction that is to end in partitions. If a topic may not be written to, that one, and
         nothing is done. Raises `Unreachable`, also where the producer is fenced.
         """
         topics: dict[str, list[int]] = {}
-        for topic, partition in places:
+        for topic, partition in partition_ids:
             topics.setdefault(topic, []).append(partition)
         request = AddPartitionsToTxnRequest(id_, *at, list(topics.items()))
         answer = await self._ask(id_, request)

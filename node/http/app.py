@@ -26,7 +26,7 @@ from starlette.routing import Route
 
 from node.messages import Extent, Messages, NoSource, WrongLane, parse_cursor
 from store.kv import StoreError
-from store.lookup import Closed, Query
+from store.lookup import Query, ViewClosed
 from store.operations import ReplayRequest, SkipRequest
 from store.view import FOREVER_MS
 
@@ -69,7 +69,7 @@ def _answered(
         return _response(*answer(messages, request))
     except (_Bad, NoSource, WrongLane) as error:
         return _response(400, {"error": str(error)})
-    except (Closed, StoreError) as error:
+    except (ViewClosed, StoreError) as error:
         return _response(503, {"error": str(error)})
 
 

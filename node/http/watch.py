@@ -29,7 +29,7 @@ CAUGHT_UP: Final = ("follower", "leader")
 _WAITS: Final = "See to that: the node goes on by itself."
 _ENDS: Final = "Ask another node."
 
-Answer = tuple[bool, dict[str, Any]]
+ProbeAnswer = tuple[bool, dict[str, Any]]
 """Whether it is so, and what to say about it."""
 
 
@@ -45,7 +45,7 @@ def _routes(vitals: Callable[[], Vitals]) -> list[Route]:
     async def metrics(_: Request) -> Response:
         return Response(await exposition.text(), headers={"Content-Type": CONTENT_TYPE_PLAIN_0_0_4})
 
-    def route(path: str, answer: Callable[[Vitals], Answer]) -> Route:
+    def route(path: str, answer: Callable[[Vitals], ProbeAnswer]) -> Route:
         async def endpoint(_: Request) -> Response:
             return _response(*answer(vitals()))
 
@@ -72,7 +72,7 @@ def _response(so: bool, said: dict[str, Any]) -> Response:  # noqa: FBT001 - the
     return Response(msgspec.json.encode(said), 200 if so else 503, media_type="application/json")
 
 
-def _live(vitals: Vitals) -> Answer:
+def _live(vitals: Vitals) -> ProbeAnswer:
     said = _standing(vitals)
     if not vitals.dead:
         return True, said
@@ -80,17 +80,17 @@ def _live(vitals: Vitals) -> Answer:
     return False, said | {"reason": reason, "way_out": "Restart the node: its log says why."}
 
 
-def _ready(vitals: Vitals) -> Answer:
+def _ready(vitals: Vitals) -> ProbeAnswer:
     said = _standing(vitals)
     return (True, said) if vitals.state in CAUGHT_UP else (False, said | _why_not(vitals))
 
 
-def _leader(vitals: Vitals) -> Answer:
+def _leader(vitals: Vitals) -> ProbeAnswer:
     leader = vitals.nameplate.node if vitals.leads else vitals.leader
     return vitals.leads, _standing(vitals) | {"leader": leader, "epoch": vitals.epoch}
 
 
-def _replica(vitals: Vitals, max_lag: int | None) -> Answer:
+def _replica(vitals: Vitals, max_lag: int | None) -> ProbeAnswer:
     said = _standing(vitals) | {"lag": vitals.lag}
     if vitals.state not in CAUGHT_UP:
         return False, said | _why_not(vitals)

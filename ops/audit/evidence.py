@@ -12,7 +12,7 @@ from delayline.names import ClusterNames
 from delayline.wire import H_ERROR, H_OCCURRENCE, H_PARENT, H_SOURCE
 from ops.audit.content import digest, last_header
 from ops.audit.meaning import SCHEDULE, source
-from ops.audit.snapshot import Place
+from ops.audit.snapshot import PartitionId
 
 ANSWERS = ("cancelled", "replaced", "rescheduled", "too-late", "overtaken", "unknown", "duplicate")
 ENDINGS = ("expired", "dead-lettered", "skipped")
@@ -152,7 +152,9 @@ def _outcomes(topic: DataFrame) -> DataFrame:
     ).select("keyed_by", "record", "timestamp_ms", "told.*")
 
 
-def edges_ms(records: DataFrame, cut: Collection[Place], newest_gone_ms: Mapping[str, int]) -> dict[str, int]:
+def edges_ms(
+    records: DataFrame, cut: Collection[PartitionId], newest_gone_ms: Mapping[str, int]
+) -> dict[str, int]:
     """For each topic that retention has cut, the time before which its records may be gone.
 
     `cut` are the partitions whose first offset is not 0. What is gone of one is older than what is left of

@@ -22,32 +22,32 @@ _PART: Final = f"struct<end: {_KEY}, seq: long, at_ms: long>"
 _HOLD: Final = f"struct<first: {_KEY}, last: {_KEY}, over_ms: long, parts: array<{_PART}>>"
 _OF_TARGETS: Final = f"of_lane int, paused_target string, holds array<{_HOLD}>"
 
-Key = tuple[int, int, int]
-BEHIND_ALL: Final[Key] = (2**63 - 1, 2**31 - 1, 2**63 - 1)
+RowKey = tuple[int, int, int]
+BEHIND_ALL: Final[RowKey] = (2**63 - 1, 2**31 - 1, 2**63 - 1)
 
 
 class Part(NamedTuple):
     """Up to where a hold had let its rows go, from which checkpoint on, and when that was."""
 
-    end: Key
+    end: RowKey
     seq: int
     at_ms: int
 
 
-class Hold(NamedTuple):
+class AuditedHold(NamedTuple):
     """A hold: of which keys, those behind `first` and up to `last`, if the end of its pause was told; when
     that was; and its `parts` in their order.
     """
 
     lane: int
     target: str
-    first: Key
-    last: Key | None
+    first: RowKey
+    last: RowKey | None
     over_ms: int | None
     parts: list[Part]
 
 
-def holds(checkpoints: DataFrame) -> list[Hold]:
+def holds(checkpoints: DataFrame) -> list[AuditedHold]:
     """All that these checkpoints tell of."""
     order = Window.partitionBy("lane").orderBy("seq")
     at = F.struct("seq", F.col("timestamp_ms").alias("at_ms"))
@@ -59,13 +59,13 @@ def holds(checkpoints: DataFrame) -> list[Hold]:
         F.min(F.when(F.col("hold.last").isNotNull(), F.col("at.at_ms"))).alias("over_ms"),
         F.max(F.struct("seq", "next_one")).alias("until"),
     )
-    of_hold: dict[tuple[int, str, Key], list[Any]] = defaultdict(list)
+    of_hold: dict[tuple[int, str, RowKey], list[Any]] = defaultdict(list)
     for step in steps.collect():
         of_hold[step["lane"], step["target"], _key(step["first"])].append(step)
     return [_hold(*which, found) for which, found in sorted(of_hold.items())]
 
 
-def _hold(lane: int, target: str, first: Key, steps: Sequence[Any]) -> Hold:
+def _hold(lane: int, target: str, first: RowKey, steps: Sequence[Any]) -> AuditedHold:
     parts = sorted(Part(_key(step["next"]), *step["at"]) for step in steps)
     gone_by = max(steps, key=lambda step: step["until"]["seq"])["until"]["next_one"]
     if gone_by is not None:
@@ -74,10 +74,10 @@ def _hold(lane: int, target: str, first: Key, steps: Sequence[Any]) -> Hold:
     over_ms = min((step["over_ms"] for step in steps if step["over_ms"] is not None), default=None)
     if over_ms is None and gone_by is not None:
         over_ms = gone_by["at_ms"]  # its end and all of it were in one transaction
-    return Hold(lane, target, first, last, over_ms, parts)
+    return AuditedHold(lane, target, first, last, over_ms, parts)
 
 
-def _key(parts: Sequence[int]) -> Key:
+def _key(parts: Sequence[int]) -> RowKey:
     due_ms, partition, offset = parts
     return due_ms, partition, offset
 
@@ -89,7 +89,7 @@ def _had(hold: Column, key: Column, seq: Column) -> Column:
     return within & (F.get(hold["parts"], F.lit(0))["seq"] <= seq) & ~let_go_by
 
 
-def let_go(placed: DataFrame, found: Sequence[Hold]) -> DataFrame:
+def let_go(placed: DataFrame, found: Sequence[AuditedHold]) -> DataFrame:
     """What was passed, `settled_by` the transaction that has let it go, which counts as `late`: it is not in
     the order of the position. Adds `held`, whether none has; `resumed_ms`, when the pause was over; and
     `hold`, where the hold begins that has let it go.

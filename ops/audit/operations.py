@@ -35,29 +35,29 @@ _SKIP: Final = "lane int, settled_by long, skipped_to_ms long"
 _CONTENT: Final = ("target_key_sha", "value_sha", "headers", "target_topic", "target_partition")
 _NO_FLAWS: Final = "kind string, source string, detail string"
 
-Key = tuple[int, int, int]
+RowKey = tuple[int, int, int]
 
 
 @dataclass(slots=True)
-class Replay:
+class AuditedReplay:
     """One replay of a lane: from where on, up to (and without) where, what it covers, and to which target
     only; `parts`: the checkpoint of each transaction that went on with it, and how far that came.
     """
 
     lane: int
     number: int
-    begin: Key
-    end: Key
+    begin: RowKey
+    end: RowKey
     covered: dict[str, int]
     only: str | None
-    parts: list[tuple[Key, int]] = field(default_factory=list)
+    parts: list[tuple[RowKey, int]] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
 class Operations:
     """What was done. `skips`: the lane and checkpoint of each transaction that skipped, and up to when."""
 
-    replays: Sequence[Replay] = ()
+    replays: Sequence[AuditedReplay] = ()
     skips: Sequence[tuple[int, int, int]] = ()
 
 
@@ -76,7 +76,7 @@ def operations(checkpoints: DataFrame) -> Operations:
 
 def from_rows(rows: Iterable[Row]) -> Operations:
     """What checkpoints say, each with the one `before` it, in the order of their lanes' logs."""
-    replays: dict[int, Replay] = {}  # the last one of each lane
+    replays: dict[int, AuditedReplay] = {}  # the last one of each lane
     found, skips = [], []
     for row in rows:
         operation, was = row["operation"], row["before"]["operation"]
@@ -107,15 +107,15 @@ def _taken_up(operation: Any, was: Any) -> Any:
     return operation["request"]
 
 
-def _begun(row: Row) -> Replay:
+def _begun(row: Row) -> AuditedReplay:
     operation, request, position = row["operation"], row["operation"]["request"], row["before"]["position"]
     end = min((request["to_ms"], 0, 0), (position[0], position[1], position[2] + 1))
     begin = request["from_ms"], 0, 0
     covered = dict(row["before"]["ingested"])
-    return Replay(row["lane"], operation["number"], begin, end, covered, request["target"])
+    return AuditedReplay(row["lane"], operation["number"], begin, end, covered, request["target"])
 
 
-def _cursor(replay: Any) -> Key:
+def _cursor(replay: Any) -> RowKey:
     due_ms, partition, offset = map(int, replay["next"])
     return due_ms, partition, offset
 
@@ -207,7 +207,7 @@ def _key(due_ms: Column, partition: Column, offset: Column) -> Column:
     return F.struct(due_ms.alias("due_ms"), partition.alias("partition"), offset.alias("offset")).cast(_KEY)
 
 
-def _frame(requests: DataFrame, replays: Sequence[Replay]) -> DataFrame:
+def _frame(requests: DataFrame, replays: Sequence[AuditedReplay]) -> DataFrame:
     rows = [
         (one.lane, one.number, _spark(one.begin), _spark(one.end), one.covered, one.only, _parts(one))
         for one in replays
@@ -215,15 +215,15 @@ def _frame(requests: DataFrame, replays: Sequence[Replay]) -> DataFrame:
     return F.broadcast(requests.sparkSession.createDataFrame(rows, _REPLAY))
 
 
-def _parts(replay: Replay) -> list[tuple[tuple[int, int, Decimal], int]]:
+def _parts(replay: AuditedReplay) -> list[tuple[tuple[int, int, Decimal], int]]:
     return [(_spark(end), seq) for end, seq in sorted(replay.parts)]
 
 
-def _spark(key: Key) -> tuple[int, int, Decimal]:
+def _spark(key: RowKey) -> tuple[int, int, Decimal]:
     return key[0], key[1], Decimal(key[2])
 
 
-def _wanted(requests: DataFrame, evidence: Evidence, replays: Sequence[Replay]) -> DataFrame:
+def _wanted(requests: DataFrame, evidence: Evidence, replays: Sequence[AuditedReplay]) -> DataFrame:
     """What replays had to deliver: `source` and `attempt` of the deliveries, how many (`wanted`), and the
     `number` of the last request that had it done. `by_row`: the source is that of an occurrence.
     """

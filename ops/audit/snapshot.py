@@ -35,7 +35,7 @@ FOREVER_MS = 2**62
 _EARLIEST = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 _LATEST = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 
-Place = tuple[str, int]
+PartitionId = tuple[str, int]
 """Topic and partition."""
 
 
@@ -43,8 +43,8 @@ Place = tuple[str, int]
 class Extent:
     """The part of some topics that is read: of each partition the first offset and the end (exclusive)."""
 
-    first: Mapping[Place, int]
-    end: Mapping[Place, int]
+    first: Mapping[PartitionId, int]
+    end: Mapping[PartitionId, int]
 
     def of(self, topics: Iterable[str]) -> Extent:
         """The same for some of the topics."""
@@ -54,7 +54,7 @@ class Extent:
             {place: offset for place, offset in self.end.items() if place[0] in wanted},
         )
 
-    def filled(self) -> list[Place]:
+    def filled(self) -> list[PartitionId]:
         """The places that hold anything."""
         return sorted(place for place, end in self.end.items() if end > self.first.get(place, 0))
 
@@ -147,10 +147,12 @@ class Offsets:
 
     def _ends(
         self, topics: Iterable[str], partitions: Mapping[str, int], *, committed: bool = False
-    ) -> dict[Place, int]:
+    ) -> dict[PartitionId, int]:
         return self._list(_places(topics, partitions), _LATEST, committed=committed)
 
-    def _list(self, places: list[Place], spec: OffsetSpec, *, committed: bool = False) -> dict[Place, int]:
+    def _list(
+        self, places: list[PartitionId], spec: OffsetSpec, *, committed: bool = False
+    ) -> dict[PartitionId, int]:
         if not places:
             return {}
         level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
@@ -177,7 +179,7 @@ def _keeping(config: Mapping[str, ConfigEntry]) -> Keeping:
     return Keeping(lag_ms, number("retention.ms") if by_time_alone else 0)
 
 
-def _places(topics: Iterable[str], partitions: Mapping[str, int]) -> list[Place]:
+def _places(topics: Iterable[str], partitions: Mapping[str, int]) -> list[PartitionId]:
     return [(topic, partition) for topic in topics for partition in range(partitions[topic])]
 
 

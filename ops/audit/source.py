@@ -10,7 +10,7 @@ from pyspark.sql import functions as F  # noqa: N812  # as Spark's own documenta
 
 from ops.audit.config import AuditConfig
 from ops.audit.security import spark_options
-from ops.audit.snapshot import Extent, Place
+from ops.audit.snapshot import Extent, PartitionId
 
 RECORD = (
     "topic string, partition int, offset long, timestamp_ms long, by_broker boolean, "
@@ -54,7 +54,7 @@ def records(
     )
 
 
-def _partitions(places: Iterable[Place]) -> str:
+def _partitions(places: Iterable[PartitionId]) -> str:
     """Spark's JSON for partitions: a list for each topic."""
     topics: dict[str, list[int]] = {}
     for topic, partition in places:
@@ -62,7 +62,7 @@ def _partitions(places: Iterable[Place]) -> str:
     return json.dumps(topics)
 
 
-def _offsets(offsets: Mapping[Place, int], places: Iterable[Place]) -> str:
+def _offsets(offsets: Mapping[PartitionId, int], places: Iterable[PartitionId]) -> str:
     """Spark's JSON for offsets: a mapping from partition to offset for each topic."""
     topics: dict[str, dict[str, int]] = {}
     for topic, partition in places:

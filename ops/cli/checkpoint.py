@@ -15,7 +15,7 @@ from ops.cli.options import connect, connection_options
 from ops.cli.output import Format, age, emit, output_option, printable, say
 
 if TYPE_CHECKING:
-    from election.operators import Author, Control
+    from election.operators import Author, PauseState
     from ops.changes import Change
     from ops.checkpoints import CheckpointPair
     from store.checkpoint import Checkpoint
@@ -56,14 +56,14 @@ def show(output: Format, lane: int | None, **options: Any) -> int:
 
     shown = checkpoints.show(connect(options), lane)
     now_ms = time.time_ns() // 1_000_000
-    paused = _paused(shown.control, now_ms)
+    paused = _paused(shown.pauses, now_ms)
     if output == "table":
         rows = [row for pair in shown.pairs for row in _rows(pair, now_ms)]
         rows += [{"lane": "all", "field": "paused", "topic": None, "znode": one} for one in paused]
         if rows:
             emit(output, rows, COLUMNS)
     else:
-        emit(output, [], {}, data=[_as_data(pair, shown.control) for pair in shown.pairs])
+        emit(output, [], {}, data=[_as_data(pair, shown.pauses) for pair in shown.pairs])
     for pair in shown.pairs:
         say(f"{'warning: ' if pair.alarming else ''}lane {pair.lane}: {pair.meaning}")
     for one in paused:
@@ -116,7 +116,7 @@ def _change_row(change: Change) -> dict[str, Any]:
     return texts | {"at": render_time(change.at_ms), "lane": lane}
 
 
-def _paused(control: Control, now_ms: int) -> list[Text]:
+def _paused(control: PauseState, now_ms: int) -> list[Text]:
     found = [] if control.paused is None else [("the whole cluster", control.paused)]
     found += [(f"target {target}", author) for target, author in sorted(control.paused_targets.items())]
     return [Text(_said(what, author, now_ms), style="bold red") for what, author in found]
@@ -163,7 +163,7 @@ def _fields(checkpoint: Checkpoint | None, now_ms: int) -> dict[str, str]:
 def _awaited(checkpoint: Checkpoint) -> str:
     """What was written back and could not be read yet: of each partition, how many."""
     awaited = checkpoint.awaited
-    counts = Counter({partition: len(listed) for partition, listed in awaited.followers.items()})
+    counts = Counter({partition: len(listed) for partition, listed in awaited.successors.items()})
     counts.update({partition: len(listed) for partition, listed in awaited.unnamed.items()})
     said = [f"{partition}: {count}" for partition, count in sorted(counts.items())]
     said += [f"{partition}: more, below {end}" for partition, end in sorted(awaited.unlisted.items())]
@@ -211,7 +211,7 @@ def _vector(vector: dict[int, int]) -> str:
     return " ".join(f"{partition}:{offset}" for partition, offset in sorted(vector.items())) or "-"
 
 
-def _as_data(pair: CheckpointPair, control: Control) -> dict[str, Any]:
+def _as_data(pair: CheckpointPair, control: PauseState) -> dict[str, Any]:
     import msgspec  # noqa: PLC0415
 
     return {

@@ -77,7 +77,7 @@ def resume(
 
 
 def _emit_pause(output: Format, done: Any) -> None:
-    control = done.control
+    control = done.pauses
     values = {
         "cluster": done.cluster,
         "paused": control.paused is not None,

@@ -14,7 +14,7 @@ from ops.cli.options import connect, connection_options
 from ops.cli.output import Format, age, emit, output_option, rough, say, size
 
 if TYPE_CHECKING:
-    from election.operators import Control
+    from election.operators import PauseState
     from ops.cluster import ClusterStatus, LaneStatus
     from store.holds import Held
 
@@ -97,7 +97,7 @@ def show(output: Format, snapshot: ClusterStatus) -> None:
     if output != "table":
         emit(output, [], {}, data=_as_data(snapshot))
     else:
-        show_pauses(snapshot.control, snapshot.held, snapshot.read_ms)
+        show_pauses(snapshot.pauses, snapshot.held, snapshot.read_ms)
         rows = [_lane_row(lane, snapshot) for lane in snapshot.lanes]
         without = {} if any(row["held"] for row in rows) else {"held"}
         emit(output, rows, {name: says for name, says in LANE_COLUMNS.items() if name not in without})
@@ -117,7 +117,7 @@ def show(output: Format, snapshot: ClusterStatus) -> None:
             )
 
 
-def show_pauses(control: Control, held: Mapping[str, Held], now_ms: int) -> None:
+def show_pauses(control: PauseState, held: Mapping[str, Held], now_ms: int) -> None:
     """What operators have paused, in red, if there is anything; and what waits since then, or still does."""
     whole = [] if control.paused is None else [("the whole cluster", control.paused)]
     rows = [
@@ -212,7 +212,7 @@ def _lane_row(lane: LaneStatus, snapshot: ClusterStatus) -> dict[str, Any]:
 def _as_data(snapshot: ClusterStatus) -> dict[str, Any]:
     return {
         "settings": asdict(snapshot.settings),
-        **control_as_data(snapshot.control),
+        **pauses_as_data(snapshot.pauses),
         "lanes": [
             {
                 "lane": lane.lane,
@@ -244,7 +244,7 @@ def _held_as_data(lane: LaneStatus) -> dict[str, Any]:
     return held
 
 
-def control_as_data(control: Control) -> dict[str, Any]:
+def pauses_as_data(control: PauseState) -> dict[str, Any]:
     """What is paused, by whom and why."""
     import msgspec  # noqa: PLC0415
 

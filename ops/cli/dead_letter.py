@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ops.dead_letters.letter import Letter
     from ops.dead_letters.retry import Sent, Tally
     from ops.dead_letters.search import Wanted
-    from ops.records import Place
+    from ops.records import RecordId
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -163,7 +163,7 @@ def retry(
     _say_sent(tally, sent)
 
 
-def _places(texts: tuple[str, ...], cluster: str) -> frozenset[Place]:
+def _places(texts: tuple[str, ...], cluster: str) -> frozenset[RecordId]:
     from delayline.names import ClusterNames  # noqa: PLC0415
     from ops.dead_letters.letter import parse_place  # noqa: PLC0415
 

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from ops.cli.cluster_status import control_as_data, show_pauses
+from ops.cli.cluster_status import pauses_as_data, show_pauses
 from ops.cli.options import connect, connection_options
 from ops.cli.output import Format, emit, output_as, say
 
 if TYPE_CHECKING:
-    from ops.due import Forecast
-    from store.due import Due, Histogram
+    from ops.due import ClusterForecast
+    from store.due import Due, DueHistogram
 
 BUCKETS: Final = 60
 HEIGHT: Final = 4
@@ -49,11 +49,11 @@ def due_command(output: Format, node: str | None, **options: Any) -> None:
         say(_standing(standing))
 
 
-def _draw(found: Forecast) -> None:
+def _draw(found: ClusterForecast) -> None:
     from delayline.times import render_time  # noqa: PLC0415
 
     due = found.due
-    show_pauses(found.control, due.held, due.now_ms)
+    show_pauses(found.pauses, due.held, due.now_ms)
     pending = due.overdue + sum(due.days.counts.values())
     at_least = due.overdue_at_least or due.days.at_least
     click.echo(f"{_count(pending, at_least=at_least)} pending at {render_time(due.now_ms)}")
@@ -68,7 +68,7 @@ def _draw(found: Forecast) -> None:
         _draw_targets(due)
 
 
-def _draw_scale(title: str, histogram: Histogram, now_ms: int) -> None:
+def _draw_scale(title: str, histogram: DueHistogram, now_ms: int) -> None:
     width_ms = histogram.width_ms
     begin_ms = now_ms - now_ms % width_ms
     counts = [histogram.counts.get(begin_ms + number * width_ms, 0) for number in range(BUCKETS)]
@@ -147,7 +147,7 @@ def _csv_rows(due: Due) -> list[dict[str, Any]]:
     return [overdue, *timed, *targets, *held]
 
 
-def _as_data(found: Forecast) -> dict[str, Any]:
+def _as_data(found: ClusterForecast) -> dict[str, Any]:
     import msgspec  # noqa: PLC0415
 
     due = found.due
@@ -161,7 +161,7 @@ def _as_data(found: Forecast) -> dict[str, Any]:
         if (histogram := getattr(due, scale))
     }
     rest = {name: value for name, value in msgspec.to_builtins(due).items() if name not in _SCALES}
-    return {**rest, **scales, **control_as_data(found.control), "nodes": list(found.nodes)}
+    return {**rest, **scales, **pauses_as_data(found.pauses), "nodes": list(found.nodes)}
 
 
 def _standing(standing: Any) -> str:

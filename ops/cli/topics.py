@@ -11,7 +11,7 @@ from ops.cli.options import connect, connection_options
 from ops.cli.output import Format, emit, emit_one, output_option, say
 
 if TYPE_CHECKING:
-    from ops.topic_rules import Finding
+    from ops.topic_rules import TopicFinding
     from ops.topics import Created
 
 
@@ -132,7 +132,7 @@ def check(output: Format, target: str | None, **options: Any) -> int | None:
 FINDING_COLUMNS = {"topic": "topic", "problem": "problem", "mend": "mend with"}
 
 
-def _finding(found: Finding) -> dict[str, str]:
+def _finding(found: TopicFinding) -> dict[str, str]:
     return {"topic": found.topic, "problem": found.problem, "mend": found.mend}
 
 

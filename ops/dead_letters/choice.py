@@ -16,7 +16,7 @@ from ops.dead_letters.again import has_passed, request_again
 from ops.dead_letters.letter import Letter
 from ops.dead_letters.search import Wanted
 from ops.dead_letters.since import Since
-from ops.records import Place
+from ops.records import RecordId
 
 Fate = Literal["send", "retried", "not-named", "id-used", "incomplete", "no-letter", "reject"]
 
@@ -70,7 +70,7 @@ class Chooser:
 
     settings: ClusterSettings
     wanted: Wanted
-    named: frozenset[Place]
+    named: frozenset[RecordId]
     since: Since
     null_values: frozenset[str]
     now_ms: int

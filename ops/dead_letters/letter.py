@@ -18,7 +18,7 @@ from delayline.wire import (
     Header,
 )
 from node.fetch.records import LogRecord
-from ops.records import Place
+from ops.records import RecordId
 
 _PLACE: Final = re.compile(r"([0-9]{1,10})/([0-9]{1,19})", re.ASCII)
 _SERVICES_OWN: Final = (H_SOURCE, H_ERROR, H_ERROR_DETAIL)
@@ -31,7 +31,7 @@ class Letter:
     `code` is None, and `source` and `detail` are empty, for a record that the service has not written.
     """
 
-    place: Place
+    place: RecordId
     at_ms: int
     key: bytes | None
     value: bytes | None
@@ -90,7 +90,7 @@ def _said(headers: Sequence[Header]) -> tuple[str, str, str]:
     return source, code, detail
 
 
-def parse_place(text: str, topic: str) -> Place:
+def parse_place(text: str, topic: str) -> RecordId:
     """`partition/offset`, with the topic's name before it or without; ValueError says how it is written."""
     match = _PLACE.fullmatch(text.removeprefix(f"{topic}/"))
     if match is not None:
@@ -100,6 +100,6 @@ def parse_place(text: str, topic: str) -> Place:
     raise ValueError(f"{text[:300]!r} is no place: write partition/offset, as in 0/17")
 
 
-def render_place(place: Place) -> str:
+def render_place(place: RecordId) -> str:
     """What `parse_place` reads."""
     return f"{place[0]}/{place[1]}"

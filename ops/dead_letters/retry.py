@@ -19,7 +19,7 @@ from ops.dead_letters.choice import Choice, Chooser, Fate
 from ops.dead_letters.letter import Letter
 from ops.dead_letters.search import NO_LETTER, Wanted, age_order, find, find_at
 from ops.dead_letters.since import Since, look_since
-from ops.records import Place, records_at
+from ops.records import RecordId, records_at
 
 _PRODUCER: Final = {
     "message.max.bytes": 1_000_000_000,  # the brokers' limits decide: they took the request once
@@ -34,7 +34,7 @@ class Asked:
     """Which letters to send again: those at `places`, or without any the oldest `limit` of those wanted."""
 
     wanted: Wanted
-    places: frozenset[Place]
+    places: frozenset[RecordId]
     limit: int | None
     keep_time: bool
     now_ms: int
@@ -70,10 +70,10 @@ class Tally:
 class Sent:
     """What was acknowledged, by the letter's place; `error` is what ended the sending too early."""
 
-    sources: dict[Place, str] = field(default_factory=dict)
+    sources: dict[RecordId, str] = field(default_factory=dict)
     error: Exception | None = None
 
-    def answered(self, place: Place, receipt: Receipt) -> None:
+    def answered(self, place: RecordId, receipt: Receipt) -> None:
         """Takes the answer to one request."""
         if receipt.source is not None:
             self.sources[place] = receipt.source
@@ -82,12 +82,12 @@ class Sent:
 
 
 @dataclass(frozen=True, slots=True)
-class Survey:
+class LetterSurvey:
     """The letters that were found, and how to decide about each; what they hold is read once more."""
 
     config: KafkaConfig
     wanted: Wanted
-    picked: frozenset[Place]
+    picked: frozenset[RecordId]
     chooser: Chooser
 
     def choices(self) -> Iterator[tuple[Letter, Choice]]:
@@ -108,7 +108,7 @@ class Survey:
         return tally
 
 
-def survey(config: KafkaConfig, settings: ClusterSettings, asked: Asked) -> Survey:
+def survey(config: KafkaConfig, settings: ClusterSettings, asked: Asked) -> LetterSurvey:
     """Finds the letters, and what the buffer has seen since.
 
     Raises NotFoundError if a place or a topic is missing, and what says that Kafka does not answer.
@@ -127,7 +127,7 @@ def survey(config: KafkaConfig, settings: ClusterSettings, asked: Asked) -> Surv
         asked.now_ms,
         asked.keep_time,
     )
-    return Survey(config, asked.wanted, frozenset(letter.place for letter in letters), chooser)
+    return LetterSurvey(config, asked.wanted, frozenset(letter.place for letter in letters), chooser)
 
 
 def _light(config: KafkaConfig, asked: Asked) -> list[Letter]:
@@ -140,7 +140,7 @@ def _light(config: KafkaConfig, asked: Asked) -> list[Letter]:
 def _null_values(config: KafkaConfig, letters: Iterable[Letter]) -> frozenset[str]:
     """Sources of requests without a value: their letters have lost none."""
     buffer = ClusterNames(config.cluster).buffer
-    sources: dict[Place, str] = {}
+    sources: dict[RecordId, str] = {}
     for letter in letters:
         if letter.value is None and letter.is_schedule:
             with suppress(ValueError):  # of a record that is no letter
@@ -150,7 +150,7 @@ def _null_values(config: KafkaConfig, letters: Iterable[Letter]) -> frozenset[st
     return frozenset(sources[one.partition, one.offset] for one in found if one.value is None)
 
 
-def send(found: Survey) -> Sent:
+def send(found: LetterSurvey) -> Sent:
     """Sends the requests, idempotently, until one fails; waits for every answer."""
     config, partitions = found.config, found.chooser.settings.partitions
     properties = _PRODUCER | config.client_config()
@@ -177,6 +177,6 @@ def send_with(make: Callable[[], DelayProducer], choices: Iterable[tuple[Letter,
     return sent
 
 
-def _send_one(producer: DelayProducer, place: Place, choice: Choice, sent: Sent) -> None:
+def _send_one(producer: DelayProducer, place: RecordId, choice: Choice, sent: Sent) -> None:
     assert choice.request is not None, "what is not to be sent has no request"
     producer.send(choice.request, on_delivery=lambda receipt: sent.answered(place, receipt))

@@ -12,7 +12,7 @@ from node.config import KafkaConfig
 from ops.dead_letters.letter import Letter, read_letter, render_place
 from ops.errors import NotFoundError
 from ops.kafka import KafkaAdmin
-from ops.records import Place, records_at, records_from
+from ops.records import RecordId, records_at, records_from
 
 NO_LETTER = "none"
 """What stands for the code of a record that is no dead letter of the service."""
@@ -61,7 +61,7 @@ def listed(letters: Iterable[Letter], limit: int, *, oldest_first: bool) -> List
     return listing
 
 
-def age_order(letter: Letter) -> tuple[int, Place]:
+def age_order(letter: Letter) -> tuple[int, RecordId]:
     """Older letters first."""
     return letter.at_ms, letter.place
 
@@ -78,7 +78,7 @@ def find(config: KafkaConfig, wanted: Wanted) -> Iterator[Letter]:
     )
 
 
-def find_at(config: KafkaConfig, places: Iterable[Place]) -> Iterator[Letter]:
+def find_at(config: KafkaConfig, places: Iterable[RecordId]) -> Iterator[Letter]:
     """The letters at these places, in the order of places; NotFoundError if one is not there."""
     topic = ClusterNames(config.cluster).dead_letter
     partitions = KafkaAdmin(config).require(topic).partitions
@@ -89,7 +89,7 @@ def find_at(config: KafkaConfig, places: Iterable[Place]) -> Iterator[Letter]:
     return iter(found)
 
 
-def _require(missing: list[Place], topic: str) -> None:
+def _require(missing: list[RecordId], topic: str) -> None:
     if missing:
         places = " ".join(map(render_place, missing[:10]))
         raise NotFoundError(

@@ -26,7 +26,7 @@ from ops.demo.measure import Stretch, lateness_of, lateness_within
 from ops.demo.receipts import Receipts
 from ops.demo.sender import Sender
 from ops.demo.verdict import Verdict
-from ops.demo.view import FAULT_NAMES, LiveView, Picture
+from ops.demo.view import FAULT_NAMES, LiveStatus, LiveView
 from ops.demo.watch import Watch, now_ms
 from ops.demo.workload import TARGETS, TIMED, WINDOW_MS, Workload
 from ops.setup.jars import kafka_jars, spark_connector_jars
@@ -154,11 +154,11 @@ class Demo:
         leader = self._watch.view.leader_status
         return 0 if leader is None else leader.delivered_up_to_ms
 
-    def _picture(self) -> Picture:
+    def _picture(self) -> LiveStatus:
         view, arrivals = self._watch.view, self._receipts.arrivals
         leader = view.leader_status
         newest = [arrival for arrival in arrivals[-NEWEST:] if arrival.kind in TIMED]
-        return Picture(
+        return LiveStatus(
             stage=self._stage,
             leader=view.leader,
             epoch=0 if leader is None else leader.epoch,

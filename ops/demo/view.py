@@ -21,7 +21,7 @@ LINE_EVERY_S: Final = 3.0
 
 
 @dataclass(frozen=True, slots=True)
-class Picture:
+class LiveStatus:
     """What there is to see at one moment."""
 
     stage: str
@@ -38,7 +38,7 @@ class Picture:
 class LiveView:
     """Shows `picture()` again and again, on a thread of its own, while the block lasts."""
 
-    def __init__(self, picture: Callable[[], Picture], console: Console) -> None:
+    def __init__(self, picture: Callable[[], LiveStatus], console: Console) -> None:
         self._picture = picture
         self._console = console
         self._begin_s = time.monotonic()
@@ -110,7 +110,7 @@ FAULT_NAMES: Final = {
 }
 
 
-def _words(picture: Picture) -> list[str]:
+def _words(picture: LiveStatus) -> list[str]:
     done = [f"{failover.kind} {failover.gap_ms:.0f} ms" for failover in picture.failovers]
     words = [
         picture.stage,
@@ -121,11 +121,11 @@ def _words(picture: Picture) -> list[str]:
     return [" | ".join([*words, f"gaps: {', '.join(done)}"] if done else words)]
 
 
-def _leader(picture: Picture) -> str:
+def _leader(picture: LiveStatus) -> str:
     return f"{picture.leader}, epoch {picture.epoch}" if picture.leader else "none"
 
 
-def _counts(picture: Picture) -> str:
+def _counts(picture: LiveStatus) -> str:
     return (
         f"{picture.acknowledged:,} acknowledged, {picture.pending:,} pending, {picture.delivered:,} delivered"
     )

@@ -17,7 +17,7 @@ from ops.doctor.nodes import judge_cluster
 from ops.doctor.topics import examine_topics
 from ops.errors import OperatorError
 from ops.kafka import KafkaAdmin
-from ops.lookup import Address
+from ops.lookup import NodeAddress
 from ops.zookeeper import registry
 from store.checkpoint import UnreadableCheckpoint
 
@@ -113,6 +113,6 @@ def _answers(status: ClusterStatus) -> list[Finding]:
 
 
 def _asked(said: Mapping[str, Any]) -> str | None:
-    address = Address(str(said["node"]), str(said["http_host"]), int(said["http_port"]))
+    address = NodeAddress(str(said["node"]), str(said["http_host"]), int(said["http_port"]))
     answer = address.ask("/due", {}, ANSWER_TIMEOUT_S)
     return answer if isinstance(answer, str) else None

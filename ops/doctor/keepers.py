@@ -18,7 +18,7 @@ _ALLOW: Final = "to see them, add the word to 4lw.commands.whitelist in zoo.cfg"
 
 
 @dataclass(frozen=True, slots=True)
-class Keeper:
+class ZooKeeperStatus:
     """One server. `trouble`: why there is no answer; `srvr` and `conf`: what it says, or nothing."""
 
     address: str
@@ -37,7 +37,7 @@ def examine_keepers(config: ConnectionConfig, sessions: Mapping[str, float]) -> 
     return judge(keepers, sessions)
 
 
-def judge(keepers: Sequence[Keeper], sessions: Mapping[str, float]) -> list[Finding]:
+def judge(keepers: Sequence[ZooKeeperStatus], sessions: Mapping[str, float]) -> list[Finding]:
     """What the servers' answers mean."""
     findings = [_reached(keeper) for keeper in keepers]
     if len(keepers) < 3:
@@ -50,7 +50,7 @@ def judge(keepers: Sequence[Keeper], sessions: Mapping[str, float]) -> list[Find
     return findings
 
 
-def _reached(keeper: Keeper) -> Finding:
+def _reached(keeper: ZooKeeperStatus) -> Finding:
     if keeper.trouble is not None:
         mend = "start that server, or correct its address (zookeeper)"
         return problem("zookeeper", f"{keeper.address} does not answer: {keeper.trouble}", mend)
@@ -61,7 +61,7 @@ def _reached(keeper: Keeper) -> Finding:
     return ok("zookeeper", f"{keeper.address} is up: version {version}, {keeper.srvr['Mode']}")
 
 
-def _sessions(keeper: Keeper, sessions: Mapping[str, float]) -> list[Finding]:
+def _sessions(keeper: ZooKeeperStatus, sessions: Mapping[str, float]) -> list[Finding]:
     """A session that a server does not grant as asked for makes failovers slower, or sessions end sooner."""
     if "minSessionTimeout" not in keeper.conf:
         found = f"the bounds of {keeper.address} are not known: it does not allow conf"
@@ -77,13 +77,13 @@ def _sessions(keeper: Keeper, sessions: Mapping[str, float]) -> list[Finding]:
     return [ok("sessions", f"{bounds}, and every node asks for one of those")] if sessions else []
 
 
-def _ask(address: str) -> Keeper:
+def _ask(address: str) -> ZooKeeperStatus:
     try:
         # Whoever answers is up: that a word is not allowed is an answer, too.
         srvr, conf = _pairs(_say(address, b"srvr"), ":"), _pairs(_say(address, b"conf"), "=")
     except OSError as error:
-        return Keeper(address, error.strerror or str(error) or type(error).__name__)
-    return Keeper(address, None, srvr, conf)
+        return ZooKeeperStatus(address, error.strerror or str(error) or type(error).__name__)
+    return ZooKeeperStatus(address, None, srvr, conf)
 
 
 def _say(address: str, word: bytes) -> str:

@@ -39,7 +39,7 @@ def judge_cluster(status: ClusterStatus) -> list[Finding]:
 
 
 def _paused(status: ClusterStatus) -> list[Finding]:
-    control = status.control
+    control = status.pauses
     found = [] if control.paused is None else [("the whole cluster", "", control.paused)]
     found += [(name, f" --target {name}", by) for name, by in sorted(control.paused_targets.items())]
     if not found:
@@ -73,7 +73,7 @@ def _lanes(status: ClusterStatus) -> Iterable[Finding]:
             )
             continue
         behind_ms = status.read_ms - lane.checkpoint.delivered_up_to_ms
-        if behind_ms > OVERDUE_MS and status.control.paused is None:
+        if behind_ms > OVERDUE_MS and status.pauses.paused is None:
             found = f"all is delivered only up to {behind_ms // 1000} s ago"
             yield problem(name, found, f"see the log of {lane.leader}, and 'delayline due'")
         elif len(lane.candidates) > 1:

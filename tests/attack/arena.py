@@ -25,7 +25,7 @@ from ops import topics
 from ops.demo.processes import NodeOptions, NodeProcess
 from ops.stack.ports import free_port
 from tests.attack.ledger import Ledger
-from tests.bad_input.row import LEVELS_MS, PARTITIONS, Place
+from tests.bad_input.row import LEVELS_MS, PARTITIONS, Names
 from tests.bad_input.table import SMALL_BYTES, WIDE_BYTES
 from tests.stacks import Stack
 from tests.support.cluster import wait_led
@@ -48,7 +48,7 @@ class Arena:
         self.bootstrap = stack.bootstrap
         self.cluster = cluster
         self.names = ClusterNames(cluster)
-        place = Place(cluster, cluster)
+        place = Names(cluster, cluster)
         config = ConnectionConfig(
             cluster=cluster, bootstrap_servers=stack.bootstrap, zookeeper=stack.zookeeper
         )
@@ -60,7 +60,7 @@ class Arena:
         options = NodeOptions(stack.bootstrap, stack.zookeeper, _SESSION_TIMEOUT_S, cluster)
         self.node = NodeProcess(_NODE, folder, free_port(), options)
 
-    def _make_targets(self, place: Place) -> list[str]:
+    def _make_targets(self, place: Names) -> list[str]:
         configs: dict[str, dict[str, str]] = {
             "orders": {},
             "small": {"max.message.bytes": str(SMALL_BYTES)},

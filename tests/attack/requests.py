@@ -29,7 +29,7 @@ from delayline.headers import (
 )
 from delayline.partitioner import partition_for
 from tests.attack.expected import Expected, Rule, content_of, place_of
-from tests.bad_input.row import PARTITIONS, Answered, Delivered, Place, RawHeader, Row
+from tests.bad_input.row import PARTITIONS, Answered, Delivered, Names, RawHeader, Row
 from tests.bad_input.table import TABLE
 
 Header = tuple[bytes, bytes | None]
@@ -71,7 +71,7 @@ class Requests:
     def __init__(self, rng: random.Random, cluster: str) -> None:
         """The cluster's settings are those of tests/bad_input, and so is its table."""
         self._rng = rng
-        self._place = Place(cluster, cluster)
+        self._place = Names(cluster, cluster)
         self._target = f"{cluster}.orders".encode()
         self._number = 0
         self._rows = [self._of_table(row) for row in TABLE if _fits(row)]

@@ -14,14 +14,14 @@ from delayline.wire import Reject, parse
 from node.fetch.batches import batches_of, open_batch
 from node.fetch.compression import Scratch
 from tests.bad_input.odd_values import odd_numbers
-from tests.bad_input.row import LEVELS_MS, Answered, Delivered, Place, RawHeader, Rejected, Row, Undelivered
+from tests.bad_input.row import LEVELS_MS, Answered, Delivered, Names, RawHeader, Rejected, Row, Undelivered
 from tests.bad_input.table import TABLE
 from tests.support.keys import KEYRING
 from tests.support.raw import Attribute, RawRecord, batch_of
 from tests.unit.wire_records import TIMESTAMP_MS
 
 PAGE: Final = Path(__file__).parents[2] / "docs" / "bad-input.md"
-PLACE: Final = Place("delay", "app")
+NAMES_SHOWN: Final = Names("delay", "app")
 _LONGEST_SHOWN = 40
 _MOST_HEADERS = 5
 _HEAD: Final = "| | sent | comes of it |\n|---|---|---|\n"
@@ -50,7 +50,9 @@ For every header that takes a number or a time, with a sound value where one is 
 """
 
 
-def parsed(row: Row, place: Place = PLACE, offset: int = 100, timestamp_ms: int = TIMESTAMP_MS) -> object:
+def parsed(
+    row: Row, place: Names = NAMES_SHOWN, offset: int = 100, timestamp_ms: int = TIMESTAMP_MS
+) -> object:
     """What a node makes of a row's request: of its bytes first, then of what they say."""
     headers = tuple(
         (key.encode() if isinstance(key, str) else key, None if value is None else place.resolved(value))
@@ -115,7 +117,7 @@ def _sent(row: Row) -> str:
 
 def _header(row: Row, header: RawHeader) -> str:
     name, value = header
-    shown = "null" if value is None else _shown(PLACE.resolved(value))
+    shown = "null" if value is None else _shown(NAMES_SHOWN.resolved(value))
     if len(row.odd) == 1 and name == row.group:
         return shown
     if isinstance(name, bytes):

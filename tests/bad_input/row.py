@@ -27,7 +27,7 @@ TARGET: RawHeader = (H_TARGET_TOPIC, b"{targets}.orders")
 _TOKEN = re.compile(rb"\{(cluster|targets|\d+)\}")
 
 
-class Place(NamedTuple):
+class Names(NamedTuple):
     """Where a request is sent, so what stands for the braces in its headers: `{cluster}`; `{targets}`, with
     which the topics that are allowed as targets begin; `{249}`, such a topic of so many characters.
     """
@@ -129,7 +129,7 @@ class Row:
     def headers(self) -> tuple[RawHeader, ...]:
         return self.base + self.odd
 
-    def headers_in(self, place: Place) -> list[tuple[str, bytes | None]]:
+    def headers_in(self, place: Names) -> list[tuple[str, bytes | None]]:
         """What is sent; none of those that cannot be read."""
         return [
             (key, None if value is None else place.resolved(value))

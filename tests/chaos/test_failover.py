@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 
-from election.operators import Control, encode
+from election.operators import PauseState, encode
 from node.delivery import Step
 from tests.support.cluster import Cluster
 from tests.support.fates import check_exactly_once
@@ -162,7 +162,7 @@ def test_a_node_killed_again_and_again_delivers_exactly_once_alone(cluster: Clus
 
 def test_a_cancel_made_while_the_whole_service_is_down_counts(cluster: Cluster) -> None:
     (only,) = _started(cluster, "a")
-    say(cluster, Control(paused=AUTHOR))
+    say(cluster, PauseState(paused=AUTHOR))
     with Sender(cluster) as sender:
         due_ms = now_ms() + 500
         cancelled = sender.schedule(b"cancelled", at_ms=due_ms, id="cancelled")
@@ -175,7 +175,7 @@ def test_a_cancel_made_while_the_whole_service_is_down_counts(cluster: Cluster) 
         sender.reschedule("moved", at_ms=due_ms + 100)
         ledger = sender.flush()
     eventually(lambda: now_ms() > due_ms, "all of them are overdue")
-    write(cluster, cluster.znodes.control, encode(Control()))
+    write(cluster, cluster.znodes.pauses, encode(PauseState()))
     cluster.start("a")
     fates = check_exactly_once(cluster, ledger)
     assert {receipt.result(): fates.of[receipt.result()] for receipt in (cancelled, moved, kept)} == {

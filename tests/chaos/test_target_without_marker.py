@@ -14,7 +14,7 @@ import pytest
 from bench.second_broker import SECOND, SecondBroker
 from node.delivery import Step
 from node.fetch.brokers import Brokers
-from node.fetch.coordinators import COMMITTED, ONGOING, Described, open_in
+from node.fetch.coordinators import COMMITTED, ONGOING, TransactionState, open_in
 from ops.stack import LocalStack
 from tests.support.cluster import Cluster
 from tests.support.process import NodeProcess
@@ -68,7 +68,7 @@ def _commit_without_marker(second: SecondBroker, cluster: Cluster, target: str) 
     return sent
 
 
-def _is_committed(begun: Described, last: Described | None) -> bool:
+def _is_committed(begun: TransactionState, last: TransactionState | None) -> bool:
     """Who aborts for a producer raises the epoch."""
     assert last is not None, "it was open"
     return last.epoch == begun.epoch and (last.state == COMMITTED or last.since_ms > begun.since_ms)

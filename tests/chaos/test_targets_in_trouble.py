@@ -19,7 +19,7 @@ from delayline import Receipt
 from delayline.wire import H_ERROR
 from node.delivery import Step
 from node.ports import UNKNOWN
-from node.topics import Described, admin_client, describe
+from node.topics import TopicIdentity, admin_client, describe
 from ops.stack import LocalStack
 from tests.support.cluster import Cluster
 from tests.support.process import NodeProcess
@@ -45,7 +45,7 @@ class Story(NamedTuple):
     letters: list[Got]
     epochs: set[int]
     strict: list[Got]  # the dead letters of a cluster that parks nothing
-    looked_up: list[Described]  # by clients that had looked it up before
+    looked_up: list[TopicIdentity]  # by clients that had looked it up before
     in_flight: Counter[bytes | None]  # how often each message arrived that was sent around the loss
     unseen: Counter[bytes | None]  # the same, by a leader that stood still until the broker was back
 

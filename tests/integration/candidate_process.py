@@ -20,8 +20,8 @@ from typing import Any
 import structlog
 
 import election.candidacy
-from election.candidacy import Candidacy, Standing
-from election.candidates import guid_of, place_of
+from election.candidacy import Candidacy, ElectionState
+from election.candidates import guid_of, queue_position_of
 from election.errors import Unavailable
 from election.peer import Peers
 from election.session import Session, SessionState
@@ -36,7 +36,7 @@ def say(event: str, **what: Any) -> None:
     sys.stdout.flush()
 
 
-def say_standing(standing: Standing) -> None:
+def say_state(standing: ElectionState) -> None:
     say(
         "standing",
         role=standing.role,
@@ -54,7 +54,7 @@ def obey(command: str, candidacy: Candidacy, session: Session, peers: Peers) -> 
     if command == "enter":
         candidacy.enter()
     elif command == "greeted":
-        ahead = place_of(guid_of(str(candidacy.standing.znode)), session.children(candidacy.path)).ahead
+        ahead = queue_position_of(guid_of(str(candidacy.state.znode)), session.children(candidacy.path)).ahead
         while not all(peers.has_greeted(name) for name in ahead):
             time.sleep(0.002)  # the test has the deadline
         say("greeted", by=len(ahead))
@@ -76,7 +76,7 @@ def main() -> None:
     session = Session({"hosts": given["zookeeper"]}, given["session_timeout_s"])
     peers = Peers(given["node"], HOST, given["peer_port"])
     path = Znodes(given["cluster"]).candidates(0)
-    candidacy = Candidacy(session, path, peers, node=given["node"], host=HOST, on_change=say_standing)
+    candidacy = Candidacy(session, path, peers, node=given["node"], host=HOST, on_change=say_state)
     ended = threading.Event()
 
     def end_with_stdin() -> None:

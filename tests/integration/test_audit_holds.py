@@ -7,7 +7,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812  # as Spark's own documentation has it
 
 from delayline.settings import ClusterSettings
-from election.operators import Control
+from election.operators import PauseState
 from ops.audit import AuditConfig, audit
 from ops.zookeeper import read_keys
 from tests.integration.audited import Audited, check_accounted, found
@@ -51,7 +51,7 @@ def test_what_real_nodes_hold_is_pending(make_cluster: MakeCluster, spark: Spark
     cluster = make_cluster(targets=("free", "held"))
     cluster.start("a")
     cluster.wait_candidates(1)
-    say(cluster, Control(paused_targets={cluster.target("held"): AUTHOR}))
+    say(cluster, PauseState(paused_targets={cluster.target("held"): AUTHOR}))
     with Sender(cluster) as sender:
         for target in ("free", "held", "held"):
             sender.schedule(target=target)

@@ -39,7 +39,7 @@ from tests.bad_input.row import (
     OLDER_OFFSETS,
     Answered,
     Delivered,
-    Place,
+    Names,
     Rejected,
     Row,
     Undelivered,
@@ -78,7 +78,7 @@ class Came(NamedTuple):
 class Seen(NamedTuple):
     """The whole run."""
 
-    place: Place
+    place: Names
     of: dict[str, Came]  # by the row's name
     at_once: list[Placed]
     later: list[Placed]
@@ -128,7 +128,7 @@ class Batch:
             producer.flush(PATIENCE_S)
         return placed
 
-    def send_row(self, row: Row, place: Place) -> list[Placed]:
+    def send_row(self, row: Row, place: Names) -> list[Placed]:
         if row.raw:
             return self._send_raw(row, place)
         headers = row.headers_in(place)
@@ -154,7 +154,7 @@ class Batch:
         for producer in self._producers.values():
             assert producer.flush(PATIENCE_S) == 0, "the broker takes all"
 
-    def _send_raw(self, row: Row, place: Place) -> list[Placed]:
+    def _send_raw(self, row: Row, place: Names) -> list[Placed]:
         self.flush()
         headers = [(name if isinstance(name, bytes) else name.encode(), value) for name, value in row.headers]
         resolved = [(name, None if value is None else place.resolved(value)) for name, value in headers]
@@ -197,7 +197,7 @@ def fill(row: Row, headers: list[Header], size_bytes: int) -> bytes:
 def seen(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Seen:
     """Sends the table, waits until all is done, and ends the cluster."""
     name = f"t-bad-input-{now_ms()}"
-    place = Place(name, name)
+    place = Names(name, name)
     longest = place.resolved(b"{249}").decode().removeprefix(f"{name}.")
     targets: dict[str, dict[str, str]] = {
         **{short: {} for short in ("orders", "at-once", "later", longest)},
@@ -217,7 +217,7 @@ def seen(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Seen:
         return run(cluster, place, said)
 
 
-def run(cluster: Cluster, place: Place, said: list[EventDict]) -> Seen:
+def run(cluster: Cluster, place: Names, said: list[EventDict]) -> Seen:
     batch = Batch(cluster)
     older = [batch.send(None, None, [(H_OP, b"cancel"), (H_ID, key_in(0))], 0) for _ in range(OLDER_OFFSETS)]
     batch.flush()
@@ -303,7 +303,7 @@ def test_a_record_ends_as_the_table_says(row: Row, seen: Seen) -> None:
         check_dead_letter(row, row.fate, came, seen.place)
 
 
-def check_delivered(row: Row, fate: Delivered, came: Came, place: Place) -> None:
+def check_delivered(row: Row, fate: Delivered, came: Came, place: Names) -> None:
     assert (came.letters, came.outcomes) == ([], [])
     (got,) = came.deliveries
     headers = row.headers_in(place)
@@ -328,7 +328,7 @@ def check_delivered(row: Row, fate: Delivered, came: Came, place: Place) -> None
         assert got.partition == partition_for(key, 2)
 
 
-def check_dead_letter(row: Row, fate: Rejected | Undelivered, came: Came, place: Place) -> None:
+def check_dead_letter(row: Row, fate: Rejected | Undelivered, came: Came, place: Names) -> None:
     assert came.deliveries == []
     (letter,) = came.letters
     whole = isinstance(fate, Rejected) or fate.whole
@@ -344,7 +344,7 @@ def check_dead_letter(row: Row, fate: Rejected | Undelivered, came: Came, place:
     assert (said["outcome"], said["code"], said["detail"]) == (outcome, fate.code, detail.decode())
 
 
-def check_detail(row: Row, sent: Placed, detail: str, place: Place) -> None:
+def check_detail(row: Row, sent: Placed, detail: str, place: Names) -> None:
     assert detail.isprintable()
     if isinstance(row.fate, Undelivered):
         assert place.resolved(row.fate.says.encode()).decode() in detail

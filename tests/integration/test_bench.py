@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import pytest
 
-from bench.record import Record, load
+from bench.record import RunRecord, load
 
 BACKLOG, RATE = 2_000, 200
 SMALL = f"""
@@ -35,7 +35,7 @@ class Done(NamedTuple):
     """A run: what it said, and what it has kept."""
 
     said: str
-    record: Record
+    record: RunRecord
     page: str
 
 

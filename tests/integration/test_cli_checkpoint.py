@@ -13,7 +13,7 @@ from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]  # mi
 
 from delayline.times import render_time
 from election.candidates import Candidate
-from election.operators import Author, Control, Entry
+from election.operators import Author, Entry, PauseState
 from ops import requests
 from ops.checkpoints import last_request
 from ops.errors import ConflictError
@@ -83,10 +83,10 @@ class Delivered:
             str(self.begin_ms + last + 1),
         )
 
-    def pause(self, control: Control) -> None:
+    def pause(self, control: PauseState) -> None:
         """Pauses and resumes; returns once the node knows."""
         with registry(self.cluster.connection) as znodes:
-            znodes.change_control(lambda _: control, Entry(what="pause", author=AUTHOR))
+            znodes.change_pauses(lambda _: control, Entry(what="pause", author=AUTHOR))
         becomes(lambda: self.cluster.member("a").get("paused"), control.paused is not None)
 
 
@@ -218,7 +218,7 @@ def test_what_was_skipped_during_a_pause_never_arrives_but_a_replay_delivers_it(
     delivered: Delivered, operator: Checkpoints
 ) -> None:
     cluster = delivered.cluster
-    delivered.pause(Control(paused=AUTHOR))
+    delivered.pause(PauseState(paused=AUTHOR))
     there, begin_ms = len(cluster.delivered), now_ms()
     with Sender(cluster) as sender:
         for _ in range(7):
@@ -241,7 +241,7 @@ def test_what_was_skipped_during_a_pause_never_arrives_but_a_replay_delivers_it(
     assert (refused.code, refused.out) == (5, "")
     assert "take it back with 'delayline checkpoint cancel --lane 0'" in refused.err
 
-    delivered.pause(Control())
+    delivered.pause(PauseState())
     cluster.tail.wait(lambda: len(cluster.outcomes) >= 7, "all are answered")
     assert {(one["request"], one["outcome"]) for one in cluster.outcomes} == {(s, "skipped") for s in skipped}
     assert len(cluster.delivered) == there
@@ -265,13 +265,13 @@ def wait_taken_up(cluster: Cluster) -> None:
 def test_what_waits_for_the_leader_can_be_taken_back(delivered: Delivered, operator: Checkpoints) -> None:
     cluster = delivered.cluster
     there = len(cluster.delivered)
-    delivered.pause(Control(paused=AUTHOR))
+    delivered.pause(PauseState(paused=AUTHOR))
     assert operator.execute("replay", *delivered.between(0, 9)).code == 0
     done = operator("cancel", *REASON, "--confirm", cluster.name, "-o", "json")
     assert (done.code, "the cluster is paused" in done.err) == (0, True)
     (cancelled,) = done.data["lanes"]
     assert (cancelled["lane"], cancelled["cancelled"][:12], done.data["waits"]) == (0, "replay from ", True)
-    delivered.pause(Control())
+    delivered.pause(PauseState())
     eventually(lambda: "there is no replay" in operator("show").out, "the leader has taken the cancel up")
     cluster.tail.catch_up()
     assert len(cluster.delivered) == there

@@ -223,7 +223,7 @@ def test_what_is_not_confirmed_is_not_done(cluster: Cluster, operator: Operator)
     other = operator("cluster", "pause", *WHY, "--confirm", "another")
     assert (unasked.code, other.code) == (2, 2)
     with registry(cluster.connection) as znodes:
-        assert znodes.control()[0].paused is None
+        assert znodes.pauses()[0].paused is None
 
 
 def test_status_is_watched_until_it_is_interrupted(

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from election.candidacy import Candidacy, Standing
+from election.candidacy import Candidacy, ElectionState
 from election.candidates import Candidate, in_order
 from election.errors import Unavailable
 from election.peer import Peers
@@ -39,7 +39,7 @@ class Node:
     """A candidate with its session, and all its standings."""
 
     def __init__(self, zookeeper: str, path: str, name: str) -> None:
-        self.standings: queue.SimpleQueue[Standing] = queue.SimpleQueue()
+        self.standings: queue.SimpleQueue[ElectionState] = queue.SimpleQueue()
         self.session = Unreliable({"hosts": zookeeper}, 10)
         self.peers = Peers(name, HOST, 0)
         self.candidacy = Candidacy(
@@ -49,7 +49,7 @@ class Node:
         self.candidacy.start()
         self.session.wait_connected(PATIENCE_S)
 
-    def until(self, role: str) -> Standing:
+    def until(self, role: str) -> ElectionState:
         while (standing := self.standings.get(timeout=PATIENCE_S)).role != role:
             pass
         return standing
@@ -92,16 +92,16 @@ def test_one_who_has_not_entered_is_not_in_the_queue(new_node: NewNode, path: st
     node = new_node("n1")
     assert node.candidacy.confirm(PATIENCE_S) is False
     assert node.session.exists(path) is None
-    assert node.candidacy.standing.role == "none"
+    assert node.candidacy.state.role == "none"
 
 
 def test_a_standing_says_what_and_since_when(new_node: NewNode, path: str) -> None:
     node = new_node("n1")
-    before_ms = node.candidacy.standing.since_ms
+    before_ms = node.candidacy.state.since_ms
     node.candidacy.enter()
     standing = node.until("leader")
     assert node.session.children(path) == [standing.znode]
-    assert (standing.leader, node.candidacy.standing) == ("n1", standing)
+    assert (standing.leader, node.candidacy.state) == ("n1", standing)
     assert standing.since_ms >= before_ms
 
 
@@ -168,7 +168,7 @@ def test_resigning_removes_the_znode_before_it_returns(new_node: NewNode, path: 
     node.candidacy.enter()
     node.until("leader")
     assert node.candidacy.resign(PATIENCE_S) is True
-    assert (node.session.children(path), node.candidacy.standing.role) == ([], "none")
+    assert (node.session.children(path), node.candidacy.state.role) == ([], "none")
 
 
 def test_resigning_right_after_entering_leaves_nothing_behind(new_node: NewNode, path: str) -> None:
@@ -178,7 +178,7 @@ def test_resigning_right_after_entering_leaves_nothing_behind(new_node: NewNode,
         assert node.candidacy.resign(PATIENCE_S) is True
     assert (
         node.session.exists(path) is None or node.session.children(path) == [],
-        node.candidacy.standing.role,
+        node.candidacy.state.role,
     ) == (
         True,
         "none",
@@ -191,7 +191,7 @@ def test_a_candidacy_that_breaks_down_does_not_stay_in_the_queue(
     crashes: queue.SimpleQueue[str] = queue.SimpleQueue()
     monkeypatch.setattr(threading, "excepthook", lambda crash: crashes.put(str(crash.exc_value)))
 
-    def break_down(standing: Standing) -> None:
+    def break_down(standing: ElectionState) -> None:
         raise RuntimeError(f"as {standing.role}")
 
     node = new_node("n1")

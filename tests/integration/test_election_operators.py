@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from election.errors import Malformed, RequestWaits, ZnodeChanged, ZnodeExists, ZnodeMissing
-from election.operators import Author, Control, Entry, Switchover, decode_switchover
+from election.operators import Author, Entry, PauseState, Switchover, decode_switchover
 from election.registry import MOST_HISTORY, Registry
 from election.session import Delete, Make, Replace, Session
 from election.znodes import Znodes
@@ -118,46 +118,46 @@ def test_what_of_a_dead_node_goes_by_itself_does_not_hold_up_the_rest(
 
 
 def test_of_a_new_cluster_nothing_is_paused(registry: Registry) -> None:
-    assert registry.control() == (Control(), None)
+    assert registry.pauses() == (PauseState(), None)
     assert registry.history() == []
 
 
 def test_a_change_of_what_is_paused_is_there_with_its_entry(registry: Registry) -> None:
-    paused = registry.change_control(lambda _: Control(paused=AUTHOR), entry("pause"))
-    assert paused == registry.control()[0] == Control(paused=AUTHOR)
-    registry.change_control(lambda there: msgspec.structs.replace(there, paused=None), entry("resume"))
-    assert registry.control() == (Control(), 1)
+    paused = registry.change_pauses(lambda _: PauseState(paused=AUTHOR), entry("pause"))
+    assert paused == registry.pauses()[0] == PauseState(paused=AUTHOR)
+    registry.change_pauses(lambda there: msgspec.structs.replace(there, paused=None), entry("resume"))
+    assert registry.pauses() == (PauseState(), 1)
     assert whats(registry) == ["pause", "resume"]
 
 
 def test_what_changes_nothing_is_neither_written_nor_recorded(registry: Registry) -> None:
-    registry.change_control(lambda _: Control(paused=AUTHOR), entry("pause"))
-    assert registry.change_control(lambda there: there, entry("again")) == Control(paused=AUTHOR)
-    assert registry.control()[1] == 0
+    registry.change_pauses(lambda _: PauseState(paused=AUTHOR), entry("pause"))
+    assert registry.change_pauses(lambda there: there, entry("again")) == PauseState(paused=AUTHOR)
+    assert registry.pauses()[1] == 0
     assert whats(registry) == ["pause"]
 
 
 def test_two_operators_at_once_lose_neither_change(registry: Registry) -> None:
-    def second(there: Control) -> Control:
+    def second(there: PauseState) -> PauseState:
         return msgspec.structs.replace(there, paused_targets={**there.paused_targets, "two": AUTHOR})
 
-    def first(there: Control) -> Control:
+    def first(there: PauseState) -> PauseState:
         if "two" not in there.paused_targets:
-            registry.change_control(second, entry("second"))  # in between
+            registry.change_pauses(second, entry("second"))  # in between
         return msgspec.structs.replace(there, paused_targets={**there.paused_targets, "one": AUTHOR})
 
-    registry.change_control(first, entry("first"))
-    assert sorted(registry.control()[0].paused_targets) == ["one", "two"]
+    registry.change_pauses(first, entry("first"))
+    assert sorted(registry.pauses()[0].paused_targets) == ["one", "two"]
     assert whats(registry) == ["second", "first"]
 
 
 def test_what_cannot_be_read_is_not_written_over(
     session: Session, registry: Registry, znodes: Znodes
 ) -> None:
-    session.create(znodes.control, b"precious")
-    with pytest.raises(Malformed, match=f"{znodes.control} does not say what is paused"):
-        registry.change_control(lambda _: Control(), entry("resume"))
-    assert session.read(znodes.control)[0] == b"precious"
+    session.create(znodes.pauses, b"precious")
+    with pytest.raises(Malformed, match=f"{znodes.pauses} does not say what is paused"):
+        registry.change_pauses(lambda _: PauseState(), entry("resume"))
+    assert session.read(znodes.pauses)[0] == b"precious"
     assert whats(registry) == []
 
 

@@ -13,12 +13,12 @@ import pytest
 
 from delayline import DelayProducer
 from delayline.names import parse_source
-from election.operators import Control
+from election.operators import PauseState
 from ops import lookup
 from ops.cli.main import run
 from store.checkpoint import Checkpoint
 from store.holds import tag_of
-from store.keys import Key
+from store.keys import RowKey
 from tests.logging_state import restored_logging
 from tests.stacks import Stack
 from tests.support.cluster import TARGET, Cluster
@@ -39,12 +39,12 @@ class Paused:
         for count, node in enumerate("ab", 1):
             cluster.start_here(node)
             cluster.wait_candidates(count)
-        say(cluster, Control(paused_targets={self.target: AUTHOR}))
+        say(cluster, PauseState(paused_targets={self.target: AUTHOR}))
         self.keys = dict(self._sent())
         for node in "ab":
             becomes(partial(self.states, node), ["parked"] * 3)
 
-    def _sent(self) -> Iterator[tuple[str, Key]]:
+    def _sent(self) -> Iterator[tuple[str, RowKey]]:
         begin_ms = now_ms() + 1_000
         with DelayProducer(self.cluster.bootstrap, cluster=self.cluster.name) as producer:
             for number, id_ in enumerate(IDS):
@@ -158,7 +158,7 @@ def test_the_metrics_count_what_waits(paused: Paused, node: str) -> None:
 
 def test_once_the_pause_is_over_it_is_delivered_by_the_transaction_that_let_it_go(paused: Paused) -> None:
     """The last of these tests: nothing is held behind it."""
-    say(paused.cluster, Control())
+    say(paused.cluster, PauseState())
     for node in "ab":
         becomes(partial(paused.states, node), ["delivered"] * 3)
     let_go = eventually(lambda: [paused.first(id_, done=True) for id_ in IDS], "it is let go")

@@ -18,7 +18,7 @@ from node.http.app import application
 from node.http.server import HttpServer
 from node.messages import Messages, NoSource, WrongLane
 from ops.errors import UnavailableError
-from ops.lookup import Address, Lane
+from ops.lookup import LaneNodes, NodeAddress
 from tests.support.waiting import PATIENCE_S
 
 HALF = b"GET /messages HTTP/1.1\r\nHo"
@@ -129,7 +129,7 @@ def stranger() -> Iterator[int]:
 def test_a_lane_without_a_node_that_answers_says_of_each_why(stranger: int) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    lane = Lane(0, [Address("n1", "127.0.0.1", port), Address("n2", "127.0.0.1", stranger)])
+    lane = LaneNodes(0, [NodeAddress("n1", "127.0.0.1", port), NodeAddress("n2", "127.0.0.1", stranger)])
     with pytest.raises(UnavailableError) as raised:
         lane.ask("/messages", {})
     assert f"n1 at 127.0.0.1:{port}: Connection refused" in str(raised.value)
@@ -138,7 +138,7 @@ def test_a_lane_without_a_node_that_answers_says_of_each_why(stranger: int) -> N
 
 def test_a_lane_without_a_node_says_so() -> None:
     with pytest.raises(UnavailableError, match="no node of lane 3 is running"):
-        Lane(3, []).ask("/messages", {})
+        LaneNodes(3, []).ask("/messages", {})
 
 
 def test_an_http_host_that_means_this_host_alone_is_reached_from_nowhere_else() -> None:

@@ -229,9 +229,9 @@ def test_the_leader_is_asked_and_another_one_if_it_does_not_answer(
     told: Told, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert told.show("waits")["node"]["node"] == "b"
-    ask = lookup.Address.ask
+    ask = lookup.NodeAddress.ask
     monkeypatch.setattr(
-        lookup.Address,
+        lookup.NodeAddress,
         "ask",
         lambda self, *question: "b is away" if self.node == "b" else ask(self, *question),
     )
@@ -389,6 +389,6 @@ def test_an_http_port_that_is_taken_is_told_in_one_line(told: Told) -> None:
         port = taken.getsockname()[1]
         config: NodeConfig = told.cluster.node_config("c", http_port=port)
         with pytest.raises(
-            PortTaken, match=f"cannot listen on HTTP port {port} at 127.0.0.1: Address already"
+            PortTaken, match=f"cannot listen on HTTP port {port} at 127.0.0.1: NodeAddress already"
         ):
             Node(config)

@@ -32,8 +32,8 @@ def cluster(make_cluster: MakeCluster) -> Cluster:
 _SPACES = {
     "rows": keys.ROW,
     "late": keys.LATE,
-    "controls": keys.CONTROL,
-    "controls by id": keys.ENDING,
+    "pending answers": keys.PENDING_ANSWER,
+    "pending answers by id": keys.ENDING,
     "ids": keys.INDEX,
     "tombstones": keys.TOMBSTONE,
     "expiry": keys.EXPIRY,

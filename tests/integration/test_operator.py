@@ -6,7 +6,7 @@ from collections import Counter
 
 import msgspec
 
-from election.operators import Control, Switchover, encode
+from election.operators import PauseState, Switchover, encode
 from store.operations import Operation, OperatorRequest, ReplayRequest, SkipRequest
 from tests.support.cluster import Cluster
 from tests.support.fates import check_exactly_once
@@ -35,7 +35,7 @@ def test_a_paused_cluster_delivers_nothing_whoever_is_leader_and_all_of_it_when_
     with Sender(cluster) as sender:
         sender.schedule()
         cluster.wait_delivered(1)
-        say(cluster, Control(paused=AUTHOR))
+        say(cluster, PauseState(paused=AUTHOR))
         for number in range(20):
             sender.schedule(id=f"id-{number}")
         sender.cancel("id-7")
@@ -48,7 +48,7 @@ def test_a_paused_cluster_delivers_nothing_whoever_is_leader_and_all_of_it_when_
         assert {one.position for one in heartbeats} == {begun.position}
         cluster.tail.catch_up()
         assert len(cluster.delivered) == 1
-        say(cluster, Control())
+        say(cluster, PauseState())
     check_exactly_once(cluster, ledger)
 
 
@@ -63,7 +63,7 @@ def test_what_goes_to_a_paused_target_waits_where_it_is_whoever_is_leader_and_co
     """And is one message to a replay."""
     cluster = make_cluster(targets=("free", "held"))
     started(cluster, "a", "b")
-    say(cluster, Control(paused_targets={cluster.target("held"): AUTHOR}))
+    say(cluster, PauseState(paused_targets={cluster.target("held"): AUTHOR}))
     begin_ms = now_ms()
     with Sender(cluster) as sender:
         for number in range(20):
@@ -78,7 +78,7 @@ def test_what_goes_to_a_paused_target_waits_where_it_is_whoever_is_leader_and_co
         cluster.tail.wait(lambda: cluster.delivered_to("free"), "the others are delivered")
         cluster.leader().kill()
         cluster.wait_leadership(2)
-        say(cluster, Control())
+        say(cluster, PauseState())
         cluster.tail.wait(lambda: len(cluster.delivered_to("held")) == 19, "they have come")
     check_exactly_once(cluster, ledger)
     assert held_rows(cluster) == []
@@ -156,7 +156,7 @@ def test_what_is_skipped_is_answered_and_never_arrives(cluster: Cluster) -> None
     with Sender(cluster) as sender:
         sender.schedule()
         cluster.wait_delivered(1)
-        say(cluster, Control(paused=AUTHOR))
+        say(cluster, PauseState(paused=AUTHOR))
         for _ in range(10):
             sender.schedule()
         ledger = sender.flush()
@@ -164,7 +164,7 @@ def test_what_is_skipped_is_answered_and_never_arrives(cluster: Cluster) -> None
         sender.schedule(value=b"behind", at_ms=until_ms + 1)
         eventually(lambda: now_ms() > until_ms, "it is past")
         ask(cluster, SkipRequest(1, until_ms))
-        say(cluster, Control())
+        say(cluster, PauseState())
         sender.flush()
         cluster.wait_delivered(2)
     assert cluster.delivered[-1].value == b"behind"

@@ -10,7 +10,7 @@ import pytest
 
 from node.broker_links import BrokerLinks
 from node.outbox import KafkaOutbox, KafkaTransaction
-from node.ports import ANY_PARTITION, Doubtful, Fenced, OutboxError, Outgoing, Refused
+from node.ports import ANY_PARTITION, Doubtful, Fenced, OutboxError, Outgoing, RecordRejected
 from node.target_answers import TargetAnswers
 from node.target_watch import TargetWatch
 from node.targets import KafkaTargets
@@ -199,7 +199,7 @@ def test_a_record_too_large_for_its_topic_is_refused_with_its_code(
     cluster: Cluster, make_outbox: MakeOutbox, *, flushed: bool
 ) -> None:
     outbox = opened_with_a_small_target(cluster, make_outbox)
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RecordRejected) as refused:
         deliver(outbox.begin(), outgoing(cluster.target("small"), b"x" * 3_000), flushed=flushed)
     assert refused.value.code == "too-large"
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer
 
-from node.fetch.coordinators import ABORTED, COMMITTED, ONGOING, Coordinators, Described, ProducerAt
+from node.fetch.coordinators import ABORTED, COMMITTED, ONGOING, Coordinators, ProducerAt, TransactionState
 from node.own_transactions import OwnTransactions
 from node.ports import Doubtful
 from tests.support.cluster import TARGET, Cluster
@@ -116,7 +116,7 @@ def test_who_has_initialised_the_id_meanwhile_is_not_committed_for(
     assert state(cluster) == ONGOING
 
 
-def last(cluster: Cluster) -> Described:
+def last(cluster: Cluster) -> TransactionState:
     found = last_transactions(cluster)["a"]
     assert found is not None, "the id was used"
     return found

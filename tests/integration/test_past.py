@@ -20,7 +20,7 @@ from ops import topics
 from ops.zookeeper import read_keys
 from store.checkpoint import Checkpoint
 from store.holds import Hold
-from store.keys import Key
+from store.keys import RowKey
 from tests.stacks import Stack
 from tests.support.checkpoints import sample_checkpoint
 from tests.support.keys import FixedKeys
@@ -29,7 +29,7 @@ from tests.support.waiting import PATIENCE_S
 
 CHECKPOINTS = 60
 EARLY_MS = 1_000
-KEY: Key = (EARLY_MS, 0, 0)
+KEY: RowKey = (EARLY_MS, 0, 0)
 
 
 class Topics:
@@ -103,7 +103,7 @@ def test_the_first_checkpoint_that_covers_a_row_is_found_whatever_was_aborted_ar
 
 
 def test_a_row_that_was_held_is_done_when_its_hold_has_let_it_go(written: Topics) -> None:
-    begun: Key = (EARLY_MS - 1, 0, 0)
+    begun: RowKey = (EARLY_MS - 1, 0, 0)
     writer = written.writer()
     for number, at in enumerate((begun, (EARLY_MS - 1, 0, 5), KEY, (EARLY_MS + 1, 0, 0))):
         made = checkpoint(number, 1)

@@ -21,7 +21,7 @@ from election.operators import Author
 from node.checkpoints import read_last
 from node.node import Node
 from node.own_checkpoints import headers_of
-from ops import keys, topics
+from ops import key_rotation, topics
 from ops.errors import ConflictError, UnavailableError
 from ops.zookeeper import registry
 from tests.integration.test_node_refusals import refused
@@ -273,14 +273,16 @@ def test_the_key_is_changed_while_the_service_runs(cluster: Cluster, producer: D
     producer.schedule(cluster.target(), b"again", key=b"k", repeat=every("1s", times=6))
     cluster.wait_delivered(2)
     before = cluster.keys.signs
-    after = keys.rotate(cluster.connection, Author("me", "a test", now_ms()), PATIENCE_S).ring
+    after = key_rotation.rotate(cluster.connection, Author("me", "a test", now_ms()), PATIENCE_S).ring
     assert (before in after.ids, after.signs != before) == (True, True)
     cluster.wait_delivered(6)
     assert [got.number("delay-occurrence") for got in cluster.delivered] == list(range(1, 7))
     assert cluster.dead_letters == []
     signed_with = [(got.text("delay-signature") or "").partition(":")[0] for got in written_back(cluster)]
     assert set(signed_with) == {before, after.signs}
-    assert all(known == sorted(after.ids) for known in keys.standing(cluster.connection).known.values())
+    assert all(
+        known == sorted(after.ids) for known in key_rotation.key_status(cluster.connection).known.values()
+    )
 
 
 def test_what_is_signed_with_a_key_that_a_node_does_not_know_yet_is_taken_in_once_it_does(
@@ -307,7 +309,9 @@ def lose_zookeeper_after_a_rotation(cluster: Cluster, producer: DelayProducer) -
     cluster.wait_candidates(2)
     cluster.stop_here(away)
     eventually(lambda: cluster.member("a") == {}, "it has gone")
-    new = keys.rotate(cluster.connection, Author("me", "a test", now_ms()), PATIENCE_S).ring.signs.encode()
+    new = key_rotation.rotate(
+        cluster.connection, Author("me", "a test", now_ms()), PATIENCE_S
+    ).ring.signs.encode()
 
     def signs() -> bool:
         last = read_all(cluster.bootstrap, cluster.names.checkpoint)[-1]
@@ -368,8 +372,8 @@ def test_a_key_that_not_every_node_knows_does_not_sign(
     cluster.wait_state("a", "leader")
     before = cluster.keys.signs
     with pytest.raises(UnavailableError, match="signs nothing yet: a has not said"):
-        keys.rotate(cluster.connection, Author("me", "a test", now_ms()), 0.5)
+        key_rotation.rotate(cluster.connection, Author("me", "a test", now_ms()), 0.5)
     assert cluster.keys.signs == before
     monkeypatch.setattr("node.node.INSPECT_EVERY_S", 0.0)
-    ring = keys.rotate(cluster.connection, Author("me", "a test", now_ms()), PATIENCE_S).ring
+    ring = key_rotation.rotate(cluster.connection, Author("me", "a test", now_ms()), PATIENCE_S).ring
     assert len(ring.keys) == 2, "the one that waited is taken"

@@ -27,7 +27,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # missing fro
     ResourceType,
 )
 
-from election.operators import Control, encode
+from election.operators import PauseState, encode
 from node.node import Node
 from ops.stack.ports import free_port
 from store import keys
@@ -165,12 +165,12 @@ def test_a_view_made_under_wrong_settings_is_made_anew_once_they_are_restored(cl
     with counted(cluster) as running:
         cluster.stop_here(running)
         cluster.kazoo.set(cluster.znodes.settings, tightened(cluster))
-        write(cluster, cluster.znodes.control, encode(Control(paused=AUTHOR)))
+        write(cluster, cluster.znodes.pauses, encode(PauseState(paused=AUTHOR)))
         wrong = cluster.start_here("b")
         cluster.wait_state("b", "leader")
         gone(cluster, wrong, "b")
         cluster.restore_settings()
-        write(cluster, cluster.znodes.control, encode(Control()))
+        write(cluster, cluster.znodes.pauses, encode(PauseState()))
         cluster.start_here("a")
         refusing = cluster.start_here("b")
         assert "remove" in refused(cluster, "b", "settings-changed")["way_out"]

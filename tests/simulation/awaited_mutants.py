@@ -29,7 +29,7 @@ FULL: Final = profile_with(
 )
 
 WAITS: Final = (
-    "            written_back = self.standing.written_back or {}\n"
+    "            written_back = self.write_back.written_back or {}\n"
     "            if self._in_flight is None and not self._view.has_ingested(written_back):\n"
     "                self._view.wake_always()\n"
     "                yield Wait(None)\n"
@@ -137,7 +137,7 @@ AWAITED: Final = (
         (
             Patch(
                 "store/selection.py",
-                "removed is not None and self._awaited.follower(partition, removed.offset) is not None",
+                "removed is not None and self._awaited.successor(partition, removed.offset) is not None",
                 "False",
             ),
         ),
@@ -212,7 +212,7 @@ AWAITED: Final = (
         "moves-what-is-moved",
         "rule 3, put off",
         "a row that is awaited as moved is moved again",
-        (Patch("store/moves.py", "follower is not None and follower.moved_by is not None:", "False:"),),
+        (Patch("store/moves.py", "successor is not None and successor.moved_by is not None:", "False:"),),
         MOVED,
     ),
     Mutant(
@@ -222,7 +222,7 @@ AWAITED: Final = (
         (
             Patch(
                 "store/moves.py",
-                "return OVERTAKEN if follower.moved_by > word else PUT_OFF",
+                "return OVERTAKEN if successor.moved_by > word else PUT_OFF",
                 "return PUT_OFF",
             ),
         ),
@@ -232,7 +232,7 @@ AWAITED: Final = (
         "followed-is-too-late-to-move",
         "rule 3, put off",
         "a reschedule is too late though what follows its row is awaited",
-        (Patch("store/moves.py", "return follower.moved_by is None", "return False"),),
+        (Patch("store/moves.py", "return successor.moved_by is None", "return False"),),
         FOLLOWED,
     ),
     Mutant(
@@ -250,8 +250,8 @@ AWAITED: Final = (
         (
             Patch(
                 "store/selection.py",
-                "standing._replace(awaited=standing.awaited.beyond(tip.seen))",
-                "standing",
+                "write_back._replace(awaited=write_back.awaited.beyond(tip.seen))",
+                "write_back",
             ),
         ),
         Profile(

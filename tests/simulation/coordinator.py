@@ -18,7 +18,7 @@ from tests.simulation.log import Fate, Partition, Transaction
 TRANSACTION_TIMEOUT_MS: Final = 1_200
 
 
-class Answer(Enum):
+class EndTxnAnswer(Enum):
     """What the coordinator answers to EndTxn."""
 
     DONE = "done"
@@ -61,15 +61,15 @@ class TransactionalId:
             self._timers.after(TRANSACTION_TIMEOUT_MS, lambda: self._time_out(begun))
         return self.current
 
-    def end(self, epoch: int) -> Answer:
+    def end(self, epoch: int) -> EndTxnAnswer:
         """EndTxn(commit) as it reaches the coordinator."""
         if epoch != self.epoch:
-            return Answer.FENCED
+            return EndTxnAnswer.FENCED
         if self.current is None or self.current.fate is Fate.ABORT:
-            return Answer.INVALID
+            return EndTxnAnswer.INVALID
         if self.current.fate is Fate.OPEN:
             self._decide(self.current, Fate.COMMIT)
-        return Answer.DONE
+        return EndTxnAnswer.DONE
 
     def complete(self) -> None:
         """Writes the markers of what has been decided."""

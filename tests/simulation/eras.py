@@ -34,7 +34,7 @@ class Era(NamedTuple):
 
 def repeats(first: Checkpoint, last: Checkpoint) -> bool:
     """Whether the first checkpoint of an epoch says what this one of an epoch before says."""
-    says_the_same = (first.frontier, first.standing) == (last.frontier, last.standing)
+    says_the_same = (first.frontier, first.write_back) == (last.frontier, last.write_back)
     return first.epoch > last.epoch and first.number == last.number and says_the_same
 
 

@@ -25,7 +25,7 @@ from node.ports import Pauses
 from node.targets import BATCH_BYTES
 from store.arrivals import Arrival, Kind
 from store.checkpoint import Checkpoint, Footing, Vector
-from store.records import ScheduledRow, encode
+from store.rows import ScheduledRow, encode
 from store.selection import Limits
 from store.view import View
 from tests.simulation.stores import MemoryStore

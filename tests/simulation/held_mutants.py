@@ -349,12 +349,12 @@ HELD: Final = (
         WAITING,
     ),
     Mutant(
-        "place-of-what-is-held-goes",
-        "rule 8, pruning leaves the place of what is held",
+        "due-entry-of-what-is-held-goes",
+        "rule 8, pruning leaves the due entry of what is held",
         "a cancel by source does not find what is held",
         (
             Patch(
-                "store/places.py",
+                "store/due_index.py",
                 "    if not any(kept.offsets(kv, partition, first, first - first % BLOCK + BLOCK)):\n",
                 "    if True:\n",
             ),

@@ -6,7 +6,7 @@ import json
 from itertools import pairwise
 
 from delayline.signing import Serial
-from store.awaited import Follower
+from store.awaited import Successor
 from store.checkpoint import Checkpoint
 from tests.simulation.host import Violation
 from tests.simulation.judge import Found, Judge, Sent
@@ -146,18 +146,20 @@ def check_awaited(model: Model) -> None:
     """
     for number, one in enumerate(model.checkpoints):
         for partition in one.seen:
-            listed: dict[tuple[int, bool], Follower] = {
-                (row, True): follower for row, follower in one.awaited.followers.get(partition, {}).items()
+            listed: dict[tuple[int, bool], Successor] = {
+                (row, True): successor for row, successor in one.awaited.successors.get(partition, {}).items()
             }
             for root, offset in one.awaited.unnamed.get(partition, {}).items():
-                listed[root, False] = Follower(offset)
+                listed[root, False] = Successor(offset)
             unlisted = one.awaited.unlisted.get(partition, 0)
             for follows, row, moves in model.hidden(number, partition):
-                follower = listed.pop((follows, row.request.id is not None), None)
-                wanted = Follower(row.place[1], row.moved_by if moves else None)
-                may_lack = not moves and row.place[1] < unlisted and follower is None
-                if follower != wanted and not may_lack:
-                    raise Violation("awaited", f"checkpoint {number}: {follower} for {wanted} at {row.place}")
+                successor = listed.pop((follows, row.request.id is not None), None)
+                wanted = Successor(row.place[1], row.moved_by if moves else None)
+                may_lack = not moves and row.place[1] < unlisted and successor is None
+                if successor != wanted and not may_lack:
+                    raise Violation(
+                        "awaited", f"checkpoint {number}: {successor} for {wanted} at {row.place}"
+                    )
             moved = len(one.awaited.moved_offsets(partition, {}))
             if moved > model.most_awaited:
                 raise Violation("awaited", f"checkpoint {number} lists {moved} moved ones in {partition}")
@@ -175,5 +177,5 @@ def check_epoch(last: Checkpoint | None, one: Checkpoint) -> None:
         return
     if one.epoch != (1 if last is None else last.epoch + 1):
         raise Violation("I6", f"epoch {one.epoch} follows {last and last.epoch}")
-    if last is not None and (one.frontier, one.standing) != (last.frontier, last.standing):
+    if last is not None and (one.frontier, one.write_back) != (last.frontier, last.write_back):
         raise Violation("I6", f"the first checkpoint of epoch {one.epoch} does not repeat the last one")

@@ -11,8 +11,8 @@ from node.ports import UNAVAILABLE, UNKNOWN
 from store.checkpoint import Checkpoint
 from store.holds import MOST_OF_ONE
 from tests.simulation.host import Violation
-from tests.simulation.log import Record, Transaction
-from tests.simulation.model import AGAIN, NEVER, PUT_OFF, Control, Model, Place, Row
+from tests.simulation.log import SimulatedRecord, Transaction
+from tests.simulation.model import AGAIN, NEVER, PUT_OFF, Model, PendingAnswer, RecordId, Row
 from tests.simulation.operations import Operations
 from tests.simulation.requests import MOST_MISSED, REFUSED, TARGETS, Kind, Repeat
 from tests.simulation.world import World
@@ -25,7 +25,7 @@ class Sent(NamedTuple):
     """A committed record of the service, with the number of its transaction."""
 
     number: int
-    record: Record
+    record: SimulatedRecord
     topic: str
 
 
@@ -36,7 +36,7 @@ class Found(NamedTuple):
     deliveries: dict[str, list[Sent]]  # by source
     dead_letters: dict[str, list[Sent]]  # by source
     outcomes: dict[str, list[tuple[int, dict[str, Any]]]]  # by the request's source
-    written_back: dict[Place, Sent]  # by the parent's place
+    written_back: dict[RecordId, Sent]  # by the parent's place
 
 
 class Judge:
@@ -56,13 +56,13 @@ class Judge:
             self._replayed(number, row)
         for row in self._model.rows.values():
             self._row(row)
-        for control in self._model.controls:
-            self._control(control)
+        for control in self._model.pending_answers:
+            self._pending_answer(control)
         self._nothing_else()
         self._orders()
         self._delivered_up_to()
 
-    def _source(self, place: Place) -> str:
+    def _source(self, place: RecordId) -> str:
         return f"{self._buffer}/{place[0]}/{place[1]}"
 
     # ------------------------------------------------------------------ I1, I2, I3
@@ -273,7 +273,7 @@ class Judge:
 
     # ------------------------------------------------------------------ I7
 
-    def _outcome_of(self, place: Place) -> dict[str, Any] | None:
+    def _outcome_of(self, place: RecordId) -> dict[str, Any] | None:
         found = [
             outcome
             for _, outcome in self._found.outcomes.get(self._source(place), [])
@@ -283,12 +283,12 @@ class Judge:
 
     def _expect(
         self,
-        place: Place,
+        place: RecordId,
         number: int,
         wanted: set[str],
         concerned: Row | None,
         code: str | None = None,
-        named: Place | None = None,
+        named: RecordId | None = None,
     ) -> str:
         """Takes the outcome of a request: one of `wanted`, in that transaction, about that row. `named`: the
         source that the request names.
@@ -310,7 +310,7 @@ class Judge:
         outcome: dict[str, Any],
         concerned: Row | None,
         code: str | None,
-        named: Place | None,
+        named: RecordId | None,
     ) -> None:
         message = None
         root = None if named is None else self._source(named)
@@ -360,7 +360,7 @@ class Judge:
         ended_ms = self._model.ended_ms(row.place[0], row.request.id, seen)
         return {"unknown"} if ended_ms is not None and self._may_forget(ended_ms, row.done_in) else set()
 
-    def _control(self, control: Control) -> None:
+    def _pending_answer(self, control: PendingAnswer) -> None:
         number = self._model.seen_in(control.place)
         removed, request = control.removed, control.request
         named = None if request.source is None else (control.place[0], request.source)
@@ -422,7 +422,7 @@ class Judge:
 
     def _order(
         self,
-        record: Record,
+        record: SimulatedRecord,
         number: int,
         by_source: dict[tuple[str, int], Row],
         last: dict[int, tuple[int, int, int]],
@@ -465,7 +465,7 @@ class Judge:
             raise Violation("I5", f"delivered-up-to was {up_to_ms} when {row.place} was outstanding")
 
 
-def _is_of(record: Record, row: Row) -> bool:
+def _is_of(record: SimulatedRecord, row: Row) -> bool:
     """Whether a delivery, or a dead letter, is a row's: others of one transaction may have its source."""
     headers = dict(record.headers)
     number = None if row.number is None else b"%d" % row.number

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from store import keys, places
+from store import due_index, keys
 from store.checkpoint import Frontier
-from store.keys import Key
+from store.keys import RowKey
 from store.kv import KeyValue
-from store.records import ScheduledRow, decode_expiry, decode_row, row_tag
+from store.rows import ScheduledRow, decode_expiry, decode_row, row_tag
 from store.view import View
 from tests.simulation.host import Violation
 
@@ -33,7 +33,7 @@ def check_kept(name: str, store: KeyValue, view: View) -> None:
         raise Violation("pruning", f"{name} has not pruned, beside holds: {aligned}")
 
 
-def _stays(aligned: Frontier, key: Key, tag: int) -> bool:
+def _stays(aligned: Frontier, key: RowKey, tag: int) -> bool:
     replay = aligned.operation.replay
     return (
         any(hold.is_of(tag) and hold.covers(key) for hold in aligned.holds)
@@ -54,12 +54,12 @@ def _prunable(store: KeyValue, view: View, aligned: Frontier) -> bytes:
     return min(keys.row(max(0, start_ms), 0, 0), keys.behind(aligned.position))
 
 
-def _is_found(store: KeyValue, key: Key, raw: bytes, tag: int) -> bool:
+def _is_found(store: KeyValue, key: RowKey, raw: bytes, tag: int) -> bool:
     """By its target and its place; and a user's own by its source."""
     row, place = decode_row(raw), key[1:]
     is_own = isinstance(row, ScheduledRow) and row.parent is None
     is_noted = store.get(keys.held(tag, *key)) is not None and store.get(keys.kept(*place))
-    return bool(is_noted) and (not is_own or places.find(store, *place) is not None)
+    return bool(is_noted) and (not is_own or due_index.find(store, *place) is not None)
 
 
 def _check_reminded(name: str, store: KeyValue, view: View) -> None:

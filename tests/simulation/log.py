@@ -19,7 +19,7 @@ from store.checkpoint import Checkpoint
 from tests.simulation.requests import Request
 
 
-class Record(NamedTuple):
+class SimulatedRecord(NamedTuple):
     """A record of a topic, as the parser reads it."""
 
     partition: int
@@ -70,7 +70,7 @@ class Entry:
     __slots__ = ("arrivals", "checkpoint", "record", "request", "transaction")
 
     def __init__(
-        self, record: Record | None, transaction: Transaction | None, request: Request | None
+        self, record: SimulatedRecord | None, transaction: Transaction | None, request: Request | None
     ) -> None:
         self.record = record
         self.transaction = transaction
@@ -118,7 +118,7 @@ class Partition:
     ) -> int:
         """Appends a record; returns its offset."""
         offset = len(self.entries)
-        record = Record(self.number, offset, timestamp_ms, key, value, headers)
+        record = SimulatedRecord(self.number, offset, timestamp_ms, key, value, headers)
         self._add(Entry(record, transaction, request))
         if transaction is not None and transaction not in self._open:
             self._open[transaction] = offset

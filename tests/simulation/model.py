@@ -19,8 +19,8 @@ from tests.simulation.host import Violation
 from tests.simulation.log import Entry, Partition
 from tests.simulation.requests import Kind, Request
 
-Key = tuple[int, int, int]
-Place = tuple[int, int]
+RowKey = tuple[int, int, int]
+RecordId = tuple[int, int]
 NEVER = 1 << 60
 MOST_PUT_OFF = 2
 AGAIN = "put-off again"
@@ -34,12 +34,12 @@ CONCERNED = CARRIED_OUT | {"too-late"}
 class Row:
     """A request that waits for its time: a message, a reject or a reschedule."""
 
-    place: Place
+    place: RecordId
     due_ms: int
     scheduled_for_ms: int
     expire_at_ms: int | None
     request: Request  # the user's own, also of what the service wrote back
-    root: Place
+    root: RecordId
     origin: int
     parent: int | None = None
     number: int | None = None  # of a recurring message: which delivery; None: the first is to be found
@@ -47,7 +47,7 @@ class Row:
     attempt: int = 1  # one more each time that it is parked, or that a reschedule is put off
     moved_by: int | None = None  # offset of the user's last reschedule of it
     moved: bool = False  # a reschedule has put it elsewhere
-    follower: Row | None = None  # what was written back for it
+    successor: Row | None = None  # what was written back for it
     follows: int = -1  # offset of the row that it was written back for
     removed_by: int | None = None  # offset, in the same partition
     dropped: bool = False  # written back too late: never stored
@@ -56,7 +56,7 @@ class Row:
     done_in: int = NEVER  # of the one under which it is done: it may be held meanwhile
 
     @property
-    def key(self) -> Key:
+    def key(self) -> RowKey:
         return (self.due_ms, *self.place)
 
     @property
@@ -66,10 +66,10 @@ class Row:
 
 
 @dataclass(slots=True)
-class Control:
+class PendingAnswer:
     """A cancel, or a schedule that replaces."""
 
-    place: Place
+    place: RecordId
     request: Request
     removed: Row | None
     id: str | None = None  # of the message, where that has one
@@ -84,16 +84,18 @@ class Model:
     checkpoints: list[Checkpoint]
     dedup_window_ms: int
     most_awaited: int = NEVER  # so many of what was moved are listed of a partition
-    rows: dict[Place, Row] = field(default_factory=dict)
-    controls: list[Control] = field(default_factory=list)
+    rows: dict[RecordId, Row] = field(default_factory=dict)
+    pending_answers: list[PendingAnswer] = field(default_factory=list)
     _last: dict[tuple[int, str], list[tuple[int, Row | None]]] = field(default_factory=dict)
     _cancels: dict[tuple[int, str], int] = field(default_factory=dict)
-    _cancelled_ms: dict[Place, int] = field(default_factory=dict)
+    _cancelled_ms: dict[RecordId, int] = field(default_factory=dict)
     _reschedules: dict[tuple[int, str], list[Row]] = field(default_factory=dict)
-    _unnamed: dict[Place, Row | None] = field(default_factory=dict)  # by root: its last row; None: cancelled
-    _unnamed_cancels: dict[Place, int] = field(default_factory=dict)
+    _unnamed: dict[RecordId, Row | None] = field(
+        default_factory=dict
+    )  # by root: its last row; None: cancelled
+    _unnamed_cancels: dict[RecordId, int] = field(default_factory=dict)
     _newest_ms: dict[int, int] = field(default_factory=dict)
-    _positions: list[Key] = field(default_factory=list)
+    _positions: list[RowKey] = field(default_factory=list)
     _reigns: list[tuple[int, int]] = field(default_factory=list)  # in each of them the position rises
     _ingested: dict[int, list[int]] = field(default_factory=dict)
     _seen: dict[int, list[int]] = field(default_factory=dict)
@@ -112,11 +114,11 @@ class Model:
 
     # ------------------------------------------------------------------ when
 
-    def seen_in(self, place: Place) -> int:
+    def seen_in(self, place: RecordId) -> int:
         """The first transaction whose checkpoint had seen what stands there."""
         return _first(self._seen[place[0]], place[1] + 1)
 
-    def passed_in(self, key: Key) -> int:
+    def passed_in(self, key: RowKey) -> int:
         """The first transaction under whose checkpoint a row with this key is passed: it is so for good,
         wherever the position goes.
         """
@@ -181,11 +183,11 @@ class Model:
 
     def _against(self, row: Row, target: Row, seen: int) -> tuple[str, ...]:
         """What becomes of it, by what has become of the id's last row."""
-        number, partition, follower = row.done_in, row.place[0], target.follower
+        number, partition, successor = row.done_in, row.place[0], target.successor
         again = AGAIN if row.attempt <= MOST_PUT_OFF else "too-late"
-        if follower is not None and follower.place[1] >= seen and self._written_in(follower) < number:
+        if successor is not None and successor.place[1] >= seen and self._written_in(successor) < number:
             if target.moved:
-                return ("overtaken" if follower.word > row.word else "put-off",)
+                return ("overtaken" if successor.word > row.word else "put-off",)
             return (again,)
         if target.done_in < number:
             unlisted = self.checkpoints[number - 1].awaited.unlisted.get(partition, 0)
@@ -267,14 +269,14 @@ class Model:
         if request.kind is Kind.SCHEDULE and request.id is not None:
             removed = self._replace(row, request.id)
             if removed is not None:
-                self.controls.append(Control(place, request, removed, request.id))
+                self.pending_answers.append(PendingAnswer(place, request, removed, request.id))
 
-    def _is_duplicate(self, place: Place, request: Request, newest_ms: int) -> bool:
+    def _is_duplicate(self, place: RecordId, request: Request, newest_ms: int) -> bool:
         assert request.id is not None, "it asks whether its id is known"
         known = self.last_of(place[0], request.id, place[1])
         if known is None or newest_ms >= known.due_ms + self.dedup_window_ms:
             return False
-        self.controls.append(Control(place, request, known, request.id, duplicate=True))
+        self.pending_answers.append(PendingAnswer(place, request, known, request.id, duplicate=True))
         return True
 
     def _add(self, row: Row) -> None:
@@ -294,22 +296,22 @@ class Model:
         self._last.setdefault((partition, id_), []).append((offset, row))
         return removed
 
-    def _cancel(self, place: Place, request: Request) -> None:
+    def _cancel(self, place: RecordId, request: Request) -> None:
         if request.source is not None:
             self._cancel_source(place, request, (place[0], request.source))
             return
         assert request.id is not None, "a cancel names an id, or a source"
         self._cancel_id(place, request, request.id)
 
-    def _cancel_id(self, place: Place, request: Request, id_: str) -> None:
+    def _cancel_id(self, place: RecordId, request: Request, id_: str) -> None:
         removed = self.last_of(place[0], id_, place[1])
         if removed is not None:
             removed.removed_by = place[1]
         self._last.setdefault((place[0], id_), []).append((place[1], None))
         self._cancels[place[0], id_] = place[1]
-        self.controls.append(Control(place, request, removed, id_))
+        self.pending_answers.append(PendingAnswer(place, request, removed, id_))
 
-    def _cancel_source(self, place: Place, request: Request, root: Place) -> None:
+    def _cancel_source(self, place: RecordId, request: Request, root: RecordId) -> None:
         """Of a message with an id it is a cancel of that, if the id's last request goes back to it."""
         own = self.rows.get(root)
         removed = None
@@ -326,9 +328,11 @@ class Model:
                     return
         if removed is not None:
             removed.removed_by = place[1]
-        self.controls.append(Control(place, request, removed))
+        self.pending_answers.append(PendingAnswer(place, request, removed))
 
-    def _take_written_back(self, place: Place, timestamp_ms: int, headers: dict[str, bytes | None]) -> None:
+    def _take_written_back(
+        self, place: RecordId, timestamp_ms: int, headers: dict[str, bytes | None]
+    ) -> None:
         parent_place = place[0], int(headers["delay-parent"] or b"")
         parent = self.rows[parent_place]
         if headers.get("delay-op") == b"reschedule":
@@ -363,10 +367,10 @@ class Model:
 
     def _follow(self, row: Row, followed: Row) -> None:
         row.follows, row.moved_by = followed.place[1], followed.moved_by
-        followed.follower = row
+        followed.successor = row
 
     def _end_by_first_control(self, dropped: Row) -> None:
-        for control in self.controls:
+        for control in self.pending_answers:
             is_above = control.place[0] == dropped.place[0] and control.place[1] > dropped.origin
             same = control.id == dropped.request.id
             if control.id is None and control.request.source != dropped.root[1]:
@@ -375,7 +379,7 @@ class Model:
                 control.ended = True
                 return
 
-    def _moved(self, place: Place, timestamp_ms: int, reschedule: Row) -> Row:
+    def _moved(self, place: RecordId, timestamp_ms: int, reschedule: Row) -> Row:
         outcomes, moved = self.decided(reschedule)
         if moved is None or "rescheduled" not in outcomes:
             raise Violation("I7", f"{place}: written back by a reschedule that moves nothing")
@@ -395,7 +399,7 @@ class Model:
             moved.every_ms,
             moved_by=reschedule.word,
         )
-        moved.moved, moved.follower, row.follows = True, row, moved.place[1]
+        moved.moved, moved.successor, row.follows = True, row, moved.place[1]
         return row
 
     def _expiry_of(self, reschedule: Row) -> int | None:
@@ -412,7 +416,7 @@ class Model:
         ]
         return max(said)[1] if said else None
 
-    def _next(self, place: Place, timestamp_ms: int, parent: Row, headers: dict[str, bytes | None]) -> Row:
+    def _next(self, place: RecordId, timestamp_ms: int, parent: Row, headers: dict[str, bytes | None]) -> Row:
         """An occurrence, at the time that was written down; whether that is right, the judge says."""
         at_ms = int(headers["delay-deliver-at"] or b"")
         number = int(headers["delay-occurrence"] or b"")
@@ -431,7 +435,7 @@ class Model:
         )
 
 
-def _parked(place: Place, timestamp_ms: int, parent: Row, headers: dict[str, bytes | None]) -> Row:
+def _parked(place: RecordId, timestamp_ms: int, parent: Row, headers: dict[str, bytes | None]) -> Row:
     """The same message, at the time that was written down; whether that is right, the judge says."""
     return replace(
         parent,
@@ -443,11 +447,11 @@ def _parked(place: Place, timestamp_ms: int, parent: Row, headers: dict[str, byt
         removed_by=None,
         dropped=False,
         put_off=False,
-        follower=None,
+        successor=None,
     )
 
 
-def _put_off(place: Place, timestamp_ms: int, parent: Row, headers: dict[str, bytes | None]) -> Row:
+def _put_off(place: RecordId, timestamp_ms: int, parent: Row, headers: dict[str, bytes | None]) -> Row:
     """The same reschedule again; whether what was written down is right, the judge says."""
     expire_at = headers.get("delay-expire-at")
     return replace(
@@ -462,7 +466,7 @@ def _put_off(place: Place, timestamp_ms: int, parent: Row, headers: dict[str, by
     )
 
 
-def row_of(place: Place, request: Request, timestamp_ms: int) -> Row:
+def row_of(place: RecordId, request: Request, timestamp_ms: int) -> Row:
     """The row of a user's request that waits for its time."""
     at_ms, repeat = request.scheduled_for_ms(timestamp_ms), request.repeat
     if repeat is None or repeat.cron:

@@ -140,7 +140,7 @@ NUMBERED: Final = (
                 "store/ingest.py",
                 "    def _overtaken(self",
                 "    def _move(self, arrival):\n"
-                "        from store.records import decode_row\n"
+                "        from store.rows import decode_row\n"
                 "        index_key = keys.index(arrival.partition, arrival.id)\n"
                 "        entry = self._index(index_key)\n"
                 "        if entry is None:\n"

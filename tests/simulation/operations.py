@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from store.checkpoint import Checkpoint
 from store.operations import OperatorRequest, ReplayRequest, SkipRequest, StopReplay
-from tests.simulation.model import Key, Model, Row
+from tests.simulation.model import Model, Row, RowKey
 from tests.simulation.requests import Kind
 
 LAST = (1 << 62, 1 << 62)  # partition and offset
@@ -22,8 +22,8 @@ class Carried(NamedTuple):
     """A part of a replay: the rows from one key up to, and without, another."""
 
     number: int  # of the transaction
-    begin: Key
-    end: Key
+    begin: RowKey
+    end: RowKey
     ingested: dict[int, int]
     target: str | None
     since: int  # the transaction that began it
@@ -35,7 +35,7 @@ class Operations:
     def __init__(self, checkpoints: Sequence[Checkpoint], asked: Sequence[OperatorRequest]) -> None:
         self.carried: list[Carried] = []
         self._since = 0
-        self._skipped_to: dict[int, Key] = {}  # by transaction
+        self._skipped_to: dict[int, RowKey] = {}  # by transaction
         for number, one in enumerate(checkpoints[1:], 1):
             before = checkpoints[number - 1]
             taken = None
@@ -95,5 +95,5 @@ def _again(row: Row, part: Carried, model: Model) -> bool:
     return not gone and part.target in {None, row.request.target}
 
 
-def _behind(key: Key) -> Key:
+def _behind(key: RowKey) -> RowKey:
     return (*key[:2], key[2] + 1)

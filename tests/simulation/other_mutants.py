@@ -192,7 +192,7 @@ OTHERS: Final = (
         (
             Patch(
                 "store/ingest.py",
-                "            self._apply_first_control(arrival.partition, id_, arrival.parent)\n",
+                "            self._answer_first_pending(arrival.partition, id_, arrival.parent)\n",
                 "",
             ),
         ),
@@ -217,8 +217,8 @@ OTHERS: Final = (
         (
             Patch(
                 "store/ingest.py",
-                '        self._leave_control(arrival, "keep", arrival.id, entry)\n',
-                '        self._leave_control(arrival, "keep", arrival.id, entry)\n'
+                '        self._put_pending_answer(arrival, "keep", arrival.id, entry)\n',
+                '        self._put_pending_answer(arrival, "keep", arrival.id, entry)\n'
                 "        later = msgspec.structs.replace(entry, due_ms=entry.due_ms + 1_000)\n"
                 "        self._set_index(keys.index(arrival.partition, arrival.id), later)\n",
             ),
@@ -231,7 +231,7 @@ OTHERS: Final = (
         "a duplicate is taken for what keeps a written-back request from being stored",
         (
             Patch(
-                "store/records.py",
+                "store/rows.py",
                 'return self.op != "keep"',
                 "return True",
             ),

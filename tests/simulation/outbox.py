@@ -8,9 +8,9 @@ from typing import Final
 
 from delayline.partitioner import partition_for
 from node.own_checkpoints import headers_of
-from node.ports import ANY_PARTITION, Commit, Doubtful, Fenced, Offsets, Outgoing, Refused
+from node.ports import ANY_PARTITION, Commit, Doubtful, Fenced, Offsets, Outgoing, RecordRejected
 from store.checkpoint import Checkpoint
-from tests.simulation.coordinator import Answer
+from tests.simulation.coordinator import EndTxnAnswer
 from tests.simulation.host import Host
 from tests.simulation.log import Partition
 from tests.simulation.requests import BAD_VALUE, BIG_VALUE
@@ -29,7 +29,7 @@ class SimulatedCommit:
         self._host = host
         self._transaction = transaction
         self._fault = fault
-        self._answer: Answer | Exception | None = None
+        self._answer: EndTxnAnswer | Exception | None = None
         self._deadline_ms = host.world.now_ms + SLOW_COMMIT_MS
         host.world.after(SLOW_COMMIT_MS, host.wake)
         if transaction.unsent:
@@ -45,7 +45,7 @@ class SimulatedCommit:
             return
         try:
             self._transaction.finish()
-        except (Doubtful, Fenced, Refused) as error:
+        except (Doubtful, Fenced, RecordRejected) as error:
             self._answered(error)
         else:
             self._end()
@@ -68,7 +68,7 @@ class SimulatedCommit:
         if self._fault != "commit-answer-lost":
             world.after(world.network_delay_ms(), lambda: self._answered(answer))
 
-    def _answered(self, answer: Answer | Exception) -> None:
+    def _answered(self, answer: EndTxnAnswer | Exception) -> None:
         if self._host.world.now_ms < self._deadline_ms:
             self._answer = answer
             self._host.wake()
@@ -83,9 +83,9 @@ class SimulatedCommit:
             raise Doubtful("the commit is slow")
         if isinstance(self._answer, Exception):
             raise self._answer
-        if self._answer is Answer.FENCED:
+        if self._answer is EndTxnAnswer.FENCED:
             raise Fenced("the commit was refused: another producer has the id")
-        if self._answer is Answer.INVALID:
+        if self._answer is EndTxnAnswer.INVALID:
             raise Doubtful("the commit was refused: there is no such transaction")
 
 
@@ -127,7 +127,7 @@ class SimulatedTransaction:
         """What the client itself refuses."""
         if self._to_target(record) and (record.value or b"").startswith(BIG_VALUE):
             assert record.row is not None, "a delivery comes from a row"
-            raise Refused("message too large", {record.row: ("too-large", "message too large")})
+            raise RecordRejected("message too large", {record.row: ("too-large", "message too large")})
         self._host.vouch(record.timestamp_ms)
 
     def let_go(self) -> None:
@@ -142,10 +142,12 @@ class SimulatedTransaction:
                 self._send(record)
 
     def finish(self) -> None:
-        """Sends what is left. Raises what `let_go` does, and `Refused` if the brokers have not taken all."""
+        """Sends what is left. Raises what `let_go` does, and `RecordRejected` if the brokers have not taken
+        all.
+        """
         self.let_go()
         if self._refused:
-            raise Refused("a record of the batch is invalid", {})
+            raise RecordRejected("a record of the batch is invalid", {})
 
     def _to_target(self, record: Outgoing) -> bool:
         return record.topic in self._host.world.target_topics

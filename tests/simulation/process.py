@@ -23,9 +23,9 @@ from store.arrivals import Arrival
 from store.awaited import Awaited
 from store.checkpoint import Checkpoint, Footing, Frontier, Vector
 from store.holds import Hold, may_go_to
-from store.keys import Key
+from store.keys import RowKey
 from store.overrun import MOST_OVERRUNS
-from store.records import message_target
+from store.rows import message_target
 from store.selection import MOST_WALKED, Paused, late_keys, next_due_ms, select
 from store.view import Expired, View
 from tests.simulation.eras import latest, repeats
@@ -385,11 +385,11 @@ class Process:
         until_ms = self._at.until_ms if isinstance(self._at, Wait) else None
         if until_ms is None or own_ms >= until_ms or (tip.position is not None and own_ms < tip.position[0]):
             return
-        limits, standing = self.world.setup.limits, self._delivery.standing
+        limits, write_back = self.world.setup.limits, self._delivery.write_back
         # What has waited for long may wait for the heartbeat, and so may what is done, if there are not many.
         limits = limits._replace(carried_ms=1 << 60, passed=MOST_WALKED)
         paused = Paused(pauses.targets, replay=bool(pauses.targets))
-        chosen = select(self.store, tip, reached, own_ms, limits, standing=standing, paused=paused)
+        chosen = select(self.store, tip, reached, own_ms, limits, write_back=write_back, paused=paused)
         due_ms = None if chosen.held else next_due_ms(self.store, tip)
         if chosen.size or (due_ms is not None and due_ms < until_ms):
             raise Violation("wake", f"{self.name} waits until {until_ms}: {chosen}, next due {due_ms}")
@@ -418,7 +418,7 @@ class Process:
         self._expect_step_back(delivery.epoch, ahead_ms)
         if ahead_ms > 0 or (wait.until_ms is not None and wait.until_ms <= own_ms):
             return
-        if self._may_wait(delivery.standing.awaited, tip, ingested, wait):
+        if self._may_wait(delivery.write_back.awaited, tip, ingested, wait):
             return
         due_ms = next_due_ms(self.store, tip)
         if resumed := self.released():
@@ -456,7 +456,7 @@ class Process:
                 "liveness", f"{self.name} waits for its position, {tip.position}, {ahead_ms} ms ahead"
             )
 
-    def _holds_any(self, tip: Frontier, hold: Hold, end: Key | None) -> bool:
+    def _holds_any(self, tip: Frontier, hold: Hold, end: RowKey | None) -> bool:
         """Whether a hold has something that may go."""
         if end is None:
             return False
@@ -467,8 +467,10 @@ class Process:
     def _may_wait(self, awaited: Awaited, tip: Frontier, ingested: Vector, wait: Wait) -> bool:
         """An answer may wait for what is not listed; a reschedule a little for room among what is moved."""
         for number, end in ingested.items():
-            begin = keys.control(number, tip.seen.get(number, 0))
-            if awaited.may_hide(number, ingested) and any(self.store.scan(begin, keys.control(number, end))):
+            begin = keys.pending_answer(number, tip.seen.get(number, 0))
+            if awaited.may_hide(number, ingested) and any(
+                self.store.scan(begin, keys.pending_answer(number, end))
+            ):
                 return True
         most, own_ms = self.world.setup.limits.awaited, self.now_ms()
         is_full = any(len(awaited.moved_offsets(number, ingested)) >= most for number in ingested)
@@ -585,7 +587,7 @@ class Process:
             if hold.target not in chosen.paused_targets and self._lets_go(before, hold, end):
                 raise Violation("liveness", f"{self.name} carries {others} others, and nothing of {hold}")
 
-    def _lets_go(self, before: Frontier, hold: Hold, end: Key) -> bool:
+    def _lets_go(self, before: Frontier, hold: Hold, end: RowKey) -> bool:
         """Whether the first message that a hold has up to a key has been passed."""
         begin, behind = keys.after(keys.row(*hold.next)), keys.after(keys.row(*end))
         rows = self.store.scan(begin, behind) if begin < behind else ()
@@ -668,7 +670,7 @@ class Process:
             self._expired = []
 
 
-def _cursor(hold: Hold) -> tuple[str, Key, Key]:
+def _cursor(hold: Hold) -> tuple[str, RowKey, RowKey]:
     return hold.target, hold.first, hold.next
 
 

@@ -6,9 +6,9 @@ from delayline.signing import Serial
 from store import keys
 from store.checkpoint import Frontier
 from store.kv import KeyValue
-from store.records import decode_index, decode_serials, message_target
+from store.rows import decode_index, decode_serials, message_target
 from tests.simulation.host import Violation
-from tests.simulation.model import NEVER, Key, Model
+from tests.simulation.model import NEVER, Model, RowKey
 from tests.simulation.pending import check_pending
 from tests.simulation.process import Process
 
@@ -36,12 +36,12 @@ def check_replica(process: Process, model: Model, serials: dict[int, Serial]) ->
     if found != wanted:
         odd = sorted(set(found) ^ set(wanted))
         raise Violation("replica", f"{process.name} and the log differ in what is pending: {odd}")
-    for name, prefix in (("late entries", keys.LATE), ("controls", keys.CONTROL)):
+    for name, prefix in (("late entries", keys.LATE), ("pending answers", keys.PENDING_ANSWER)):
         left = [keys.placed(raw_key) for raw_key, _ in store.scan(prefix, keys.end_of(prefix))]
         if left:
             raise Violation("replica", f"{process.name} has {name} left: {left}")
     if any(store.scan(keys.ENDING, keys.end_of(keys.ENDING))):
-        raise Violation("replica", f"{process.name} has entries of controls left")
+        raise Violation("replica", f"{process.name} has entries of pending answers left")
     raw_serials = store.get(keys.SERIALS)
     if (decode_serials(raw_serials) if raw_serials else {}) != serials:
         raise Violation("replica", f"{process.name} and the log differ in the serials: {serials}")
@@ -58,7 +58,7 @@ def _held(store: KeyValue, tip: Frontier) -> list[tuple[bytes, bytes]]:
     ]
 
 
-def _check_index(name: str, store: KeyValue, key: Key, model: Model) -> None:
+def _check_index(name: str, store: KeyValue, key: RowKey, model: Model) -> None:
     """A pending row with an id is what its index entry points to."""
     id_ = model.rows[key[1:]].request.id
     if id_ is None or model.rows[key[1:]].request.kind.value != "schedule":

@@ -76,7 +76,7 @@ SOURCES: Final = (
         (
             Patch(
                 "store/ingest.py",
-                "            self._apply_first_control(partition, root, parent)\n",
+                "            self._answer_first_pending(partition, root, parent)\n",
                 "",
             ),
         ),
@@ -156,7 +156,7 @@ SOURCES: Final = (
         (
             Patch(
                 "store/view.py",
-                "if isinstance(who, int) and places.has_row(self._kv, partition, who):",
+                "if isinstance(who, int) and due_index.has_row(self._kv, partition, who):",
                 "if False:",
             ),
         ),
@@ -183,9 +183,9 @@ SOURCES: Final = (
         profile_with({"cancel-source": 60, "id-future": 60}, batches=(60,)),
     ),
     Mutant(
-        "places-go-with-their-rows",
+        "due-entries-go-with-their-rows",
         "Store, no id that old is left",
-        "places go though an id is known that they lead to",
+        "due entries go though an id is known that they lead to",
         (
             Patch(
                 "store/view.py",

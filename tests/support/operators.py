@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from election.operators import Author, Control, encode
+from election.operators import Author, PauseState, encode
 from tests.support.cluster import Cluster
 from tests.support.waiting import eventually
 
@@ -15,9 +15,9 @@ def write(cluster: Cluster, path: str, data: bytes) -> None:
     cluster.kazoo.set(path, data)
 
 
-def say(cluster: Cluster, control: Control) -> None:
+def say(cluster: Cluster, control: PauseState) -> None:
     """Pauses and resumes; returns once all nodes know."""
-    write(cluster, cluster.znodes.control, encode(control))
+    write(cluster, cluster.znodes.pauses, encode(control))
 
     def known() -> bool:
         said = [cluster.member(node) for node in cluster.candidates()]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from node.targets import Place
+from node.targets import PartitionId
 
 
 class Settled:
@@ -14,8 +14,8 @@ class Settled:
     """
 
     forbidden: str | None = None
-    aborted: Final[list[tuple[int, set[Place]]]] = []
-    committed: Final[list[tuple[int, set[Place]]]] = []
+    aborted: Final[list[tuple[int, set[PartitionId]]]] = []
+    committed: Final[list[tuple[int, set[PartitionId]]]] = []
 
     def __init__(self, *_: Any) -> None:
         """Whatever lane it is."""
@@ -26,13 +26,13 @@ class Settled:
     def settle(self, resigning: Callable[[], bool], why: Callable[[], str]) -> None:
         """All is decided."""
 
-    def abort(self, turn: int, places: set[Place]) -> str | None:
+    def abort(self, turn: int, places: set[PartitionId]) -> str | None:
         """It takes note of it."""
         if self.forbidden is None:
             self.aborted.append((turn, set(places)))
         return self.forbidden
 
-    def commit(self, turn: int, places: set[Place]) -> str | None:
+    def commit(self, turn: int, places: set[PartitionId]) -> str | None:
         """It takes note of it."""
         self.committed.append((turn, set(places)))
         return None

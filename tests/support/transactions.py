@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 
 from node.fetch.brokers import Brokers
-from node.fetch.coordinators import Coordinators, Described
+from node.fetch.coordinators import Coordinators, TransactionState
 from tests.support.cluster import Cluster
 
 
-def last_transactions(cluster: Cluster) -> dict[str, Described | None]:
+def last_transactions(cluster: Cluster) -> dict[str, TransactionState | None]:
     """The last one of each id of the lane."""
 
-    async def ask() -> dict[str, Described | None]:
+    async def ask() -> dict[str, TransactionState | None]:
         brokers = Brokers({"bootstrap.servers": cluster.bootstrap})
         try:
             coordinators = Coordinators(brokers, 10_000)

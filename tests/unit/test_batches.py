@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from delayline.times import MAX_MS
 from node.fetch import batches
-from node.fetch.batches import Batch, Committed, DamagedLog, Holds, batches_of, open_aborted, open_batch
+from node.fetch.batches import Batch, CommittedFilter, DamagedLog, Holds, batches_of, open_aborted, open_batch
 from node.fetch.compression import Scratch, UnpackError
 from node.fetch.records import (
     ABORTED,
@@ -279,7 +279,7 @@ def test_messages_are_told_from_markers_and_from_what_was_aborted() -> None:
         own(10, 1, marker),
         own(12, 1),  # aborted
     ]
-    committed = Committed([(1, 12), (2, 2)])
+    committed = CommittedFilter([(1, 12), (2, 2)])
     held = {batch.base_offset: committed.holds(batch) for batch in batches_of(b"".join(fetched))}
     assert [base for base, holds in held.items() if holds is Holds.MESSAGES] == [0, 4, 8]
     assert [base for base, holds in held.items() if holds is Holds.ABORTED] == [2, 12]

@@ -18,7 +18,7 @@ from bench.page import bench_page
 from bench.parts import Part
 from bench.polls import Polls
 from bench.profiles import NoRoom, Profile, profile
-from bench.record import Machine, Record, load
+from bench.record import Machine, RunRecord, load
 from bench.run import UnderWay, settings
 from bench.scenarios.failover import gaps, offered_per_s
 from bench.scenarios.yardstick import fastest
@@ -30,10 +30,10 @@ MACHINE = Machine("Linux", "a processor", 2, 4.0, {"delayline": "1"})
 BEGUN = "2026-01-01T00:00:00+00:00"
 
 
-def record(**figures: list[float]) -> Record:
+def record(**figures: list[float]) -> RunRecord:
     named = {name.replace("__", "."): values for name, values in figures.items()}
     histogram = [0] * len(reader.BUCKETS_MS) + [1]
-    return Record("quick", BEGUN, 1.5, MACHINE, {"rounds": "3"}, named, {"lateness.1000": histogram})
+    return RunRecord("quick", BEGUN, 1.5, MACHINE, {"rounds": "3"}, named, {"lateness.1000": histogram})
 
 
 def printed(show: Any, *shown: Any, width: int = table.WIDTH, colour: bool = False) -> str:
@@ -224,7 +224,7 @@ def test_figures_of_one_run_alone_are_listed_and_said() -> None:
 
 def test_what_makes_two_runs_hard_to_compare_is_said() -> None:
     first = record(delivery=[1.0])
-    second = Record("full", BEGUN, 1.0, MACHINE, {"rounds": "1"}, {"delivery": [1.0]}, {})
+    second = RunRecord("full", BEGUN, 1.0, MACHINE, {"rounds": "1"}, {"delivery": [1.0]}, {})
     shown = printed(table.compare, first, second)
     assert "not the same: profile: quick | full" in shown
     assert "not the same: rounds: 3 | 1" in shown
@@ -253,7 +253,7 @@ def test_a_page_without_goals_claims_none() -> None:
 
 
 def test_a_page_says_what_failed() -> None:
-    failed = Record("quick", BEGUN, 1.0, MACHINE, {}, {}, {}, {"burst": "round 1: nothing came"})
+    failed = RunRecord("quick", BEGUN, 1.0, MACHINE, {}, {}, {}, {"burst": "round 1: nothing came"})
     page = bench_page(failed)
     assert page.headline.tone == "bad"
     assert "nothing came" in render(page)
@@ -295,7 +295,7 @@ def test_the_docs_command_replaces_what_is_between_the_markers(tmp_path: Path) -
     assert (head, tail) == ("head\n\n<!-- figures -->\n", "<!-- /figures -->\n\ntail\n")
 
 
-def before() -> Record:
+def before() -> RunRecord:
     return load(markdown.BEFORE)
 
 
@@ -351,7 +351,7 @@ def test_a_disk_without_room_for_ten_millions_is_refused(
         profile("full", 1).expect_room(tmp_path)
 
 
-def under_way(kept: list[Record]) -> UnderWay:
+def under_way(kept: list[RunRecord]) -> UnderWay:
     return UnderWay(Profile("quick", 2, [], []), {"rounds": "2"}, lambda *_: None, kept.append)
 
 
@@ -360,7 +360,7 @@ def failing(error: BaseException) -> Measured:
 
 
 def test_a_failure_is_kept_and_the_others_go_on() -> None:
-    kept: list[Record] = []
+    kept: list[RunRecord] = []
     run = under_way(kept)
     run.measure("both", 1, lambda: Measured({"both.ingest": 1.0}))
     run.measure("burst", 1, lambda: failing(TimeoutError("nothing came\nfor 60 s")))
@@ -371,7 +371,7 @@ def test_a_failure_is_kept_and_the_others_go_on() -> None:
 
 
 def test_an_interrupted_run_is_kept() -> None:
-    kept: list[Record] = []
+    kept: list[RunRecord] = []
     run = under_way(kept)
     run.measure("both", 1, lambda: Measured({"both.ingest": 1.0}))
     with pytest.raises(KeyboardInterrupt):
@@ -380,7 +380,7 @@ def test_an_interrupted_run_is_kept() -> None:
 
 
 def test_the_table_says_what_failed() -> None:
-    failed = Record("quick", BEGUN, 1.0, MACHINE, {}, {}, {}, {"burst": "round 1: nothing came"})
+    failed = RunRecord("quick", BEGUN, 1.0, MACHINE, {}, {}, {}, {"burst": "round 1: nothing came"})
     assert "FAILED burst: round 1: nothing came" in printed(table.show, failed)
 
 
@@ -406,8 +406,8 @@ def test_an_interrupted_run_ends_with_130_and_shows_what_it_has(
     assert "Traceback" not in result.output
 
 
-def keepable(failed: dict[str, str]) -> Record:
-    return Record("quick", BEGUN, 1.0, MACHINE, {}, {"delivery": [1.0]}, {}, failed)
+def keepable(failed: dict[str, str]) -> RunRecord:
+    return RunRecord("quick", BEGUN, 1.0, MACHINE, {}, {"delivery": [1.0]}, {}, failed)
 
 
 def invoked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Any) -> Any:
@@ -417,7 +417,7 @@ def invoked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Any) -> Any:
 
 
 def test_what_a_scenario_repeats_is_kept_one_by_one() -> None:
-    kept: list[Record] = []
+    kept: list[RunRecord] = []
     under_way(kept).measure(
         "failover-1000", 1, lambda: gaps("gap.1000", [30.0, 10.0, 20.0], [5.0, 7.0], 999.0)
     )

@@ -8,9 +8,9 @@ import pytest
 
 from delayline.wire import Cancel, Schedule
 from store import keys
-from store.checkpoint import NONE_WRITTEN_BACK, Standing
+from store.checkpoint import NO_WRITE_BACK, WriteBack
 from store.kv import KeyValue
-from store.records import Expiry
+from store.rows import Expiry
 from store.selection import Answer
 from store.view import View
 from tests.unit.view_records import (
@@ -43,8 +43,8 @@ def back(due_ms: int, parent: int, root: int = 0, id_: str | None = None) -> Sch
 
 def answers(view: View, now_ms: int = 5_000, *, known: bool = True) -> list[tuple[int, str]]:
     """Offset and meaning of each answer of the next selection."""
-    standing = NONE_WRITTEN_BACK if known else Standing()
-    return [(one.place[1], meaning(one)) for one in view.select(now_ms, MANY, standing=standing).answers]
+    write_back = NO_WRITE_BACK if known else WriteBack()
+    return [(one.place[1], meaning(one)) for one in view.select(now_ms, MANY, write_back=write_back).answers]
 
 
 def meaning(answer: Answer) -> str:
@@ -103,7 +103,7 @@ class TestWithoutAnId:
         take(view, at(0, 0, schedule(2_000)), at(0, 1, schedule(2_500)))
         view.select(2_000, MANY)
         take(view, at(0, 2, of(0)))
-        chosen = view.select(3_000, MANY, standing=Standing())
+        chosen = view.select(3_000, MANY, write_back=WriteBack())
         assert (chosen.size, chosen.held, chosen.frontier.seen[0]) == (0, True, 2)
         assert answers(view, known=True) == [(2, "too-late")]
 
@@ -232,4 +232,4 @@ def found(view: View, prefix: bytes) -> list[tuple[int, int]]:
 
 
 def places_of(view: View) -> list[tuple[int, int]]:
-    return found(view, keys.PLACES)
+    return found(view, keys.DUE_INDEX)

@@ -8,7 +8,7 @@ from confluent_kafka import KafkaError, KafkaException
 import delayline
 from election import errors as election_errors
 from node.ports import Doubtful
-from node.reader import Forbidden
+from node.reader import TopicForbidden
 from ops.errors import translated
 
 
@@ -84,7 +84,9 @@ def test_an_error_of_the_client_has_its_exit_code(error: Exception, exit_code: i
     assert known.exit_code == exit_code
 
 
-@pytest.mark.parametrize(("error", "exit_code"), [(Forbidden("not yours"), 4), (Doubtful("no answer"), 6)])
+@pytest.mark.parametrize(
+    ("error", "exit_code"), [(TopicForbidden("not yours"), 4), (Doubtful("no answer"), 6)]
+)
 def test_an_error_of_what_nodes_and_commands_read_with_has_its_exit_code(
     error: Exception, exit_code: int
 ) -> None:

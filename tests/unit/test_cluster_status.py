@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from delayline.settings import ClusterSettings
-from election.operators import Author, Control
+from election.operators import Author, PauseState
 from ops.cli.cluster_status import show
 from ops.cluster import ClusterStatus, LaneStatus
 from store.holds import Hold
@@ -19,7 +19,7 @@ AUTHOR = Author("ann", "it is moved", 1_767_225_600_000)
 MEMBER = {"node": "node-1", "lane": 0, "state": "leader", "at_ms": 1, "clock_offset_ms": 3, "version": "1"}
 
 
-def status(control: Control, read_ms: int = 60_000, **said: object) -> ClusterStatus:
+def status(control: PauseState, read_ms: int = 60_000, **said: object) -> ClusterStatus:
     lane = LaneStatus(0, ("node-1",), None)
     members = {"node-1": MEMBER | said}
     return ClusterStatus(ClusterSettings("delay"), (lane,), members, None, control, read_ms)
@@ -37,29 +37,30 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
 @pytest.mark.parametrize(
     ("control", "what"),
     [
-        (Control(paused=AUTHOR), "the whole cluster"),
-        (Control(paused_targets={"orders": AUTHOR}), "orders"),
+        (PauseState(paused=AUTHOR), "the whole cluster"),
+        (PauseState(paused_targets={"orders": AUTHOR}), "orders"),
     ],
 )
 def test_what_is_paused_stands_first_in_red(
-    control: Control, what: str, terminal: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    control: PauseState, what: str, terminal: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     show("table", status(control))
 
     assert f"\x1b[1;31m{what}" in capsys.readouterr().out.splitlines()[2]
 
 
-def held(control: Control) -> ClusterStatus:
+def held(control: PauseState) -> ClusterStatus:
     """Of `orders` 1,234 messages wait."""
     checkpoint = sample_checkpoint(holds=(Hold("orders", (1, 0, 0), (AUTHOR.at_ms, 0, 0), None, 1_234),))
     return replace(status(control), lanes=(LaneStatus(0, ("node-1",), checkpoint),))
 
 
 @pytest.mark.parametrize(
-    ("control", "what"), [(Control(paused_targets={"orders": AUTHOR}), "orders "), (Control(), "(resumed)")]
+    ("control", "what"),
+    [(PauseState(paused_targets={"orders": AUTHOR}), "orders "), (PauseState(), "(resumed)")],
 )
 def test_what_waits_since_its_target_was_paused_stands_beside_it(
-    control: Control, what: str, capsys: pytest.CaptureFixture[str]
+    control: PauseState, what: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     show("table", held(control))
     (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("orders")]
@@ -71,13 +72,13 @@ def test_what_waits_since_its_target_was_paused_stands_beside_it(
 
 
 def test_what_waits_since_its_target_was_paused_is_in_the_data(capsys: pytest.CaptureFixture[str]) -> None:
-    show("json", held(Control()))
+    show("json", held(PauseState()))
     (lane,) = json.loads(capsys.readouterr().out)["lanes"]
     assert lane["held"] == {"orders": {"rows": 1_234, "since_ms": AUTHOR.at_ms}}
 
 
 def test_where_nothing_is_paused_nothing_is_said_of_it(capsys: pytest.CaptureFixture[str]) -> None:
-    show("table", status(Control()))
+    show("table", status(PauseState()))
 
     assert "paused" not in capsys.readouterr().out
 
@@ -87,7 +88,7 @@ def test_sixty_columns_hold_every_line(
 ) -> None:
     terminal.setenv("COLUMNS", "60")
 
-    show("table", status(Control(paused=AUTHOR)))
+    show("table", status(PauseState(paused=AUTHOR)))
 
     lines = capsys.readouterr().out.splitlines()
     plain = [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in lines]
@@ -96,7 +97,7 @@ def test_sixty_columns_hold_every_line(
 
 
 def test_why_there_is_no_lag_is_said(capsys: pytest.CaptureFixture[str]) -> None:
-    show("table", replace(status(Control()), no_ends="Kafka at k:9092 refuses: who?"))
+    show("table", replace(status(PauseState()), no_ends="Kafka at k:9092 refuses: who?"))
 
     assert "warning: no lag is known: Kafka at k:9092 refuses: who?\n" in capsys.readouterr().err
 
@@ -104,7 +105,7 @@ def test_why_there_is_no_lag_is_said(capsys: pytest.CaptureFixture[str]) -> None
 def test_the_clock_is_a_leader_s_alone(capsys: pytest.CaptureFixture[str]) -> None:
     """What another node says of it is of when it was one."""
     once = MEMBER | {"node": "node-2", "state": "follower", "clock_offset_ms": 700}
-    snapshot = replace(status(Control(), read_ms=1), members={"node-1": MEMBER, "node-2": once})
+    snapshot = replace(status(PauseState(), read_ms=1), members={"node-1": MEMBER, "node-2": once})
 
     assert snapshot.health("node-2") == "ok"
     show("table", snapshot)
@@ -120,7 +121,7 @@ def test_what_waits_behind_an_open_transaction_stands_beside_what_is_delivered(
 ) -> None:
     whose = {"transactional_id": "sink-1", "producer_id": 7}
     held = {"partition": 3, "end": 41, "records": 820, "since_ms": 0, **whose}
-    show("table", status(Control(), at_ms=60_000, held_back=[held]))
+    show("table", status(PauseState(), at_ms=60_000, held_back=[held]))
 
     shown = capsys.readouterr()
     assert ("820 for 1m" in shown.out, "held-back" in shown.out) == (True, True), shown.out

@@ -9,10 +9,10 @@ from random import Random
 import pytest
 
 from store import keys
-from store.keys import MINUTE_MS, Key
+from store.keys import MINUTE_MS, RowKey
 from store.lookup import Lookup, Query
 from store.overdue import counted, scans
-from store.records import row_tag, target_of
+from store.rows import row_tag, target_of
 from store.selection import Limits, Paused
 from store.view import View
 from tests.unit.view_records import at, cancel, deliver, new_view, schedule, take
@@ -70,7 +70,7 @@ class Lane:
         if tip.position is not None and len(tip.overruns) < 8:
             step_back(self.view, now_ms)
 
-    def waiting(self) -> dict[Key, str | None]:
+    def waiting(self) -> dict[RowKey, str | None]:
         """The rows that are not done, with their targets: all of them are looked at."""
         tip = self.view.tip
         rows = self.view.glimpse(lambda kv, *_: kv.scan(keys.ROW, keys.end_of(keys.ROW)))

@@ -14,7 +14,7 @@ from delayline.names import ClusterNames
 from delayline.signing import Keyring
 from delayline.wire import H_ERROR
 from node.delivery import HEARTBEAT_MS, Config, Delivery, Step, Wait
-from node.ports import UNKNOWN, Doubtful, Offsets, Outgoing, Pauses, Refused
+from node.ports import UNKNOWN, Doubtful, Offsets, Outgoing, Pauses, RecordRejected
 from store.checkpoint import Checkpoint, Footing, Vector
 from store.holds import MOST_HOLDS
 from store.selection import Limits
@@ -326,7 +326,9 @@ def test_if_it_is_refused_then_its_dead_letter_says_so_and_is_whole(
 ) -> None:
     def refuse() -> None:
         world.while_sent = lambda: None
-        raise Refused("it takes no such message", {(world.now, 0, 0): ("undeliverable", "it takes none")})
+        raise RecordRejected(
+            "it takes no such message", {(world.now, 0, 0): ("undeliverable", "it takes none")}
+        )
 
     world.buffer_takes_bytes = 100
     world.knows_at_look = 2

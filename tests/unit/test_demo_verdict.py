@@ -18,7 +18,7 @@ from ops.audit.report import by_field
 from ops.demo.episode import Episode, longest_undisturbed_pause_ms, measured
 from ops.demo.measure import Arrival, Lateness, Stretch
 from ops.demo.verdict import MEMORY_LIMIT_MB, Verdict
-from ops.demo.view import LiveView, Picture
+from ops.demo.view import LiveStatus, LiveView
 from ops.demo.watch import ClusterView
 
 NOW_MS = 1_700_000_000_000
@@ -148,7 +148,7 @@ def test_it_is_not_healthy_with(members: list[NodeStatus]) -> None:
 def test_without_a_terminal_the_view_speaks_in_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ops.demo.view.LINE_EVERY_S", 0.01)
     out = io.StringIO()
-    asked = iter([Picture("undisturbed", leader="n1", epoch=3, pending=7)] * 1_000_000)
+    asked = iter([LiveStatus("undisturbed", leader="n1", epoch=3, pending=7)] * 1_000_000)
     with LiveView(lambda: next(asked), Console(file=out)):
         while "n1, epoch 3" not in out.getvalue():
             pass

@@ -9,10 +9,10 @@ import msgspec
 import pytest
 
 from delayline.settings import ClusterSettings
-from election.operators import Author, Control
+from election.operators import Author, PauseState
 from ops.cluster import ClusterStatus, LaneStatus
 from ops.doctor.finding import Finding
-from ops.doctor.keepers import Keeper, judge
+from ops.doctor.keepers import ZooKeeperStatus, judge
 from ops.doctor.nodes import judge_cluster
 from store.holds import Hold
 from store.overrun import Overrun
@@ -35,7 +35,7 @@ SRVR = {"Zookeeper version": "3.9.3-abc, built on", "Mode": "leader"}
 
 def cluster(
     candidates: tuple[str, ...] = ("a", "b"),
-    control: Control | None = None,
+    control: PauseState | None = None,
     behind_ms: int = 0,
     end: int = 10,
     **said: Any,
@@ -47,7 +47,7 @@ def cluster(
     lane = LaneStatus(0, candidates, checkpoint)
     members = {"a": WELL | said, "b": WELL | {"node": "b", "state": "follower"}}
     return ClusterStatus(
-        ClusterSettings("delay", partitions=1), (lane,), members, {0: end}, control or Control(), NOW_MS
+        ClusterSettings("delay", partitions=1), (lane,), members, {0: end}, control or PauseState(), NOW_MS
     )
 
 
@@ -125,9 +125,9 @@ AUTHOR = Author("ann", "moving", 1)
         (cluster(candidates=()), "lane 0", "no leader", "delayline node run"),
         (cluster(candidates=("a",)), "lane 0", "no follower", "start another node"),
         (cluster(behind_ms=90_000), "lane 0", "only up to 90 s ago", "delayline due"),
-        (cluster(control=Control(paused=AUTHOR)), "paused", "by ann: moving", "cluster resume --reason"),
+        (cluster(control=PauseState(paused=AUTHOR)), "paused", "by ann: moving", "cluster resume --reason"),
         (
-            cluster(control=Control(paused_targets={"t": AUTHOR})),
+            cluster(control=PauseState(paused_targets={"t": AUTHOR})),
             "paused",
             "t is paused",
             "resume --target t",
@@ -151,7 +151,7 @@ def test_each_problem_has_a_way_out(status: ClusterStatus, check: str, found: st
 
 def test_a_paused_target_says_how_many_messages_wait_for_it() -> None:
     hold = Hold("t", (1, 0, 0), (1, 0, 0), None, 7)
-    status = cluster(control=Control(paused_targets={"t": AUTHOR}))
+    status = cluster(control=PauseState(paused_targets={"t": AUTHOR}))
     (lane,) = status.lanes
     assert lane.checkpoint is not None
     checkpoint = msgspec.structs.replace(lane.checkpoint, holds=(hold,))
@@ -165,13 +165,13 @@ def test_a_node_that_is_far_behind_is_a_problem_of_its_own() -> None:
 
 
 def test_a_session_that_a_server_does_not_grant_is_a_problem() -> None:
-    findings = judge([Keeper("zk:2181", None, SRVR, CONF)] * 3, {"a": 2.0, "b": 6.0})
+    findings = judge([ZooKeeperStatus("zk:2181", None, SRVR, CONF)] * 3, {"a": 2.0, "b": 6.0})
     ((check, found, _), *_) = wrong(findings)
     assert (check, found) == ("sessions", "zk:2181 grants sessions of 4000 to 40000 ms; a asks for 2000")
 
 
 def test_words_that_a_server_does_not_allow_are_no_problem() -> None:
-    findings = judge([Keeper("zk:2181")], {"a": 6.0})
+    findings = judge([ZooKeeperStatus("zk:2181")], {"a": 6.0})
     assert wrong(findings) == []
     assert [one.found.rpartition(": ")[2] for one in findings if "does not allow" in one.found] == [
         "it does not allow srvr",
@@ -180,7 +180,9 @@ def test_words_that_a_server_does_not_allow_are_no_problem() -> None:
 
 
 def test_a_server_that_does_not_answer_is_a_problem_of_its_own() -> None:
-    findings = judge([Keeper("zk1:2181", None, SRVR, CONF), Keeper("zk2:2181", "Connection refused")], {})
+    findings = judge(
+        [ZooKeeperStatus("zk1:2181", None, SRVR, CONF), ZooKeeperStatus("zk2:2181", "Connection refused")], {}
+    )
     assert [found for _, found, _ in wrong(findings)] == ["zk2:2181 does not answer: Connection refused"]
 
 

@@ -4,7 +4,15 @@ from ipaddress import ip_address
 
 import pytest
 
-from election.candidates import UNREADABLE, Candidate, Place, guid_of, in_order, new_guid, place_of
+from election.candidates import (
+    UNREADABLE,
+    Candidate,
+    QueuePosition,
+    guid_of,
+    in_order,
+    new_guid,
+    queue_position_of,
+)
 from election.peer import listen_address
 from election.znodes import Znodes
 
@@ -17,23 +25,25 @@ def name(guid: str, sequence: int) -> str:
 
 def test_the_lowest_sequence_leads_whatever_the_guid() -> None:
     queue = [name(A, 3), name(C, 1), name(B, 2)]
-    assert place_of(C, queue) == Place(name(C, 1), ())
-    assert place_of(C, queue).leads
+    assert queue_position_of(C, queue) == QueuePosition(name(C, 1), ())
+    assert queue_position_of(C, queue).leads
 
 
 def test_those_ahead_are_told_lowest_first() -> None:
     queue = [name(A, 12), name(B, 9), name(C, 10)]
-    assert place_of(A, queue) == Place(name(A, 12), (name(B, 9), name(C, 10)))
+    assert queue_position_of(A, queue) == QueuePosition(name(A, 12), (name(B, 9), name(C, 10)))
 
 
 def test_one_who_is_not_in_the_queue_has_everybody_ahead_and_does_not_lead() -> None:
-    assert place_of(A, [name(B, 1)]) == Place(None, (name(B, 1),))
-    assert not place_of(A, []).leads
-    assert not place_of(None, []).leads
+    assert queue_position_of(A, [name(B, 1)]) == QueuePosition(None, (name(B, 1),))
+    assert not queue_position_of(A, []).leads
+    assert not queue_position_of(None, []).leads
 
 
 def test_a_candidacy_made_twice_stands_at_its_lower_place() -> None:
-    assert place_of(A, [name(A, 4), name(B, 3), name(A, 2)]) == Place(name(A, 2), (), (name(A, 4),))
+    assert queue_position_of(A, [name(A, 4), name(B, 3), name(A, 2)]) == QueuePosition(
+        name(A, 2), (), (name(A, 4),)
+    )
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from delayline.wire import Cancel
-from store import expiry, keys, places
+from store import due_index, expiry, keys
 from store.keys import BLOCK
-from store.records import decode_expiry
+from store.rows import decode_expiry
 from store.view import View
 from tests.simulation.stores import MemoryStore
 from tests.unit.view_records import MANY, at, cancel, deliver, new_view, reschedule, schedule, take
@@ -34,7 +34,7 @@ def test_no_id_is_to_be_known_for_more_than_twice_as_long_as_it_has_to_be(
     store = MemoryStore()
     batch = store.batch()
     dues_ms = {offset: since_ms + drawn[offset] for offset in sorted(drawn)}
-    taken = {offset: places.packed(due_ms, named=True) for offset, due_ms in dues_ms.items()}
+    taken = {offset: due_index.packed(due_ms, named=True) for offset, due_ms in dues_ms.items()}
     expiry.write(batch, 0, taken, {offset: f"id-{offset}" for offset in taken}, since_ms)
     store.write(batch)
     kept_ms = {

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from delayline.wire import Cancel
-from store import kept, keys, places
+from store import due_index, kept, keys
 from store.holds import BEFORE_ALL, MOST_HOLDS, NO_TAG, Hold, may_go_to, tag_of, taken_up
-from store.keys import Key
+from store.keys import RowKey
 from store.lookup import Lookup
 from store.operations import ReplayRequest
 from store.selection import Limits, Paused
@@ -278,7 +278,7 @@ class TestStore:
             take(view, at(0, offset, schedule(2_000 + offset, target=target)))
         deliver(view, LATER_MS, paused=ORDERS)
         view.prune()
-        assert [places.find(view._kv, 0, offset) is None for offset in range(3)] == [False, True, True]
+        assert [due_index.find(view._kv, 0, offset) is None for offset in range(3)] == [False, True, True]
 
     @pytest.mark.parametrize("named", [False, True])
     def test_a_place_goes_once_what_it_leads_to_has_gone(self, view: View, *, named: bool) -> None:
@@ -289,12 +289,12 @@ class TestStore:
         take(view, at(0, 1, schedule(20_000), timestamp_ms=20_000))
         deliver(view, 20_000)
         view.prune()
-        assert (places.find(view._kv, 0, 0) is not None) == named
+        assert (due_index.find(view._kv, 0, 0) is not None) == named
         forgotten(view)
         take(view, at(0, 2, schedule(60_000), timestamp_ms=60_000))
         deliver(view, 60_000)
         view.prune()
-        assert places.find(view._kv, 0, 0) is None
+        assert due_index.find(view._kv, 0, 0) is None
 
     def test_what_is_cancelled_leaves_nothing(self, view: View) -> None:
         take(view, at(0, 0, schedule(2_000, "x")))
@@ -429,7 +429,7 @@ class TestHolds:
             (True, (40, 0, 0), (40, 0, 0)),
         ],
     )
-    def test_how_far_a_cursor_goes(self, *, paused: bool, last: Key | None, wanted: Key) -> None:
+    def test_how_far_a_cursor_goes(self, *, paused: bool, last: RowKey | None, wanted: RowKey) -> None:
         targets = frozenset({"a"}) if paused else frozenset[str]()
         assert may_go_to(Hold("a", BEFORE_ALL, (1, 0, 0), last), targets, 100, 48) == wanted
 

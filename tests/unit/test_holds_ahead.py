@@ -11,7 +11,7 @@ import pytest
 from store import keys
 from store.checkpoint import Checkpoint
 from store.holds import Hold, tag_of, taken_up
-from store.keys import MINUTE_MS, Key
+from store.keys import MINUTE_MS, RowKey
 from store.operations import ReplayRequest
 from store.overrun import Overrun
 from store.selection import NOTHING_PAUSED, Limits, Paused
@@ -158,7 +158,7 @@ class TestHolds:
         )
 
     @pytest.mark.parametrize(("number", "last"), [(1, (5, 0, 0)), (2, (9, 0, 0))])
-    def test_it_ends_behind_what_overruns_have_passed_since(self, number: int, last: Key) -> None:
+    def test_it_ends_behind_what_overruns_have_passed_since(self, number: int, last: RowKey) -> None:
         hold = Hold("a", (1, 0, 0), (1, 0, 0), since=1)
         (ended,) = taken_up((hold,), frozenset(), (5, 0, 0), (Overrun((9, 0, 0), {0: 9}, 9, number),), 5)
         assert ended.last == last

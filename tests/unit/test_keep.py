@@ -8,8 +8,8 @@ import pytest
 
 from delayline.wire import Schedule
 from store.arrivals import Arrival
-from store.records import Expiry
 from store.rocks import RocksStore
+from store.rows import Expiry
 from store.view import View
 from tests.unit.view_records import MANY, at, cancel, deliver, offsets, schedule, take
 

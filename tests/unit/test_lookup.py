@@ -12,8 +12,8 @@ import pytest
 from delayline.wire import Schedule
 from store import lookup
 from store.arrivals import arrival
-from store.keys import Key
-from store.lookup import Closed, Lookup, Page, Query, Total
+from store.keys import RowKey
+from store.lookup import Lookup, Query, RowPage, Total, ViewClosed
 from store.selection import Limits, Paused
 from store.view import View
 from tests.unit.view_records import at, cancel, deliver, new_view, reject, reschedule, schedule, take
@@ -28,7 +28,7 @@ def view(tmp_path: Path) -> View:
     return new_view(tmp_path / "store")
 
 
-def listed(view: View, query: Query = ALL, after: Key | None = None, limit: int = 100) -> list[Key]:
+def listed(view: View, query: Query = ALL, after: RowKey | None = None, limit: int = 100) -> list[RowKey]:
     return [key for key, _ in Lookup(view).page(query, after, limit).rows]
 
 
@@ -36,10 +36,10 @@ def total(view: View, query: Query = ALL) -> Total | None:
     return Lookup(view).page(query, None, 1).total
 
 
-def walked(view: View, query: Query, limit: int) -> list[Key]:
-    """Page after page to the end."""
-    found: list[Key] = []
-    page: Page | None = None
+def walked(view: View, query: Query, limit: int) -> list[RowKey]:
+    """RowPage after page to the end."""
+    found: list[RowKey] = []
+    page: RowPage | None = None
     while page is None or page.last is not None:
         page = Lookup(view).page(query, None if page is None else page.last, limit)
         found += [key for key, _ in page.rows]
@@ -170,7 +170,7 @@ class TestPages:
     def test_a_closed_lookup_answers_no_more(self, view: View) -> None:
         closed = Lookup(view)
         closed.close()
-        with pytest.raises(Closed):
+        with pytest.raises(ViewClosed):
             closed.page(ALL, None, 1)
 
 

@@ -9,8 +9,8 @@ import pytest
 
 from node.messages import cursor, parse_cursor
 from ops import lookup
-from ops.lookup import Answer, Lane
-from store.keys import Key
+from ops.lookup import LaneNodes, NodeAnswer
+from store.keys import RowKey
 
 
 @pytest.mark.parametrize(
@@ -25,15 +25,15 @@ def test_a_cursor_is_a_key() -> None:
     assert parse_cursor(cursor((1_767_225_600_000, 3, 42))) == (1_767_225_600_000, 3, 42)
 
 
-class Pages(Lane):
+class Pages(LaneNodes):
     """A lane that answers with pages of two rows, every second one of them empty."""
 
-    def __init__(self, keys: list[Key]) -> None:
+    def __init__(self, keys: list[RowKey]) -> None:
         super().__init__(0, [])
         self._keys = sorted(keys)
         self._asked = 0
 
-    def ask(self, path: str, params: Mapping[str, Any], timeout_s: float = 0.0) -> Answer:
+    def ask(self, path: str, params: Mapping[str, Any], timeout_s: float = 0.0) -> NodeAnswer:
         self._asked += 1
         after = parse_cursor(params["after"]) if params["after"] else (-1, -1, -1)
         behind = [key for key in self._keys if key > after]
@@ -48,10 +48,10 @@ class Pages(Lane):
         }
 
 
-def pages(lanes: list[list[Key]], limit: int, monkeypatch: pytest.MonkeyPatch) -> list[list[Key]]:
+def pages(lanes: list[list[RowKey]], limit: int, monkeypatch: pytest.MonkeyPatch) -> list[list[RowKey]]:
     """All pages, one after the other."""
     monkeypatch.setattr(lookup, "lanes_of", lambda *_: (None, [Pages(keys) for keys in lanes]), raising=True)
-    found: list[list[Key]] = []
+    found: list[list[RowKey]] = []
     after: str | None = None
     while True:
         listing = lookup.pending(None, {}, after, limit, None)  # type: ignore[arg-type]
@@ -78,7 +78,7 @@ def test_a_walk_that_has_no_time_left_goes_on_in_the_next_list(monkeypatch: pyte
 
 
 def test_the_leader_is_asked_first_and_who_has_fallen_silent_last() -> None:
-    members: list[Answer] = [
+    members: list[NodeAnswer] = [
         {"node": "silent", "state": "leader", "at_ms": 1_000},
         {"node": "refusing", "state": "refusing", "at_ms": 9_000},
         {"node": "follower", "state": "follower", "at_ms": 9_000},

@@ -12,8 +12,8 @@ import pytest
 from store import keys
 from store.checkpoint import Checkpoint
 from store.keys import MINUTE_MS
-from store.known import Known, known_of
 from store.pending import DAY_MINUTES
+from store.prefetch import Prefetched, prefetch
 from store.selection import Paused
 from store.view import View
 from tests.unit.view_records import (
@@ -149,13 +149,13 @@ def test_a_count_that_ingest_has_read_before_is_read_again(
     view.close()
     again = new_view(tmp_path / "store")
 
-    def known_then_back(*arguments: Any) -> Known:
+    def known_then_back(*arguments: Any) -> Prefetched:
         monkeypatch.undo()
-        known = known_of(*arguments)
+        known = prefetch(*arguments)
         step_back(again, BEGIN_MS)
         return known
 
-    monkeypatch.setattr("store.view.known_of", known_then_back)
+    monkeypatch.setattr("store.view.prefetch", known_then_back)
     take(again, at(0, 1, schedule(NOON_MS + 1)))
     assert again.pending() == 1
     again.close()

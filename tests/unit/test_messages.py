@@ -15,9 +15,9 @@ from node.messages import Messages, NoSource, Reader, WrongLane
 from node.past import Fate
 from node.ports import Doubtful
 from store.arrivals import arrival
-from store.awaited import Awaited, Follower
+from store.awaited import Awaited, Successor
 from store.checkpoint import Checkpoint
-from store.keys import Key
+from store.keys import RowKey
 from store.lookup import Lookup, Query
 from store.selection import Limits, Paused
 from store.view import View
@@ -51,10 +51,10 @@ class MovedBy:
     def __init__(self, view: View, offset: int | None) -> None:
         self._passed = checkpoint_of(deliver(view, 2_000))
         if offset is not None:
-            awaited = Awaited({PARTITION: {0: Follower(9, offset)}})
+            awaited = Awaited({PARTITION: {0: Successor(9, offset)}})
             self._passed = msgspec.structs.replace(self._passed, awaited=awaited)
 
-    def fate_of(self, key: Key, target: str | None) -> Fate:
+    def fate_of(self, key: RowKey, target: str | None) -> Fate:
         return Fate(self._passed, None)
 
 
@@ -65,7 +65,7 @@ class HeldSince:
         assert view.checkpoint is not None
         self._passed = msgspec.structs.replace(view.checkpoint, at_ms=at_ms)
 
-    def held_since(self, key: Key) -> Checkpoint:
+    def held_since(self, key: RowKey) -> Checkpoint:
         return self._passed
 
 

@@ -12,14 +12,14 @@ import pytest
 
 from node.delivery import InFlight
 from node.meter import LATENESS_MS, OTHER, Histogram, Meter, Row
-from node.outbox import Committed
+from node.outbox import CommitTime
 from node.plan import Decided
 from store.checkpoint import Frontier
 from store.selection import Selection
 
 NOW_MS = 1_800_000_000_000
 NOWHERE = Frontier(None, {}, {}, {}, 0)
-KNOWN = Committed(NOW_MS, 0.012)
+KNOWN = CommitTime(NOW_MS, 0.012)
 
 
 def rows(*late_ms: int) -> list[Row]:

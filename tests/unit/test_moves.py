@@ -9,8 +9,8 @@ import pytest
 
 from delayline.wire import Cancel, Reschedule
 from store.arrivals import Arrival
-from store.awaited import NOTHING, Awaited, Follower, Following
-from store.checkpoint import Standing, Vector
+from store.awaited import NOTHING, Awaited, Predecessor, Successor
+from store.checkpoint import Vector, WriteBack
 from store.selection import Limits, Selection
 from store.view import View
 from tests.unit.view_records import MANY, at, cancel, deliver, new_view, offsets, reschedule, schedule, take
@@ -37,12 +37,12 @@ def moved(offset: int, parent: int, moved_by: int | None = None, due_ms: int = L
     return at(0, offset, schedule(due_ms, "x", parent)._replace(moved_by=moved_by))
 
 
-def follows(row: int, follower: Follower) -> Awaited:
-    return Awaited({0: {row: follower}})
+def follows(row: int, successor: Successor) -> Awaited:
+    return Awaited({0: {row: successor}})
 
 
 def select(view: View, awaited: Awaited = NOTHING, limits: Limits = MANY, now_ms: int = 3_000) -> Selection:
-    return view.select(now_ms, limits, standing=Standing(awaited, {}))
+    return view.select(now_ms, limits, write_back=WriteBack(awaited, {}))
 
 
 def outcomes(selection: Selection) -> dict[int, str]:
@@ -98,12 +98,12 @@ class TestMoved:
 
     def test_a_row_that_is_awaited_as_moved_is_passed_over(self, view: View) -> None:
         take(view, at(0, 0, schedule(2_000, "x")), at(0, 1, schedule(2_500)))
-        selection = select(view, follows(0, Follower(9, 5)))
+        selection = select(view, follows(0, Successor(9, 5)))
         assert (offsets(selection), selection.moved) == ([0, 1], {(2_000, 0, 0)})
 
     def test_a_row_that_is_awaited_as_followed_is_not_moved(self, view: View) -> None:
         take(view, at(0, 0, schedule(2_000, "x")))
-        assert select(view, follows(0, Follower(9))).moved == frozenset()
+        assert select(view, follows(0, Successor(9))).moved == frozenset()
 
     def test_what_was_refused_moves_nothing(self, view: View) -> None:
         take(view, at(0, 0, schedule(2_000, "x")), at(0, 1, reschedule("x", LATER_MS)))
@@ -133,11 +133,11 @@ class TestMoved:
 class TestPutOff:
     def test_one_whose_row_is_awaited_as_moved_by_an_earlier_one(self, view: View) -> None:
         take(view, at(0, 0, schedule(LATER_MS, "x")), at(0, 3, reschedule("x", 8_000)))
-        assert outcomes(select(view, follows(0, Follower(9, 1)))) == {3: "put-off"}
+        assert outcomes(select(view, follows(0, Successor(9, 1)))) == {3: "put-off"}
 
     def test_but_not_by_a_later_one(self, view: View) -> None:
         take(view, at(0, 0, schedule(LATER_MS, "x")), put_off(5, root=1))
-        assert outcomes(select(view, follows(0, Follower(9, 2)))) == {5: "overtaken"}
+        assert outcomes(select(view, follows(0, Successor(9, 2)))) == {5: "overtaken"}
 
     @pytest.mark.parametrize(
         ("attempt", "outcome"),
@@ -148,7 +148,7 @@ class TestPutOff:
         take(view, at(0, 0, schedule(2_000, "x")))
         deliver(view, 2_500)
         take(view, put_off(5, root=3, attempt=attempt))
-        assert outcomes(select(view, follows(0, Follower(9)))) == {5: outcome}
+        assert outcomes(select(view, follows(0, Successor(9)))) == {5: outcome}
 
     def test_one_whose_row_is_done_while_something_is_not_listed(self, view: View) -> None:
         take(view, at(0, 0, schedule(2_000, "x")))
@@ -165,8 +165,8 @@ class TestPutOff:
     def test_one_for_which_there_is_no_room_where_what_was_moved_is_hidden(self, view: View) -> None:
         take(view, *(at(0, n, schedule(LATER_MS, f"x{n}")) for n in range(3)))
         take(view, *(at(0, 3 + n, reschedule(f"x{n}", 8_000)) for n in range(3)))
-        hidden = Standing(NOTHING, {}, frozenset({0}))
-        found = outcomes(view.select(3_000, MANY._replace(awaited=2), standing=hidden))
+        hidden = WriteBack(NOTHING, {}, frozenset({0}))
+        found = outcomes(view.select(3_000, MANY._replace(awaited=2), write_back=hidden))
         assert sorted(found.values()) == ["put-off", "rescheduled", "rescheduled"]
 
     def test_a_selection_ends_before_one_for_which_it_leaves_no_room(self, view: View) -> None:
@@ -177,13 +177,13 @@ class TestPutOff:
 
     def test_it_waits_for_room_where_what_was_moved_can_be_read_soon(self, view: View) -> None:
         take(view, at(0, 0, schedule(LATER_MS, "y")), at(0, 3, reschedule("y", 8_000)))
-        full = Awaited({0: {1: Follower(8, 2), 2: Follower(7, 2)}})
+        full = Awaited({0: {1: Successor(8, 2), 2: Successor(7, 2)}})
         selection = select(view, full, MANY._replace(awaited=2))
         assert (selection.size, selection.held, selection.full) == (0, True, {0: 8})
 
     def test_what_is_seen_leaves_room(self, view: View) -> None:
         take(view, at(0, 0, schedule(LATER_MS, "y")), at(0, 8, reschedule("y", 8_000)))
-        full = Awaited({0: {1: Follower(3, 2), 2: Follower(4, 2)}})
+        full = Awaited({0: {1: Successor(3, 2), 2: Successor(4, 2)}})
         assert outcomes(select(view, full, MANY._replace(awaited=1))) == {8: "rescheduled"}
 
     def test_one_whose_row_follows_from_what_stands_above_it(self, view: View) -> None:
@@ -203,16 +203,16 @@ class TestAnswers:
         take(view, at(0, 2, back))
         view.select(3_000, MANY)
         take(view, at(0, 3, Cancel(None, 0)))
-        before = Standing(Awaited(unnamed={0: {0: 2}}), None)
-        assert [one.applied for one in view.select(3_000, MANY, standing=before).answers] == []
-        before = Standing(Awaited(unnamed={0: {0: 2}}), {})
-        assert [one.applied for one in view.select(3_000, MANY, standing=before).answers] == [False]
+        before = WriteBack(Awaited(unnamed={0: {0: 2}}), None)
+        assert [one.applied for one in view.select(3_000, MANY, write_back=before).answers] == []
+        before = WriteBack(Awaited(unnamed={0: {0: 2}}), {})
+        assert [one.applied for one in view.select(3_000, MANY, write_back=before).answers] == [False]
 
     def test_a_cancel_of_what_is_followed_is_applied(self, view: View) -> None:
         take(view, at(0, 0, schedule(2_000, "x")))
         deliver(view, 2_500)
         take(view, at(0, 3, cancel("x")))
-        assert [one.applied for one in select(view, follows(0, Follower(9))).answers] == [True]
+        assert [one.applied for one in select(view, follows(0, Successor(9))).answers] == [True]
 
     def test_the_answer_waits_where_what_follows_may_be_unlisted(self, view: View) -> None:
         take(view, at(0, 0, schedule(2_000, "x")))
@@ -223,21 +223,21 @@ class TestAnswers:
         assert [one.applied for one in select(view, Awaited(unlisted={0: 5})).answers] == [False]
 
 
-def following(row: int, moved_by: int | None = None, *, has_id: bool = True) -> Following:
-    return Following(0, row, has_id, moved_by)
+def following(row: int, moved_by: int | None = None, *, has_id: bool = True) -> Predecessor:
+    return Predecessor(0, row, has_id, moved_by)
 
 
 def test_what_is_seen_is_not_awaited_any_more() -> None:
     written = [(following(1), 10), (following(2, 5), 11), (following(3, has_id=False), 12)]
     awaited = NOTHING.with_written(written, 9)
-    assert awaited.beyond({0: 11}) == Awaited({0: {2: Follower(11, 5)}}, {0: {3: 12}})
+    assert awaited.beyond({0: 11}) == Awaited({0: {2: Successor(11, 5)}}, {0: {3: 12}})
     assert awaited.beyond({0: 13}) == NOTHING
 
 
 @pytest.mark.parametrize("has_id", [True, False], ids=["with an id", "without"])
 def test_what_followed_and_finds_no_room_is_not_listed(*, has_id: bool) -> None:
     awaited = NOTHING.with_written([(following(n, has_id=has_id), 10 + n) for n in range(3)], 2)
-    assert (len(awaited.followers.get(0, {})) + len(awaited.unnamed.get(0, {})), awaited.unlisted) == (
+    assert (len(awaited.successors.get(0, {})) + len(awaited.unnamed.get(0, {})), awaited.unlisted) == (
         2,
         {0: 13},
     )

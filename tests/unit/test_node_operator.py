@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import msgspec
 
-from election.operators import Author, Control, encode
+from election.operators import Author, PauseState, encode
 from election.session import Session
 from election.znodes import Znodes
 from node.operator import OperatorWatch
@@ -37,11 +37,11 @@ class Looked(OperatorWatch):
 
 
 def test_what_was_asked_for_while_all_stood_still_is_known_before_it_goes_on() -> None:
-    paused = Control(paused=Author("somebody", "to skip", 1))
+    paused = PauseState(paused=Author("somebody", "to skip", 1))
     ensemble = Ensemble(encode(paused), None, None)
     watch = Looked(cast("Session", ensemble), Znodes("delay"), 0, lambda: None, lambda _: False)
     watch.refresh()
-    ensemble.znodes = [encode(Control()), msgspec.json.encode(SKIP), None]
+    ensemble.znodes = [encode(PauseState()), msgspec.json.encode(SKIP), None]
     watch.seen = []
     watch.refresh()
     assert {asked for everything, asked in watch.seen if not everything} == {SKIP}

@@ -107,7 +107,7 @@ class Targets:
     def problem(self, topic: str, partition: int, key: bytes | None, size_bytes: int) -> None:
         """Nothing is planned for what is shut."""
 
-    def open_places(self, topic: str) -> tuple[int, ...]:
+    def open_partitions(self, topic: str) -> tuple[int, ...]:
         return ()
 
     def troubles(self) -> list[str]:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from delayline import DelayProducer, NoOutcomeError, Outcome, OutcomesTopicError, UnansweredError
 from delayline.outcome_reader import OutcomeReader
-from delayline.outcomes import UNCLAIMED_MAX, Awaited, Outcomes
+from delayline.outcomes import UNCLAIMED_MAX, Outcomes, PendingOutcome
 from delayline.receipt import Receipt
 
 NOWHERE = "127.0.0.1:1"
@@ -42,7 +42,7 @@ def key(number: int) -> bytes:
     return b"delay.buffer/0/%d" % number
 
 
-def acknowledged(outcomes: Outcomes, number: int) -> Awaited:
+def acknowledged(outcomes: Outcomes, number: int) -> PendingOutcome:
     awaited = outcomes.expect()
     awaited.acknowledged(key(number).decode())
     return awaited
@@ -92,7 +92,7 @@ def said(number: int, outcome: str, root: int) -> tuple[bytes, bytes]:
     return key(number), json.dumps(SAID | own).encode()
 
 
-def told(awaited: Awaited) -> str | None:
+def told(awaited: PendingOutcome) -> str | None:
     return None if awaited.outcome is None else awaited.outcome.outcome
 
 
@@ -187,7 +187,7 @@ def interleavings(draw: st.DrawFn) -> list[tuple[str, int]]:
 
 @given(interleavings())
 def test_in_whatever_order_things_happen_each_gets_its_own_outcome(events: list[tuple[str, int]]) -> None:
-    outcomes, awaited = Outcomes(), dict[int, Awaited]()
+    outcomes, awaited = Outcomes(), dict[int, PendingOutcome]()
     for event, number in events:
         if event == "send":
             awaited[number] = outcomes.expect()
@@ -200,7 +200,7 @@ def test_in_whatever_order_things_happen_each_gets_its_own_outcome(events: list[
     assert kept(outcomes) == 0
 
 
-def receipt(awaited: Awaited | None) -> Receipt:
+def receipt(awaited: PendingOutcome | None) -> Receipt:
     made = Receipt(lambda _: None, lambda _: None, None, awaited)
     made.source = "delay.buffer/0/1"
     return made

@@ -9,7 +9,7 @@ from delayline.wire import H_ERROR, H_ERROR_DETAIL, H_SOURCE, Header
 from node.plan import Plan, Poison, Poisoned, _batch_bytes
 from node.ports import Outgoing
 from store.checkpoint import nothing
-from store.records import RejectRow, ScheduledRow, encode
+from store.rows import RejectRow, ScheduledRow, encode
 from store.selection import Selection
 from tests.integration.raw_produce import batch_bytes
 from tests.unit.planning import NAMES, Limited, stamp

@@ -11,7 +11,7 @@ from node.plan import Plan, Poison, Poisoned
 from node.ports import Outgoing
 from store.checkpoint import nothing
 from store.moves import Resolution
-from store.records import IndexEntry, RescheduleRow, ScheduledRow, encode
+from store.rows import IndexEntry, RescheduleRow, ScheduledRow, encode
 from store.selection import Selection
 from tests.unit.planning import NAMES, Limited, read_again, stamp
 

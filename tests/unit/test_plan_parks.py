@@ -13,8 +13,8 @@ from delayline.wire import H_ERROR, Schedule
 from node.plan import FIRST_PARK_MS, LONGEST_PARK_MS, Plan, Poison, Poisoned, park_ms
 from node.ports import UNAVAILABLE, UNKNOWN, Outgoing, Targets
 from store.checkpoint import nothing
-from store.keys import Key
-from store.records import ScheduledRow, encode
+from store.keys import RowKey
+from store.rows import ScheduledRow, encode
 from store.selection import Selection
 from tests.unit.planning import NAMES, Leaderless, Limited, Unheard, read_again, stamp
 
@@ -33,7 +33,7 @@ def planned(
     max_parks: int = 3,
     poison: Poison | None = None,
     paused: frozenset[str] = frozenset(),
-    skip_to: Key | None = None,
+    skip_to: RowKey | None = None,
     targets: Targets | None = None,
 ) -> dict[str, Outgoing]:
     """The records that go out for a row, by topic."""

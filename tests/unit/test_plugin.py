@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ops.cli.main import run
-from ops.plugin import Finding, Range, Status, Value, judged, line
+from ops.plugin import PluginResult, Range, Status, Value, judged, line
 
 WARNING, CRITICAL = Range.parse("10"), Range.parse("20")
 
@@ -48,15 +48,19 @@ def value(number: float, label: str = "n1") -> Value:
             "CRITICAL - n2 is 21 behind; n1 is 3 behind | 'n1'=3;10;20;0 'n2'=21;10;20;0",
         ),
         (
-            [value(3), Finding(Status.UNKNOWN, "n2 is silent")],
+            [value(3), PluginResult(Status.UNKNOWN, "n2 is silent")],
             Status.UNKNOWN,
             "UNKNOWN - n2 is silent; n1 is 3 behind | 'n1'=3;10;20;0",
         ),
-        ([Finding(Status.CRITICAL, "no leader"), Finding(Status.UNKNOWN, "?")], 2, "CRITICAL - no leader; ?"),
+        (
+            [PluginResult(Status.CRITICAL, "no leader"), PluginResult(Status.UNKNOWN, "?")],
+            2,
+            "CRITICAL - no leader; ?",
+        ),
     ],
 )
 def test_the_worst_comes_first_and_is_the_exit_code(
-    found: list[Value | Finding], status: Status, said: str
+    found: list[Value | PluginResult], status: Status, said: str
 ) -> None:
     assert judged(found, WARNING, CRITICAL) == (status, said)
 

@@ -13,8 +13,8 @@ from delayline.wire import Request, Schedule
 from store import lookup
 from store.lookup import Lookup
 from store.operations import Replay, ReplayRequest, SkipRequest
-from store.records import message_target
 from store.rehearsal import Rehearsed
+from store.rows import message_target
 from store.selection import Paused
 from store.view import View
 from tests.unit.view_records import (

@@ -16,11 +16,11 @@ from delayline.names import ClusterNames
 from delayline.record import Schedule
 from delayline.requests import BufferRecord
 from delayline.retry import ROCKETMQ, Attempt, Failure, Ladder, retry_later
-from delayline.retry.answer import ERROR_TEXT_CHARACTERS, Failed, Outcome, answer, letters
+from delayline.retry.answer import ERROR_TEXT_CHARACTERS, AttemptResult, Failed, answer, letters
 from delayline.retry.attempt import (
     HISTORY_KEPT,
     HISTORY_TEXT_CHARACTERS,
-    Told,
+    RetryHeaders,
     headers_of,
     read_first,
     read_retried,
@@ -44,7 +44,7 @@ def attempt_of(number: int = 1, history: tuple[Failure, ...] = (), value: bytes 
     return Attempt("orders", b"k", value, OWN, NOW_MS, source, SOURCE, FIRST_MS, number, history)
 
 
-def sent(attempt: Attempt, outcome: Outcome, ladder: Ladder = ROCKETMQ) -> BufferRecord:
+def sent(attempt: Attempt, outcome: AttemptResult, ladder: Ladder = ROCKETMQ) -> BufferRecord:
     record = answer(attempt, outcome, ladder, TOPICS, NOW_MS)
     assert record is not None
     return record
@@ -59,7 +59,7 @@ def read_by_the_service(record: BufferRecord) -> Schedule:
     return request
 
 
-def read_when_delivered(record: BufferRecord) -> Told:
+def read_when_delivered(record: BufferRecord) -> RetryHeaders:
     request = read_by_the_service(record)
     delivered = delivery_headers(request.headers, request.id, b"delay.buffer/0/7", request.scheduled_for_ms)
     return read_retried(delivered, "orders.retry.billing/0/0", NOW_MS)
@@ -77,7 +77,7 @@ def test_after_failure_n_it_comes_back_at_level_2_plus_n(number: int) -> None:
 
 
 @pytest.mark.parametrize("outcome", [FAILED, retry_later(after="1h"), retry_later()])
-def test_after_the_last_rung_it_is_a_dead_letter_whatever_is_asked(outcome: Outcome) -> None:
+def test_after_the_last_rung_it_is_a_dead_letter_whatever_is_asked(outcome: AttemptResult) -> None:
     request = read_by_the_service(sent(attempt_of(17), outcome))
     assert (request.target_topic, request.due_ms) == ("orders.dlq.billing", NOW_MS)
 
@@ -97,7 +97,7 @@ def test_a_final_failure_is_a_dead_letter_at_once() -> None:
         (retry_later(), 10),
     ],
 )
-def test_the_handler_says_when_and_else_the_ladder(asked: Outcome, delay_s: float) -> None:
+def test_the_handler_says_when_and_else_the_ladder(asked: AttemptResult, delay_s: float) -> None:
     assert read_by_the_service(sent(attempt_of(), asked)).due_ms == NOW_MS + delay_s * 1000
 
 

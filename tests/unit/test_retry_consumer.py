@@ -12,14 +12,14 @@ from confluent_kafka import TopicPartition
 from delayline.errors import ClosedError, ConfigurationError
 from delayline.retry import Attempt, RetryingConsumer
 from delayline.retry.progress import CLOSED, Mark, Progress, State
-from delayline.retry.worker import Handling, Place, Record
+from delayline.retry.worker import HandledRecord, Handling, PartitionId
 
 CONFIG = {"bootstrap.servers": "127.0.0.1:1", "group.id": "g", "log_level": 0}
 KEPT, LOST = ("t", 0), ("t", 1)
 
 
-def record_of(place: Place) -> Record:
-    return Record(place, 0, cast("Any", None))
+def record_of(place: PartitionId) -> HandledRecord:
+    return HandledRecord(place, 0, cast("Any", None))
 
 
 def test_what_waits_and_what_is_in_hand_of_a_lost_partition_is_the_next_ones() -> None:

@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 from delayline.record import Cancel
 from delayline.settings import ClusterSettings
 from delayline.wire import parse
-from node.plan import Outcome, _encode_outcome
-from store import keys, records
+from node.plan import OutcomeRecord, _encode_outcome
+from store import keys, rows
 from store.arrivals import arrival
-from store.awaited import Awaited, Follower
+from store.awaited import Awaited, Successor
 from store.checkpoint import Checkpoint, UnreadableCheckpoint
-from store.records import Control, IndexEntry, RejectRow, RescheduleRow, ScheduledRow
+from store.rows import IndexEntry, PendingAnswer, RejectRow, RescheduleRow, ScheduledRow
 from tests.support.checkpoints import sample_checkpoint
 from tests.unit.wire_records import NAMES, BufferedRecord
 
@@ -41,7 +41,7 @@ _NONE = st.none()
 _INDEX_ENTRIES = st.builds(IndexEntry, _S64, _S64, _S64, _NONE | _S64) | st.builds(
     IndexEntry, _S64, _S64, _S64, _S64, _S64
 )
-_FOLLOWERS = st.dictionaries(_S64, st.builds(Follower, _S64, _NONE | _S64), max_size=3)
+_FOLLOWERS = st.dictionaries(_S64, st.builds(Successor, _S64, _NONE | _S64), max_size=3)
 _AWAITED = st.builds(
     Awaited,
     st.dictionaries(_COUNTS, _FOLLOWERS, max_size=3),
@@ -49,7 +49,7 @@ _AWAITED = st.builds(
     _VECTORS,
 )
 _CONTROLS = st.builds(
-    Control,
+    PendingAnswer,
     st.sampled_from(["cancel", "schedule"]),
     _IDS,
     _NONE | _INDEX_ENTRIES,
@@ -92,13 +92,13 @@ _CHECKPOINTS = st.builds(
 )
 
 
-def _expiry(key: keys.Key) -> bytes:
+def _expiry(key: keys.RowKey) -> bytes:
     due_ms, partition, offset = key
     return keys.expiry(partition, due_ms, offset)
 
 
 @given(one=_KEYS, other=_KEYS)
-def test_keys_of_rows_are_in_the_order_of_their_rows(one: keys.Key, other: keys.Key) -> None:
+def test_keys_of_rows_are_in_the_order_of_their_rows(one: keys.RowKey, other: keys.RowKey) -> None:
     assert (keys.row(*one) < keys.row(*other)) == (one < other)
     assert (_expiry(one) < _expiry(other)) == ((one[1], one) < (other[1], other))
 
@@ -108,7 +108,7 @@ def test_keys_of_places_are_in_the_order_of_their_places(
     one: tuple[int, int], other: tuple[int, int]
 ) -> None:
     assert (keys.late(*one) < keys.late(*other)) == (one < other)
-    assert (keys.control(*one) < keys.control(*other)) == (one < other)
+    assert (keys.pending_answer(*one) < keys.pending_answer(*other)) == (one < other)
 
 
 @given(one=st.tuples(_U32, _IDS), other=st.tuples(_U32, _IDS))
@@ -127,25 +127,25 @@ def test_minutes_and_due_times_are_in_order(one: int, other: int) -> None:
 
 
 @given(key=_KEYS)
-def test_a_key_reads_back_as_it_was_written(key: keys.Key) -> None:
+def test_a_key_reads_back_as_it_was_written(key: keys.RowKey) -> None:
     due_ms, partition, offset = key
     assert keys.timed(keys.row(*key)) == key
     assert keys.queued(_expiry(key)) == key
     assert keys.placed(keys.late(partition, offset)) == (partition, offset)
-    assert keys.placed(keys.control(partition, offset)) == (partition, offset)
+    assert keys.placed(keys.pending_answer(partition, offset)) == (partition, offset)
     assert keys.ending_offset(keys.ending(partition, "id", offset)) == offset
     assert keys.minute(keys.count(due_ms)) == due_ms
     assert keys.unpack_due(keys.pack_due(due_ms)) == due_ms
 
 
 @given(key=_KEYS, id_=_IDS)
-def test_no_key_space_reaches_into_another(key: keys.Key, id_: str) -> None:
+def test_no_key_space_reaches_into_another(key: keys.RowKey, id_: str) -> None:
     _, partition, offset = key
     made = {
         keys.ROW: keys.row(*key),
         keys.EXPIRY: _expiry(key),
         keys.LATE: keys.late(partition, offset),
-        keys.CONTROL: keys.control(partition, offset),
+        keys.PENDING_ANSWER: keys.pending_answer(partition, offset),
         keys.ENDING: keys.ending(partition, id_, offset),
         keys.INDEX: keys.index(partition, id_),
         keys.TOMBSTONE: keys.tombstone(partition, id_),
@@ -162,18 +162,18 @@ def test_nothing_is_between_a_key_and_the_next(raw: bytes, other: bytes) -> None
 
 
 @given(row=_SCHEDULED | _RESCHEDULES | _REJECTS)
-def test_a_row_reads_back_as_it_was_written(row: records.Row) -> None:
-    raw = records.encode(row)
-    assert records.decode_row(raw) == row
-    assert records.is_reschedule(raw) == isinstance(row, RescheduleRow)
+def test_a_row_reads_back_as_it_was_written(row: rows.Row) -> None:
+    raw = rows.encode(row)
+    assert rows.decode_row(raw) == row
+    assert rows.is_reschedule(raw) == isinstance(row, RescheduleRow)
 
 
 @pytest.mark.parametrize(
     ("strategy", "decode"),
     [
-        (_CONTROLS, records.decode_control),
-        (_S64, records.decode_offset),
-        (_VECTORS, records.decode_vector),
+        (_CONTROLS, rows.decode_pending_answer),
+        (_S64, rows.decode_offset),
+        (_VECTORS, rows.decode_vector),
     ],
     ids=["control", "offset", "vector"],
 )
@@ -182,12 +182,12 @@ def test_an_entry_reads_back_as_it_was_written(
     strategy: st.SearchStrategy[Any], decode: Callable[[bytes], object], data: st.DataObject
 ) -> None:
     entry = data.draw(strategy)
-    assert decode(records.encode(entry)) == entry
+    assert decode(rows.encode(entry)) == entry
 
 
 @given(entry=_INDEX_ENTRIES)
 def test_an_index_entry_reads_back_as_it_was_written(entry: IndexEntry) -> None:
-    assert records.decode_index(records.encode_index(entry)) == entry
+    assert rows.decode_index(rows.encode_index(entry)) == entry
 
 
 @given(due_ms=_S64, offset=_S64, tag=_S64)
@@ -195,7 +195,7 @@ def test_the_index_entry_of_a_user_s_own_request_is_written_without_one(
     due_ms: int, offset: int, tag: int
 ) -> None:
     own = IndexEntry(due_ms, offset, offset, None, tag)
-    assert records.encode_index(own) == records.pack_own_index(due_ms, offset, tag)
+    assert rows.encode_index(own) == rows.pack_own_index(due_ms, offset, tag)
 
 
 _REQUEST_HEADERS = st.lists(
@@ -221,7 +221,7 @@ def test_the_store_keeps_a_request_whole(
     record = BufferedRecord(headers, key=key, value=value)
     request = parse(record, ClusterSettings(partitions=1), NAMES)
     if not isinstance(request, Cancel):
-        row = records.decode_row(arrival(record, request).raw)
+        row = rows.decode_row(arrival(record, request).raw)
         assert (row.key, row.value, row.headers) == (key, value, headers or [])
 
 
@@ -323,6 +323,6 @@ def test_settings_nested_too_deep_are_said_to_be_none() -> None:
 def test_an_outcome_is_json_that_anyone_can_read(
     id_: str | None, detail: str | None, message: str | None, epoch: int, at_ms: int
 ) -> None:
-    outcome = Outcome("expired", "schedule", id_, message, message, "expired", detail, epoch, at_ms)
+    outcome = OutcomeRecord("expired", "schedule", id_, message, message, "expired", detail, epoch, at_ms)
     read = json.loads(_encode_outcome(outcome))
-    assert Outcome(**read) == outcome
+    assert OutcomeRecord(**read) == outcome

@@ -11,7 +11,7 @@ import pytest
 
 from node import target_bounds, targets
 from node.ports import ANY_PARTITION, UNAVAILABLE, UNKNOWN, Doubtful
-from node.target_answers import NO_LEADER, Found, Limits, Partition, TargetAnswers
+from node.target_answers import NO_LEADER, FoundTopic, Partition, TargetAnswers, TopicLimits
 from node.target_bounds import MISSING_FOR_S, PATIENCE_S, PATIENCE_SHARE, Listed, Missing, Patience
 from node.target_lookup import TargetLookup
 from node.targets import FEW, KNOWN_FOR_S, LOOKED_AWAY_S, MANY_PAUSE, OUT_OF_SYNC_FOR_S, KafkaTargets
@@ -37,24 +37,24 @@ class Answers:
         self.lists += 1
         return frozenset(self.there)
 
-    def described(self, topics: Collection[str]) -> dict[str, Found | None]:
+    def described(self, topics: Collection[str]) -> dict[str, FoundTopic | None]:
         if self.silent:
             raise Doubtful("the brokers do not answer")
         self.asked.append(len(topics))
         return {topic: self._found(topic) if topic in self.there else None for topic in topics}
 
     def looked_up(self, topics: Collection[str]) -> dict[str, Any]:
-        limits = Limits(1_000, compacted=False, least_in_sync=self.least_in_sync)
+        limits = TopicLimits(1_000, compacted=False, least_in_sync=self.least_in_sync)
         return {topic: one and (one, limits) for topic, one in self.described(topics).items()}
 
-    def _found(self, topic: str) -> Found:
+    def _found(self, topic: str) -> FoundTopic:
         """With two replicas, if there are followers."""
         followers = self.followed.get(topic)
         places = [
             Partition(leader, (leader, *(followers or ())), 1 if followers is None else 2)
             for leader in self.there[topic]
         ]
-        return Found(tuple(places), writable=True)
+        return FoundTopic(tuple(places), writable=True)
 
 
 @pytest.fixture

@@ -14,8 +14,8 @@ from delayline.wire import delivery_headers
 from ops.topic_rules import (
     OVERHEAD_BYTES,
     RETENTION_MARGIN_MS,
-    Finding,
     Topic,
+    TopicFinding,
     check,
     check_shut,
     check_target,
@@ -47,7 +47,7 @@ def as_wanted() -> dict[str, Topic]:
     }
 
 
-def findings(actual: dict[str, Topic], brokers: int = BROKERS) -> list[Finding]:
+def findings(actual: dict[str, Topic], brokers: int = BROKERS) -> list[TopicFinding]:
     return check(wanted_topics(SETTINGS), actual, bootstrap_servers="kafka:9092", brokers=brokers)
 
 
@@ -125,7 +125,7 @@ def test_a_missing_topic_is_found(topic: str) -> None:
     actual = as_wanted()
     del actual[topic]
 
-    assert findings(actual) == [Finding(topic, "is missing", "delayline topics create")]
+    assert findings(actual) == [TopicFinding(topic, "is missing", "delayline topics create")]
 
 
 @pytest.mark.parametrize(("topic", "wanted"), [(NAMES.buffer, 6), (NAMES.checkpoint, 2), (NAMES.outcomes, 2)])
@@ -195,7 +195,7 @@ def test_in_sync_replicas_outlive_one_broker(replication: int, in_sync: int) -> 
     assert min_insync_replicas(replication) == in_sync
 
 
-def target(max_message_bytes: int, in_sync: int = 2, replication: int = 3) -> list[Finding]:
+def target(max_message_bytes: int, in_sync: int = 2, replication: int = 3) -> list[TopicFinding]:
     topics = as_wanted()
     settings = {"max.message.bytes": str(max_message_bytes), "min.insync.replicas": str(in_sync)}
     topics["orders"] = Topic("orders", 3, replication, settings)

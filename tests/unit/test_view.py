@@ -10,7 +10,7 @@ from delayline.recurrence import Recurrence
 from delayline.wire import Schedule
 from store import keys
 from store.operations import ReplayRequest
-from store.records import Expiry
+from store.rows import Expiry
 from store.selection import Limits, Paused
 from store.view import View
 from tests.unit.view_records import (

@@ -11,8 +11,8 @@ import pytest
 from delayline.signing import Serial
 from delayline.wire import Reject, Schedule
 from store.arrivals import Arrival, spent
-from store.records import RejectRow, decode_row
 from store.rocks import RocksStore
+from store.rows import RejectRow, decode_row
 from store.selection import Limits
 from store.view import View
 from tests.unit.view_records import (

@@ -22,7 +22,7 @@ from delayline.wire import (
     user_headers,
 )
 from store.arrivals import arrival, plain_arrival
-from store.records import decode_row
+from store.rows import decode_row
 from tests.bad_input.page import parsed
 from tests.bad_input.row import Answered, Rejected, Row
 from tests.bad_input.table import TABLE

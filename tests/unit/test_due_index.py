@@ -1,4 +1,4 @@
-"""The places: where the row of a source is, by its offset."""
+"""The due index: where the row of a source is, by its offset."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from store import expiry, keys, places
+from store import due_index, expiry, keys
+from store.due_index import DueEntry
 from store.keys import BLOCK
-from store.places import Place
 from store.rocks import RocksStore
 from tests.simulation.stores import MemoryStore
 
@@ -19,11 +19,11 @@ def written(*batches: dict[int, int]) -> MemoryStore:
     store = MemoryStore()
     for due_ms in batches:
         batch = store.batch()
-        taken = {offset: places.packed(at_ms, named=bool(at_ms % 2)) for offset, at_ms in due_ms.items()}
+        taken = {offset: due_index.packed(at_ms, named=bool(at_ms % 2)) for offset, at_ms in due_ms.items()}
         ids = {offset: f"id-{offset}" for offset, at_ms in due_ms.items() if at_ms % 2}
         if ids:
             expiry.write(batch, 3, taken, ids, 0)
-        places.write(batch, 3, taken)
+        due_index.write(batch, 3, taken)
         store.write(batch)
     return store
 
@@ -38,21 +38,22 @@ def test_each_schedule_is_found_and_nothing_else(drawn: list[dict[int, int]]) ->
     store, known = written(*batches), {offset: at for one in batches for offset, at in one.items()}
     for offset in range(begin + 2):
         at_ms = known.get(offset)
-        wanted = None if at_ms is None else Place(at_ms, f"id-{offset}" if at_ms % 2 else None)
-        assert places.find(store, 3, offset) == wanted
+        wanted = None if at_ms is None else DueEntry(at_ms, f"id-{offset}" if at_ms % 2 else None)
+        assert due_index.find(store, 3, offset) == wanted
 
 
 def test_an_entry_ends_with_its_block(tmp_path: Path) -> None:
     store = RocksStore(tmp_path)
     batch = store.batch()
-    places.write(batch, 0, dict.fromkeys(range(BLOCK - 2, 2 * BLOCK + 1), 8))
+    due_index.write(batch, 0, dict.fromkeys(range(BLOCK - 2, 2 * BLOCK + 1), 8))
     store.write(batch)
     found = [
-        (keys.placed(key)[1], len(raw) // 8) for key, raw in store.scan(keys.PLACES, keys.end_of(keys.PLACES))
+        (keys.placed(key)[1], len(raw) // 8)
+        for key, raw in store.scan(keys.DUE_INDEX, keys.end_of(keys.DUE_INDEX))
     ]
     assert found == [(BLOCK - 2, 2), (BLOCK, BLOCK), (2 * BLOCK, 1)]
 
 
 def test_places_of_other_partitions_are_others() -> None:
     store = written({0: 8})
-    assert (places.find(store, 2, 0), places.find(store, 4, 0)) == (None, None)
+    assert (due_index.find(store, 2, 0), due_index.find(store, 4, 0)) == (None, None)

@@ -68,8 +68,8 @@ class SharedKeys:
             raise Refusing(refusal.keys_replaced(self._znode, lost, self._data_dir)) from None
 
 
-class NodeKeys:
-    """Implements `node.ports.Keys`. May be used by any thread."""
+class NodeKeyring:
+    """Implements `node.ports.KeyringSource`. May be used by any thread."""
 
     def __init__(self, kv: KeyValue, shared: SharedKeys, stopping: threading.Event) -> None:
         """`kv`: the store, which may have a copy. `stopping`: set once the node is to end."""

@@ -12,7 +12,7 @@ import pytest
 
 from delayline.signing import NO_KEYS, Keyring
 from election.operators import Entry
-from node.keys import NodeKeys, SharedKeys
+from node.keyring import NodeKeyring, SharedKeys
 from node.refusal import Refusing
 from store.rocks import RocksStore
 from tests.support.keys import KEYRING, STRANGER, key_of, ring_of
@@ -55,10 +55,10 @@ def store(tmp_path: Path) -> Iterator[RocksStore]:
     made.close()
 
 
-def of_node(store: RocksStore, znode: Znode) -> NodeKeys:
+def of_node(store: RocksStore, znode: Znode) -> NodeKeyring:
     """The keys of a node that has just asked."""
     shared = SharedKeys(cast("Any", znode), "/delayline/delay/keys", "a", Path("data"))
-    known = NodeKeys(store, shared, threading.Event())
+    known = NodeKeyring(store, shared, threading.Event())
     known.renew()
     return known
 
@@ -128,4 +128,4 @@ def test_anothers_keys_that_come_at_the_same_time_are_refused(store: RocksStore)
 
 def test_a_new_store_has_no_keys_before_it_has_asked(store: RocksStore) -> None:
     shared = SharedKeys(cast("Any", Znode(KEYRING)), "/keys", "a", Path("data"))
-    assert NodeKeys(store, shared, threading.Event()).ring == NO_KEYS
+    assert NodeKeyring(store, shared, threading.Event()).ring == NO_KEYS

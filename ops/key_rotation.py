@@ -23,20 +23,20 @@ LOOK_S: Final = 0.1
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class KeyStatus:
     """The keys, and which nodes know which."""
 
     ring: Keyring
     known: dict[str, list[str]]
 
 
-def standing(config: ConnectionConfig) -> Standing:
+def key_status(config: ConnectionConfig) -> KeyStatus:
     """How it is. ZnodeMissing if the cluster has no keys."""
     with registry(config) as znodes:
-        return _standing(znodes)
+        return _key_status(znodes)
 
 
-def rotate(config: ConnectionConfig, author: Author, timeout_s: float) -> Standing:
+def rotate(config: ConnectionConfig, author: Author, timeout_s: float) -> KeyStatus:
     """Adds a key, waits until every node knows it, and lets it sign. What was begun before is ended.
 
     Raises ZnodeMissing if the cluster has no keys, UnavailableError if a node does not know it in time: then
@@ -47,11 +47,11 @@ def rotate(config: ConnectionConfig, author: Author, timeout_s: float) -> Standi
         begun = znodes.change_keys(_with_another, Entry(what="key rotate: a new key", author=author))
         new = begun.waiting
         if new is None:
-            return _standing(znodes)
+            return _key_status(znodes)
         _wait_known(znodes, new.id, timeout_s)
         entry = Entry(what="key rotate", author=author, before=begun.signs, after=new.id)
         znodes.change_keys(lambda ring: _signing(new, begun, ring), entry)
-        return _standing(znodes)
+        return _key_status(znodes)
 
 
 def _with_another(ring: Keyring) -> Keyring:
@@ -69,9 +69,9 @@ def _signing(new: SigningKey, begun: Keyring, ring: Keyring) -> Keyring:
         ) from None
 
 
-def _standing(znodes: Registry) -> Standing:
+def _key_status(znodes: Registry) -> KeyStatus:
     members = members_of(znodes)
-    return Standing(required_keys(znodes), {node: _keys_of(said) for node, said in sorted(members.items())})
+    return KeyStatus(required_keys(znodes), {node: _keys_of(said) for node, said in sorted(members.items())})
 
 
 def _keys_of(said: dict[str, Any]) -> list[str]:

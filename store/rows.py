@@ -199,7 +199,7 @@ class Expiry(msgspec.Struct, frozen=True, array_like=True, gc=False):
     whose: list[str | int]
 
 
-class Control(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class PendingAnswer(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A cancel or replace that was carried out at ingest and waits for its answer."""
 
     op: str  # cancel; schedule: it replaces; keep: it is a duplicate
@@ -225,7 +225,7 @@ class Control(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 decode_expiry = msgspec.msgpack.Decoder(Expiry).decode
 decode_put_off = msgspec.msgpack.Decoder(PutOff).decode
-decode_control = msgspec.msgpack.Decoder(Control).decode
+decode_pending_answer = msgspec.msgpack.Decoder(PendingAnswer).decode
 decode_offset = msgspec.msgpack.Decoder(int).decode
 decode_vector = msgspec.msgpack.Decoder(dict[int, int]).decode
 decode_serials = msgspec.msgpack.Decoder(dict[int, Serial]).decode

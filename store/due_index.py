@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 from store import expiry, kept, keys
 from store.keys import BLOCK
 from store.kv import Batch, KeyValue
-from store.records import decode_index
+from store.rows import decode_index
 
 _NOTHING: Final = (
     0  # no schedule of a user's, or none that was taken: nothing is due at the beginning of 1970
@@ -22,7 +22,7 @@ _ENTRY_BYTES: Final = 8
 _one = struct.Struct("<Q")
 
 
-class Place(NamedTuple):
+class DueEntry(NamedTuple):
     """Where a schedule's own row is, or was, and its id, if it has one."""
 
     due_ms: int
@@ -37,11 +37,11 @@ def packed(due_ms: int, *, named: bool) -> int:
 
 
 def write(batch: Batch, partition: int, taken: dict[int, int]) -> bytes:
-    """Puts the packed places of a batch, by offset and in order; returns the lowest key of their ends."""
+    """Puts the packed due entries of a batch, by offset, in order; returns the lowest key of their ends."""
     lowest: bytes | None = None
     for first, numbers in _blocks(taken):
-        batch.put(keys.places(partition, first), struct.pack(f"<{len(numbers)}Q", *numbers))
-        end = keys.places_end(partition, max(numbers) >> 1, first)
+        batch.put(keys.due_index(partition, first), struct.pack(f"<{len(numbers)}Q", *numbers))
+        end = keys.due_index_end(partition, max(numbers) >> 1, first)
         batch.put(end, b"")
         lowest = end if lowest is None else min(lowest, end)
     assert lowest is not None, "the caller has some"
@@ -49,7 +49,7 @@ def write(batch: Batch, partition: int, taken: dict[int, int]) -> bytes:
 
 
 def _blocks(taken: dict[int, int]) -> Iterator[tuple[int, list[int]]]:
-    """Runs of places that lie in one block, gaps filled."""
+    """Runs of the due index that lie in one block, gaps filled."""
     offsets = list(taken)
     first, last = offsets[0], offsets[-1]
     if last - first + 1 == len(offsets):  # most often: nothing but schedules
@@ -75,17 +75,17 @@ def kept_since(kv: KeyValue, partition: int, first: int) -> int | None:
     """The last due time of an entry that has to stay, for what is held; None: it may go."""
     if not any(kept.offsets(kv, partition, first, first - first % BLOCK + BLOCK)):
         return None  # most often
-    raw = kv.get(keys.places(partition, first)) or b""
+    raw = kv.get(keys.due_index(partition, first)) or b""
     numbers = struct.unpack(f"<{len(raw) // _ENTRY_BYTES}Q", raw)
     stays = any(kept.offsets(kv, partition, first, first + len(numbers)))
     return max(numbers) >> 1 if stays else None
 
 
-def find(kv: KeyValue, partition: int, offset: int) -> Place | None:
+def find(kv: KeyValue, partition: int, offset: int) -> DueEntry | None:
     """The place of a user's schedule; None if it is none, or has been forgotten."""
     found: tuple[bytes, bytes] | None = None
-    begin = keys.places(partition, offset - offset % BLOCK)
-    for entry in kv.scan(begin, keys.places(partition, offset + 1)):
+    begin = keys.due_index(partition, offset - offset % BLOCK)
+    for entry in kv.scan(begin, keys.due_index(partition, offset + 1)):
         found = entry
     if found is None:
         return None
@@ -93,8 +93,8 @@ def find(kv: KeyValue, partition: int, offset: int) -> Place | None:
     number = _one.unpack_from(found[1], at)[0] if at < len(found[1]) else _NOTHING
     if number & 1:
         named = expiry.find(kv, partition, number >> 1, offset)
-        return None if named is None else Place(*named)
-    return None if number == _NOTHING else Place(number >> 1, None)
+        return None if named is None else DueEntry(*named)
+    return None if number == _NOTHING else DueEntry(number >> 1, None)
 
 
 def id_behind(kv: KeyValue, partition: int, source: int) -> str | None:

@@ -30,7 +30,7 @@ class WatchedStore(RocksStore):
 
     def get(self, key: bytes) -> bytes | None:
         # The control that a dropped request makes true is one entry; no user can send such a request.
-        if self.view is not None and self.view.lock.locked() and key[:1] != keys.CONTROL:
+        if self.view is not None and self.view.lock.locked() and key[:1] != keys.PENDING_ANSWER:
             self.under_lock.append(key)
         return super().get(key)
 

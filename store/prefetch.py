@@ -9,50 +9,52 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from store import keys, places
+from store import due_index, keys
 from store.arrivals import Arrival, Kind
+from store.due_index import DueEntry
 from store.keys import MINUTE_MS
 from store.kv import KeyValue
 from store.pending import Pending
-from store.places import Place
-from store.records import decode_index
+from store.rows import decode_index
 
 _CANCEL: Final = Kind.CANCEL
 _RESCHEDULE: Final = Kind.RESCHEDULE
 
 
-class Known(NamedTuple):
+class Prefetched(NamedTuple):
     """All that the batch can ask for: index entries, tombstones and sources as they are stored, by their
-    keys; the places of what is cancelled by its source, whose rows have been read so that they are in memory;
-    and the counts of those minutes that are not at hand.
+    keys; the due index of what is cancelled by its source, whose rows have been read so that they are in
+    memory; and the counts of those minutes that are not at hand.
     """
 
     indexes: dict[bytes, bytes | None]
     tombstones: dict[bytes, bytes | None]
     sources: dict[bytes, bytes | None]
-    places: dict[tuple[int, int], Place | None]
+    due_index: dict[tuple[int, int], DueEntry | None]
     counts: dict[int, int]
 
 
-def known_of(kv: KeyValue, pending: Pending, arrivals: Sequence[Arrival]) -> Known:
+def prefetch(kv: KeyValue, pending: Pending, arrivals: Sequence[Arrival]) -> Prefetched:
     """Reads it; for the thread that takes the batch in."""
     minutes = {one.due_ms // MINUTE_MS for one in arrivals}
     asking = [one for one in arrivals if one.id is not None and one.kind is not _RESCHEDULE]
     rooted = [(one.partition, one.root) for one in arrivals if one.root is not None]
     if not asking and not rooted:
-        return Known({}, {}, {}, {}, pending.read(minutes))
+        return Prefetched({}, {}, {}, {}, pending.read(minutes))
     begins = {partition: keys.index(partition, "") for partition in {one.partition for one in asking}}
     index_keys = [begins[one.partition] + (one.id or "").encode() for one in asking]
     found = kv.get_many(index_keys)
     indexes = dict(zip(index_keys, found, strict=True))
     all_new = len(indexes) == len(asking) and not rooted and not any(found)
     if all_new and all(one.kind is not _CANCEL for one in asking):  # most often
-        return Known(indexes, {}, {}, {}, pending.read(minutes))
+        return Prefetched(indexes, {}, {}, {}, pending.read(minutes))
     entries = [(one.partition, decode_index(raw)) for one, raw in zip(asking, found, strict=True) if raw]
     minutes.update(entry.due_ms // MINUTE_MS for _, entry in entries)
     rooted += [(partition, entry.root) for partition, entry in entries if entry.root is not None]
     tombstones = _tombstones(kv, asking, indexes, found, rooted)
-    return Known(indexes, tombstones, _sources(kv, rooted), _places(kv, arrivals), pending.read(minutes))
+    return Prefetched(
+        indexes, tombstones, _sources(kv, rooted), _due_index(kv, arrivals), pending.read(minutes)
+    )
 
 
 def _sources(kv: KeyValue, rooted: Sequence[tuple[int, int]]) -> dict[bytes, bytes | None]:
@@ -61,12 +63,12 @@ def _sources(kv: KeyValue, rooted: Sequence[tuple[int, int]]) -> dict[bytes, byt
     return dict(zip(source_keys, kv.get_many(source_keys), strict=True)) if source_keys else {}
 
 
-def _places(kv: KeyValue, arrivals: Sequence[Arrival]) -> dict[tuple[int, int], Place | None]:
+def _due_index(kv: KeyValue, arrivals: Sequence[Arrival]) -> dict[tuple[int, int], DueEntry | None]:
     """Of what is cancelled by its source."""
-    found: dict[tuple[int, int], Place | None] = {}
+    found: dict[tuple[int, int], DueEntry | None] = {}
     for one in arrivals:
         if one.kind is _CANCEL and one.root is not None and (one.partition, one.root) not in found:
-            place = found[one.partition, one.root] = places.find(kv, one.partition, one.root)
+            place = found[one.partition, one.root] = due_index.find(kv, one.partition, one.root)
             if place is not None:
                 behind = [] if place.id is None else [keys.index(one.partition, place.id)]
                 kv.get_many([keys.row(place.due_ms, one.partition, one.root), *behind])
