@@ -88,7 +88,7 @@ _ONLY_BESIDE_PARENT: Final = _SIGNED | {H_MOVED_BY}
 _TIMES: Final = frozenset((H_DELIVER_AT, H_AFTER, H_LEVEL))
 _CANCEL: Final = frozenset((H_OP, H_ID)) | _PROVENANCE
 _RESCHEDULE: Final = _CANCEL | _TIMES | {H_EXPIRE_AT}
-_PUT_OFF: Final = _RESCHEDULE | _SIGNED | {H_PARENT}
+_DEFERRED: Final = _RESCHEDULE | _SIGNED | {H_PARENT}
 _RECURRING: Final = frozenset(
     (H_CRON, H_TIME_ZONE, H_INTERVAL, H_INTERVAL_FACTOR, H_TIMES, H_UNTIL, H_MISSED)
 )
@@ -465,9 +465,9 @@ def _source_offset(raw: bytes, record: ConsumerRecord, names: ClusterNames) -> i
 def _reschedule(
     record: ConsumerRecord, found: _Found, settings: ClusterSettings, names: ClusterNames, keyring: Keyring
 ) -> Reschedule:
-    """A user's own, or one that the service has put off."""
-    put_off = H_PARENT in found and not keyring.is_younger_than(record.partition, record.offset)
-    allowed = _PUT_OFF if put_off else _RESCHEDULE
+    """A user's own, or one that the service has deferred."""
+    deferred = H_PARENT in found and not keyring.is_younger_than(record.partition, record.offset)
+    allowed = _DEFERRED if deferred else _RESCHEDULE
     _only(found, allowed, "a reschedule takes delay-id, one time and delay-expire-at; the rest stays")
     scheduled_for_ms = _requested_ms(found, record.timestamp_ms, settings)
     reschedule = Reschedule(
@@ -476,7 +476,7 @@ def _reschedule(
         _expire_at_ms(found) if H_EXPIRE_AT in found else None,
     )
     most_ms = settings.max_delay_ms
-    if put_off:
+    if deferred:
         origin = _origin(record, found, names, keyring)
         reschedule = reschedule._replace(
             parent=origin.parent, root=origin.root, attempt=origin.attempt, serial=origin.serial

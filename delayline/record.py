@@ -56,15 +56,15 @@ class Schedule(NamedTuple):
 class Reschedule(NamedTuple):
     """A new time for the pending message with this id. Its own row is due at the record's timestamp.
 
-    One that the service has put off: it is the same, behind what it has to wait for.
+    One that the service has deferred: it is the same, behind what it has to wait for.
     """
 
     id: str
     scheduled_for_ms: int  # the new time; the record's timestamp if none was given: run now
     expire_at_ms: int | None  # None: the message's own stays
-    parent: int | None = None  # offset of the one that was put off; None for a user's own
+    parent: int | None = None  # offset of the one that was deferred; None for a user's own
     root: str | None = None  # source of the user's own; None if this is it
-    attempt: int = 1  # one more each time that it is put off
+    attempt: int = 1  # one more each time that it is deferred
     serial: Serial | None = None
 
 

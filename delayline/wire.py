@@ -99,10 +99,10 @@ __all__ = [
     "Reschedule",
     "Schedule",
     "dead_letter_headers",
+    "deferred_headers",
     "delivery_headers",
     "parse",
     "parse_plain",
-    "put_off_headers",
     "read_headers",
     "rewrite_headers",
     "signed_headers",
@@ -196,8 +196,8 @@ def rewrite_headers(schedule: Schedule) -> list[Header]:
     return headers
 
 
-def put_off_headers(reschedule: Reschedule) -> list[Header]:
-    """The same, of a reschedule that is put off."""
+def deferred_headers(reschedule: Reschedule) -> list[Header]:
+    """The same, of a reschedule that is deferred."""
     if reschedule.parent is None or reschedule.root is None:
         raise ValueError("a request that is written back needs a parent and a root: set both")
     headers: list[Header] = [

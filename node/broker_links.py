@@ -25,7 +25,7 @@ _MANY: Final = 4_096  # bytes: more than a socket holds of those that nobody has
 Address = tuple[str, int]
 
 
-class Held(NamedTuple):
+class LinkChanges(NamedTuple):
     """Which brokers cannot be reached, and whose connections have ended since it was last seen to; those may
     have been made again.
     """
@@ -42,7 +42,7 @@ class _Attempt(NamedTuple):
 
 
 class BrokerLinks:
-    """`hold`, `wait` and `close` are the watch's; `reach` and `poke`, any thread's. Each attempt to connect
+    """`retain`, `wait` and `close` are the watch's; `reach` and `poke`, any thread's. Each attempt to connect
     has a thread of its own, so that none waits for another, and nobody for a name server.
     """
 
@@ -53,23 +53,25 @@ class BrokerLinks:
             sock.setblocking(False)
         self._selector.register(self._poke_out, selectors.EVENT_READ)
         self._changing = threading.Lock()
-        self._held: dict[Address, socket.socket] = {}
+        self._sockets: dict[Address, socket.socket] = {}
         self._attempts: dict[
             Address, _Attempt
         ] = {}  # one for each address; until somebody knows what came of it
         self._closed = False
 
-    def hold(self, brokers: dict[int, Address]) -> Held:
+    def retain(self, brokers: dict[int, Address]) -> LinkChanges:
         """Connects to those brokers, and to no others, as far as it does not hold a connection already."""
         wanted = set(brokers.values())
         with self._changing:
-            ended = {one for one, sock in self._held.items() if _ended(sock)}
-            for address in [one for one in self._held if one not in wanted or one in ended]:
-                self._drop(self._held.pop(address))
+            ended = {one for one, sock in self._sockets.items() if _ended(sock)}
+            for address in [one for one in self._sockets if one not in wanted or one in ended]:
+                self._drop(self._sockets.pop(address))
             for address in self._attempts.keys() - wanted:
                 if self._attempts[address].reached.done():
                     del self._attempts[address]
-        return Held(self.reach(brokers), frozenset(broker for broker, one in brokers.items() if one in ended))
+        return LinkChanges(
+            self.reach(brokers), frozenset(broker for broker, one in brokers.items() if one in ended)
+        )
 
     def reach(self, brokers: dict[int, Address]) -> frozenset[int]:
         """Connects to these as well; returns those that cannot be reached. What is not known in time, is not
@@ -98,14 +100,14 @@ class BrokerLinks:
         """Ends all connections."""
         with self._changing:
             self._closed = True
-            for sock in (*self._held.values(), self._poke_in, self._poke_out):
+            for sock in (*self._sockets.values(), self._poke_in, self._poke_out):
                 self._drop(sock)
             self._selector.close()
 
     def _attempted(self, address: Address) -> _Attempt | None:
         """The attempt that is under way, or a new one; None where a connection is held."""
         with self._changing:
-            if address in self._held:
+            if address in self._sockets:
                 return None
             attempt = self._attempts.get(address)
             if attempt is None:
@@ -131,10 +133,10 @@ class BrokerLinks:
 
     def _keep(self, address: Address, sock: socket.socket) -> None:
         with self._changing:
-            if self._closed or address in self._held:
+            if self._closed or address in self._sockets:
                 sock.close()  # nobody wants it any more, or another attempt was first
             else:
-                self._held[address] = sock
+                self._sockets[address] = sock
                 self._selector.register(sock, selectors.EVENT_READ)
 
     def _drop(self, sock: socket.socket) -> None:

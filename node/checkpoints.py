@@ -1,4 +1,4 @@
-"""The checkpoint topic as a node reads it, and the buffer's stable ends: the `Log` port.
+"""The checkpoint topic as a node reads it, and the buffer's last stable offsets: the `Log` port.
 
 One thread follows the lane's partition for as long as the node lives, so that the last checkpoint is at
 hand when this node is elected. A leader reads it to its end once more after it has fenced the others.
@@ -20,7 +20,7 @@ from delayline.signing import Keyring
 from election.znodes import Znodes
 from node.fetch.brokers import Unreachable
 from node.fetch.options import Unsupported
-from node.fetch.transactions import Holder, holders
+from node.fetch.transactions import TransactionOwner, owners
 from node.own_checkpoints import KeysBehind, OwnCheckpoints
 from node.ports import Doubtful, KeyringSource
 from node.reader import OffsetsGone, TopicForbidden, TopicReader
@@ -325,9 +325,9 @@ class KafkaLog:
         end = self.ends(topic, lane, IsolationLevel.READ_UNCOMMITTED)[self._lane]
         until_s = time.monotonic() + TIMEOUT_S
         while (stable := self.ends(topic, lane)[self._lane]) < end:
-            holder = self._holders(topic, {self._lane: stable}).get(self._lane)
-            if holder is not None and holder.transactional_id in self._own_ids:
-                raise Doubtful(f"{topic}/{self._lane} lacks a marker of {holder.transactional_id}")
+            owner = self._owners(topic, {self._lane: stable}).get(self._lane)
+            if owner is not None and owner.transactional_id in self._own_ids:
+                raise Doubtful(f"{topic}/{self._lane} lacks a marker of {owner.transactional_id}")
             if time.monotonic() > until_s:
                 raise Doubtful(
                     f"{topic}/{self._lane} is to be read to {end}, and a transaction is open there, at "
@@ -337,7 +337,7 @@ class KafkaLog:
             time.sleep(RETRY_S)
         return end
 
-    def stable_ends(self) -> Vector:
+    def last_stable_offsets(self) -> Vector:
         """See the port."""
         return self.ends(self._names.buffer, self._partitions)
 
@@ -349,15 +349,17 @@ class KafkaLog:
         """The ends of the buffer's partitions, open transactions and all."""
         return self.ends(self._names.buffer, self._partitions, IsolationLevel.READ_UNCOMMITTED)
 
-    def holders(self, ends: Vector) -> dict[int, Holder]:
-        """Whose open transactions begin at these stable ends of the buffer, as far as the brokers say."""
-        return self._holders(self._names.buffer, ends)
+    def owners(self, ends: Vector) -> dict[int, TransactionOwner]:
+        """Whose open transactions begin at these last stable offsets of the buffer, as far as the brokers
+        say.
+        """
+        return self._owners(self._names.buffer, ends)
 
-    def _holders(self, topic: str, ends: Vector) -> dict[int, Holder]:
+    def _owners(self, topic: str, ends: Vector) -> dict[int, TransactionOwner]:
         try:
-            return holders(self._client_config, topic, ends)
+            return owners(self._client_config, topic, ends)
         except (Unreachable, Unsupported) as error:
-            log.debug("holders-not-known", detail=str(error))
+            log.debug("owners-not-known", detail=str(error))
             return {}
 
     def ends(

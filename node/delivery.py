@@ -174,7 +174,7 @@ class Delivery:
         self._shown_lead_ms = 0  # with the last checkpoint
         self._proven_lead_ms: int | None = None  # by the last commit that showed the clock to be right
         self._paused = Pauses()  # as it was when this was last asked
-        self._held = False  # the last selection has ended before something that is due
+        self._cut_short = False  # the last selection has ended before something that is due
         self._waits_for: Vector = {}  # by the last selection: what is to be ingested first
         self._full: dict[
             int, tuple[int, int]
@@ -385,7 +385,7 @@ class Delivery:
 
         What is written back from now on is counted from the log's end: above whatever was before.
         """
-        ends = self._log.stable_ends()
+        ends = self._log.last_stable_offsets()
         self._counts = self._log.high_watermarks()
         vectors = (last.seen,) if last.lists_awaited else (last.seen, last.written_back)
         self._view.wake_always()
@@ -441,14 +441,14 @@ class Delivery:
                 yield from self._settle()
                 continue
             now_ms, lead_ms = self._now_ms(), self._lead_ms()
-            held_until_ms = self._held_until_ms(now_ms)
+            not_before_ms = self._not_before_ms(now_ms)
             # No later than that, should the clock have been set back.
             self._heartbeat_at_ms = min(self._heartbeat_at_ms, now_ms + HEARTBEAT_MS)
             if self._was_ahead(now_ms, lead_ms) and not paused.everything:
                 yield from self._step_back(now_ms, lead_ms)
                 continue
-            if held_until_ms is not None or paused.everything:
-                yield from self._hold(now_ms, held_until_ms)
+            if not_before_ms is not None or paused.everything:
+                yield from self._heartbeat_only(now_ms, not_before_ms)
                 continue
             if self._set_ahead(lead_ms):
                 yield from self._show_clock(now_ms)
@@ -463,7 +463,7 @@ class Delivery:
         yield from self._settle()
         return StepDown.RESIGNED
 
-    def _held_until_ms(self, now_ms: int) -> int | None:
+    def _not_before_ms(self, now_ms: int) -> int | None:
         """The position's due time, if the clock has not come as far: the last leader's was ahead, or this one
         was set back. Nothing is selected before (rule 6).
         """
@@ -504,7 +504,7 @@ class Delivery:
         yield from self._settle()
         self._heartbeat_at_ms = now_ms  # which says up to when all is delivered
 
-    def _hold(self, now_ms: int, until_ms: int | None) -> Process[None]:
+    def _heartbeat_only(self, now_ms: int, until_ms: int | None) -> Process[None]:
         """Waits without a selection, until something changes if no time is given. Heartbeats go on: they
         sample the brokers' clock, which ends a leadership with a wrong one.
         """
@@ -555,7 +555,7 @@ class Delivery:
             if self._view.has_ingested(self._waits_for):  # meanwhile
                 return Wait(self._clock.now_ms())
         until_ms = self._heartbeat_at_ms
-        if not self._held:  # else what is due waits for that
+        if not self._cut_short:  # else what is due waits for that
             return Wait(until_ms if due_ms is None else min(due_ms, until_ms))
         waited_ms = [self._clock.steady_ms() - since_ms for _, since_ms in self._full.values()]
         rest_ms = [HIDDEN_MS - waited for waited in waited_ms if waited < HIDDEN_MS]
@@ -577,7 +577,7 @@ class Delivery:
             refused=self._poison.keys(),
             paused=Paused(targets, replay=self._replays_to(targets)),
         )
-        self._held, self._waits_for = chosen.held, chosen.waits_for | chosen.full
+        self._cut_short, self._waits_for = chosen.cut_short, chosen.waits_for | chosen.full
         for partition, end in chosen.full.items():
             self._full.setdefault(partition, (end, self._clock.steady_ms()))
         return chosen
@@ -617,9 +617,9 @@ class Delivery:
         """
         now_ms, lead_ms = self._now_ms(), self._lead_ms()
         none_left = sent.selection.frontier.delivered_up_to_ms >= sent.now_ms
-        held = self._held_until_ms(now_ms) is not None or self._was_ahead(now_ms, lead_ms)
-        held = held or sent.selection.steps_back or self._pauses().everything
-        if none_left or held or sent.plan.awaits or self._set_ahead(lead_ms):
+        waits = self._not_before_ms(now_ms) is not None or self._was_ahead(now_ms, lead_ms)
+        waits = waits or sent.selection.steps_back or self._pauses().everything
+        if none_left or waits or sent.plan.awaits or self._set_ahead(lead_ms):
             return None
         chosen = self._select(now_ms, known=not sent.plan.writes_back)
         return self._planned(chosen, now_ms, lead_ms, waits=False) if chosen.size else None

@@ -59,7 +59,7 @@ class AnsweringNode(msgspec.Struct, frozen=True):
 class Message(msgspec.Struct, frozen=True, kw_only=True):
     """One message, or another request that waits. What is not known, or does not apply, is None.
 
-    `state`: `pending`, `parked` (put off: its target was shut, is paused or not known; with the `code` of a
+    `state`: `pending`, `parked` (its target was shut, is paused or not known; with the `code` of a
     pause it waits for the end of that, at its place), `moving` (a reschedule has moved it, and what it is now
     cannot be read yet), `delivered`, `expired`, `dead-lettered`, `skipped`, `cancelling` (the cancel is
     taken, its answer not yet written), `cancelled`, `done` (what it came to cannot be told) or `unknown`.
@@ -237,7 +237,7 @@ class Messages:
     def _lag(self) -> Callable[[Reached], int | None]:
         """Asks for the log's end before anything is looked up, so that none is too small."""
         try:
-            ends = self._log.stable_ends()
+            ends = self._log.last_stable_offsets()
         except Doubtful:
             return lambda _: None
         return lambda reached: sum(max(0, end - reached.read.get(p, 0)) for p, end in ends.items())
@@ -391,7 +391,7 @@ def parse_cursor(text: str) -> RowKey:
 
 
 def _is_parked(row: ScheduledRow) -> bool:
-    """Whether it is put off: for a failed attempt, or else it has the time for which it is beside the one at
+    """Whether it is parked: for a failed attempt, or else it has the time for which it is beside the one at
     which it comes (rule 4). What was moved has one time.
     """
     has_two_times = any(name == H_SCHEDULED_FOR for name, _ in row.headers)

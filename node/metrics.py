@@ -20,7 +20,7 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
-from node.held_back import HeldBack
+from node.blocked import BlockedPartition
 from node.meter import Histogram, Meter
 from node.vitals import Vitals
 from store.holds import Holds, held_of
@@ -165,7 +165,7 @@ def _unlabelled(vitals: Vitals) -> Iterator[Metric]:
     yield from _rocksdb(vitals.figures)
     yield from _counted(vitals.meter or Meter())
     yield _strange(vitals)
-    yield from _held_back(vitals.held_back or ())
+    yield from _blocked(vitals.blocked or ())
     yield _held(vitals.holds)
 
 
@@ -202,20 +202,20 @@ def _strange(vitals: Vitals) -> Metric:
     return family
 
 
-def _held_back(held_back: Sequence[HeldBack]) -> Iterator[Metric]:
+def _blocked(blocked: Sequence[BlockedPartition]) -> Iterator[Metric]:
     """A partition is there only while it is held back."""
     records = GaugeMetricFamily(
-        PREFIX + "buffer_held_back_records",
-        "Offsets behind a partition's stable end that stands still: an open transaction holds them back.",
+        PREFIX + "buffer_blocked_records",
+        "Offsets behind a last stable offset that stands still: an open transaction holds them back.",
         labels=["partition"],
     )
     seconds = GaugeMetricFamily(
-        PREFIX + "buffer_held_back_seconds",
+        PREFIX + "buffer_blocked_seconds",
         "For how long that end has been seen to stand still.",
         labels=["partition"],
     )
     now_s = time.time()
-    for one in held_back:
+    for one in blocked:
         records.add_metric([str(one.partition)], one.records)
         seconds.add_metric([str(one.partition)], max(0.0, now_s - one.since_ms / 1000))
     yield records

@@ -30,11 +30,11 @@ from election.registry import Registry, differences
 from election.session import Session
 from election.znodes import Znodes
 from node import refusal
+from node.blocked import BlockedPartition
 from node.brokers import LastComplaint, words
 from node.config import NodeConfig
 from node.delivery import Step
 from node.health import Health
-from node.held_back import HeldBack
 from node.http.app import application
 from node.http.server import HttpServer
 from node.http.watch import watched
@@ -113,7 +113,7 @@ class NodeStatus(msgspec.Struct, frozen=True):
     settings: str = ""  # what its view was made with (JSON)
     strange_checkpoints: int = 0  # records of the checkpoint topic that it has passed over
     keys: list[str] = []  # the ids of those that it knows
-    held_back: list[HeldBack] = []  # of its lane's partitions, those that open transactions hold back
+    blocked: list[BlockedPartition] = []  # of its lane's partitions, those that open transactions hold back
     ahead: dict[int, int] = {}  # of those whose newest timestamp is ahead of the clock: that timestamp
 
 
@@ -511,7 +511,7 @@ class Node:
         if self._halt.is_set():
             return False
         parts.ingest.start()
-        ends = self._wait_for(parts.kafka_log.stable_ends)
+        ends = self._wait_for(parts.kafka_log.last_stable_offsets)
         while ends is not None and not self._halt.is_set():
             if parts.view.has_read_to(ends):
                 return True
@@ -735,7 +735,7 @@ class Node:
             settings="" if self._settings is None else self._settings.to_json(),
             strange_checkpoints=0 if parts is None else sum(parts.checkpoint_reader.strangers.values()),
             keys=[] if parts is None else sorted(parts.keys.ring.ids),
-            held_back=[] if parts is None else list(parts.soundings.held_back or ()),
+            blocked=[] if parts is None else list(parts.soundings.blocked or ()),
             ahead={} if parts is None else parts.view.ahead_of(now_ms + self._config.max_clock_skew_ms),
         )
 
@@ -795,7 +795,7 @@ def _of_parts(parts: Parts) -> dict[str, Any]:
         "clock_offset_ms": parts.known_clock_offset_ms(),
         "lag": soundings.lag,
         "unstable": soundings.unstable,
-        "held_back": soundings.held_back,
+        "blocked": soundings.blocked,
         "dated_by_clients": soundings.dated_by_clients,
         "pending": None if counts.overdue is None else counts.pending,
         "overdue": counts.overdue,

@@ -108,7 +108,7 @@ Sent = tuple[Sequence[Outgoing], AbstractSet[PartitionId]]
 
 _Odd = SystemError | AttributeError
 
-Holder = list[Producer]
+ProducerRef = list[Producer]
 """One producer, or none once it was discarded: whoever still has the list does not keep it alive."""
 
 
@@ -205,8 +205,8 @@ class KafkaOutbox:
         self._resigning = resigning
         self._keys = keys
         self._own = OwnTransactions(client_config, names, lane, transaction_timeout_ms, keys)
-        self._warm: dict[str, list[Holder]] = {"a": [], "b": []}
-        self._pair: list[Holder] = []
+        self._warm: dict[str, list[ProducerRef]] = {"a": [], "b": []}
+        self._pair: list[ProducerRef] = []
         self._turn = 0
         self._last: list[KafkaTransaction | None] = [None, None]  # of each id
         self._earlier: list[KafkaTransaction | None] = [None, None]  # the one before it
@@ -226,10 +226,10 @@ class KafkaOutbox:
         """
         self._targets.expect(self._names.own_topics)
         self._own.warm_up()
-        for suffix, holders in self._warm.items():
-            if len(holders) < WARM_PRODUCERS:
-                holders.append(self._connected(suffix))
-        return any(len(holders) < WARM_PRODUCERS for holders in self._warm.values())
+        for suffix, refs in self._warm.items():
+            if len(refs) < WARM_PRODUCERS:
+                refs.append(self._connected(suffix))
+        return any(len(refs) < WARM_PRODUCERS for refs in self._warm.values())
 
     def drop(self) -> None:
         """Lets the pair go; closing can take for ever, so it has a thread of its own."""
@@ -274,7 +274,7 @@ class KafkaOutbox:
     def begin(self) -> KafkaTransaction:
         """See the port."""
         turn = self._turn
-        holder, unmarked = self._pair[turn], self._unmarked[turn]
+        ref, unmarked = self._pair[turn], self._unmarked[turn]
         before, between = self._last[turn], self._last[1 - turn]
         if before is not None and between is not None:
             between.await_recorded()
@@ -282,14 +282,14 @@ class KafkaOutbox:
         self._expect_unled()
         self._turn = 1 - turn
         try:
-            holder[0].begin_transaction()
+            ref[0].begin_transaction()
         except KafkaException as error:
             raise _translated(error, "a transaction cannot begin") from error
         reported, self._reported_left = self._reported_left > 0, max(0, self._reported_left - 1)
         self._earlier[turn] = before
         self._last[turn] = begun = KafkaTransaction(
             self,
-            holder,
+            ref,
             unmarked,
             reported=reported,
             before=None if before is None else before.sent,
@@ -401,11 +401,11 @@ class KafkaOutbox:
             self._discard_warm()
 
     def _discard_warm(self) -> None:
-        for holders in self._warm.values():
-            while holders:
-                _discard(holders.pop())
+        for refs in self._warm.values():
+            while refs:
+                _discard(refs.pop())
 
-    def _connected(self, suffix: str) -> Holder:
+    def _connected(self, suffix: str) -> ProducerRef:
         producer = Producer(
             self._config | {"transactional.id": self._names.transactional_id(self._lane, suffix)}
         )
@@ -415,7 +415,7 @@ class KafkaOutbox:
             raise Doubtful(f"Kafka cannot be reached: {error}") from error
         return [producer]
 
-    def _initialised(self, suffix: str) -> Holder:
+    def _initialised(self, suffix: str) -> ProducerRef:
         """A producer whose id is initialised.
 
         Where a dead leader left a transaction open, the broker aborts it and answers CONCURRENT_TRANSACTIONS
@@ -423,23 +423,23 @@ class KafkaOutbox:
         already, tries sooner. All other answers are waited for: the call resumes where it was.
         """
         begun_s = time.monotonic()
-        holder = self._next(suffix)
+        ref = self._next(suffix)
         while True:
             waited_s = time.monotonic() - begun_s
             try:
                 # A refusal is told at the end of the call, however soon it has come: so the call is short.
-                holder[0].init_transactions(min(max(SHORTEST_TRY_S, waited_s / 4), LONGEST_TRY_S))
-                return holder
+                ref[0].init_transactions(min(max(SHORTEST_TRY_S, waited_s / 4), LONGEST_TRY_S))
+                return ref
             except KafkaException as error:
                 code = error.args[0].code()
                 if code not in _TRY_AGAIN or waited_s > OPEN_TIMEOUT_S or self._resigning():
-                    _discard(holder)
+                    _discard(ref)
                     self._refuse_forbidden(error.args[0])
                     raise _translated(error, f"id {suffix} cannot be initialised{self._why()}") from error
             if code == KafkaError.CONCURRENT_TRANSACTIONS:
-                _discard(holder)  # at once: its own next try would fence the one that comes after it
+                _discard(ref)  # at once: its own next try would fence the one that comes after it
                 time.sleep(min(max(SHORTEST_TRY_S, waited_s / 4), LONGEST_REST_S))
-                holder = self._next(suffix)
+                ref = self._next(suffix)
 
     def _refuse_forbidden(self, error: KafkaError) -> None:
         if error.code() == KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
@@ -450,7 +450,7 @@ class KafkaOutbox:
         troubles = "; ".join(self._targets.troubles())
         return f", for its last transaction cannot end: {troubles}" if troubles else ""
 
-    def _next(self, suffix: str) -> Holder:
+    def _next(self, suffix: str) -> ProducerRef:
         return self._warm[suffix].pop() if self._warm[suffix] else self._connected(suffix)
 
     def _submit(self, commit: Callable[[], None]) -> Future[None]:
@@ -481,7 +481,7 @@ class KafkaTransaction:
     def __init__(
         self,
         outbox: KafkaOutbox,
-        holder: Holder,
+        ref: ProducerRef,
         unmarked: Unmarked,
         *,
         reported: bool,
@@ -503,7 +503,7 @@ class KafkaTransaction:
         self._before = before
         self._reported = reported
         self._outbox = outbox
-        self._holder = holder
+        self._ref = ref
         self._written_back: Offsets = {}
         self._failed: tuple[str, KafkaError] | None = None  # the first failure: topic and error
 
@@ -692,9 +692,9 @@ class KafkaTransaction:
         """The producer. It is not kept as such: librdkafka keeps the reports' callbacks until they are
         served, they keep this object, and a producer that its own callbacks keep alive never ends.
         """
-        if not self._holder:
+        if not self._ref:
             raise Doubtful("the producer was let go")
-        return self._holder[0]
+        return self._ref[0]
 
     def _serve(self, call: Callable[[], T], what: str = "records were not acknowledged") -> T:
         """A call that serves the client's events. A fatal error, fencing above all, comes out of it as an
@@ -781,8 +781,8 @@ def _translated(error: KafkaException | _Odd, what: str) -> Doubtful | Fenced:
     return Doubtful(f"{what}: {cause.str()}")
 
 
-def _discard(holder: Holder) -> None:
+def _discard(ref: ProducerRef) -> None:
     """Ends a producer without waiting for it: the last reference goes on a thread of its own.
     `close()` would abort and flush first, without a limit in time; the next `open` aborts for it.
     """
-    threading.Thread(target=holder.clear, name="discard-producer", daemon=True).start()
+    threading.Thread(target=ref.clear, name="discard-producer", daemon=True).start()

@@ -168,7 +168,8 @@ class Past:
     ) -> OutcomeRecord | None:
         """The outcome of a request, of the transaction whose checkpoint is of that time."""
         key, topic, lane = request.encode(), self._names.outcomes, self._lane
-        # In this order: what has come since a look by time that found nothing is above the stable end.
+        # In this order: what has come since a look by time that found nothing is above the last stable
+        # offset.
         stable = self._log.ends(topic, [lane])[lane]
         end = self._log.ends(topic, [lane], IsolationLevel.READ_UNCOMMITTED)[lane]
         with closing(TopicReader(self._client_config, topic)) as reader:

@@ -23,8 +23,8 @@ from delayline.wire import (
     Reschedule,
     Schedule,
     dead_letter_headers,
+    deferred_headers,
     delivery_headers,
-    put_off_headers,
     rewrite_headers,
     signed_headers,
     user_headers,
@@ -33,7 +33,7 @@ from node.ports import ANY_PARTITION, UNAVAILABLE, UNKNOWN, Outgoing, Targets
 from store.awaited import Predecessor
 from store.checkpoint import Vector
 from store.keys import RowKey
-from store.moves import CONCERNED, PUT_OFF, Resolution
+from store.moves import CONCERNED, DEFERRED, Resolution
 from store.rows import IndexEntry, RejectRow, RescheduleRow, Row, ScheduledRow, decode_row
 from store.selection import Answer, Selection
 
@@ -259,7 +259,7 @@ class Plan:
         is_paused = row.target_topic in self._paused
         if is_paused and self._refused(key) is None:
             waited_ms = self._now_ms - row.scheduled_for_ms
-            self._put_off(key, row, PAUSED, "an operator has paused the target", waited_ms // 2)
+            self._park_unattempted(key, row, PAUSED, "an operator has paused the target", waited_ms // 2)
             return False
         as_of = row if stands_for_ms is None else msgspec.structs.replace(row, scheduled_for_ms=stands_for_ms)
         record = self._delivery(key, as_of)
@@ -270,25 +270,25 @@ class Plan:
             self.records.append(record)
         elif refusal[0] == UNKNOWN:
             waited_ms = self._now_ms - row.scheduled_for_ms
-            self._put_off(key, row, *refusal, min(waited_ms // 2, LONGEST_UNKNOWN_MS))
+            self._park_unattempted(key, row, *refusal, min(waited_ms // 2, LONGEST_UNKNOWN_MS))
             return False
         elif refusal[0] == UNAVAILABLE and row.attempt <= self._max_parks:
-            self._park(key, row, *refusal)
+            self._park_attempted(key, row, *refusal)
             return False
         else:
             self._dead_letter(key, row, "dead-lettered", *refusal)
         return True
 
-    def _park(self, key: RowKey, row: ScheduledRow, code: str, detail: str) -> None:
-        """Puts a message off as it is, chain and all, until what it lacks may be there."""
+    def _park_attempted(self, key: RowKey, row: ScheduledRow, code: str, detail: str) -> None:
+        """Parks a message as it is, chain and all, until what it lacks may be there."""
         root = self._own_outcome(key, row, "parked", code, detail)
         request = self._request(row, key[2])._replace(
             due_ms=self._now_ms + park_ms(key, row.attempt), root=root, attempt=row.attempt + 1
         )
         self._write_back(key, row, request)
 
-    def _put_off(self, key: RowKey, row: ScheduledRow, code: str, detail: str, wait_ms: int) -> None:
-        """Puts a message off as it is. That is no failed attempt, however often it is done.
+    def _park_unattempted(self, key: RowKey, row: ScheduledRow, code: str, detail: str, wait_ms: int) -> None:
+        """Parks a message as it is. That is no failed attempt, however often it is done.
 
         For a paused target it is each time half as long as the message has waited, five minutes at most: so
         what is paused for long costs little, and comes within that of the pause's end. For one that is not
@@ -314,7 +314,7 @@ class Plan:
             self._skip_occurrence(key, row, row.recurrence)
 
     def _skip_occurrence(self, key: RowKey, row: ScheduledRow, recurrence: Recurrence) -> None:
-        """The chain ends, or is put off, where `_recur` would do so."""
+        """The chain ends, or is parked, where `_recur` would do so."""
         turn = self._turn(key, row, recurrence)
         if turn is None:
             return
@@ -354,12 +354,12 @@ class Plan:
         """Of a chain that goes on, some node has known the time zone: a leader that does may come again."""
         refused = self._refused(key)
         if refused is None and row.occurrence is not None and row.attempt <= self._max_parks:
-            self._park(key, row, BAD_TIME_ZONE, detail)
+            self._park_attempted(key, row, BAD_TIME_ZONE, detail)
         else:
             self._dead_letter(key, row, "dead-lettered", *(refused or (BAD_TIME_ZONE, detail)))
 
     def _turn(self, key: RowKey, row: ScheduledRow, recurrence: Recurrence) -> Turn | None:
-        """None where the chain ends here, or is put off. What was refused for what it is would be refused
+        """None where the chain ends here, or is parked. What was refused for what it is would be refused
         again: then it ends with the dead letter.
         """
         try:
@@ -415,7 +415,7 @@ class Plan:
         self, key: RowKey, row: Row, outcome: str, code: str | None = None, detail: str | None = None
     ) -> str:
         """What became of a row itself; returns its root. Of a reschedule the user's own is told, which may
-        have been put off.
+        have been deferred.
         """
         own, root = source(self._buffer, key[1], key[2]), self._root(key, row)
         id_ = None if isinstance(row, RejectRow) else row.id
@@ -455,8 +455,8 @@ class Plan:
             self._dead_letter(key, row, "dead-lettered", *refusal)
             return
         assert resolution is not None, "the selection has decided all others"
-        if resolution.outcome == PUT_OFF:
-            self._put_off_reschedule(key, row, resolution)
+        if resolution.outcome == DEFERRED:
+            self._defer_reschedule(key, row, resolution)
             return
         entry = resolution.entry if resolution.outcome in CONCERNED else None
         message, root = self._named(key[1], entry)
@@ -470,7 +470,7 @@ class Plan:
             follows = Predecessor(key[1], entry.offset, has_id=True, moved_by=resolution.word)
             self._write_back(key, moved, self._moved_request(key, row, moved, resolution, root), follows)
 
-    def _put_off_reschedule(self, key: RowKey, row: RescheduleRow, resolution: Resolution) -> None:
+    def _defer_reschedule(self, key: RowKey, row: RescheduleRow, resolution: Resolution) -> None:
         """The same again, behind what it has to wait for; nothing is said of it yet. What says nothing is
         left out, so that the copy can be written wherever the request could.
         """
@@ -482,7 +482,7 @@ class Plan:
             root=self._root(key, row),
             attempt=row.attempt + resolution.again,
         )
-        self._send_back(key, row.id.encode(), None, put_off_headers(request), None)
+        self._send_back(key, row.id.encode(), None, deferred_headers(request), None)
 
     def _moved_request(
         self, key: RowKey, row: RescheduleRow, moved: ScheduledRow, resolution: Resolution, root: str | None

@@ -130,7 +130,7 @@ class Log(Protocol):
         `last_checkpoint` does.
         """
 
-    def stable_ends(self) -> Vector:
+    def last_stable_offsets(self) -> Vector:
         """The last stable offset of the lane's partitions, as it is now. Raises `Doubtful`."""
 
     def high_watermarks(self) -> Vector:

@@ -99,7 +99,7 @@ class TopicReader:
         self._learn_s = 0.0
         self._renew_s = 0.0  # when it is asked anew, though nobody has said that it has changed
         self._rests_until_s: dict[int, float] = {}  # brokers that have not answered
-        self._stable_ends: Vector = {}  # as the brokers said last
+        self._last_stable_offsets: Vector = {}  # as the brokers said last
         self._sent_s = 0.0
         self._gathers_until_s = 0.0
         self._turn = 0
@@ -137,8 +137,8 @@ class TopicReader:
         return self._offset_at(partition, EARLIEST), self._offset_at(partition, LATEST, is_committed=True)
 
     def first_since(self, partition: int, at_ms: int) -> int | None:
-        """The first offset below the stable end whose record is of that time or later; None if there is none
-        yet. Raises `Doubtful`.
+        """The first offset below the last stable offset whose record is of that time or later; None if there
+        is none yet. Raises `Doubtful`.
         """
         offset = self._offset_at(partition, at_ms, is_committed=True)
         return offset if offset >= 0 else None
@@ -148,7 +148,7 @@ class TopicReader:
         self._run(self._give_up_fetches())
         self._ready.start(offsets)
         self._answered.clear()
-        self._stable_ends.clear()
+        self._last_stable_offsets.clear()
         self._gathers_until_s = 0.0
         self._doubtful = self._led is None or any(partition not in self._led.leaders for partition in offsets)
         self._next, self._epochs = dict(offsets), {}
@@ -201,7 +201,7 @@ class TopicReader:
     def _gather(self) -> None:
         """Lets more come, where all that was there has been fetched, rather than ask for little."""
         rest_s = self._gathers_until_s - time.monotonic()
-        is_behind = any(offset < self._stable_ends.get(one, 0) for one, offset in self._next.items())
+        is_behind = any(offset < self._last_stable_offsets.get(one, 0) for one, offset in self._next.items())
         if rest_s > 0 and not self._ready and not is_behind:
             self._gathers_until_s = 0.0  # once: what is asked for next is not kept waiting
             time.sleep(rest_s)
@@ -297,7 +297,7 @@ class TopicReader:
         for fetched in asked:
             if not self._heed_partition(fetched):
                 self._rests_until_s[node] = self._loop.time() + RETRY_S
-        self._stable_ends.update({one.partition: one.stable_end for one in asked})
+        self._last_stable_offsets.update({one.partition: one.stable_end for one in asked})
         if any(one.records for one in asked):
             self._gathers_until_s = self._sent_s + GATHER_S
 
@@ -327,7 +327,7 @@ class TopicReader:
             self._complain(KafkaError(KafkaError._BAD_MSG, f"{where}: {error}"))  # noqa: SLF001
             return False
         committed = CommittedFilter(fetched.aborted)
-        held = [(batch, committed.holds(batch)) for batch in batches]
+        held = [(batch, committed.content(batch)) for batch in batches]
         found = [(batch, holds) for batch, holds in held if batch.next_offset > begin]
         if found:
             last = found[-1][0]

@@ -14,8 +14,8 @@ from typing import Final, NamedTuple
 
 import structlog
 
+from node.blocked import BlockedPartition, LastStableOffsets
 from node.checkpoints import KafkaLog
-from node.held_back import HeldBack, StableEnds
 from node.ports import Doubtful
 from store.checkpoint import Reached, Vector
 from store.kv import StoreError
@@ -37,7 +37,7 @@ class Ends(NamedTuple):
     high: Vector
     stable: Vector
     read: Vector
-    held_back: list[HeldBack]
+    blocked: list[BlockedPartition]
     at_s: float  # monotonic
 
 
@@ -57,7 +57,7 @@ class Soundings:
         self._settings_at_s = 0.0
         self._ends: Ends | None = None
         self._log = kafka_log
-        self._stable_ends = StableEnds(kafka_log.holders)
+        self._last_stable_offsets = LastStableOffsets(kafka_log.owners)
         self._reached = reached
         self._figures = figures
         self._data_dir = data_dir
@@ -77,10 +77,10 @@ class Soundings:
         return None if ends is None else _behind(ends.stable, ends.high)
 
     @property
-    def held_back(self) -> list[HeldBack] | None:
+    def blocked(self) -> list[BlockedPartition] | None:
         """The partitions of the buffer that open transactions hold back for longer than is usual."""
         ends = self._known()
-        return None if ends is None else ends.held_back
+        return None if ends is None else ends.blocked
 
     def _known(self) -> Ends | None:
         ends = self._ends
@@ -116,10 +116,10 @@ class Soundings:
         """One after the other: what comes meanwhile is neither held back nor not read yet."""
         with suppress(Doubtful):
             high = self._log.high_watermarks()
-            stable = self._log.stable_ends()
+            stable = self._log.last_stable_offsets()
             read, at_s = self._reached().read, time.monotonic()
-            held_back = self._stable_ends.sounded(high, stable, time.time_ns() // 1_000_000)
-            self._ends = Ends(high, stable, read, held_back, at_s)
+            blocked = self._last_stable_offsets.sounded(high, stable, time.time_ns() // 1_000_000)
+            self._ends = Ends(high, stable, read, blocked, at_s)
 
     def _sound_settings(self) -> None:
         """Somebody may change the buffer topic while it is in use. What producers then say that the time is

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 MISSING_FOR_S: Final = 5.0
 MOST_MISSING: Final = 50_000
-"""Names of 249 characters at most: some 20 MB. More than come in a second, for which a message is put off."""
+"""Names of 249 characters at most: some 20 MB. More than come in a second, for which a message is parked."""
 
 PATIENCE_S: Final = 0.5
 PATIENCE_SHARE: Final = 0.05

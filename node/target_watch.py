@@ -88,7 +88,7 @@ class TargetWatch:
             self._hold()
 
     def _hold(self) -> None:
-        gone, ended = self._links.hold(self._targets.brokers())
+        gone, ended = self._links.retain(self._targets.brokers())
         if gone - self._gone:
             log.warning("brokers-not-reached", brokers=sorted(gone))
         self._gone = gone

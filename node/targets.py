@@ -31,7 +31,7 @@ KNOWN_FOR_S: Final = 60.0
 RENEWED_BEFORE_S: Final = 10.0
 REFUSED_FOR_S: Final = 5.0
 UNLED_FOR_S: Final = 3_600.0
-"""A place that was without a leader is remembered for longer than any transaction lasts."""
+"""A partition that was without a leader is remembered for longer than any transaction lasts."""
 OUT_OF_SYNC_FOR_S: Final = 60.0
 """So long a follower that is not reached counts as out of sync before the brokers say so. If they do not even
 then, it is this node that does not reach it.
@@ -59,7 +59,7 @@ class _Target(msgspec.Struct, frozen=True):
     this nothing is refused.
     """
 
-    places: tuple[Partition, ...]
+    states: tuple[Partition, ...]
     limits: TopicLimits
     brokers: frozenset[int]
     leaderless: frozenset[int]
@@ -71,7 +71,7 @@ class _Target(msgspec.Struct, frozen=True):
 
     @property
     def partitions(self) -> int:
-        return len(self.places)
+        return len(self.states)
 
 
 KnownTargets = Mapping[str, _Target]
@@ -117,7 +117,7 @@ class KafkaTargets:
         self._out_of_sync: frozenset[int] = frozenset()  # of `_gone`, those that count as that
         self._shut: Shut = {}  # replaced as a whole
         self._led_again_s: dict[PartitionId, float] = {}  # in the order of when; guarded by `_changing`
-        self._unled_s = -math.inf  # when any place was without a leader last; guarded by `_changing`
+        self._unled_s = -math.inf  # when any partition was without a leader last; guarded by `_changing`
         self._doubts = 0
 
     # -- the lane
@@ -203,8 +203,8 @@ class KafkaTargets:
             return "target-partition", f"{topic} has {target.partitions} partitions, there is no {partition}"
         if size_bytes > target.limits.limit_bytes:
             return "too-large", f"{size_bytes} bytes; {topic} takes {target.limits.limit_bytes}"
-        place = _shut(target, partition, key) if target.shut else None
-        return None if place is None else (UNAVAILABLE, f"{topic}/{place} {self._why(target, place)}")
+        number = _shut(target, partition, key) if target.shut else None
+        return None if number is None else (UNAVAILABLE, f"{topic}/{number} {self._why(target, number)}")
 
     def doubt(self) -> None:
         """See the port."""
@@ -357,13 +357,17 @@ class KafkaTargets:
             unled = {(topic, number) for topic in unwatched for number in range(then[topic].partitions)}
             for topic in then.keys() & self._shut.keys():
                 unled.update((topic, number) for number in known[topic].leaderless)
-            unled.update(place for place, at_s in led_again_s.items() if at_s >= since_s and place[0] in then)
+            unled.update(
+                partition_id
+                for partition_id, at_s in led_again_s.items()
+                if at_s >= since_s and partition_id[0] in then
+            )
             return unled
 
     def were_led_since(self, since_s: float) -> bool:
-        """Whether all places that the watch looks at have had their leader since then, as far as it has seen,
-        and it has not looked away. That a connection has ended and another could be made at once, does not
-        count here: brokers end what is idle.
+        """Whether all partitions that the watch looks at have had their leader since then, as far as it has
+        seen, and it has not looked away. That a connection has ended and another could be made at once, does
+        not count here: brokers end what is idle.
         """
         with self._changing:
             return not self._shut and max(self._unled_s, self._watched_since_s) < since_s
@@ -491,8 +495,8 @@ class KafkaTargets:
                 self._note_led_again(
                     (topic, number)
                     for topic, target in self._known.items()
-                    for number, place in enumerate(target.places)
-                    if place.leader in ended
+                    for number, partition in enumerate(target.states)
+                    if partition.leader in ended
                 )
             self._gone_s = {broker: self._gone_s.get(broker, now_s) for broker in gone}
             out_of_sync = frozenset(
@@ -534,18 +538,18 @@ class KafkaTargets:
         gone, least = self._gone, target.limits.least_in_sync
         leaderless = frozenset(
             number
-            for number, place in enumerate(target.places)
-            if place.leader == NO_LEADER or place.leader in gone
+            for number, partition in enumerate(target.states)
+            if partition.leader == NO_LEADER or partition.leader in gone
         )
         lacking = (
             number
-            for number, place in enumerate(target.places if least > 1 else ())
-            if self._in_sync(place) < min(least, place.replicas)
+            for number, partition in enumerate(target.states if least > 1 else ())
+            if self._in_sync(partition) < min(least, partition.replicas)
         )
         return msgspec.structs.replace(target, leaderless=leaderless, shut=leaderless.union(lacking))
 
-    def _in_sync(self, place: Partition) -> int:
-        return sum(broker not in self._out_of_sync for broker in place.in_sync)
+    def _in_sync(self, partition: Partition) -> int:
+        return sum(broker not in self._out_of_sync for broker in partition.in_sync)
 
     def _replace(self, known: KnownTargets) -> None:
         """What is known from now on; guarded by `_changing`. Only what has changed costs more than a look."""
@@ -562,20 +566,22 @@ class KafkaTargets:
         self._known = known
         self._shut = {topic: target.shut for topic, target in known.items() if target.shut}
 
-    def _note_led_again(self, places: Iterable[PartitionId]) -> None:
+    def _note_led_again(self, partitions: Iterable[PartitionId]) -> None:
         now_s = time.monotonic()
-        for place in places:
-            self._led_again_s.pop(place, None)  # the latest stand last
-            self._led_again_s[place] = now_s
+        for partition_id in partitions:
+            self._led_again_s.pop(partition_id, None)  # the latest stand last
+            self._led_again_s[partition_id] = now_s
 
     def _why(self, target: _Target, number: int) -> str:
-        place = target.places[number]
-        if place.leader == NO_LEADER:
+        partition = target.states[number]
+        if partition.leader == NO_LEADER:
             return "has no leader"
-        if place.leader in self._gone:
-            return f"has no leader: broker {place.leader} is not reached"
-        least = min(target.limits.least_in_sync, place.replicas)
-        return f"has {self._in_sync(place)} of {place.replicas} replicas in sync, and asks for {least}"
+        if partition.leader in self._gone:
+            return f"has no leader: broker {partition.leader} is not reached"
+        least = min(target.limits.least_in_sync, partition.replicas)
+        return (
+            f"has {self._in_sync(partition)} of {partition.replicas} replicas in sync, and asks for {least}"
+        )
 
     def _looked_up(self, topics: Collection[str], now_s: float) -> _LookedUp:
         """All that is to be known of topics. Raises `Doubtful`."""
@@ -593,9 +599,9 @@ class Counts(NamedTuple):
     wanted: int
 
 
-def named(places: AbstractSet[PartitionId]) -> str:
+def named(partitions: AbstractSet[PartitionId]) -> str:
     """Partitions as people write them."""
-    return ", ".join(f"{topic}/{number}" for topic, number in sorted(places))
+    return ", ".join(f"{topic}/{number}" for topic, number in sorted(partitions))
 
 
 def _by_few(topics: Collection[str]) -> Iterator[list[str]]:
@@ -607,14 +613,14 @@ def _target(topic: str, found: FoundTopic, limits: TopicLimits, now_s: float, un
     if not found.writable:
         detail = f"{topic} may not be written to by this node"
         return _refused("target-forbidden", detail, now_s + MISSING_FOR_S)
-    least, places = limits.least_in_sync, found.partitions
-    if any(one.leader == NO_LEADER or len(one.in_sync) < min(least, one.replicas) for one in places):
+    least, partitions = limits.least_in_sync, found.partitions
+    if any(one.leader == NO_LEADER or len(one.in_sync) < min(least, one.replicas) for one in partitions):
         until_s = min(until_s, now_s + MISSING_FOR_S)
-    brokers = {one.leader for one in places} - {NO_LEADER}
+    brokers = {one.leader for one in partitions} - {NO_LEADER}
     if least > 1:
-        brokers.update(*(one.in_sync for one in places))
+        brokers.update(*(one.in_sync for one in partitions))
     nothing: frozenset[int] = frozenset()
-    return _Target(places, limits, frozenset(brokers), nothing, nothing, refusal=None, until_s=until_s)
+    return _Target(partitions, limits, frozenset(brokers), nothing, nothing, refusal=None, until_s=until_s)
 
 
 def _shut(target: _Target, partition: int, key: bytes | None) -> int | None:
@@ -623,10 +629,10 @@ def _shut(target: _Target, partition: int, key: bytes | None) -> int | None:
     """
     if partition == ANY_PARTITION and key is None:
         return 0 if len(target.shut) == target.partitions else None
-    place = (
+    number = (
         partition_for(key, target.partitions) if partition == ANY_PARTITION and key is not None else partition
     )
-    return place if place in target.shut else None
+    return number if number in target.shut else None
 
 
 def _refused(code: str, detail: str, until_s: float, *, told: bool = False) -> _Target:

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
-from node.held_back import HeldBack
+from node.blocked import BlockedPartition
 from node.meter import Meter
 from node.ports import Pauses
 from node.refusal import Refusal
@@ -39,7 +39,7 @@ class Vitals(NamedTuple):
 
     `refusal`: why it cannot be leader; `waits_for`: what keeps it from going on, in words. `dead`: threads
     that should run and do not. `leads`: whether it is leader, and be it one that has begun to refuse;
-    `leader`: the lane's, as ZooKeeper last said. `lag`, `unstable` and `held_back`: of the buffer, see
+    `leader`: the lane's, as ZooKeeper last said. `lag`, `unstable` and `blocked`: of the buffer, see
     `node.soundings`. `strange_checkpoints`: by kind, what was passed over in the checkpoint topic, see
     `node.own_checkpoints`. `holds`: the aligned checkpoint's.
     """
@@ -58,7 +58,7 @@ class Vitals(NamedTuple):
     clock_offset_ms: int | None = None
     lag: int | None = None
     unstable: int | None = None
-    held_back: Sequence[HeldBack] | None = None
+    blocked: Sequence[BlockedPartition] | None = None
     dated_by_clients: bool | None = None
     pending: int | None = None
     overdue: Overdue | None = None

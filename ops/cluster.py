@@ -24,7 +24,7 @@ STALE_MS = 5_000
 """A node that lives tells of itself once a second."""
 MUCH_BEHIND = 10_000
 LITTLE_DISK_BYTES = 1 << 30
-LONG_HELD_MS = 30_000
+LONG_BLOCKED_MS = 30_000
 LARGEST_SKEW_MS = 500
 LARGEST_CLOCK_OFFSET_MS = 2_000
 """Between a status and the time at which ZooKeeper's server took it lies the way of the one to the other."""
@@ -50,17 +50,17 @@ class LaneStatus:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class BlockedStatus:
     """A partition of the buffer that an open transaction holds back, and whose that is as far as it is known.
 
-    `held_ms`: for how long it has been open, or a node has seen the partition stand still. See
-    `node.held_back.HeldBack`.
+    `blocked_ms`: for how long it has been open, or a node has seen the partition stand still. See
+    `node.blocked.BlockedPartition`.
     """
 
     partition: int
     end: int
     records: int
-    held_ms: int
+    blocked_ms: int
     producer_id: int | None
     transactional_id: str | None
     timeout_ms: int | None
@@ -68,10 +68,10 @@ class Held:
     @property
     def knows(self) -> tuple[bool, bool, int]:
         """How much is known: more compares greater."""
-        return self.transactional_id is not None, self.producer_id is not None, self.held_ms
+        return self.transactional_id is not None, self.producer_id is not None, self.blocked_ms
 
     @property
-    def holder(self) -> str:
+    def owner(self) -> str:
         """Whose transaction it is, in words."""
         if self.producer_id is None:
             return "a transaction of a producer that Kafka does not name"
@@ -110,7 +110,7 @@ class ClusterStatus:
             "clock": _clock_is_wrong(said),
             "disk": little_disk(said),
             "behind": lag is not None and lag > MUCH_BEHIND,
-            "held-back": any(one.held_ms > LONG_HELD_MS for one in self.held_back(said.get("lane"))),
+            "blocked": any(one.blocked_ms > LONG_BLOCKED_MS for one in self.blocked(said.get("lane"))),
         }
         return next((worry for worry, is_so in worries.items() if is_so), "ok")
 
@@ -119,19 +119,19 @@ class ClusterStatus:
         """What waits since its target was paused, by target."""
         return holds.held_together(lane.held for lane in self.lanes)
 
-    def held_back(self, lane: Any) -> list[Held]:
+    def blocked(self, lane: Any) -> list[BlockedStatus]:
         """What waits in a lane's partitions behind open transactions, the longest first, as its nodes say who
         live; of what several say, the word of whoever knows most.
         """
-        found: dict[int, Held] = {}
+        found: dict[int, BlockedStatus] = {}
         for said in self.members.values():
             if said.get("lane") != lane or silent_ms(said, self.read_ms) > STALE_MS:
                 continue
-            for one in _held_back(said):
+            for one in _blocked(said):
                 before = found.get(one.partition)
                 if before is None or one.knows > before.knows:
                     found[one.partition] = one
-        return sorted(found.values(), key=lambda one: -one.held_ms)
+        return sorted(found.values(), key=lambda one: -one.blocked_ms)
 
     def lag(self, node: str) -> int | None:
         """How many offsets of its lane's partitions a node has not taken in yet; None if that is not known.
@@ -169,14 +169,14 @@ def _clock_is_wrong(said: Mapping[str, Any]) -> bool:
     return wrong_clock_ms(said) is not None or (offset_ms is not None and abs(offset_ms) > allowed_ms)
 
 
-def _held_back(said: Mapping[str, Any]) -> Iterator[Held]:
+def _blocked(said: Mapping[str, Any]) -> Iterator[BlockedStatus]:
     """What one node says. For how long: since it saw it, or, where a broker has said, since it was begun."""
     now_ms = int(said.get("at_ms", 0))
-    for one in said.get("held_back") or ():
+    for one in said.get("blocked") or ():
         since_ms = one["since_ms"] if one.get("open_since_ms") is None else one["open_since_ms"]
-        held_ms = max(0, now_ms - since_ms)
+        blocked_ms = max(0, now_ms - since_ms)
         known = (one.get("producer_id"), one.get("transactional_id"), one.get("timeout_ms"))
-        yield Held(one["partition"], one["end"], one["records"], held_ms, *known)
+        yield BlockedStatus(one["partition"], one["end"], one["records"], blocked_ms, *known)
 
 
 def clock_offset_ms(said: Mapping[str, Any]) -> int | None:

@@ -105,7 +105,7 @@ class Frontier(msgspec.Struct, frozen=True):
 
     def done(self, key: RowKey, target: Target) -> bool:
         """A row is done iff it is passed and not held."""
-        return self.passed(key) and not self.holds_back(key, target)
+        return self.passed(key) and not self.is_held(key, target)
 
     @property
     def held(self) -> tuple[Holds, Overruns]:
@@ -113,7 +113,7 @@ class Frontier(msgspec.Struct, frozen=True):
         needed = holds.needed_by(self.holds, self.overruns)
         return self.holds, tuple(one for one in self.overruns if one.number in needed)
 
-    def holds_back(self, key: RowKey, target: Target) -> bool:
+    def is_held(self, key: RowKey, target: Target) -> bool:
         """Whether a row with this key is held."""
         return self.hold_of(key, target) is not None
 

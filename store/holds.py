@@ -25,7 +25,7 @@ from store.keys import RowKey, last_due_by
 from store.overrun import Overrun, Overruns
 
 MOST_HOLDS: Final = 64
-"""So many are in a checkpoint at most. What is for a paused target that has none is put off, again and
+"""So many are in a checkpoint at most. What is for a paused target that has none is parked, again and
 again.
 """
 MOST_OF_ONE: Final = 4
@@ -114,7 +114,7 @@ def needed_by(holds: Holds, overruns: Overruns) -> frozenset[int]:
     return frozenset(one.number for one in overruns if any(hold.rests_on(one) for hold in holds))
 
 
-def taken_up(
+def with_pauses(
     holds: Holds, paused: AbstractSet[str], position: RowKey | None, overruns: Overruns, now_ms: int
 ) -> Holds:
     """The holds once the pauses are those. What is done, and what is not, stays so: what they begin to hold

@@ -24,8 +24,8 @@ from store.kv import Damaged, KeyValue
 from store.prefetch import Prefetched
 from store.rows import (
     IndexEntry,
+    ParkMark,
     PendingAnswer,
-    PutOff,
     RejectRow,
     ScheduledRow,
     decode_index,
@@ -219,7 +219,7 @@ class Ingest:
         a reject instead if it is a copy.
 
         Without an id it leaves the earlier row where it is, and the source's entry points to the later one;
-        and if it was put off, which is for later than its own time, it leaves a mark: a replay has to know of
+        and if it was parked, which is for later than its own time, it leaves a mark: a replay has to know of
         that row that it was not delivered.
         """
         if self._is_copy(arrival):
@@ -238,8 +238,8 @@ class Ingest:
         self._expire_later(arrival.due_ms, arrival, root)
         row = _scheduled(arrival.raw)
         if arrival.due_ms > row.scheduled_for_ms:  # an occurrence to come is not of long standing: no mark
-            mark = PutOff(arrival.due_ms, row.scheduled_for_ms)
-            self.batch.put(keys.put_off(partition, parent), encode(mark))
+            mark = ParkMark(arrival.due_ms, row.scheduled_for_ms)
+            self.batch.put(keys.park_mark(partition, parent), encode(mark))
         return arrival
 
     def _store_below(self, partition: int, offset: int, due_ms: int, tag: int, *, named: bool) -> bool:
@@ -251,7 +251,7 @@ class Ingest:
             self.batch.put(keys.late(partition, offset), keys.pack_due(due_ms))
             self.urgent = True
         elif due_ms < self._window_start_ms:
-            is_held = self._aligned.holds_back(key, tag)
+            is_held = self._aligned.is_held(key, tag)
             if is_held:
                 kept.put(self.batch, (tag, key, named))
             return is_held

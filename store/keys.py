@@ -13,7 +13,7 @@ prefix key                            value
 ``u``  partition, offset              offset of the last cancel that names that source
 ``x``  partition, last due, offset    the ids, or source, whose entries or tombstones may go then
 ``n``  minute                         rows stored that fall due in that minute
-``p``  partition, offset              which request without an id was put off, and until when
+``p``  partition, offset              which request without an id was parked, and until when
 ``o``  partition, first offset        when the schedules from that offset on fall due (store/due_index.py)
 ``q``  partition, due, first offset   the last due time of such an entry, or when to look at it again
 ``h``  tag, due, partition, offset     a row that pruning has left, by its target (store/kept.py)
@@ -42,7 +42,7 @@ SOURCE: Final = b"s"
 SOURCE_TOMBSTONE: Final = b"u"
 EXPIRY: Final = b"x"
 COUNT: Final = b"n"
-PUT_OFF: Final = b"p"
+PARK_MARK: Final = b"p"
 DUE_INDEX: Final = b"o"
 DUE_INDEX_END: Final = b"q"
 HELD: Final = b"h"
@@ -138,9 +138,9 @@ def placed(raw: bytes) -> tuple[int, int]:
     return partition, offset
 
 
-def put_off(partition: int, offset: int) -> bytes:
-    """The mark of a request that has stepped back for a later one of its own."""
-    return _pack_placed(PUT_OFF, partition, offset)
+def park_mark(partition: int, offset: int) -> bytes:
+    """The mark of a request that was parked: a later one of its own is the message."""
+    return _pack_placed(PARK_MARK, partition, offset)
 
 
 def source(partition: int, root: int) -> bytes:

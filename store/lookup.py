@@ -437,7 +437,7 @@ def _next_minute(raw_row: bytes) -> int:
 def _is_held(aligned: Frontier, raw_key: bytes, raw: bytes) -> bool:
     """Whether a row is held; a late one is not held yet."""
     key = keys.timed(raw_key)
-    return aligned.passed(key) and aligned.holds_back(key, message_target(raw))
+    return aligned.passed(key) and aligned.is_held(key, message_target(raw))
 
 
 def _is_over(aligned: Frontier, raw_key: bytes, raw: bytes) -> bool:
@@ -457,7 +457,7 @@ def _row(kv: KeyValue, key: RowKey) -> Row | None:
 def _bare(raw: bytes) -> Row:
     """A row without the message itself: a page of large ones would be large, and nobody is shown any."""
     row = decode_row(raw)
-    kept = [header for header in row.headers if header[0] == H_SCHEDULED_FOR]  # it tells what is put off
+    kept = [header for header in row.headers if header[0] == H_SCHEDULED_FOR]  # it tells what is parked
     bare: Row = msgspec.structs.replace(row, key=None, value=None, headers=kept)
     return bare
 

@@ -2,7 +2,7 @@
 
 A reschedule is a row that is due at once. Of those of one id in one selection the last word counts; it
 moves the id's row, unless that is done already. Where the row has been moved or followed by what cannot be
-read yet, nobody can say: then the reschedule is put off, behind that.
+read yet, nobody can say: then the reschedule is deferred, behind that.
 """
 
 from __future__ import annotations
@@ -20,26 +20,27 @@ from store.keys import RowKey
 from store.kv import KeyValue
 from store.rows import IndexEntry, RescheduleRow, decode_index, decode_offset, message_target
 
-MOST_PUT_OFF: Final = 2
-"""So often is one put off for a row that is done: for a chain that goes on meanwhile it might be for ever."""
+MOST_DEFERRED: Final = 2
+"""So often is one deferred for a row that is done: for a chain that goes on meanwhile it might be for ever.
+"""
 
 RESCHEDULED: Final = "rescheduled"
-PUT_OFF: Final = "put-off"
+DEFERRED: Final = "deferred"
 TOO_LATE: Final = "too-late"
 OVERTAKEN: Final = "overtaken"
 UNKNOWN: Final = "unknown"
 CONCERNED: Final = frozenset((RESCHEDULED, TOO_LATE))
 """The outcomes that are about the message that the index entry points to."""
-_CARRIED_OUT: Final = frozenset((RESCHEDULED, PUT_OFF))
+_CARRIED_OUT: Final = frozenset((RESCHEDULED, DEFERRED))
 _NO_CONCERN: Final = frozenset((OVERTAKEN, UNKNOWN))
 
 
 class Resolution(msgspec.Struct, frozen=True, gc=False):
     """What a selected reschedule comes to: the index entry that it concerns, and the row to move.
 
-    `outcome`: `rescheduled`; `put-off`, it is written back as it is; `too-late`; `overtaken`, a later request
-    of the id stands; `unknown`. `expire_at_ms`: what it says of that, or what those say that it has overtaken
-    in this selection. `word`: see `word_of`. `again`: it is put off for a row that is done.
+    `outcome`: `rescheduled`; `deferred`, it is written back as it is; `too-late`; `overtaken`, a later
+    request of the id stands; `unknown`. `expire_at_ms`: what it says of that, or what those say that it has
+    overtaken in this selection. `word`: see `word_of`. `again`: it is deferred for a row that is done.
     """
 
     outcome: str
@@ -51,7 +52,7 @@ class Resolution(msgspec.Struct, frozen=True, gc=False):
 
 
 def word_of(row: RescheduleRow, offset: int) -> int:
-    """The offset of the user's own reschedule, which may have been put off since."""
+    """The offset of the user's own reschedule, which may have been deferred since."""
     return offset if row.root is None else parse_source(row.root)[2]
 
 
@@ -148,8 +149,8 @@ class Moving:
         elif entry.word > word:
             outcome = OVERTAKEN
         elif self._may_be_followed(partition, entry, stored):
-            again = row.attempt <= MOST_PUT_OFF
-            outcome = PUT_OFF if again else TOO_LATE
+            again = row.attempt <= MOST_DEFERRED
+            outcome = DEFERRED if again else TOO_LATE
         else:
             outcome = self._against(partition, entry, stored, offset, word)
         if outcome == RESCHEDULED:
@@ -184,12 +185,12 @@ class Moving:
         """
         successor = self._awaited.successor(partition, entry.offset)
         if successor is not None and successor.moved_by is not None:
-            return OVERTAKEN if successor.moved_by > word else PUT_OFF
+            return OVERTAKEN if successor.moved_by > word else DEFERRED
         if self._done(partition, entry, stored):
             return TOO_LATE
         # What it writes back has to stand behind what its row follows from, or would be dropped (rule 4).
         if entry.origin > offset or self._count(partition) >= self._most:
-            return PUT_OFF
+            return DEFERRED
         return RESCHEDULED
 
     def _done(self, partition: int, entry: IndexEntry, stored: bytes | None) -> bool:

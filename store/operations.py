@@ -51,7 +51,7 @@ class Replay(msgspec.Struct, frozen=True):
 
     `ingested` is that of the frontier that it began behind: what has arrived since is no part of it, nor is
     what was held then (`holds`, and the `overruns` that these rest on): it was not delivered.
-    `written_back` as it was then: that is ingested first, for of what was put off it is the message.
+    `written_back` as it was then: that is ingested first, for of what was parked it is the message.
     """
 
     number: int

@@ -54,7 +54,7 @@ def begin(
     now = aligned.operation
     asked = msgspec.structs.replace(request, number=now.number + 1)
     kept_from_ms = aligned.once_delivered_up_to_ms - window_ms
-    nowhere: Vector = {}  # what was put off is looked at as it is
+    nowhere: Vector = {}  # what was parked is looked at as it is
     then = taken_up(
         now, asked, aligned.position, aligned.ingested, now_ms, kept_from_ms, nowhere, aligned.held
     )
@@ -81,4 +81,4 @@ def _skipped(aligned: Frontier, rows: Rows) -> Iterator[str | None]:
     for raw_key, raw in rows:
         key = keys.timed(raw_key)
         target = message_target(raw)
-        yield None if aligned.overran(key) or aligned.holds_back(key, target) else target
+        yield None if aligned.overran(key) or aligned.is_held(key, target) else target

@@ -108,7 +108,7 @@ def row_tag(raw_row: bytes) -> int:
     return NO_TAG if target is None else tag_of(target)
 
 
-class PutOff(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class ParkMark(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """What was written back for a request without an id: until when it waits, and for what time it is."""
 
     due_ms: int
@@ -224,7 +224,7 @@ class PendingAnswer(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 decode_expiry = msgspec.msgpack.Decoder(Expiry).decode
-decode_put_off = msgspec.msgpack.Decoder(PutOff).decode
+decode_park_mark = msgspec.msgpack.Decoder(ParkMark).decode
 decode_pending_answer = msgspec.msgpack.Decoder(PendingAnswer).decode
 decode_offset = msgspec.msgpack.Decoder(int).decode
 decode_vector = msgspec.msgpack.Decoder(dict[int, int]).decode

@@ -27,8 +27,8 @@ from store.rows import (
     PendingAnswer,
     RescheduleRow,
     ScheduledRow,
+    decode_park_mark,
     decode_pending_answer,
-    decode_put_off,
     decode_reschedule,
     decode_row,
     is_reschedule,
@@ -77,13 +77,13 @@ class Selection(msgspec.Struct, frozen=True):
     """What one transaction carries, and the frontier it leads to. Rows are in key order.
 
     `skip_to`: the due rows up to that key are skipped. `replayed`: rows that were delivered before.
-    `operates`: whether it brings an operator's request on, which is something to commit. `held`: it has ended
-    before something that is due. `waits_for`: what was written back is to be ingested so far, for an answer
-    or a replay. `full`: the same, for a reschedule: the list of what is moved is full. `as_of`: where the
-    reader stood in each partition. `moved`: those of the rows that a reschedule has put elsewhere: they are
-    done, and have no record. `paused`: those of the rows that wait for the end of a pause; `released`: rows
-    that have waited for that. `paused_targets`: those that it knew of. `passes`: it has ended behind what is
-    done by an overrun. `steps_back`: it is none, but a step back (rule 6).
+    `operates`: whether it brings an operator's request on, which is something to commit. `cut_short`: it has
+    ended before something that is due. `waits_for`: what was written back is to be ingested so far, for an
+    answer or a replay. `full`: the same, for a reschedule: the list of what is moved is full. `as_of`: where
+    the reader stood in each partition. `moved`: those of the rows that a reschedule has put elsewhere: they
+    are done, and have no record. `paused`: those of the rows that wait for the end of a pause; `released`:
+    rows that have waited for that. `paused_targets`: those that it knew of. `passes`: it has ended behind
+    what is done by an overrun. `steps_back`: it is none, but a step back (rule 6).
     """
 
     late: list[tuple[RowKey, bytes]]
@@ -94,7 +94,7 @@ class Selection(msgspec.Struct, frozen=True):
     skip_to: RowKey | None = None
     replayed: list[tuple[RowKey, bytes]] = []
     operates: bool = False
-    held: bool = False
+    cut_short: bool = False
     waits_for: Vector = {}
     full: Vector = {}
     as_of: Vector = {}
@@ -143,7 +143,7 @@ def select(
     """
     if paused.targets or tip.holds:
         tip = msgspec.structs.replace(
-            tip, holds=holds.taken_up(tip.holds, paused.targets, tip.position, tip.overruns, now_ms)
+            tip, holds=holds.with_pauses(tip.holds, paused.targets, tip.position, tip.overruns, now_ms)
         )
     # Beside a transaction that is being sent, the checkpoint before it does not say what that one has seen.
     write_back = write_back._replace(awaited=write_back.awaited.beyond(tip.seen))
@@ -153,7 +153,9 @@ def select(
     answers = waiting.answers
     if seen is not None:
         frontier = msgspec.structs.replace(tip, seen=seen)
-        return Selection([], [], answers, {}, frontier, held=waiting.held, waits_for=waiting.waits_for)
+        return Selection(
+            [], [], answers, {}, frontier, cut_short=waiting.undecided, waits_for=waiting.waits_for
+        )
     named = moves.Named(kv)
     may_go_to = [holds.may_go_to(hold, paused.targets, now_ms, limits.carried_ms) for hold in tip.holds]
     # A quarter at least for what holds let go, however much else there is; but one row alone is no part.
@@ -161,17 +163,17 @@ def select(
     taking = _Taking(
         limits._replace(messages=limits.messages - kept), _Room(write_back, ingested, limits.awaited), named
     )
-    held_back = _take_late(kv, tip, ingested, taking)
+    late_limits = _take_late(kv, tip, ingested, taking)
     late = sorted(taking.rows)
     replayed: list[tuple[RowKey, bytes]] = []
     waits_for: Vector = {}
     operation, skip_to = tip.operation, None
-    if held_back is not None:
+    if late_limits is not None:
         frontier = Frontier(
             tip.position,
-            ingested | held_back,
+            ingested | late_limits,
             dict(ingested),
-            read | held_back,
+            read | late_limits,
             tip.delivered_up_to_ms,
             operation,
             tip.overruns,
@@ -236,7 +238,7 @@ def select(
         frontier,
         skip_to,
         replayed,
-        held=bool(taking.room.full),
+        cut_short=bool(taking.room.full),
         waits_for=waits_for,
         full=taking.room.full,
         as_of=as_of,
@@ -255,7 +257,7 @@ def _waiting_of(
     their hold comes to them.
     """
     targets = ((key, message_target(raw)) for key, raw in rows if key not in moved)
-    return {key: target for key, target in targets if target is not None and tip.holds_back(key, target)}
+    return {key: target for key, target in targets if target is not None and tip.is_held(key, target)}
 
 
 def next_due_ms(kv: KeyValue, tip: Frontier) -> int | None:
@@ -370,7 +372,7 @@ class _Taking:
 class _Room:
     """For how many more rows of each partition the list of what is moved has room: so many reschedules are
     taken. Where the list is full of what can be read soon, the selection ends before the next one, and waits
-    for that: to put it off would only make more of the same. Where it is hidden, it is put off.
+    for that: to defer it would only make more of the same. Where it is hidden, it is deferred.
     """
 
     def __init__(self, write_back: WriteBack, ingested: Vector, most: int) -> None:
@@ -402,13 +404,13 @@ def _take_late(kv: KeyValue, tip: Frontier, ingested: Vector, taking: _Taking) -
     The entries below the tip's ingested are in flight: an entry stays until the commit is known, and what a
     selection leaves holds its ingested back.
     """
-    held_back: Vector = {}
+    late_limits: Vector = {}
     for partition in sorted(ingested):
         waiting = late_keys(kv, partition, tip.ingested.get(partition, 0))
-        left = next(waiting, None) if held_back else taking.take((key, _row(kv, key)) for key in waiting)
+        left = next(waiting, None) if late_limits else taking.take((key, _row(kv, key)) for key in waiting)
         if left is not None:
-            held_back[partition] = left[2]
-    return held_back or None
+            late_limits[partition] = left[2]
+    return late_limits or None
 
 
 def late_keys(kv: KeyValue, partition: int, begin: int) -> Iterator[RowKey]:
@@ -553,27 +555,27 @@ def will_carry(kv: KeyValue, replay: Replay, key: RowKey, raw: bytes) -> bool:
 
 
 def replayable(kv: KeyValue, key: RowKey, raw: bytes) -> str | None:
-    """Where a replay delivers a done row to; None if it does not: it is no message, or has been put off, and
+    """Where a replay delivers a done row to; None if it does not: it is no message, or has been parked, and
     what was written back for it is the message.
     """
     target = message_target(raw)
-    raw_mark = None if target is None else kv.get(keys.put_off(*key[1:]))
+    raw_mark = None if target is None else kv.get(keys.park_mark(*key[1:]))
     if raw_mark is None:
         return target
     row = decode_row(raw)
     assert isinstance(row, ScheduledRow), "it is a message"
-    put_off = decode_put_off(raw_mark)  # or what follows an occurrence: another one, of another time
-    return None if row.scheduled_for_ms == put_off.scheduled_for_ms else target
+    mark = decode_park_mark(raw_mark)  # or what follows an occurrence: another one, of another time
+    return None if row.scheduled_for_ms == mark.scheduled_for_ms else target
 
 
 class _Waiting:
-    """The answers that wait, up to `most`. `held`: one of them is not known yet, and not before so much is
-    ingested as `waits_for` says.
+    """The answers that wait, up to `most`. `undecided`: one of them is not known yet, and not before so much
+    is ingested as `waits_for` says.
     """
 
     def __init__(self, tip: Frontier, write_back: WriteBack, most: int) -> None:
         self.answers: list[Answer] = []
-        self.held = False
+        self.undecided = False
         self.waits_for: Vector = {}
         self._tip = tip
         self._awaited = write_back.awaited
@@ -591,7 +593,7 @@ class _Waiting:
                 applied = self._applied(partition, control)
                 undecided = not applied and self._may_be_followed(partition, control, ingested)
                 if undecided:
-                    self.held = True
+                    self.undecided = True
                 if undecided or len(self.answers) == self._most:
                     seen[partition] = place[1]
                     break

@@ -39,8 +39,8 @@ from store.rows import (
     PendingAnswer,
     decode_index,
     decode_offset,
+    decode_park_mark,
     decode_pending_answer,
-    decode_put_off,
     decode_scheduled,
     decode_serials,
     decode_vector,
@@ -462,7 +462,7 @@ class View:
         batch.delete_range(keys.count(whole_days(self._pruned_ms() // keys.MINUTE_MS)), keys.count(minute))
         for partition in self._ingested:
             if marks_end := self._marks_end(partition, end_ms):
-                batch.delete_range(keys.put_off(partition, 0), marks_end)
+                batch.delete_range(keys.park_mark(partition, 0), marks_end)
         batch.put(keys.LOW_WATER, pruned_to)
         self._kv.write(batch)
         self._removals += 1
@@ -488,7 +488,7 @@ class View:
             key, message = keys.timed(raw_key), decode_scheduled(raw)
             target = None if message is None else target_of_message(message)
             stays = replay is not None and will_carry(self._kv, replay, key, raw)
-            if message and target is not None and (stays or self._aligned.holds_back(key, target)):
+            if message and target is not None and (stays or self._aligned.is_held(key, target)):
                 kept.put(batch, (tag_of(target), key, message.id is not None))
             else:
                 batch.delete(raw_key)
@@ -547,13 +547,13 @@ class View:
         return keys.timed(low_row)[0] if len(low_row) == keys.TIMED_BYTES else 0
 
     def _marks_end(self, partition: int, pruned_ms: int) -> bytes | None:
-        """Up to which the marks of what was put off may go, if any may: what was written back for it has been
+        """Up to which the marks of what was parked may go, if any may: what was written back for it has been
         pruned, so that its own row has, too. They lie by offset; one that has to stay keeps those behind it.
         """
         end = None
-        marks = self._kv.scan(keys.put_off(partition, 0), keys.put_off(partition + 1, 0))
+        marks = self._kv.scan(keys.park_mark(partition, 0), keys.park_mark(partition + 1, 0))
         for walked, (raw_key, raw) in enumerate(marks):
-            if walked == MOST_MARKS_WALKED or decode_put_off(raw).due_ms >= pruned_ms:
+            if walked == MOST_MARKS_WALKED or decode_park_mark(raw).due_ms >= pruned_ms:
                 break
             end = keys.after(raw_key)
         return end

@@ -105,7 +105,7 @@ def batches_of(fetched: bytes | memoryview) -> list[Batch]:
     return found
 
 
-class Holds(Enum):
+class BatchContent(Enum):
     """What the records of a batch are."""
 
     MESSAGES = "messages"
@@ -123,14 +123,16 @@ class CommittedFilter:
         self._to_come = sorted(aborted, key=lambda one: one[1], reverse=True)
         self._aborted: set[int] = set()
 
-    def holds(self, batch: Batch) -> Holds:
+    def content(self, batch: Batch) -> BatchContent:
         """What a batch's records are; asked of all batches in order."""
         while self._to_come and self._to_come[-1][1] < batch.next_offset:
             self._aborted.add(self._to_come.pop()[0])
         if batch.is_control:
             self._aborted.discard(batch.producer)  # its marker ends the transaction
-            return Holds.MARKERS
-        return Holds.ABORTED if batch.producer_of_transaction in self._aborted else Holds.MESSAGES
+            return BatchContent.MARKERS
+        return (
+            BatchContent.ABORTED if batch.producer_of_transaction in self._aborted else BatchContent.MESSAGES
+        )
 
 
 class Opened(NamedTuple):

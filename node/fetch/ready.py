@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from itertools import islice
 from typing import Final
 
-from node.fetch.batches import Batch, Holds, Opened, open_aborted, open_batch
+from node.fetch.batches import Batch, BatchContent, Opened, open_aborted, open_batch
 from node.fetch.compression import Scratch
 from node.fetch.records import HEADER_BYTES, LogRecord
 from store.checkpoint import Vector
@@ -28,7 +28,7 @@ class _Waiting:
         """What is below `from_offset` is passed over: a fetch may begin within a batch."""
         self.partition = partition
         self.from_offset = from_offset
-        self.batches: deque[tuple[Batch, Holds]] = deque()
+        self.batches: deque[tuple[Batch, BatchContent]] = deque()
         self.opened: Opened | None = None
 
     @property
@@ -64,7 +64,7 @@ class Ready:
         """Of these partitions' batches as they were fetched."""
         return sum(self._waiting[one].size_bytes for one in partitions if one in self._waiting)
 
-    def add(self, partition: int, from_offset: int, batches: Iterable[tuple[Batch, Holds]]) -> None:
+    def add(self, partition: int, from_offset: int, batches: Iterable[tuple[Batch, BatchContent]]) -> None:
         """Batches from an offset on, each with what it holds: behind those that are there."""
         self._waiting.setdefault(partition, _Waiting(partition, from_offset)).batches.extend(batches)
 
@@ -107,9 +107,9 @@ class Ready:
     def _open_next(self, waiting: _Waiting) -> Opened | None:
         """Begins with the next batch of which something is read, if there is one left."""
         while waiting.batches:
-            batch, holds = waiting.batches[0]
-            if holds is Holds.MESSAGES or (self._aborted and holds is Holds.ABORTED):
-                open_ = open_batch if holds is Holds.MESSAGES else open_aborted
+            batch, content = waiting.batches[0]
+            if content is BatchContent.MESSAGES or (self._aborted and content is BatchContent.ABORTED):
+                open_ = open_batch if content is BatchContent.MESSAGES else open_aborted
                 opened = open_(waiting.partition, batch, self._scratch)
                 if batch.base_offset < waiting.from_offset:
                     wanted = (one for one in opened.records if one.offset >= waiting.from_offset)
@@ -124,13 +124,13 @@ class Ready:
         """The open batch has been read to its end. Returns how much of it may have been passed over, and not
         been counted.
         """
-        batch, holds = waiting.batches.popleft()
+        batch, content = waiting.batches.popleft()
         assert waiting.opened is not None, "it is open"
         size_bytes, is_small = waiting.opened.size_bytes, waiting.opened.is_small
         waiting.opened = None
         self._scratch.release()
         self.stand_at(waiting.partition, batch.next_offset)
-        return size_bytes if holds is Holds.ABORTED and not is_small else 0
+        return size_bytes if content is BatchContent.ABORTED and not is_small else 0
 
     def stand_at(self, partition: int, offset: int) -> None:
         """All below that offset has been passed."""

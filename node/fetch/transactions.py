@@ -19,7 +19,7 @@ from node.fetch.transaction_requests import DescribeRequest, ListRequest, Produc
 TIMEOUT_S: Final = 5.0
 
 
-class Holder(NamedTuple):
+class TransactionOwner(NamedTuple):
     """A producer whose transaction is open. `transactional_id`: None if no coordinator knows it; `since_ms`:
     since when it is open, and `timeout_ms`: after which time Kafka aborts it, where that is known.
     """
@@ -30,14 +30,14 @@ class Holder(NamedTuple):
     timeout_ms: int | None = None
 
 
-def holders(config: Mapping[str, Any], topic: str, ends: Mapping[int, int]) -> dict[int, Holder]:
-    """Who holds the stable ends of these partitions, as far as the brokers say. Raises `Unreachable`, and
-    `options.Unsupported`.
+def owners(config: Mapping[str, Any], topic: str, ends: Mapping[int, int]) -> dict[int, TransactionOwner]:
+    """Who holds the last stable offsets of these partitions, as far as the brokers say. Raises `Unreachable`,
+    and `options.Unsupported`.
     """
-    return asyncio.run(_holders(Brokers(config), topic, ends))
+    return asyncio.run(_owners(Brokers(config), topic, ends))
 
 
-async def _holders(brokers: Brokers, topic: str, ends: Mapping[int, int]) -> dict[int, Holder]:
+async def _owners(brokers: Brokers, topic: str, ends: Mapping[int, int]) -> dict[int, TransactionOwner]:
     try:
         async with asyncio.timeout(TIMEOUT_S):
             leaders = (await brokers.lead(topic)).leaders
@@ -47,7 +47,10 @@ async def _holders(brokers: Brokers, topic: str, ends: Mapping[int, int]) -> dic
                     answer = await brokers.ask(leaders[partition].broker, ProducersRequest(topic, partition))
                     found.update((partition, producer) for producer in _producers_from(answer, end))
             named = await _named(brokers, sorted(set(found.values())))
-            return {partition: named.get(producer, Holder(producer)) for partition, producer in found.items()}
+            return {
+                partition: named.get(producer, TransactionOwner(producer))
+                for partition, producer in found.items()
+            }
     except TimeoutError as error:
         raise Unreachable(KafkaError._TIMED_OUT, f"{topic}: its producers are not known") from error  # noqa: SLF001
     except (TypeError, ValueError) as error:
@@ -57,16 +60,16 @@ async def _holders(brokers: Brokers, topic: str, ends: Mapping[int, int]) -> dic
 
 
 def _producers_from(answer: Any, end: int) -> list[int]:
-    """The producer whose open transaction begins at the stable end; none, if it has moved on."""
+    """The producer whose open transaction begins at the last stable offset; none, if it has moved on."""
     ((_, ((_, code, _, active, _),), _),) = answer.topics
     if code != NO_ERROR:
         return []
     return [producer for producer, _, _, _, _, start, _ in active if start == end]
 
 
-async def _named(brokers: Brokers, producers: list[int]) -> dict[int, Holder]:
+async def _named(brokers: Brokers, producers: list[int]) -> dict[int, TransactionOwner]:
     """What coordinators know of producers. One that does not answer keeps nobody from the others' answers."""
-    found: dict[int, Holder] = {}
+    found: dict[int, TransactionOwner] = {}
     for node in brokers.known if producers else ():
         try:
             listed = await brokers.ask(node, ListRequest(producers))
@@ -78,8 +81,8 @@ async def _named(brokers: Brokers, producers: list[int]) -> dict[int, Holder]:
     return found
 
 
-def _described(producer: int, transactional_id: str, answer: Any) -> Holder:
+def _described(producer: int, transactional_id: str, answer: Any) -> TransactionOwner:
     ((code, _, _, timeout_ms, since_ms, *_),) = answer.transactions
     if code != NO_ERROR or since_ms < 0:
-        return Holder(producer, transactional_id)
-    return Holder(producer, transactional_id, since_ms, timeout_ms)
+        return TransactionOwner(producer, transactional_id)
+    return TransactionOwner(producer, transactional_id, since_ms, timeout_ms)

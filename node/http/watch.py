@@ -110,11 +110,11 @@ def _standing(vitals: Vitals) -> dict[str, Any]:
         "lane": nameplate.lane,
         "state": vitals.state,
     }
-    held_back = [
+    blocked = [
         {"partition": one.partition, "records": one.records, "since_ms": one.since_ms}
-        for one in vitals.held_back or ()
+        for one in vitals.blocked or ()
     ]
-    return said | ({"held_back": held_back} if held_back else {})
+    return said | ({"blocked": blocked} if blocked else {})
 
 
 def _why_not(vitals: Vitals) -> dict[str, str]:

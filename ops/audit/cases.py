@@ -20,7 +20,7 @@ from ops.audit.evidence import ANSWERS, ENDINGS, PARKED, Evidence
 from ops.audit.meaning import REJECT, RESCHEDULE, SCHEDULE
 
 # What a message is delivered by: its own row, or that of the last request that was written back for it. A
-# reschedule that was put off is answered by it.
+# reschedule that was deferred is answered by it.
 _ROW = (
     "offset", "due_ms", "scheduled_for_ms", "expire_at_ms", "attempt", "occurrence", "settled_by",
     "settled_at_ms", "reign", "late", "removed", "skipped", "key_sha", "value_sha", "key_bytes",
@@ -84,7 +84,7 @@ def _recurring_by_row(found: DataFrame) -> DataFrame:
 
 
 def _answered_by_row(found: DataFrame) -> DataFrame:
-    """A reschedule that was put off is answered when the last of its copies is settled."""
+    """A reschedule that was deferred is answered when the last of its copies is settled."""
     is_reschedule = F.col("kind") == RESCHEDULE
     return found.withColumns(
         {
@@ -140,7 +140,7 @@ def _rare(requests: DataFrame, evidence: Evidence) -> DataFrame:
 
 def _of_written_back(requests: DataFrame) -> list[DataFrame]:
     """A written-back request is the row of its root, unless it was dropped or is an occurrence, and the doing
-    of its parent. A reschedule that was put off is as well.
+    of its parent. A reschedule that was deferred is as well.
     """
     kinds = SCHEDULE, REJECT, RESCHEDULE
     written_back = requests.filter(F.col("kind").isin(*kinds) & F.col("parent").isNotNull())

@@ -55,7 +55,7 @@ def is_control() -> Column:
 
 
 def is_reschedule() -> Column:
-    """A user's own: what was put off is answered for the first one."""
+    """A user's own: what was deferred is answered for the first one."""
     return (F.col("kind") == RESCHEDULE) & F.col("parent").isNull()
 
 

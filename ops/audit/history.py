@@ -212,7 +212,7 @@ def _with_neighbours(placed: DataFrame) -> DataFrame:
     dropped_parent = F.expr("lead(dropped_parent) ignore nulls").over(identity.orderBy("offset"))
     ended = (dropped_parent < F.col("offset")) & (F.coalesce(user_before, F.lit(-1)) <= dropped_parent)
     return (
-        # A reschedule that was put off changes nothing at ingest, and nothing drops it there.
+        # A reschedule that was deferred changes nothing at ingest, and nothing drops it there.
         placed.withColumn("dropped", dropped & (F.col("kind") != RESCHEDULE))
         .withColumns({"event": event, "dropped_parent": F.when(F.col("dropped"), F.col("parent"))})
         .withColumns(neighbours | {"ended": F.coalesce(ended, F.lit(False))})

@@ -2,7 +2,7 @@
 
 What it comes to depends on what its id had become when its transaction was selected, on the later words of
 the same id in that transaction, and on what had been written back by then and could not be read yet. All of
-that the log and the checkpoints tell. One that was put off is written back as it is: whether that was needed
+that the log and the checkpoints tell. One that was deferred is written back as it is: whether that was needed
 is not judged, but the last of the copies is held to what it has met, and the answer is to the user's own.
 """
 
@@ -25,7 +25,7 @@ _NO_CONCERN: Final = ("unknown", "overtaken")
 
 
 def move() -> Column:
-    """What `move_violations` needs of a case; null for all but reschedules, a user's or put off."""
+    """What `move_violations` needs of a case; null for all but reschedules, a user's or deferred."""
     facts = F.struct(
         "partition",
         "id",
@@ -72,7 +72,7 @@ def _checks() -> Checks:
     return [("false_outcome", _false_answer()), ("altered", _altered())]
 
 
-def _put_off() -> Column:
+def _deferred() -> Column:
     return F.coalesce(F.col("written.kind") == RESCHEDULE, F.lit(False))
 
 
@@ -101,11 +101,11 @@ def _false_answer() -> Column:
             said(outcome, ", and yet ", written["source"], " was written back for it"),
         )
     )
-    return F.when(told.isNotNull() & ~_put_off(), text)
+    return F.when(told.isNotNull() & ~_deferred(), text)
 
 
 def _expected() -> Column:
-    """The outcomes that may be; none: it was to be put off.
+    """The outcomes that may be; none: it was to be deferred.
 
     A node may have forgotten what is done: then nothing is known of the id any more.
     """
@@ -120,7 +120,7 @@ def _expected() -> Column:
         # Its row was moved before, and what was written back for that had not been read.
         .when(moved_by.isNotNull() & (F.greatest(moved_by, "carried_out") > word), _outcomes("overtaken"))
         .when(moved_by.isNotNull(), _outcomes())
-        # Something else may have been hidden, for which a later word was put off.
+        # Something else may have been hidden, for which a later word was deferred.
         .when(done & (F.col("latest") > word), _outcomes("too-late", "unknown", "overtaken"))
         .when(done, _outcomes("too-late", "unknown"))
         .when(F.col("carried_out") > word, _outcomes("overtaken"))
@@ -136,15 +136,15 @@ def _outcomes(*names: str) -> Column:
 
 def _altered() -> Column:
     """What was written back for it is the same again, or the message as this one has it."""
-    written, put_off = F.col("written"), _put_off()
+    written, deferred = F.col("written"), _deferred()
     # A cron expression's own request is for the time at which it is taken.
-    at_its_time = put_off | written["recurrence"].isNull()
+    at_its_time = deferred | written["recurrence"].isNull()
     differing = {
         "id": written["id"] != F.col("id"),
         "time": at_its_time & (written["scheduled_for_ms"] != F.col("scheduled_for_ms")),
-        "root": put_off & (written["root"] != F.col("root")),
-        "attempt": put_off & ~(written["attempt"] - F.col("attempt")).isin(0, 1),
-        "delay-moved-by": ~put_off & (written["moved_by"] != F.col("word")),
+        "root": deferred & (written["root"] != F.col("root")),
+        "attempt": deferred & ~(written["attempt"] - F.col("attempt")).isin(0, 1),
+        "delay-moved-by": ~deferred & (written["moved_by"] != F.col("word")),
     }
     parts = F.concat_ws(", ", *(F.when(differs, F.lit(name)) for name, differs in differing.items()))
     return F.when(

@@ -33,7 +33,7 @@ LANE_COLUMNS = {
     "leader": "leader",
     "epoch": "epoch",
     "delivered": "delivered up to",
-    "held": "waits behind it",
+    "blocked": "waits behind it",
     "followers": "followers",
 }
 MEMBER_COLUMNS = {
@@ -61,7 +61,7 @@ def status(output: Format, *, watch: bool, **options: Any) -> None:
 
     Applied: records of the buffer that the node has taken in; lag: those that it has not; it is not known
     while Kafka is away. Clock: how far the brokers' is ahead of a leader's. Health: ok, or the worst of
-    silent (nothing heard of it for 5 s), refusing, clock, disk, behind, held-back. Where records wait behind
+    silent (nothing heard of it for 5 s), refusing, clock, disk, behind, blocked. Where records wait behind
     an open transaction, "delivered up to" is of what lies before it; what waits behind it stands beside that.
     """
     from ops import cluster  # noqa: PLC0415
@@ -99,7 +99,7 @@ def show(output: Format, snapshot: ClusterStatus) -> None:
     else:
         show_pauses(snapshot.pauses, snapshot.held, snapshot.read_ms)
         rows = [_lane_row(lane, snapshot) for lane in snapshot.lanes]
-        without = {} if any(row["held"] for row in rows) else {"held"}
+        without = {} if any(row["blocked"] for row in rows) else {"blocked"}
         emit(output, rows, {name: says for name, says in LANE_COLUMNS.items() if name not in without})
         _emit_members(snapshot)
     if snapshot.no_ends is not None:
@@ -110,10 +110,10 @@ def show(output: Format, snapshot: ClusterStatus) -> None:
     for lane in snapshot.lanes:
         if lane.leader is None:
             say(f"warning: lane {lane.lane} has no leader, so nothing of it is delivered")
-        for held in snapshot.held_back(lane.lane):
+        for held in snapshot.blocked(lane.lane):
             say(
                 f"warning: {held.records:,} records of partition {held.partition} of the buffer wait for"
-                f" {rough(held.held_ms)} behind {held.holder}: 'delayline doctor' says what to do"
+                f" {rough(held.blocked_ms)} behind {held.owner}: 'delayline doctor' says what to do"
             )
 
 
@@ -197,7 +197,7 @@ _STATE_STYLES = {"leader": "green", "follower": "", "refusing": "bold red"}
 
 
 def _lane_row(lane: LaneStatus, snapshot: ClusterStatus) -> dict[str, Any]:
-    checkpoint, held = lane.checkpoint, snapshot.held_back(lane.lane)
+    checkpoint, held = lane.checkpoint, snapshot.blocked(lane.lane)
     records = sum(one.records for one in held)
     return {
         "lane": lane.lane,
@@ -205,7 +205,7 @@ def _lane_row(lane: LaneStatus, snapshot: ClusterStatus) -> dict[str, Any]:
         "epoch": checkpoint.epoch if checkpoint else None,
         "delivered": age(checkpoint.delivered_up_to_ms, snapshot.read_ms) if checkpoint else None,
         "followers": " ".join(lane.candidates[1:]) or None,
-        "held": Text(f"{records:,} for {rough(held[0].held_ms)}", style="bold red") if held else None,
+        "blocked": Text(f"{records:,} for {rough(held[0].blocked_ms)}", style="bold red") if held else None,
     }
 
 
@@ -220,7 +220,7 @@ def _as_data(snapshot: ClusterStatus) -> dict[str, Any]:
                 "followers": list(lane.candidates[1:]),
                 "epoch": lane.checkpoint.epoch if lane.checkpoint else None,
                 "delivered_up_to_ms": lane.checkpoint.delivered_up_to_ms if lane.checkpoint else None,
-                "held_back": [asdict(held) for held in snapshot.held_back(lane.lane)],
+                "blocked": [asdict(held) for held in snapshot.blocked(lane.lane)],
                 "held": _held_as_data(lane),
             }
             for lane in snapshot.lanes

@@ -10,11 +10,11 @@ from delayline.times import render_time
 from ops.cluster import (
     LARGEST_SKEW_MS,
     LITTLE_DISK_BYTES,
-    LONG_HELD_MS,
+    LONG_BLOCKED_MS,
     MUCH_BEHIND,
     STALE_MS,
+    BlockedStatus,
     ClusterStatus,
-    Held,
     clock_offset_ms,
     little_disk,
 )
@@ -30,7 +30,7 @@ def judge_cluster(status: ClusterStatus) -> list[Finding]:
     return [
         *_paused(status),
         *_lanes(status),
-        *_held_back(status),
+        *_blocked(status),
         *_ahead(status),
         *_trailing(status),
         *_versions(status),
@@ -135,20 +135,20 @@ def _trailing(status: ClusterStatus) -> Iterable[Finding]:
                 )
 
 
-def _held_back(status: ClusterStatus) -> Iterable[Finding]:
+def _blocked(status: ClusterStatus) -> Iterable[Finding]:
     """Nobody reads behind an open transaction: what is committed there waits, and is no node's to deliver."""
     for lane in status.lanes:
-        for held in status.held_back(lane.lane):
+        for held in status.blocked(lane.lane):
             buffer = ClusterNames(status.settings.cluster).buffer
             found = (
                 f"{held.records:,} records of {buffer}/{held.partition} have waited for"
-                f" {held.held_ms // 1000} s behind {held.holder}"
+                f" {held.blocked_ms // 1000} s behind {held.owner}"
             )
-            tell = problem if held.held_ms > LONG_HELD_MS else note
+            tell = problem if held.blocked_ms > LONG_BLOCKED_MS else note
             yield tell(f"lane {lane.lane}", found, _end_of(held, buffer))
 
 
-def _end_of(held: Held, buffer: str) -> str:
+def _end_of(held: BlockedStatus, buffer: str) -> str:
     """How the transaction ends."""
     if held.transactional_id is None:
         return (

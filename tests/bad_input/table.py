@@ -457,9 +457,9 @@ def _controls() -> list[Row]:
         *(row(f"reschedule with {shown(x)}", misfit, RESCHEDULE, KEPT, x) for x in places if x != PARENT),
         row("reschedule with delay-parent", forged, RESCHEDULE, KEPT, PARENT),
         row("reschedule with delay-parent and delay-root", forged, RESCHEDULE, KEPT, PARENT, ROOT),
-        row("reschedule put off, unsigned", forged, RESCHEDULE, KEPT, PARENT, ROOT, AS_OF),
+        row("reschedule deferred, unsigned", forged, RESCHEDULE, KEPT, PARENT, ROOT, AS_OF),
         row(
-            "reschedule put off, of a key that nobody has",
+            "reschedule deferred, of a key that nobody has",
             *(forged, RESCHEDULE, KEPT, PARENT, ROOT, AS_OF, signature),
         ),
         row("reschedule, delay-parent and a target", misfit, RESCHEDULE, KEPT, PARENT, ROOT, TARGET),

@@ -85,10 +85,10 @@ class CopyOf(Request):
 
 
 @dataclass
-class PutOff:
-    """A reschedule, or one that was put off before, that is put off: it is written back as it is."""
+class Deferred:
+    """A reschedule, or one that was deferred before, that is deferred: it is written back as it is."""
 
-    of: Request | PutOff
+    of: Request | Deferred
     to_ms: int | None = None  # None: as it should be
     request: Request | None = None
 
@@ -98,7 +98,7 @@ class WrittenBack:
     """A request that the service writes back for a reschedule; `request` is made in its transaction."""
 
     message: Row
-    reschedule: Request | PutOff
+    reschedule: Request | Deferred
     request: Request | None = None
 
 
@@ -123,9 +123,9 @@ class Later:
     request: Request | None = None
 
 
-Row: TypeAlias = Request | WrittenBack | PutOff | Next | Later
+Row: TypeAlias = Request | WrittenBack | Deferred | Next | Later
 """What a message is delivered by, or a reschedule answered."""
-Back: TypeAlias = WrittenBack | PutOff | Next | Later
+Back: TypeAlias = WrittenBack | Deferred | Next | Later
 
 
 @dataclass
@@ -144,7 +144,7 @@ class Delivery:
 @dataclass
 class Outcome:
     """A record of the outcomes topic: what became of `by`, with the row that it speaks of. A reschedule that
-    was put off is answered as the user's own.
+    was deferred is answered as the user's own.
     """
 
     outcome: str
@@ -384,9 +384,9 @@ class Writer:
         _produce(self._leader, self._names.outcomes, record, 0)
 
     def _write_back(self, back: Back) -> Request:
-        if isinstance(back, PutOff):
+        if isinstance(back, Deferred):
             row = parent = _row(back.of)
-            headers = _put_off_headers(back)
+            headers = _deferred_headers(back)
         else:
             row, parent, root, schedule = _written_back(back)
             headers = wire.rewrite_headers(schedule._replace(parent=parent.place.offset, root=root.source))
@@ -451,17 +451,17 @@ def _root(of: Row) -> Request:
     if isinstance(of, Next):
         # What the service cannot accept itself it treats as anybody's.
         return _row(of) if isinstance(_row(of).meaning, wire.Reject) else _root(of.of)
-    if isinstance(of, Later | PutOff):
+    if isinstance(of, Later | Deferred):
         return _root(of.of)
     return of if isinstance(of, Request) else _root(of.message)
 
 
 def _user_own(of: Row) -> Request:
     """The request that an outcome is keyed by: what is written back of a message has one of its own."""
-    return _user_own(of.of) if isinstance(of, PutOff) else _row(of)
+    return _user_own(of.of) if isinstance(of, Deferred) else _row(of)
 
 
-def _put_off_headers(back: PutOff) -> list[Header]:
+def _deferred_headers(back: Deferred) -> list[Header]:
     row = _row(back.of)
     wanted = row.meaning
     assert isinstance(wanted, wire.Reschedule), wanted
@@ -471,7 +471,7 @@ def _put_off_headers(back: PutOff) -> list[Header]:
         root=_user_own(back).source,
         attempt=wanted.attempt + 1,
     )
-    return wire.put_off_headers(again)
+    return wire.deferred_headers(again)
 
 
 def _written_back(back: WrittenBack | Next | Later) -> tuple[Request, Request, Request, wire.Schedule]:

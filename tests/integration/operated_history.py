@@ -30,8 +30,8 @@ class OperatedHistory(History):
         super().__init__(settings)
         self.base_ms = time.time_ns() // 1_000_000 + 60_000
         self.plain = [self._schedule(f"plain {second}", second) for second in range(1, 7)]
-        self.put_off = self._schedule("put off", 2.2)
-        self.tried_again = Later(self.put_off, self._ms(5.5), paused=True)
+        self.parked = self._schedule("parked", 2.2)
+        self.tried_again = Later(self.parked, self._ms(5.5), paused=True)
         self.replaced = self._schedule("replaced", 3.3, id="order-1")
         self.replacing = self._schedule("replacing", 3_600.0, id="order-1")
         self.early = self._schedule("early", 1.2, id="order-2")  # before the range
@@ -47,7 +47,7 @@ class OperatedHistory(History):
     def steps(self) -> list[Step]:
         return [
             Transaction(first=True),
-            *(*self.plain, self.put_off, self.replaced, self.early, self.skipped, self.refused, self.daily),
+            *(*self.plain, self.parked, self.replaced, self.early, self.skipped, self.refused, self.daily),
             self.in_time,
             *(self.replacing, self.replacing_early),
             *(self.replay, self.failover, self.replay_ends, self.skip),
@@ -59,7 +59,7 @@ class OperatedHistory(History):
         one, two, three, four, five, six = self.plain
         self.in_time = Transaction(
             delivers=self._each(one, self.early, two, three, self.replaced, four),
-            tells=[Outcome("parked", self.put_off, message=self.put_off, code="target-paused")],
+            tells=[Outcome("parked", self.parked, message=self.parked, code="target-paused")],
             writes_back=[self.tried_again],
             passes=[four],
         )
@@ -102,7 +102,7 @@ class OperatedHistory(History):
         one, two, three, four, _, six = self.plain
         self.replay.delivers = [one for one in self.replay.delivers if one.of not in (two, six)]
         self.replay.tells.append(Outcome("skipped", six, message=six))
-        self.replay.delivers += self._again(one, self.put_off)
+        self.replay.delivers += self._again(one, self.parked)
         self.replay_ends.delivers = [Delivery(four, value=b"another", again=True), *self._again(three)]
         self.skip.delivers.append(Delivery(self.skipped))
 

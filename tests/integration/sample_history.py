@@ -118,7 +118,7 @@ class SampleHistory(History):
         )
         self.in_time = Transaction(
             delivers=[Delivery(one) for one in self.timely],
-            tells=[self._put_off(self.parked)],
+            tells=[self._parked_outcome(self.parked)],
             writes_back=[self.second_try],
             passes=[self.parked],
         )
@@ -126,7 +126,7 @@ class SampleHistory(History):
             delivers=[Delivery(self.late), Delivery(self.move_back), Delivery(self.new)],
             tells=[
                 Outcome("expired", self.stale, message=self.stale, code="expired"),
-                self._put_off(self.second_try),
+                self._parked_outcome(self.second_try),
             ],
             buries=[DeadLetter(self.stale, "expired")],
             writes_back=[self.third_try],
@@ -159,7 +159,7 @@ class SampleHistory(History):
         return Outcome("dead-lettered", request, op, request, code)
 
     @staticmethod
-    def _put_off(row: Row) -> Outcome:
+    def _parked_outcome(row: Row) -> Outcome:
         return Outcome("parked", row, message=row, code="target-unavailable")
 
     def schedule(

@@ -1,4 +1,4 @@
-"""The audit of reschedules, put off or overtaken: clean where all is right, and every fault named."""
+"""The audit of reschedules, deferred or overtaken: clean where all is right, and every fault named."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ def test_each_fault_of_a_reschedule_is_found_and_named_and_nothing_else(
 ) -> None:
     history.plant_faults()
     report = audited(history).report
-    assert history.raced_put_off.request is not None
+    assert history.raced_deferred.request is not None
     assert found(report) == {
         ("false_outcome", history.twice_last.source),
         ("false_outcome", history.again_last.source),
         ("duplicated", history.raced.source),
-        ("false_outcome", history.raced_put_off.request.source),
+        ("false_outcome", history.raced_deferred.request.source),
         ("false_outcome", history.due_last.source),
         ("lost", history.done_first.source),
         ("duplicated", history.dropped_first.source),

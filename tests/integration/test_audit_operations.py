@@ -35,9 +35,9 @@ def test_each_fault_of_an_operation_is_found_and_named_and_nothing_else(
             ("lost", two.source),  # in the range, and not carried
             ("duplicated", three.source),  # carried twice
             ("altered", four.source),
-            ("duplicated", history.put_off.source),  # it was put off: its later try is the message
-            ("early", history.put_off.source),
-            ("altered", history.put_off.source),
+            ("duplicated", history.parked.source),  # it was parked: its later try is the message
+            ("early", history.parked.source),
+            ("altered", history.parked.source),
             ("false_outcome", six.source),  # skipped, and nobody had asked for that
             ("false_outcome", history.skipped.source),  # skipped, and delivered
         ]

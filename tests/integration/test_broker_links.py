@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from node.broker_links import WAITED_S, BrokerLinks, Held
+from node.broker_links import WAITED_S, BrokerLinks, LinkChanges
 from ops.stack.ports import HOST, free_port
 from tests.support.waiting import PATIENCE_S, eventually
 
@@ -31,8 +31,8 @@ def broker() -> Iterator[socket.socket]:
         yield listener
 
 
-def held(links: BrokerLinks, broker: socket.socket) -> Held:
-    return links.hold({7: broker.getsockname()})
+def held(links: BrokerLinks, broker: socket.socket) -> LinkChanges:
+    return links.retain({7: broker.getsockname()})
 
 
 def test_a_broker_that_accepts_connections_is_reached(links: BrokerLinks, broker: socket.socket) -> None:
@@ -43,12 +43,12 @@ def test_a_broker_whose_process_has_ended_is_gone_and_that_ends_the_wait(
     links: BrokerLinks, broker: socket.socket
 ) -> None:
     address = broker.getsockname()
-    links.hold({7: address})
+    links.retain({7: address})
     broker.accept()[0].close()
     broker.close()
     links.wait(PATIENCE_S)
-    assert links.hold({7: address}) == (BROKER, BROKER)
-    assert links.hold({7: address}) == (BROKER, NONE)
+    assert links.retain({7: address}) == (BROKER, BROKER)
+    assert links.retain({7: address}) == (BROKER, NONE)
 
 
 def test_a_broker_that_accepts_another_connection_may_have_died_meanwhile(
@@ -63,13 +63,13 @@ def test_a_broker_that_accepts_another_connection_may_have_died_meanwhile(
 
 def test_a_broker_that_is_back_is_reached(links: BrokerLinks) -> None:
     address = HOST, free_port()
-    assert links.hold({7: address}).gone == BROKER
+    assert links.retain({7: address}).gone == BROKER
     with socket.create_server(address):
-        assert links.hold({7: address}).gone == NONE
+        assert links.retain({7: address}).gone == NONE
 
 
 def test_a_name_that_is_not_found_says_nothing_of_the_broker(links: BrokerLinks) -> None:
-    assert links.hold({7: ("no-such-host.invalid", 9092)}).gone == NONE
+    assert links.retain({7: ("no-such-host.invalid", 9092)}).gone == NONE
 
 
 def test_a_name_server_that_does_not_answer_holds_nobody_up(
@@ -86,12 +86,14 @@ def test_a_name_server_that_does_not_answer_holds_nobody_up(
     monkeypatch.setattr(socket, "getaddrinfo", slow)
     brokers = {7: ("slow", broker.getsockname()[1]), 8: (HOST, free_port())}
     began_s = time.monotonic()
-    assert links.hold(brokers).gone == {8}
+    assert links.retain(brokers).gone == {8}
     first_s = time.monotonic()
-    assert links.hold(brokers).gone == {8}
+    assert links.retain(brokers).gone == {8}
     assert (first_s - began_s < 2 * WAITED_S, time.monotonic() - first_s < WAITED_S) == (True, True)
     answered.set()
-    eventually(lambda: links.hold(brokers).gone == {8} and brokers[7] in links._held, "the name is known")
+    eventually(
+        lambda: links.retain(brokers).gone == {8} and brokers[7] in links._sockets, "the name is known"
+    )
 
 
 def test_no_connection_is_held_to_a_broker_that_leads_nothing(
@@ -99,7 +101,7 @@ def test_no_connection_is_held_to_a_broker_that_leads_nothing(
 ) -> None:
     held(links, broker)
     visitor, _ = broker.accept()
-    links.hold({})
+    links.retain({})
     visitor.setblocking(False)
     eventually(lambda: _is_over(visitor), "the connection is over")
 

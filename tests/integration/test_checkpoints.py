@@ -277,4 +277,4 @@ def test_stable_ends_stop_at_an_open_transaction_and_high_watermarks_do_not(
 
 
 def _ends(kafka_log: KafkaLog) -> tuple[dict[int, int], dict[int, int]]:
-    return kafka_log.stable_ends(), kafka_log.high_watermarks()
+    return kafka_log.last_stable_offsets(), kafka_log.high_watermarks()

@@ -303,7 +303,7 @@ def test_what_waits_behind_an_open_transaction_is_told_with_whose_it_is(
 
         def told() -> list[dict[str, Any]]:
             (lane,) = operator("cluster", "status", "-o", "json").data["lanes"]
-            return [one for one in lane["held_back"] if one["records"] >= 820 and one["transactional_id"]]
+            return [one for one in lane["blocked"] if one["records"] >= 820 and one["transactional_id"]]
 
         (held,) = eventually(told, "it is told, with whose it is")
         assert (held["partition"], held["transactional_id"]) == (1, f"{cluster.name}-foreign")

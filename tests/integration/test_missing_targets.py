@@ -114,7 +114,7 @@ def test_while_the_brokers_do_not_say_what_a_target_is_all_else_is_delivered(
         try:
             nowhere, new = sender.schedule(target="nowhere"), sender.schedule(target="new")
             sender.flush()
-            cluster.tail.wait(lambda: len(_parked(cluster)) >= 4, "each is put off, and put off again")
+            cluster.tail.wait(lambda: len(_parked(cluster)) >= 4, "each is parked, and parked again")
             for _ in range(20):
                 sender.schedule()
             sender.flush()

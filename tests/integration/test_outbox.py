@@ -92,7 +92,7 @@ def test_the_first_transaction_is_on_a_then_strictly_in_turn(make_outbox: MakeOu
         used = []
         for _ in range(3):
             transaction = outbox.begin()
-            used.append(transaction._holder)
+            used.append(transaction._ref)
             deliver(transaction)
         assert used == [a, b, a]
 

@@ -297,9 +297,9 @@ def test_a_node_tells_of_what_an_open_transaction_holds_back(cluster: Cluster) -
     foreign = OpenTransaction(cluster)
     foreign.begin([b"open"] * 5, key=key_in(1))
     shown(port, "delayline_buffer_unstable_records", lambda value: value >= 5)
-    shown(port, "delayline_buffer_held_back_records 1", lambda value: value >= 5)
-    shown(port, "delayline_buffer_held_back_seconds 1", lambda value: value >= 3)
-    assert [one["partition"] for one in asked(port, "/readyz")[1]["held_back"]] == [1]
+    shown(port, "delayline_buffer_blocked_records 1", lambda value: value >= 5)
+    shown(port, "delayline_buffer_blocked_seconds 1", lambda value: value >= 3)
+    assert [one["partition"] for one in asked(port, "/readyz")[1]["blocked"]] == [1]
     foreign.abort()
     shown(port, "delayline_buffer_unstable_records", lambda value: value == 0)
 

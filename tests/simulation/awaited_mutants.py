@@ -1,7 +1,7 @@
-"""The mutants of what makes nothing wait for what it does not depend on: awaited, put off, the last word.
+"""The mutants of what makes nothing wait for what it does not depend on: awaited, deferred, the last word.
 
 Two clauses of rule 3 count only where the timestamps of a partition step back by more than a park: that what
-follows from a moved row carries its word, and that a reschedule below its row's origin is put off. They have
+follows from a moved row carries its word, and that a reschedule below its row's origin is deferred. They have
 tests of their own (tests/unit/test_moves.py).
 """
 
@@ -125,7 +125,7 @@ AWAITED: Final = (
         "looks-ahead-over-ids",
         "rule 5, the next selection waits for the commit",
         "what comes next is selected while what is written back with an id is sent",
-        (Patch("node/delivery.py", "held or sent.plan.awaits or", "held or"),),
+        (Patch("node/delivery.py", "waits or sent.plan.awaits or", "held or"),),
         profile_with(
             {"reschedule": 50, "id-interval": 30, "id-future": 30}, STALLED, ids=(1, 3), small=(1, 2)
         ),
@@ -210,34 +210,34 @@ AWAITED: Final = (
     ),
     Mutant(
         "moves-what-is-moved",
-        "rule 3, put off",
+        "rule 3, deferred",
         "a row that is awaited as moved is moved again",
         (Patch("store/moves.py", "successor is not None and successor.moved_by is not None:", "False:"),),
         MOVED,
     ),
     Mutant(
-        "put-off-for-an-earlier-word",
-        "rule 3, put off",
-        "a reschedule is put off though its row is awaited as moved by a later one",
+        "deferred-for-an-earlier-word",
+        "rule 3, deferred",
+        "a reschedule is deferred though its row is awaited as moved by a later one",
         (
             Patch(
                 "store/moves.py",
-                "return OVERTAKEN if successor.moved_by > word else PUT_OFF",
-                "return PUT_OFF",
+                "return OVERTAKEN if successor.moved_by > word else DEFERRED",
+                "return DEFERRED",
             ),
         ),
         MOVED,
     ),
     Mutant(
         "followed-is-too-late-to-move",
-        "rule 3, put off",
+        "rule 3, deferred",
         "a reschedule is too late though what follows its row is awaited",
         (Patch("store/moves.py", "return successor.moved_by is None", "return False"),),
         FOLLOWED,
     ),
     Mutant(
         "too-late-though-unlisted",
-        "rule 3, put off",
+        "rule 3, deferred",
         "a reschedule is too late though what follows its row may be awaited and not listed",
         (Patch("store/moves.py", "return hides and self._done(", "return False and self._done("),),
         FULL,
@@ -275,10 +275,10 @@ AWAITED: Final = (
         seeds=300,
     ),
     Mutant(
-        "put-off-for-ever",
+        "deferred-for-ever",
         "rule 3, twice at most",
-        "a reschedule of what is followed is put off as often as may be",
-        (Patch("store/moves.py", "MOST_PUT_OFF: Final = 2", "MOST_PUT_OFF: Final = 1 << 30"),),
+        "a reschedule of what is followed is deferred as often as may be",
+        (Patch("store/moves.py", "MOST_DEFERRED: Final = 2", "MOST_DEFERRED: Final = 1 << 30"),),
         profile_with(
             {"id-interval": 90, "reschedule": 60},
             STALLED | {"target-leader-lost": 40, "operator-pause": 20},
@@ -293,7 +293,7 @@ AWAITED: Final = (
     Mutant(
         "word-is-its-own-place",
         "rule 3, its word is its root's",
-        "a reschedule that was put off counts as if it had been made then",
+        "a reschedule that was deferred counts as if it had been made then",
         (
             Patch(
                 "store/moves.py",
@@ -306,7 +306,7 @@ AWAITED: Final = (
     Mutant(
         "parent-is-the-root",
         "rule 3, the parent of what it writes",
-        "what a reschedule that was put off writes back has the user's own as its parent",
+        "what a reschedule that was deferred writes back has the user's own as its parent",
         (
             Patch(
                 "node/plan.py",
@@ -351,9 +351,9 @@ AWAITED: Final = (
         profile_with({"reschedule": 40, "cancel": 40, "id-future": 30}, ids=(1, 4)),
     ),
     Mutant(
-        "copy-of-a-put-off-counts",
+        "copy-of-a-deferred-counts",
         "rule 4, a copy changes nothing",
-        "a copy of a reschedule that was put off is one",
+        "a copy of a reschedule that was deferred is one",
         (
             Patch(
                 "store/ingest.py",

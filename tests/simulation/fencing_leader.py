@@ -234,7 +234,7 @@ class Run:
     def footing(self) -> Footing:
         return Footing("checkpoints")
 
-    def stable_ends(self) -> Vector:
+    def last_stable_offsets(self) -> Vector:
         return {0: ROWS}
 
     def high_watermarks(self) -> Vector:

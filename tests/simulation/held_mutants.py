@@ -29,7 +29,7 @@ HELD: Final = (
         (
             Patch(
                 "store/checkpoint.py",
-                "return self.passed(key) and not self.holds_back(key, target)",
+                "return self.passed(key) and not self.is_held(key, target)",
                 "return self.passed(key)",
             ),
         ),
@@ -172,7 +172,7 @@ HELD: Final = (
         (
             Patch(
                 "store/ingest.py",
-                "is_held = self._aligned.holds_back(key, tag)",
+                "is_held = self._aligned.is_held(key, tag)",
                 "is_held = False",
             ),
         ),
@@ -181,7 +181,7 @@ HELD: Final = (
     Mutant(
         "plans-for-another-pause",
         "rule 8, what was selected before a pause was known",
-        "what was selected before a pause was known is put off, where it is planned after it",
+        "what was selected before a pause was known is parked, where it is planned after it",
         (
             Patch(
                 "node/delivery.py",
@@ -226,7 +226,7 @@ HELD: Final = (
             Patch(
                 "store/selection.py",
                 "released, left = _take_released(",
-                "released, left = ([], tip.holds) if held_back is not None else _take_released(",
+                "released, left = ([], tip.holds) if late_limits is not None else _take_released(",
             ),
         ),
         LATE_BESIDE,

@@ -12,7 +12,7 @@ from store.checkpoint import Checkpoint
 from store.holds import MOST_OF_ONE
 from tests.simulation.host import Violation
 from tests.simulation.log import SimulatedRecord, Transaction
-from tests.simulation.model import AGAIN, NEVER, PUT_OFF, Model, PendingAnswer, RecordId, Row
+from tests.simulation.model import AGAIN, DEFERRED, NEVER, Model, PendingAnswer, RecordId, Row
 from tests.simulation.operations import Operations
 from tests.simulation.requests import MOST_MISSED, REFUSED, TARGETS, Kind, Repeat
 from tests.simulation.world import World
@@ -320,15 +320,15 @@ class Judge:
             raise Violation("I7", f"{source}: {outcome} should be about {message}, {root}, {code}")
 
     def _reschedule(self, row: Row) -> None:
-        """It is answered under the user's own source, unless it was put off again."""
+        """It is answered under the user's own source, unless it was deferred again."""
         outcomes, target = self._model.decided(row)
         sent = self._found.written_back.pop(row.place, None)
         if sent is not None and sent.number != row.done_in:
             raise Violation("I7", f"{row.place} was written back in transaction {sent.number}")
-        if row.put_off:
-            self._put_off(row, outcomes, sent)
+        if row.deferred:
+            self._parked(row, outcomes, sent)
             return
-        wanted = set(outcomes - PUT_OFF)
+        wanted = set(outcomes - DEFERRED)
         if "too-late" in wanted and self._forgotten(target, row.done_in):
             wanted.add("unknown")
         if "overtaken" in wanted:
@@ -339,10 +339,10 @@ class Judge:
         if (outcome == "rescheduled") != (sent is not None):
             raise Violation("I7", f"{row.place} is {outcome}, but written back: {sent}")
 
-    def _put_off(self, row: Row, outcomes: frozenset[str], sent: Sent | None) -> None:
+    def _parked(self, row: Row, outcomes: frozenset[str], sent: Sent | None) -> None:
         """The same was written back, and nothing was said."""
-        if not outcomes & PUT_OFF:
-            raise Violation("I7", f"{row.place} was put off, and is {sorted(outcomes)}")
+        if not outcomes & DEFERRED:
+            raise Violation("I7", f"{row.place} was deferred, and is {sorted(outcomes)}")
         assert sent is not None, "the model has read it"
         headers = dict(sent.record.headers)
         found = headers["delay-root"], headers["delay-deliver-at"], headers["delay-attempt"]
@@ -351,7 +351,7 @@ class Judge:
             b"%d" % row.scheduled_for_ms,
             b"%d" % (row.attempt + (AGAIN in outcomes)),
         ):
-            raise Violation("I7", f"{row.place} was put off as {headers}")
+            raise Violation("I7", f"{row.place} was deferred as {headers}")
 
     def _known_to_be_overtaken(self, row: Row) -> set[str]:
         """What overtook it may have been forgotten."""

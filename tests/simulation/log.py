@@ -183,7 +183,7 @@ class Partition:
                 yield entry
 
     def committed(self, begin: int, end: int) -> Iterator[Entry]:
-        """What a read_committed reader gets of [begin, end); `end` must not be above the stable end."""
+        """What a read_committed reader gets of [begin, end); `end`: the last stable offset at most."""
         for entry in self.entries[begin:end]:
             if entry.record is None:
                 continue

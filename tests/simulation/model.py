@@ -22,11 +22,11 @@ from tests.simulation.requests import Kind, Request
 RowKey = tuple[int, int, int]
 RecordId = tuple[int, int]
 NEVER = 1 << 60
-MOST_PUT_OFF = 2
-AGAIN = "put-off again"
+MOST_DEFERRED = 2
+AGAIN = "deferred again"
 """For a row that is done: it counts."""
-PUT_OFF = frozenset(("put-off", AGAIN))
-CARRIED_OUT = PUT_OFF | {"rescheduled"}
+DEFERRED = frozenset(("deferred", AGAIN))
+CARRIED_OUT = DEFERRED | {"rescheduled"}
 CONCERNED = CARRIED_OUT | {"too-late"}
 
 
@@ -44,14 +44,14 @@ class Row:
     parent: int | None = None
     number: int | None = None  # of a recurring message: which delivery; None: the first is to be found
     every_ms: int = 0  # and how long after it the next one comes
-    attempt: int = 1  # one more each time that it is parked, or that a reschedule is put off
+    attempt: int = 1  # one more each time that it is parked, or that a reschedule is deferred
     moved_by: int | None = None  # offset of the user's last reschedule of it
     moved: bool = False  # a reschedule has put it elsewhere
     successor: Row | None = None  # what was written back for it
     follows: int = -1  # offset of the row that it was written back for
     removed_by: int | None = None  # offset, in the same partition
     dropped: bool = False  # written back too late: never stored
-    put_off: bool = False  # what was written back for it is the message, or the reschedule
+    deferred: bool = False  # what was written back for it is the message, or the reschedule
     passed_in: int = NEVER  # number of the transaction (and checkpoint) that has passed it
     done_in: int = NEVER  # of the one under which it is done: it may be held meanwhile
 
@@ -184,18 +184,18 @@ class Model:
     def _against(self, row: Row, target: Row, seen: int) -> tuple[str, ...]:
         """What becomes of it, by what has become of the id's last row."""
         number, partition, successor = row.done_in, row.place[0], target.successor
-        again = AGAIN if row.attempt <= MOST_PUT_OFF else "too-late"
+        again = AGAIN if row.attempt <= MOST_DEFERRED else "too-late"
         if successor is not None and successor.place[1] >= seen and self._written_in(successor) < number:
             if target.moved:
-                return ("overtaken" if successor.word > row.word else "put-off",)
+                return ("overtaken" if successor.word > row.word else "deferred",)
             return (again,)
         if target.done_in < number:
             unlisted = self.checkpoints[number - 1].awaited.unlisted.get(partition, 0)
             return (again, "too-late") if unlisted > seen else ("too-late",)
         if target.origin > row.place[1]:
-            return ("put-off",)
+            return ("deferred",)
         full = self._moved_by_then(partition, seen, number) >= self.most_awaited
-        return ("rescheduled", "put-off") if full else ("rescheduled",)
+        return ("rescheduled", "deferred") if full else ("rescheduled",)
 
     def _moved_by_then(self, partition: int, seen: int, number: int) -> int:
         """How many moved ones of a partition were hidden, or were written back in that transaction."""
@@ -336,14 +336,14 @@ class Model:
         parent_place = place[0], int(headers["delay-parent"] or b"")
         parent = self.rows[parent_place]
         if headers.get("delay-op") == b"reschedule":
-            self._add(_put_off(place, timestamp_ms, parent, headers))
-            parent.put_off = True
+            self._add(_deferred_row(place, timestamp_ms, parent, headers))
+            parent.deferred = True
             return
         if parent.request.kind is Kind.RESCHEDULE:
             row = self._moved(place, timestamp_ms, parent)
         elif "delay-scheduled-for" in headers:  # an occurrence comes at its own time
             row = _parked(place, timestamp_ms, parent, headers)
-            parent.put_off = True
+            parent.deferred = True
             self._follow(row, parent)
         else:
             row = self._next(place, timestamp_ms, parent, headers)
@@ -446,12 +446,12 @@ def _parked(place: RecordId, timestamp_ms: int, parent: Row, headers: dict[str, 
         attempt=int(headers["delay-attempt"] or b""),
         removed_by=None,
         dropped=False,
-        put_off=False,
+        deferred=False,
         successor=None,
     )
 
 
-def _put_off(place: RecordId, timestamp_ms: int, parent: Row, headers: dict[str, bytes | None]) -> Row:
+def _deferred_row(place: RecordId, timestamp_ms: int, parent: Row, headers: dict[str, bytes | None]) -> Row:
     """The same reschedule again; whether what was written down is right, the judge says."""
     expire_at = headers.get("delay-expire-at")
     return replace(
@@ -462,7 +462,7 @@ def _put_off(place: RecordId, timestamp_ms: int, parent: Row, headers: dict[str,
         origin=parent.place[1],
         parent=parent.place[1],
         attempt=int(headers["delay-attempt"] or b""),
-        put_off=False,
+        deferred=False,
     )
 
 

@@ -28,7 +28,7 @@ NUMBERED: Final = (
         (
             Patch(
                 "store/selection.py",
-                "            ingested | held_back,\n",
+                "            ingested | late_limits,\n",
                 "            dict(ingested),\n",
             ),
         ),
@@ -105,9 +105,9 @@ NUMBERED: Final = (
                 "store/selection.py",
                 "        frontier = Frontier(\n"
                 "            tip.position,\n"
-                "            ingested | held_back,\n"
+                "            ingested | late_limits,\n"
                 "            dict(ingested),\n",
-                "        up_to = ingested | held_back\n"
+                "        up_to = ingested | late_limits\n"
                 "        passed = {p: max(offset, tip.seen.get(p, 0)) for p, offset in up_to.items()}\n"
                 "        answers = [one for one in answers if one.place[1] < passed[one.place[0]]]\n"
                 "        frontier = Frontier(\n"
@@ -308,25 +308,25 @@ NUMBERED: Final = (
     ),
     Mutant(
         "replay-passes-occurrences-over",
-        "rule 8, put off or followed by the next one",
-        "an occurrence that the next one follows counts as put off",
+        "rule 8, parked or followed by the next one",
+        "an occurrence that the next one follows counts as parked",
         (
             Patch(
                 "store/selection.py",
-                "    return None if row.scheduled_for_ms == put_off.scheduled_for_ms else target",
+                "    return None if row.scheduled_for_ms == mark.scheduled_for_ms else target",
                 "    return None",
             ),
         ),
         profile_with({"interval": 30}, operator_share=0.1),
     ),
     Mutant(
-        "replay-carries-what-was-put-off",
-        "rule 8, put off or followed by the next one",
-        "a message that was put off is delivered again for each time that it was",
+        "replay-carries-what-was-parked",
+        "rule 8, parked or followed by the next one",
+        "a message that was parked is delivered again for each time that it was",
         (
             Patch(
                 "store/selection.py",
-                "    return None if row.scheduled_for_ms == put_off.scheduled_for_ms else target",
+                "    return None if row.scheduled_for_ms == mark.scheduled_for_ms else target",
                 "    return target",
             ),
         ),
@@ -335,7 +335,7 @@ NUMBERED: Final = (
     Mutant(
         "replay-before-the-mark",
         "rule 8, what was written back has been ingested",
-        "a replay goes on though nobody knows yet what was put off",
+        "a replay goes on though nobody knows yet what was parked",
         (
             Patch(
                 "store/selection.py",
@@ -476,8 +476,9 @@ NUMBERED: Final = (
         (
             Patch(
                 "node/plan.py",
-                "            self._put_off(key, row, *refusal, min(waited_ms // 2, LONGEST_UNKNOWN_MS))\n",
-                "            self._park(key, row, *refusal)\n",
+                "            self._park_unattempted("
+                "key, row, *refusal, min(waited_ms // 2, LONGEST_UNKNOWN_MS))\n",
+                "            self._park_attempted(key, row, *refusal)\n",
             ),
         ),
     ),

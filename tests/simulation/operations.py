@@ -2,7 +2,7 @@
 transaction, and which were skipped.
 
 A request counts from the transaction on whose checkpoint has its number. A replay's rows are those that were
-done then, and were not gone when the transaction that has to carry them was selected; and not put off.
+done then, and were not gone when the transaction that has to carry them was selected; and not deferred.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def _again(row: Row, part: Carried, model: Model) -> bool:
         or row.place[1] >= part.ingested.get(row.place[0], 0)
     ):
         return False
-    if row.put_off or row.moved or row.done_in >= part.since:
+    if row.deferred or row.moved or row.done_in >= part.since:
         return False
     if row.request.repeat is not None and row.number is None:
         return False

@@ -327,7 +327,7 @@ class Process:
             raise Doubtful("the brokers do not answer")
         return {number: self._buffer[number].end for number in self._partitions}
 
-    def stable_ends(self) -> Vector:
+    def last_stable_offsets(self) -> Vector:
         """See the port `Log`."""
         self.meanwhile()
         if self.fails("read-fails"):
@@ -390,7 +390,7 @@ class Process:
         limits = limits._replace(carried_ms=1 << 60, passed=MOST_WALKED)
         paused = Paused(pauses.targets, replay=bool(pauses.targets))
         chosen = select(self.store, tip, reached, own_ms, limits, write_back=write_back, paused=paused)
-        due_ms = None if chosen.held else next_due_ms(self.store, tip)
+        due_ms = None if chosen.cut_short else next_due_ms(self.store, tip)
         if chosen.size or (due_ms is not None and due_ms < until_ms):
             raise Violation("wake", f"{self.name} waits until {until_ms}: {chosen}, next due {due_ms}")
 

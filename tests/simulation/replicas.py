@@ -54,7 +54,7 @@ def _held(store: KeyValue, tip: Frontier) -> list[tuple[bytes, bytes]]:
     return [
         (raw_key, raw)
         for raw_key, raw in (store.scan(keys.ROW, keys.end_of(keys.ROW)) if tip.holds else ())
-        if tip.passed(key := keys.timed(raw_key)) and tip.holds_back(key, message_target(raw))
+        if tip.passed(key := keys.timed(raw_key)) and tip.is_held(key, message_target(raw))
     ]
 
 

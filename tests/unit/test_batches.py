@@ -13,7 +13,15 @@ from hypothesis import strategies as st
 
 from delayline.times import MAX_MS
 from node.fetch import batches
-from node.fetch.batches import Batch, CommittedFilter, DamagedLog, Holds, batches_of, open_aborted, open_batch
+from node.fetch.batches import (
+    Batch,
+    BatchContent,
+    CommittedFilter,
+    DamagedLog,
+    batches_of,
+    open_aborted,
+    open_batch,
+)
 from node.fetch.compression import Scratch, UnpackError
 from node.fetch.records import (
     ABORTED,
@@ -280,9 +288,9 @@ def test_messages_are_told_from_markers_and_from_what_was_aborted() -> None:
         own(12, 1),  # aborted
     ]
     committed = CommittedFilter([(1, 12), (2, 2)])
-    held = {batch.base_offset: committed.holds(batch) for batch in batches_of(b"".join(fetched))}
-    assert [base for base, holds in held.items() if holds is Holds.MESSAGES] == [0, 4, 8]
-    assert [base for base, holds in held.items() if holds is Holds.ABORTED] == [2, 12]
+    held = {batch.base_offset: committed.content(batch) for batch in batches_of(b"".join(fetched))}
+    assert [base for base, content in held.items() if content is BatchContent.MESSAGES] == [0, 4, 8]
+    assert [base for base, content in held.items() if content is BatchContent.ABORTED] == [2, 12]
 
 
 def test_of_what_was_aborted_only_what_is_signed_and_can_be_read_is_left() -> None:

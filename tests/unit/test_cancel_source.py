@@ -104,7 +104,7 @@ class TestWithoutAnId:
         view.select(2_000, MANY)
         take(view, at(0, 2, of(0)))
         chosen = view.select(3_000, MANY, write_back=WriteBack())
-        assert (chosen.size, chosen.held, chosen.frontier.seen[0]) == (0, True, 2)
+        assert (chosen.size, chosen.cut_short, chosen.frontier.seen[0]) == (0, True, 2)
         assert answers(view, known=True) == [(2, "too-late")]
 
     def test_the_answer_does_not_wait_where_the_row_was_still_to_come(self, view: View) -> None:

@@ -121,9 +121,9 @@ def test_what_waits_behind_an_open_transaction_stands_beside_what_is_delivered(
 ) -> None:
     whose = {"transactional_id": "sink-1", "producer_id": 7}
     held = {"partition": 3, "end": 41, "records": 820, "since_ms": 0, **whose}
-    show("table", status(PauseState(), at_ms=60_000, held_back=[held]))
+    show("table", status(PauseState(), at_ms=60_000, blocked=[held]))
 
     shown = capsys.readouterr()
-    assert ("820 for 1m" in shown.out, "held-back" in shown.out) == (True, True), shown.out
+    assert ("820 for 1m" in shown.out, "blocked" in shown.out) == (True, True), shown.out
     assert "820 records of partition 3 of the buffer wait for" in shown.err
     assert "'sink-1'" in shown.err

@@ -82,7 +82,7 @@ class World:
     def footing(self) -> Footing:
         return self.found
 
-    def stable_ends(self) -> Vector:
+    def last_stable_offsets(self) -> Vector:
         return self.ends
 
     def high_watermarks(self) -> Vector:
@@ -249,7 +249,7 @@ def test_it_is_so_where_the_transaction_before_is_being_sent(world: World, view:
     assert (found, delivery.epoch) == (["orders", "orders", NAMES.dead_letter], 1)
 
 
-def test_what_was_too_large_to_be_put_off_is_delivered_once_its_target_is_known(
+def test_what_was_too_large_to_be_parked_is_delivered_once_its_target_is_known(
     world: World, view: View, delivery: Delivery
 ) -> None:
     world.buffer_takes_bytes = 100

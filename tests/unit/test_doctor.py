@@ -81,9 +81,7 @@ KNOWN = {
 
 
 def test_what_has_been_held_back_for_a_moment_is_worth_knowing_and_no_problem() -> None:
-    held = [
-        one for one in judge_cluster(cluster(held_back=[HELD | {"since_ms": NOW_MS - 9_000}])) if one.mend
-    ]
+    held = [one for one in judge_cluster(cluster(blocked=[HELD | {"since_ms": NOW_MS - 9_000}])) if one.mend]
     assert [(one.level, one.check) for one in held] == [("note", "lane 0")]
 
 
@@ -102,7 +100,7 @@ def test_what_has_been_held_back_for_a_moment_is_worth_knowing_and_no_problem() 
 def test_what_has_been_held_back_for_long_is_a_problem_with_its_holder_and_the_way_out(
     known: dict[str, Any], whose: str, mend: str
 ) -> None:
-    ((check, found, way_out),) = wrong(judge_cluster(cluster(held_back=[HELD | known])))
+    ((check, found, way_out),) = wrong(judge_cluster(cluster(blocked=[HELD | known])))
     assert check == "lane 0"
     assert found.startswith("820 records of delay.buffer/0 have waited for")
     assert found.endswith(whose)
@@ -110,8 +108,8 @@ def test_what_has_been_held_back_for_long_is_a_problem_with_its_holder_and_the_w
 
 
 def test_the_node_that_knows_whose_transaction_it_is_is_believed() -> None:
-    status = cluster(held_back=[HELD])
-    members = {**status.members, "c": WELL | {"node": "c", "held_back": [HELD | KNOWN]}}
+    status = cluster(blocked=[HELD])
+    members = {**status.members, "c": WELL | {"node": "c", "blocked": [HELD | KNOWN]}}
     ((_, found, _),) = wrong(judge_cluster(dataclasses.replace(status, members=members)))
     assert "'sink-1'" in found
 

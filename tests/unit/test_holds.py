@@ -9,7 +9,7 @@ import pytest
 
 from delayline.wire import Cancel
 from store import due_index, kept, keys
-from store.holds import BEFORE_ALL, MOST_HOLDS, NO_TAG, Hold, may_go_to, tag_of, taken_up
+from store.holds import BEFORE_ALL, MOST_HOLDS, NO_TAG, Hold, may_go_to, tag_of, with_pauses
 from store.keys import RowKey
 from store.lookup import Lookup
 from store.operations import ReplayRequest
@@ -90,7 +90,7 @@ class TestSelection:
         assert carried(deliver(view, 5_000, paused=ORDERS)) == []
         assert carried(deliver(view, 5_000)) == [1, 3, 2]
 
-    def test_what_comes_before_the_pause_s_begin_is_for_the_plan_to_put_off(self, view: View) -> None:
+    def test_what_comes_before_the_pause_s_begin_is_for_the_plan_to_park(self, view: View) -> None:
         take(view, at(0, 0, schedule(2_500)))
         deliver(view, 3_000)
         take(view, at(0, 1, schedule(2_000)))
@@ -335,7 +335,7 @@ class TestStore:
         view.prune()
         assert stored(view) == [5]
 
-    def test_what_was_put_off_is_no_replay_s_and_goes(self, view: View) -> None:
+    def test_what_was_parked_is_no_replay_s_and_goes(self, view: View) -> None:
         take(view, at(0, 0, schedule(2_000)), at(0, 1, schedule(2_001)))
         deliver(view, 2_100)
         take(view, at(0, 2, schedule(2_200, parent=0)._replace(scheduled_for_ms=2_000)))
@@ -346,7 +346,7 @@ class TestStore:
         take(view, at(0, 3, schedule(LATER_MS, target="bills")))
         deliver(view, LATER_MS, paused=replays)
         view.prune()
-        assert left_of(view, keys.PUT_OFF) == 0
+        assert left_of(view, keys.PARK_MARK) == 0
         assert [key[2] for key, _ in deliver(view, LATER_MS).replayed] == [1]
 
     def test_more_than_is_released_at_once_goes_in_steps(
@@ -407,19 +407,19 @@ class TestStore:
 
 class TestHolds:
     def test_a_pause_that_has_held_nothing_leaves_nothing(self) -> None:
-        begun = taken_up((), frozenset({"orders"}), (5, 0, 0), (), 5)
-        assert taken_up(begun, frozenset(), (5, 0, 0), (), 5) == ()
+        begun = with_pauses((), frozenset({"orders"}), (5, 0, 0), (), 5)
+        assert with_pauses(begun, frozenset(), (5, 0, 0), (), 5) == ()
 
     def test_a_hold_begins_where_the_position_is(self) -> None:
-        assert taken_up((), frozenset({"a"}), None, (), 5) == (Hold("a", BEFORE_ALL, BEFORE_ALL),)
-        (hold,) = taken_up((), frozenset({"a"}), (5, 0, 0), (), 5)
+        assert with_pauses((), frozenset({"a"}), None, (), 5) == (Hold("a", BEFORE_ALL, BEFORE_ALL),)
+        (hold,) = with_pauses((), frozenset({"a"}), (5, 0, 0), (), 5)
         assert [hold.covers(key) for key in ((5, 0, 0), (5, 0, 1))] == [False, True]
 
     def test_they_are_bounded(self) -> None:
-        begun = taken_up((), frozenset(f"t{n}" for n in range(2 * MOST_HOLDS)), None, (), 5)
+        begun = with_pauses((), frozenset(f"t{n}" for n in range(2 * MOST_HOLDS)), None, (), 5)
         assert len(begun) == MOST_HOLDS
         more = frozenset({*(one.target for one in begun), "more"})
-        assert taken_up(begun, more, None, (), 5) == begun
+        assert with_pauses(begun, more, None, (), 5) == begun
 
     @pytest.mark.parametrize(
         ("paused", "last", "wanted"),

@@ -10,7 +10,7 @@ import pytest
 
 from store import keys
 from store.checkpoint import Checkpoint
-from store.holds import Hold, tag_of, taken_up
+from store.holds import Hold, tag_of, with_pauses
 from store.keys import MINUTE_MS, RowKey
 from store.operations import ReplayRequest
 from store.overrun import Overrun
@@ -149,23 +149,23 @@ class TestHolds:
         }
         frontier = Checkpoint.decode(msgspec.json.encode(older)).frontier
         both = frontier, frontier.stepped_back(7)
-        assert [one.holds_back((20, 0, 3), tag_of("orders")) for one in both] == [True, True]
+        assert [one.is_held((20, 0, 3), tag_of("orders")) for one in both] == [True, True]
 
     def test_what_a_hold_that_has_ended_covers_no_other_one_does(self) -> None:
         ended = Hold("a", (1, 0, 0), (1, 0, 0), (9, 0, 0))
-        assert taken_up((ended,), frozenset({"a"}), (5, 0, 0), (), 5)[1:] == (
+        assert with_pauses((ended,), frozenset({"a"}), (5, 0, 0), (), 5)[1:] == (
             Hold("a", (9, 0, 0), (9, 0, 0)),
         )
 
     @pytest.mark.parametrize(("number", "last"), [(1, (5, 0, 0)), (2, (9, 0, 0))])
     def test_it_ends_behind_what_overruns_have_passed_since(self, number: int, last: RowKey) -> None:
         hold = Hold("a", (1, 0, 0), (1, 0, 0), since=1)
-        (ended,) = taken_up((hold,), frozenset(), (5, 0, 0), (Overrun((9, 0, 0), {0: 9}, 9, number),), 5)
+        (ended,) = with_pauses((hold,), frozenset(), (5, 0, 0), (Overrun((9, 0, 0), {0: 9}, 9, number),), 5)
         assert ended.last == last
 
     def test_what_lies_before_a_cursor_that_was_ahead_is_a_hold_of_its_own(self) -> None:
         hold = Hold("a", (1, 0, 0), (8, 0, 0))
-        begun = taken_up((hold,), frozenset({"a"}), (5, 0, 0), (Overrun((9, 0, 0), {0: 9}, 9, 3),), 5)
+        begun = with_pauses((hold,), frozenset({"a"}), (5, 0, 0), (Overrun((9, 0, 0), {0: 9}, 9, 3),), 5)
         assert begun == (Hold("a", (5, 0, 0), (5, 0, 0), (8, 0, 0), since=3), hold)
 
 
@@ -180,7 +180,7 @@ def test_what_was_done_before_a_hold_is_pruned_and_its_id_forgotten(view: View) 
     assert left == [[], []]
 
 
-def test_what_was_put_off_before_a_hold_is_carried_by_no_replay(view: View) -> None:
+def test_what_was_parked_before_a_hold_is_carried_by_no_replay(view: View) -> None:
     parked_ms = AHEAD_MS - 500
     take(view, at(0, 0, schedule(parked_ms)), at(0, 1, schedule(AHEAD_MS - 1, target="bills")))
     deliver(view, AHEAD_MS)

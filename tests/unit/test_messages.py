@@ -41,7 +41,7 @@ PARTITION = 0  # of two, by murmur2
 class NoLog:
     """A Kafka that does not answer."""
 
-    def stable_ends(self) -> dict[int, int]:
+    def last_stable_offsets(self) -> dict[int, int]:
         raise Doubtful("no answer")
 
 
@@ -85,7 +85,7 @@ def state(view: View) -> str:
     return messages(view).show(ID, "none", 0).message.state
 
 
-def test_a_message_that_was_put_off_is_parked(view: View) -> None:
+def test_a_message_that_was_parked_is_parked(view: View) -> None:
     take(view, at(PARTITION, 3, schedule(9_000, ID, parent=2)._replace(attempt=2)))
     assert state(view) == "parked"
 

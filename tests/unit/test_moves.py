@@ -25,8 +25,8 @@ def view(tmp_path: Path) -> Iterator[View]:
     view.close()
 
 
-def put_off(offset: int, root: int, attempt: int = 2) -> Arrival:
-    """A reschedule of x, from below the log's end, that the service has put off."""
+def deferred(offset: int, root: int, attempt: int = 2) -> Arrival:
+    """A reschedule of x, from below the log's end, that the service has deferred."""
     root_source = f"delay.buffer/0/{root}"
     request = Reschedule("x", LATER_MS, None, parent=root, root=root_source, attempt=attempt)
     return at(0, offset, request)
@@ -68,14 +68,14 @@ class TestLastWord:
         take(view, at(0, 2, reschedule("x", 8_000)), at(0, 3, reschedule("y", 8_000)))
         assert outcomes(select(view)) == {2: "rescheduled", 3: "rescheduled"}
 
-    def test_one_that_was_put_off_does_not_undo_a_later_one(self, view: View) -> None:
+    def test_one_that_was_deferred_does_not_undo_a_later_one(self, view: View) -> None:
         """Its word is that of the user's own, though it stands above what has moved the row since."""
-        take(view, at(0, 0, schedule(LATER_MS, "x")), moved(5, parent=2, moved_by=2), put_off(6, root=1))
+        take(view, at(0, 0, schedule(LATER_MS, "x")), moved(5, parent=2, moved_by=2), deferred(6, root=1))
         assert outcomes(select(view)) == {6: "overtaken"}
 
     def test_what_follows_from_a_moved_row_has_its_word(self, view: View) -> None:
         take(view, at(0, 0, schedule(LATER_MS, "x")), moved(5, parent=2, moved_by=2))
-        take(view, moved(7, parent=5, moved_by=2), put_off(8, root=1))
+        take(view, moved(7, parent=5, moved_by=2), deferred(8, root=1))
         assert outcomes(select(view)) == {8: "overtaken"}
 
     @pytest.mark.parametrize("newer", [schedule(LATER_MS, "x"), cancel("x")], ids=["schedule", "cancel"])
@@ -133,28 +133,28 @@ class TestMoved:
 class TestPutOff:
     def test_one_whose_row_is_awaited_as_moved_by_an_earlier_one(self, view: View) -> None:
         take(view, at(0, 0, schedule(LATER_MS, "x")), at(0, 3, reschedule("x", 8_000)))
-        assert outcomes(select(view, follows(0, Successor(9, 1)))) == {3: "put-off"}
+        assert outcomes(select(view, follows(0, Successor(9, 1)))) == {3: "deferred"}
 
     def test_but_not_by_a_later_one(self, view: View) -> None:
-        take(view, at(0, 0, schedule(LATER_MS, "x")), put_off(5, root=1))
+        take(view, at(0, 0, schedule(LATER_MS, "x")), deferred(5, root=1))
         assert outcomes(select(view, follows(0, Successor(9, 2)))) == {5: "overtaken"}
 
     @pytest.mark.parametrize(
         ("attempt", "outcome"),
-        [(1, "put-off"), (2, "put-off"), (3, "too-late")],
+        [(1, "deferred"), (2, "deferred"), (3, "too-late")],
         ids=["first", "again", "third"],
     )
     def test_one_whose_row_is_followed_twice_at_most(self, view: View, attempt: int, outcome: str) -> None:
         take(view, at(0, 0, schedule(2_000, "x")))
         deliver(view, 2_500)
-        take(view, put_off(5, root=3, attempt=attempt))
+        take(view, deferred(5, root=3, attempt=attempt))
         assert outcomes(select(view, follows(0, Successor(9)))) == {5: outcome}
 
     def test_one_whose_row_is_done_while_something_is_not_listed(self, view: View) -> None:
         take(view, at(0, 0, schedule(2_000, "x")))
         deliver(view, 2_500)
         take(view, at(0, 5, reschedule("x", LATER_MS)))
-        assert outcomes(select(view, Awaited(unlisted={0: 7}))) == {5: "put-off"}
+        assert outcomes(select(view, Awaited(unlisted={0: 7}))) == {5: "deferred"}
 
     def test_but_not_once_that_is_ingested(self, view: View) -> None:
         take(view, at(0, 0, schedule(2_000, "x")))
@@ -167,19 +167,19 @@ class TestPutOff:
         take(view, *(at(0, 3 + n, reschedule(f"x{n}", 8_000)) for n in range(3)))
         hidden = WriteBack(NOTHING, {}, frozenset({0}))
         found = outcomes(view.select(3_000, MANY._replace(awaited=2), write_back=hidden))
-        assert sorted(found.values()) == ["put-off", "rescheduled", "rescheduled"]
+        assert sorted(found.values()) == ["deferred", "rescheduled", "rescheduled"]
 
     def test_a_selection_ends_before_one_for_which_it_leaves_no_room(self, view: View) -> None:
         take(view, *(at(0, n, schedule(LATER_MS, f"x{n}")) for n in range(2)))
         take(view, *(at(0, 2 + n, reschedule(f"x{n}", 8_000)) for n in range(2)))
         selection = select(view, limits=MANY._replace(awaited=1))
-        assert (outcomes(selection), selection.held) == ({2: "rescheduled"}, False)
+        assert (outcomes(selection), selection.cut_short) == ({2: "rescheduled"}, False)
 
     def test_it_waits_for_room_where_what_was_moved_can_be_read_soon(self, view: View) -> None:
         take(view, at(0, 0, schedule(LATER_MS, "y")), at(0, 3, reschedule("y", 8_000)))
         full = Awaited({0: {1: Successor(8, 2), 2: Successor(7, 2)}})
         selection = select(view, full, MANY._replace(awaited=2))
-        assert (selection.size, selection.held, selection.full) == (0, True, {0: 8})
+        assert (selection.size, selection.cut_short, selection.full) == (0, True, {0: 8})
 
     def test_what_is_seen_leaves_room(self, view: View) -> None:
         take(view, at(0, 0, schedule(LATER_MS, "y")), at(0, 8, reschedule("y", 8_000)))
@@ -189,7 +189,7 @@ class TestPutOff:
     def test_one_whose_row_follows_from_what_stands_above_it(self, view: View) -> None:
         """What it wrote back would be dropped."""
         take(view, at(0, 0, schedule(2_000, "x")), at(0, 1, reschedule("x", LATER_MS)), moved(7, parent=5))
-        assert outcomes(select(view)) == {1: "put-off"}
+        assert outcomes(select(view)) == {1: "deferred"}
 
 
 class TestAnswers:
@@ -219,7 +219,7 @@ class TestAnswers:
         deliver(view, 2_500)
         take(view, at(0, 3, cancel("x")), at(0, 4, schedule(2_600)))
         selection = select(view, Awaited(unlisted={0: 9}))
-        assert (selection.size, selection.held, selection.waits_for) == (0, True, {0: 9})
+        assert (selection.size, selection.cut_short, selection.waits_for) == (0, True, {0: 9})
         assert [one.applied for one in select(view, Awaited(unlisted={0: 5})).answers] == [False]
 
 

@@ -87,7 +87,7 @@ def test_a_message_that_has_expired_is_not_parked() -> None:
     assert NAMES.buffer not in planned(msgspec.structs.replace(ROW, expire_at_ms=NOW_MS - 1))
 
 
-def test_a_chain_whose_time_zone_is_unknown_here_is_put_off_as_it_is() -> None:
+def test_a_chain_whose_time_zone_is_unknown_here_is_parked_as_it_is() -> None:
     again = written_back(IN_NOWHERE)
     delay_ms = park_ms(KEY, 1)
     assert (again.due_ms, again.scheduled_for_ms) == (NOW_MS + delay_ms, 900)
@@ -114,7 +114,9 @@ def test_the_time_of_a_park_doubles_up_to_the_longest_and_varies_by_half(attempt
 
 
 @pytest.mark.parametrize(
-    "how", [{}, {"paused": frozenset(("orders",))}, {"skip_to": KEY}], ids=["parked", "put off", "skipped"]
+    "how",
+    [{}, {"paused": frozenset(("orders",))}, {"skip_to": KEY}],
+    ids=["parked", "parked unattempted", "skipped"],
 )
 def test_what_the_brokers_refuse_as_it_is_written_back_is_a_dead_letter(how: dict[str, Any]) -> None:
     chain = msgspec.structs.replace(ROW, occurrence=4, recurrence=HOURLY)
@@ -171,7 +173,7 @@ LAST = Recurrence(None, 3_600_000, 1_000, None, None, 1, "all")
     [ROW, msgspec.structs.replace(ROW, occurrence=1, recurrence=LAST)],
     ids=["one", "the last of a chain"],
 )
-def test_what_was_too_large_to_be_put_off_is_delivered_where_it_need_not_be(row: ScheduledRow) -> None:
+def test_what_was_too_large_to_be_parked_is_delivered_where_it_need_not_be(row: ScheduledRow) -> None:
     records = planned(row, poison={KEY: TOO_LARGE_TO_COME_BACK}, targets=Limited(orders=10_000))
     assert set(records) == {"orders"}
 
@@ -195,7 +197,7 @@ def test_what_was_too_large_to_be_written_back_is_a_dead_letter_where_it_has_to_
     assert (H_ERROR, b"too-large") in records[NAMES.dead_letter].headers
 
 
-def test_the_last_of_a_chain_is_skipped_though_it_was_too_large_to_be_put_off() -> None:
+def test_the_last_of_a_chain_is_skipped_though_it_was_too_large_to_be_parked() -> None:
     last = msgspec.structs.replace(ROW, occurrence=1, recurrence=LAST)
     records = planned(last, poison={KEY: TOO_LARGE_TO_COME_BACK}, skip_to=KEY)
     assert json.loads(records[NAMES.outcomes].value or b"")["outcome"] == "skipped"
@@ -207,7 +209,7 @@ def test_the_targets_of_a_replay_are_waited_for() -> None:
     assert [record.topic for record in plan.records] == ["orders"]
 
 
-def test_an_occurrence_whose_time_zone_is_unknown_here_cannot_be_skipped_and_is_put_off() -> None:
+def test_an_occurrence_whose_time_zone_is_unknown_here_cannot_be_skipped_and_is_parked() -> None:
     records = planned(IN_NOWHERE, skip_to=KEY)
     assert set(records) == {NAMES.buffer, NAMES.outcomes}
     assert json.loads(records[NAMES.outcomes].value or b"")["outcome"] == "parked"

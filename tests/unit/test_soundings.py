@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 
 from node import soundings
-from node.fetch.transactions import Holder
+from node.fetch.transactions import TransactionOwner
 from node.ports import Doubtful
 from node.soundings import Soundings
 from store.checkpoint import Reached, Vector
@@ -42,10 +42,10 @@ class World:
             raise Doubtful("no broker answers")
         return self.high
 
-    def stable_ends(self) -> Vector:
+    def last_stable_offsets(self) -> Vector:
         return self.stable
 
-    def holders(self, _: Vector) -> dict[int, Holder]:
+    def owners(self, _: Vector) -> dict[int, TransactionOwner]:
         return {}
 
     def dated_by_clients(self) -> bool:

@@ -314,7 +314,7 @@ def test_a_reopened_store_is_where_it_was(tmp_path: Path) -> None:
     assert offsets(new_view(tmp_path).select(5_000, MANY)) == [1]
 
 
-def put_off(until_ms: int, parent: int) -> Schedule:
+def parked(until_ms: int, parent: int) -> Schedule:
     """What is written back for a message that was due at 4,500."""
     return schedule(4_500, parent=parent)._replace(due_ms=until_ms)
 
@@ -326,9 +326,9 @@ class TestReplay:
         chosen = view.select(5_000, MANY, ReplayRequest(1, 4_000, 5_000))
         return [key[2] for key, _ in chosen.replayed]
 
-    def test_of_a_message_that_was_put_off_again_and_again_the_last_try_alone(self, view: View) -> None:
+    def test_of_a_message_that_was_parked_again_and_again_the_last_try_alone(self, view: View) -> None:
         take(view, at(0, 0, schedule(4_500)), at(0, 1, schedule(4_500)))
-        take(view, at(0, 2, put_off(4_600, parent=0)), at(0, 3, put_off(4_700, parent=2)))
+        take(view, at(0, 2, parked(4_600, parent=0)), at(0, 3, parked(4_700, parent=2)))
         deliver(view, 5_000)
         assert self.replayed(view) == [1, 3]
 
@@ -341,8 +341,8 @@ class TestReplay:
         deliver(view, 5_000)
         assert self.replayed(view) == [0, 2]
 
-    def test_what_was_put_off_and_pruned_leaves_nothing_behind(self, view: View) -> None:
-        take(view, at(0, 0, schedule(2_000)), at(0, 1, put_off(2_500, parent=0)), at(0, 2, schedule(9_000)))
+    def test_what_was_parked_and_pruned_leaves_nothing_behind(self, view: View) -> None:
+        take(view, at(0, 0, schedule(2_000)), at(0, 1, parked(2_500, parent=0)), at(0, 2, schedule(9_000)))
         deliver(view, 9_000)
         view.prune()
         assert view.glimpse(lambda kv, *_: list(kv.scan(b"p", b"q"))) == []

@@ -15,9 +15,9 @@ from delayline.wire import (
     Reschedule,
     Schedule,
     dead_letter_headers,
+    deferred_headers,
     delivery_headers,
     parse,
-    put_off_headers,
     rewrite_headers,
     signed_headers,
 )
@@ -154,7 +154,7 @@ def test_an_occurrence_written_back_parses_to_itself(
 @given(reschedule=_put_off)
 def test_a_reschedule_that_is_put_off_parses_to_itself(reschedule: Reschedule) -> None:
     expected = reschedule._replace(serial=SERIAL)
-    assert parse(signed(put_off_headers(reschedule)), SETTINGS, NAMES, KEYRING) == expected
+    assert parse(signed(deferred_headers(reschedule)), SETTINGS, NAMES, KEYRING) == expected
 
 
 @pytest.mark.parametrize(("parent", "root"), [(None, "delay.buffer/0/7"), (42, None)])
@@ -166,11 +166,11 @@ def test_a_request_without_an_origin_cannot_be_written_back(parent: int | None, 
 @pytest.mark.parametrize(("parent", "root"), [(None, "delay.buffer/0/7"), (42, None)])
 def test_a_reschedule_without_an_origin_cannot_be_put_off(parent: int | None, root: str | None) -> None:
     with pytest.raises(ValueError, match="set both"):
-        put_off_headers(Reschedule("a", 0, None, parent, root))
+        deferred_headers(Reschedule("a", 0, None, parent, root))
 
 
 def test_a_reschedule_that_the_service_has_put_off_is_no_place_for_a_target() -> None:
-    headers = put_off_headers(Reschedule("a", 0, None, 42, "delay.buffer/0/7", 2))
+    headers = deferred_headers(Reschedule("a", 0, None, 42, "delay.buffer/0/7", 2))
     request = parse(signed([*headers, (H_TARGET_TOPIC, b"t")]), SETTINGS, NAMES, KEYRING)
     assert isinstance(request, Reject)
     assert request.code == "header-not-allowed"

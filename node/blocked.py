@@ -1,7 +1,8 @@
-"""What waits behind the stable ends of the buffer: how much, since when, and whose transaction holds it back.
+"""What waits behind the last stable offsets of the buffer: how much, since when, and whose transaction holds
+it back.
 
-Nothing behind a stable end is read by anybody (read_committed). So the position's word that all is delivered
-up to a time is of what lies before; of what lies behind, this tells.
+Nothing behind a last stable offset is read by anybody (read_committed). So the position's word that all is
+delivered up to a time is of what lies before; of what lies behind, this tells.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from node.fetch.transactions import Holder
+from node.fetch.transactions import TransactionOwner
 from store.checkpoint import Vector
 
 TOLD_AFTER_MS: Final = 3_000  # a usual transaction is over by then
@@ -19,11 +20,12 @@ MOST_TOLD: Final = 8  # partitions; the znode of a status is small
 ASK_EVERY_MS: Final = 5_000
 
 
-class HeldBack(msgspec.Struct, frozen=True):
-    """A partition whose stable end stands still with offsets behind it, committed ones or not.
+class BlockedPartition(msgspec.Struct, frozen=True):
+    """A partition whose last stable offset stands still with offsets behind it, committed ones or not.
 
     `end`: that end, where the transaction begins; `records`: how many offsets are behind it; `since_ms`:
-    since when it has been seen to stand there. Of whose transaction it is, what is known (see `Holder`).
+    since when it has been seen to stand there. Of whose transaction it is, what is known (see
+    `TransactionOwner`).
     """
 
     partition: int
@@ -36,17 +38,17 @@ class HeldBack(msgspec.Struct, frozen=True):
     timeout_ms: int | None = None
 
 
-class StableEnds:
-    """Remembers since when each stable end has stood still. Used by one thread."""
+class LastStableOffsets:
+    """Remembers since when each last stable offset has stood still. Used by one thread."""
 
-    def __init__(self, ask: Callable[[Vector], Mapping[int, Holder]]) -> None:
+    def __init__(self, ask: Callable[[Vector], Mapping[int, TransactionOwner]]) -> None:
         """`ask`: who holds these ends, as far as anybody says."""
         self._ask = ask
         self._stand: dict[int, tuple[int, int]] = {}  # the end, and since when
-        self._holders: dict[tuple[int, int], Holder] = {}  # by partition and end
+        self._owners: dict[tuple[int, int], TransactionOwner] = {}  # by partition and end
         self._asked_ms: int | None = None
 
-    def sounded(self, high: Vector, stable: Vector, now_ms: int) -> list[HeldBack]:
+    def sounded(self, high: Vector, stable: Vector, now_ms: int) -> list[BlockedPartition]:
         """What is held back by now, the longest first."""
         self._stand = {
             partition: self._standing(partition, end, now_ms)
@@ -71,24 +73,24 @@ class StableEnds:
     def _learn(self, ends: Vector, now_ms: int) -> None:
         """Whose they are is asked again and again: who answers may not have known."""
         partition_ids = set(ends.items())
-        self._holders = {
-            partition_id: holder
-            for partition_id, holder in self._holders.items()
+        self._owners = {
+            partition_id: owner
+            for partition_id, owner in self._owners.items()
             if partition_id in partition_ids
         }
         unknown = {
             partition: end
             for partition, end in ends.items()
-            if (holder := self._holders.get((partition, end))) is None or holder.transactional_id is None
+            if (owner := self._owners.get((partition, end))) is None or owner.transactional_id is None
         }
         is_early = self._asked_ms is not None and 0 <= now_ms - self._asked_ms < ASK_EVERY_MS
         if not unknown or is_early:
             return
         self._asked_ms = now_ms
         found = self._ask(unknown)
-        self._holders |= {(partition, ends[partition]): holder for partition, holder in found.items()}
+        self._owners |= {(partition, ends[partition]): owner for partition, owner in found.items()}
 
-    def _told(self, partition: int, end: int, records: int, since_ms: int) -> HeldBack:
-        holder = self._holders.get((partition, end))
-        of = () if holder is None else holder
-        return HeldBack(partition, end, records, since_ms, *of)
+    def _told(self, partition: int, end: int, records: int, since_ms: int) -> BlockedPartition:
+        owner = self._owners.get((partition, end))
+        of = () if owner is None else owner
+        return BlockedPartition(partition, end, records, since_ms, *of)

@@ -1,38 +1,38 @@
-"""Since when a stable end stands still, and whose transaction holds it."""
+"""Since when a last stable offset stands still, and whose transaction holds it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from node.fetch.transactions import Holder
-from node.held_back import ASK_EVERY_MS, TOLD_AFTER_MS, HeldBack, StableEnds
+from node.blocked import ASK_EVERY_MS, TOLD_AFTER_MS, BlockedPartition, LastStableOffsets
+from node.fetch.transactions import TransactionOwner
 from store.checkpoint import Vector
 
 NOW_MS = 1_800_000_000_000
-HOLDER = Holder(7, "sink-1", NOW_MS - 100, 900_000)
+HOLDER = TransactionOwner(7, "sink-1", NOW_MS - 100, 900_000)
 
 
 class Kafka:
     """Knows who holds which partition, and what it was asked."""
 
-    def __init__(self, **known: Holder) -> None:
-        self.known = {int(partition[1:]): holder for partition, holder in known.items()}
+    def __init__(self, **known: TransactionOwner) -> None:
+        self.known = {int(partition[1:]): owner for partition, owner in known.items()}
         self.asked: list[Vector] = []
 
-    def holders(self, ends: Vector) -> Mapping[int, Holder]:
+    def owners(self, ends: Vector) -> Mapping[int, TransactionOwner]:
         self.asked.append(ends)
         return {partition: self.known[partition] for partition in ends if partition in self.known}
 
 
 def test_what_is_held_back_is_told_with_its_holder_once_it_has_stood_for_longer_than_is_usual() -> None:
-    ends = StableEnds(Kafka(p1=HOLDER).holders)
+    ends = LastStableOffsets(Kafka(p1=HOLDER).owners)
     assert ends.sounded({0: 9, 1: 30}, {0: 9, 1: 10}, NOW_MS) == []
     held = ends.sounded({0: 9, 1: 40}, {0: 9, 1: 10}, NOW_MS + TOLD_AFTER_MS)
-    assert held == [HeldBack(1, 10, 30, NOW_MS, *HOLDER)]
+    assert held == [BlockedPartition(1, 10, 30, NOW_MS, *HOLDER)]
 
 
 def test_an_end_that_moves_is_held_back_anew() -> None:
-    ends = StableEnds(Kafka().holders)
+    ends = LastStableOffsets(Kafka().owners)
     ends.sounded({0: 30}, {0: 10}, NOW_MS)
     assert ends.sounded({0: 30}, {0: 11}, NOW_MS + TOLD_AFTER_MS) == []
     (held,) = ends.sounded({0: 30}, {0: 11}, NOW_MS + 2 * TOLD_AFTER_MS)
@@ -40,13 +40,13 @@ def test_an_end_that_moves_is_held_back_anew() -> None:
 
 
 def test_one_behind_which_nothing_is_is_not_held_back() -> None:
-    ends = StableEnds(Kafka().holders)
+    ends = LastStableOffsets(Kafka().owners)
     ends.sounded({0: 30}, {0: 10}, NOW_MS)
     assert ends.sounded({0: 10}, {0: 10}, NOW_MS + TOLD_AFTER_MS) == []
 
 
 def test_the_longest_held_comes_first() -> None:
-    ends = StableEnds(Kafka().holders)
+    ends = LastStableOffsets(Kafka().owners)
     ends.sounded({0: 1, 1: 9}, {0: 1, 1: 2}, NOW_MS)
     ends.sounded({0: 5, 1: 9}, {0: 1, 1: 2}, NOW_MS + 1)
     held = ends.sounded({0: 5, 1: 9}, {0: 1, 1: 2}, NOW_MS + 1 + TOLD_AFTER_MS)
@@ -54,8 +54,8 @@ def test_the_longest_held_comes_first() -> None:
 
 
 def test_who_is_known_is_not_asked_for_again_and_who_is_not_now_and_then() -> None:
-    kafka = Kafka(p0=HOLDER, p1=Holder(8))
-    ends = StableEnds(kafka.holders)
+    kafka = Kafka(p0=HOLDER, p1=TransactionOwner(8))
+    ends = LastStableOffsets(kafka.owners)
     first_ms = NOW_MS + TOLD_AFTER_MS
     for at_ms in (NOW_MS, first_ms, first_ms + 1, first_ms + ASK_EVERY_MS):
         ends.sounded({0: 9, 1: 9}, {0: 1, 1: 2}, at_ms)
@@ -63,7 +63,7 @@ def test_who_is_known_is_not_asked_for_again_and_who_is_not_now_and_then() -> No
 
 
 def test_a_clock_that_is_set_back_shows_no_time_that_has_not_been() -> None:
-    ends = StableEnds(Kafka().holders)
+    ends = LastStableOffsets(Kafka().owners)
     ends.sounded({0: 9}, {0: 1}, NOW_MS)
     assert ends.sounded({0: 9}, {0: 1}, NOW_MS - 3_600_000) == []
     (held,) = ends.sounded({0: 9}, {0: 1}, NOW_MS - 3_600_000 + TOLD_AFTER_MS)
