@@ -130,7 +130,7 @@ def _deliver(clock: Clock, cluster: Cluster, view: View) -> None:
     targets = KafkaTargets(TargetAnswers(client, names.checkpoint), lambda _: frozenset(), lambda: None)
     lookup = TargetLookup(targets)
     lookup.start()
-    targets.insist({cluster.target}, 0)
+    targets.learn_all({cluster.target}, 0)
     timeout_ms = default("transaction_timeout_ms")
     keys = Keys(KEYRING)
     outbox = KafkaOutbox(client, names, LANE, timeout_ms, targets, lambda: None, lambda: False, keys)

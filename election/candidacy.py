@@ -202,9 +202,9 @@ class Candidacy:
         try:
             return self._step()
         except Unavailable as error:
-            log.info("election waits for zookeeper", why=str(error))
+            log.info("election-delayed", why=str(error))
         except ElectionError as error:
-            log.warning("election cannot go on", why=str(error))
+            log.warning("election-failed", why=str(error))
         return _RETRY_S
 
     def _step(self) -> float | None:
@@ -314,7 +314,7 @@ class Candidacy:
 
     def _delete(self, name: str) -> None:
         if self._session.delete(self._znode(name)):
-            log.info("candidacy deleted", znode=name)
+            log.info("candidacy-deleted", znode=name)
 
     def _leave(self) -> None:
         guid = self._guid
@@ -332,7 +332,7 @@ class Candidacy:
 
     def _void(self, why: str) -> None:
         if self._claim is not None:
-            log.info("candidacy is over", znode=self._claim.name, why=why)
+            log.info("candidacy-ended", znode=self._claim.name, why=why)
         self._claim = None
         self._guid = None
         self._peers.introduce(None)
@@ -345,7 +345,7 @@ class Candidacy:
         if new != old:
             self._state = new
             self._on_change(new)
-            log.info("standing", node=self._node, role=new.role, znode=new.znode, leader=new.leader)
+            log.info("role-changed", node=self._node, role=new.role, znode=new.znode, leader=new.leader)
 
     def _znode(self, name: str) -> str:
         return f"{self.path}/{name}"

@@ -120,7 +120,7 @@ def dispose(client: KazooClient) -> threading.Thread:
             client.close()
         except Exception as error:
             # kazoo gives up waiting for its own thread, which then ends with its attempt to connect.
-            log.debug("zookeeper client did not close", error=str(error))
+            log.debug("zookeeper-client-close-failed", error=str(error))
 
     thread = threading.Thread(target=close, name="zookeeper-close", daemon=True)
     thread.start()

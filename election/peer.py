@@ -79,7 +79,7 @@ class Peers:
             socket.getaddrinfo(self._host, self.port)
         except (OSError, UnicodeError) as error:
             log.warning(
-                "own peer host not found",
+                "peer-host-unresolved",
                 host=self._host,
                 why=str(error),
                 way_out="Set peer_host to a name or address at which the other nodes reach this one: if it"
@@ -180,7 +180,7 @@ class Peers:
             visitor, _ = self._listener.accept()
         except OSError as error:
             if error.errno in _SHORT:
-                log.warning("peer not welcomed", error=str(error))
+                log.warning("peer-rejected", error=str(error))
                 self._send_off_oldest(_MOST_VISITORS // 2)
                 self._selector.unregister(self._listener)  # it would be ready again at once, and again
                 self._deaf_until_s = time.monotonic() + _DEAF_S
@@ -268,7 +268,7 @@ class Peers:
             self._connect(connection)
         elif what == "gone":
             self._on_gone(link.name)
-            log.warning("peer is gone", node=link.peer.node, candidacy=link.name, why=link.why)
+            log.warning("peer-lost", node=link.peer.node, candidacy=link.name, why=link.why)
         else:
             connection.retry_at_s = time.monotonic() + link.next_delay_s()
             connection.complain()
@@ -308,7 +308,7 @@ class _Connection:
         if link.why not in self._complaints and len(self._complaints) < _MOST_COMPLAINTS:
             self._complaints.add(link.why)
             peer = link.peer
-            log.info("peer not reached", node=peer.node, host=peer.host, port=peer.port, why=link.why)
+            log.info("peer-connect-failed", node=peer.node, host=peer.host, port=peer.port, why=link.why)
 
 
 def listen_address(host: str) -> str:

@@ -220,7 +220,7 @@ class CheckpointReader:
             except TopicForbidden:
                 self._refuse(topic_forbidden("checkpoint-forbidden", self._topic))
             except (OffsetsGone, Doubtful, KafkaException) as error:
-                log.warning("checkpoint-topic-unreadable", topic=self._topic, detail=str(error))
+                log.warning("checkpoint-topic-read-failed", topic=self._topic, detail=str(error))
                 self._stopping.wait(RETRY_S)
 
     def _refuse(self, why: Refusal) -> None:
@@ -359,7 +359,7 @@ class KafkaLog:
         try:
             return owners(self._client_config, topic, ends)
         except (Unreachable, Unsupported) as error:
-            log.debug("owners-not-known", detail=str(error))
+            log.debug("transaction-owners-unknown", detail=str(error))
             return {}
 
     def ends(

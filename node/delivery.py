@@ -164,7 +164,9 @@ class Delivery:
         self._poison: Poison = {}
         self._most = config.limits.messages  # halved after what was refused, or could not be sent in time
         self._sending: Selection | None = None
-        self._ahead: _Planned | None = None  # what comes next, planned while the brokers take what is sent
+        self._next_plan: _Planned | None = (
+            None  # what comes next, planned while the brokers take what is sent
+        )
         self._failures = 0
         self._epoch_known = 0  # none is used twice
         self._footing = Footing()  # of this leadership
@@ -214,14 +216,14 @@ class Delivery:
 
     def _abandon(self, error: OutboxError) -> Process[None]:
         """After any failure the only road is recovery; what was in flight is decided there."""
-        log.warning("transaction-given-up", reason=type(error).__name__.lower(), detail=str(error))
+        log.warning("transaction-abandoned", reason=type(error).__name__.lower(), detail=str(error))
         isolated = isinstance(error, RecordRejected) and self._isolate(error)
         if isinstance(error, Doubtful) and self._sending is not None and self._sending.rows:
             # So much may be more than the brokers take in the time that there is.
             self._most = max(1, len(self._sending.rows) // 2)
-        self._in_flight, self._sending, self._ahead, self._full = None, None, None, {}
+        self._in_flight, self._sending, self._next_plan, self._full = None, None, None, {}
         self._failures += 1
-        self._targets.doubt()
+        self._targets.invalidate()
         if self._failures > 1 and not isolated:
             yield Wait(self._clock.now_ms() + min(RETRY_MS * self._failures, HEARTBEAT_MS))
 
@@ -236,10 +238,10 @@ class Delivery:
                 self._most = len(rows) // 2
                 return True
             found = dict.fromkeys(rows, (error.code, str(error)))
-        condemned = [self._condemn(key, *why) for key, why in found.items()]
+        condemned = [self._mark_poison(key, *why) for key, why in found.items()]
         return any(condemned)
 
-    def _condemn(self, key: RowKey, code: str, detail: str) -> bool:
+    def _mark_poison(self, key: RowKey, code: str, detail: str) -> bool:
         """Remembers a row that was refused; False if its barest dead letter was refused already."""
         known = self._poison.get(key)
         if known is not None and known.is_of_what_follows:
@@ -255,7 +257,7 @@ class Delivery:
         self.lost = False
         self._proven_lead_ms = None
         self._outbox.drop()
-        if not (yield from self._confirmed()):
+        if not (yield from self._confirm_leader()):
             return StepDown.SUPERSEDED
         yield Step.CONFIRMED
         self._outbox.open()
@@ -269,13 +271,13 @@ class Delivery:
         held = frozenset(hold.target for hold in last.holds if hold.last is None)
         self._paused = msgspec.structs.replace(self._paused, targets=self._paused.targets | held)
         yield Step.ALIGNED
-        if (yield from self._caught_up(last)):
+        if (yield from self._catch_up(last)):
             self._targets.require(self._config.names.own_topics)
             yield from self._begin_leadership(last)
             return None
         return StepDown.RESIGNED
 
-    def _confirmed(self) -> Process[bool]:
+    def _confirm_leader(self) -> Process[bool]:
         """No new producer before ZooKeeper has said that this node is leader: it would fence the leader.
 
         What operators have paused before is known from then on: a pause outlives the leader that it was told.
@@ -311,9 +313,9 @@ class Delivery:
         others = [one for one in (mirrored, own) if one is not None and one.epoch]
         found = resumed(last, others, self._footing)
         if found is None:
-            return self._beginning()
+            return self._initial_checkpoint()
         self._epoch_known = max(self._epoch_known, found.epoch, *(one.epoch for one in others))
-        self._look_for_lost(last, found, others)
+        self._report_lost_end(last, found, others)
         return found
 
     def _mirrored(self) -> Process[Checkpoint | Refusing | None]:
@@ -329,17 +331,17 @@ class Delivery:
                 return refusing
         raise Doubtful("ZooKeeper has not said what was delivered, and this node is to step down")
 
-    def _look_for_lost(self, last: Checkpoint | None, found: Checkpoint, others: list[Checkpoint]) -> None:
+    def _report_lost_end(self, last: Checkpoint | None, found: Checkpoint, others: list[Checkpoint]) -> None:
         """Says so if the topic has lost its end, or all of it."""
         latest = max(others, key=lambda one: one.order, default=found)
         if last is None and found.footing.topic_id != self._footing.topic_id:
-            self._say_lost(found)
+            self._report_lost(found)
         elif last is not found:
-            self._say_truncated(found)
+            self._report_truncated(found)
         elif latest.order > found.order:
-            self._say_lost(found)
+            self._report_lost(found)
 
-    def _say_lost(self, found: Checkpoint) -> None:
+    def _report_lost(self, found: Checkpoint) -> None:
         """Loudly: here exactly once becomes at least once."""
         self.lost = True
         log.error(
@@ -349,7 +351,7 @@ class Delivery:
             consequence="messages delivered after this checkpoint are delivered again",
         )
 
-    def _say_truncated(self, found: Checkpoint) -> None:
+    def _report_truncated(self, found: Checkpoint) -> None:
         """Loudly, too: had a later one been lost that is known nowhere, nobody could say so."""
         self.lost = True
         log.error(
@@ -360,7 +362,7 @@ class Delivery:
             "without this node or ZooKeeper having heard of it, is",
         )
 
-    def _beginning(self) -> Checkpoint:
+    def _initial_checkpoint(self) -> Checkpoint:
         """What is true before the first epoch: nothing is done."""
         nowhere = dict.fromkeys(self._view.reached().ingested, 0)
         return Checkpoint(
@@ -376,7 +378,7 @@ class Delivery:
             at_ms=self._clock.now_ms(),
         )
 
-    def _caught_up(self, last: Checkpoint) -> Process[bool]:
+    def _catch_up(self, last: Checkpoint) -> Process[bool]:
         """Reads the log as far as the last leader had, and as far as it is stable now, so that a cancel
         made during an outage counts. False if this node is asked to resign meanwhile.
 
@@ -434,33 +436,33 @@ class Delivery:
         """
         while not self._election.resigning():
             paused = self._pauses()
-            if self._ahead is not None:
-                yield from self._carry(self._still_right(self._ahead))
+            if self._next_plan is not None:
+                yield from self._carry(self._replan_if_stale(self._next_plan))
                 continue
             if self._waits_for_commit():
-                yield from self._settle()
+                yield from self._await_commit()
                 continue
             now_ms, lead_ms = self._now_ms(), self._lead_ms()
             not_before_ms = self._not_before_ms(now_ms)
             # No later than that, should the clock have been set back.
             self._heartbeat_at_ms = min(self._heartbeat_at_ms, now_ms + HEARTBEAT_MS)
-            if self._was_ahead(now_ms, lead_ms) and not paused.everything:
-                yield from self._step_back(now_ms, lead_ms)
+            if self._must_rewind(now_ms, lead_ms) and not paused.everything:
+                yield from self._rewind(now_ms, lead_ms)
                 continue
             if not_before_ms is not None or paused.everything:
                 yield from self._heartbeat_only(now_ms, not_before_ms)
                 continue
-            if self._set_ahead(lead_ms):
-                yield from self._show_clock(now_ms)
+            if self._clock_jumped(lead_ms):
+                yield from self._prove_clock(now_ms)
                 continue
             chosen = self._select(now_ms)
             if chosen.size or (self._in_flight is None and now_ms >= self._heartbeat_at_ms):
                 yield from self._carry(self._planned(chosen, now_ms, lead_ms))
             elif self._in_flight is not None:
-                yield from self._settle()
+                yield from self._await_commit()
             else:
                 yield self._until_due()
-        yield from self._settle()
+        yield from self._await_commit()
         return StepDown.RESIGNED
 
     def _not_before_ms(self, now_ms: int) -> int | None:
@@ -470,7 +472,7 @@ class Delivery:
         position = self._view.tip.position
         return position[0] if position is not None and now_ms < position[0] else None
 
-    def _was_ahead(self, now_ms: int, lead_ms: int) -> bool:
+    def _must_rewind(self, now_ms: int, lead_ms: int) -> bool:
         """Whether the position, or delivered-up-to, is further ahead than is worth a wait, by a clock that a
         commit has shown to be right: the clock was ahead, and the brokers' with it.
         """
@@ -480,28 +482,28 @@ class Delivery:
         ahead_ms = max(tip.position[0], tip.delivered_up_to_ms) - now_ms
         return ahead_ms > skew_ms and len(tip.overruns) < MOST_OVERRUNS
 
-    def _step_back(self, now_ms: int, lead_ms: int) -> Process[None]:
+    def _rewind(self, now_ms: int, lead_ms: int) -> Process[None]:
         """A checkpoint with an earlier position (rule 6). Nothing is in flight beside it, nor selected before
         it is known: the view then aligns to it, which sorts out anew what is late.
         """
         if self._in_flight is not None:
-            yield from self._settle()
+            yield from self._await_commit()
             return
         self._view.abandon()  # and with it up to when all is delivered, by the clock as it was
-        if not self._was_ahead(now_ms, lead_ms):
+        if not self._must_rewind(now_ms, lead_ms):
             return
         tip = self._view.tip
         log.warning(
-            "clock-was-ahead",
+            "position-rewound",
             lane=self._config.lane,
             position=tip.position,
             delivered_up_to_ms=tip.delivered_up_to_ms,
             now_ms=now_ms,
             consequence="what fell due by that clock was delivered early; all else comes in its time",
         )
-        chosen = Selection([], [], [], {}, tip.stepped_back(now_ms), steps_back=True)
-        yield from self._transact(self._planned(chosen, now_ms, lead_ms))
-        yield from self._settle()
+        chosen = Selection([], [], [], {}, tip.rewound(now_ms), rewinds=True)
+        yield from self._send_transaction(self._planned(chosen, now_ms, lead_ms))
+        yield from self._await_commit()
         self._heartbeat_at_ms = now_ms  # which says up to when all is delivered
 
     def _heartbeat_only(self, now_ms: int, until_ms: int | None) -> Process[None]:
@@ -509,9 +511,9 @@ class Delivery:
         sample the brokers' clock, which ends a leadership with a wrong one.
         """
         if self._in_flight is not None:
-            yield from self._settle()  # a resume meanwhile has woken it there, and nobody will again
+            yield from self._await_commit()  # a resume meanwhile has woken it there, and nobody will again
         elif now_ms >= self._heartbeat_at_ms:
-            yield from self._transact(self._heartbeat(now_ms))
+            yield from self._send_transaction(self._heartbeat(now_ms))
         else:
             at_ms = self._heartbeat_at_ms
             yield Wait(at_ms if until_ms is None else min(until_ms, at_ms))
@@ -522,20 +524,20 @@ class Delivery:
         """
         return self._clock.now_ms() - self._clock.steady_ms()
 
-    def _set_ahead(self, lead_ms: int) -> bool:
+    def _clock_jumped(self, lead_ms: int) -> bool:
         """Whether the clock has been set ahead since a commit showed it to be right."""
         proven_ms = self._proven_lead_ms
         return proven_ms is not None and lead_ms - proven_ms > self._config.max_clock_skew_ms
 
-    def _show_clock(self, now_ms: int) -> Process[None]:
+    def _prove_clock(self, now_ms: int) -> Process[None]:
         """A heartbeat, before anything is selected: the brokers' clock says whether this one is right now, as
         after a machine's sleep. If it is not, who leads steps down.
         """
         if self._in_flight is not None:
-            yield from self._settle()
+            yield from self._await_commit()
         else:
             self._view.abandon()  # and with it up to when all is delivered, by the clock as it was
-            yield from self._transact(self._heartbeat(now_ms))
+            yield from self._send_transaction(self._heartbeat(now_ms))
 
     def _heartbeat(self, now_ms: int) -> _Planned:
         return self._planned(Selection([], [], [], {}, self._view.tip), now_ms, self._lead_ms())
@@ -610,21 +612,21 @@ class Delivery:
         plan.add(chosen, Stamp(config.keys.ring, chosen.as_of, self._counts), waits=waits)
         return _Planned(chosen, plan, now_ms, lead_ms)
 
-    def _look_ahead(self, sent: _Planned) -> _Planned | None:
+    def _plan_next(self, sent: _Planned) -> _Planned | None:
         """What comes after `sent`, if that has left something that is due: to be planned while the brokers
         take what is sent costs no time. It is not sent before all of that is acknowledged (rule 5). Nothing
         is waited for here: where it lacks a target, it is planned again when its turn has come.
         """
         now_ms, lead_ms = self._now_ms(), self._lead_ms()
         none_left = sent.selection.frontier.delivered_up_to_ms >= sent.now_ms
-        waits = self._not_before_ms(now_ms) is not None or self._was_ahead(now_ms, lead_ms)
-        waits = waits or sent.selection.steps_back or self._pauses().everything
-        if none_left or waits or sent.plan.awaits or self._set_ahead(lead_ms):
+        waits = self._not_before_ms(now_ms) is not None or self._must_rewind(now_ms, lead_ms)
+        waits = waits or sent.selection.rewinds or self._pauses().everything
+        if none_left or waits or sent.plan.awaits or self._clock_jumped(lead_ms):
             return None
         chosen = self._select(now_ms, known=not sent.plan.writes_back)
         return self._planned(chosen, now_ms, lead_ms, waits=False) if chosen.size else None
 
-    def _still_right(self, ahead: _Planned) -> _Planned:
+    def _replan_if_stale(self, ahead: _Planned) -> _Planned:
         """What was planned ahead, for the time that it is now: a plan decides what has expired, and dates
         what is delivered.
         """
@@ -641,12 +643,12 @@ class Delivery:
         """
         refused = planned.plan.refused
         if not refused:
-            yield from self._transact(planned)
+            yield from self._send_transaction(planned)
             return
         self._poison |= refused
-        self._ahead = None
+        self._next_plan = None
         self._most = max(1, len(planned.selection.rows) // 2)  # so that what comes meanwhile cannot go on so
-        yield from self._settle()
+        yield from self._await_commit()
         assert self._last is not None, "a leader has committed its first checkpoint"
         self._view.abandon()
         self._view.align(self._last)  # what was late by the position of what is given up is so no more
@@ -663,7 +665,7 @@ class Delivery:
     def _is_small(self, chosen: Selection) -> bool:
         return chosen.size < self._config.small
 
-    def _transact(self, planned: _Planned) -> Process[None]:
+    def _send_transaction(self, planned: _Planned) -> Process[None]:
         """Sends a selection, which may be while the one before commits, and starts its commit.
 
         The checkpoint record waits until that commit is known: were it sent before, and the commit
@@ -677,13 +679,13 @@ class Delivery:
         transaction = self._outbox.begin()
         transaction.send(plan.records)
         self._counts = plan.counts
-        self._ahead = self._look_ahead(planned)
-        alone = self._ahead is None and self._in_flight is None and self._is_small(chosen)
+        self._next_plan = self._plan_next(planned)
+        alone = self._next_plan is None and self._in_flight is None and self._is_small(chosen)
         offsets = {} if alone and not plan.writes_back else transaction.flush()
         yield Step.AFTER_PRODUCE
-        yield from self._settle()
+        yield from self._await_commit()
         if chosen.size:
-            self._require_clock(planned.lead_ms)
+            self._require_proven_clock(planned.lead_ms)
         checkpoint = self._checkpoint(planned, offsets)
         self._shown_lead_ms = self._lead_ms()
         transaction.checkpoint(checkpoint)
@@ -693,12 +695,12 @@ class Delivery:
         self._heartbeat_at_ms = planned.now_ms + HEARTBEAT_MS
         yield Step.DURING_COMMIT
 
-    def _require_clock(self, lead_ms: int) -> None:
+    def _require_proven_clock(self, lead_ms: int) -> None:
         """What was selected by a clock is committed only once a commit has shown that clock to be right (I2):
         the first messages of a leadership are sent beside the commit that does, and the clock may be set at
         any time.
         """
-        if self._proven_lead_ms is None or self._set_ahead(lead_ms):
+        if self._proven_lead_ms is None or self._clock_jumped(lead_ms):
             offset_ms = self._outbox.clock_offset_ms
             raise Doubtful(
                 f"the clock is {-offset_ms:+d} ms off the brokers', or was set: what it selected may be early"
@@ -730,7 +732,7 @@ class Delivery:
             footing=last.footing,
         )
 
-    def _settle(self) -> Process[None]:
+    def _await_commit(self) -> Process[None]:
         """Waits for the commit in flight and records it."""
         if self._in_flight is None:
             return
@@ -745,7 +747,7 @@ class Delivery:
         yield Step.AFTER_COMMIT
         is_right = abs(self._outbox.clock_offset_ms) <= self._config.max_clock_skew_ms
         self._proven_lead_ms = min(self._shown_lead_ms, self._lead_ms()) if is_right else None
-        if flight.selection.steps_back:
+        if flight.selection.rewinds:
             self._view.align(flight.checkpoint)
         else:
             self._view.committed(flight.selection, flight.checkpoint)
@@ -753,12 +755,12 @@ class Delivery:
         self._election.mirror(flight.checkpoint)
         if flight.checkpoint.first:
             first = flight.checkpoint
-            log.info("leadership-taken", epoch=first.epoch, lane=first.lane, position=first.position)
+            log.info("leadership-begun", epoch=first.epoch, lane=first.lane, position=first.position)
             yield Step.LEADERSHIP_BEGUN
         else:
-            self._went_well(flight.selection)
+            self._on_committed(flight.selection)
 
-    def _went_well(self, chosen: Selection) -> None:
+    def _on_committed(self, chosen: Selection) -> None:
         self._failures = 0
         self._most = min(self._config.limits.messages, self._most * 2)
         for key, _ in chosen.rows if self._poison else ():

@@ -74,7 +74,7 @@ class Housekeeping:
         if begin_s < self._count_at_s:
             return
         now_ms = time.time_ns() // 1_000_000
-        due = self._view.glimpse(lambda kv, frontier, _: scans(kv, frontier, now_ms))
+        due = self._view.snapshot(lambda kv, frontier, _: scans(kv, frontier, now_ms))
         self.pending = self._view.pending()
         self.overdue = counted(due, now_ms)
         end_s = time.monotonic()
@@ -104,7 +104,7 @@ class Housekeeping:
         try:
             self._log_ends = self._log.high_watermarks()
         except Doubtful as error:
-            log.warning("ids-not-collected", detail=str(error))
+            log.warning("ids-collection-failed", detail=str(error))
             return False
         self._expired = expired
         return True

@@ -127,14 +127,14 @@ class Ingest:
         if read >= low:
             return read
         if given_up is not None and given_up.begin.get(partition) == low:
-            self._view.begin_at(partition, low, low)
+            self._view.start_at(partition, low, low)
             return low
         if last is None or last.read.get(partition, 0) < low or 0 < ingested < done:
             raise OffsetsGone(f"{topic} begins at offset {low}; the view has read to {read}")
         if ingested == 0:
             self._expect_all_delivered(partition, low, last)
         begin = max(ingested, min(low, done))
-        self._view.begin_at(partition, begin, low, self._spent_by(partition, low, ingested, last))
+        self._view.start_at(partition, begin, low, self._spent_by(partition, low, ingested, last))
         return low
 
     @staticmethod

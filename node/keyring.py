@@ -49,7 +49,7 @@ class SharedKeys:
             if found is not None and self._united(own, found) == found:
                 return found
             lacking = sorted(own.ids - (found or NO_KEYS).ids)
-            log.warning("keys-put-back", znode=self._znode, keys=lacking)
+            log.warning("keys-restored", znode=self._znode, keys=lacking)
             if found is None and self._registry.create_keys(own):
                 return own
             why = Author(self._node, "the znode lacked them", time.time_ns() // 1_000_000)
@@ -87,7 +87,7 @@ class NodeKeyring:
             if ring != self.ring:
                 self._keep(ring)
                 self.ring = ring
-                log.info("keys-learnt", keys=sorted(ring.ids), signs=ring.signs)
+                log.info("keys-loaded", keys=sorted(ring.ids), signs=ring.signs)
             return ring
 
     def _keep(self, ring: Keyring) -> None:

@@ -123,7 +123,7 @@ class LaneWorker:
             if self._outbox.warm_up():
                 return  # whoever is elected meanwhile need not wait for the rest of them
         except Doubtful:
-            self._pause()
+            self._back_off()
             return
         self._wake.wait()
         self._wake.clear()
@@ -135,7 +135,7 @@ class LaneWorker:
             while True:
                 step = next(leadership)
                 if isinstance(step, Wait):
-                    self._wait(step)
+                    self._sleep(step)
                     continue
                 self._hook(step)
                 if step == Step.LEADERSHIP_BEGUN:
@@ -166,20 +166,20 @@ class LaneWorker:
         if why != self.refusal:
             log_refusal(log, why)
             self.refusal = why
-        self._pause(REFUSED_RETRY_S)
+        self._back_off(REFUSED_RETRY_S)
 
     def _stepped_down(self, why: StepDown, epoch: int) -> None:
-        log.info("leadership-ended", why=str(why), epoch=epoch)
+        log.info("leader-stepped-down", why=str(why), epoch=epoch)
         if why == StepDown.SUPERSEDED:
-            self._pause()  # ZooKeeper's next word on who is leader is on its way
+            self._back_off()  # ZooKeeper's next word on who is leader is on its way
 
-    def _pause(self, timeout_s: float = RETRY_S) -> None:
+    def _back_off(self, timeout_s: float = RETRY_S) -> None:
         """A moment before the next try, or until something changes; not what has changed already."""
         self._wake.clear()
         if not self._stopping:
             self._wake.wait(timeout_s)
 
-    def _wait(self, wait: Wait) -> None:
+    def _sleep(self, wait: Wait) -> None:
         timeout_s = None if wait.until_ms is None else max(0.0, wait.until_ms / 1000 - time.time())
         self._wake.wait(timeout_s)
         self._wake.clear()

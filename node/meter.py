@@ -102,7 +102,7 @@ class Meter:
         self.commits.add(known.took_s * 1000)
         if chosen.size:
             self.selections.add(chosen.size)
-        late, due = chosen.where_they_are
+        late, due = chosen.to_carry
         if chosen.released:
             released = {key for key, _ in chosen.released}
             late = [one for one in late if one[0] not in released]

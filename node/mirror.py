@@ -74,7 +74,7 @@ class Mirror:
             log.warning("mirror-superseded", detail=str(error))  # the next commit shows that it is fenced
         except ElectionError as error:
             if self._writes:
-                log.warning("mirror-not-written", detail=str(error))
+                log.warning("mirror-write-failed", detail=str(error))
             self._writes = False
         else:
             self._writes = True

@@ -200,7 +200,9 @@ class Node:
         manager = ServiceManager(os.environ)
         self.start()
         while not self._stopping.is_set():
-            manager.tell(ready=self.state in (NodeState.FOLLOWER, NodeState.LEADER), words=self._in_words())
+            manager.tell(
+                ready=self.state in (NodeState.FOLLOWER, NodeState.LEADER), words=self._status_line()
+            )
             with suppress(queue.Empty):
                 # With a timeout: Python runs a handler only when this thread runs, whichever got the signal.
                 told.get(timeout=LISTEN_S)
@@ -209,7 +211,7 @@ class Node:
         self.join()
         return 0 if self._failure is None else 1
 
-    def _in_words(self) -> str:
+    def _status_line(self) -> str:
         why = self._why_refusing()
         state = self._state(why)
         return state if why is None else f"{state}: {why}"
@@ -257,27 +259,27 @@ class Node:
         may go. What only an operator can mend, the node stays up to say, with its parts.
         """
         why = self._refusal
-        if why is not None and why.code not in refusal.BEGINS_ANEW:
+        if why is not None and why.code not in refusal.RESTARTS_ITSELF:
             self._stopping.wait()
         if self._stopping.is_set():
             return
-        self._let_go()
-        while not self._stopping.wait(self._rest_s()) and not self._may_begin():
+        self._stop_parts()
+        while not self._stopping.wait(self._retry_delay_s()) and not self._may_restart():
             pass
         with self._judging:
             if not self._stopping.is_set():
                 self._halt.clear()
 
-    def _let_go(self) -> None:
+    def _stop_parts(self) -> None:
         """Ends all parts, in order; others take their places when the node begins anew."""
         parts, self._parts, self._candidate = self._parts, None, False
         self._lacking = self._passing = None
         if parts is not None:
-            log.info("node-begins-anew", node=self._config.node_id)
+            log.info("node-restart-begun", node=self._config.node_id)
             parts.stop()
             self._peers = None  # they have ended with the candidacy
 
-    def _rest_s(self) -> float:
+    def _retry_delay_s(self) -> float:
         """Before the next look at what is wrong: to see whether a disk takes a file, the store is opened."""
         why = self._refusal
         if why is None:
@@ -287,7 +289,7 @@ class Node:
     def _listen(self) -> Peers:
         return Peers(self._config.node_id, self._config.peer_host, self._config.peer_port)
 
-    def _may_begin(self) -> bool:
+    def _may_restart(self) -> bool:
         """What opening the store does not tell."""
         return self._member == self._config.node_id and not self._lacks_room()
 
@@ -300,7 +302,7 @@ class Node:
     def _round(self) -> None:
         """Opens the parts, catches up, stands for leader, and waits for the end."""
         before = self._refusal
-        log.info("node-starting", node=self._config.node_id, cluster=self._config.cluster)
+        log.info("node-started", node=self._config.node_id, cluster=self._config.cluster)
         with suppress(Unavailable):  # whoever asks ZooKeeper says so; this only keeps it from asking too soon
             self._session.wait_connected(CONNECT_TIMEOUT_S)
         settings = self._wait_for(self._settings_or_refusal)
@@ -343,9 +345,9 @@ class Node:
                 now_s = time.monotonic()
                 if now_s - said_s.get(str(error), -SAY_AGAIN_S) >= SAY_AGAIN_S:
                     said_s[str(error)] = now_s
-                    log.warning("node-waits", detail=str(error))
+                    log.warning("node-startup-delayed", detail=str(error))
                 else:
-                    log.debug("node-still-waits", detail=str(error))
+                    log.debug("node-startup-still-delayed", detail=str(error))
                 self._halt.wait(RETRY_S)
         return None
 
@@ -429,7 +431,7 @@ class Node:
         if buffer.partitions > settings.partitions:
             added = buffer.partitions - settings.partitions
             way_out = "see `delayline doctor`"
-            log.warning("buffer-has-more-partitions", topic=self._names.buffer, added=added, way_out=way_out)
+            log.warning("buffer-partitions-added", topic=self._names.buffer, added=added, way_out=way_out)
         if config.lane >= settings.lanes:
             raise Refusing(
                 Refusal(
@@ -549,7 +551,7 @@ class Node:
         """
         with self._judging:
             before, parts = self._refusal, self._parts
-            if before is not None and (before == why or before.code not in refusal.BEGINS_ANEW):
+            if before is not None and (before == why or before.code not in refusal.RESTARTS_ITSELF):
                 return
             self._refusal = why
             self._halt.set()
@@ -561,7 +563,7 @@ class Node:
     def _fail(self, error: Exception) -> None:
         """A part has ended on an error: what an operator can mend is a refusal, all else ends the process."""
         if isinstance(error, Stalled) and self._stopping.is_set():
-            log.warning("write-given-up", detail=str(error))
+            log.warning("write-abandoned", detail=str(error))
             return
         why = self._offsets_gone(error) if isinstance(error, OffsetsGone) else self._of_store(error)
         if why is None:
@@ -684,7 +686,7 @@ class Node:
             self._member = f"{self._config.node_id}~{self._run_id[:8]}"  # no node id has a ~
             self._refuse(refusal.node_id_taken(str(error)))
         except ElectionError as error:
-            log.debug("status-not-published", detail=str(error))
+            log.debug("status-publish-failed", detail=str(error))
 
     def _take_name_back(self, said: bytes) -> None:
         """Once the other one has gone."""

@@ -61,7 +61,7 @@ class ServiceManager:
                 sender.settimeout(SEND_TIMEOUT_S)
                 sender.sendto("\n".join(lines).encode(), self._address)
         except OSError as error:
-            log.warning("service-manager-not-told", detail=str(error))
+            log.warning("service-manager-notify-failed", detail=str(error))
             return False
         return True
 

@@ -121,7 +121,7 @@ class OperatorWatch:
             self._pauses = self._paused_by(control)
             self._wanted = self._decoded(self._paths[2], switchover, decode_switchover)
         if (self._pauses, self._asked) != before:
-            log.info("operators-word", pauses=str(self._pauses), asked=str(self._asked))
+            log.info("operator-requests-read", pauses=str(self._pauses), asked=str(self._asked))
             self._on_change()
 
     def _paused_by(self, data: bytes | None) -> Pauses:
@@ -141,7 +141,7 @@ class OperatorWatch:
         except Malformed as error:
             if str(error) not in self._said:
                 self._said.add(str(error))
-                log.error("operators-word-unreadable", detail=str(error))  # noqa: TRY400 - one line
+                log.error("operator-requests-unreadable", detail=str(error))  # noqa: TRY400 - one line
             return None
 
 

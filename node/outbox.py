@@ -378,7 +378,7 @@ class KafkaOutbox:
                     raise Doubtful(f"what was {how} in {forbidden} cannot be {how} again there")
                 unmarked[turn] -= partition_ids
                 log.warning(
-                    "aborted-again" if how == "aborted" else "committed-again",
+                    "transaction-reaborted" if how == "aborted" else "committed-again",
                     partitions=named(partition_ids),
                 )
         return any(led)

@@ -128,18 +128,18 @@ class OwnCheckpoints:
             self._remember(found)
         elif isinstance(found, str):
             self._report(found, record)
-        elif self._is_late_enough(found) and found not in self._aborted[found.first]:
+        elif self._is_not_older(found) and found not in self._aborted[found.first]:
             self.latest = found
             for spent in self._aborted:
-                spent[:] = filter(self._is_late_enough, spent)
+                spent[:] = filter(self._is_not_older, spent)
         else:
             self._report(COPIED, record)
 
-    def _is_late_enough(self, found: Checkpoint) -> bool:
+    def _is_not_older(self, found: Checkpoint) -> bool:
         return self.latest is None or found.order >= self.latest.order
 
     def _remember(self, aborted: Checkpoint | str) -> None:
-        if isinstance(aborted, Checkpoint) and self._is_late_enough(aborted):
+        if isinstance(aborted, Checkpoint) and self._is_not_older(aborted):
             spent = self._aborted[aborted.first]
             if aborted not in spent:
                 spent.append(aborted)
@@ -159,7 +159,7 @@ class OwnCheckpoints:
         self.strangers[kind] += 1
         if self.strangers[kind] == 1:
             log.error(
-                "strange-checkpoint",
+                "checkpoint-rejected",
                 kind=kind,
                 record=f"{self._topic}/{record.partition}/{record.offset}",
                 consequence="it is passed over",

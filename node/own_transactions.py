@@ -205,7 +205,7 @@ class OwnTransactions:
                 code, left, self._led = error.error.code(), str(error), None
             waited_s = time.monotonic() - begun_s - self._read_s
             if code in _NOT_SAID or (code in _GONE and waited_s > GONE_S):
-                log.debug("own-transactions-not-known", detail=left)
+                log.debug("transactions-unknown", detail=left)
                 return
             if waited_s > TIMEOUT_S or resigning():
                 raise Doubtful(left)
@@ -356,10 +356,10 @@ class OwnTransactions:
         """What it was; None: nobody knows, and here exactly once may become at least once."""
         record = f"{self._topic}/{self._lane}/{at.begin}"
         if was is not None:
-            log.warning("checkpoint-without-marker", record=record, was=was)
+            log.warning("checkpoint-marker-lost", record=record, was=was)
             return
         log.error(
-            "own-transaction-open",
+            "transaction-left-open",
             record=record,
             consequence="it is aborted; what it has delivered is delivered again, if it was committed and "
             "neither ZooKeeper nor this node knows that",

@@ -151,18 +151,18 @@ class Plan:
         self._paused: AbstractSet[str] = frozenset()  # the targets that the selection knew to be
 
     def add(self, selection: Selection, stamp: Stamp, *, waits: bool = True) -> None:
-        """Plans the whole selection; the hot path of delivery. Raises what `Targets.insist` raises.
+        """Plans the whole selection; the hot path of delivery. Raises what `Targets.learn_all` raises.
 
         `stamp`: for what it writes back. `waits`: for targets that are not known. If not, and there are any,
         it `lacks` them, and is of no use.
         """
         self._stamp, self._paused = stamp, selection.paused_targets
-        late, due = selection.where_they_are
+        late, due = selection.to_carry
         chosen = [*late, *due]
         rows = [decode_row(raw) for _, raw in chosen]
         replayed = [decode_row(raw) for _, raw in selection.replayed]
         topics = self._learn(selection, rows, replayed, waits=waits)
-        untroubled = self._untroubled(topics, max((len(raw) for _, raw in chosen), default=0))
+        open_topics = self._open_topics(topics, max((len(raw) for _, raw in chosen), default=0))
         skipped_to, first_due = selection.skip_to, len(late)
         if skipped_to is not None:
             end = first_due + bisect_right(due, skipped_to, key=itemgetter(0))
@@ -177,7 +177,7 @@ class Plan:
                 elif (
                     row.target_partition == ANY_PARTITION
                     and row.expire_at_ms is None
-                    and row.target_topic in untroubled
+                    and row.target_topic in open_topics
                 ):
                     append(deliver(key, row))
                 else:
@@ -203,7 +203,7 @@ class Plan:
         if replayed:
             again = {row.target_topic for row in replayed if isinstance(row, ScheduledRow)}
             if waits:
-                self._targets.insist(again, selection.replayed[-1][0][0])
+                self._targets.learn_all(again, selection.replayed[-1][0][0])
             else:
                 known = self._targets.learn(again | topics, last_due_ms, waits=False)
         self.lacks = not known and not waits
@@ -232,7 +232,7 @@ class Plan:
         known["schedule", "replayed", None] = self._replayed
         return known
 
-    def _untroubled(self, topics: set[str], largest_row_bytes: int) -> set[str]:
+    def _open_topics(self, topics: set[str], largest_row_bytes: int) -> set[str]:
         """Those of the topics that take a record of any of the selection's rows, with a key or without."""
         if self._poison:
             return set()
@@ -240,7 +240,7 @@ class Plan:
         return {
             topic
             for topic in topics
-            if topic not in self._paused and self._targets.open_to_all(topic, size_bytes)
+            if topic not in self._paused and self._targets.takes_any(topic, size_bytes)
         }
 
     def _schedule(
@@ -295,7 +295,7 @@ class Plan:
         known yet it is five seconds at most: by then it is, most often.
         """
         root = self._own_outcome(key, row, "parked", code, detail)
-        due_ms = self._now_ms + _between(key, wait_ms)
+        due_ms = self._now_ms + _jittered(key, wait_ms)
         self._write_back(key, row, self._request(row, key[2])._replace(due_ms=due_ms, root=root))
 
     def _skip(self, key: RowKey, row: Row, size_bytes: int, selection: Selection) -> None:
@@ -467,7 +467,7 @@ class Plan:
             moved = decode_row(resolution.raw)
             assert isinstance(moved, ScheduledRow), "the id index points to schedules only"
             assert entry is not None, "the row is its own"
-            follows = Predecessor(key[1], entry.offset, has_id=True, moved_by=resolution.word)
+            follows = Predecessor(key[1], entry.offset, has_id=True, moved_by=resolution.last_request)
             self._write_back(key, moved, self._moved_request(key, row, moved, resolution, root), follows)
 
     def _defer_reschedule(self, key: RowKey, row: RescheduleRow, resolution: Resolution) -> None:
@@ -494,7 +494,7 @@ class Plan:
             attempt=1,
             expire_at_ms=moved.expire_at_ms if said_ms is None else said_ms,
             root=root,
-            moved_by=resolution.word,
+            moved_by=resolution.last_request,
         )
 
     def _next_request(self, key: RowKey, row: ScheduledRow, following: Occurrence) -> Schedule:
@@ -558,17 +558,17 @@ class Plan:
         self.writes_back = True
 
     def _answer(self, answer: Answer) -> None:
-        """Writes the answer to a cancel or replace; a replace is answered only if applied (rule 2)."""
+        """Writes the answer to a cancel or replace; a replace is answered only if effective (rule 2)."""
         control = answer.control
         partition, offset = answer.place
         op = control.op
         if op == "schedule":
-            if not answer.applied:
+            if not answer.effective:
                 return
             outcome = "replaced"
         elif op == "keep":
             op, outcome = "schedule", "duplicate"
-        elif answer.applied:
+        elif answer.effective:
             outcome = "cancelled"
         else:
             outcome = "unknown" if control.removed is None else "too-late"
@@ -610,10 +610,10 @@ def park_ms(key: RowKey, attempt: int) -> int:
     """How long a message is parked after a failed attempt: twice as long each time, and between half of that
     and all of it, so that not all come back at once. Not drawn, so a plan made again is the same.
     """
-    return _between(key, FIRST_PARK_MS << min(attempt - 1, 20))
+    return _jittered(key, FIRST_PARK_MS << min(attempt - 1, 20))
 
 
-def _between(key: RowKey, wait_ms: int) -> int:
+def _jittered(key: RowKey, wait_ms: int) -> int:
     full_ms = min(max(wait_ms, FIRST_PARK_MS), LONGEST_PARK_MS)
     return full_ms // 2 + crc32(b"%d/%d" % key[1:]) % (full_ms // 2 + 1)
 

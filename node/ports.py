@@ -194,7 +194,7 @@ class Targets(Protocol):
         messages fell due.
         """
 
-    def insist(self, topics: AbstractSet[str], due_ms: int) -> None:
+    def learn_all(self, topics: AbstractSet[str], due_ms: int) -> None:
         """As `learn`, and waits until all are known. Raises `Doubtful` if that takes seconds."""
 
     def require(self, topics: frozenset[str]) -> None:
@@ -202,7 +202,7 @@ class Targets(Protocol):
         `Doubtful`.
         """
 
-    def doubt(self) -> None:
+    def invalidate(self) -> None:
         """A transaction has failed, and what was known of its topics may be the reason: one that was deleted,
         a limit that was lowered. Whatever is needed next is looked up anew. Until then it counts as it did,
         but none is missing by an older answer.
@@ -213,7 +213,7 @@ class Targets(Protocol):
         refused.
         """
 
-    def open_to_all(self, topic: str, size_bytes: int) -> bool:
+    def takes_any(self, topic: str, size_bytes: int) -> bool:
         """Whether every record of that size can go there, with a key or without, to any partition."""
 
     def problem(

@@ -379,5 +379,5 @@ class TopicReader:
         """It is tried again; what is wrong is said once."""
         last = self.trouble
         if last is None or error.code() != last.code():
-            log.warning("topic-unreadable", topic=self.topic, code=error.name(), detail=error.str())
+            log.warning("topic-read-failed", topic=self.topic, code=error.name(), detail=error.str())
         self._trouble, self._trouble_s = error, time.monotonic()

@@ -41,7 +41,7 @@ SIT_OUT_S: Final = 10.0
 RETENTION_GAP: Final = "retention-gap"
 DISK_FULL: Final = "disk-full"
 
-BEGINS_ANEW: Final = frozenset({DISK_FULL, "node-id-taken", "store-in-use"})
+RESTARTS_ITSELF: Final = frozenset({DISK_FULL, "node-id-taken", "store-in-use"})
 """The codes of what a node waits for the end of, without its parts, to begin anew then (node/node.py)."""
 
 REBUILD: Final = "Stop the node, remove {data_dir}, and start it again: it rebuilds its view from the log."

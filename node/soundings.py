@@ -133,9 +133,9 @@ class Soundings:
         with suppress(Doubtful):
             before, self.dated_by_clients = self.dated_by_clients, self._log.dated_by_clients()
             if self.dated_by_clients and not before:
-                log.error("buffer-dated-by-clients", way_out="see `delayline topics check`")
+                log.error("buffer-timestamps-unsafe", way_out="see `delayline topics check`")
             elif before and not self.dated_by_clients:
-                log.info("buffer-dated-by-brokers")
+                log.info("buffer-timestamps-restored")
 
 
 def _behind(behind: Vector, ahead: Vector) -> int:

@@ -65,7 +65,7 @@ class SwitchoverRole:
         except ElectionError:
             return True
         if self._resigns_for(queue, wanted.to):
-            log.info("gives-way", node=self._node, to=wanted.to, epoch=wanted.epoch)
+            log.info("candidacy-resigned", node=self._node, to=wanted.to, epoch=wanted.epoch)
             self._requeue()
         return True
 

@@ -50,7 +50,7 @@ class TargetLookup:
                 self._blind = False
             except (Doubtful, KafkaException) as error:
                 if not self._blind:
-                    log.warning("targets-not-looked-up", detail=str(error))
+                    log.warning("targets-lookup-failed", detail=str(error))
                 self._blind = True
             took_s = time.monotonic() - began_s
             rest_s = min(took_s * pause, LONGEST_REST_S)

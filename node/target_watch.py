@@ -74,7 +74,7 @@ class TargetWatch:
             self._blind = False
         except (Doubtful, KafkaException) as error:
             if not self._blind:
-                log.warning("targets-not-looked-up", detail=str(error))
+                log.warning("targets-lookup-failed", detail=str(error))
             self._blind = True
         return not self._blind
 
@@ -90,7 +90,7 @@ class TargetWatch:
     def _hold(self) -> None:
         gone, ended = self._links.retain(self._targets.brokers())
         if gone - self._gone:
-            log.warning("brokers-not-reached", brokers=sorted(gone))
+            log.warning("brokers-unreachable", brokers=sorted(gone))
         self._gone = gone
         self._targets.lose(gone, ended)
         self._say_troubles()
@@ -98,7 +98,7 @@ class TargetWatch:
     def _say_troubles(self) -> None:
         troubles = self._targets.troubles()
         if troubles and troubles != self._troubles:
-            log.warning("targets-shut", some=troubles)
+            log.warning("targets-unavailable", some=troubles)
         elif self._troubles and not troubles:
-            log.info("targets-open")
+            log.info("targets-available")
         self._troubles = troubles

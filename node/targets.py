@@ -136,7 +136,7 @@ class KafkaTargets:
         self._note_use(topics, now_s)
         return known
 
-    def insist(self, topics: AbstractSet[str], due_ms: int) -> None:
+    def learn_all(self, topics: AbstractSet[str], due_ms: int) -> None:
         """See the port."""
         now_s = time.monotonic()
         until_s = now_s + TIMEOUT_S
@@ -150,7 +150,7 @@ class KafkaTargets:
     def require(self, topics: frozenset[str]) -> None:
         """See the port."""
         self._own = topics
-        self.insist(topics, 0)
+        self.learn_all(topics, 0)
         for topic in sorted(topics):
             refusal = self._refusal(topic)
             if refusal is not None:
@@ -177,7 +177,7 @@ class KafkaTargets:
         """Has these looked up soon: they will be needed."""
         self._want(self._unknown(topics, time.monotonic()))
 
-    def open_to_all(self, topic: str, size_bytes: int) -> bool:
+    def takes_any(self, topic: str, size_bytes: int) -> bool:
         """See the port."""
         target = self._current(topic)
         if target is None or target.shut:
@@ -206,7 +206,7 @@ class KafkaTargets:
         number = _shut(target, partition, key) if target.shut else None
         return None if number is None else (UNAVAILABLE, f"{topic}/{number} {self._why(target, number)}")
 
-    def doubt(self) -> None:
+    def invalidate(self) -> None:
         """See the port."""
         now_s = time.monotonic()
         with self._changing:
@@ -219,7 +219,7 @@ class KafkaTargets:
 
     def ask_anew(self) -> None:
         """See the port."""
-        self.doubt()
+        self.invalidate()
         with self._changing:
             self._replace(
                 {

@@ -82,11 +82,11 @@ class Frontier(msgspec.Struct, frozen=True):
 
     def is_behind(self, last: Frontier) -> bool:
         """Whether of the rows behind the position others may be done, or pruned, than were behind the last
-        one's: after a step back, or where an end was lost.
+        one's: after a rewind, or where an end was lost.
         """
         return self.overruns != last.overruns or (self.position or _NOWHERE) < (last.position or _NOWHERE)
 
-    def stepped_back(self, now_ms: int) -> Frontier:
+    def rewound(self, now_ms: int) -> Frontier:
         """The same rows are done; what is due by now, and at or below the position, is late if it is not, and
         nothing else is. A skip ends where what is due does.
         """

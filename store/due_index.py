@@ -97,7 +97,7 @@ def find(kv: KeyValue, partition: int, offset: int) -> DueEntry | None:
     return None if number == _NOTHING else DueEntry(number >> 1, None)
 
 
-def id_behind(kv: KeyValue, partition: int, source: int) -> str | None:
+def id_of_source(kv: KeyValue, partition: int, source: int) -> str | None:
     """The id of a source's message, if the id's entry goes back to that source."""
     raw = kv.get(keys.source(partition, source))
     if raw is not None:

@@ -5,7 +5,7 @@ they wait in the view, and cost nothing. When the pause ends, it ends at the pos
 (`last`), and a cursor, `next`, takes them in key order, beside what falls due.
 
 What was done before a hold began stays done, also behind the position, where an overrun may have done it
-(rule 6, a step back): a hold knows which overruns were there (`since`). What a later one covers it holds.
+(rule 6, a rewind): a hold knows which overruns were there (`since`). What a later one covers it holds.
 
 A target is told by a number wherever its name would be too long (`tag_of`).
 """

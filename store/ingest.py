@@ -123,7 +123,7 @@ class Ingest:
                 placed_in, begin = partition, keys.index(partition, "")
                 taken, ids = self._due_index.setdefault(partition, {}), self._ids.setdefault(partition, {})
             if kind is not _SCHEDULE or parent is not None:
-                admitted = self._admits(arrival)
+                admitted = self._resolve(arrival)
                 if admitted is None:
                     continue
                 due_ms, raw, tag = admitted.due_ms, admitted.raw, admitted.tag
@@ -132,13 +132,13 @@ class Ingest:
             else:
                 key = begin + id_.encode()
                 if key in indexes or known.get(key, b"") is not None:
-                    self._claim(arrival, id_)
+                    self._make_current(arrival, id_)
                 else:  # most often nobody knows the id
                     indexes[key] = pack_own_index(due_ms, offset, tag)
                     taken[offset] = due_ms << 1 | 1
                     ids[offset] = id_
             below = due_ms <= bound_ms and (due_ms, partition, offset) <= bound
-            if below and not self._store_below(partition, offset, due_ms, tag, named=id_ is not None):
+            if below and not self._store_late(partition, offset, due_ms, tag, named=id_ is not None):
                 self._unstored.add((partition, offset))
                 continue
             put(row(due_ms, partition, offset), raw)
@@ -172,15 +172,15 @@ class Ingest:
             if taken:
                 self.low_due_index[partition] = due_index.write(self.batch, partition, taken)
 
-    def _admits(self, arrival: Arrival) -> Arrival | None:
+    def _resolve(self, arrival: Arrival) -> Arrival | None:
         """What an arrival does beside leaving a row: what leaves one, it or a reject; None: nothing does."""
         if arrival.kind is _CANCEL:
             self._cancel(arrival)
             return None
         if arrival.kind is _SCHEDULE:
-            return self._follows(arrival)
+            return self._apply_written_back(arrival)
         if arrival.kind is _KEEP:
-            return arrival if self._claim_if_unknown(arrival) else None
+            return arrival if self._dedupe(arrival) else None
         is_copy = self._is_copy(arrival)
         if arrival.kind is _RESCHEDULE:
             last_ms = self.last_moves.get(arrival.partition, 0)
@@ -214,7 +214,7 @@ class Ingest:
         self.serials[arrival.partition] = serial
         return False
 
-    def _follows(self, arrival: Arrival) -> Arrival | None:
+    def _apply_written_back(self, arrival: Arrival) -> Arrival | None:
         """What follows from an earlier request takes its place if it has an id; None if it came too late, and
         a reject instead if it is a copy.
 
@@ -225,7 +225,7 @@ class Ingest:
         if self._is_copy(arrival):
             return _rejected_copy(arrival)
         if arrival.id is not None:
-            return arrival if self._claim(arrival, arrival.id) else None
+            return arrival if self._make_current(arrival, arrival.id) else None
         partition, root, parent = arrival.partition, arrival.root, arrival.parent
         assert parent is not None, "the caller looked"
         assert root is not None, "the parser refuses a parent without one"
@@ -242,7 +242,7 @@ class Ingest:
             self.batch.put(keys.park_mark(partition, parent), encode(mark))
         return arrival
 
-    def _store_below(self, partition: int, offset: int, due_ms: int, tag: int, *, named: bool) -> bool:
+    def _store_late(self, partition: int, offset: int, due_ms: int, tag: int, *, named: bool) -> bool:
         """What arrives at or below the position is late, unless the last checkpoint's ingested had it. What
         is held is kept, however old it is, as if pruning had passed it: that may not come there any more.
         """
@@ -258,11 +258,11 @@ class Ingest:
         self.low_row = _lower(self.low_row, keys.row(*key))
         return True
 
-    def _claim(self, arrival: Arrival, id_: str) -> bool:
+    def _make_current(self, arrival: Arrival, id_: str) -> bool:
         """Makes the arrival its id's last request; False if it is a written-back one that came too late."""
         index_key = keys.index(arrival.partition, id_)
         entry = self._index(index_key)
-        if arrival.parent is not None and self._overtaken(arrival, id_, entry, arrival.parent):
+        if arrival.parent is not None and self._is_stale(arrival, id_, entry, arrival.parent):
             self._answer_first_pending(arrival.partition, id_, arrival.parent)
             return False
         if arrival.parent is None:
@@ -282,14 +282,14 @@ class Ingest:
             self._expire_later(arrival.due_ms, arrival, id_)
         return True
 
-    def _claim_if_unknown(self, arrival: Arrival) -> bool:
+    def _dedupe(self, arrival: Arrival) -> bool:
         """False if the id's last schedule is still known, however it ended: this one is a duplicate, which
         changes nothing. The index entry says so, which delivery leaves alone and a cancel takes away.
         """
         assert arrival.id is not None, "the parser refuses it without an id"
         entry = self._index(keys.index(arrival.partition, arrival.id))
         if entry is None or self._newest_by(arrival) >= entry.due_ms + self._dedup_window_ms:
-            return self._claim(arrival, arrival.id)
+            return self._make_current(arrival, arrival.id)
         self._put_pending_answer(arrival, "keep", arrival.id, entry)
         return False
 
@@ -303,7 +303,7 @@ class Ingest:
                 self._running_ms[partition, one.offset] = newest_ms[partition]
         return self._running_ms[arrival.partition, arrival.offset]
 
-    def _overtaken(self, arrival: Arrival, id_: str, entry: IndexEntry | None, parent: int) -> bool:
+    def _is_stale(self, arrival: Arrival, id_: str, entry: IndexEntry | None, parent: int) -> bool:
         """Rule 4: a later schedule or cancel of the id stands between the parent and its written-back one."""
         if entry is not None and entry.origin > parent:
             return True
@@ -320,11 +320,11 @@ class Ingest:
     def _cancel_source(self, arrival: Arrival, source: int) -> None:
         entry = self._source(arrival.partition, source)
         place = self._place(arrival.partition, source) if entry is None else None
-        id_ = self._id_behind(arrival.partition, source, entry, place)
+        id_ = self._id_of_source(arrival.partition, source, entry, place)
         if id_ is not None:
             self._cancel_id(arrival, id_, source)
         else:
-            self._cancel_unnamed(arrival, source, entry, place)
+            self._cancel_without_id(arrival, source, entry, place)
 
     def _cancel_id(self, arrival: Arrival, id_: str, source: int | None) -> None:
         partition = arrival.partition
@@ -334,24 +334,24 @@ class Ingest:
             self._remove(partition, entry)
             self._set_index(index_key, None)
         self._put_pending_answer(arrival, "cancel", id_, entry, source)
-        self._bury(keys.tombstone(partition, id_), arrival, id_)
+        self._put_tombstone(keys.tombstone(partition, id_), arrival, id_)
 
-    def _cancel_unnamed(
+    def _cancel_without_id(
         self, arrival: Arrival, source: int, entry: IndexEntry | None, place: DueEntry | None
     ) -> None:
         """The tombstone stays, found or not: another node may still know what this one has forgotten."""
-        entry = self._unnamed(arrival.partition, source, entry, place)
+        entry = self._row_without_id(arrival.partition, source, entry, place)
         if entry is not None:
             self._remove(arrival.partition, entry)
         self._put_pending_answer(arrival, "cancel", None, entry, source)
-        self._bury(keys.source_tombstone(arrival.partition, source), arrival, source)
+        self._put_tombstone(keys.source_tombstone(arrival.partition, source), arrival, source)
 
-    def _bury(self, tombstone_key: bytes, arrival: Arrival, who: str | int) -> None:
+    def _put_tombstone(self, tombstone_key: bytes, arrival: Arrival, who: str | int) -> None:
         self._tombstones[tombstone_key] = arrival.offset
         self.batch.put(tombstone_key, encode(arrival.offset))
         self._expire_later(arrival.timestamp_ms, arrival, who)
 
-    def _id_behind(
+    def _id_of_source(
         self, partition: int, source: int, entry: IndexEntry | None, place: DueEntry | None
     ) -> str | None:
         """The id of a source's message, if the id's entry goes back to that source."""
@@ -368,7 +368,7 @@ class Ingest:
             return arrival.id
         return expiry.id_of_written_back(self._kv, partition, entry.due_ms, entry.offset)
 
-    def _unnamed(
+    def _row_without_id(
         self, partition: int, source: int, entry: IndexEntry | None, place: DueEntry | None
     ) -> IndexEntry | None:
         """The row of a source without an id: what was last written back for it, or its own. None if it was
@@ -442,7 +442,7 @@ class Ingest:
             assert source is not None, "it names one of the two"
             cancelled = self._tombstone(keys.source_tombstone(partition, source))
         previous = cancelled if removed is None else max(cancelled, removed.origin)
-        control = PendingAnswer(op, id_, removed, applied=False, previous=previous, source=source)
+        control = PendingAnswer(op, id_, removed, effective=False, previous=previous, source=source)
         self._store_pending_answer(partition, arrival.offset, control)
         if control.ends:
             self.batch.put(keys.ending(partition, control.who, arrival.offset), b"")
@@ -457,14 +457,14 @@ class Ingest:
         parent. The first one may have been answered and gone, on this node and not on others: then no later
         one takes its place.
         """
-        offset = self._first_ending(partition, who, parent + 1)
+        offset = self._first_pending(partition, who, parent + 1)
         if offset is None:
             return
         control = self._pending_answer(partition, offset)
         if control.previous <= parent:
-            self._store_pending_answer(partition, offset, msgspec.structs.replace(control, applied=True))
+            self._store_pending_answer(partition, offset, msgspec.structs.replace(control, effective=True))
 
-    def _first_ending(self, partition: int, who: str | int, begin: int) -> int | None:
+    def _first_pending(self, partition: int, who: str | int, begin: int) -> int | None:
         """The first control of an id, or of a source, from an offset on that waits for its answer and is none
         that asks to keep: in the store, or, since a batch comes after all that is stored, in this batch.
         """

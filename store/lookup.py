@@ -158,7 +158,7 @@ class Lookup:
             return IdState(reached, aligned, key, scheduled, None, tag=entry.tag)
 
         with self._open():
-            return self._view.glimpse(take)
+            return self._view.snapshot(take)
 
     def find_source(self, partition: int, source: int) -> IdState:
         """What is known of a user's request by its offset, at one moment; only its `id`, if it has one that
@@ -166,7 +166,7 @@ class Lookup:
         """
 
         def take(kv: KeyValue, aligned: Frontier, reached: Reached) -> IdState:
-            id_ = due_index.id_behind(kv, partition, source)
+            id_ = due_index.id_of_source(kv, partition, source)
             raw_cancel = kv.get(keys.source_tombstone(partition, source))
             if id_ is not None or raw_cancel is not None:
                 cancelled_by = None if id_ is not None or raw_cancel is None else decode_offset(raw_cancel)
@@ -185,24 +185,24 @@ class Lookup:
             return IdState(reached, aligned, key if known else None, scheduled, None)
 
         with self._open():
-            return self._view.glimpse(take)
+            return self._view.snapshot(take)
 
     def page(self, query: Query, after: RowKey | None, limit: int) -> RowPage:
         """Up to `limit` of the wanted rows behind `after`; fewer, with a `last`, where the walk grows too
         long. Raises `ViewClosed`.
         """
         with self._open():
-            by_id = self._view.glimpse(partial(_IdWalk, query)) if query.id_prefix else None
+            by_id = self._view.snapshot(partial(_IdWalk, query)) if query.id_prefix else None
             page = None if by_id is None else self._by_id(by_id, query, after, limit)
             if page is not None:
                 return page
-            walk = self._view.glimpse(partial(_TimeWalk, query, after))
+            walk = self._view.snapshot(partial(_TimeWalk, query, after))
             return self._by_time(walk, query, after, limit)
 
     def due(self, now_ms: int) -> tuple[Reached, Frontier, Due]:
         """What is pending, by due time; within a second, whatever is pending. Raises `ViewClosed`."""
         with self._open():
-            walk = self._view.glimpse(partial(DueWalk, now_ms, self._view))
+            walk = self._view.snapshot(partial(DueWalk, now_ms, self._view))
             return walk.reached, walk.aligned, walk.counted(self._sliced)
 
     def rehearse(
@@ -210,7 +210,7 @@ class Lookup:
     ) -> rehearsal.Rehearsed:
         """What would come of a request, whatever its number. Raises `ViewClosed`."""
         with self._open():
-            begun = self._view.glimpse(partial(rehearsal.begin, request, now_ms, window_ms))
+            begun = self._view.snapshot(partial(rehearsal.begin, request, now_ms, window_ms))
             counts = TargetCounts()
             walked = ((target,) for target in begun.targets)
             for entry in self._sliced(walked, most=(MOST_REHEARSED, MOST_REHEARSED_S)):

@@ -40,18 +40,19 @@ class Resolution(msgspec.Struct, frozen=True, gc=False):
 
     `outcome`: `rescheduled`; `deferred`, it is written back as it is; `too-late`; `overtaken`, a later
     request of the id stands; `unknown`. `expire_at_ms`: what it says of that, or what those say that it has
-    overtaken in this selection. `word`: see `word_of`. `again`: it is deferred for a row that is done.
+    overtaken in this selection. `last_request`: see `last_request_of`. `again`: it is deferred for a row that
+    is done.
     """
 
     outcome: str
     entry: IndexEntry | None
     raw: bytes | None
-    word: int
+    last_request: int
     expire_at_ms: int | None
     again: bool = False
 
 
-def word_of(row: RescheduleRow, offset: int) -> int:
+def last_request_of(row: RescheduleRow, offset: int) -> int:
     """The offset of the user's own reschedule, which may have been deferred since."""
     return offset if row.root is None else parse_source(row.root)[2]
 
@@ -108,17 +109,17 @@ class Moving:
         refused are to be dead letters; what they have overtaken is no less so, or each would be refused in
         its turn.
         """
-        last_words: dict[tuple[int, str], RowKey] = {}  # by partition and id
-        for key, row in sorted(reschedules, key=lambda one: word_of(one[1], one[0][2]), reverse=True):
+        last_requests: dict[tuple[int, str], RowKey] = {}  # by partition and id
+        for key, row in sorted(reschedules, key=lambda one: last_request_of(one[1], one[0][2]), reverse=True):
             name = key[1], row.id
-            last = last_words.get(name)
+            last = last_requests.get(name)
             if key in refused:
-                last_words.setdefault(name, key)
+                last_requests.setdefault(name, key)
                 continue
             found = self._resolve(key, row, is_last=last is None)
             if last is None:
                 if found.outcome not in _NO_CONCERN:
-                    last_words[name] = key
+                    last_requests[name] = key
             elif found.outcome in _CARRIED_OUT:
                 self._pass_on_expiry(found, last)
                 found = msgspec.structs.replace(found, outcome=OVERTAKEN, raw=None)
@@ -142,17 +143,17 @@ class Moving:
         A row that has gone was done, or the index entry would have gone with it.
         """
         _, partition, offset = key
-        word, raw, again = word_of(row, offset), None, False
+        last_request, raw, again = last_request_of(row, offset), None, False
         entry, stored = self._named.find(partition, row.id)
         if entry is None:
-            outcome = self._without_entry(partition, row.id, word)
-        elif entry.word > word:
+            outcome = self._without_entry(partition, row.id, last_request)
+        elif entry.last_request > last_request:
             outcome = OVERTAKEN
         elif self._may_be_followed(partition, entry, stored):
             again = row.attempt <= MOST_DEFERRED
             outcome = DEFERRED if again else TOO_LATE
         else:
-            outcome = self._against(partition, entry, stored, offset, word)
+            outcome = self._against(partition, entry, stored, offset, last_request)
         if outcome == RESCHEDULED:
             assert entry is not None, "it has been looked at"
             raw = stored
@@ -161,11 +162,11 @@ class Moving:
             elif is_last:
                 self._moved.add((partition, entry.offset))
                 self._counts[partition] = self._count(partition) + 1
-        return Resolution(outcome, entry, raw, word, row.expire_at_ms, again)
+        return Resolution(outcome, entry, raw, last_request, row.expire_at_ms, again)
 
-    def _without_entry(self, partition: int, id_: str, word: int) -> str:
+    def _without_entry(self, partition: int, id_: str, last_request: int) -> str:
         raw = self._kv.get(keys.tombstone(partition, id_))
-        return OVERTAKEN if raw is not None and decode_offset(raw) > word else UNKNOWN
+        return OVERTAKEN if raw is not None and decode_offset(raw) > last_request else UNKNOWN
 
     def _may_be_followed(self, partition: int, entry: IndexEntry, stored: bytes | None) -> bool:
         """Whether the id's row is done, and something may follow that cannot be read yet."""
@@ -176,7 +177,7 @@ class Moving:
         return hides and self._done(partition, entry, stored)
 
     def _against(
-        self, partition: int, entry: IndexEntry, stored: bytes | None, offset: int, word: int
+        self, partition: int, entry: IndexEntry, stored: bytes | None, offset: int, last_request: int
     ) -> str:
         """What becomes of it otherwise, by where the id's row stands.
 
@@ -185,7 +186,7 @@ class Moving:
         """
         successor = self._awaited.successor(partition, entry.offset)
         if successor is not None and successor.moved_by is not None:
-            return OVERTAKEN if successor.moved_by > word else DEFERRED
+            return OVERTAKEN if successor.moved_by > last_request else DEFERRED
         if self._done(partition, entry, stored):
             return TOO_LATE
         # What it writes back has to stand behind what its row follows from, or would be dropped (rule 4).

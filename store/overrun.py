@@ -1,7 +1,7 @@
-"""What was done by a clock that was ahead (docs/design.md, rule 6, a step back).
+"""What was done by a clock that was ahead (docs/design.md, rule 6, a rewind).
 
 A frontier whose position is ahead of the clock holds its lane up: whatever arrives is late, and nothing late
-may be selected. A step back gives it an earlier position, and keeps as an overrun what it says is done.
+may be selected. A rewind gives it an earlier position, and keeps as an overrun what it says is done.
 
 Why no row is lost or doubled. The step changes no row's being done: what its frontier covered is covered by
 the overrun, and the new position covers nothing more, as it is no higher and ingested stays. After it what
@@ -29,7 +29,7 @@ MOST_OVERRUNS: Final = 8
 
 
 class Overrun(msgspec.Struct, frozen=True):
-    """Position, ingested and delivered-up-to of the frontier before a step back. `number`: it is higher than
+    """Position, ingested and delivered-up-to of the frontier before a rewind. `number`: it is higher than
     those of all overruns and holds before it.
     """
 

@@ -48,7 +48,7 @@ def begin(
     aligned: Frontier,
     reached: Reached,
 ) -> Rehearsal:
-    """Takes the request up as a leader that has nothing in flight would. For the view's `glimpse`: what it
+    """Takes the request up as a leader that has nothing in flight would. For the view's `snapshot`: what it
     gives is walked later.
     """
     now = aligned.operation

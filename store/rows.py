@@ -149,7 +149,7 @@ class IndexEntry(msgspec.Struct, frozen=True, array_like=True, gc=False):
         return self.offset if self.root is None else self.root
 
     @property
-    def word(self) -> int:
+    def last_request(self) -> int:
         """The offset of the user's last request that counts: what is older changes nothing."""
         return self.source if self.moved_by is None else self.moved_by
 
@@ -205,7 +205,7 @@ class PendingAnswer(msgspec.Struct, frozen=True, array_like=True, gc=False):
     op: str  # cancel; schedule: it replaces; keep: it is a duplicate
     id: str | None  # None: a cancel by source, of a message without an id, or of none that is known
     removed: IndexEntry | None  # of a duplicate: what it is one of
-    applied: bool  # it kept a written-back request from being stored
+    effective: bool  # it kept a written-back request from being stored
     previous: int = -1  # the offset of the id's last schedule or cancel before it; -1: none is known
     source: int | None = None  # of a cancel by source: the offset that it names
 

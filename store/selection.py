@@ -70,7 +70,7 @@ class Answer(msgspec.Struct, frozen=True, gc=False):
 
     place: RecordId
     control: PendingAnswer
-    applied: bool
+    effective: bool
 
 
 class Selection(msgspec.Struct, frozen=True):
@@ -83,7 +83,7 @@ class Selection(msgspec.Struct, frozen=True):
     the reader stood in each partition. `moved`: those of the rows that a reschedule has put elsewhere: they
     are done, and have no record. `paused`: those of the rows that wait for the end of a pause; `released`:
     rows that have waited for that. `paused_targets`: those that it knew of. `passes`: it has ended behind
-    what is done by an overrun. `steps_back`: it is none, but a step back (rule 6).
+    what is done by an overrun. `rewinds`: it is none, but a rewind (rule 6).
     """
 
     late: list[tuple[RowKey, bytes]]
@@ -100,13 +100,13 @@ class Selection(msgspec.Struct, frozen=True):
     as_of: Vector = {}
     moved: AbstractSet[RowKey] = frozenset()
     passes: bool = False
-    steps_back: bool = False
+    rewinds: bool = False
     paused: AbstractSet[RowKey] = frozenset()
     released: list[tuple[RowKey, bytes]] = []
     paused_targets: AbstractSet[str] = frozenset()
 
     @property
-    def where_they_are(self) -> tuple[list[tuple[RowKey, bytes]], list[tuple[RowKey, bytes]]]:
+    def to_carry(self) -> tuple[list[tuple[RowKey, bytes]], list[tuple[RowKey, bytes]]]:
         """What is to be carried: late rows and released ones, in key order, then the due ones."""
         if not self.moved and not self.paused and not self.released:
             return self.late, self.due
@@ -122,7 +122,7 @@ class Selection(msgspec.Struct, frozen=True):
     @property
     def size(self) -> int:
         taken = len(self.late) + len(self.due) + len(self.released) + len(self.replayed)
-        return taken + len(self.answers) + (self.operates or self.passes or self.steps_back)
+        return taken + len(self.answers) + (self.operates or self.passes or self.rewinds)
 
 
 def select(
@@ -590,23 +590,23 @@ class _Waiting:
             for raw_key, raw in kv.scan(begin, keys.pending_answer(partition, ingested[partition])):
                 place = keys.placed(raw_key)
                 control = decode_pending_answer(raw)
-                applied = self._applied(partition, control)
-                undecided = not applied and self._may_be_followed(partition, control, ingested)
+                effective = self._is_effective(partition, control)
+                undecided = not effective and self._may_be_followed(partition, control, ingested)
                 if undecided:
                     self.undecided = True
                 if undecided or len(self.answers) == self._most:
                     seen[partition] = place[1]
                     break
-                self.answers.append(Answer(place, control, applied=applied))
+                self.answers.append(Answer(place, control, effective=effective))
         return {**ingested, **seen} if seen else None
 
-    def _applied(self, partition: int, control: PendingAnswer) -> bool:
+    def _is_effective(self, partition: int, control: PendingAnswer) -> bool:
         """Not if the removed row is done under the previous transaction's checkpoint (rule 2), and nothing
         follows it: what does, stands behind the control, which will therefore have ended it.
         """
         removed = control.removed
-        if control.applied or not control.ends:
-            return control.applied
+        if control.effective or not control.ends:
+            return control.effective
         if removed is not None and not self._tip.done(
             (removed.due_ms, partition, removed.offset), removed.tag
         ):

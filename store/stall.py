@@ -37,10 +37,10 @@ class Stall:
     def over(self) -> None:
         """The write was taken."""
         if self._said:
-            log.info("store-writes-again", after_s=round(time.monotonic() - self._begin_s, 1))
+            log.info("store-resumed", after_s=round(time.monotonic() - self._begin_s, 1))
 
     def _say(self, error: Stalled) -> None:
         if not self._said:
             self._said = True
             way_out = "It goes on by itself; if it lasts, see the disk: it is too slow, or fails."
-            log.error("store-takes-no-writes", for_s=LONG_S, detail=str(error), way_out=way_out)
+            log.error("store-stalled", for_s=LONG_S, detail=str(error), way_out=way_out)

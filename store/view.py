@@ -56,7 +56,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-def _patient(
+def _retry_stalled(
     method: Callable[Concatenate[View, P], R],
 ) -> Callable[Concatenate[View, P], R]:
     """Runs the method under the lock, again where RocksDB could not take the write at once. Raises `Stalled`
@@ -178,7 +178,7 @@ class View:
         removals = self._removals
         return self._take(arrivals, read, prefetch(self._kv, self._pending, arrivals), removals)
 
-    @_patient
+    @_retry_stalled
     def _take(
         self, arrivals: Sequence[Arrival], read: Vector, known: Prefetched, removals: int
     ) -> bool | None:
@@ -217,8 +217,8 @@ class View:
         self._read.update({p: max(offset, self._read.get(p, 0)) for p, offset in read.items()})
         return ingest.urgent or self._wake_due_ms is None or ingest.first_due_ms < self._wake_due_ms
 
-    @_patient
-    def begin_at(self, partition: int, ingested: int, read: int, serial: Serial | None = None) -> None:
+    @_retry_stalled
+    def start_at(self, partition: int, ingested: int, read: int, serial: Serial | None = None) -> None:
         """The log begins at `read`. What was below it is done: messages below `ingested`, then markers.
 
         `serial`: it counts as spent, with all below it.
@@ -311,7 +311,7 @@ class View:
         with self.lock:
             self._wake_due_ms = None
 
-    @_patient
+    @_retry_stalled
     def committed(self, chosen: Selection, checkpoint: Checkpoint) -> None:
         """Records the known commit of `chosen`: its late entries go, now and not at selection, and the
         checkpoint is the aligned one, in one batch (rule 5).
@@ -332,7 +332,7 @@ class View:
             self._tip = self._aligned
             self._pending.jump(self._tip.position)
 
-    @_patient
+    @_retry_stalled
     def align(self, new: Checkpoint) -> None:
         """Takes over a checkpoint read from the checkpoint topic (rule 6, `align`).
 
@@ -442,7 +442,7 @@ class View:
         for partition in self._low_due_index:
             self._prune_due_index(partition)
 
-    @_patient
+    @_retry_stalled
     def _prune_rows(self) -> bool:
         """Whether there is more."""
         position = self._aligned.position
@@ -494,7 +494,7 @@ class View:
                 batch.delete(raw_key)
         return end
 
-    @_patient
+    @_retry_stalled
     def _drop_released(self, begin: bytes) -> bytes | None:
         """Deletes some of what pruning has left from there on, and no hold has any more. Where to go on; None
         if there is nothing more.
@@ -508,7 +508,7 @@ class View:
             self._removals += 1
         return left
 
-    @_patient
+    @_retry_stalled
     def _prune_due_index(self, partition: int) -> None:
         """Those that are all of pruned rows, and older than any id that is left: what finds an id has to be
         there for as long as it does on any node. One that has to stay, for what is held, is looked at again
@@ -656,7 +656,7 @@ class View:
             self._forget_ids(expired)
         return True
 
-    @_patient
+    @_retry_stalled
     def _forget_ids(self, expired: Sequence[Expired]) -> None:
         batch = self._kv.batch()
         reminders: list[tuple[int, bytes]] = []
@@ -674,7 +674,7 @@ class View:
         self._removals += 1
         for (last_due_ms, partition, first), _, _ in expired:
             self._low_expiry[partition] = keys.after(keys.expiry(partition, last_due_ms, first))
-        # After a step back what is looked at again may lie before what was looked at last.
+        # After a rewind what is looked at again may lie before what was looked at last.
         for partition, key in (*self._lowest_new_expiry.items(), *reminders):
             self._low_expiry[partition] = min(self._low_expiry[partition], key)
 
@@ -711,16 +711,16 @@ class View:
         return count.known + walked + later + count.behind + late + held
 
     def behind_tip_in(self, minute: int) -> int | None:
-        """How many rows of a minute are behind the tip; None: not known. For what `glimpse` runs."""
+        """How many rows of a minute are behind the tip; None: not known. For what `snapshot` runs."""
         return self._pending.behind_tip_in(minute)
 
     def behind_day_of(self, minute: int) -> dict[int, int]:
         """How many rows fall due in each of the days behind that of a minute, by the minute in which the day
-        begins. For what `glimpse` runs: it holds the lock.
+        begins. For what `snapshot` runs: it holds the lock.
         """
         return self._pending.behind_day_of(minute)
 
-    def glimpse(self, take: Callable[[KeyValue, Frontier, Reached], R]) -> R:
+    def snapshot(self, take: Callable[[KeyValue, Frontier, Reached], R]) -> R:
         """Runs `take` under the lock, with the aligned frontier: the entries that it gets and the scans that
         it opens are of one state of the view. It must not walk them there.
         """

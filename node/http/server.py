@@ -75,7 +75,7 @@ class HttpServer:
             self._server.run(sockets=[self._listener])
         except Exception as error:
             # A node delivers without it.
-            log.error("http-ended", detail=str(error))  # noqa: TRY400 - one line, no stack trace
+            log.error("http-stopped", detail=str(error))  # noqa: TRY400 - one line, no stack trace
         finally:
             self._listener.close()  # one that is stopped before it has begun leaves it open
 

@@ -31,8 +31,8 @@ _FOLLOWING = (
     "offset", "source", "occurrence", "scheduled_for_ms", "recurrence", "attempt", "kind", "id", "root",
     "moved_by",
 )  # fmt: skip
-_FIRSTS = ("letter", "applied", "own_applied", "ending", "answer", "own_ending", "own_park", "strange")
-_APPLIED = ("cancelled", "replaced")
+_FIRSTS = ("letter", "effective", "own_effective", "ending", "answer", "own_ending", "own_park", "strange")
+_EFFECTIVE = ("cancelled", "replaced")
 _COUNTS = ("rewrites", *(f"{name}_count" for name in _FIRSTS))
 
 
@@ -41,7 +41,7 @@ def cases(requests: DataFrame, evidence: Evidence, ledger: DataFrame | None) -> 
 
     The columns of its request (all null if there is none), and `row`, what the message is delivered by. Then,
     each with how many there are and the first of them as a struct: `delivered`; `letter`; by root, or if it
-    recurs by its own place, `applied` (cancelled, replaced) and `ending` (expired, dead-lettered, skipped);
+    recurs by its own place, `effective` (cancelled, replaced) and `ending` (expired, dead-lettered, skipped);
     by key `answer` (to a control request or replace), `own_ending`, `own_park`, and `strange`, what is no
     outcome. `park`: the last of its parks, by root, or if it recurs by its own place.
     `rewrites`: how many requests were written back for this one; `following`: the first of them.
@@ -76,7 +76,7 @@ def _recurring_by_row(found: DataFrame) -> DataFrame:
     recurs = F.col("recurrence").isNotNull()
     own = {
         f"{name}{suffix}": F.when(recurs, F.col(f"own_{name}{suffix}")).otherwise(F.col(f"{name}{suffix}"))
-        for name in ("applied", "ending")
+        for name in ("effective", "ending")
         for suffix in ("", "_count")
     }
     park = F.when(recurs, F.col("own_park")).otherwise(F.col("park"))
@@ -113,15 +113,15 @@ def _rare(requests: DataFrame, evidence: Evidence) -> DataFrame:
     own_park = told["outcome"] == PARKED
     strange = told.isNotNull() & ~F.coalesce(answer | own_ending | own_park, F.lit(False))
     parked = F.when(fate["outcome"] == PARKED, F.substring_index(fate["keyed_by"], "/", -1).try_cast("long"))
-    applied, ending = fate["outcome"].isin(*_APPLIED), fate["outcome"].isin(*ENDINGS)
+    effective, ending = fate["outcome"].isin(*_EFFECTIVE), fate["outcome"].isin(*ENDINGS)
     struck = F.col("struck")
     columns = [
         F.max_by("rewrite", "rewrite.offset").alias("rewritten"),
         F.count("following").alias("rewrites"),
         F.min_by("following", "following.offset").alias("following"),
         *_earliest("letter", letter, letter.isNotNull(), letter["timestamp_ms"]),
-        *_earliest("applied", fate, applied, fate["timestamp_ms"]),
-        *_earliest("own_applied", struck, struck["outcome"].isin(*_APPLIED), struck["timestamp_ms"]),
+        *_earliest("effective", fate, effective, fate["timestamp_ms"]),
+        *_earliest("own_effective", struck, struck["outcome"].isin(*_EFFECTIVE), struck["timestamp_ms"]),
         *_earliest("ending", fate, ending, fate["timestamp_ms"]),
         *_earliest("answer", told, answer, told["timestamp_ms"]),
         *_earliest("own_ending", told, own_ending, told["timestamp_ms"]),

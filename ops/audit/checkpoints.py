@@ -141,7 +141,7 @@ def epochs(found: DataFrame) -> DataFrame:
 
 
 def _moved_back() -> Column:
-    """What has moved back against the checkpoint before, but for a step back, which keeps its position."""
+    """What has moved back against the checkpoint before, but for a rewind, which keeps its position."""
     position, before = F.col("position"), F.col("before.position")
     up_to_ms, before_ms = F.col("delivered_up_to_ms"), F.col("before.delivered_up_to_ms")
     goes_on = ~F.coalesce(F.try_element_at("overruns", F.lit(-1))["position"] == before, F.lit(False))

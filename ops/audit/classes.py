@@ -85,7 +85,7 @@ def _of_message(bounds: Bounds) -> Column:
         F.when(F.col("delivered_count") > 0, "delivered")
         .when(F.col("letter_count") > 0, _death(F.col("letter.code")))
         .when(F.col("ending_count") > 0, F.col("ending.outcome"))
-        .when(F.col("applied_count") > 0, F.col("applied.outcome"))
+        .when(F.col("effective_count") > 0, F.col("effective.outcome"))
         .when(F.col("answer.outcome") == "duplicate", "duplicate")
         .when(recurs() & F.col("moved"), "rescheduled")
         .when(is_beginning() & (F.col("rewrites") > 0), BEGUN)

@@ -3,7 +3,7 @@
 *Settled by* is the transaction that took a row: the first checkpoint with key <= position and offset <
 ingested, or of what waited for the end of a pause, the one that has let it go (ops/audit/holds.py). *Seen
 by* is the first checkpoint with offset < seen, which answers a cancel or replace. Vectors never go back,
-and a position does not within a *reign*, from one step back to the next: so each is the first checkpoint of
+and a position does not within a *reign*, from one rewind to the next: so each is the first checkpoint of
 a running minimum, by reign; a checkpoint is named by its offset in its lane's log. A row is late iff the
 transaction before had passed its key already, which is to say: its position was reached by an earlier
 checkpoint than its offset. One task sorts a lane by key (spilling to disk), one sorts each partition.

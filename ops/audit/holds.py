@@ -2,7 +2,7 @@
 
 A row of a hold is not done by the transaction that passes it, but by the first one whose checkpoint does not
 hold it any more: the hold's cursor has come to its key, or the hold has gone. At no time two holds of a
-target share a key; but where the position has stepped back, a later one may have keys of an earlier one. So a
+target share a key; but where the position was rewound, a later one may have keys of an earlier one. So a
 row is of the one that had its key when it was passed. What was passed before is not held.
 """
 

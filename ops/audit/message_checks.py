@@ -57,16 +57,16 @@ def _lost() -> Column:
 
 
 def _duplicated() -> Column:
-    counts = [F.col(f"{name}_count") for name in ("delivered", "letter", "ending", "applied")]
-    delivered, letters, endings, applied = counts
-    twice = (delivered + letters > 1) | (endings > 1) | (applied > 1)
+    counts = [F.col(f"{name}_count") for name in ("delivered", "letter", "ending", "effective")]
+    delivered, letters, endings, effective = counts
+    twice = (delivered + letters > 1) | (endings > 1) | (effective > 1)
     ends = said(
         "delivered ", delivered, " times, dead-lettered ", letters, " times; outcomes of its end: ", endings
     )
     again = said("it is at ", _there(), ", and it is a duplicate of ", F.col("expected.message"))
     parked = by_parked_try() | (was_parked() & (letters + endings > 0))
     return (
-        F.when(is_message() & twice, said(ends, ", of its cancel or replace: ", applied))
+        F.when(is_message() & twice, said(ends, ", of its cancel or replace: ", effective))
         .when(is_message() & parked, said("parked, and by the same attempt it is at ", _there()))
         .when(F.col("duplicate") & _there().isNotNull(), again)
     )
@@ -146,10 +146,12 @@ def _there() -> Column:
 
 def _removed_and_yet_there() -> Column:
     """I7. Where the answer itself is false, that is the answer's flaw, not the message's."""
-    removed, settled_by, applied = F.col("row.removed"), F.col("row.settled_by"), F.col("applied")
+    removed, settled_by, effective = F.col("row.removed"), F.col("row.settled_by"), F.col("effective")
     rightly = removed.isNotNull() | settled_by.isNull() | (settled_by <= F.col("whole_from"))
-    claimed = F.when(applied.isNotNull() & rightly, said(applied["outcome"], " by ", applied["keyed_by"]))
-    unclaimed = (removed["kind"] == SCHEDULE) & removed["judged"] & applied.isNull()
+    claimed = F.when(
+        effective.isNotNull() & rightly, said(effective["outcome"], " by ", effective["keyed_by"])
+    )
+    unclaimed = (removed["kind"] == SCHEDULE) & removed["judged"] & effective.isNull()
     dropped = F.when(recurs() & F.col("dropped"), F.lit("dropped, because its id had changed"))
     untold = F.col("row.skipped") & (F.col("ending_count") == 0)
     skipped = F.when(untold, F.lit("an operator has had it skipped"))

@@ -186,7 +186,7 @@ def _lose_topic(cluster: Cluster) -> None:
     on: its next checkpoint says all.
     """
     cluster.delete_topic(cluster.names.checkpoint)
-    cluster.process("a").wait_event("transaction-given-up")
+    cluster.process("a").wait_event("transaction-abandoned")
     cluster.wait_state("a", "refusing")
 
 

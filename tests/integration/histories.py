@@ -177,7 +177,7 @@ class Transaction:
     writes_back: list[Back] = field(default_factory=list)
     hidden: Back | None = None  # written back before, and not to be read yet
     passes: list[Row] = field(default_factory=list)  # the last by key is the position
-    steps_back_to_ms: int | None = None
+    rewinds_to_ms: int | None = None
     epoch: int = 1
     node: str = "n1"
     first: bool = False  # it repeats the checkpoint before it
@@ -306,9 +306,9 @@ class Writer:
     def _move(self, step: Transaction) -> None:
         if step.passes:
             self._position = max(_key(_row(passed)) for passed in step.passes)
-        if step.steps_back_to_ms is not None:
+        if step.rewinds_to_ms is not None:
             self._overruns.append({"position": self._position})
-            self._position = step.steps_back_to_ms, 0, 0
+            self._position = step.rewinds_to_ms, 0, 0
 
     def _commit(self, step: Transaction) -> None:
         if not step.first and not step.aborted:

@@ -21,7 +21,7 @@ class SteppedHistory(History):
         self.ahead = self._schedule("ahead", 300)
         self.late, self.next, self.last = (self._schedule(f"at {second}", second) for second in (1, 30, 400))
         self.by_clocks_ahead = Transaction(delivers=self._each(self.ahead), passes=[self.ahead])
-        self.step_back = Transaction(steps_back_to_ms=self._ms(10))
+        self.rewind = Transaction(rewinds_to_ms=self._ms(10))
         self.of_late = Transaction(delivers=self._each(self.late))
         self.of_next = Transaction(delivers=self._each(self.next), passes=[self.next])
         self.of_last = Transaction(delivers=self._each(self.last), passes=[self.last])
@@ -30,21 +30,21 @@ class SteppedHistory(History):
     def steps(self) -> list[Step]:
         return [
             Transaction(first=True),
-            *(self.ahead, self.by_clocks_ahead, self.step_back),
+            *(self.ahead, self.by_clocks_ahead, self.rewind),
             *(self.late, self.next, self.last),
             *(self.of_late, self.of_next, self.of_last),
         ]
 
 
 class HeldHistory(SteppedHistory):
-    """After the step back the target is paused, until what is held is due behind the clock."""
+    """After the rewind the target is paused, until what is held is due behind the clock."""
 
     @property
     def steps(self) -> list[Step]:
         waits = [Holding(self.late, self.late)]
         return [
             Transaction(first=True),
-            *(self.ahead, self.by_clocks_ahead, self.step_back),
+            *(self.ahead, self.by_clocks_ahead, self.rewind),
             *(self.late, self.next, self.last, self.of_late),
             Transaction(passes=[self.next], holds=waits),
             Transaction(delivers=[Delivery(self.next, early_ms=-1_000)]),
@@ -72,7 +72,7 @@ def test_what_is_lost_and_a_position_that_goes_back_without_a_step_are_found(
     history: SteppedHistory, audited: Audited
 ) -> None:
     nothing: dict[str, Any] = {"overruns": []}
-    history.step_back.claims = nothing
+    history.rewind.claims = nothing
     history.of_next.delivers = []
     found = audited(history).report.violations
     assert {one.kind for one in found} == {"checkpoint_moved_back", "lost"}

@@ -247,7 +247,7 @@ def run(cluster: Cluster, place: Names, said: list[EventDict]) -> Seen:
         fates.of.keys() - ledger.schedules.keys() - ledger.rejects,
         {short: cluster.delivered_to(short) for short in ("at-once", "later")},
         cluster.checkpoints(),
-        [line["reason"] for line in said if line["event"] == "transaction-given-up"],
+        [line["reason"] for line in said if line["event"] == "transaction-abandoned"],
         batch.refused,
     )
 

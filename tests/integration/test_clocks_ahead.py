@@ -34,7 +34,7 @@ def test_what_is_due_is_delivered_once_the_clocks_are_right_again(cluster: Clust
 def test_another_leader_delivers_nothing_of_it_again(cluster: Cluster) -> None:
     ahead = start_ahead(cluster)
     ahead.set_clock()
-    eventually(lambda: cluster.checkpoints()[-1].overruns, "the position has stepped back")
+    eventually(lambda: cluster.checkpoints()[-1].overruns, "the position was rewound")
     ahead.kill()
     cluster.start_here("b")
     with Sender(cluster) as sender:

@@ -67,11 +67,11 @@ def test_a_node_waits_for_a_cluster_that_is_not_made_yet(
     connection = cluster.connection.model_copy(update={"cluster": other})
     node = cluster.start("a", cluster=other)
     eventually(
-        lambda: any("topics create" in waits["detail"] for waits in node.events("node-waits")),
+        lambda: any("topics create" in waits["detail"] for waits in node.events("node-startup-delayed")),
         "it says what to do",
     )
     topics.create(connection, {"partitions": 2})
-    node.wait_event("leadership-taken")
+    node.wait_event("leadership-begun")
 
 
 def test_a_member_says_how_much_is_pending_and_how_far_it_is(cluster: Cluster) -> None:

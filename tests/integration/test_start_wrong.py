@@ -107,5 +107,5 @@ def test_a_node_that_waits_goes_on_by_itself(stack: Stack, cluster_name: str, tm
         zookeeper.mend()
         eventually(lambda: "has no settings" in node.log_text(), "it waits for the cluster")
         topics.create(connection)
-        node.wait_event("leadership-taken")
+        node.wait_event("leadership-begun")
     zookeeper.close()

@@ -23,8 +23,8 @@ _ROOT = Path(__file__).parents[2]
 LIMIT_S = 60.0
 """Far longer than any row takes on an idle machine; the longest, a taken port, waits 10 s for it."""
 _AT_ONCE = 8
-_AGAIN = "node-still-waits"
-_EVENTS = {"waits": "node-waits", "refuses": "leadership-refused", "warns": "own peer host not found"}
+_AGAIN = "node-startup-still-delayed"
+_EVENTS = {"waits": "node-startup-delayed", "refuses": "leadership-refused", "warns": "peer-host-unresolved"}
 
 
 @dataclass(frozen=True, slots=True)

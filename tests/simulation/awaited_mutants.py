@@ -44,8 +44,8 @@ AWAITED: Final = (
         (
             Patch(
                 "node/delivery.py",
-                "            if self._ahead is not None:\n                yield from",
-                WAITS + "            if self._ahead is not None:\n                yield from",
+                "            if self._next_plan is not None:\n                yield from",
+                WAITS + "            if self._next_plan is not None:\n                yield from",
             ),
         ),
         FOLLOWED,
@@ -222,7 +222,7 @@ AWAITED: Final = (
         (
             Patch(
                 "store/moves.py",
-                "return OVERTAKEN if successor.moved_by > word else DEFERRED",
+                "return OVERTAKEN if successor.moved_by > last_request else DEFERRED",
                 "return DEFERRED",
             ),
         ),
@@ -310,8 +310,8 @@ AWAITED: Final = (
         (
             Patch(
                 "node/plan.py",
-                "            moved_by=resolution.word,\n",
-                "            moved_by=resolution.word,\n"
+                "            moved_by=resolution.last_request,\n",
+                "            moved_by=resolution.last_request,\n"
                 "            parent=key[2] if row.root is None else parse_source(row.root)[2],\n",
             ),
         ),
@@ -344,7 +344,7 @@ AWAITED: Final = (
         (
             Patch(
                 "store/moves.py",
-                "return OVERTAKEN if raw is not None and decode_offset(raw) > word else UNKNOWN",
+                "return OVERTAKEN if raw is not None and decode_offset(raw) > last_request else UNKNOWN",
                 "return UNKNOWN",
             ),
         ),

@@ -1,4 +1,4 @@
-"""The mutants of rule 6, a step back, and of what rule 1 makes of the brokers' clock."""
+"""The mutants of rule 6, a rewind, and of what rule 1 makes of the brokers' clock."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ IN_ONE_MOMENT: Final = replace(
 CLOCKS: Final = (
     Mutant(
         "ahead-for-as-long-as-it-was",
-        "rule 6, a step back",
+        "rule 6, a rewind",
         "a leader waits for its position, however far it is ahead",
         (
             Patch(
@@ -57,7 +57,7 @@ CLOCKS: Final = (
     Mutant(
         "one-overrun",
         "rule 6, what was done by an overrun stays done",
-        "a second step back forgets what the first one has kept",
+        "a second rewind forgets what the first one has kept",
         (
             Patch(
                 "store/overrun.py",
@@ -83,12 +83,12 @@ CLOCKS: Final = (
     ),
     Mutant(
         "late-behind-the-step",
-        "rule 6, the leader aligns to its step back",
-        "what was late behind the position that has stepped back stays late as well",
+        "rule 6, the leader aligns to its rewind",
+        "what was late behind the position that was rewound stays late as well",
         (
             Patch(
                 "node/delivery.py",
-                "if flight.selection.steps_back:",
+                "if flight.selection.rewinds:",
                 "if False:",
             ),
         ),
@@ -97,7 +97,7 @@ CLOCKS: Final = (
     Mutant(
         "counted-though-done",
         "rule 6, nobody counts what an overrun has done",
-        "whoever aligns to a step back does not count anew",
+        "whoever aligns to a rewind does not count anew",
         (
             Patch(
                 "store/view.py",
@@ -136,7 +136,7 @@ CLOCKS: Final = (
     Mutant(
         "replay-of-what-a-clock-ahead-has-pruned",
         "rule 8, still inside the replay window",
-        "what is kept is judged by delivered-up-to, though it has stepped back",
+        "what is kept is judged by delivered-up-to, though it was rewound",
         (
             Patch(
                 "store/view.py",

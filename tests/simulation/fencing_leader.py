@@ -164,13 +164,13 @@ class Run:
     def require(self, topics: frozenset[str]) -> None:
         """All are there."""
 
-    def doubt(self) -> None:
+    def invalidate(self) -> None:
         """Every target still is."""
 
     def ask_anew(self) -> None:
         """None is."""
 
-    def open_to_all(self, topic: str, size_bytes: int) -> bool:
+    def takes_any(self, topic: str, size_bytes: int) -> bool:
         return True
 
     def problem(self, topic: str, partition: int, key: bytes | None, size_bytes: int) -> None:

@@ -386,7 +386,7 @@ HELD: Final = (
     Mutant(
         "hold-begins-behind-overruns",
         "rule 8, a hold begins at the position",
-        "after a step back a hold begins behind what overruns have passed",
+        "after a rewind a hold begins behind what overruns have passed",
         (
             Patch(
                 "store/holds.py",
@@ -454,7 +454,7 @@ HELD: Final = (
     ),
     Mutant(
         "cursor-ahead-of-the-clock",
-        "rule 8, where a step back leaves next ahead of the clock",
+        "rule 8, where a rewind leaves next ahead of the clock",
         "what is due before a cursor that is ahead of the clock is parked",
         (Patch("store/holds.py", "if at < hold.next and now < hold.next:", "if at < BEFORE_ALL:"),),
         PAUSED_AHEAD,

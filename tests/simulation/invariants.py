@@ -104,10 +104,10 @@ def _sort_in(world: World, found: Found, sent: Sent) -> None:
 
 def check_progress(last: Checkpoint | None, one: Checkpoint) -> None:
     """I5: nothing in a checkpoint moves back from the one before it, and no partition goes; but for the
-    position and delivered-up-to in a step back, which changes nothing else.
+    position and delivered-up-to in a rewind, which changes nothing else.
     """
     if last is not None and _goes_back(last, one):
-        check_step_back(last, one)
+        check_rewind(last, one)
     elif last is not None:
         for name in ("ingested", "seen", "read", "written_back"):
             before, after = getattr(last, name), getattr(one, name)
@@ -128,16 +128,16 @@ def _goes_back(last: Checkpoint, one: Checkpoint) -> bool:
     return bool(one.overruns) and (falls or one.delivered_up_to_ms < last.delivered_up_to_ms)
 
 
-def check_step_back(last: Checkpoint, one: Checkpoint) -> None:
+def check_rewind(last: Checkpoint, one: Checkpoint) -> None:
     """The overrun is what the checkpoint before says is done."""
     for name in ("ingested", "seen", "read", "written_back", "awaited"):
         if getattr(last, name) != getattr(one, name):
-            raise Violation("I5", f"{name} changes with a step back from {last} to {one}")
+            raise Violation("I5", f"{name} changes with a rewind from {last} to {one}")
     overrun = one.overruns[-1]
     if (overrun.position, overrun.ingested) != (last.position, last.ingested):
         raise Violation("I5", f"{overrun} is not {last}")
     if one.delivered_up_to_ms > last.delivered_up_to_ms or (one.position or (0, 0, 0)) > overrun.position:
-        raise Violation("I5", f"a step back goes ahead, from {last} to {one}")
+        raise Violation("I5", f"a rewind goes ahead, from {last} to {one}")
 
 
 def check_awaited(model: Model) -> None:

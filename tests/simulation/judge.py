@@ -326,7 +326,7 @@ class Judge:
         if sent is not None and sent.number != row.done_in:
             raise Violation("I7", f"{row.place} was written back in transaction {sent.number}")
         if row.deferred:
-            self._parked(row, outcomes, sent)
+            self._deferred(row, outcomes, sent)
             return
         wanted = set(outcomes - DEFERRED)
         if "too-late" in wanted and self._forgotten(target, row.done_in):
@@ -339,7 +339,7 @@ class Judge:
         if (outcome == "rescheduled") != (sent is not None):
             raise Violation("I7", f"{row.place} is {outcome}, but written back: {sent}")
 
-    def _parked(self, row: Row, outcomes: frozenset[str], sent: Sent | None) -> None:
+    def _deferred(self, row: Row, outcomes: frozenset[str], sent: Sent | None) -> None:
         """The same was written back, and nothing was said."""
         if not outcomes & DEFERRED:
             raise Violation("I7", f"{row.place} was deferred, and is {sorted(outcomes)}")

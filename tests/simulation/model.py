@@ -60,7 +60,7 @@ class Row:
         return (self.due_ms, *self.place)
 
     @property
-    def word(self) -> int:
+    def last_request(self) -> int:
         """The offset of the user's last request that counts."""
         return self.root[1] if self.moved_by is None else self.moved_by
 
@@ -164,7 +164,7 @@ class Model:
         """
         assert row.request.id is not None, "a reschedule names an id"
         alike = self._reschedules[row.place[0], row.request.id]
-        later = [one for one in alike if one.done_in == row.done_in and one.word > row.word]
+        later = [one for one in alike if one.done_in == row.done_in and one.last_request > row.last_request]
         outcomes, target = self._alone(row)
         if any(self._alone(one)[0] & CONCERNED for one in later):
             outcomes = frozenset("overtaken" if one in CARRIED_OUT else one for one in outcomes)
@@ -176,8 +176,8 @@ class Model:
         seen = self.checkpoints[row.done_in].seen.get(partition, 0)
         changed_at, target = self._change_of(partition, row.request.id, seen)
         if target is None:
-            return frozenset(("overtaken" if changed_at > row.word else "unknown",)), None
-        if target.word > row.word:
+            return frozenset(("overtaken" if changed_at > row.last_request else "unknown",)), None
+        if target.last_request > row.last_request:
             return frozenset(("overtaken",)), None
         return frozenset(self._against(row, target, seen)), target
 
@@ -187,7 +187,7 @@ class Model:
         again = AGAIN if row.attempt <= MOST_DEFERRED else "too-late"
         if successor is not None and successor.place[1] >= seen and self._written_in(successor) < number:
             if target.moved:
-                return ("overtaken" if successor.word > row.word else "deferred",)
+                return ("overtaken" if successor.last_request > row.last_request else "deferred",)
             return (again,)
         if target.done_in < number:
             unlisted = self.checkpoints[number - 1].awaited.unlisted.get(partition, 0)
@@ -397,7 +397,7 @@ class Model:
             reschedule.place[1],
             moved.number,
             moved.every_ms,
-            moved_by=reschedule.word,
+            moved_by=reschedule.last_request,
         )
         moved.moved, moved.successor, row.follows = True, row, moved.place[1]
         return row
@@ -407,10 +407,10 @@ class Model:
         assert reschedule.request.id is not None, "a reschedule names an id"
         alike = self._reschedules[reschedule.place[0], reschedule.request.id]
         said = [
-            (one.word, one.expire_at_ms)
+            (one.last_request, one.expire_at_ms)
             for one in alike
             if one.done_in == reschedule.done_in
-            and one.word <= reschedule.word
+            and one.last_request <= reschedule.last_request
             and one.expire_at_ms is not None
             and self._alone(one)[0] & CARRIED_OUT
         ]

@@ -138,7 +138,7 @@ NUMBERED: Final = (
             ),
             Patch(
                 "store/ingest.py",
-                "    def _overtaken(self",
+                "    def _is_stale(self",
                 "    def _move(self, arrival):\n"
                 "        from store.rows import decode_row\n"
                 "        index_key = keys.index(arrival.partition, arrival.id)\n"
@@ -154,7 +154,7 @@ NUMBERED: Final = (
                 "        self.batch.put(keys.row(due_ms, *key[1:]), raw)\n"
                 "        self._set_index(index_key, IndexEntry(due_ms, *key[2:], entry.origin, entry.root))\n"
                 "\n"
-                "    def _overtaken(self",
+                "    def _is_stale(self",
             ),
         ),
         profile_with({"reschedule": 30, "run-now": 20}),
@@ -179,8 +179,8 @@ NUMBERED: Final = (
         (
             Patch(
                 "store/ingest.py",
-                "if arrival.parent is not None and self._overtaken(",
-                "if arrival.parent == -1 and self._overtaken(",
+                "if arrival.parent is not None and self._is_stale(",
+                "if arrival.parent == -1 and self._is_stale(",
             ),
         ),
         profile_with({"reschedule": 30, "run-now": 20, "cancel": 20}, ids=(1, 3)),
@@ -192,17 +192,17 @@ NUMBERED: Final = (
         (
             Patch(
                 "node/delivery.py",
-                "        yield Step.AFTER_PRODUCE\n        yield from self._settle()\n",
+                "        yield Step.AFTER_PRODUCE\n        yield from self._await_commit()\n",
                 "        yield Step.AFTER_PRODUCE\n"
                 "        if self._last is None:\n"  # else it would fail for want of an epoch, not of the rule
-                "            yield from self._settle()\n",
+                "            yield from self._await_commit()\n",
             ),
             Patch(
                 "node/delivery.py",
                 "        self._in_flight = InFlight(chosen, checkpoint, transaction.commit(), "
                 "plan.decided(), plan.awaits)\n",
                 "        commit = transaction.commit()\n"
-                "        yield from self._settle()\n"
+                "        yield from self._await_commit()\n"
                 "        self._in_flight = InFlight(\n"
                 "            chosen, checkpoint, commit, plan.decided(), plan.awaits\n"
                 "        )\n",
@@ -502,7 +502,7 @@ NUMBERED: Final = (
         (
             Patch(
                 "node/plan.py",
-                "                self._targets.insist(again, selection.replayed[-1][0][0])\n",
+                "                self._targets.learn_all(again, selection.replayed[-1][0][0])\n",
                 "                self._targets.learn(again, 0, waits=True)\n",
             ),
         ),

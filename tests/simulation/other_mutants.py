@@ -273,8 +273,8 @@ OTHERS: Final = (
         (
             Patch(
                 "store/ingest.py",
-                "if arrival.parent is not None and self._overtaken(",
-                "if arrival.parent == -1 and self._overtaken(",
+                "if arrival.parent is not None and self._is_stale(",
+                "if arrival.parent == -1 and self._is_stale(",
             ),
         ),
         PARKS,

@@ -236,7 +236,7 @@ class Process:
         self._targets_wanted.discard(topic)
         self._targets_known.add(topic)
 
-    def insist(self, topics: AbstractSet[str], due_ms: int) -> None:
+    def learn_all(self, topics: AbstractSet[str], due_ms: int) -> None:
         """See the port `Targets`."""
         self.meanwhile()
         if self.fails("learn-fails"):
@@ -245,9 +245,9 @@ class Process:
 
     def require(self, topics: frozenset[str]) -> None:
         """See the port `Targets`."""
-        self.insist(topics, 0)
+        self.learn_all(topics, 0)
 
-    def doubt(self) -> None:
+    def invalidate(self) -> None:
         """See the port `Targets`: nothing is remembered here."""
 
     def ask_anew(self) -> None:
@@ -259,7 +259,7 @@ class Process:
         if self.operator.has_resumed:
             raise Violation("pause", f"{self.name} goes by what it knew before a pause was over")
 
-    def open_to_all(self, topic: str, size_bytes: int) -> bool:
+    def takes_any(self, topic: str, size_bytes: int) -> bool:
         """See the port `Targets`."""
         return self.problem(topic, ANY_PARTITION, None, size_bytes) is None
 
@@ -415,7 +415,7 @@ class Process:
         if self.operator.told.everything:
             return
         ahead_ms = (tip.position or (0,))[0] - own_ms
-        self._expect_step_back(delivery.epoch, ahead_ms)
+        self._expect_rewind(delivery.epoch, ahead_ms)
         if ahead_ms > 0 or (wait.until_ms is not None and wait.until_ms <= own_ms):
             return
         if self._may_wait(delivery.write_back.awaited, tip, ingested, wait):
@@ -443,7 +443,7 @@ class Process:
             )
         ]
 
-    def _expect_step_back(self, epoch: int, ahead_ms: int) -> None:
+    def _expect_rewind(self, epoch: int, ahead_ms: int) -> None:
         """It does not wait for a position that is far ahead once a commit has shown its clock to be right."""
         tip, last = self.view.tip, self.view.checkpoint
         if ahead_ms <= 2 * self.world.setup.max_clock_skew_ms or len(tip.overruns) == MOST_OVERRUNS:

@@ -142,7 +142,7 @@ PARTITIONS_ADDED: Final = Profile(added=True, partitions=(1, 2))
 # The clocks of all brokers and nodes jump together, and are set right again.
 CLOCKS_JUMP: Final = Profile(faults=FAULTS | {"clocks-jump": 25, "broker-clock-step": 6})
 
-# Both at once: targets are paused and resumed while clocks are ahead, and once the position has stepped back.
+# Both at once: targets are paused and resumed while clocks are ahead, and once the position was rewound.
 PAUSED_AHEAD: Final = replace(PAUSED, faults=PAUSED.faults | {"clocks-jump": 40, "broker-clock-step": 6})
 
 PROFILES: Final = {

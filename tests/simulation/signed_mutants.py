@@ -194,8 +194,8 @@ SIGNED: Final = (
         (
             Patch(
                 "store/ingest.py",
-                "self._first_ending(partition, who, parent + 1)",
-                "self._first_ending(partition, who, 0)",
+                "self._first_pending(partition, who, parent + 1)",
+                "self._first_pending(partition, who, 0)",
             ),
             Patch(
                 "store/ingest.py",

@@ -142,9 +142,8 @@ SOURCES: Final = (
         (
             Patch(
                 "store/ingest.py",
-                "        self._bury(keys.source_tombstone(arrival.partition, source), arrival, source)\n",
-                "        if entry is not None:\n"
-                "            self._bury(keys.source_tombstone(arrival.partition, source), arrival, source)\n",
+                "        self._put_tombstone(keys.source_tombstone(",
+                "        if entry is not None:\n            self._put_tombstone(keys.source_tombstone(",
             ),
         ),
         FORGETFUL,

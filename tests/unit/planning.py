@@ -32,19 +32,19 @@ class Limited:
         self._known |= topics
         return True
 
-    def insist(self, topics: AbstractSet[str], due_ms: int) -> None:
+    def learn_all(self, topics: AbstractSet[str], due_ms: int) -> None:
         self._known |= topics
 
     def require(self, topics: frozenset[str]) -> None:
         """All are there."""
 
-    def doubt(self) -> None:
+    def invalidate(self) -> None:
         """They still are."""
 
     def ask_anew(self) -> None:
         """They still are."""
 
-    def open_to_all(self, topic: str, size_bytes: int) -> bool:
+    def takes_any(self, topic: str, size_bytes: int) -> bool:
         return self.problem(topic, ANY_PARTITION, None, size_bytes) is None
 
     def problem(

@@ -48,7 +48,7 @@ def answers(view: View, now_ms: int = 5_000, *, known: bool = True) -> list[tupl
 
 
 def meaning(answer: Answer) -> str:
-    if answer.applied:
+    if answer.effective:
         return "cancelled"
     return "unknown" if answer.control.removed is None else "too-late"
 
@@ -228,7 +228,7 @@ def found(view: View, prefix: bytes) -> list[tuple[int, int]]:
     def take_all(kv: KeyValue, *_: object) -> list[tuple[int, int]]:
         return [keys.placed(key) for key, _ in kv.scan(prefix, keys.end_of(prefix))]
 
-    return view.glimpse(take_all)
+    return view.snapshot(take_all)
 
 
 def places_of(view: View) -> list[tuple[int, int]]:

@@ -16,7 +16,7 @@ from store.rows import row_tag, target_of
 from store.selection import Limits, Paused
 from store.view import View
 from tests.unit.view_records import at, cancel, deliver, new_view, schedule, take
-from tests.unit.view_steps import step_back
+from tests.unit.view_steps import rewind
 
 TARGETS = ("orders", "bills", "mails")
 BEGIN_MS = 1_440 * MINUTE_MS
@@ -68,12 +68,12 @@ class Lane:
         self.now_ms = now_ms
         tip = self.view.tip
         if tip.position is not None and len(tip.overruns) < 8:
-            step_back(self.view, now_ms)
+            rewind(self.view, now_ms)
 
     def waiting(self) -> dict[RowKey, str | None]:
         """The rows that are not done, with their targets: all of them are looked at."""
         tip = self.view.tip
-        rows = self.view.glimpse(lambda kv, *_: kv.scan(keys.ROW, keys.end_of(keys.ROW)))
+        rows = self.view.snapshot(lambda kv, *_: kv.scan(keys.ROW, keys.end_of(keys.ROW)))
         found = ((keys.timed(raw_key), raw) for raw_key, raw in rows)
         return {key: target_of(raw) for key, raw in found if not tip.done(key, row_tag(raw))}
 
@@ -132,7 +132,7 @@ def test_what_falls_due_is_what_is_not_done(lane: Lane) -> None:
 def test_what_is_overdue_is_what_is_due_and_not_done(lane: Lane) -> None:
     for _ in range(STEPS):
         lane.live()
-        found = lane.view.glimpse(lambda kv, frontier, _: scans(kv, frontier, lane.now_ms))
+        found = lane.view.snapshot(lambda kv, frontier, _: scans(kv, frontier, lane.now_ms))
         tip = lane.view.tip
         wanted = [key for key in lane.waiting() if key[0] <= lane.now_ms and not tip.passed(key)]
         assert counted(found, lane.now_ms).rows == len(wanted)

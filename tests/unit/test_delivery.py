@@ -107,20 +107,20 @@ class World:
         self.looks += 1
         return True
 
-    def insist(self, topics: AbstractSet[str], due_ms: int) -> None:
+    def learn_all(self, topics: AbstractSet[str], due_ms: int) -> None:
         """All are there."""
 
     def require(self, topics: frozenset[str]) -> None:
         """All are there."""
 
-    def doubt(self) -> None:
+    def invalidate(self) -> None:
         """They still are."""
 
     def ask_anew(self) -> None:
         """They still are."""
         self.doubts += 1
 
-    def open_to_all(self, topic: str, size_bytes: int) -> bool:
+    def takes_any(self, topic: str, size_bytes: int) -> bool:
         return self.looks >= self.knows_at_look
 
     def problem(

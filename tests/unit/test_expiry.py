@@ -73,7 +73,7 @@ def test_what_is_far_behind_in_another_partition_has_its_own_time(tmp_path: Path
         for offset, due_ms in enumerate((2_000, 10 * HOUR_MS))
     )
     take(view, at(0, 0, schedule(5 * HOUR_MS, "a"), timestamp_ms=5 * HOUR_MS), *behind)
-    stored = view.glimpse(
+    stored = view.snapshot(
         lambda kv, *_: [decode_expiry(raw) for _, raw in kv.scan(keys.EXPIRY, keys.end_of(keys.EXPIRY))]
     )
     assert sorted(entry.whose for entry in stored) == [["a"], ["b0"], ["b1"]]

@@ -161,7 +161,7 @@ class TestAnswers:
         deliver(view, 3_000, paused=ORDERS)
         take(view, at(0, 1, cancel("x")))
         chosen = deliver(view, 3_000)
-        assert [answer.applied for answer in chosen.answers] == [True]
+        assert [answer.effective for answer in chosen.answers] == [True]
         assert carried(chosen) == []
 
     def test_what_was_delivered_before_the_pause_cannot(self, view: View) -> None:
@@ -169,13 +169,13 @@ class TestAnswers:
         deliver(view, 2_500)
         deliver(view, 3_000, paused=ORDERS)
         take(view, at(0, 1, cancel("x")))
-        assert [answer.applied for answer in deliver(view, 3_000, paused=ORDERS).answers] == [False]
+        assert [answer.effective for answer in deliver(view, 3_000, paused=ORDERS).answers] == [False]
 
     def test_what_is_held_for_another_target_is_another(self, view: View) -> None:
         take(view, at(0, 0, schedule(2_000, "x", target="bills")))
         deliver(view, 3_000, paused=ORDERS)
         take(view, at(0, 1, cancel("x")))
-        assert [answer.applied for answer in deliver(view, 3_000, paused=ORDERS).answers] == [False]
+        assert [answer.effective for answer in deliver(view, 3_000, paused=ORDERS).answers] == [False]
 
     def test_what_is_held_can_be_moved_and_is_not_delivered_where_it_was(self, view: View) -> None:
         take(view, at(0, 0, schedule(2_000, "x")))

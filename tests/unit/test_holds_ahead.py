@@ -1,4 +1,4 @@
-"""Pauses and clocks that were ahead: what is held, and what is done, once a position has stepped back."""
+"""Pauses and clocks that were ahead: what is held, and what is done, once a position was rewound."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from store.overrun import Overrun
 from store.selection import NOTHING_PAUSED, Limits, Paused
 from store.view import View
 from tests.unit.view_records import MANY, at, cancel, checkpoint_of, deliver, new_view, schedule, take
-from tests.unit.view_steps import carried, step_back
+from tests.unit.view_steps import carried, rewind
 
 ORDERS = Paused(frozenset({"orders"}))
 NOW_MS = 10 * MINUTE_MS
@@ -38,7 +38,7 @@ def ahead(view: View, paused: Paused = NOTHING_PAUSED) -> None:
     """By a clock that was ahead it comes to what is due in half an hour; then the position steps back."""
     take(view, at(0, 0, schedule(HALF_HOUR_MS, "x")), at(0, 1, schedule(AHEAD_MS - 1, target="bills")))
     deliver(view, AHEAD_MS, paused=paused)
-    step_back(view, NOW_MS)
+    rewind(view, NOW_MS)
 
 
 class TestPausedAfterIt:
@@ -66,7 +66,7 @@ class TestPausedAfterIt:
         take(view, at(0, 2, schedule(HALF_HOUR_MS + 1)), at(0, 3, schedule(LATER_MS, target="bills")))
         deliver(view, SOON_MS, paused=ORDERS)
         deliver(view, LATER_MS, paused=ORDERS)
-        step_back(view, SOON_MS)
+        rewind(view, SOON_MS)
         assert carried(deliver(view, LATER_MS)) == [2]
 
     def test_an_overrun_is_kept_for_as_long_as_a_hold_rests_on_it(self, view: View) -> None:
@@ -79,12 +79,12 @@ class TestPausedAfterIt:
         ahead(view)
         deliver(view, SOON_MS, paused=ORDERS)
         take(view, at(0, 2, cancel("x")))
-        assert [answer.applied for answer in deliver(view, SOON_MS, paused=ORDERS).answers] == [False]
+        assert [answer.effective for answer in deliver(view, SOON_MS, paused=ORDERS).answers] == [False]
 
     def test_a_replay_carries_what_was_done(self, view: View) -> None:
         take(view, at(0, 0, schedule(AHEAD_MS)))
         deliver(view, AHEAD_MS)
-        step_back(view, NOW_MS)
+        rewind(view, NOW_MS)
         take(view, at(0, 1, schedule(AHEAD_MS + 1)))
         deliver(view, AHEAD_MS + 1, paused=ORDERS)
         chosen = view.select(AHEAD_MS + 2, MANY, ReplayRequest(1, AHEAD_MS, AHEAD_MS + 2), paused=ORDERS)
@@ -105,7 +105,7 @@ class TestPausedBeforeIt:
     def test_one_that_finds_nothing_of_its_own_does_not_keep_another_one_back(self, view: View) -> None:
         take(view, at(0, 0, schedule(AHEAD_MS)), at(0, 1, schedule(AHEAD_MS, target="bills")))
         deliver(view, AHEAD_MS, paused=Paused(frozenset({"orders", "bills"})))
-        step_back(view, NOW_MS)
+        rewind(view, NOW_MS)
         take(view, at(0, 2, schedule(SOON_MS)))
         little = Limits(1_000, 4)
         assert [carried(deliver(view, SOON_MS, little)) for _ in range(2)] == [[], [2]]
@@ -116,7 +116,7 @@ class TestPausedBeforeIt:
         deliver(view, AHEAD_MS)
         take(view, at(0, 1, schedule(AHEAD_MS + 1)))
         deliver(view, AHEAD_MS + 2, paused=ORDERS)
-        step_back(view, NOW_MS)
+        rewind(view, NOW_MS)
         take(view, at(0, 2, schedule(SOON_MS)))
         assert carried(deliver(view, SOON_MS, paused=ORDERS)) == []
         assert carried(deliver(view, SOON_MS + 1)) == [2]
@@ -127,7 +127,7 @@ class TestPausedBeforeIt:
         take(view, at(0, 0, schedule(HALF_HOUR_MS)), at(0, 1, schedule(AHEAD_MS, target="bills")))
         deliver(view, AHEAD_MS, day, ORDERS)
         assert carried(deliver(view, AHEAD_MS, day, ORDERS)) == [0]
-        step_back(view, NOW_MS)
+        rewind(view, NOW_MS)
         take(view, at(0, 2, schedule(SOON_MS)))
         assert carried(deliver(view, SOON_MS, day, ORDERS)) == []
         assert carried(deliver(view, SOON_MS + 1)) == [2]
@@ -148,7 +148,7 @@ class TestHolds:
             "at_ms": 0,
         }
         frontier = Checkpoint.decode(msgspec.json.encode(older)).frontier
-        both = frontier, frontier.stepped_back(7)
+        both = frontier, frontier.rewound(7)
         assert [one.is_held((20, 0, 3), tag_of("orders")) for one in both] == [True, True]
 
     def test_what_a_hold_that_has_ended_covers_no_other_one_does(self) -> None:
@@ -185,7 +185,7 @@ def test_what_was_parked_before_a_hold_is_carried_by_no_replay(view: View) -> No
     take(view, at(0, 0, schedule(parked_ms)), at(0, 1, schedule(AHEAD_MS - 1, target="bills")))
     deliver(view, AHEAD_MS)
     take(view, at(0, 2, schedule(AHEAD_MS + 1, parent=0)._replace(scheduled_for_ms=parked_ms)))
-    step_back(view, NOW_MS)
+    rewind(view, NOW_MS)
     deliver(view, NOW_MS + 1, paused=ORDERS)
     take(view, at(0, 3, schedule(AHEAD_MS + 2, target="bills")))
     deliver(view, AHEAD_MS + 3, paused=ORDERS)

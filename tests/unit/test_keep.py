@@ -111,4 +111,4 @@ def test_a_duplicate_is_not_what_ends_a_chain(view: View) -> None:
     deliver(view, 2_000)
     take(view, keep(1, 9_000), at(0, 2, cancel("x")), at(0, 3, schedule(5_000, "x", parent=0)))
     answers = view.select(9_000, MANY).answers
-    assert [(one.control.op, one.applied) for one in answers] == [("keep", False), ("cancel", True)]
+    assert [(one.control.op, one.effective) for one in answers] == [("keep", False), ("cancel", True)]

@@ -27,7 +27,7 @@ from tests.unit.view_records import (
     schedule,
     take,
 )
-from tests.unit.view_steps import step_back
+from tests.unit.view_steps import rewind
 
 DAY_MS: Final = DAY_MINUTES * MINUTE_MS
 BEGIN_MS: Final = 10 * DAY_MS
@@ -47,7 +47,7 @@ def checkpoint(view: View, now_ms: int) -> Checkpoint:
 
 def stored(view: View) -> list[int]:
     """The offsets of all rows."""
-    rows = view.glimpse(lambda kv, *_: kv.scan(keys.ROW, keys.end_of(keys.ROW)))
+    rows = view.snapshot(lambda kv, *_: kv.scan(keys.ROW, keys.end_of(keys.ROW)))
     return [keys.timed(raw_key)[2] for raw_key, _ in rows]
 
 
@@ -73,7 +73,7 @@ def test_nor_is_what_a_clock_that_was_ahead_by_a_day_has_pruned(view: View) -> N
     take(view, at(0, 0, schedule(BEGIN_MS + 1)), at(0, 1, schedule(NOON_MS)))
     deliver(view, NOON_MS)
     view.prune()
-    step_back(view, BEGIN_MS - DAY_MS)
+    rewind(view, BEGIN_MS - DAY_MS)
     assert (view.pending(), stored(view)) == (0, [1])
 
 
@@ -124,7 +124,7 @@ def test_what_a_clock_that_was_ahead_had_done_is_pending_again_where_nobody_know
     take(view, at(0, 0, schedule(BEGIN_MS - 1)), at(0, 1, schedule(NOON_MS)))
     before = checkpoint(view, BEGIN_MS)
     deliver(view, NOON_MS)
-    step_back(view, BEGIN_MS - MINUTE_MS)
+    rewind(view, BEGIN_MS - MINUTE_MS)
     view.align(before)
     assert (view.pending(), offsets(view.select(NOON_MS, MANY))) == (1, [1])
 
@@ -152,7 +152,7 @@ def test_a_count_that_ingest_has_read_before_is_read_again(
     def known_then_back(*arguments: Any) -> Prefetched:
         monkeypatch.undo()
         known = prefetch(*arguments)
-        step_back(again, BEGIN_MS)
+        rewind(again, BEGIN_MS)
         return known
 
     monkeypatch.setattr("store.view.prefetch", known_then_back)

@@ -94,7 +94,7 @@ class TestMoved:
         take(view, at(0, 0, schedule(2_000, "x")), at(0, 1, reschedule("x", LATER_MS)))
         selection = select(view)
         assert (outcomes(selection), selection.moved) == ({1: "rescheduled"}, {(2_000, 0, 0)})
-        assert selection.where_they_are == ([], [selection.due[0]])
+        assert selection.to_carry == ([], [selection.due[0]])
 
     def test_a_row_that_is_awaited_as_moved_is_passed_over(self, view: View) -> None:
         take(view, at(0, 0, schedule(2_000, "x")), at(0, 1, schedule(2_500)))
@@ -204,15 +204,15 @@ class TestAnswers:
         view.select(3_000, MANY)
         take(view, at(0, 3, Cancel(None, 0)))
         before = WriteBack(Awaited(unnamed={0: {0: 2}}), None)
-        assert [one.applied for one in view.select(3_000, MANY, write_back=before).answers] == []
+        assert [one.effective for one in view.select(3_000, MANY, write_back=before).answers] == []
         before = WriteBack(Awaited(unnamed={0: {0: 2}}), {})
-        assert [one.applied for one in view.select(3_000, MANY, write_back=before).answers] == [False]
+        assert [one.effective for one in view.select(3_000, MANY, write_back=before).answers] == [False]
 
     def test_a_cancel_of_what_is_followed_is_applied(self, view: View) -> None:
         take(view, at(0, 0, schedule(2_000, "x")))
         deliver(view, 2_500)
         take(view, at(0, 3, cancel("x")))
-        assert [one.applied for one in select(view, follows(0, Successor(9))).answers] == [True]
+        assert [one.effective for one in select(view, follows(0, Successor(9))).answers] == [True]
 
     def test_the_answer_waits_where_what_follows_may_be_unlisted(self, view: View) -> None:
         take(view, at(0, 0, schedule(2_000, "x")))
@@ -220,7 +220,7 @@ class TestAnswers:
         take(view, at(0, 3, cancel("x")), at(0, 4, schedule(2_600)))
         selection = select(view, Awaited(unlisted={0: 9}))
         assert (selection.size, selection.cut_short, selection.waits_for) == (0, True, {0: 9})
-        assert [one.applied for one in select(view, Awaited(unlisted={0: 5})).answers] == [False]
+        assert [one.effective for one in select(view, Awaited(unlisted={0: 5})).answers] == [False]
 
 
 def following(row: int, moved_by: int | None = None, *, has_id: bool = True) -> Predecessor:

@@ -21,7 +21,7 @@ def view(tmp_path: Path) -> View:
 
 
 def found(view: View, now_ms: int) -> Overdue:
-    return counted(view.glimpse(lambda kv, frontier, _: scans(kv, frontier, now_ms)), now_ms)
+    return counted(view.snapshot(lambda kv, frontier, _: scans(kv, frontier, now_ms)), now_ms)
 
 
 @pytest.mark.parametrize(

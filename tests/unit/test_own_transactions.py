@@ -139,7 +139,7 @@ def test_of_which_nobody_knows_what_became_is_aborted_and_that_is_said_loudly(
     with capture_logs() as said:
         settle(kafka)
     assert order(kafka.latest()) == BEFORE.number
-    assert [(one["event"], one["log_level"]) for one in said] == [("own-transaction-open", "error")]
+    assert [(one["event"], one["log_level"]) for one in said] == [("transaction-left-open", "error")]
 
 
 def test_the_word_of_one_that_has_begun_long_after_is_none_of_the_one_left_open(settle: Settle) -> None:
@@ -147,7 +147,7 @@ def test_the_word_of_one_that_has_begun_long_after_is_none_of_the_one_left_open(
     kafka.ids["a"].since_ms = coordinating.APPENDED_MS + 2_000
     with capture_logs() as said:
         settle(kafka)
-    assert [one["event"] for one in said] == ["own-transaction-open"]
+    assert [one["event"] for one in said] == ["transaction-left-open"]
 
 
 @pytest.mark.parametrize("epoch", [0, 1], ids=["by its producer", "for its producer"])
@@ -156,7 +156,7 @@ def test_of_which_is_known_that_it_was_aborted_no_error_is_said(settle: Settle, 
     kafka.ids["a"].epoch = epoch
     with capture_logs() as said:
         settle(kafka)
-    assert [(one["event"], one.get("was")) for one in said] == [("checkpoint-without-marker", "aborted")]
+    assert [(one["event"], one.get("was")) for one in said] == [("checkpoint-marker-lost", "aborted")]
 
 
 def test_one_that_cannot_be_read_is_said_loudly_as_nobody_knows_what_it_covers(
@@ -165,7 +165,7 @@ def test_one_that_cannot_be_read_is_said_loudly_as_nobody_knows_what_it_covers(
     monkeypatch.setattr(coordinating, "KEYRING", ring_of(key_of("0000000b", b"n" * 32)))
     with capture_logs() as said:
         settle(left("CompleteCommit"))
-    assert [one["event"] for one in said] == ["own-transaction-open"]
+    assert [one["event"] for one in said] == ["transaction-left-open"]
 
 
 def test_an_earlier_one_of_its_id_is_known_by_the_one_between_whatever_became_of_the_last(
@@ -208,7 +208,7 @@ def test_what_is_none_of_the_services_own_is_aborted_and_nobody_misses_it(settle
     with capture_logs() as said:
         settle(kafka)
     assert order(kafka.latest()) == BEFORE.number
-    assert [one["event"] for one in said] == ["checkpoint-without-marker"]
+    assert [one["event"] for one in said] == ["checkpoint-marker-lost"]
 
 
 def behind_junk(count: int) -> Kafka:
@@ -236,7 +236,7 @@ def test_a_long_read_is_said_to_hold_the_lane_up(settle: Settle, monkeypatch: py
     kafka.takes_s = 0.01
     with capture_logs() as said:
         settle(kafka)
-    assert [one["event"] for one in said] == ["checkpoint-without-marker-read", "checkpoint-without-marker"]
+    assert [one["event"] for one in said] == ["checkpoint-without-marker-read", "checkpoint-marker-lost"]
 
 
 def test_a_read_that_fails_again_and_again_goes_on_where_it_stood(settle: Settle) -> None:

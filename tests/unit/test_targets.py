@@ -108,10 +108,10 @@ def test_what_delivery_needs_is_looked_up_while_it_waits(looked_after: KafkaTarg
 def test_what_nobody_has_looked_up_is_unknown_and_not_missing(table: KafkaTargets) -> None:
     table.learn({"orders"}, NEVER_MS, waits=True)
     assert code(table, "orders") == UNKNOWN
-    assert not table.open_to_all("orders", 10)
+    assert not table.takes_any("orders", 10)
     table.look_up()
     assert code(table, "orders") is None
-    assert table.open_to_all("orders", 10)
+    assert table.takes_any("orders", 10)
 
 
 def test_few_names_are_asked_for_by_name_and_many_by_one_list(table: KafkaTargets, answers: Answers) -> None:
@@ -208,7 +208,7 @@ def test_what_a_replay_waits_for_does_not_make_what_is_missing_unknown(
     table.learn({f"missing-{number}" for number in range(FEW + 1)}, NEVER_MS, waits=True)
     table.look_up()
     assert table.learn({"nowhere"}, LONG_AGO_MS, waits=True)
-    table.insist({"neither", "orders"}, LONG_AGO_MS)
+    table.learn_all({"neither", "orders"}, LONG_AGO_MS)
     assert [code(table, one) for one in ("nowhere", "neither", "orders")] == ["target-missing"] * 2 + [None]
 
 
@@ -233,7 +233,7 @@ def test_what_a_failure_puts_in_doubt_is_looked_up_again_and_counts_until_then(
 ) -> None:
     use(table, "orders")
     del answers.there["orders"]
-    table.doubt()
+    table.invalidate()
     table.learn({"orders"}, NEVER_MS, waits=True)
     assert code(table, "orders") is None
     table.look_up()
@@ -248,7 +248,7 @@ def test_what_was_missing_before_a_doubt_is_looked_up_again(
     use(table, *names)
     assert code(table, "new") == "target-missing"
     answers.there["new"] = (1,)
-    table.doubt()
+    table.invalidate()
     assert codes_as_looked_up(table, "new") == [UNKNOWN, None]
 
 
@@ -281,7 +281,7 @@ def test_a_list_that_was_begun_before_a_doubt_makes_nothing_missing(
     def meanwhile() -> frozenset[str]:
         found = listed()
         answers.there["new"] = (1,)
-        table.doubt()
+        table.invalidate()
         return found
 
     table.learn({f"missing-{number}" for number in range(FEW + 1)}, NEVER_MS, waits=True)
@@ -298,7 +298,7 @@ def test_what_was_looked_up_before_a_doubt_is_looked_up_again(
     looked_up = answers.looked_up
 
     def meanwhile(topics: Collection[str]) -> dict[str, Any]:
-        table.doubt()
+        table.invalidate()
         return looked_up(topics)
 
     with monkeypatch.context() as patch:
@@ -475,7 +475,7 @@ def test_a_partition_that_lacks_replicas_is_as_one_without_a_leader(
         "orders/1 has 1 of 2 replicas in sync, and asks for 2",
     )
     assert table.troubles() == [f"orders/{one} has 1 of 2 replicas in sync, and asks for 2" for one in (0, 1)]
-    assert not table.open_to_all("orders", 10)
+    assert not table.takes_any("orders", 10)
     answers.followed["orders"] = (2,)
     table.look()
     assert (code(table, "orders"), table.troubles()) == (None, [])
@@ -545,9 +545,9 @@ def test_a_replay_is_told_when_the_brokers_do_not_answer(
     monkeypatch.setattr(targets, "TIMEOUT_S", 0.2)
     answers.silent = True
     with pytest.raises(Doubtful, match="orders could not be looked up in 0 s"):
-        looked_after.insist({"orders"}, LONG_AGO_MS)
+        looked_after.learn_all({"orders"}, LONG_AGO_MS)
     answers.silent = False
-    looked_after.insist({"orders"}, LONG_AGO_MS)
+    looked_after.learn_all({"orders"}, LONG_AGO_MS)
     assert code(looked_after, "orders") is None
 
 
@@ -563,5 +563,5 @@ def test_what_could_not_be_looked_up_is_asked_for_again_while_somebody_insists(
         return looked_up(topics)
 
     monkeypatch.setattr(answers, "looked_up", fails_twice)
-    looked_after.insist({"orders"}, LONG_AGO_MS)
+    looked_after.learn_all({"orders"}, LONG_AGO_MS)
     assert code(looked_after, "orders") is None

@@ -34,8 +34,8 @@ def view(tmp_path: Path) -> View:
 
 
 def outcomes(view: View, now_ms: int = 5_000) -> list[tuple[int, bool]]:
-    """Offset of each control answered by the next selection, and whether it was applied."""
-    return [(answer.place[1], answer.applied) for answer in deliver(view, now_ms).answers]
+    """Offset of each control answered by the next selection, and whether it was effective."""
+    return [(answer.place[1], answer.effective) for answer in deliver(view, now_ms).answers]
 
 
 class TestSelection:
@@ -130,12 +130,12 @@ class TestControls:
             view.abandon()
             view.align(told)
         take(view, at(0, 3, cancel("x")), at(0, 4, schedule(8_000, "x", parent=1)))
-        assert [(a.place[1], a.applied) for a in view.select(2_000, MANY).answers] == [(3, False)]
+        assert [(a.place[1], a.effective) for a in view.select(2_000, MANY).answers] == [(3, False)]
 
     def test_a_cancel_before_the_selection_removes_the_row(self, view: View) -> None:
         take(view, at(0, 0, schedule(2_000, "x")), at(0, 1, cancel("x")))
         selection = view.select(3_000, MANY)
-        assert (offsets(selection), [a.applied for a in selection.answers]) == ([], [True])
+        assert (offsets(selection), [a.effective for a in selection.answers]) == ([], [True])
 
     def test_a_cancel_of_a_delivered_row_is_too_late(self, view: View) -> None:
         take(view, at(0, 0, schedule(2_000, "x")))
@@ -147,7 +147,7 @@ class TestControls:
         take(view, at(0, 0, schedule(2_000, "x")))
         view.select(3_000, MANY)
         take(view, at(0, 1, cancel("x")))
-        assert [a.applied for a in view.select(3_000, MANY).answers] == [False]
+        assert [a.effective for a in view.select(3_000, MANY).answers] == [False]
 
     def test_a_cancel_of_a_row_whose_transaction_was_given_up_applies(self, view: View) -> None:
         take(view, at(0, 0, schedule(2_000, "x")))
@@ -164,7 +164,7 @@ class TestControls:
     def test_a_schedule_replaces_a_pending_one_of_its_id(self, view: View) -> None:
         take(view, at(0, 0, schedule(2_000, "x")), at(0, 1, schedule(2_500, "x")))
         selection = view.select(3_000, MANY)
-        assert (offsets(selection), [a.applied for a in selection.answers]) == ([1], [True])
+        assert (offsets(selection), [a.effective for a in selection.answers]) == ([1], [True])
 
     def test_answers_beyond_the_limit_make_a_transaction_of_their_own(self, view: View) -> None:
         take(view, at(0, 0, schedule(2_000)), *(at(0, o, cancel(f"x{o}")) for o in range(1, 5)))
@@ -345,7 +345,7 @@ class TestReplay:
         take(view, at(0, 0, schedule(2_000)), at(0, 1, parked(2_500, parent=0)), at(0, 2, schedule(9_000)))
         deliver(view, 9_000)
         view.prune()
-        assert view.glimpse(lambda kv, *_: list(kv.scan(b"p", b"q"))) == []
+        assert view.snapshot(lambda kv, *_: list(kv.scan(b"p", b"q"))) == []
 
 
 class TestAddedPartitions:

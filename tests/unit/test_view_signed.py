@@ -85,7 +85,7 @@ def test_a_copy_ends_no_control(view: View) -> None:
     take(view, at(0, 0, schedule(2_000, "a")), at(0, 1, signed(2_000, (1, 1), "a")))
     deliver(view, 2_000)
     take(view, at(0, 2, cancel("a")), at(0, 3, signed(2_000, (1, 1), "a")))
-    assert [answer.applied for answer in view.select(5_000, MANY).answers] == [False]
+    assert [answer.effective for answer in view.select(5_000, MANY).answers] == [False]
 
 
 def rejected_after_a_restart(folder: Path, before: Callable[[View], object], *then: Arrival) -> list[int]:
@@ -132,14 +132,14 @@ def test_a_serial_that_was_spent_by_what_was_aborted_outlives_the_process(tmp_pa
 
 
 def test_for_a_view_that_begins_behind_retention_an_as_of_from_before_is_that_of_a_copy(view: View) -> None:
-    view.begin_at(0, 10, 10, (10, -1))
+    view.start_at(0, 10, 10, (10, -1))
     take(view, at(0, 10, signed(2_000, (9, 99))), at(0, 11, signed(2_000, (10, 0))))
     assert rejected(view) == [10]
 
 
 def test_where_a_view_began_behind_retention_outlives_the_process(tmp_path: Path) -> None:
     older = at(0, 10, signed(2_000, (9, 99)))
-    assert rejected_after_a_restart(tmp_path, lambda view: view.begin_at(0, 10, 10, (10, -1)), older) == [10]
+    assert rejected_after_a_restart(tmp_path, lambda view: view.start_at(0, 10, 10, (10, -1)), older) == [10]
 
 
 def test_as_of_is_where_the_reader_stands_though_late_rows_hold_the_frontier_back(view: View) -> None:
@@ -176,6 +176,6 @@ def test_a_dropped_request_looks_at_one_control_however_many_wait(tmp_path: Path
     store.scanned = 0
     take(view, at(0, 2_001, signed(2_000, (1, 1), "a", parent=0)))
     assert store.scanned <= 1
-    answers = {answer.place[1]: answer.applied for answer in view.select(1, Limits(5_000, 1 << 20)).answers}
-    assert [offset for offset, applied in answers.items() if applied] == [1_001]
+    answers = {answer.place[1]: answer.effective for answer in view.select(1, Limits(5_000, 1 << 20)).answers}
+    assert [offset for offset, effective in answers.items() if effective] == [1_001]
     view.close()

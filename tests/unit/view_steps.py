@@ -10,13 +10,13 @@ from tests.unit.view_records import checkpoint_of
 
 def carried(selection: Selection) -> list[int]:
     """The offsets of what has a record, in their order."""
-    late, due = selection.where_they_are
+    late, due = selection.to_carry
     return [key[2] for key, _ in (*late, *due)]
 
 
-def step_back(view: View, now_ms: int) -> Checkpoint:
+def rewind(view: View, now_ms: int) -> Checkpoint:
     """A checkpoint with an earlier position, to which the view aligns (rule 6)."""
-    nothing = Selection([], [], [], {}, view.tip.stepped_back(now_ms), steps_back=True)
+    nothing = Selection([], [], [], {}, view.tip.rewound(now_ms), rewinds=True)
     checkpoint = checkpoint_of(nothing)
     view.align(checkpoint)
     return checkpoint
