@@ -39,7 +39,7 @@ class Sample(NamedTuple):
     """How far a node had come at a moment, and the CPU time until then (bench/sampled_node.py)."""
 
     at_ms: float
-    ingested: int
+    applied: int
     leader: bool
     delivered_up_to_ms: int
     peak_bytes: int
@@ -100,8 +100,8 @@ class BenchNode(NodeProcess):
         self._read_to += len(whole) + 1 if whole else 0
         for line in whole.splitlines():
             at_ms, *counts = line.split()
-            ingested, leader, *others = map(int, counts)
-            self._samples.append(Sample(float(at_ms), ingested, leader == 1, *others))
+            applied, leader, *others = map(int, counts)
+            self._samples.append(Sample(float(at_ms), applied, leader == 1, *others))
 
     def _prepare(self) -> None:
         super()._prepare()
@@ -135,15 +135,15 @@ class Cluster:
         return Load(self.bootstrap, self.names.buffer, self.target, count, **how)
 
     def load_ahead(self, count: int, span_ms: int) -> Load:
-        """Sends messages that fall due within `span_ms`, the first once all are ingested; the load says when.
+        """Sends messages that fall due within `span_ms`, the first once all are applied; the load says when.
         Raises `TimeoutError` if the node was too slow.
         """
         due_ms = int(time.time() * 1000) + AHEAD_MS + count // INGESTED_IN_A_MS
         load = self.load(count, first_due_ms=due_ms, span_ms=span_ms)
         load.send()
-        self.node.wait("all ingested", lambda sample: sample.ingested == count)
+        self.node.wait("all applied", lambda sample: sample.applied == count)
         if time.time() * 1000 > due_ms:
-            raise TimeoutError(f"{count} messages were not ingested before the first was due")
+            raise TimeoutError(f"{count} messages were not applied before the first was due")
         return load
 
     def node_address(self) -> tuple[str, int]:

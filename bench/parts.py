@@ -98,7 +98,7 @@ def default(setting: str) -> Any:
 
 
 def _ingest(clock: Clock, cluster: Cluster, view: View, messages: int) -> None:
-    """From the log into the view, as node/ingest.py does it."""
+    """From the log into the view, as node/applier.py does it."""
     settings, names = ClusterSettings(cluster=cluster.names.cluster), cluster.names
     reader = TopicReader({"bootstrap.servers": cluster.bootstrap}, names.buffer)
     reader.start(view.reached().read)

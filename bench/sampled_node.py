@@ -1,7 +1,7 @@
 """A node as `delayline node run` starts it, that also writes down every 20 ms how far it has come.
 
 `python -m bench.sampled_node CONFIG SAMPLES BROKER`; the broker by its process id. A line of SAMPLES: epoch
-ms, messages ingested, 1 if it is leader, the time up to which everything due is known to be delivered, epoch
+ms, messages applied, 1 if it is leader, the time up to which everything due is known to be delivered, epoch
 ms, the most memory that it has held, in bytes, and the CPU time that it and the broker have taken, in
 microseconds.
 """
@@ -29,10 +29,10 @@ def _sample(node: Node, samples: Path, broker: psutil.Process) -> None:
     with samples.open("a") as out:
         while True:
             status = node.status()
-            ingested, leader = sum(status.ingested.values()), status.state == NodeState.LEADER
+            applied, leader = sum(status.applied.values()), status.state == NodeState.LEADER
             up_to_ms, peak_bytes = status.delivered_up_to_ms, _peak_bytes()
             cpu_us = f"{time.process_time_ns() // 1000} {_cpu_us(broker)}"
-            out.write(f"{time.time_ns() / 1e6:.1f} {ingested} {leader:d} {up_to_ms} {peak_bytes} {cpu_us}\n")
+            out.write(f"{time.time_ns() / 1e6:.1f} {applied} {leader:d} {up_to_ms} {peak_bytes} {cpu_us}\n")
             out.flush()
             time.sleep(PERIOD_S)
 

@@ -1,7 +1,7 @@
 """From a record of the buffer topic to what it asks for.
 
 What a request means depends on the log and the cluster's settings alone: no clock and no node's configuration
-here, or two nodes would disagree. This is the hot path of ingest: one pass over the headers, and each delay-
+here, or two nodes would disagree. This is the hot path of apply: one pass over the headers, and each delay-
 header costs something only if it is there.
 """
 

@@ -29,7 +29,7 @@ class ConsumerRecord(Protocol):
     def headers(self) -> Sequence[Header] | None: ...
 
 
-# NamedTuples: one is made for every record ingested, and a frozen dataclass costs several times as much.
+# NamedTuples: one is made for every record applied, and a frozen dataclass costs several times as much.
 
 
 class Schedule(NamedTuple):

@@ -44,7 +44,7 @@ from node.ports import (
 )
 from node.refusal import Refusing
 from node.resumption import resumed
-from store.checkpoint import FORMAT, Checkpoint, Footing, Vector, WriteBack
+from store.checkpoint import FORMAT, NO_FOOTING, Checkpoint, Vector, WriteBack
 from store.keys import RowKey
 from store.overrun import MOST_OVERRUNS
 from store.selection import Limits, Paused, Selection
@@ -164,12 +164,10 @@ class Delivery:
         self._poison: Poison = {}
         self._most = config.limits.messages  # halved after what was refused, or could not be sent in time
         self._sending: Selection | None = None
-        self._next_plan: _Planned | None = (
-            None  # what comes next, planned while the brokers take what is sent
-        )
+        self._next_plan: _Planned | None = None  # planned while the brokers take what is sent
         self._failures = 0
         self._epoch_known = 0  # none is used twice
-        self._footing = Footing()  # of this leadership
+        self._footing = NO_FOOTING  # of this leadership
         self._counts: Vector = {}  # by partition, of what is written back next
         self._heartbeat_at_ms = 0
         self._first_at_ms = 0
@@ -177,7 +175,7 @@ class Delivery:
         self._proven_lead_ms: int | None = None  # by the last commit that showed the clock to be right
         self._paused = Pauses()  # as it was when this was last asked
         self._cut_short = False  # the last selection has ended before something that is due
-        self._waits_for: Vector = {}  # by the last selection: what is to be ingested first
+        self._waits_for: Vector = {}  # by the last selection: what is to be applied first
         self._full: dict[
             int, tuple[int, int]
         ] = {}  # by partition: what it waits for, and since when (steady)
@@ -364,18 +362,20 @@ class Delivery:
 
     def _initial_checkpoint(self) -> Checkpoint:
         """What is true before the first epoch: nothing is done."""
-        nowhere = dict.fromkeys(self._view.reached().ingested, 0)
+        nowhere = dict.fromkeys(self._view.reached().applied, 0)
         return Checkpoint(
             lane=self._config.lane,
             epoch=0,
+            number=0,
             position=None,
-            ingested=nowhere,
+            applied=nowhere,
             seen=nowhere,
             read=nowhere,
             written_back=nowhere,
             delivered_up_to_ms=0,
             node=self._config.node,
             at_ms=self._clock.now_ms(),
+            footing=NO_FOOTING,
         )
 
     def _catch_up(self, last: Checkpoint) -> Process[bool]:
@@ -383,15 +383,14 @@ class Delivery:
         made during an outage counts. False if this node is asked to resign meanwhile.
 
         Not as far as the service has written back: that may stand behind a transaction of a user's which is
-        open. The checkpoint says what is awaited; but not an older version's.
+        open. The checkpoint says what is awaited.
 
         What is written back from now on is counted from the log's end: above whatever was before.
         """
         ends = self._log.last_stable_offsets()
         self._counts = self._log.high_watermarks()
-        vectors = (last.seen,) if last.lists_awaited else (last.seen, last.written_back)
         self._view.wake_always()
-        while not (self._view.has_ingested(*vectors) and self._view.has_read_to(ends)):
+        while not (self._view.has_applied(last.seen) and self._view.has_read_to(ends)):
             if self._election.resigning():
                 return False
             yield Wait(None)
@@ -554,7 +553,7 @@ class Delivery:
         due_ms = self._view.wake_at()
         if self._waits_for:
             self._view.wake_always()
-            if self._view.has_ingested(self._waits_for):  # meanwhile
+            if self._view.has_applied(self._waits_for):  # meanwhile
                 return Wait(self._clock.now_ms())
         until_ms = self._heartbeat_at_ms
         if not self._cut_short:  # else what is due waits for that
@@ -586,8 +585,8 @@ class Delivery:
 
     def _hidden(self) -> frozenset[int]:
         """The partitions in which the reader was waited for long enough: a user's transaction is open."""
-        has_ingested = self._view.has_ingested
-        self._full = {p: (end, since) for p, (end, since) in self._full.items() if not has_ingested({p: end})}
+        has_applied = self._view.has_applied
+        self._full = {p: (end, since) for p, (end, since) in self._full.items() if not has_applied({p: end})}
         steady_ms = self._clock.steady_ms()
         return frozenset(p for p, (_, since_ms) in self._full.items() if steady_ms - since_ms >= HIDDEN_MS)
 
@@ -718,7 +717,7 @@ class Delivery:
             epoch=last.epoch,
             number=last.number + 1,
             position=frontier.position,
-            ingested=frontier.ingested,
+            applied=frontier.applied,
             seen=frontier.seen,
             read=frontier.read,
             written_back=last.written_back | {p: each[-1] + 1 for p, each in offsets.items()},

@@ -1,6 +1,6 @@
 """The housekeeping role: prunes, forgets old ids, counts what waits, watches the buffer topic.
 
-Once a second, on a thread of its own; nothing that it does may hold ingest or delivery for long.
+Once a second, on a thread of its own; nothing that it does may hold apply or delivery for long.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ class AnsweringNode(msgspec.Struct, frozen=True):
     node: str
     lane: int
     state: str
-    ingested: dict[int, int]
+    applied: dict[int, int]
     lag: int | None
     delivered_up_to_ms: int
 
@@ -247,7 +247,7 @@ class Messages:
     ) -> AnsweringNode:
         node, state = self._node()
         return AnsweringNode(
-            node, self._lane, state, reached.ingested, lag(reached), aligned.delivered_up_to_ms
+            node, self._lane, state, reached.applied, lag(reached), aligned.delivered_up_to_ms
         )
 
     # -- one message

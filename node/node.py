@@ -30,6 +30,7 @@ from election.registry import Registry, differences
 from election.session import Session
 from election.znodes import Znodes
 from node import refusal
+from node.applier import LogTooShort, NotRebuildable
 from node.blocked import BlockedPartition
 from node.brokers import LastComplaint, words
 from node.config import NodeConfig
@@ -38,7 +39,6 @@ from node.health import Health
 from node.http.app import application
 from node.http.server import HttpServer
 from node.http.watch import watched
-from node.ingest import LogTooShort, NotRebuildable
 from node.keyring import NodeKeyring, SharedKeys
 from node.membership import Membership
 from node.messages import Messages
@@ -61,7 +61,7 @@ RETRY_S: Final = 0.5
 SAY_AGAIN_S: Final = 60.0
 LISTEN_S: Final = 0.5
 # A batch makes thousands of objects and no cycle; looking for cycles after every 700, Python's default, would
-# take a tenth of ingest's time.
+# take a tenth of apply's time.
 YOUNG_OBJECTS: Final = 100_000
 CONNECT_TIMEOUT_S: Final = 1.0
 INSPECT_EVERY_S: Final = 10.0
@@ -91,7 +91,7 @@ class NodeStatus(msgspec.Struct, frozen=True):
     reason: str | None
     way_out: str | None
     epoch: int
-    ingested: dict[int, int]
+    applied: dict[int, int]
     delivered_up_to_ms: int
     pending: int
     clock_offset_ms: int
@@ -512,7 +512,7 @@ class Node:
         self._open_ingest(parts)
         if self._halt.is_set():
             return False
-        parts.ingest.start()
+        parts.applier.start()
         ends = self._wait_for(parts.kafka_log.last_stable_offsets)
         while ends is not None and not self._halt.is_set():
             if parts.view.has_read_to(ends):
@@ -665,7 +665,7 @@ class Node:
         last = None if parts is None else parts.checkpoint_reader.latest()
         if parts is None or last is None:
             return False
-        return not parts.view.has_ingested(dict.fromkeys(last.seen, 0))
+        return not parts.view.has_applied(dict.fromkeys(last.seen, 0))
 
     def _renew_keys(self) -> None:
         parts = self._parts
@@ -715,7 +715,7 @@ class Node:
             reason=None if why is None else f"{why.code}: {why.detail}",
             way_out=None if why is None else why.way_out,
             epoch=0 if checkpoint is None else checkpoint.epoch,
-            ingested={} if parts is None else parts.view.reached().ingested,
+            applied={} if parts is None else parts.view.reached().applied,
             delivered_up_to_ms=0 if checkpoint is None else checkpoint.delivered_up_to_ms,
             pending=0 if parts is None else parts.housekeeping.pending,
             clock_offset_ms=0 if parts is None else parts.outbox.clock_offset_ms,

@@ -474,7 +474,7 @@ class KafkaTransaction:
     """Implements `node.ports.Transaction`.
 
     A record that the brokers refuse fails its transaction, reported or not; the report says why, and so which
-    row it was. Each report takes the GIL, and where ingest is busy waits for it: so only the first
+    row it was. Each report takes the GIL, and where apply is busy waits for it: so only the first
     transactions after `open`, which every failure leads to, have them.
     """
 

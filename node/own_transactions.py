@@ -17,12 +17,11 @@ checkpoint: the last one is not begun before that is acknowledged (node/outbox.p
 left open, and shows that it was committed. So nothing of a leadership that was committed is taken for
 aborted.
 
-Of an earlier leadership's the coordinator's word says nothing, nor once the id is initialised: an older
-version does not ask before that, and between the question and the initialisation another leader, not fenced
-yet, may begin a transaction. Nor does it where the topic has lost what stood behind, or an older version has
-not waited for it: the id's last transaction has begun after the checkpoint was sent then. Nobody knows what
-became of such a one. It is said, and aborted: what was committed of it is known to ZooKeeper, or to the node
-that did so, or is delivered again.
+Of an earlier leadership's the coordinator's word says nothing, nor once the id is initialised: between the
+question and the initialisation another leader, not fenced yet, may begin a transaction. Nor does it where the
+topic has lost what stood behind: the id's last transaction has begun after the checkpoint was sent then.
+Nobody knows what became of such a one. It is said, and aborted: what was committed of it is known to
+ZooKeeper, or to the node that did so, or is delivered again.
 
 What is committed here has no record of its own: where a transaction of the id was committed and lacks a
 marker, it is committed again, by a new producer, which is fenced as any other. All else that is done to the

@@ -17,13 +17,13 @@ from election.peer import Peers
 from election.registry import Registry
 from election.session import Session
 from election.znodes import Znodes
+from node.applier import Applier
 from node.broker_links import BrokerLinks
 from node.checkpoints import CheckpointReader, KafkaLog
 from node.config import NodeConfig
 from node.delivery import Config, Delivery, Step
 from node.health import Health
 from node.housekeeping import Housekeeping
-from node.ingest import Ingest
 from node.keyring import NodeKeyring
 from node.lane import LaneWorker, SystemClock
 from node.messages import Messages, Reader
@@ -116,7 +116,7 @@ class Parts:
             self.election.resigning,
             keys,
         )
-        self.ingest = Ingest(client, names, settings, keys, self.view, self._wake, health.fail)
+        self.applier = Applier(client, names, settings, keys, self.view, self._wake, health.fail)
         self.housekeeping = Housekeeping(self.view, self.kafka_log, health)
         self.soundings = Soundings(self.kafka_log, self.view.reached, store.figures, config.data_dir)
         self.lane = LaneWorker(
@@ -162,7 +162,7 @@ class Parts:
         )
 
     def start(self) -> None:
-        """Starts what runs from the beginning; ingest starts once it is opened."""
+        """Starts what runs from the beginning; apply starts once it is opened."""
         parts = (
             self.checkpoint_reader,
             self.mirror,
@@ -177,11 +177,11 @@ class Parts:
 
     def awaiting(self) -> Refusal | None:
         """Why this node cannot be leader for now, if it ends by itself once the cause is gone."""
-        return self._recused or self.checkpoint_reader.refusal or self.lane.refusal or self.ingest.refusal()
+        return self._recused or self.checkpoint_reader.refusal or self.lane.refusal or self.applier.refusal()
 
     def open_ingest(self, gap: Gap | None) -> None:
-        """Assigns the buffer's partitions. Raises what `Ingest.open` raises."""
-        self.ingest.open(self.checkpoint_reader.latest(), gap)
+        """Assigns the buffer's partitions. Raises what `Applier.open` raises."""
+        self.applier.open(self.checkpoint_reader.latest(), gap)
 
     def stand(self) -> bool:
         """Stands for leader; False if the node has withdrawn: it would lead, and deliver nothing. Nor does it
@@ -232,7 +232,7 @@ class Parts:
         self._leave_election()
         self.candidacy.stop()
         others = (
-            *(self.operator, self.mirror, self.ingest, self.housekeeping),
+            *(self.operator, self.mirror, self.applier, self.housekeeping),
             *(self.checkpoint_reader, self.lookup, self.watch, self.soundings),
         )
         self.messages.close()

@@ -1,7 +1,7 @@
 """What became of requests that are done, read from the log of record: no node stores it.
 
 *When, and in which epoch.* A row is done from the first checkpoint on that covers it by position and
-ingested, and that does not hold it; a cancel is answered by the first one whose *seen* passes it. Both are
+applied, and that does not hold it; a cancel is answered by the first one whose *seen* passes it. Both are
 monotonic along the checkpoint topic, since no part of a checkpoint ever moves back (I5), so that first one is
 found by halving. It is in one transaction with the message, or with the answer. Compaction leaves the last
 day's checkpoints alone; of what is older, the first one that is left says by when it was done.
@@ -32,9 +32,9 @@ from confluent_kafka import IsolationLevel
 
 from delayline.names import ClusterNames, source
 from delayline.settings import ClusterSettings
+from node.applier import arrivals_of
 from node.checkpoints import KafkaLog
 from node.fetch.records import LogRecord
-from node.ingest import arrivals_of
 from node.own_checkpoints import first_own
 from node.plan import OutcomeRecord
 from node.ports import Doubtful, KeyringSource

@@ -95,7 +95,7 @@ class Stamp:
     """Signs and numbers what one plan writes back.
 
     `counts`: by partition, the count of the next one; from this plan on once it has been sent, so that a plan
-    made anew has the same, and none is above the offset that its record gets (store/ingest.py, `_is_copy`).
+    made anew has the same, and none is above the offset that its record gets (store/apply.py, `_is_copy`).
     """
 
     def __init__(self, keyring: Keyring, as_of: Vector, counts: Vector) -> None:

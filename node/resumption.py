@@ -21,12 +21,11 @@ from store.checkpoint import Checkpoint, Footing
 def resumed(last: Checkpoint | None, others: Iterable[Checkpoint], footing: Footing) -> Checkpoint | None:
     """The one to go on from; None if nothing was ever delivered.
 
-    `last`: the topic's. `others`: those known elsewhere. `footing`: read after `last`. An older version's
-    checkpoint has none: there the topic decides, and only if it is empty one of the others.
+    `last`: the topic's. `others`: those known elsewhere. `footing`: read after `last`.
     """
     known = list(others)
     topic_id = footing.topic_id if last is None else last.footing.topic_id
-    of_topic = [one for one in known if topic_id and one.footing.topic_id == topic_id]
+    of_topic = [one for one in known if one.footing.topic_id == topic_id]
     if last is not None:
         of_topic.insert(0, last)
     if known and not of_topic:

@@ -22,7 +22,7 @@ WITH_THE_PARTS: Final = frozenset(
         *("operator", "peers", "soundings", "target-lookup", "target-watch"),
     }
 )
-ONCE_CAUGHT_UP: Final = frozenset({"ingest"})
+ONCE_CAUGHT_UP: Final = frozenset({"applier"})
 
 
 class Nameplate(NamedTuple):

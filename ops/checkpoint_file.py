@@ -32,6 +32,7 @@ from ops.leaderships import leaderships
 from ops.zookeeper import read_keys, registry
 from store.checkpoint import Checkpoint
 
+FORMAT: Final = 2
 KAFKA_TIMEOUT_S: Final = 20.0
 _PASSED: Final = "it was asked for before the import"
 
@@ -50,7 +51,7 @@ class CheckpointFile(msgspec.Struct, frozen=True):
     cluster: str
     at_ms: int
     lanes: list[LaneFile]
-    format: int = 1
+    format: int = FORMAT
 
 
 def exported(config: ConnectionConfig, lane: int | None, now_ms: int) -> CheckpointFile:
@@ -78,8 +79,8 @@ def read_file(raw: bytes, where: str) -> CheckpointFile:
         raise ConfigError(
             f"{where} is no export of checkpoints ({error}): 'delayline checkpoint export' makes one"
         ) from error
-    if found.format != 1:
-        raise ConfigError(f"{where} has format {found.format}; this version reads format 1")
+    if found.format != FORMAT:
+        raise ConfigError(f"{where} has format {found.format}; this version reads format {FORMAT}")
     for one in found.lanes:
         if any(checkpoint.lane != one.lane for checkpoint in (one.last, *one.leaderships)):
             raise ConfigError(f"{where} has checkpoints of other lanes below lane {one.lane}")
@@ -208,12 +209,12 @@ def _require_own_buffer(
     config: ConnectionConfig, settings: ClusterSettings, last: Checkpoint, ends: dict[int, int]
 ) -> None:
     own = settings.partitions_of(last.lane, max(ends) + 1 if ends else 0)
-    if not set(settings.partitions_of(last.lane)) <= set(last.ingested) <= set(own):
+    if not set(settings.partitions_of(last.lane)) <= set(last.applied) <= set(own):
         raise ConflictError(
-            f"the export has partitions {sorted(last.ingested)} in lane {last.lane}, the cluster"
+            f"the export has partitions {sorted(last.applied)} in lane {last.lane}, the cluster"
             f" {own}: it is of other settings"
         )
-    for partition, offset in last.ingested.items():
+    for partition, offset in last.applied.items():
         if ends.get(partition, 0) < offset:
             raise ConflictError(
                 f"{ClusterNames(config.cluster).buffer}/{partition} ends at {ends.get(partition, 0)}, before"

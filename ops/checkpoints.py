@@ -50,8 +50,7 @@ class CheckpointPair:
 
     @property
     def _of_one_topic(self) -> bool:
-        ids = {one.footing.topic_id for one in (self.in_topic, self.in_znode) if one is not None}
-        return len(ids) == 1 and "" not in ids
+        return len({one.footing.topic_id for one in (self.in_topic, self.in_znode) if one is not None}) == 1
 
     @property
     def meaning(self) -> str:
@@ -77,7 +76,7 @@ _TOPIC_BEHIND = (
     " delivered after that, and no node knows of, may be delivered again"
 )
 _OTHER_TOPIC = (
-    "the znode is ahead, of a topic that was lost since, or an older version's: the topic decides, and what"
+    "the znode is ahead, of a topic that was lost since: the topic decides, and what"
     " was delivered after it may be delivered again"
 )
 _TOPIC_EMPTY = (

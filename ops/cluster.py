@@ -138,11 +138,11 @@ class ClusterStatus:
 
         Nearly 0 is as good as 0: the markers of the service's own transactions count, and no node reads them.
         """
-        lane, ingested = self.members[node].get("lane"), self.members[node].get("ingested")
-        if self.buffer_ends is None or not isinstance(lane, int) or not isinstance(ingested, dict):
+        lane, applied = self.members[node].get("lane"), self.members[node].get("applied")
+        if self.buffer_ends is None or not isinstance(lane, int) or not isinstance(applied, dict):
             return None
         behind = (
-            end - int(ingested.get(str(partition), 0))
+            end - int(applied.get(str(partition), 0))
             for partition, end in self.buffer_ends.items()
             if self.settings.lane_of(partition) == lane
         )

@@ -1,4 +1,4 @@
-"""Giving up what retention has taken from the log before any node had read it (node/ingest.py, `open`)."""
+"""Giving up what retention has taken from the log before any node had read it (node/applier.py, `open`)."""
 
 from __future__ import annotations
 
@@ -127,6 +127,6 @@ def _refuses(said: Mapping[str, Any]) -> bool:
 
 
 def _read(said: Mapping[str, Any], partitions: list[int]) -> dict[int, int]:
-    ingested = said.get("ingested") or {}
-    added = (int(partition) for partition in ingested)  # to the buffer, later
-    return {partition: int(ingested.get(str(partition), 0)) for partition in {*partitions, *added}}
+    applied = said.get("applied") or {}
+    added = (int(partition) for partition in applied)  # to the buffer, later
+    return {partition: int(applied.get(str(partition), 0)) for partition in {*partitions, *added}}

@@ -58,7 +58,7 @@ def plain_arrival(
     id_: str | None,
 ) -> Arrival:
     """As `arrival`, of a schedule that has a target, a time, an id perhaps, and nothing else; the hot path of
-    ingest.
+    apply.
 
     `place` is the record's partition, offset and timestamp.
     """

@@ -73,9 +73,9 @@ class Awaited(msgspec.Struct, frozen=True):
         """Whether what follows a user's request without an id is awaited and listed."""
         return root in self.unnamed.get(partition, {})
 
-    def may_hide(self, partition: int, ingested: Mapping[int, int]) -> bool:
+    def may_hide(self, partition: int, applied: Mapping[int, int]) -> bool:
         """Whether something is awaited there that is not listed."""
-        return ingested.get(partition, 0) < self.unlisted.get(partition, 0)
+        return applied.get(partition, 0) < self.unlisted.get(partition, 0)
 
     def moved_offsets(self, partition: int, seen: Mapping[int, int]) -> list[int]:
         """Where the moved ones of a partition stand that are awaited once so much is seen."""
@@ -83,7 +83,7 @@ class Awaited(msgspec.Struct, frozen=True):
         return [one.offset for one in successors if one.moved_by is not None and one.offset >= begin]
 
     def beyond(self, seen: Mapping[int, int]) -> Awaited:
-        """What is awaited still once so much is seen. Not once it is *ingested*: behind an answers-only
+        """What is awaited still once so much is seen. Not once it is *applied*: behind an answers-only
         transaction a new leader, which reads to seen, might not have read as far.
         """
         if self == NOTHING:

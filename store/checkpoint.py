@@ -20,9 +20,7 @@ Vector = dict[int, int]
 """Per partition of the lane, an offset + 1."""
 
 
-FORMAT: Final = 4
-FIRST_TO_LIST: Final = 2
-"""The format from which on what is awaited is listed: of an older one nobody knows."""
+FORMAT: Final = 5
 
 
 _NOWHERE: Final = -1, -1, -1  # below every key
@@ -33,7 +31,7 @@ class Reached(msgspec.Struct, frozen=True):
     also passes transaction markers (rule 7).
     """
 
-    ingested: Vector
+    applied: Vector
     read: Vector
 
 
@@ -45,11 +43,11 @@ class Frontier(msgspec.Struct, frozen=True):
     """How far a selection reaches: the part of a checkpoint that decides which rows are done.
 
     `read` decides nothing: it is where the reader stood, behind the markers that follow the last message. It
-    tells whether what retention has removed was all ingested (node/ingest.py).
+    tells whether what retention has removed was all applied (node/applier.py).
     """
 
     position: RowKey | None
-    ingested: Vector
+    applied: Vector
     seen: Vector
     read: Vector
     delivered_up_to_ms: int
@@ -58,8 +56,8 @@ class Frontier(msgspec.Struct, frozen=True):
     holds: Holds = ()
 
     def passed(self, key: RowKey) -> bool:
-        """Whether key <= position and offset < ingested[partition], here or in an overrun."""
-        if self.position is not None and key <= self.position and key[2] < self.ingested.get(key[1], 0):
+        """Whether key <= position and offset < applied[partition], here or in an overrun."""
+        if self.position is not None and key <= self.position and key[2] < self.applied.get(key[1], 0):
             return True
         return any(one.covers(key) for one in self.overruns)
 
@@ -94,7 +92,7 @@ class Frontier(msgspec.Struct, frozen=True):
         now, skip_to = (now_ms, 0, 0), self.operation.skip_to
         skip_to = None if skip_to is None else min(skip_to, now)
         numbers = (*(one.number for one in self.overruns), *(hold.since for hold in self.holds), 0)
-        last = Overrun(self.position, self.ingested, self.delivered_up_to_ms, max(numbers) + 1)
+        last = Overrun(self.position, self.applied, self.delivered_up_to_ms, max(numbers) + 1)
         return msgspec.structs.replace(
             self,
             position=min(self.position, now),
@@ -139,7 +137,7 @@ NO_WRITE_BACK: Final = WriteBack(written_back={})
 def nothing(partitions: Sequence[int]) -> Frontier:
     """The frontier before the first checkpoint."""
     nowhere = dict.fromkeys(partitions, 0)
-    return Frontier(position=None, ingested=nowhere, seen=nowhere, read=nowhere, delivered_up_to_ms=0)
+    return Frontier(position=None, applied=nowhere, seen=nowhere, read=nowhere, delivered_up_to_ms=0)
 
 
 class Footing(msgspec.Struct, frozen=True):
@@ -147,23 +145,25 @@ class Footing(msgspec.Struct, frozen=True):
     partition. A partition loses its end only where its leader changes, and each change raises that epoch.
     """
 
-    topic_id: str = ""  # "": an older version's checkpoint does not say
-    leader_epoch: int = 0
+    topic_id: str
+    leader_epoch: int
+
+
+NO_FOOTING: Final = Footing(topic_id="", leader_epoch=0)
 
 
 class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
     """One lane's checkpoint. Times in epoch ms; vectors hold the lane's partitions.
 
-    `number`: how many there were of the lane before; the first one of an epoch repeats it, as all else. Of an
-    older version's it is 0.
+    `number`: how many there were of the lane before; the first one of an epoch repeats it, as all else.
     """
 
     format: int = FORMAT
     lane: int
     epoch: int
-    number: int = 0
+    number: int
     position: RowKey | None
-    ingested: Vector
+    applied: Vector
     seen: Vector
     read: Vector
     written_back: Vector
@@ -175,22 +175,17 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
     node: str
     at_ms: int
     first: bool = False
-    footing: Footing = Footing()
+    footing: Footing
 
     @property
     def write_back(self) -> WriteBack:
         return WriteBack(self.awaited, self.written_back)
 
     @property
-    def lists_awaited(self) -> bool:
-        """Whether `awaited` says all; of an older version's checkpoint it says nothing."""
-        return self.format >= FIRST_TO_LIST
-
-    @property
     def frontier(self) -> Frontier:
         return Frontier(
             self.position,
-            self.ingested,
+            self.applied,
             self.seen,
             self.read,
             self.delivered_up_to_ms,
@@ -205,14 +200,9 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
         return b"%d/%d" % (self.lane, self.epoch) if self.first else b"%d" % self.lane
 
     @property
-    def order(self) -> tuple[int, int, RowKey, int, int, int, tuple[int, bool, RowKey]]:
-        """Later checkpoints of a lane compare greater. What stands behind the number tells an older version's
-        apart: within its epochs no part of it ever moved back.
-        """
-        position = self.position or (-1, -1, -1)
-        seen, ingested = sum(self.seen.values()), sum(self.ingested.values())
-        up_to_ms, operation = self.delivered_up_to_ms, self.operation.order
-        return self.epoch, self.number, position, seen, ingested, up_to_ms, operation
+    def order(self) -> tuple[int, int]:
+        """Later checkpoints of a lane compare greater."""
+        return self.epoch, self.number
 
     def encode(self) -> bytes:
         return _encode(self)
@@ -221,15 +211,22 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
     def decode(cls, raw: bytes | str) -> Self:
         """Raises `UnreadableCheckpoint`."""
         try:
-            checkpoint = _decode(raw)
+            of = _format(raw).format
+            if of != FORMAT:
+                raise UnreadableCheckpoint(f"checkpoint has format {of}; this version reads format {FORMAT}")
+            return _decode(raw)  # type: ignore[return-value]
         except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
             raise UnreadableCheckpoint(f"this is no checkpoint: {error}") from error
-        if not 1 <= checkpoint.format <= FORMAT:
-            raise UnreadableCheckpoint(
-                f"checkpoint has format {checkpoint.format}; this version reads formats 1 to {FORMAT}"
-            )
-        return checkpoint  # type: ignore[return-value]
 
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(Checkpoint).decode
+
+
+class _Format(msgspec.Struct, frozen=True):
+    """What every version says of a checkpoint."""
+
+    format: int
+
+
+_format = msgspec.json.Decoder(_Format).decode

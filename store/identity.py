@@ -9,7 +9,7 @@ import msgspec
 from store import keys
 from store.kv import KeyValue, StoreError
 
-FORMAT: Final = 8
+FORMAT: Final = 9
 
 
 class Identity(msgspec.Struct, frozen=True):

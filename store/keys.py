@@ -49,7 +49,7 @@ HELD: Final = b"h"
 KEPT: Final = b"k"
 META: Final = b"m"
 
-INGESTED: Final = META + b"ingested"
+APPLIED: Final = META + b"applied"
 READ: Final = META + b"read"
 NEWEST: Final = META + b"newest"
 LAST_MOVES: Final = META + b"last moves"

@@ -1,7 +1,7 @@
 """Looking into the view from outside: what is known of an id, what is pending, page by page, and what a
 replay or a skip would do.
 
-No look holds ingest or delivery up. What must belong together is taken under the view's lock in a moment: a
+No look holds apply or delivery up. What must belong together is taken under the view's lock in a moment: a
 few entries, and scans, which are snapshots. They are walked outside it, in slices, with a rest after each,
 since whoever walks holds the interpreter.
 
@@ -371,7 +371,7 @@ class _IdWalk:
     def __init__(self, query: Query, kv: KeyValue, aligned: Frontier, reached: Reached) -> None:
         self.kv, self.aligned, self.reached = kv, aligned, reached
         scans = []
-        for partition in sorted(reached.ingested):
+        for partition in sorted(reached.applied):
             begin = keys.index(partition, query.id_prefix)
             scans.append(kv.scan(begin, begin[:-1] + bytes([begin[-1] + 1])))  # UTF-8 has no byte 255
         self.entries = (entry for scan in scans for entry in scan)

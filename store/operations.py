@@ -49,24 +49,24 @@ OperatorRequest = ReplayRequest | SkipRequest | StopReplay
 class Replay(msgspec.Struct, frozen=True):
     """A replay under way: a second cursor, behind the position.
 
-    `ingested` is that of the frontier that it began behind: what has arrived since is no part of it, nor is
+    `applied` is that of the frontier that it began behind: what has arrived since is no part of it, nor is
     what was held then (`holds`, and the `overruns` that these rest on): it was not delivered.
-    `written_back` as it was then: that is ingested first, for of what was parked it is the message.
+    `written_back` as it was then: that is applied first, for of what was parked it is the message.
     """
 
     number: int
     next: RowKey
     last: RowKey
-    ingested: dict[int, int]
+    applied: dict[int, int]
     target: str | None
     carried: int = 0  # messages so far
     written_back: dict[int, int] = {}
     holds: Holds = ()
     overruns: Overruns = ()
 
-    def lacks(self, ingested: dict[int, int]) -> dict[int, int]:
-        """As far as has to be ingested before it can go on, where that is not."""
-        return {p: end for p, end in self.written_back.items() if ingested.get(p, 0) < end}
+    def lacks(self, applied: dict[int, int]) -> dict[int, int]:
+        """As far as has to be applied before it can go on, where that is not."""
+        return {p: end for p, end in self.written_back.items() if applied.get(p, 0) < end}
 
     def spans(self, key: RowKey) -> bool:
         """Whether the cursor comes to a row with this key."""
@@ -74,7 +74,7 @@ class Replay(msgspec.Struct, frozen=True):
 
     def covers(self, key: RowKey, target: str | None) -> bool:
         """Whether a row that is there is one of those to be delivered again."""
-        was_passed = self.spans(key) and key[2] < self.ingested.get(key[1], 0)
+        was_passed = self.spans(key) and key[2] < self.applied.get(key[1], 0)
         return was_passed and hold_of(self.holds, self.overruns, key, target) is None
 
 
@@ -102,7 +102,7 @@ def taken_up(
     now: Operation,
     request: OperatorRequest,
     position: RowKey | None,
-    ingested: dict[int, int],
+    applied: dict[int, int],
     now_ms: int,
     kept_from_ms: int,
     written_back: dict[int, int],
@@ -124,7 +124,7 @@ def taken_up(
             request.number,
             begin,
             last,
-            dict(ingested),
+            dict(applied),
             request.target,
             written_back=dict(written_back),
             holds=held[0],

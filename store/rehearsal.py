@@ -56,7 +56,7 @@ def begin(
     kept_from_ms = aligned.once_delivered_up_to_ms - window_ms
     nowhere: Vector = {}  # what was parked is looked at as it is
     then = taken_up(
-        now, asked, aligned.position, aligned.ingested, now_ms, kept_from_ms, nowhere, aligned.held
+        now, asked, aligned.position, aligned.applied, now_ms, kept_from_ms, nowhere, aligned.held
     )
     if then.refused is not None:
         return Rehearsal(reached, aligned, then.refused, iter(()))

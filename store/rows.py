@@ -200,7 +200,7 @@ class Expiry(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class PendingAnswer(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A cancel or replace that was carried out at ingest and waits for its answer."""
+    """A cancel or replace that was carried out at apply and waits for its answer."""
 
     op: str  # cancel; schedule: it replaces; keep: it is a duplicate
     id: str | None  # None: a cancel by source, of a message without an id, or of none that is known

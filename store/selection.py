@@ -2,8 +2,8 @@
 
 What reschedules mean is decided in store/moves.py.
 
-`select` runs under the view's lock and so is atomic with respect to ingest: what it takes and the
-ingested vector it reports belong to one state of the view.
+`select` runs under the view's lock and so is atomic with respect to apply: what it takes and the
+applied vector it reports belong to one state of the view.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from store.rows import (
 REPLAYED_PART: Final = 4  # so much of a transaction's limits at most
 LITTLE_WALKED: Final = 100
 MOST_WALKED_BYTES: Final = 8 << 20
-MOST_WALKED: Final = 1_000  # rows of a replay's range, or done behind the position: ingest waits meanwhile
+MOST_WALKED: Final = 1_000  # rows of a replay's range, or done behind the position: apply waits meanwhile
 
 
 class Limits(NamedTuple):
@@ -78,7 +78,7 @@ class Selection(msgspec.Struct, frozen=True):
 
     `skip_to`: the due rows up to that key are skipped. `replayed`: rows that were delivered before.
     `operates`: whether it brings an operator's request on, which is something to commit. `cut_short`: it has
-    ended before something that is due. `waits_for`: what was written back is to be ingested so far, for an
+    ended before something that is due. `waits_for`: what was written back is to be applied so far, for an
     answer or a replay. `full`: the same, for a reschedule: the list of what is moved is full. `as_of`: where
     the reader stood in each partition. `moved`: those of the rows that a reschedule has put elsewhere: they
     are done, and have no record. `paused`: those of the rows that wait for the end of a pause; `released`:
@@ -147,9 +147,9 @@ def select(
         )
     # Beside a transaction that is being sent, the checkpoint before it does not say what that one has seen.
     write_back = write_back._replace(awaited=write_back.awaited.beyond(tip.seen))
-    ingested, read = reached.ingested, reached.read
+    applied, read = reached.applied, reached.read
     waiting = _Waiting(tip, write_back, limits.messages)
-    seen = waiting.take(kv, ingested)
+    seen = waiting.take(kv, applied)
     answers = waiting.answers
     if seen is not None:
         frontier = msgspec.structs.replace(tip, seen=seen)
@@ -161,9 +161,9 @@ def select(
     # A quarter at least for what holds let go, however much else there is; but one row alone is no part.
     kept = min(-(-limits.messages // REPLAYED_PART), limits.messages - 1) if any(may_go_to) else 0
     taking = _Taking(
-        limits._replace(messages=limits.messages - kept), _Room(write_back, ingested, limits.awaited), named
+        limits._replace(messages=limits.messages - kept), _Room(write_back, applied, limits.awaited), named
     )
-    late_limits = _take_late(kv, tip, ingested, taking)
+    late_limits = _take_late(kv, tip, applied, taking)
     late = sorted(taking.rows)
     replayed: list[tuple[RowKey, bytes]] = []
     waits_for: Vector = {}
@@ -171,8 +171,8 @@ def select(
     if late_limits is not None:
         frontier = Frontier(
             tip.position,
-            ingested | late_limits,
-            dict(ingested),
+            applied | late_limits,
+            dict(applied),
             read | late_limits,
             tip.delivered_up_to_ms,
             operation,
@@ -194,14 +194,14 @@ def select(
         if skip_to is not None and (up_to_ms >= skip_to[0] or (position is not None and position >= skip_to)):
             operation = msgspec.structs.replace(operation, skip_to=None)
         if operation.replay is not None and not paused.replay:
-            waits_for = operation.replay.lacks(ingested)
+            waits_for = operation.replay.lacks(applied)
             if not waits_for:
                 replayed, replay = _take_replayed(kv, operation.replay, taking.left, limits)
                 operation = msgspec.structs.replace(operation, replay=replay)
         frontier = Frontier(
             position,
-            dict(ingested),
-            dict(ingested),
+            dict(applied),
+            dict(applied),
             dict(read),
             delivered_up_to_ms,
             operation,
@@ -229,7 +229,7 @@ def select(
     if waits:
         frontier = msgspec.structs.replace(frontier, holds=holds.with_passed(frontier.holds, waits))
     # Not the frontier's `read`, which late rows hold back behind what was written back before.
-    as_of = {partition: max(offset, ingested.get(partition, 0)) for partition, offset in read.items()}
+    as_of = {partition: max(offset, applied.get(partition, 0)) for partition, offset in read.items()}
     return Selection(
         late,
         due,
@@ -375,10 +375,10 @@ class _Room:
     for that: to defer it would only make more of the same. Where it is hidden, it is deferred.
     """
 
-    def __init__(self, write_back: WriteBack, ingested: Vector, most: int) -> None:
-        self.full: Vector = {}  # as far as has to be ingested before there is any
+    def __init__(self, write_back: WriteBack, applied: Vector, most: int) -> None:
+        self.full: Vector = {}  # as far as has to be applied before there is any
         self._awaited = write_back.awaited
-        self._ingested = ingested
+        self._applied = applied
         self._most = most
         self._hidden = write_back.hidden
         self._left: dict[int, int] = {}
@@ -389,7 +389,7 @@ class _Room:
             return True
         left = self._left.get(partition)
         if left is None:
-            offsets = self._awaited.moved_offsets(partition, self._ingested)
+            offsets = self._awaited.moved_offsets(partition, self._applied)
             left = self._most - len(offsets)
             if left < 1:
                 self.full[partition] = min(offsets) + 1
@@ -397,16 +397,16 @@ class _Room:
         return left > 0
 
 
-def _take_late(kv: KeyValue, tip: Frontier, ingested: Vector, taking: _Taking) -> Vector | None:
+def _take_late(kv: KeyValue, tip: Frontier, applied: Vector, taking: _Taking) -> Vector | None:
     """Takes late rows in (partition, offset) order. If they do not all fit, the first offset left in each
-    partition, to which ingested is held back (rule 1); else None.
+    partition, to which applied is held back (rule 1); else None.
 
-    The entries below the tip's ingested are in flight: an entry stays until the commit is known, and what a
-    selection leaves holds its ingested back.
+    The entries below the tip's applied are in flight: an entry stays until the commit is known, and what a
+    selection leaves holds its applied back.
     """
     late_limits: Vector = {}
-    for partition in sorted(ingested):
-        waiting = late_keys(kv, partition, tip.ingested.get(partition, 0))
+    for partition in sorted(applied):
+        waiting = late_keys(kv, partition, tip.applied.get(partition, 0))
         left = next(waiting, None) if late_limits else taking.take((key, _row(kv, key)) for key in waiting)
         if left is not None:
             late_limits[partition] = left[2]
@@ -479,7 +479,7 @@ def _in_turn(left: list[holds.Hold], turned: list[holds.Hold]) -> list[holds.Hol
 
 
 class _Budget:
-    """What all holds together may take, and walk over: ingest waits meanwhile."""
+    """What all holds together may take, and walk over: apply waits meanwhile."""
 
     def __init__(self, messages: int, bytes_: int, walked: int) -> None:
         self.messages = messages
@@ -533,7 +533,7 @@ def _take_replayed(
             return taken, msgspec.structs.replace(replay, next=key, carried=carried)
         if raw is None:
             continue
-        bytes_left -= len(raw)  # read, whether it is taken or not: ingest waits meanwhile
+        bytes_left -= len(raw)  # read, whether it is taken or not: apply waits meanwhile
         if will_carry(kv, replay, key, raw):
             taken.append((key, raw))
     return taken, None
@@ -570,7 +570,7 @@ def replayable(kv: KeyValue, key: RowKey, raw: bytes) -> str | None:
 
 class _Waiting:
     """The answers that wait, up to `most`. `undecided`: one of them is not known yet, and not before so much
-    is ingested as `waits_for` says.
+    is applied as `waits_for` says.
     """
 
     def __init__(self, tip: Frontier, write_back: WriteBack, most: int) -> None:
@@ -582,23 +582,23 @@ class _Waiting:
         self._most = most
         self._known = write_back.written_back is not None
 
-    def take(self, kv: KeyValue, ingested: Vector) -> Vector | None:
+    def take(self, kv: KeyValue, applied: Vector) -> Vector | None:
         """Takes them. If not all can be given, the seen vector that the first of them reach; else None."""
         seen: Vector = {}
-        for partition in sorted(ingested):
+        for partition in sorted(applied):
             begin = keys.pending_answer(partition, self._tip.seen.get(partition, 0))
-            for raw_key, raw in kv.scan(begin, keys.pending_answer(partition, ingested[partition])):
+            for raw_key, raw in kv.scan(begin, keys.pending_answer(partition, applied[partition])):
                 place = keys.placed(raw_key)
                 control = decode_pending_answer(raw)
                 effective = self._is_effective(partition, control)
-                undecided = not effective and self._may_be_followed(partition, control, ingested)
+                undecided = not effective and self._may_be_followed(partition, control, applied)
                 if undecided:
                     self.undecided = True
                 if undecided or len(self.answers) == self._most:
                     seen[partition] = place[1]
                     break
                 self.answers.append(Answer(place, control, effective=effective))
-        return {**ingested, **seen} if seen else None
+        return {**applied, **seen} if seen else None
 
     def _is_effective(self, partition: int, control: PendingAnswer) -> bool:
         """Not if the removed row is done under the previous transaction's checkpoint (rule 2), and nothing
@@ -616,13 +616,13 @@ class _Waiting:
         assert control.source is not None, "it names one of the two"
         return _is_first(control) and self._awaited.follows_source(partition, control.source)
 
-    def _may_be_followed(self, partition: int, control: PendingAnswer, ingested: Vector) -> bool:
+    def _may_be_followed(self, partition: int, control: PendingAnswer, applied: Vector) -> bool:
         """Whether something may have been written back after what it removed, that it will have ended: it is
         not listed, or, without an id, of the transaction that is being sent.
         """
         if not control.ends or not _is_first(control):
             return False
-        if self._awaited.may_hide(partition, ingested):
+        if self._awaited.may_hide(partition, applied):
             self.waits_for[partition] = self._awaited.unlisted[partition]
             return True
         return not self._known and control.id is None

@@ -1,12 +1,12 @@
 """The view: a node's rows and indexes, a function of the log and of the aligned checkpoint.
 
-One lock makes ingest, selection, alignment and pruning atomic with respect to one another; rule 1
+One lock makes apply, selection, alignment and pruning atomic with respect to one another; rule 1
 (docs/design.md) needs no more than that. The view owns three frontiers:
 
 - *aligned*: the last checkpoint known to be committed, kept in the store;
 - *tip*: where the last selection leads, in memory only. It is ahead of *aligned* while transactions
   are in flight, and falls back to it when they are abandoned (`abandon`);
-- *ingested*: what was taken from the log, kept in the store with the rows, in the same batch; *read* goes
+- *applied*: what was taken from the log, kept in the store with the rows, in the same batch; *read* goes
   past the markers behind it, and is kept with each checkpoint.
 
 After a crash the store is exactly some earlier state, and the log replays the rest.
@@ -25,10 +25,10 @@ import msgspec
 
 from delayline.signing import Serial
 from store import due_index, expiry, kept, keys, selection
+from store.apply import BatchApply, Taken
 from store.arrivals import Arrival, Kind
 from store.checkpoint import NO_WRITE_BACK, Checkpoint, Frontier, Reached, Vector, WriteBack, nothing
 from store.holds import tag_of
-from store.ingest import Ingest, Taken
 from store.keys import RowKey
 from store.kv import Batch, KeyValue, Stalled
 from store.operations import OperatorRequest, taken_up
@@ -98,13 +98,13 @@ class View:
         self._kv = kv
         self._window_ms = replay_window_ms
         self._dedup_window_ms = dedup_window_ms
-        raw_ingested, raw_aligned = kv.get(keys.INGESTED), kv.get(keys.ALIGNED)
-        stored = {} if raw_ingested is None else decode_vector(raw_ingested)
+        raw_applied, raw_aligned = kv.get(keys.APPLIED), kv.get(keys.ALIGNED)
+        stored = {} if raw_applied is None else decode_vector(raw_applied)
         partitions = sorted({*partitions, *stored})  # what was read once is the lane's for ever
-        self._ingested: Vector = {partition: stored.get(partition, 0) for partition in partitions}
+        self._applied: Vector = {partition: stored.get(partition, 0) for partition in partitions}
         raw_read = kv.get(keys.READ)
-        read = {} if raw_read is None else decode_vector(raw_read)  # older than ingested, perhaps
-        self._read: Vector = {p: max(offset, read.get(p, 0)) for p, offset in self._ingested.items()}
+        read = {} if raw_read is None else decode_vector(raw_read)  # older than applied, perhaps
+        self._read: Vector = {p: max(offset, read.get(p, 0)) for p, offset in self._applied.items()}
         self._checkpoint = None if raw_aligned is None else Checkpoint.decode(raw_aligned)
         self._aligned = nothing(partitions) if self._checkpoint is None else self._checkpoint.frontier
         self._tip = self._aligned
@@ -121,7 +121,7 @@ class View:
         raw_serials = kv.get(keys.SERIALS)
         self._serials: dict[int, Serial] = {} if raw_serials is None else decode_serials(raw_serials)
         self._pending = Pending(kv, self._tip.position)
-        self._noted: dict[int, tuple[int, int]] = {}  # by partition: ingested, and last move, at some time
+        self._noted: dict[int, tuple[int, int]] = {}  # by partition: applied, and last move, at some time
         self._settled: Vector = {}  # below that no reschedule waits
         self._newest_read: Vector = {}  # the same, where something has come since the start
         self._removals = 0  # how often something was pruned or forgotten
@@ -148,14 +148,14 @@ class View:
 
     def reached(self) -> Reached:
         with self.lock:
-            return Reached(dict(self._ingested), dict(self._read))
+            return Reached(dict(self._applied), dict(self._read))
 
-    def has_ingested(self, *vectors: Vector) -> bool:
+    def has_applied(self, *vectors: Vector) -> bool:
         """Whether all messages below the vectors' offsets have been taken in; of a partition that the view
         lacks, not even none have.
         """
-        ingested = self._ingested
-        return all(ingested.get(p, -1) >= offset for vector in vectors for p, offset in vector.items())
+        applied = self._applied
+        return all(applied.get(p, -1) >= offset for vector in vectors for p, offset in vector.items())
 
     def has_read_to(self, ends: Vector) -> bool:
         """Whether the consumer has passed the ends: there may be nothing but markers below them."""
@@ -185,8 +185,8 @@ class View:
         """As `apply`. None, and nothing is done, if something was removed since `known` was read."""
         if removals != self._removals:
             return None
-        fresh = [a for a in arrivals if a.offset >= self._ingested[a.partition]]
-        ingest = Ingest(
+        fresh = [a for a in arrivals if a.offset >= self._applied[a.partition]]
+        apply = BatchApply(
             self._kv,
             known,
             self._aligned,
@@ -196,53 +196,53 @@ class View:
             Taken(self._newest, self._last_moves, self._serials, self._gone_to),
         )
         if fresh:
-            ingest.add(fresh)
-            ingested = self._ingested | {a.partition: a.offset + 1 for a in fresh if a.kind is not Kind.SPENT}
-            counts = self._pending.write(ingest.batch, ingest.counts, known.counts)
+            apply.add(fresh)
+            applied = self._applied | {a.partition: a.offset + 1 for a in fresh if a.kind is not Kind.SPENT}
+            counts = self._pending.write(apply.batch, apply.counts, known.counts)
             newest = self._newest | _newest_of(fresh, self._newest)
-            ingest.batch.put(keys.INGESTED, encode(ingested))
-            ingest.batch.put(keys.NEWEST, encode(newest))
-            if ingest.last_moves != self._last_moves:
-                ingest.batch.put(keys.LAST_MOVES, encode(ingest.last_moves))
-            if ingest.serials != self._serials:
-                ingest.batch.put(keys.SERIALS, encode(ingest.serials))
-            if ingest.low_row is not None and ingest.low_row < self._low_row:
-                ingest.batch.put(keys.LOW_WATER, ingest.low_row)
-            self._kv.write(ingest.batch)
-            self._pending.taken(counts, ingest.counts, ingest.counts_below)
-            self._publish(ingest, ingested)
-            self._newest, self._last_moves, self._serials = newest, ingest.last_moves, ingest.serials
+            apply.batch.put(keys.APPLIED, encode(applied))
+            apply.batch.put(keys.NEWEST, encode(newest))
+            if apply.last_moves != self._last_moves:
+                apply.batch.put(keys.LAST_MOVES, encode(apply.last_moves))
+            if apply.serials != self._serials:
+                apply.batch.put(keys.SERIALS, encode(apply.serials))
+            if apply.low_row is not None and apply.low_row < self._low_row:
+                apply.batch.put(keys.LOW_WATER, apply.low_row)
+            self._kv.write(apply.batch)
+            self._pending.taken(counts, apply.counts, apply.counts_below)
+            self._publish(apply, applied)
+            self._newest, self._last_moves, self._serials = newest, apply.last_moves, apply.serials
             self._newest_read = self._newest_read | {a.partition: newest[a.partition] for a in fresh}
-        # It never moves back: what is written back rests on that (store/ingest.py, `_is_copy`).
+        # It never moves back: what is written back rests on that (store/apply.py, `_is_copy`).
         self._read.update({p: max(offset, self._read.get(p, 0)) for p, offset in read.items()})
-        return ingest.urgent or self._wake_due_ms is None or ingest.first_due_ms < self._wake_due_ms
+        return apply.urgent or self._wake_due_ms is None or apply.first_due_ms < self._wake_due_ms
 
     @_retry_stalled
-    def start_at(self, partition: int, ingested: int, read: int, serial: Serial | None = None) -> None:
-        """The log begins at `read`. What was below it is done: messages below `ingested`, then markers.
+    def start_at(self, partition: int, applied: int, read: int, serial: Serial | None = None) -> None:
+        """The log begins at `read`. What was below it is done: messages below `applied`, then markers.
 
         `serial`: it counts as spent, with all below it.
         """
-        vector = self._ingested | {partition: ingested}
+        vector = self._applied | {partition: applied}
         serials = self._serials
         if serial is not None:
             serials = serials | {partition: max(serial, serials.get(partition, serial))}
         batch = self._kv.batch()
-        batch.put(keys.INGESTED, encode(vector))
+        batch.put(keys.APPLIED, encode(vector))
         batch.put(keys.SERIALS, encode(serials))
         self._kv.write(batch)
         self._serials = serials
-        self._ingested = vector
+        self._applied = vector
         self._read[partition] = read
 
-    def _publish(self, ingest: Ingest, ingested: Vector) -> None:
-        self._ingested = ingested
-        if ingest.low_row is not None:
-            self._low_row = min(self._low_row, ingest.low_row)
-        for partition, key in ingest.low_expiry.items():
+    def _publish(self, apply: BatchApply, applied: Vector) -> None:
+        self._applied = applied
+        if apply.low_row is not None:
+            self._low_row = min(self._low_row, apply.low_row)
+        for partition, key in apply.low_expiry.items():
             self._low_expiry[partition] = min(self._low_expiry[partition], key)
             self._lowest_new_expiry[partition] = min(self._lowest_new_expiry.get(partition, key), key)
-        for partition, key in ingest.low_due_index.items():
+        for partition, key in apply.low_due_index.items():
             self._low_due_index[partition] = min(self._low_due_index[partition], key)
 
     def select(
@@ -272,7 +272,7 @@ class View:
                     tip.operation,
                     request,
                     tip.position,
-                    tip.ingested,
+                    tip.applied,
                     now_ms,
                     kept_from_ms,
                     written_back,
@@ -282,7 +282,7 @@ class View:
             chosen = selection.select(
                 self._kv,
                 tip,
-                Reached(self._ingested, self._read),
+                Reached(self._applied, self._read),
                 now_ms,
                 limits,
                 write_back=write_back,
@@ -338,7 +338,7 @@ class View:
 
         Late entries done under it, or above its position, go, always, even if it equals the old one:
         an entry taken by a transaction whose commit was not seen here must not stay. Then the rows
-        that it passed without having ingested them become late. The same way a leader aligns to its own step
+        that it passed without having applied them become late. The same way a leader aligns to its own step
         back: what has come since, due behind the new position, is late no more.
         """
         assert self._tip == self._aligned, "never align while a transaction is in flight"
@@ -363,7 +363,7 @@ class View:
         batch.put(keys.ALIGNED, new.encode())
         batch.put(keys.READ, encode(self._read))
         self._kv.write(batch)
-        self._removals += bool(changes)  # the counts that ingest has read are others
+        self._removals += bool(changes)  # the counts that apply has read are others
         self._low_row, self._gone_to = low_row, gone_to
         self._checkpoint, self._aligned, self._tip = new, frontier, frontier
         self._pending.taken(counts, changes, {})
@@ -389,23 +389,23 @@ class View:
         return changes
 
     def _passed_unseen(self, old: Frontier, new: Frontier) -> list[tuple[bytes, int, int, int]]:
-        """Rows with old position < key <= new position that the new checkpoint had not ingested."""
-        behind = any(self._ingested[p] > new.ingested.get(p, 0) for p in self._ingested)
+        """Rows with old position < key <= new position that the new checkpoint had not applied."""
+        behind = any(self._applied[p] > new.applied.get(p, 0) for p in self._applied)
         if new.position is None or not behind:
             return []
         passed = []
         for raw_key, _ in self._kv.scan(keys.behind(old.position), keys.after(keys.row(*new.position))):
             due_ms, partition, offset = keys.timed(raw_key)
-            if offset >= new.ingested.get(partition, 0):
+            if offset >= new.applied.get(partition, 0):
                 passed.append((raw_key, partition, offset, due_ms))
         return passed
 
     def _late(self) -> Iterator[RowKey]:
-        """The late rows. None is below the aligned ingested: such an entry went with its commit, or was never
+        """The late rows. None is below the aligned applied: such an entry went with its commit, or was never
         made.
         """
-        for partition in self._ingested:
-            yield from late_keys(self._kv, partition, self._aligned.ingested.get(partition, 0))
+        for partition in self._applied:
+            yield from late_keys(self._kv, partition, self._aligned.applied.get(partition, 0))
 
     def _window_start_ms(self) -> int:
         """What is done and fell due before is not kept. A replay's rows are, until it has passed them."""
@@ -419,7 +419,7 @@ class View:
         """A replay is waited for, but while anything is held: it may stand still for as long as the pause."""
         aligned, begun = self._aligned, self._tip.operation.replay
         replay = aligned.operation.replay
-        if replay is None or not aligned.holds or replay.lacks(self._ingested):
+        if replay is None or not aligned.holds or replay.lacks(self._applied):
             return self._window_start_ms()
         if begun is not None and begun.number != replay.number:
             return self._window_start_ms()
@@ -460,7 +460,7 @@ class View:
         end_ms = keys.timed(pruned_to[: keys.TIMED_BYTES])[0]
         minute = whole_days(end_ms // keys.MINUTE_MS)
         batch.delete_range(keys.count(whole_days(self._pruned_ms() // keys.MINUTE_MS)), keys.count(minute))
-        for partition in self._ingested:
+        for partition in self._applied:
             if marks_end := self._marks_end(partition, end_ms):
                 batch.delete_range(keys.park_mark(partition, 0), marks_end)
         batch.put(keys.LOW_WATER, pruned_to)
@@ -610,9 +610,9 @@ class View:
         aligned = self._aligned
         for _ in range(2):  # what is noted for the first time may be so already
             end, last_ms = self._noted.get(partition, (0, 0))
-            if aligned.ingested.get(partition, 0) >= end and aligned.delivered_up_to_ms >= last_ms:
+            if aligned.applied.get(partition, 0) >= end and aligned.delivered_up_to_ms >= last_ms:
                 self._settled[partition] = end
-                self._noted[partition] = self._ingested[partition], self._last_moves.get(partition, 0)
+                self._noted[partition] = self._applied[partition], self._last_moves.get(partition, 0)
         return self._settled.get(partition, 0)
 
     def _is_unpruned(self, key: RowKey) -> bool:
@@ -725,7 +725,7 @@ class View:
         it opens are of one state of the view. It must not walk them there.
         """
         with self.lock:
-            return take(self._kv, self._aligned, Reached(dict(self._ingested), dict(self._read)))
+            return take(self._kv, self._aligned, Reached(dict(self._applied), dict(self._read)))
 
     def flush(self) -> None:
         self._kv.flush()

@@ -28,7 +28,7 @@ class Control:
             pending = cluster.load(messages, first_due_ms=due_ms, span_ms=HOUR_MS, order="random", ids=True)
             pending.send()
             node.start()
-            node.wait("leader", lambda sample: sample.leader and sample.ingested == messages)
+            node.wait("leader", lambda sample: sample.leader and sample.applied == messages)
             some = replace(pending, count=self._controls)
             return Measured(
                 {

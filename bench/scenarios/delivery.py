@@ -31,7 +31,7 @@ class Delivery:
             last_due_ms = time.time() * 1000
             node, name = cluster.node, self._name
             node.start()
-            node.wait("all ingested", lambda sample: sample.ingested == self.messages)
+            node.wait("all applied", lambda sample: sample.applied == self.messages)
             begun = node.before(node.wait("leader", lambda sample: sample.leader))
             ended = node.wait("all delivered", lambda sample: sample.delivered_up_to_ms > last_due_ms)
             return Measured(
@@ -71,14 +71,14 @@ class Both:
         begun_ms = time.time() * 1000
         ended = node.wait(
             "either done",
-            lambda one: one.delivered_up_to_ms >= due_ms + SPAN_MS or one.ingested == 2 * messages,
+            lambda one: one.delivered_up_to_ms >= due_ms + SPAN_MS or one.applied == 2 * messages,
         )
         seconds = (ended.at_ms - begun_ms) / 1000
         delivered = messages * min(1.0, max(0.0, (ended.delivered_up_to_ms - due_ms) / SPAN_MS))
         return Measured(
             {
                 "both.delivery": delivered / seconds,
-                "both.ingest": (ended.ingested - messages) / seconds,
+                "both.ingest": (ended.applied - messages) / seconds,
                 "memory.both": node.peak_memory_mb(),
             }
         )

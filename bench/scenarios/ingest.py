@@ -41,13 +41,13 @@ class Ingest:
         begun_ms = time.time() * 1000
         node.start()
         begun = node.wait("at work", lambda _: True)
-        first = node.wait("a tenth ingested", lambda sample: sample.ingested >= all_of_it // 10)
-        last = node.wait("all ingested", lambda sample: sample.ingested == all_of_it)
+        first = node.wait("a tenth applied", lambda sample: sample.applied >= all_of_it // 10)
+        last = node.wait("all applied", lambda sample: sample.applied == all_of_it)
         leading = node.wait("candidate", lambda sample: sample.leader)
         seconds = (last.at_ms - first.at_ms) / 1000
         return Measured(
             {
-                f"ingest.{self._name}": (last.ingested - first.ingested) / seconds,
+                f"ingest.{self._name}": (last.applied - first.applied) / seconds,
                 f"rebuild.{self._name}": all_of_it / ((leading.at_ms - begun_ms) / 1000),
                 f"memory.ingest.{self._name}": node.peak_memory_mb(),
                 f"cpu.ingest.node.{self._name}": (leading.node_cpu_us - begun.node_cpu_us) / all_of_it,

@@ -12,10 +12,10 @@ from delayline.signing import BadSignatureError, Keyring
 from ops.audit.flaw import flaws, said, violations
 from ops.audit.meaning import source
 
-VECTORS = ("ingested", "seen", "read", "written_back")
+VECTORS = ("applied", "seen", "read", "written_back")
 _JSON = (
     "lane int, epoch long, position array<long>, overruns array<struct<position: array<long>>>, "
-    "ingested map<string, long>, seen map<string, long>, "
+    "applied map<string, long>, seen map<string, long>, "
     "read map<string, long>, written_back map<string, long>, delivered_up_to_ms long, node string, "
     "at_ms long, first boolean, operation struct<number: long, refused: string, "
     "request: struct<type: string, from_ms: long, to_ms: long, target: string>, "

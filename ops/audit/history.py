@@ -1,7 +1,7 @@
 """What the log and the checkpoints together say of each request, recomputed from them alone.
 
 *Settled by* is the transaction that took a row: the first checkpoint with key <= position and offset <
-ingested, or of what waited for the end of a pause, the one that has let it go (ops/audit/holds.py). *Seen
+applied, or of what waited for the end of a pause, the one that has let it go (ops/audit/holds.py). *Seen
 by* is the first checkpoint with offset < seen, which answers a cancel or replace. Vectors never go back,
 and a position does not within a *reign*, from one rewind to the next: so each is the first checkpoint of
 a running minimum, by reign; a checkpoint is named by its offset in its lane's log. A row is late iff the
@@ -85,7 +85,7 @@ def _placed(requests: DataFrame, checkpoints: DataFrame) -> DataFrame:
     reigns = [f"passed_by_{reign}" for reign in range(last + 1)]
     passed = _least(requests, _keys_passed(checkpoints, reigns), ["lane"], by_key, reigns)
     bounds = _offsets_covered(checkpoints)
-    placed = _least(passed, bounds, ["partition"], ["offset"], ["ingested_by", "seen_by"])
+    placed = _least(passed, bounds, ["partition"], ["offset"], ["applied_by", "seen_by"])
     settled = F.coalesce(*(_settled_in(reign, name) for reign, name in enumerate(reigns)))
     return (
         placed.withColumn("settled", settled)
@@ -98,17 +98,17 @@ def _placed(requests: DataFrame, checkpoints: DataFrame) -> DataFrame:
                 "late": F.coalesce(F.col("settled.late"), F.lit(False)),
             }
         )
-        .drop("settled", "ingested_by", *reigns)
+        .drop("settled", "applied_by", *reigns)
     )
 
 
 def _settled_in(reign: int, name: str) -> Column:
     """The checkpoint that settled a row, if it is one of that reign."""
-    passed, ingested = F.col(name), F.col("ingested_by")
-    late = passed["seq"] < ingested["seq"]
-    last = F.when(late, ingested["seq"]).otherwise(passed["seq"])
-    at_ms = F.when(late, ingested["at_ms"]).otherwise(passed["at_ms"])
-    both = F.col("due_ms").isNotNull() & passed.isNotNull() & ingested.isNotNull()
+    passed, applied = F.col(name), F.col("applied_by")
+    late = passed["seq"] < applied["seq"]
+    last = F.when(late, applied["seq"]).otherwise(passed["seq"])
+    at_ms = F.when(late, applied["at_ms"]).otherwise(passed["at_ms"])
+    both = F.col("due_ms").isNotNull() & passed.isNotNull() & applied.isNotNull()
     return F.when(
         both & (last <= passed["until"]),
         F.struct(last.alias("seq"), at_ms.alias("at_ms"), F.lit(reign).alias("reign"), late.alias("late")),
@@ -126,12 +126,12 @@ def _offsets_covered(checkpoints: DataFrame) -> DataFrame:
                 (entry["value"] - 1).alias("offset"),
                 *(
                     (_taken() if name == column else F.lit(None).cast(_TAKEN)).alias(name)
-                    for name in ("ingested_by", "seen_by")
+                    for name in ("applied_by", "seen_by")
                 ),
             ),
         )
 
-    both = F.concat(bounds("ingested", "ingested_by"), bounds("seen", "seen_by"))
+    both = F.concat(bounds("applied", "applied_by"), bounds("seen", "seen_by"))
     return checkpoints.select(F.explode(both).alias("bound")).select("bound.*")
 
 
@@ -212,7 +212,7 @@ def _with_neighbours(placed: DataFrame) -> DataFrame:
     dropped_parent = F.expr("lead(dropped_parent) ignore nulls").over(identity.orderBy("offset"))
     ended = (dropped_parent < F.col("offset")) & (F.coalesce(user_before, F.lit(-1)) <= dropped_parent)
     return (
-        # A reschedule that was deferred changes nothing at ingest, and nothing drops it there.
+        # A reschedule that was deferred changes nothing at apply, and nothing drops it there.
         placed.withColumn("dropped", dropped & (F.col("kind") != RESCHEDULE))
         .withColumns({"event": event, "dropped_parent": F.when(F.col("dropped"), F.col("parent"))})
         .withColumns(neighbours | {"ended": F.coalesce(ended, F.lit(False))})

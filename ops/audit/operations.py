@@ -64,7 +64,7 @@ class Operations:
 def operations(checkpoints: DataFrame) -> Operations:
     """What these checkpoints tell of, where none of those that it needs has been compacted away."""
     order = Window.partitionBy("lane").orderBy("seq")
-    before = F.lag(F.struct("seq", "operation", "position", "ingested")).over(order)
+    before = F.lag(F.struct("seq", "operation", "position", "applied")).over(order)
     operation, was = F.col("operation"), F.col("before.operation")
     busy = operation["number"] > F.coalesce(was["number"], F.lit(0))
     busy |= was["replay"].isNotNull() | was["skip_to"].isNotNull()
@@ -111,7 +111,7 @@ def _begun(row: Row) -> AuditedReplay:
     operation, request, position = row["operation"], row["operation"]["request"], row["before"]["position"]
     end = min((request["to_ms"], 0, 0), (position[0], position[1], position[2] + 1))
     begin = request["from_ms"], 0, 0
-    covered = dict(row["before"]["ingested"])
+    covered = dict(row["before"]["applied"])
     return AuditedReplay(row["lane"], operation["number"], begin, end, covered, request["target"])
 
 

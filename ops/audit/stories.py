@@ -311,9 +311,7 @@ def _outcome_says() -> Column:
 
 
 def _checkpoint_says() -> Column:
-    vectors = [
-        (f"{name} ", F.when(F.col(name).isNotNull(), F.to_json(name))) for name in ("ingested", "seen")
-    ]
+    vectors = [(f"{name} ", F.when(F.col(name).isNotNull(), F.to_json(name))) for name in ("applied", "seen")]
     first = F.when(F.col("first"), F.lit("first of its epoch"))
     return F.when(F.col("epoch").isNull(), "not readable").otherwise(
         _words(

@@ -149,7 +149,7 @@ def _fields(checkpoint: Checkpoint | None, now_ms: int) -> dict[str, str]:
         "epoch": str(checkpoint.epoch),
         "position": _position(checkpoint),
         "delivered up to": age(checkpoint.delivered_up_to_ms, now_ms),
-        "ingested": _vector(checkpoint.ingested),
+        "applied": _vector(checkpoint.applied),
         "seen": _vector(checkpoint.seen),
         "written back": _vector(checkpoint.written_back),
         "awaited": _awaited(checkpoint),

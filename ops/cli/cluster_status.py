@@ -163,13 +163,13 @@ def _emit_members(snapshot: ClusterStatus) -> None:
 
 def _member_row(snapshot: ClusterStatus, node: str) -> dict[str, Any]:
     said = snapshot.members[node]
-    ingested, health = said.get("ingested"), snapshot.health(node)
+    applied, health = said.get("applied"), snapshot.health(node)
     offset_ms = _clock_offset_ms(said)
     return {
         **said,
         "node": node,
         "role": _role(snapshot, node),
-        "applied": sum(ingested.values()) if isinstance(ingested, dict) else None,
+        "applied": sum(applied.values()) if isinstance(applied, dict) else None,
         "lag": snapshot.lag(node),
         "disk": size(said["disk_free_bytes"]) if said.get("disk_total_bytes") else None,
         "clock": None if offset_ms is None else f"{offset_ms:+d} ms",

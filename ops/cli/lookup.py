@@ -185,8 +185,8 @@ def _say_standing(standing: dict[str, Any]) -> None:
     from delayline.times import render_time  # noqa: PLC0415
 
     lag, up_to_ms = standing["lag"], standing["delivered_up_to_ms"]
-    read = " ".join(f"{partition}:{offset}" for partition, offset in sorted(standing["ingested"].items()))
+    read = " ".join(f"{partition}:{offset}" for partition, offset in sorted(standing["applied"].items()))
     behind = "how far behind the log's end is not known" if lag is None else f"lag {lag}"
     up_to = f"delivered up to {render_time(up_to_ms)}" if up_to_ms else "nothing delivered yet"
     who = f"{standing['node']} ({standing['state']}, lane {standing['lane']})"
-    say(f"{who}: ingested {read}, {behind}, {up_to}")
+    say(f"{who}: applied {read}, {behind}, {up_to}")

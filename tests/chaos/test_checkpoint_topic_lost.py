@@ -79,7 +79,7 @@ def test_without_topic_and_folders_the_znode_decides_and_only_the_gap_is_deliver
         sender.flush()
         cluster.wait_delivered(20)
         znode = cluster.znodes.checkpoint(0)
-        ends = _wait_seen(cluster, before).ingested
+        ends = _wait_seen(cluster, before).applied
         eventually(lambda: _mirrored_up_to(cluster, ends), "the mirror has what was delivered")
         mirrored, _ = cluster.kazoo.get(znode)
         gap = [sender.schedule() for _ in range(20)]
@@ -191,5 +191,5 @@ def _lose_topic(cluster: Cluster) -> None:
 
 
 def _mirrored_up_to(cluster: Cluster, ends: dict[int, int]) -> bool:
-    ingested = cluster.mirrored().ingested
-    return all(ingested[partition] >= end for partition, end in ends.items())
+    applied = cluster.mirrored().applied
+    return all(applied[partition] >= end for partition, end in ends.items())

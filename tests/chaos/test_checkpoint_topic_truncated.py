@@ -125,7 +125,7 @@ def _wait_mirrored(cluster: Cluster, receipts: list[Receipt]) -> Checkpoint:
 
     def mirrored() -> Checkpoint | None:
         one = cluster.mirrored()
-        return one if all(one.ingested[partition] > offset for _, partition, offset in places) else None
+        return one if all(one.applied[partition] > offset for _, partition, offset in places) else None
 
     found = eventually(mirrored, "ZooKeeper knows that they are delivered")
     assert found is not None, "eventually returns what is true"

@@ -23,6 +23,7 @@ from delayline.requests import BufferRecord
 from delayline.settings import ClusterSettings
 from delayline.wire import Header
 from ops.audit import LedgerWriter
+from store.checkpoint import FORMAT
 from tests.support.keys import KEYRING
 
 TARGET_PARTITIONS = 2
@@ -166,7 +167,7 @@ class DeadLetter:
 
 @dataclass
 class Transaction:
-    """One transaction of a leader. It has ingested and seen all that the steps before it have written, but
+    """One transaction of a leader. It has applied and seen all that the steps before it have written, but
     not what users write `meanwhile`, before it writes back, and nothing from `hidden` on.
     """
 
@@ -244,7 +245,7 @@ class Writer:
         self._target = target_of(settings)
         self._ledger = ledger
         self._ends = [0] * settings.partitions
-        self._ingested = list(self._ends)
+        self._applied = list(self._ends)
         self._position: tuple[int, int, int] | None = None
         self._overruns: list[dict[str, Any]] = []
         self._make_topics(bootstrap)
@@ -312,10 +313,10 @@ class Writer:
 
     def _commit(self, step: Transaction) -> None:
         if not step.first and not step.aborted:
-            self._ingested = list(self._ends)
+            self._applied = list(self._ends)
         if step.hidden is not None:
             place = _row(step.hidden).place
-            self._ingested[place.partition] = place.offset
+            self._applied[place.partition] = place.offset
         self._move(step)
         self._leader.begin_transaction()
         for delivery in step.delivers:
@@ -405,17 +406,17 @@ class Writer:
     def _checkpoint(self, step: Transaction) -> None:
         now_ms = time.time_ns() // 1_000_000
         taken_ms = now_ms if self._position is None else max(now_ms, self._position[0])
-        ingested = {str(partition): end for partition, end in enumerate(self._ingested)}
+        applied = {str(partition): end for partition, end in enumerate(self._applied)}
         checkpoint = {
-            "format": 1,
+            "format": FORMAT,
             "lane": 0,
             "epoch": step.epoch,
             "position": self._position,
             "overruns": self._overruns,
-            "ingested": ingested,
-            "seen": ingested,
-            "read": ingested,
-            "written_back": {} if self._position is None else ingested,
+            "applied": applied,
+            "seen": applied,
+            "read": applied,
+            "written_back": {} if self._position is None else applied,
             "delivered_up_to_ms": 0 if self._position is None else self._position[0] - 1,
             "node": step.node,
             "at_ms": taken_ms,

@@ -47,7 +47,7 @@ def take_from_log(cluster: Cluster, sent: int) -> None:
         for number in range(2 * sent):
             sender.schedule(key=key_in(number % 2), at_ms=now_ms() + 2_000)
         sender.flush()
-    ends = {partition: reached + sent for partition, reached in cluster.checkpoints()[-1].ingested.items()}
+    ends = {partition: reached + sent for partition, reached in cluster.checkpoints()[-1].applied.items()}
     wanted = [TopicPartition(cluster.names.buffer, partition, end) for partition, end in ends.items()]
     for future in cluster.admin.delete_records(wanted).values():
         future.result()
@@ -64,7 +64,7 @@ def test_nodes_that_have_read_the_same_go_on_with_what_is_pending_and_lose_the_g
             sender.schedule(b"kept", key=key_in(number % 2), at_ms=now_ms() + 3_600_000)
         sender.flush()
         cluster.wait_delivered(1)
-        eventually(lambda: sum(cluster.checkpoints()[-1].ingested.values()) == 11, "all is taken in")
+        eventually(lambda: sum(cluster.checkpoints()[-1].applied.values()) == 11, "all is taken in")
         eventually(lambda: [cluster.member(node).get("pending") for node in "ab"] == [10, 10], "by both")
         for one in running:
             cluster.stop_here(one)
@@ -96,7 +96,7 @@ def test_where_no_node_has_anything_all_begin_anew(cluster: Cluster, operator: O
             sender.schedule(key=key_in(number % 2))
         sender.flush()
         cluster.wait_delivered(10)
-        eventually(lambda: sum(cluster.checkpoints()[-1].ingested.values()) == 10, "all is taken in")
+        eventually(lambda: sum(cluster.checkpoints()[-1].applied.values()) == 10, "all is taken in")
         cluster.stop_here(running)
         take_from_log(cluster, 5)
         shutil.rmtree(cluster.data_dir("a"))

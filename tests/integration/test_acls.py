@@ -190,7 +190,7 @@ def test_an_operator_may_import_checkpoints_before_a_node_begins(closed: Closed)
     mine = (one for one in closed.rights if one.user == "User:operator")
     closed.allow(*(one for one in mine if one.resource is ResourceType.TRANSACTIONAL_ID))
     none = {0: 0, 1: 0}
-    last = sample_checkpoint(ingested=none, seen=none, read=none, written_back=none)
+    last = sample_checkpoint(applied=none, seen=none, read=none, written_back=none)
     exported = checkpoint_file.CheckpointFile("delay", 1, [checkpoint_file.LaneFile(0, last, [])])
     file = closed.folder / "checkpoints.json"
     file.write_bytes(msgspec.json.encode(exported))

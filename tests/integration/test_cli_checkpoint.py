@@ -355,7 +355,7 @@ def test_an_import_brings_the_lane_back_where_the_export_was(
     wrong.write_text(json.dumps(json.loads(file.read_text()) | {"cluster": "other"}))
     assert "the export is of cluster other, not of" in refused(operator, wrong)
     exported = json.loads(file.read_text())
-    exported["lanes"][0]["last"]["ingested"]["0"] = 4_711
+    exported["lanes"][0]["last"]["applied"]["0"] = 4_711
     wrong.write_text(json.dumps(exported))
     assert "it is of another buffer topic" in refused(operator, wrong)
     cluster.kazoo.delete(cluster.znodes.checkpoint(0))

@@ -216,11 +216,11 @@ def test_a_history_that_is_too_long_is_left_out_unless_it_is_asked_for(
 
 
 def test_every_answer_says_how_far_the_node_was(told: Told) -> None:
-    ingested = {str(partition): 0 for partition in range(2)}
+    applied = {str(partition): 0 for partition in range(2)}
     for answer in (told.show("waits", "a"), {"node": told.pending(node="a").nodes[0]}):
         standing = answer["node"]
         assert (standing["node"], standing["state"], standing["lane"]) == ("a", "follower", 0)
-        assert standing["ingested"].keys() == ingested.keys()
+        assert standing["applied"].keys() == applied.keys()
         assert standing["delivered_up_to_ms"] > told.due_ms - 2 * HOUR_MS
     becomes(lambda: told.show("waits", "a")["node"]["lag"], 0)
 
@@ -267,7 +267,7 @@ def test_the_commands_say_it_and_end_with_a_code(
 ) -> None:
     ended, out, err = typed(told, arguments, monkeypatch, capsys)
     assert (ended, says in out + err) == (code, True), out + err
-    assert ("ingested" in err) == (code == 0 or says.startswith("state"))
+    assert ("applied" in err) == (code == 0 or says.startswith("state"))
 
 
 def typed(

@@ -82,7 +82,7 @@ def test_a_member_says_how_much_is_pending_and_how_far_it_is(cluster: Cluster) -
         sender.flush()
         becomes(lambda: cluster.member("a").get("pending"), 10)
         said = cluster.wait_state("a", "leader")
-    assert sum(said["ingested"].values()) == 10
+    assert sum(said["applied"].values()) == 10
     assert (said["node"], said["lane"], said["reason"], said["way_out"]) == ("a", 0, None, None)
 
 

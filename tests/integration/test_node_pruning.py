@@ -73,14 +73,14 @@ def test_memory_does_not_grow_with_what_is_pending(cluster: Cluster) -> None:
 def _schedule_for_later(cluster: Cluster, count: int) -> None:
     """Returns when the node has taken them in."""
 
-    def ingested() -> int:
-        return sum(cluster.member("a").get("ingested", {}).values())
+    def applied() -> int:
+        return sum(cluster.member("a").get("applied", {}).values())
 
-    wanted = ingested() + count
+    wanted = applied() + count
     with DelayProducer({"bootstrap.servers": cluster.bootstrap}, cluster=cluster.name) as producer:
         for number in range(count):
             producer.schedule(cluster.target(), VALUE, key=b"%d" % number, after="1h")
-    eventually(lambda: ingested() >= wanted, f"{count} more are in")
+    eventually(lambda: applied() >= wanted, f"{count} more are in")
 
 
 def test_what_is_pending_stays_and_so_does_its_id(cluster: Cluster) -> None:

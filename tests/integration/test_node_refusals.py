@@ -25,8 +25,8 @@ from tests.support.fixtures import MakeCluster
 from tests.support.requests import Sender, key_in, now_ms
 from tests.support.retention import (
     alter_buffer,
+    applied_by,
     delete_records,
-    ingested_by,
     rebuild_behind_retention,
 )
 from tests.support.waiting import PATIENCE_S, eventually
@@ -117,7 +117,7 @@ def test_a_gap_left_by_retention_is_refused_and_by_a_rebuilt_node_if_it_may_lack
     cluster: Cluster,
 ) -> None:
     run_once(cluster)
-    ends = ingested_by(cluster)
+    ends = applied_by(cluster)
     cluster.start_here("b")
     cluster.wait_state("b", "leader")
     with Sender(cluster) as sender:
@@ -151,13 +151,13 @@ def test_a_rebuilt_node_goes_on_where_all_that_is_gone_was_due(make_cluster: Mak
 
 @pytest.mark.parametrize("emptied", [False, True], ids=["kept", "emptied"])
 def test_a_log_of_which_retention_left_nothing_is_no_gap(cluster: Cluster, *, emptied: bool) -> None:
-    """The last offset of each partition is a marker's: more than what was ingested, and nothing to miss."""
+    """The last offset of each partition is a marker's: more than what was applied, and nothing to miss."""
     running = cluster.start_here("a")
     _send_in_a_transaction(cluster)
     cluster.wait_delivered(2)
     ends = _log_ends(cluster)
     eventually(lambda: cluster.checkpoints()[-1].read == ends, "a heartbeat says how far it has read")
-    assert all(ingested < ends[partition] for partition, ingested in ingested_by(cluster).items())
+    assert all(applied < ends[partition] for partition, applied in applied_by(cluster).items())
     cluster.stop_here(running)
     delete_records(cluster, ends)
     if emptied:
@@ -229,7 +229,7 @@ def test_damage_found_while_delivering_is_refused_and_another_node_takes_over(
         for number in range(200):
             sender.schedule(random.Random(number).randbytes(2_000), at_ms=due_ms, id=f"id-{number}")
         sender.flush()
-        eventually(lambda: sum(cluster.member("a").get("ingested", {}).values()) >= 200, "they are stored")
+        eventually(lambda: sum(cluster.member("a").get("applied", {}).values()) >= 200, "they are stored")
         cluster.stop_here(running)
         _damage_tables(cluster.data_dir("a") / "store")
         cluster.start_here("a")

@@ -74,12 +74,12 @@ def written(stack: Stack, cluster_name: str) -> Iterator[Topics]:
     made.past.close()
 
 
-def checkpoint(number: int, ingested: int) -> Checkpoint:
+def checkpoint(number: int, applied: int) -> Checkpoint:
     return msgspec.structs.replace(
         sample_checkpoint(lane=0, epoch=1),
         position=(EARLY_MS + number, 0, 0),
-        ingested={0: ingested, 1: 0},
-        seen={0: ingested, 1: 0},
+        applied={0: applied, 1: 0},
+        seen={0: applied, 1: 0},
         at_ms=now_ms(),
     )
 
@@ -88,16 +88,16 @@ def test_the_first_checkpoint_that_covers_a_row_is_found_whatever_was_aborted_ar
     written: Topics,
 ) -> None:
     rng = random.Random(0)
-    writer, committed, ingested = written.writer(), [], 0
+    writer, committed, applied = written.writer(), [], 0
     for number in range(CHECKPOINTS):
         commit = rng.random() < 0.6
-        made = checkpoint(number, ingested + rng.randrange(3))
+        made = checkpoint(number, applied + rng.randrange(3))
         written.write(writer, made, commit=commit)
         if commit:
             committed.append(made)
-            ingested = made.ingested[0]
+            applied = made.applied[0]
     for _ in range(10):
-        key = EARLY_MS + rng.randrange(CHECKPOINTS + 10), 0, rng.randrange(ingested + 5)
+        key = EARLY_MS + rng.randrange(CHECKPOINTS + 10), 0, rng.randrange(applied + 5)
         expected = next((one for one in committed if one.frontier.done(key, None)), None)
         assert written.past.fate_of(key, None).passed == expected
 

@@ -30,7 +30,7 @@ FULL: Final = profile_with(
 
 WAITS: Final = (
     "            written_back = self.write_back.written_back or {}\n"
-    "            if self._in_flight is None and not self._view.has_ingested(written_back):\n"
+    "            if self._in_flight is None and not self._view.has_applied(written_back):\n"
     "                self._view.wake_always()\n"
     "                yield Wait(None)\n"
     "                continue\n"
@@ -40,7 +40,7 @@ AWAITED: Final = (
     Mutant(
         "waits-for-what-was-written-back",
         "rule 1, nothing waits",
-        "nothing is selected before what was written back has been ingested",
+        "nothing is selected before what was written back has been applied",
         (
             Patch(
                 "node/delivery.py",
@@ -57,8 +57,8 @@ AWAITED: Final = (
         (
             Patch(
                 "node/delivery.py",
-                "vectors = (last.seen,) if last.lists_awaited else",
-                "vectors = (last.seen,) if last is None else",
+                "self._view.has_applied(last.seen)",
+                "self._view.has_applied(last.seen, last.written_back)",
             ),
         ),
         FOLLOWED,
@@ -96,14 +96,14 @@ AWAITED: Final = (
         ),
     ),
     Mutant(
-        "forgets-awaited-when-ingested",
+        "forgets-awaited-when-applied",
         "rule 5, what seen has not passed",
-        "what is ingested is not listed any more, though it is not seen yet",
+        "what is applied is not listed any more, though it is not seen yet",
         (
             Patch(
                 "node/delivery.py",
                 "last.awaited.beyond(frontier.seen)",
-                "last.awaited.beyond(self._view.reached().ingested)",
+                "last.awaited.beyond(self._view.reached().applied)",
             ),
         ),
         profile_with({"cancel": 40, "reschedule": 40, "id-future": 30}, STALLED, ids=(1, 4), messages=(1, 2)),
@@ -182,7 +182,7 @@ AWAITED: Final = (
         (
             Patch(
                 "store/selection.py",
-                "if self._awaited.may_hide(partition, ingested):",
+                "if self._awaited.may_hide(partition, applied):",
                 "if False:",
             ),
         ),
@@ -356,7 +356,7 @@ AWAITED: Final = (
         "a copy of a reschedule that was deferred is one",
         (
             Patch(
-                "store/ingest.py",
+                "store/apply.py",
                 "return _rejected_copy(arrival) if is_copy else arrival",
                 "return arrival",
             ),

@@ -113,7 +113,7 @@ CLOCKS: Final = (
         "a store that reads the log again counts what an overrun has done",
         (
             Patch(
-                "store/ingest.py",
+                "store/apply.py",
                 "waits = not (overruns and self._aligned.overran((due_ms, partition, offset)))",
                 "waits = True",
             ),
@@ -126,7 +126,7 @@ CLOCKS: Final = (
         "what is cancelled is counted out, though an overrun has done it",
         (
             Patch(
-                "store/ingest.py",
+                "store/apply.py",
                 "if self._aligned.overran(key) or self._is_gone(key):",
                 "if self._is_gone(key):",
             ),
@@ -156,7 +156,7 @@ CLOCKS: Final = (
             Patch(
                 "store/view.py",
                 "at >= settled or",
-                "at >= self._aligned.ingested.get(partition, 0) or",
+                "at >= self._aligned.applied.get(partition, 0) or",
             ),
         ),
         PAUSED_AHEAD,

@@ -169,7 +169,7 @@ def _impair(world: World, process: Process, fault: str) -> None:
             world.after(SESSION_MS, lambda: world.ensemble.remove(process))
     elif fault == "expire-session":
         world.ensemble.remove(process)
-    elif fault == "stall-ingest":
+    elif fault == "stall-apply":
         process.ingest_stalled = True
     elif fault == "stall-follower":
         process.follower_stalled = True

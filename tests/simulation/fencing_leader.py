@@ -232,7 +232,7 @@ class Run:
         return None if raw is None else Checkpoint.decode(raw)
 
     def footing(self) -> Footing:
-        return Footing("checkpoints")
+        return Footing("checkpoints", 0)
 
     def last_stable_offsets(self) -> Vector:
         return {0: ROWS}

@@ -101,10 +101,10 @@ def checkpoint(
     if kind == "nothing":
         return b"0", b"{}", []
     known = Checkpoint.decode(record.value or b"")
-    ahead = {partition: offset + rng.choice((0, 1_000)) for partition, offset in known.ingested.items()}
+    ahead = {partition: offset + rng.choice((0, 1_000)) for partition, offset in known.applied.items()}
     position = None if rng.random() < 0.3 else (1 << 50, 0, 1 << 40)
     epoch = known.epoch + rng.randint(0, 3)
-    forged = msgspec.structs.replace(known, epoch=epoch, position=position, ingested=ahead, seen=ahead)
+    forged = msgspec.structs.replace(known, epoch=epoch, position=position, applied=ahead, seen=ahead)
     raw = forged.encode()
     if kind == "altered":
         return record.key, raw, list(record.headers)

@@ -171,7 +171,7 @@ HELD: Final = (
         "a node that reads the log again leaves out what is held and older than the replay window",
         (
             Patch(
-                "store/ingest.py",
+                "store/apply.py",
                 "is_held = self._aligned.is_held(key, tag)",
                 "is_held = False",
             ),
@@ -276,7 +276,7 @@ HELD: Final = (
         "what is held and read again behind where pruning has been is not found",
         (
             Patch(
-                "store/ingest.py",
+                "store/apply.py",
                 "                kept.put(self.batch, (tag, key, named))\n",
                 "                pass\n",
             ),
@@ -316,7 +316,7 @@ HELD: Final = (
         (
             Patch(
                 "store/view.py",
-                "if replay is None or not aligned.holds or replay.lacks(self._ingested):",
+                "if replay is None or not aligned.holds or replay.lacks(self._applied):",
                 "if True:",
             ),
         ),

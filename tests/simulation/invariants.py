@@ -109,7 +109,7 @@ def check_progress(last: Checkpoint | None, one: Checkpoint) -> None:
     if last is not None and _goes_back(last, one):
         check_rewind(last, one)
     elif last is not None:
-        for name in ("ingested", "seen", "read", "written_back"):
+        for name in ("applied", "seen", "read", "written_back"):
             before, after = getattr(last, name), getattr(one, name)
             if any(after.get(number, -1) < offset for number, offset in before.items()):
                 raise Violation("I5", f"{name} moved back from {before} to {after}")
@@ -119,8 +119,8 @@ def check_progress(last: Checkpoint | None, one: Checkpoint) -> None:
             raise Violation("I5", f"an operation moved back from {last.operation} to {one.operation}")
         if one.delivered_up_to_ms < last.delivered_up_to_ms:
             raise Violation("I5", "delivered-up-to moved back")
-    if any(one.seen.get(number, 0) < offset for number, offset in one.ingested.items()):
-        raise Violation("I5", f"seen {one.seen} is below ingested {one.ingested}")
+    if any(one.seen.get(number, 0) < offset for number, offset in one.applied.items()):
+        raise Violation("I5", f"seen {one.seen} is below applied {one.applied}")
 
 
 def _goes_back(last: Checkpoint, one: Checkpoint) -> bool:
@@ -130,11 +130,11 @@ def _goes_back(last: Checkpoint, one: Checkpoint) -> bool:
 
 def check_rewind(last: Checkpoint, one: Checkpoint) -> None:
     """The overrun is what the checkpoint before says is done."""
-    for name in ("ingested", "seen", "read", "written_back", "awaited"):
+    for name in ("applied", "seen", "read", "written_back", "awaited"):
         if getattr(last, name) != getattr(one, name):
             raise Violation("I5", f"{name} changes with a rewind from {last} to {one}")
     overrun = one.overruns[-1]
-    if (overrun.position, overrun.ingested) != (last.position, last.ingested):
+    if (overrun.position, overrun.applied) != (last.position, last.applied):
         raise Violation("I5", f"{overrun} is not {last}")
     if one.delivered_up_to_ms > last.delivered_up_to_ms or (one.position or (0, 0, 0)) > overrun.position:
         raise Violation("I5", f"a rewind goes ahead, from {last} to {one}")

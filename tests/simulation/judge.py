@@ -439,7 +439,7 @@ class Judge:
         last[order] = row.key
 
     def _delivered_up_to(self) -> None:
-        """Delivered-up-to is true: nothing that was due by then, and ingested before the transaction that
+        """Delivered-up-to is true: nothing that was due by then, and applied before the transaction that
         says so was selected, was delivered after it.
         """
         raised: list[list[tuple[int, int]]] = [[]]  # anew where it falls
@@ -460,8 +460,8 @@ class Judge:
         if before == 0:
             return
         number, up_to_ms = claims[before - 1]
-        ingested = self._found.checkpoints[max(0, number - 1)].ingested.get(row.place[0], 0)
-        if row.due_ms <= up_to_ms and row.place[1] < ingested:
+        applied = self._found.checkpoints[max(0, number - 1)].applied.get(row.place[0], 0)
+        if row.due_ms <= up_to_ms and row.place[1] < applied:
             raise Violation("I5", f"delivered-up-to was {up_to_ms} when {row.place} was outstanding")
 
 

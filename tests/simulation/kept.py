@@ -45,7 +45,7 @@ def _stays(aligned: Frontier, key: RowKey, tag: int) -> bool:
 def _prunable(store: KeyValue, view: View, aligned: Frontier) -> bytes:
     """Up to where it may be pruned beside holds, if nothing else stands in the way."""
     replay, tip = aligned.operation.replay, view.tip.operation.replay
-    lacks = replay is not None and replay.lacks(view.reached().ingested)
+    lacks = replay is not None and replay.lacks(view.reached().applied)
     begins = tip is not None and (replay is None or replay.number != tip.number)
     late = any(store.scan(keys.LATE, keys.end_of(keys.LATE)))
     if not aligned.holds or aligned.position is None or lacks or begins or late:

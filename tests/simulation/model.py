@@ -1,7 +1,7 @@
 """The plain model: what has to become of each request, from the committed log and the checkpoints alone.
 
 It shares no code with the core. A request means what its user meant (tests/simulation/requests.py); a row is
-done from the first checkpoint on whose position and ingested vector cover it; a cancel or replace counts from
+done from the first checkpoint on whose position and applied vector cover it; a cancel or replace counts from
 the first checkpoint on whose seen vector covers it; a reschedule is decided in the transaction that makes
 its own row done, by what that transaction's checkpoint had seen, and by what had been written back before.
 All times in ms.
@@ -97,7 +97,7 @@ class Model:
     _newest_ms: dict[int, int] = field(default_factory=dict)
     _positions: list[RowKey] = field(default_factory=list)
     _reigns: list[tuple[int, int]] = field(default_factory=list)  # in each of them the position rises
-    _ingested: dict[int, list[int]] = field(default_factory=dict)
+    _applied: dict[int, list[int]] = field(default_factory=dict)
     _seen: dict[int, list[int]] = field(default_factory=dict)
 
     def read(self, buffer: list[Partition], partitions: list[int]) -> None:
@@ -106,7 +106,7 @@ class Model:
         falls = [n for n, pair in enumerate(pairwise(self._positions), 1) if pair[1] < pair[0]]
         self._reigns = list(pairwise([0, *falls, len(self._positions)]))
         for number in partitions:
-            self._ingested[number] = [one.ingested.get(number, 0) for one in self.checkpoints]
+            self._applied[number] = [one.applied.get(number, 0) for one in self.checkpoints]
             self._seen[number] = [one.seen.get(number, 0) for one in self.checkpoints]
             partition = buffer[number]
             for entry in partition.committed(0, partition.end):
@@ -122,9 +122,9 @@ class Model:
         """The first transaction under whose checkpoint a row with this key is passed: it is so for good,
         wherever the position goes.
         """
-        ingested = _first(self._ingested[key[1]], key[2] + 1)
+        applied = _first(self._applied[key[1]], key[2] + 1)
         for begin, end in self._reigns:
-            number = max(bisect_left(self._positions, key, begin, end), ingested)
+            number = max(bisect_left(self._positions, key, begin, end), applied)
             if number < end:
                 return number
         return NEVER

@@ -24,12 +24,12 @@ NUMBERED: Final = (
     Mutant(
         "no-hold-back",
         "rule 1 [48/3000]",
-        "late rows that do not fit do not hold the ingested vector back",
+        "late rows that do not fit do not hold the applied vector back",
         (
             Patch(
                 "store/selection.py",
-                "            ingested | late_limits,\n",
-                "            dict(ingested),\n",
+                "            applied | late_limits,\n",
+                "            dict(applied),\n",
             ),
         ),
         profile_with(LATE, LATE_FAULTS, messages=(1, 2, 3), transactional_share=0.4),
@@ -37,16 +37,16 @@ NUMBERED: Final = (
     Mutant(
         "all-below-is-late",
         "rule 1 [132/3000]",
-        "at ingest a key at or below the position is late even if the last checkpoint had ingested it",
+        "at apply a key at or below the position is late even if the last checkpoint had applied it",
         (
             Patch(
-                "store/ingest.py",
-                "if offset >= self._aligned.ingested.get(partition, 0):\n",
+                "store/apply.py",
+                "if offset >= self._aligned.applied.get(partition, 0):\n",
                 "if offset >= 0:\n",
             ),
         ),
         profile_with(
-            faults={"empty": 60, "crash": 30, "crash-leader": 40, "stall-ingest": 30},
+            faults={"empty": 60, "crash": 30, "crash-leader": 40, "stall-apply": 30},
             messages=(1, 2, 3, 5),
             replay_window_ms=(300, 2_000),
         ),
@@ -75,7 +75,7 @@ NUMBERED: Final = (
         (
             Patch(
                 "store/selection.py",
-                "late_keys(kv, partition, tip.ingested.get(partition, 0))\n",
+                "late_keys(kv, partition, tip.applied.get(partition, 0))\n",
                 "late_keys(kv, partition, 0)\n",
             ),
         ),
@@ -87,7 +87,7 @@ NUMBERED: Final = (
         "a cancel or replace leaves a row where it is that is in flight or delivered",
         (
             Patch(
-                "store/ingest.py",
+                "store/apply.py",
                 "        self.batch.delete(keys.row(entry.due_ms, partition, entry.offset))\n",
                 "        selected = (entry.due_ms, partition, entry.offset) <= self._bound\n"
                 "        if selected and self._kv.get(keys.late(partition, entry.offset)) is None:\n"
@@ -97,17 +97,17 @@ NUMBERED: Final = (
         ),
     ),
     Mutant(
-        "answered-with-ingested",
+        "answered-with-applied",
         "rule 2 [3/6397]",
-        "a control is answered in the transaction whose ingested (not seen) first passes it",
+        "a control is answered in the transaction whose applied (not seen) first passes it",
         (
             Patch(
                 "store/selection.py",
                 "        frontier = Frontier(\n"
                 "            tip.position,\n"
-                "            ingested | late_limits,\n"
-                "            dict(ingested),\n",
-                "        up_to = ingested | late_limits\n"
+                "            applied | late_limits,\n"
+                "            dict(applied),\n",
+                "        up_to = applied | late_limits\n"
                 "        passed = {p: max(offset, tip.seen.get(p, 0)) for p, offset in up_to.items()}\n"
                 "        answers = [one for one in answers if one.place[1] < passed[one.place[0]]]\n"
                 "        frontier = Frontier(\n"
@@ -125,19 +125,19 @@ NUMBERED: Final = (
         ),
     ),
     Mutant(
-        "rescheduled-at-ingest",
+        "rescheduled-at-apply",
         "rule 3 [124/3000]",
-        "a reschedule moves the row at ingest, if the view at hand says that it is pending",
+        "a reschedule moves the row at apply, if the view at hand says that it is pending",
         (
             Patch(
-                "store/ingest.py",
+                "store/apply.py",
                 "        if arrival.kind is _CANCEL:\n",
                 "        if arrival.kind is Kind.RESCHEDULE:\n"
                 "            self._move(arrival)\n"
                 "        if arrival.kind is _CANCEL:\n",
             ),
             Patch(
-                "store/ingest.py",
+                "store/apply.py",
                 "    def _is_stale(self",
                 "    def _move(self, arrival):\n"
                 "        from store.rows import decode_row\n"
@@ -165,7 +165,7 @@ NUMBERED: Final = (
         "which request is older is told by its own offset, not by its parent's",
         (
             Patch(
-                "store/ingest.py",
+                "store/apply.py",
                 "origin = arrival.offset if arrival.parent is None else arrival.parent",
                 "origin = arrival.offset",
             ),
@@ -178,7 +178,7 @@ NUMBERED: Final = (
         "a written-back request is stored though a later schedule or cancel of its id stands before it",
         (
             Patch(
-                "store/ingest.py",
+                "store/apply.py",
                 "if arrival.parent is not None and self._is_stale(",
                 "if arrival.parent == -1 and self._is_stale(",
             ),
@@ -226,14 +226,14 @@ NUMBERED: Final = (
     Mutant(
         "first-checkpoint-passes",
         "rule 6 [1906/1982]",
-        "the first checkpoint says that all that was ingested is covered",
+        "the first checkpoint says that all that was applied is covered",
         (
             Patch(
                 "node/delivery.py",
                 "            epoch=self._epoch_known + 1,\n",
                 "            epoch=self._epoch_known + 1,\n"
-                "            ingested=self._view.reached().ingested,\n"
-                "            seen=self._view.reached().ingested,\n",
+                "            applied=self._view.reached().applied,\n"
+                "            seen=self._view.reached().applied,\n",
             ),
         ),
         profile_with(LATE, LATE_FAULTS | {"crash-leader": 30}),
@@ -241,12 +241,12 @@ NUMBERED: Final = (
     Mutant(
         "first-checkpoint-answers",
         "rule 6 [1906/1982]",
-        "the first checkpoint says that all controls that were ingested are answered",
+        "the first checkpoint says that all controls that were applied are answered",
         (
             Patch(
                 "node/delivery.py",
                 "            epoch=self._epoch_known + 1,\n",
-                "            epoch=self._epoch_known + 1,\n            seen=self._view.reached().ingested,\n",
+                "            epoch=self._epoch_known + 1,\n            seen=self._view.reached().applied,\n",
             ),
         ),
     ),
@@ -264,9 +264,9 @@ NUMBERED: Final = (
         profile_with(LATE, LATE_FAULTS | {"commit-aborted": 30, "send-fails": 20}),
     ),
     Mutant(
-        "ingested-is-position",
+        "applied-is-position",
         "rule 7 [1479/3000 stall]",
-        "ingested is the consumer's position, which also passes markers",
+        "applied is the consumer's position, which also passes markers",
         (
             Patch(
                 "store/view.py",
@@ -283,7 +283,7 @@ NUMBERED: Final = (
         (
             Patch(
                 "store/operations.py",
-                "was_passed = self.spans(key) and key[2] < self.ingested.get(key[1], 0)",
+                "was_passed = self.spans(key) and key[2] < self.applied.get(key[1], 0)",
                 "was_passed = self.spans(key)",
             ),
         ),
@@ -334,12 +334,12 @@ NUMBERED: Final = (
     ),
     Mutant(
         "replay-before-the-mark",
-        "rule 8, what was written back has been ingested",
+        "rule 8, what was written back has been applied",
         "a replay goes on though nobody knows yet what was parked",
         (
             Patch(
                 "store/selection.py",
-                "            waits_for = operation.replay.lacks(ingested)\n",
+                "            waits_for = operation.replay.lacks(applied)\n",
                 "            waits_for = {}\n",
             ),
         ),
@@ -526,14 +526,14 @@ NUMBERED: Final = (
     Mutant(
         "covered-old-rows-ignored",
         "rule 9 [1/1938]",
-        "a row that is done and older than the window is passed over at ingest: it replaces nothing",
+        "a row that is done and older than the window is passed over at apply: it replaces nothing",
         (
             Patch(
-                "store/ingest.py",
+                "store/apply.py",
                 "        for arrival in arrivals:\n",
                 "        for arrival in arrivals:\n"
                 "            key = (arrival.due_ms, arrival.partition, arrival.offset)\n"
-                "            covered = arrival.offset < self._aligned.ingested.get(arrival.partition, 0)\n"
+                "            covered = arrival.offset < self._aligned.applied.get(arrival.partition, 0)\n"
                 "            if arrival.kind == Kind.SCHEDULE and key <= self._bound and covered:\n"
                 "                if arrival.due_ms < self._window_start_ms:\n"
                 "                    continue\n",

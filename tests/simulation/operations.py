@@ -24,7 +24,7 @@ class Carried(NamedTuple):
     number: int  # of the transaction
     begin: RowKey
     end: RowKey
-    ingested: dict[int, int]
+    applied: dict[int, int]
     target: str | None
     since: int  # the transaction that began it
 
@@ -69,14 +69,14 @@ class Operations:
         if isinstance(taken, ReplayRequest):
             assert before.position is not None, "it would have been refused"
             self._since = number
-            begin, ingested, target = (taken.from_ms, 0, 0), before.ingested, taken.target
+            begin, applied, target = (taken.from_ms, 0, 0), before.applied, taken.target
             end = min((taken.to_ms, 0, 0), _behind(before.position))
         elif begun is not None and not isinstance(taken, StopReplay):
-            begin, ingested, target, end = begun.next, begun.ingested, begun.target, _behind(begun.last)
+            begin, applied, target, end = begun.next, begun.applied, begun.target, _behind(begun.last)
         else:
             return
         self.carried.append(
-            Carried(number, begin, end if left is None else left.next, ingested, target, self._since)
+            Carried(number, begin, end if left is None else left.next, applied, target, self._since)
         )
 
 
@@ -84,7 +84,7 @@ def _again(row: Row, part: Carried, model: Model) -> bool:
     if (
         row.request.kind is not Kind.SCHEDULE
         or row.dropped
-        or row.place[1] >= part.ingested.get(row.place[0], 0)
+        or row.place[1] >= part.applied.get(row.place[0], 0)
     ):
         return False
     if row.deferred or row.moved or row.done_in >= part.since:

@@ -9,7 +9,7 @@ from tests.simulation.patches import LATE, LATE_FAULTS, Mutant, Patch, profile_w
 # Nodes that read slowly and keep house busily: ids are forgotten as soon as they may be.
 FORGETFUL: Final = profile_with(
     {"reschedule": 60, "cancel": 60, "id-future": 40},
-    {"stall-ingest": 80, "crash-leader": 40, "resign": 60},
+    {"stall-apply": 80, "crash-leader": 40, "resign": 60},
     delay_ms=(500, 4_000),
     replay_window_ms=(0,),
     ids=(1, 3),
@@ -42,10 +42,10 @@ OTHERS: Final = (
     Mutant(
         "late-by-alignment-only",
         "rule 1, max(aligned, in-memory)",
-        "ingest classifies by the aligned position alone",
+        "apply classifies by the aligned position alone",
         (
             Patch(
-                "store/ingest.py",
+                "store/apply.py",
                 "max(aligned.position or NO_KEY, position or NO_KEY)",
                 "aligned.position or NO_KEY",
             ),
@@ -65,7 +65,7 @@ OTHERS: Final = (
         "a cancel leaves no tombstone",
         (
             Patch(
-                "store/ingest.py",
+                "store/apply.py",
                 "        self._tombstones[tombstone_key] = arrival.offset\n"
                 "        self.batch.put(tombstone_key, encode(arrival.offset))\n",
                 "",
@@ -77,7 +77,7 @@ OTHERS: Final = (
         "blind-to-its-own-batch",
         "store, a batch's own writes are kept beside what was read before it",
         "a batch does not see what it has itself said of an id",
-        (Patch("store/ingest.py", "        if key in self._indexes:\n", "        if False:\n"),),
+        (Patch("store/apply.py", "        if key in self._indexes:\n", "        if False:\n"),),
         profile_with({"id-now": 30, "id-future": 30, "cancel": 30}, ids=(1, 3)),
     ),
     Mutant(
@@ -116,8 +116,8 @@ OTHERS: Final = (
         (
             Patch(
                 "node/delivery.py",
-                "while not (self._view.has_ingested(*vectors) and self._view.has_read_to(ends)):",
-                "while not self._view.has_ingested(*vectors):",
+                "while not (self._view.has_applied(*vectors) and self._view.has_read_to(ends)):",
+                "while not self._view.has_applied(*vectors):",
             ),
         ),
     ),
@@ -137,7 +137,7 @@ OTHERS: Final = (
     Mutant(
         "passed-rows-not-late",
         "rule 6, align",
-        "aligning makes no late rows of those that the checkpoint passed without having ingested them",
+        "aligning makes no late rows of those that the checkpoint passed without having applied them",
         (
             Patch(
                 "store/view.py",
@@ -191,7 +191,7 @@ OTHERS: Final = (
         "a written-back request that is dropped leaves the answer of the control that ended it as it was",
         (
             Patch(
-                "store/ingest.py",
+                "store/apply.py",
                 "            self._answer_first_pending(arrival.partition, id_, arrival.parent)\n",
                 "",
             ),
@@ -216,7 +216,7 @@ OTHERS: Final = (
         "a duplicate moves the due time for which its id is known",
         (
             Patch(
-                "store/ingest.py",
+                "store/apply.py",
                 '        self._put_pending_answer(arrival, "keep", arrival.id, entry)\n',
                 '        self._put_pending_answer(arrival, "keep", arrival.id, entry)\n'
                 "        later = msgspec.structs.replace(entry, due_ms=entry.due_ms + 1_000)\n"
@@ -246,7 +246,7 @@ OTHERS: Final = (
         "whether an id is known is judged by the record's own timestamp",
         (
             Patch(
-                "store/ingest.py",
+                "store/apply.py",
                 "self._newest_by(arrival) >= entry.due_ms",
                 "arrival.timestamp_ms >= entry.due_ms",
             ),
@@ -272,7 +272,7 @@ OTHERS: Final = (
         "a parked message is stored though its id was cancelled or replaced meanwhile",
         (
             Patch(
-                "store/ingest.py",
+                "store/apply.py",
                 "if arrival.parent is not None and self._is_stale(",
                 "if arrival.parent == -1 and self._is_stale(",
             ),
@@ -322,7 +322,7 @@ OTHERS: Final = (
         "late-does-not-wake",
         "no polling tick",
         "late arrivals and controls do not wake the leader",
-        (Patch("store/view.py", "return ingest.urgent or self._wake", "return self._wake"),),
+        (Patch("store/view.py", "return apply.urgent or self._wake", "return self._wake"),),
         profile_with(LATE, LATE_FAULTS),
     ),
     Mutant(
@@ -332,8 +332,8 @@ OTHERS: Final = (
         (
             Patch(
                 "store/view.py",
-                "ingest.first_due_ms < self._wake_due_ms",
-                "ingest.first_due_ms < 0",
+                "apply.first_due_ms < self._wake_due_ms",
+                "apply.first_due_ms < 0",
             ),
         ),
     ),

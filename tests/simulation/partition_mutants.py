@@ -15,8 +15,8 @@ PARTITIONS: Final = (
         (
             Patch(
                 "store/view.py",
-                "all(ingested.get(p, -1) >= offset for vector",
-                "all(p not in ingested or ingested[p] >= offset for vector",
+                "all(applied.get(p, -1) >= offset for vector",
+                "all(p not in applied or applied[p] >= offset for vector",
             ),
         ),
         PARTITIONS_ADDED,
@@ -28,8 +28,8 @@ PARTITIONS: Final = (
         (
             Patch(
                 "store/view.py",
-                "all(ingested.get(p, -1) >= offset for vector",
-                "all(ingested.get(p, 0) >= offset for vector",
+                "all(applied.get(p, -1) >= offset for vector",
+                "all(applied.get(p, 0) >= offset for vector",
             ),
         ),
         PARTITIONS_ADDED,

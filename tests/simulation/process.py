@@ -1,6 +1,6 @@
 """One node's process: the real view and delivery core, and what drives them.
 
-In a node these are threads (node/ingest.py, node/lane.py, node/housekeeping.py); here each is a task that
+In a node these are threads (node/applier.py, node/lane.py, node/housekeeping.py); here each is a task that
 the scheduler runs one turn of. A process dies as a whole; the next one of its node has the store alone.
 """
 
@@ -13,9 +13,9 @@ from itertools import islice
 from typing import Final
 
 from delayline.signing import Keyring
+from node.applier import arrivals_of
 from node.delivery import HIDDEN_MS, Config, Delivery, Step, StepDown, Wait
 from node.fetch.records import ABORTED, LogRecord
-from node.ingest import arrivals_of
 from node.own_checkpoints import KeysBehind, OwnCheckpoints, own_checkpoint
 from node.ports import ANY_PARTITION, UNAVAILABLE, UNKNOWN, Doubtful, Outgoing
 from store import keys
@@ -162,7 +162,7 @@ class Process:
             )
         if checkpoint.first or last is None:
             return
-        goes_on = (checkpoint.position or ()) > (last.position or ()) or checkpoint.ingested != last.ingested
+        goes_on = (checkpoint.position or ()) > (last.position or ()) or checkpoint.applied != last.applied
         if not goes_on:
             return
         if any(checkpoint.seen.get(number, 0) < offset for number, offset in self._to_see.items()):
@@ -341,7 +341,7 @@ class Process:
 
     # ------------------------------------------------------------------ tasks
 
-    def ingest(self) -> bool:
+    def apply(self) -> bool:
         """Reads some of the buffer into the view. False if there was nothing."""
         if self.ingest_stalled:
             return False
@@ -411,20 +411,20 @@ class Process:
             return
         if delivery.epoch == 0 or delivery.in_flight is not None or delivery._failures:
             return
-        own_ms, tip, ingested = self.now_ms(), self.view.tip, self.view.reached().ingested
+        own_ms, tip, applied = self.now_ms(), self.view.tip, self.view.reached().applied
         if self.operator.told.everything:
             return
         ahead_ms = (tip.position or (0,))[0] - own_ms
         self._expect_rewind(delivery.epoch, ahead_ms)
         if ahead_ms > 0 or (wait.until_ms is not None and wait.until_ms <= own_ms):
             return
-        if self._may_wait(delivery.write_back.awaited, tip, ingested, wait):
+        if self._may_wait(delivery.write_back.awaited, tip, applied, wait):
             return
         due_ms = next_due_ms(self.store, tip)
         if resumed := self.released():
             raise Violation("liveness", f"{self.name} waits at {own_ms}: {resumed} may go on")
         late = [
-            key for number in ingested for key in late_keys(self.store, number, tip.ingested.get(number, 0))
+            key for number in applied for key in late_keys(self.store, number, tip.applied.get(number, 0))
         ]
         if late or (due_ms is not None and due_ms <= own_ms):
             raise Violation("liveness", f"{self.name} waits at {own_ms}: {late} are late, {due_ms} is due")
@@ -464,16 +464,16 @@ class Process:
         own = (keys.timed(key) for key, raw in rows if message_target(raw) == hold.target)
         return any(tip.passed(key) and not hold.began_after(key, tip.overruns) for key in own)
 
-    def _may_wait(self, awaited: Awaited, tip: Frontier, ingested: Vector, wait: Wait) -> bool:
+    def _may_wait(self, awaited: Awaited, tip: Frontier, applied: Vector, wait: Wait) -> bool:
         """An answer may wait for what is not listed; a reschedule a little for room among what is moved."""
-        for number, end in ingested.items():
+        for number, end in applied.items():
             begin = keys.pending_answer(number, tip.seen.get(number, 0))
-            if awaited.may_hide(number, ingested) and any(
+            if awaited.may_hide(number, applied) and any(
                 self.store.scan(begin, keys.pending_answer(number, end))
             ):
                 return True
         most, own_ms = self.world.setup.limits.awaited, self.now_ms()
-        is_full = any(len(awaited.moved_offsets(number, ingested)) >= most for number in ingested)
+        is_full = any(len(awaited.moved_offsets(number, applied)) >= most for number in applied)
         return is_full and wait.until_ms is not None and wait.until_ms <= own_ms + HIDDEN_MS
 
     def _arrivals(self, entry: Entry) -> list[Arrival] | None:
@@ -576,7 +576,7 @@ class Process:
         assert delivery.in_flight is not None, "its commit is known, and not recorded yet"
         chosen, before = delivery.in_flight.selection, last.frontier
         others, stay = len(chosen.late) + len(chosen.due), {_cursor(hold) for hold in chosen.frontier.holds}
-        if others < 2 or chosen.frontier.seen != self.view.reached().ingested:
+        if others < 2 or chosen.frontier.seen != self.view.reached().applied:
             return  # one alone is no part; and what has come since may have removed what stood in the way
         if any(_cursor(hold) not in stay for hold in before.holds):
             return

@@ -57,7 +57,7 @@ FAULTS: Final = {
     "read-fails": 2,
     "learn-fails": 1,
     "targets-forgotten": 3,
-    "stall-ingest": 4,
+    "stall-apply": 4,
     "stall-follower": 3,
     "foreign-stall": 4,
     "target-leader-lost": 5,
@@ -91,7 +91,7 @@ class Profile:
     foreign_abort_share: float = 0.3
     interleave: float = 0.12  # of the calls to Kafka and ZooKeeper: others act meanwhile
     end_of_partition: float = 0.7  # of the reads that reach the end: the reader is told so
-    turns: tuple[int, int, int, int] = (55, 25, 12, 8)  # of delivery, ingest, follower, housekeeping
+    turns: tuple[int, int, int, int] = (55, 25, 12, 8)  # of delivery, apply, follower, housekeeping
     added: bool = False  # the buffer has a partition more than the settings say
     batches: tuple[int, ...] = (1, 3, 10, 60)  # records read from a partition at a time
 

@@ -209,7 +209,7 @@ RESUMPTION: Final = (
         "a cancel of what was pruned by a checkpoint that was lost is taken from the count",
         (
             Patch(
-                "store/ingest.py",
+                "store/apply.py",
                 "self._aligned.overran(key) or self._is_gone(key)",
                 "self._aligned.overran(key)",
             ),

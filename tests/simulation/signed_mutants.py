@@ -30,7 +30,7 @@ ANSWERED_ONE_BY_ONE: Final = Profile(
     faults={
         "foreign-stall": 60,
         "target-leader-lost": 100,
-        "stall-ingest": 30,
+        "stall-apply": 30,
         "stall-follower": 5,
         "crash-leader": 30,
         "crash": 10,
@@ -193,12 +193,12 @@ SIGNED: Final = (
         "the first control of the id that waits is taken for the one that ended it, wherever it stands",
         (
             Patch(
-                "store/ingest.py",
+                "store/apply.py",
                 "self._first_pending(partition, who, parent + 1)",
                 "self._first_pending(partition, who, 0)",
             ),
             Patch(
-                "store/ingest.py",
+                "store/apply.py",
                 "        if control.previous <= parent:\n",
                 "        if control is not None:\n",
             ),
@@ -211,7 +211,7 @@ SIGNED: Final = (
         "a later control is taken for the one that has been answered",
         (
             Patch(
-                "store/ingest.py",
+                "store/apply.py",
                 "        if control.previous <= parent:\n",
                 "        if control is not None:\n",
             ),
@@ -224,7 +224,7 @@ SIGNED: Final = (
         "a control that is taken in with the dropped request is not found",
         (
             Patch(
-                "store/ingest.py",
+                "store/apply.py",
                 "        return next((offset for offset in self._endings.get((partition, who), ()) "
                 "if offset >= begin), None)\n",
                 "        return None\n",
@@ -236,7 +236,7 @@ SIGNED: Final = (
         "serial-not-checked",
         "rule 4, a copy changes nothing",
         "a copy of what the service has written back counts",
-        (Patch("store/ingest.py", "if last is not None and serial <= last:", "if False:"),),
+        (Patch("store/apply.py", "if last is not None and serial <= last:", "if False:"),),
         profile_with(STRANGERS),
     ),
     Mutant(
@@ -245,7 +245,7 @@ SIGNED: Final = (
         "a copy of what the service has written back and aborted counts",
         (
             Patch(
-                "store/ingest.py",
+                "store/apply.py",
                 "        is_copy = self._is_copy(arrival)\n",
                 "        is_copy = arrival.kind is not _SPENT and self._is_copy(arrival)\n",
             ),
@@ -256,14 +256,14 @@ SIGNED: Final = (
         "last-one-counts-again",
         "rule 4, a copy changes nothing",
         "a copy of what was written back last counts",
-        (Patch("store/ingest.py", "serial <= last:", "serial < last:"),),
+        (Patch("store/apply.py", "serial <= last:", "serial < last:"),),
         profile_with(STRANGERS),
     ),
     Mutant(
         "serial-without-its-count",
         "rule 4, what the service has written is no copy",
         "of what one selection writes back, only the first counts",
-        (Patch("store/ingest.py", "serial <= last:", "serial[0] <= last[0]:"),),
+        (Patch("store/apply.py", "serial <= last:", "serial[0] <= last[0]:"),),
         profile_with(MUCH_WRITTEN_BACK),
     ),
     Mutant(
@@ -273,7 +273,7 @@ SIGNED: Final = (
         (
             Patch(
                 "store/view.py",
-                "            if ingest.serials != self._serials:\n",
+                "            if apply.serials != self._serials:\n",
                 "            if False:\n",
             ),
         ),
@@ -286,7 +286,7 @@ SIGNED: Final = (
         (
             Patch(
                 "store/selection.py",
-                "    as_of = {partition: max(offset, ingested.get(partition, 0)) for partition, "
+                "    as_of = {partition: max(offset, applied.get(partition, 0)) for partition, "
                 "offset in read.items()}\n",
                 "    as_of = dict(frontier.read)\n",
             ),

@@ -12,7 +12,7 @@ CHAINS: Final = profile_with({"cancel-source": 40, "interval": 30, "cron": 10, "
 # Nodes that prune at once and forget as soon as they may, while others lag.
 FORGETFUL: Final = profile_with(
     {"cancel-source": 60, "interval": 40, "past": 20, "id-now": 20, "id-keep": 30},
-    {"target-leader-lost": 40, "stall-ingest": 40, "broker-clock-step": 30, "crash-leader": 20},
+    {"target-leader-lost": 40, "stall-apply": 40, "broker-clock-step": 30, "crash-leader": 20},
     replay_window_ms=(0, 50),
     dedup_window_ms=(0, 100),
     turns=(50, 12, 14, 24),
@@ -62,7 +62,7 @@ SOURCES: Final = (
         "what was written back without an id is stored though its source was cancelled meanwhile",
         (
             Patch(
-                "store/ingest.py",
+                "store/apply.py",
                 "if self._tombstone(keys.source_tombstone(partition, root)) > parent:",
                 "if self._tombstone(keys.source_tombstone(partition, root)) > 1 << 62:",
             ),
@@ -75,7 +75,7 @@ SOURCES: Final = (
         "a dropped request without an id does not make the cancel of its source applied",
         (
             Patch(
-                "store/ingest.py",
+                "store/apply.py",
                 "            self._answer_first_pending(partition, root, parent)\n",
                 "",
             ),
@@ -88,7 +88,7 @@ SOURCES: Final = (
         "what is written back without an id is not found by its source",
         (
             Patch(
-                "store/ingest.py",
+                "store/apply.py",
                 "        self._set_source(\n            partition, root, IndexEntry(",
                 "        (\n            partition, root, IndexEntry(",
             ),
@@ -101,7 +101,7 @@ SOURCES: Final = (
         "what is written back with an id is not found by its source",
         (
             Patch(
-                "store/ingest.py",
+                "store/apply.py",
                 "            self._set_source(arrival.partition, arrival.root, current)\n",
                 "            pass\n",
             ),
@@ -114,7 +114,7 @@ SOURCES: Final = (
         "a cancel by source cancels what has replaced its message",
         (
             Patch(
-                "store/ingest.py",
+                "store/apply.py",
                 "return id_ if current is not None and current.source == source else None",
                 "return id_ if current is not None else None",
             ),
@@ -127,7 +127,7 @@ SOURCES: Final = (
         "after its chain was cancelled, a source's own row is found",
         (
             Patch(
-                "store/ingest.py",
+                "store/apply.py",
                 "        if self._tombstone(keys.source_tombstone(partition, source)) >= 0:\n"
                 "            return None\n",
                 "",
@@ -141,7 +141,7 @@ SOURCES: Final = (
         "a cancel by source that finds nothing leaves no tombstone",
         (
             Patch(
-                "store/ingest.py",
+                "store/apply.py",
                 "        self._put_tombstone(keys.source_tombstone(",
                 "        if entry is not None:\n            self._put_tombstone(keys.source_tombstone(",
             ),
@@ -178,7 +178,7 @@ SOURCES: Final = (
         "shared-expiry-goes-with-one",
         "Store, it goes as a whole",
         "what removes a request removes the expiry entry that others share with it",
-        (Patch("store/ingest.py", "if entry.origin != entry.offset:", "if True:"),),
+        (Patch("store/apply.py", "if entry.origin != entry.offset:", "if True:"),),
         profile_with({"cancel-source": 60, "id-future": 60}, batches=(60,)),
     ),
     Mutant(

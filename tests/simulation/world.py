@@ -360,7 +360,7 @@ class World:
         if chance < self._turns[0]:
             process.drive()
         elif chance < self._turns[1]:
-            process.ingest()
+            process.apply()
         elif chance < self._turns[2]:
             process.follow()
         else:
@@ -402,7 +402,7 @@ class World:
             self._catch_up(process)
 
     def _catch_up(self, process: Process) -> None:
-        while process.ingest() or process.follow():
+        while process.apply() or process.follow():
             pass
 
     def _exhaust(self, process: Process) -> None:
@@ -429,7 +429,7 @@ class World:
             return False
         ends, up_to_ms = self._wanted()
         covered = all(
-            min(checkpoint.ingested.get(number, 0), checkpoint.seen.get(number, 0)) >= end
+            min(checkpoint.applied.get(number, 0), checkpoint.seen.get(number, 0)) >= end
             for number, end in ends.items()
         )
         held = any(hold.rows and (hold.last or hold.next)[0] <= self.now_ms for hold in checkpoint.holds)

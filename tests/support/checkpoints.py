@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from store.checkpoint import Checkpoint
+from store.checkpoint import Checkpoint, Footing
 
 
 def sample_checkpoint(lane: int = 0, **changes: Any) -> Checkpoint:
@@ -14,13 +14,15 @@ def sample_checkpoint(lane: int = 0, **changes: Any) -> Checkpoint:
     sample = Checkpoint(
         lane=lane,
         epoch=1,
+        number=1,
         position=(1_767_225_600_000, lane, 9),
-        ingested={lane: 10},
+        applied={lane: 10},
         seen={lane: 11},
         read={lane: 11},
         written_back={lane: 0},
         delivered_up_to_ms=1_767_225_600_001,
         node="n1",
         at_ms=1_767_225_600_002,
+        footing=Footing("topic", 0),
     )
     return msgspec.structs.replace(sample, **changes)

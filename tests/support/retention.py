@@ -38,10 +38,10 @@ def send_of_the_past(cluster: Cluster, timestamp_ms: int) -> None:
 
 
 def rebuild_behind_retention(cluster: Cluster, node_id: str, running: Node) -> None:
-    """Retention takes all that was ingested; what is left is of long ago, and has been delivered. The node
+    """Retention takes all that was applied; what is left is of long ago, and has been delivered. The node
     begins anew without its folder.
     """
-    ends, delivered = ingested_by(cluster), len(cluster.delivered)
+    ends, delivered = applied_by(cluster), len(cluster.delivered)
     send_of_the_past(cluster, now_ms() - 3 * 86_400_000)
     cluster.wait_delivered(delivered + 2)
     cluster.stop_here(running)
@@ -67,5 +67,5 @@ def delete_records(cluster: Cluster, ends: dict[int, int]) -> None:
         future.result()
 
 
-def ingested_by(cluster: Cluster) -> dict[int, int]:
-    return dict(cluster.checkpoints()[-1].ingested)
+def applied_by(cluster: Cluster) -> dict[int, int]:
+    return dict(cluster.checkpoints()[-1].applied)

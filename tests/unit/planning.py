@@ -82,7 +82,7 @@ class Unheard(Limited):
 
 
 def read_again(record: Outgoing, now_ms: int) -> Schedule:
-    """A request that was written back, as ingest reads it a little later."""
+    """A request that was written back, as apply reads it a little later."""
     buffered = BufferedRecord(
         record.headers, key=record.key, value=record.value, offset=50, timestamp_ms=now_ms
     )

@@ -201,7 +201,7 @@ def test_a_leader_that_lacks_a_partition_of_which_the_last_one_has_read_waits_fo
     leadership = delivery.run()
     run_to_wait(leadership)
     last = world.checkpoints[-1]
-    world.checkpoints.append(msgspec.structs.replace(last, seen=last.seen | {2: 1}, ingested={2: 1}))
+    world.checkpoints.append(msgspec.structs.replace(last, seen=last.seen | {2: 1}, applied={2: 1}))
     take(view, at(0, 0, schedule(world.now - 1)))
     leadership = new_delivery(world, view, MANY).run()
     for _ in range(3):
@@ -513,14 +513,6 @@ def test_a_topic_made_anew_decides_as_soon_as_somebody_has_gone_on_in_it(
     world.checkpoints[0] = msgspec.structs.replace(world.checkpoints[0], footing=Footing("anew", 0))
     assert said_again(delivery) == [("checkpoint-topic-lost", "error")]
     assert len(world.sent) == 2, "again"
-
-
-def test_the_later_one_of_an_older_version_does_not_decide(
-    world: World, view: View, delivery: Delivery
-) -> None:
-    world.found = Footing()
-    run_and_lose_all_but_the_first(world, view, delivery)
-    assert said_again(delivery) == [("checkpoint-topic-lost", "error")]
 
 
 def test_the_znode_s_decides_where_it_is_the_latest_one_of_the_topic(

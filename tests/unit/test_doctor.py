@@ -25,7 +25,7 @@ WELL = {
     "state": "leader",
     "version": "1",
     "at_ms": NOW_MS,
-    "ingested": {"0": 10},
+    "applied": {"0": 10},
     "disk_free_bytes": 1 << 40,
     "disk_total_bytes": 1 << 41,
 }

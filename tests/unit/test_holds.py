@@ -193,7 +193,7 @@ class TestAlike:
     @pytest.fixture
     def view(self, view: View, monkeypatch: pytest.MonkeyPatch) -> View:
         """One is delivered, and then the other one's is held."""
-        for module in ("holds", "records", "arrivals"):
+        for module in ("holds", "rows", "arrivals"):
             monkeypatch.setattr(f"store.{module}.tag_of", lambda _: 1)
         take(view, at(0, 0, schedule(2_000, "x", target="bills")))
         deliver(view, 2_500, paused=ORDERS)

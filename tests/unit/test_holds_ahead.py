@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from store import keys
-from store.checkpoint import Checkpoint
-from store.holds import Hold, tag_of, with_pauses
+from store.holds import Hold, with_pauses
 from store.keys import MINUTE_MS, RowKey
 from store.operations import ReplayRequest
 from store.overrun import Overrun
@@ -134,23 +132,6 @@ class TestPausedBeforeIt:
 
 
 class TestHolds:
-    def test_those_of_an_older_version_s_checkpoint_hold_what_its_overruns_cover(self) -> None:
-        vectors: dict[str, object] = {name: {"0": 5} for name in ("ingested", "seen", "read", "written_back")}
-        older = vectors | {
-            "format": 3,
-            "lane": 0,
-            "epoch": 1,
-            "position": [10, 0, 0],
-            "delivered_up_to_ms": 9,
-            "overruns": [{"position": [50, 0, 0], "ingested": {"0": 5}, "delivered_up_to_ms": 49}],
-            "holds": [{"target": "orders", "first": [5, 0, 0], "next": [5, 0, 0]}],
-            "node": "n1",
-            "at_ms": 0,
-        }
-        frontier = Checkpoint.decode(msgspec.json.encode(older)).frontier
-        both = frontier, frontier.rewound(7)
-        assert [one.is_held((20, 0, 3), tag_of("orders")) for one in both] == [True, True]
-
     def test_what_a_hold_that_has_ended_covers_no_other_one_does(self) -> None:
         ended = Hold("a", (1, 0, 0), (1, 0, 0), (9, 0, 0))
         assert with_pauses((ended,), frozenset({"a"}), (5, 0, 0), (), 5)[1:] == (

@@ -199,7 +199,7 @@ def test_an_id_of_another_lane_is_not_called_unknown(view: View) -> None:
 def test_without_kafka_the_lag_is_not_known_and_the_view_is_told_all_the_same(view: View) -> None:
     take(view, at(PARTITION, 0, schedule(9_000, ID)))
     shown = messages(view).show(ID, "none", 0)
-    assert (shown.node.lag, shown.node.ingested, shown.message.state) == (None, {0: 1, 1: 0}, "pending")
+    assert (shown.node.lag, shown.node.applied, shown.message.state) == (None, {0: 1, 1: 0}, "pending")
 
 
 def test_rejects_and_reschedules_are_listed_as_what_they_are(view: View) -> None:

@@ -156,7 +156,7 @@ class TestPutOff:
         take(view, at(0, 5, reschedule("x", LATER_MS)))
         assert outcomes(select(view, Awaited(unlisted={0: 7}))) == {5: "deferred"}
 
-    def test_but_not_once_that_is_ingested(self, view: View) -> None:
+    def test_but_not_once_that_is_applied(self, view: View) -> None:
         take(view, at(0, 0, schedule(2_000, "x")))
         deliver(view, 2_500)
         take(view, at(0, 6, reschedule("x", LATER_MS)))

@@ -17,7 +17,7 @@ from delayline.names import ClusterNames
 from node import outbox
 from node.ports import UNAVAILABLE, Doubtful, Outgoing, Transaction
 from node.targets import BATCH_BYTES, KafkaTargets
-from store.checkpoint import Checkpoint, Footing
+from store.checkpoint import NO_FOOTING, Checkpoint, Footing
 from tests.support.keys import KEYRING, FixedKeys
 from tests.support.settled import Settled
 from tests.support.waiting import eventually
@@ -26,10 +26,10 @@ PLACE = ("orders", 0)
 RECORD = Outgoing(*PLACE, b"k", b"v", [], 1_000, (1_000, 0, 7))
 NONE = dict.fromkeys(range(1), 0)
 BEFORE = Checkpoint(
-    lane=0, epoch=1, position=None, ingested=NONE, seen=NONE, read=NONE, written_back=NONE,
-    delivered_up_to_ms=1_000, node="a", at_ms=1_000,
+    lane=0, epoch=1, number=1, position=None, applied=NONE, seen=NONE, read=NONE, written_back=NONE,
+    delivered_up_to_ms=1_000, node="a", at_ms=1_000, footing=NO_FOOTING,
 )  # fmt: skip
-IN_DOUBT = msgspec.structs.replace(BEFORE, position=(1_000, 0, 7), ingested={0: 8})
+IN_DOUBT = msgspec.structs.replace(BEFORE, position=(1_000, 0, 7), applied={0: 8})
 
 
 class Acknowledged:

@@ -27,8 +27,6 @@ LAST = of(2, 20)
         pytest.param(LAST, [of(2, 19)], LAST, id="the topic has the latest"),
         pytest.param(LAST, [of(2, 22), of(2, 21)], of(2, 22), id="its end is lost, one leadership"),
         pytest.param(LAST, [of(3, 21, leader_epoch=4)], of(3, 21, leader_epoch=4), id="its end is lost, two"),
-        pytest.param(LAST, [of(2, 22, "")], LAST, id="an older version's is later"),
-        pytest.param(of(2, 20, ""), [of(2, 22)], of(2, 20, ""), id="the topic's is an older version's"),
         pytest.param(of(2, 20, "anew"), [of(2, 22)], of(2, 20, "anew"), id="the topic was made anew"),
         pytest.param(
             of(3, 20, leader_epoch=4),

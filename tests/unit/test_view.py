@@ -93,16 +93,14 @@ class TestLateRows:
         take(view, at(0, 1, schedule(1_900)))
         assert [key[2] for key, _ in view.select(3_000, MANY).late] == [1]
 
-    def test_late_rows_that_do_not_all_fit_hold_ingested_back_and_leave_the_position(
-        self, view: View
-    ) -> None:
+    def test_late_rows_that_do_not_all_fit_hold_applied_back_and_leave_the_position(self, view: View) -> None:
         take(view, at(0, 0, schedule(2_000)))
         position = deliver(view, 3_000).frontier.position
         take(view, *(at(0, offset, schedule(1_500)) for offset in (1, 2, 3)), at(0, 4, schedule(2_500)))
         selection = view.select(3_000, Limits(2, 1 << 20))
         assert offsets(selection) == [1, 2]
         assert selection.frontier.position == position
-        assert (selection.frontier.ingested[0], selection.frontier.seen[0]) == (3, 5)
+        assert (selection.frontier.applied[0], selection.frontier.seen[0]) == (3, 5)
 
     def test_late_rows_go_out_in_key_order(self, view: View) -> None:
         take(view, at(0, 0, schedule(2_000)))
@@ -170,7 +168,7 @@ class TestControls:
         take(view, at(0, 0, schedule(2_000)), *(at(0, o, cancel(f"x{o}")) for o in range(1, 5)))
         selection = view.select(3_000, Limits(3, 1 << 20))
         assert (offsets(selection), len(selection.answers)) == ([], 3)
-        assert (selection.frontier.seen[0], selection.frontier.ingested[0]) == (4, 0)
+        assert (selection.frontier.seen[0], selection.frontier.applied[0]) == (4, 0)
         assert offsets(view.select(3_000, Limits(3, 1 << 20))) == [0]
 
     def test_ids_in_other_partitions_are_other_ids(self, view: View) -> None:
@@ -219,7 +217,7 @@ class TestAlignment:
         follower.align(checkpoint_of(deliver(view, 3_000)))
         assert follower.select(3_000, MANY).size == 0
 
-    def test_what_the_leader_had_not_ingested_is_late_for_the_follower(
+    def test_what_the_leader_had_not_applied_is_late_for_the_follower(
         self, view: View, tmp_path: Path
     ) -> None:
         follower = new_view(tmp_path / "follower")
@@ -247,7 +245,7 @@ class TestAlignment:
         take(rebuilt, at(0, 0, schedule(2_000)))
         assert rebuilt.select(3_000, MANY).size == 0
 
-    def test_records_below_ingested_are_not_taken_again(self, view: View) -> None:
+    def test_records_below_applied_are_not_taken_again(self, view: View) -> None:
         take(view, at(0, 0, schedule(2_000)))
         take(view, at(0, 0, schedule(2_000)))
         assert view.pending() == 1
@@ -371,7 +369,7 @@ class TestAddedPartitions:
         take(view, at(0, 0, schedule(2_000)), at(1, 7, schedule(2_000)))
         view.flush()
         view.close()
-        assert new_view(tmp_path / "store", 1).reached().ingested == {0: 1, 1: 8}
+        assert new_view(tmp_path / "store", 1).reached().applied == {0: 1, 1: 8}
 
 
 def test_a_batch_is_taken_in_though_something_is_removed_all_the_time(

@@ -116,7 +116,7 @@ def aborted(offset: int, serial: Serial) -> Arrival:
 
 def test_what_was_aborted_has_spent_its_serial_and_left_nothing_else(view: View) -> None:
     take(view, at(0, 2, schedule(2_000)), aborted(3, (1, 5)))
-    assert (view.reached().ingested[0], view.newest_ms(), view.pending()) == (3, 1_000, 1)
+    assert (view.reached().applied[0], view.newest_ms(), view.pending()) == (3, 1_000, 1)
     take(view, at(0, 4, signed(2_000, (1, 5))), at(0, 5, signed(2_000, (1, 6))))
     assert rejected(view) == [4]
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from delayline.wire import Cancel, Reject, Request, Reschedule, Schedule
 from store.arrivals import Arrival, arrival
-from store.checkpoint import Checkpoint
+from store.checkpoint import NO_FOOTING, Checkpoint
 from store.rocks import RocksStore
 from store.selection import NOTHING_PAUSED, Limits, Paused, Selection
 from store.view import View
@@ -64,8 +64,9 @@ def checkpoint_of(selection: Selection, epoch: int = 1) -> Checkpoint:
     return Checkpoint(
         lane=0,
         epoch=epoch,
+        number=0,
         position=frontier.position,
-        ingested=frontier.ingested,
+        applied=frontier.applied,
         seen=frontier.seen,
         read=frontier.read,
         written_back={},
@@ -75,6 +76,7 @@ def checkpoint_of(selection: Selection, epoch: int = 1) -> Checkpoint:
         holds=frontier.holds,
         node="n1",
         at_ms=0,
+        footing=NO_FOOTING,
     )
 
 

@@ -1,4 +1,4 @@
-"""The ingest role: from the buffer topic into the view, in batches, on a thread of its own."""
+"""The apply role: from the buffer topic into the view, in batches, on a thread of its own."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from store.arrivals import Arrival, arrival, plain_arrival, spent
 from store.checkpoint import Checkpoint, Vector
 from store.view import View
 
-log = structlog.get_logger("delayline.ingest")
+log = structlog.get_logger("delayline.applier")
 
 POLL_S = 0.2  # how long its end may take
 KEYS_RETRY_S = 0.2
@@ -38,7 +38,7 @@ class NotRebuildable(Exception):
     """An empty view cannot be made from the log as it is: it may lack what is still to be delivered."""
 
 
-class Ingest:
+class Applier:
     """Reads the lane's partitions from where the view stands."""
 
     def __init__(
@@ -62,7 +62,7 @@ class Ingest:
         self._behind: Refusal | None = None
         self._stopping = threading.Event()
         self._reader: TopicReader | None = None
-        self._thread = threading.Thread(target=self._run, name="ingest", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="applier", daemon=True)
 
     def refusal(self) -> Refusal | None:
         """Why nothing can be read, or taken in, if that ends by itself once the cause is gone."""
@@ -84,7 +84,7 @@ class Ingest:
         far as such a node is there). What is lost is what was requested
         between the two, and nothing else: the rows that are there stay, and their keys are still behind the
         position or not. Nothing is delivered twice: what is done is told by the checkpoint, and no offset
-        from `gap.begin` on had been read by any view that goes on. That the view has ingested all below
+        from `gap.begin` on had been read by any view that goes on. That the view has applied all below
         `gap.begin` becomes true of the checkpoint with the next transaction; any other view is then one that
         lacks what its leader had.
         """
@@ -100,9 +100,9 @@ class Ingest:
 
     def _stands_at(self, gap: Gap) -> bool:
         """Whether the view is one that goes on. One that was killed on the way has gone on in part."""
-        ingested = self._view.reached().ingested
+        applied = self._view.reached().applied
         return all(
-            ingested.get(partition) == read or ingested.get(partition, 0) >= gap.begin[partition]
+            applied.get(partition) == read or applied.get(partition, 0) >= gap.begin[partition]
             for partition, read in gap.read.items()
         )
 
@@ -112,14 +112,14 @@ class Ingest:
         """Where to read on: behind what was read; where retention has passed that, at the log's beginning, if
         nothing is missing for it, or what is has been given up.
 
-        The last checkpoint's leader had read all below its `read`. A view that has ingested as much as that
+        The last checkpoint's leader had read all below its `read`. A view that has applied as much as that
         leader lacks nothing but markers. An empty one may begin above them if whatever is gone was due, and
         is delivered, and its id is no longer known: no delay is longer than the cluster's longest.
         """
         low, high = reader.bounds(partition)
         reached = self._view.reached()
-        ingested, read = reached.ingested[partition], reached.read[partition]
-        done = 0 if last is None else last.ingested.get(partition, 0)
+        applied, read = reached.applied[partition], reached.read[partition]
+        done = 0 if last is None else last.applied.get(partition, 0)
         topic = f"{self._names.buffer}/{partition}"
         known = max(read, 0 if last is None else last.seen.get(partition, 0))
         if known > high:
@@ -129,16 +129,16 @@ class Ingest:
         if given_up is not None and given_up.begin.get(partition) == low:
             self._view.start_at(partition, low, low)
             return low
-        if last is None or last.read.get(partition, 0) < low or 0 < ingested < done:
+        if last is None or last.read.get(partition, 0) < low or 0 < applied < done:
             raise OffsetsGone(f"{topic} begins at offset {low}; the view has read to {read}")
-        if ingested == 0:
+        if applied == 0:
             self._expect_all_delivered(partition, low, last)
-        begin = max(ingested, min(low, done))
-        self._view.start_at(partition, begin, low, self._spent_by(partition, low, ingested, last))
+        begin = max(applied, min(low, done))
+        self._view.start_at(partition, begin, low, self._spent_by(partition, low, applied, last))
         return low
 
     @staticmethod
-    def _spent_by(partition: int, low: int, ingested: int, last: Checkpoint) -> Serial | None:
+    def _spent_by(partition: int, low: int, applied: int, last: Checkpoint) -> Serial | None:
         """What a view that begins at `low` takes for the highest serial so far: whatever has an as-of below
         that is a copy. It has not seen what is gone, and that has one, since no as-of is above its record.
 
@@ -149,7 +149,7 @@ class Ingest:
         lags, or a transaction is open there, and so, where that is less than a day, as long done
         (`_expect_all_delivered`). None where some of it has not been taken in.
         """
-        taken_in = max(low, ingested, last.ingested.get(partition, 0))
+        taken_in = max(low, applied, last.applied.get(partition, 0))
         return (low, -1) if last.written_back.get(partition, 0) <= taken_in else None
 
     def _expect_all_delivered(self, partition: int, low: int, last: Checkpoint) -> None:
@@ -227,7 +227,7 @@ def arrivals_of(
     keyring: Keyring,
     tell_unknown: Callable[[str], None] = _nobody,
 ) -> list[Arrival]:
-    """What records of the buffer do to the view; the hot path of ingest. An aborted one that the service has
+    """What records of the buffer do to the view; the hot path of apply. An aborted one that the service has
     not written does nothing.
 
     `tell_unknown` is told of a key of the cluster that is not in the keyring, with which something is signed.

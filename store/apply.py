@@ -1,7 +1,7 @@
-"""Taking a batch of the log's records into the view: rules 1, 2 and 4 at ingest (docs/design.md).
+"""Taking a batch of the log's records into the view: rules 1, 2 and 4 at apply (docs/design.md).
 
 What a record does is a function of the log before it and of the aligned checkpoint, so every replica
-comes to the same rows. An `Ingest` lives for one batch: what it reads must show what it has
+comes to the same rows. A `BatchApply` lives for one batch: what it reads must show what it has
 written, which RocksDB's write batch does not, so the few keys that are read back are kept beside it.
 """
 
@@ -59,7 +59,7 @@ class Taken(NamedTuple):
     gone_to: bytes
 
 
-class Ingest:
+class BatchApply:
     """One batch under way. The caller holds the view's lock from the first `add` to the write."""
 
     def __init__(
@@ -108,7 +108,7 @@ class Ingest:
         ] = {}  # this batch's pending answers, by id or source
 
     def add(self, arrivals: Sequence[Arrival]) -> None:
-        """Takes the arrivals in log order; the hot path of ingest."""
+        """Takes the arrivals in log order; the hot path of apply."""
         put, row, counts, bound, bound_ms = self.batch.put, keys.row, self.counts, self._bound, self._bound[0]
         indexes, known = self._indexes, self._known.indexes
         first_due_ms = self.first_due_ms
@@ -243,11 +243,11 @@ class Ingest:
         return arrival
 
     def _store_late(self, partition: int, offset: int, due_ms: int, tag: int, *, named: bool) -> bool:
-        """What arrives at or below the position is late, unless the last checkpoint's ingested had it. What
+        """What arrives at or below the position is late, unless the last checkpoint's applied had it. What
         is held is kept, however old it is, as if pruning had passed it: that may not come there any more.
         """
         key = due_ms, partition, offset
-        if offset >= self._aligned.ingested.get(partition, 0):
+        if offset >= self._aligned.applied.get(partition, 0):
             self.batch.put(keys.late(partition, offset), keys.pack_due(due_ms))
             self.urgent = True
         elif due_ms < self._window_start_ms:
