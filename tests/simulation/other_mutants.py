@@ -116,8 +116,8 @@ OTHERS: Final = (
         (
             Patch(
                 "node/delivery.py",
-                "while not (self._view.has_applied(*vectors) and self._view.has_read_to(ends)):",
-                "while not self._view.has_applied(*vectors):",
+                "while not (self._view.has_applied(last.seen) and self._view.has_read_to(ends)):",
+                "while not self._view.has_applied(last.seen):",
             ),
         ),
     ),
