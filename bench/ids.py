@@ -22,8 +22,8 @@ from delayline.names import ClusterNames
 from delayline.partitioner import partition_for
 from delayline.settings import ClusterSettings
 from delayline.wire import parse_plain
-from node.fetch.ready import MOST_POLLED
-from node.fetch.records import LogRecord
+from node.kafka.fetch.ready import MOST_POLLED
+from node.kafka.fetch.records import LogRecord
 from node.node import YOUNG_OBJECTS
 from store.arrivals import Arrival, plain_arrival
 from store.rocks import RocksStore

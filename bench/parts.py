@@ -19,13 +19,13 @@ from delayline.settings import ClusterSettings
 from delayline.signing import Keyring
 from delayline.wire import parse_plain
 from node.config import NodeConfig
+from node.core.plan import Plan, Stamp
+from node.kafka.outbox import KafkaOutbox
+from node.kafka.reader import TopicReader
+from node.kafka.target_answers import TargetAnswers
+from node.kafka.target_lookup import TargetLookup
+from node.kafka.targets import KafkaTargets
 from node.node import YOUNG_OBJECTS
-from node.outbox import KafkaOutbox
-from node.plan import Plan, Stamp
-from node.reader import TopicReader
-from node.target_answers import TargetAnswers
-from node.target_lookup import TargetLookup
-from node.targets import KafkaTargets
 from ops.stack import LocalStack
 from store.arrivals import plain_arrival
 from store.rocks import RocksStore
@@ -98,7 +98,7 @@ def default(setting: str) -> Any:
 
 
 def _ingest(clock: Clock, cluster: Cluster, view: View, messages: int) -> None:
-    """From the log into the view, as node/applier.py does it."""
+    """From the log into the view, as node/kafka/applier.py does it."""
     settings, names = ClusterSettings(cluster=cluster.names.cluster), cluster.names
     reader = TopicReader({"bootstrap.servers": cluster.bootstrap}, names.buffer)
     reader.start(view.reached().read)
@@ -125,7 +125,7 @@ def _ingest(clock: Clock, cluster: Cluster, view: View, messages: int) -> None:
 
 
 def _deliver(clock: Clock, cluster: Cluster, view: View) -> None:
-    """From the view to the target, transaction after transaction, as node/delivery.py does it."""
+    """From the view to the target, transaction after transaction, as node/core/delivery.py does it."""
     client, names = {"bootstrap.servers": cluster.bootstrap}, cluster.names
     targets = KafkaTargets(TargetAnswers(client, names.checkpoint), lambda _: frozenset(), lambda: None)
     lookup = TargetLookup(targets)

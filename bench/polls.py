@@ -17,7 +17,7 @@ from bench import message
 from bench.cluster import TARGET_PARTITIONS, Clusters
 from bench.loader import Load
 from bench.reader import percentile
-from node.reader import TopicReader
+from node.kafka.reader import TopicReader
 from ops.stack import LocalStack
 
 POLL_S: Final = 0.2

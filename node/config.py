@@ -27,7 +27,7 @@ from pydantic import (
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from delayline.names import ClusterNames
-from node.fetch import options
+from node.kafka.fetch import options
 
 ENVIRONMENT_PREFIX = "DELAYLINE_"
 

@@ -11,9 +11,9 @@ from typing import Final
 
 import structlog
 
-from node.checkpoints import KafkaLog
-from node.health import Health
-from node.ports import Doubtful
+from node.core.ports import Doubtful
+from node.kafka.checkpoints import KafkaLog
+from node.owner import Health
 from store.checkpoint import Vector
 from store.overdue import Overdue, counted, scans
 from store.view import Expired, View

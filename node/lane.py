@@ -13,14 +13,14 @@ from typing import Final
 
 import structlog
 
-from node.checkpoints import CheckpointReader
-from node.delivery import Delivery, Step, StepDown, Wait
-from node.health import Health
-from node.meter import Meter
-from node.outbox import KafkaOutbox
-from node.ports import Doubtful
+from node.core.delivery import Delivery, Step, StepDown, Wait
+from node.core.ports import Doubtful
+from node.health.meter import Meter
+from node.kafka.checkpoints import CheckpointReader
+from node.kafka.outbox import KafkaOutbox
+from node.owner import Health
 from node.refusal import Refusal, Refusing, log_refusal
-from node.zookeeper_election import ZooKeeperElection
+from node.zookeeper.leadership import ZooKeeperElection
 from store.kv import StoreError
 from store.view import View
 
@@ -31,7 +31,7 @@ REFUSED_RETRY_S: Final = 1.0
 
 
 class SystemClock:
-    """Implements `node.ports.Clock`."""
+    """Implements `node.core.ports.Clock`."""
 
     def now_ms(self) -> int:
         """See the port."""

@@ -30,26 +30,26 @@ from election.registry import Registry, differences
 from election.session import Session
 from election.znodes import Znodes
 from node import refusal
-from node.applier import LogTooShort, NotRebuildable
-from node.blocked import BlockedPartition
-from node.brokers import LastComplaint, words
 from node.config import NodeConfig
-from node.delivery import Step
-from node.health import Health
+from node.core.delivery import Step
+from node.core.ports import Doubtful, Pauses
+from node.health.systemd import ServiceManager
+from node.health.vitals import FROM_THE_START, ONCE_CAUGHT_UP, WITH_THE_PARTS, Nameplate, Vitals, missing
 from node.http.app import application
+from node.http.messages import Messages
 from node.http.server import HttpServer
 from node.http.watch import watched
-from node.keyring import NodeKeyring, SharedKeys
-from node.membership import Membership
-from node.messages import Messages
-from node.notify import ServiceManager
+from node.kafka.applier import LogTooShort, NotRebuildable
+from node.kafka.blocked import BlockedPartition
+from node.kafka.errors import LastComplaint, words
+from node.kafka.reader import OffsetsGone
+from node.kafka.topics import TopicIdentity, TopicMissing, admin_client, describe, kafka_id
 from node.own_settings import readable, settings_of
+from node.owner import Health
 from node.parts import Coordination, Ground, Parts
-from node.ports import Doubtful, Pauses
-from node.reader import OffsetsGone
 from node.refusal import Refusal, Refusing
-from node.topics import TopicIdentity, TopicMissing, admin_client, describe, kafka_id
-from node.vitals import FROM_THE_START, ONCE_CAUGHT_UP, WITH_THE_PARTS, Nameplate, Vitals, missing
+from node.zookeeper.keyring import NodeKeyring, SharedKeys
+from node.zookeeper.membership import Membership
 from store.checkpoint import UnreadableCheckpoint
 from store.identity import FORMAT, Identity, OtherFormat, OtherIdentity, claim, refresh, stored_identity
 from store.kv import Damaged, Full, InUse, Stalled, StoreError, Unusable

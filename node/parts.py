@@ -17,28 +17,28 @@ from election.peer import Peers
 from election.registry import Registry
 from election.session import Session
 from election.znodes import Znodes
-from node.applier import Applier
-from node.broker_links import BrokerLinks
-from node.checkpoints import CheckpointReader, KafkaLog
 from node.config import NodeConfig
-from node.delivery import Config, Delivery, Step
-from node.health import Health
+from node.core.delivery import Config, Delivery, Step
+from node.health.soundings import Soundings
 from node.housekeeping import Housekeeping
-from node.keyring import NodeKeyring
+from node.http.messages import Messages, Reader
+from node.kafka.applier import Applier
+from node.kafka.broker_links import BrokerLinks
+from node.kafka.checkpoints import CheckpointReader, KafkaLog
+from node.kafka.history import Past
+from node.kafka.outbox import KafkaOutbox
+from node.kafka.target_answers import TargetAnswers
+from node.kafka.target_lookup import TargetLookup
+from node.kafka.target_watch import TargetWatch
+from node.kafka.targets import KafkaTargets
 from node.lane import LaneWorker, SystemClock
-from node.messages import Messages, Reader
-from node.mirror import Mirror
-from node.operator import OperatorWatch
-from node.outbox import KafkaOutbox
-from node.past import Past
+from node.owner import Health
 from node.refusal import SIT_OUT_S, Refusal, clock_skewed, log_refusal
-from node.soundings import Soundings
-from node.switchover import SwitchoverRole
-from node.target_answers import TargetAnswers
-from node.target_lookup import TargetLookup
-from node.target_watch import TargetWatch
-from node.targets import KafkaTargets
-from node.zookeeper_election import ZooKeeperElection
+from node.zookeeper.keyring import NodeKeyring
+from node.zookeeper.leadership import ZooKeeperElection
+from node.zookeeper.mirror import Mirror
+from node.zookeeper.operator_watch import OperatorWatch
+from node.zookeeper.switchover import SwitchoverRole
 from store.awaited import most_listed
 from store.kv import StoreError
 from store.lookup import Lookup

@@ -22,8 +22,8 @@ from delayline.times import render_time
 from election.operators import Author, Entry
 from election.registry import Registry
 from node.config import ConnectionConfig
-from node.own_checkpoints import headers_of
-from node.own_transactions import OwnTransactions
+from node.kafka.own_checkpoints import headers_of
+from node.kafka.own_transactions import OwnTransactions
 from ops.checkpoints import CheckpointPair, last_request, show, wanted_lanes
 from ops.cluster import mirrored_checkpoint
 from ops.errors import ConfigError, ConflictError, NotFoundError, from_kafka
@@ -153,7 +153,7 @@ def carry_out(
 
 
 class _Keys(NamedTuple):
-    """Implements `node.ports.Keys`."""
+    """Implements `node.core.ports.Keys`."""
 
     ring: Keyring
 

@@ -16,8 +16,8 @@ from delayline.signing import Keyring
 from election.errors import Malformed
 from election.operators import PauseState
 from election.registry import Registry
-from node.checkpoints import read_last
 from node.config import ConnectionConfig
+from node.kafka.checkpoints import read_last
 from ops.cluster import mirrored_checkpoint
 from ops.errors import NotFoundError
 from ops.kafka import KafkaAdmin

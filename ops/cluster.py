@@ -54,7 +54,7 @@ class BlockedStatus:
     """A partition of the buffer that an open transaction holds back, and whose that is as far as it is known.
 
     `blocked_ms`: for how long it has been open, or a node has seen the partition stand still. See
-    `node.blocked.BlockedPartition`.
+    `node.kafka.blocked.BlockedPartition`.
     """
 
     partition: int

@@ -29,9 +29,9 @@ from delayline import (
     UnansweredError,
 )
 from election.errors import ElectionError
-from node.brokers import words
-from node.ports import Doubtful
-from node.reader import TopicForbidden
+from node.core.ports import Doubtful
+from node.kafka.errors import words
+from node.kafka.reader import TopicForbidden
 
 
 class OperatorError(Exception):

@@ -1,4 +1,6 @@
-"""Giving up what retention has taken from the log before any node had read it (node/applier.py, `open`)."""
+"""Giving up what retention has taken from the log before any node had read it (node/kafka/applier.py,
+`open`).
+"""
 
 from __future__ import annotations
 

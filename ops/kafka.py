@@ -17,8 +17,8 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # it re-expor
     TopicMetadata,
 )
 
-from node.brokers import LastComplaint
 from node.config import KafkaConfig
+from node.kafka.errors import LastComplaint
 from ops.errors import NotFoundError, OperatorError, UnavailableError, from_kafka
 from ops.topic_rules import Topic, WantedTopic, min_insync_replicas
 

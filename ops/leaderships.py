@@ -14,9 +14,9 @@ from typing import Final
 from delayline.names import ClusterNames
 from delayline.signing import Keyring
 from node.config import KafkaConfig
-from node.own_checkpoints import Placed, first_own
-from node.ports import Doubtful
-from node.reader import TopicReader
+from node.core.ports import Doubtful
+from node.kafka.own_checkpoints import Placed, first_own
+from node.kafka.reader import TopicReader
 from ops.errors import UnavailableError
 from store.checkpoint import Checkpoint, UnreadableCheckpoint
 

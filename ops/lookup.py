@@ -15,7 +15,7 @@ from delayline.names import parse_source
 from delayline.partitioner import partition_for
 from delayline.settings import ClusterSettings
 from node.config import ConnectionConfig
-from node.messages import cursor, parse_cursor
+from node.http.messages import cursor, parse_cursor
 from ops.cluster import STALE_MS, members_of, silent_ms
 from ops.errors import NotFoundError, OperatorError, UnavailableError
 from ops.zookeeper import registry

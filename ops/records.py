@@ -10,9 +10,9 @@ from contextlib import closing
 from typing import Final
 
 from node.config import KafkaConfig
-from node.fetch.records import LogRecord
-from node.ports import Doubtful
-from node.reader import TopicReader
+from node.core.ports import Doubtful
+from node.kafka.fetch.records import LogRecord
+from node.kafka.reader import TopicReader
 from ops.errors import UnavailableError, from_kafka
 
 RecordId = tuple[int, int]

@@ -43,7 +43,7 @@ class Frontier(msgspec.Struct, frozen=True):
     """How far a selection reaches: the part of a checkpoint that decides which rows are done.
 
     `read` decides nothing: it is where the reader stood, behind the markers that follow the last message. It
-    tells whether what retention has removed was all applied (node/applier.py).
+    tells whether what retention has removed was all applied (node/kafka/applier.py).
     """
 
     position: RowKey | None

@@ -24,7 +24,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from node.messages import Extent, Messages, NoSource, WrongLane, parse_cursor
+from node.http.messages import Extent, Messages, NoSource, WrongLane, parse_cursor
 from store.kv import StoreError
 from store.lookup import Query, ViewClosed
 from store.operations import ReplayRequest, SkipRequest

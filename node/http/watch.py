@@ -22,8 +22,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from node.metrics import Exposition
-from node.vitals import Vitals
+from node.health.metrics import Exposition
+from node.health.vitals import Vitals
 
 CAUGHT_UP: Final = ("follower", "leader")
 _WAITS: Final = "See to that: the node goes on by itself."

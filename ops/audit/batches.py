@@ -16,9 +16,9 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812  # as Spark's own documentation has it
 
 from delayline.headers import H_ERROR_DETAIL
-from node.fetch.batches import REJECTED_BATCH
-from node.ports import Doubtful
-from node.reader import OffsetsGone, TopicReader
+from node.core.ports import Doubtful
+from node.kafka.fetch.batches import REJECTED_BATCH
+from node.kafka.reader import OffsetsGone, TopicReader
 from ops.audit.content import last_header
 from ops.errors import UnavailableError
 

@@ -19,7 +19,7 @@ from delayline.partitioner import partition_for
 from delayline.recurrence import Recurrence
 from delayline.settings import ClusterSettings
 from delayline.signing import Keyring
-from node.fetch.records import MOST_HEADERS
+from node.kafka.fetch.records import MOST_HEADERS
 from ops.audit.batches import RejectedBatches
 from ops.audit.content import content_digest, digest, headers_digest_of
 

@@ -127,7 +127,7 @@ def _time(text: str | None, option: str) -> int | None:
 
 
 def _cursor(text: str | None) -> str | None:
-    from node.messages import parse_cursor  # noqa: PLC0415
+    from node.http.messages import parse_cursor  # noqa: PLC0415
 
     try:
         if text is not None:

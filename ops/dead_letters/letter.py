@@ -17,7 +17,7 @@ from delayline.wire import (
     H_TARGET_TOPIC,
     Header,
 )
-from node.fetch.records import LogRecord
+from node.kafka.fetch.records import LogRecord
 from ops.records import RecordId
 
 _PLACE: Final = re.compile(r"([0-9]{1,10})/([0-9]{1,19})", re.ASCII)

@@ -9,7 +9,7 @@ from typing import Final
 from delayline.names import ClusterNames, source
 from delayline.wire import H_ID, H_PARENT, H_SOURCE
 from node.config import KafkaConfig
-from node.fetch.records import LogRecord
+from node.kafka.fetch.records import LogRecord
 from ops.dead_letters.letter import Letter
 from ops.kafka import KafkaAdmin
 from ops.records import records_from

@@ -18,7 +18,7 @@ from election.registry import Registry
 from election.session import Session
 from election.znodes import Znodes
 from node.config import ConnectionConfig
-from node.delivery import HEARTBEAT_MS
+from node.core.delivery import HEARTBEAT_MS
 from node.node import NodeState, NodeStatus
 
 PERIOD_S: Final = 0.25

@@ -11,8 +11,8 @@ from typing import Final
 from delayline import headers as names_of
 from delayline.headers import PREFIX
 from delayline.wire import Reject, parse
-from node.fetch.batches import batches_of, open_batch
-from node.fetch.compression import Scratch
+from node.kafka.fetch.batches import batches_of, open_batch
+from node.kafka.fetch.compression import Scratch
 from tests.bad_input.odd_values import odd_numbers
 from tests.bad_input.row import LEVELS_MS, Answered, Delivered, Names, RawHeader, Rejected, Row, Undelivered
 from tests.bad_input.table import TABLE

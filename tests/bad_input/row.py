@@ -11,7 +11,7 @@ from delayline.headers import H_ID, H_TARGET_TOPIC, PREFIX
 from delayline.names import ClusterNames
 from delayline.partitioner import partition_for
 from delayline.settings import ClusterSettings
-from node.fetch.records import MOST_HEADERS, MOST_UNPACKED_BYTES
+from node.kafka.fetch.records import MOST_HEADERS, MOST_UNPACKED_BYTES
 
 RawHeader: TypeAlias = tuple[str | bytes, bytes | None]
 """A key in bytes is one that is not UTF-8: no client library sends it, and none reads it."""

@@ -13,8 +13,8 @@ import pytest
 
 from bench.second_broker import SECOND, SecondBroker
 from delayline.names import ClusterNames
-from node.delivery import Step
-from node.fetch.coordinators import DECIDED, ONGOING
+from node.core.delivery import Step
+from node.kafka.fetch.coordinators import DECIDED, ONGOING
 from ops.stack import LocalStack
 from tests.support.cluster import Cluster, wait_led
 from tests.support.process import NodeProcess

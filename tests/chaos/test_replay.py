@@ -6,7 +6,7 @@ import signal
 from collections import Counter
 
 from election.operators import Author, Entry
-from node.delivery import Step
+from node.core.delivery import Step
 from ops import requests
 from ops.zookeeper import registry
 from store.operations import Operation, ReplayRequest

@@ -12,9 +12,9 @@ from typing import Final, NamedTuple
 import pytest
 
 from bench.second_broker import SECOND, SecondBroker
-from node.delivery import Step
-from node.fetch.brokers import Brokers
-from node.fetch.coordinators import COMMITTED, ONGOING, TransactionState, open_in
+from node.core.delivery import Step
+from node.kafka.fetch.brokers import Brokers
+from node.kafka.fetch.coordinators import COMMITTED, ONGOING, TransactionState, open_in
 from ops.stack import LocalStack
 from tests.support.cluster import Cluster
 from tests.support.process import NodeProcess

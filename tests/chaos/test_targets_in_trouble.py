@@ -17,9 +17,9 @@ from confluent_kafka.admin import AclOperation  # type: ignore[attr-defined]  # 
 from bench.second_broker import SECOND, SecondBroker
 from delayline import Receipt
 from delayline.wire import H_ERROR
-from node.delivery import Step
-from node.ports import UNKNOWN
-from node.topics import TopicIdentity, admin_client, describe
+from node.core.delivery import Step
+from node.core.ports import UNKNOWN
+from node.kafka.topics import TopicIdentity, admin_client, describe
 from ops.stack import LocalStack
 from tests.support.cluster import Cluster
 from tests.support.process import NodeProcess

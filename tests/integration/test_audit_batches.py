@@ -6,7 +6,7 @@ from pyspark.sql import SparkSession
 
 from delayline.names import source
 from delayline.settings import ClusterSettings
-from node.fetch.records import MOST_RECORDS
+from node.kafka.fetch.records import MOST_RECORDS
 from ops.audit import AuditConfig, audit
 from ops.zookeeper import registry, required_keys
 from tests.integration.audited import Audited

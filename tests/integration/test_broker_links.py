@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from node.broker_links import WAITED_S, BrokerLinks, LinkChanges
+from node.kafka.broker_links import WAITED_S, BrokerLinks, LinkChanges
 from ops.stack.ports import HOST, free_port
 from tests.support.waiting import PATIENCE_S, eventually
 

@@ -10,7 +10,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # missing fro
     ResourceType,
 )
 
-from node import soundings
+from node.health import soundings
 from tests.support.cluster import Cluster
 from tests.support.requests import Sender
 from tests.support.waiting import becomes

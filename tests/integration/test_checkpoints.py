@@ -11,9 +11,9 @@ import pytest
 from confluent_kafka import Producer
 
 from delayline.signing import Keyring
-from node.checkpoints import CheckpointReader, KafkaLog, read_last
-from node.own_checkpoints import headers_of
-from node.ports import Doubtful
+from node.core.ports import Doubtful
+from node.kafka.checkpoints import CheckpointReader, KafkaLog, read_last
+from node.kafka.own_checkpoints import headers_of
 from node.refusal import Refusing
 from ops import checkpoints
 from ops.zookeeper import registry
@@ -138,7 +138,7 @@ def test_a_mirror_that_is_there_before_its_commit_can_be_read_is_no_alarm(
 
 
 class ChangingKeys:
-    """Implements `node.ports.Keys`: others become known."""
+    """Implements `node.core.ports.Keys`: others become known."""
 
     def __init__(self, ring: Keyring) -> None:
         self.ring = ring
@@ -195,7 +195,7 @@ def test_a_recovery_reads_what_was_committed_a_moment_ago(
 def test_a_recovery_waits_for_the_end_of_a_strangers_transaction_and_goes_on_from_what_is_behind_it(
     cluster: Cluster, writer: Writer, kafka_log: KafkaLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("node.checkpoints.TIMEOUT_S", 0.5)
+    monkeypatch.setattr("node.kafka.checkpoints.TIMEOUT_S", 0.5)
     writer.commit(1)
     stranger = Producer(
         {"bootstrap.servers": cluster.bootstrap, "transactional.id": f"{cluster.name}-s", "log_level": 0}

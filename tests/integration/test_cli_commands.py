@@ -21,7 +21,7 @@ from delayline.times import render_time
 from delayline.wire import parse
 from election.registry import Registry
 from node.config import ConnectionConfig
-from node.own_checkpoints import headers_of
+from node.kafka.own_checkpoints import headers_of
 from ops.zookeeper import read_keys, registry
 from store.checkpoint import Checkpoint
 from tests.stacks import Stack

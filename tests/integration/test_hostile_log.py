@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from delayline.names import source
-from node.fetch.records import MOST_RECORDS, MOST_UNPACKED_BYTES
+from node.kafka.fetch.records import MOST_RECORDS, MOST_UNPACKED_BYTES
 from tests.stacks import Stack
 from tests.support.cluster import Cluster
 from tests.support.raw import Codec, Connection, Odd, RawBatch, RawRecord, batch_of

@@ -15,8 +15,8 @@ import pytest
 
 from node.http import server
 from node.http.app import application
+from node.http.messages import Messages, NoSource, WrongLane
 from node.http.server import HttpServer
-from node.messages import Messages, NoSource, WrongLane
 from ops.errors import UnavailableError
 from ops.lookup import LaneNodes, NodeAddress
 from tests.support.waiting import PATIENCE_S

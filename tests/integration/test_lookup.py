@@ -15,11 +15,11 @@ import pytest
 from delayline import DelayProducer, every
 from delayline.names import parse_source
 from delayline.times import render_time
-from node import messages
 from node.config import NodeConfig
+from node.core.ports import UNAVAILABLE
+from node.http import messages
 from node.http.server import MOST_CONNECTIONS
-from node.ports import UNAVAILABLE
-from node.targets import KafkaTargets
+from node.kafka.targets import KafkaTargets
 from ops import lookup
 from ops.cli.main import run
 from store.checkpoint import Checkpoint

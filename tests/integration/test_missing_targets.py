@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from delayline.wire import H_ATTEMPT, H_ERROR
-from node.target_answers import TargetAnswers
-from node.targets import FEW, KafkaTargets
+from node.kafka.target_answers import TargetAnswers
+from node.kafka.targets import FEW, KafkaTargets
 from tests.support.cluster import Cluster
 from tests.support.fates import check_exactly_once
 from tests.support.fixtures import MakeCluster

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from node import delivery
+from node.core import delivery
 from ops import topics
 from store.checkpoint import Checkpoint
 from tests.stacks import Stack

@@ -15,7 +15,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # missing fro
 )
 
 from delayline.wire import H_ERROR, H_ERROR_DETAIL
-from node.target_bounds import MISSING_FOR_S
+from node.kafka.target_bounds import MISSING_FOR_S
 from tests.integration.raw_produce import produce_raw
 from tests.support.cluster import Cluster
 from tests.support.fates import check_exactly_once, settle

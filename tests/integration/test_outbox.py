@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from node.broker_links import BrokerLinks
-from node.outbox import KafkaOutbox, KafkaTransaction
-from node.ports import ANY_PARTITION, Doubtful, Fenced, OutboxError, Outgoing, RecordRejected
-from node.target_answers import TargetAnswers
-from node.target_watch import TargetWatch
-from node.targets import KafkaTargets
+from node.core.ports import ANY_PARTITION, Doubtful, Fenced, OutboxError, Outgoing, RecordRejected
+from node.kafka.broker_links import BrokerLinks
+from node.kafka.outbox import KafkaOutbox, KafkaTransaction
+from node.kafka.target_answers import TargetAnswers
+from node.kafka.target_watch import TargetWatch
+from node.kafka.targets import KafkaTargets
 from tests.support.checkpoints import sample_checkpoint
 from tests.support.cluster import Cluster
 from tests.support.keys import KEYRING, FixedKeys

@@ -1,4 +1,4 @@
-"""What a real coordinator answers about the lane's own ids, on which node/own_transactions.py relies."""
+"""What a real coordinator says of the lane's own ids, on which node/kafka/own_transactions.py relies."""
 
 from __future__ import annotations
 
@@ -9,9 +9,16 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer
 
-from node.fetch.coordinators import ABORTED, COMMITTED, ONGOING, Coordinators, ProducerAt, TransactionState
-from node.own_transactions import OwnTransactions
-from node.ports import Doubtful
+from node.core.ports import Doubtful
+from node.kafka.fetch.coordinators import (
+    ABORTED,
+    COMMITTED,
+    ONGOING,
+    Coordinators,
+    ProducerAt,
+    TransactionState,
+)
+from node.kafka.own_transactions import OwnTransactions
 from tests.support.cluster import TARGET, Cluster
 from tests.support.keys import KEYRING, FixedKeys
 from tests.support.transactions import last_transactions

@@ -12,10 +12,10 @@ import pytest
 from confluent_kafka import Producer
 
 from delayline.names import ClusterNames, source
-from node.checkpoints import CheckpointReader, KafkaLog
 from node.config import ConnectionConfig
-from node.own_checkpoints import headers_of
-from node.past import Past
+from node.kafka.checkpoints import CheckpointReader, KafkaLog
+from node.kafka.history import Past
+from node.kafka.own_checkpoints import headers_of
 from ops import topics
 from ops.zookeeper import read_keys
 from store.checkpoint import Checkpoint

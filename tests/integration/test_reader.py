@@ -10,9 +10,9 @@ from types import SimpleNamespace
 import pytest
 from confluent_kafka.admin import NewTopic  # type: ignore[attr-defined]  # missing from the stubs' __all__
 
-from node import reader as readers
-from node.fetch.ready import MOST_POLLED
-from node.reader import FETCH_BYTES, OffsetsGone, TopicReader
+from node.kafka import reader as readers
+from node.kafka.fetch.ready import MOST_POLLED
+from node.kafka.reader import FETCH_BYTES, OffsetsGone, TopicReader
 from tests.stacks import Stack
 from tests.support.aborted import abort
 from tests.support.cluster import Cluster, wait_led

@@ -18,9 +18,9 @@ from delayline.signing import Keyring
 from delayline.wire import Header, signed_headers
 from election.errors import ElectionError
 from election.operators import Author
-from node.checkpoints import read_last
+from node.kafka.checkpoints import read_last
+from node.kafka.own_checkpoints import headers_of
 from node.node import Node
-from node.own_checkpoints import headers_of
 from ops import key_rotation, topics
 from ops.errors import ConflictError, UnavailableError
 from ops.zookeeper import registry

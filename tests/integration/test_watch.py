@@ -17,14 +17,14 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from bench.watcher import Watched, Watching
 from node.config import NodeConfig
+from node.core.ports import Pauses
+from node.health.vitals import Nameplate, Vitals, missing
 from node.http import server
 from node.http.app import application
 from node.http.server import HttpServer
 from node.http.watch import watched
 from node.node import Node
-from node.ports import Pauses
 from node.refusal import Refusal
-from node.vitals import Nameplate, Vitals, missing
 from ops.stack.ports import free_port
 from tests.support.cluster import Cluster
 from tests.support.requests import OpenTransaction, Sender, key_in, now_ms

@@ -27,8 +27,8 @@ from delayline.names import ClusterNames
 from delayline.settings import ClusterSettings
 from election.znodes import Znodes
 from node.config import ConnectionConfig, NodeConfig, ZookeeperAuth
+from node.kafka.topics import describe
 from node.node import Node
-from node.topics import describe
 from ops import topics
 from ops.setup.cache import cache_folder
 from ops.stack.ports import HOST, free_port

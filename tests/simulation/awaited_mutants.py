@@ -43,7 +43,7 @@ AWAITED: Final = (
         "nothing is selected before what was written back has been applied",
         (
             Patch(
-                "node/delivery.py",
+                "node/core/delivery.py",
                 "            if self._next_plan is not None:\n                yield from",
                 WAITS + "            if self._next_plan is not None:\n                yield from",
             ),
@@ -56,7 +56,7 @@ AWAITED: Final = (
         "a new leader reads the log to all that was written back",
         (
             Patch(
-                "node/delivery.py",
+                "node/core/delivery.py",
                 "self._view.has_applied(last.seen)",
                 "self._view.has_applied(last.seen, last.written_back)",
             ),
@@ -101,7 +101,7 @@ AWAITED: Final = (
         "what is applied is not listed any more, though it is not seen yet",
         (
             Patch(
-                "node/delivery.py",
+                "node/core/delivery.py",
                 "last.awaited.beyond(frontier.seen)",
                 "last.awaited.beyond(self._view.reached().applied)",
             ),
@@ -114,7 +114,7 @@ AWAITED: Final = (
         "the first checkpoint of an epoch does not say what is awaited",
         (
             Patch(
-                "node/delivery.py",
+                "node/core/delivery.py",
                 "            format=FORMAT,\n",
                 "            format=FORMAT,\n            awaited=type(last.awaited)(),\n",
             ),
@@ -125,7 +125,7 @@ AWAITED: Final = (
         "looks-ahead-over-ids",
         "rule 5, the next selection waits for the commit",
         "what comes next is selected while what is written back with an id is sent",
-        (Patch("node/delivery.py", "waits or sent.plan.awaits or", "held or"),),
+        (Patch("node/core/delivery.py", "waits or sent.plan.awaits or", "held or"),),
         profile_with(
             {"reschedule": 50, "id-interval": 30, "id-future": 30}, STALLED, ids=(1, 3), small=(1, 2)
         ),
@@ -309,7 +309,7 @@ AWAITED: Final = (
         "what a reschedule that was deferred writes back has the user's own as its parent",
         (
             Patch(
-                "node/plan.py",
+                "node/core/plan.py",
                 "            moved_by=resolution.last_request,\n",
                 "            moved_by=resolution.last_request,\n"
                 "            parent=key[2] if row.root is None else parse_source(row.root)[2],\n",

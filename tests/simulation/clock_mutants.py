@@ -34,7 +34,7 @@ CLOCKS: Final = (
         "a leader waits for its position, however far it is ahead",
         (
             Patch(
-                "node/delivery.py",
+                "node/core/delivery.py",
                 "return ahead_ms > skew_ms and len(tip.overruns) < MOST_OVERRUNS",
                 "return False",
             ),
@@ -87,7 +87,7 @@ CLOCKS: Final = (
         "what was late behind the position that was rewound stays late as well",
         (
             Patch(
-                "node/delivery.py",
+                "node/core/delivery.py",
                 "if flight.selection.rewinds:",
                 "if False:",
             ),
@@ -168,7 +168,7 @@ CLOCKS: Final = (
         "the newest timestamp moves the clock, however far it is ahead",
         (
             Patch(
-                "node/delivery.py",
+                "node/core/delivery.py",
                 "self._view.newest_ms(own_ms + self._config.max_clock_skew_ms)",
                 "self._view.newest_ms()",
             ),

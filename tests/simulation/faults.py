@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from node.ports import Pauses
+from node.core.ports import Pauses
 from tests.simulation.process import Node, Process
 
 if TYPE_CHECKING:

@@ -19,10 +19,10 @@ from confluent_kafka import KafkaError, KafkaException
 
 from delayline.names import ClusterNames
 from delayline.signing import Keyring
-from node import outbox
-from node.delivery import Config, Delivery, Wait
-from node.ports import Pauses
-from node.targets import BATCH_BYTES
+from node.core.delivery import Config, Delivery, Wait
+from node.core.ports import Pauses
+from node.kafka import outbox
+from node.kafka.targets import BATCH_BYTES
 from store.arrivals import Arrival, Kind
 from store.checkpoint import Checkpoint, Footing, Vector
 from store.rows import ScheduledRow, encode

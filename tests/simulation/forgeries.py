@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from delayline.wire import Header
-from node.own_checkpoints import headers_of
+from node.kafka.own_checkpoints import headers_of
 from store.checkpoint import Checkpoint
 from tests.simulation.log import Entry, Partition, SimulatedRecord, is_checkpoint
 from tests.simulation.requests import H_ID, H_PARENT, H_ROOT, H_TARGET_TOPIC, TARGETS, Kind, Request

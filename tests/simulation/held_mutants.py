@@ -86,7 +86,7 @@ HELD: Final = (
         "a new leader knows of no holds",
         (
             Patch(
-                "node/delivery.py",
+                "node/core/delivery.py",
                 "            last,\n            format=FORMAT,\n",
                 "            last,\n            holds=(),\n            format=FORMAT,\n",
             ),
@@ -184,7 +184,7 @@ HELD: Final = (
         "what was selected before a pause was known is parked, where it is planned after it",
         (
             Patch(
-                "node/delivery.py",
+                "node/core/delivery.py",
                 "plan.add(chosen, ",
                 "chosen = msgspec.structs.replace("
                 "chosen, paused_targets=self._operator.pauses().targets)\n        plan.add(chosen, ",
@@ -198,7 +198,7 @@ HELD: Final = (
         "what was known of targets while they were paused is believed once they are not",
         (
             Patch(
-                "node/delivery.py",
+                "node/core/delivery.py",
                 "        if before.everything > paused.everything or before.targets - paused.targets:\n",
                 "        if False:\n",
             ),
@@ -211,7 +211,7 @@ HELD: Final = (
         "what was known of targets while the cluster was paused is believed once it is not",
         (
             Patch(
-                "node/delivery.py",
+                "node/core/delivery.py",
                 "        if before.everything > paused.everything or before.targets - paused.targets:\n",
                 "        if before.targets - paused.targets:\n",
             ),

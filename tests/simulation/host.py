@@ -8,7 +8,7 @@ from typing import Protocol
 
 from delayline.names import ClusterNames
 from delayline.signing import Keyring
-from node.ports import Outgoing
+from node.core.ports import Outgoing
 from store.checkpoint import Checkpoint
 from store.operations import OperatorRequest
 from tests.simulation.coordinator import TransactionalId

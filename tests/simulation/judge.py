@@ -6,8 +6,8 @@ from bisect import bisect_left
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from node.plan import PAUSED
-from node.ports import UNAVAILABLE, UNKNOWN
+from node.core.plan import PAUSED
+from node.core.ports import UNAVAILABLE, UNKNOWN
 from store.checkpoint import Checkpoint
 from store.holds import MOST_OF_ONE
 from tests.simulation.host import Violation

@@ -191,7 +191,9 @@ class Partition:
                 yield entry
 
     def signed(self, begin: int, end: int) -> Iterator[Entry]:
-        """The same, and what was aborted of what bears a signature, as nodes ask for it (node/reader.py)."""
+        """The same, and what was aborted of what bears a signature, as nodes ask for it
+        (node/kafka/reader.py).
+        """
         for entry in self.entries[begin:end]:
             if entry.record is not None and (not entry.aborted or H_SIGNATURE in dict(entry.record.headers)):
                 yield entry

@@ -191,14 +191,14 @@ NUMBERED: Final = (
         "the checkpoint record of n+1 is produced, and n+1 committed, before n is known to be committed",
         (
             Patch(
-                "node/delivery.py",
+                "node/core/delivery.py",
                 "        yield Step.AFTER_PRODUCE\n        yield from self._await_commit()\n",
                 "        yield Step.AFTER_PRODUCE\n"
                 "        if self._last is None:\n"  # else it would fail for want of an epoch, not of the rule
                 "            yield from self._await_commit()\n",
             ),
             Patch(
-                "node/delivery.py",
+                "node/core/delivery.py",
                 "        self._in_flight = InFlight(chosen, checkpoint, transaction.commit(), "
                 "plan.decided(), plan.awaits)\n",
                 "        commit = transaction.commit()\n"
@@ -216,7 +216,7 @@ NUMBERED: Final = (
         "a new leader begins without committing a first checkpoint",
         (
             Patch(
-                "node/delivery.py",
+                "node/core/delivery.py",
                 "            yield from self._begin_leadership(last)\n",
                 "            self._last = self._first_checkpoint(last)\n"
                 "            self._view.align(self._last)\n",
@@ -229,7 +229,7 @@ NUMBERED: Final = (
         "the first checkpoint says that all that was applied is covered",
         (
             Patch(
-                "node/delivery.py",
+                "node/core/delivery.py",
                 "            epoch=self._epoch_known + 1,\n",
                 "            epoch=self._epoch_known + 1,\n"
                 "            applied=self._view.reached().applied,\n"
@@ -244,7 +244,7 @@ NUMBERED: Final = (
         "the first checkpoint says that all controls that were applied are answered",
         (
             Patch(
-                "node/delivery.py",
+                "node/core/delivery.py",
                 "            epoch=self._epoch_known + 1,\n",
                 "            epoch=self._epoch_known + 1,\n            seen=self._view.reached().applied,\n",
             ),
@@ -295,7 +295,7 @@ NUMBERED: Final = (
         "an occurrence that is delivered again is followed by another one again",
         (
             Patch(
-                "node/plan.py",
+                "node/core/plan.py",
                 "        if refusal is None:\n            self.records.append(record)\n"
                 "            self._replayed",
                 "        if row.recurrence is not None and row.id is None:\n"
@@ -351,7 +351,7 @@ NUMBERED: Final = (
         "a request is taken up again by the next leader",
         (
             Patch(
-                "node/delivery.py",
+                "node/core/delivery.py",
                 "            epoch=self._epoch_known + 1,\n",
                 "            epoch=self._epoch_known + 1,\n"
                 "            operation=msgspec.structs.replace(last.operation, number=0),\n",
@@ -392,7 +392,7 @@ NUMBERED: Final = (
         "an occurrence that is skipped is not followed by the next one",
         (
             Patch(
-                "node/plan.py",
+                "node/core/plan.py",
                 '        self._own_outcome(key, row, "skipped")\n        if turn.following is not None:\n',
                 '        self._own_outcome(key, row, "skipped")\n        if False:\n',
             ),
@@ -405,12 +405,12 @@ NUMBERED: Final = (
         "what has arrived at or below the key to which was skipped is skipped, too",
         (
             Patch(
-                "node/plan.py",
+                "node/core/plan.py",
                 "        skipped_to, first_due = selection.skip_to, len(late)\n",
                 "        skipped_to, first_due = selection.skip_to, 0\n",
             ),
             Patch(
-                "node/plan.py",
+                "node/core/plan.py",
                 "bisect_right(due, skipped_to, key=itemgetter(0))",
                 "sum(key <= skipped_to for key, _ in chosen)",
             ),
@@ -423,7 +423,7 @@ NUMBERED: Final = (
         "a leader goes on though operators have paused the cluster",
         (
             Patch(
-                "node/delivery.py",
+                "node/core/delivery.py",
                 " or paused.everything:\n                yield",
                 ":\n                yield",
             ),
@@ -436,7 +436,7 @@ NUMBERED: Final = (
         "a new leader does not ask what is paused before it delivers",
         (
             Patch(
-                "node/delivery.py",
+                "node/core/delivery.py",
                 "                    self._operator.refresh()\n",
                 "                    pass\n",
             ),
@@ -447,7 +447,7 @@ NUMBERED: Final = (
         "pause-of-a-target-is-not-heeded",
         "a paused target",
         "what goes to a paused target is delivered",
-        (Patch("node/plan.py", "if is_paused and self._refused(key) is None:", "if False:"),),
+        (Patch("node/core/plan.py", "if is_paused and self._refused(key) is None:", "if False:"),),
         PAUSES,
     ),
     Mutant(
@@ -456,7 +456,7 @@ NUMBERED: Final = (
         "a replay goes on while a target is paused",
         (
             Patch(
-                "node/delivery.py",
+                "node/core/delivery.py",
                 "paused=Paused(targets, replay=self._replays_to(targets)),\n",
                 "paused=Paused(targets),\n",
             ),
@@ -467,7 +467,7 @@ NUMBERED: Final = (
         "unknown-target-is-a-dead-letter",
         "rule 10, what is not looked up yet is parked",
         "a message whose target was not looked up in time is a dead letter",
-        (Patch("node/plan.py", "        elif refusal[0] == UNKNOWN:\n", "        elif False:\n"),),
+        (Patch("node/core/plan.py", "        elif refusal[0] == UNKNOWN:\n", "        elif False:\n"),),
     ),
     Mutant(
         "unknown-target-is-an-attempt",
@@ -475,7 +475,7 @@ NUMBERED: Final = (
         "a message whose target was not looked up in time is parked as one whose target has no leader",
         (
             Patch(
-                "node/plan.py",
+                "node/core/plan.py",
                 "            self._park_unattempted("
                 "key, row, *refusal, min(waited_ms // 2, LONGEST_UNKNOWN_MS))\n",
                 "            self._park_attempted(key, row, *refusal)\n",
@@ -488,7 +488,7 @@ NUMBERED: Final = (
         "what was planned ahead while a target was not known goes out as it was planned",
         (
             Patch(
-                "node/delivery.py",
+                "node/core/delivery.py",
                 "        if now_ms - ahead.now_ms <= STALE_MS and not ahead.plan.lacks:\n",
                 "        if now_ms - ahead.now_ms <= STALE_MS:\n",
             ),
@@ -501,7 +501,7 @@ NUMBERED: Final = (
         "what a replay carries is a dead letter where its target was not looked up in time",
         (
             Patch(
-                "node/plan.py",
+                "node/core/plan.py",
                 "                self._targets.learn_all(again, selection.replayed[-1][0][0])\n",
                 "                self._targets.learn(again, 0, waits=True)\n",
             ),
@@ -552,7 +552,7 @@ NUMBERED: Final = (
         "the first transaction of a leadership is on the id whose turn it was in the one before",
         (
             Patch(
-                "node/outbox.py",
+                "node/kafka/outbox.py",
                 "        self._note_unmarked()\n        self._turn = 0\n",
                 "        self._note_unmarked()\n",
             ),

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from node.ports import Outgoing, Pauses, Unconfirmed
+from node.core.ports import Outgoing, Pauses, Unconfirmed
 from store.operations import OperatorRequest
 from tests.simulation.host import Violation
 from tests.simulation.zookeeper import NOTICE_MS, RETRY_MS, Candidate, Ensemble
 
 
 class SimulatedOperator:
-    """Implements `node.ports.Operator`, and sees that the leader heeds it."""
+    """Implements `node.core.ports.Operator`, and sees that the leader heeds it."""
 
     def __init__(self, candidate: Candidate, ensemble: Ensemble) -> None:
         self._candidate = candidate

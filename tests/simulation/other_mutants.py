@@ -100,7 +100,7 @@ OTHERS: Final = (
         "a new leader reads the checkpoint topic before it has fenced the others",
         (
             Patch(
-                "node/delivery.py",
+                "node/core/delivery.py",
                 "        self._outbox.open()\n        yield Step.OPENED\n"
                 "        last = yield from self._last_checkpoint()\n",
                 "        last = yield from self._last_checkpoint()\n"
@@ -115,7 +115,7 @@ OTHERS: Final = (
         "a new leader does not read on to the end of the buffer: a cancel made meanwhile may not count",
         (
             Patch(
-                "node/delivery.py",
+                "node/core/delivery.py",
                 "while not (self._view.has_applied(last.seen) and self._view.has_read_to(ends)):",
                 "while not self._view.has_applied(last.seen):",
             ),
@@ -153,7 +153,7 @@ OTHERS: Final = (
         "a leader selects while its clock is behind the position",
         (
             Patch(
-                "node/delivery.py",
+                "node/core/delivery.py",
                 "if position is not None and now_ms < position[0] else None",
                 "if position is not None and now_ms < 0 else None",
             ),
@@ -166,7 +166,7 @@ OTHERS: Final = (
         "the next transaction's messages are sent before those of the one in flight are acknowledged",
         (
             Patch(
-                "node/delivery.py",
+                "node/core/delivery.py",
                 "{} if alone and not plan.writes_back else transaction.flush()",
                 "transaction.flush() if plan.writes_back else {}",
             ),
@@ -178,7 +178,7 @@ OTHERS: Final = (
         "what was planned ahead is sent though the clock has been set back since",
         (
             Patch(
-                "node/delivery.py",
+                "node/core/delivery.py",
                 "if now_ms < ahead.now_ms:",
                 "if now_ms < 0:",
             ),
@@ -285,7 +285,7 @@ OTHERS: Final = (
         "what is parked a second time carries the offset of the request that was parked first",
         (
             Patch(
-                "node/plan.py",
+                "node/core/plan.py",
                 "request = self._request(row, key[2])._replace(\n            due_ms=",
                 "request = self._request(row, row.parent or key[2])._replace(\n            due_ms=",
             ),
@@ -298,7 +298,7 @@ OTHERS: Final = (
         "the next occurrence is written back beside the one that is parked",
         (
             Patch(
-                "node/plan.py",
+                "node/core/plan.py",
                 "                return  # what follows, follows from the later try\n",
                 "                pass\n",
             ),
@@ -311,7 +311,7 @@ OTHERS: Final = (
         "an occurrence that the brokers refuse for what it is is followed by the next one",
         (
             Patch(
-                "node/plan.py",
+                "node/core/plan.py",
                 "        if refused is None:\n            return turn\n",
                 "        return turn\n",
             ),

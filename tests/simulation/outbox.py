@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from delayline.partitioner import partition_for
-from node.own_checkpoints import headers_of
-from node.ports import ANY_PARTITION, Commit, Doubtful, Fenced, Offsets, Outgoing, RecordRejected
+from node.core.ports import ANY_PARTITION, Commit, Doubtful, Fenced, Offsets, Outgoing, RecordRejected
+from node.kafka.own_checkpoints import headers_of
 from store.checkpoint import Checkpoint
 from tests.simulation.coordinator import EndTxnAnswer
 from tests.simulation.host import Host
@@ -204,7 +204,7 @@ class SimulatedTransaction:
 
 
 class SimulatedOutbox:
-    """Implements `node.ports.Outbox`. Who steps down for the sake of its clock is not simulated."""
+    """Implements `node.core.ports.Outbox`. Who steps down for the sake of its clock is not simulated."""
 
     clock_offset_ms = 0
 
@@ -232,7 +232,7 @@ class SimulatedOutbox:
         self._turn = 0
 
     def _settle(self) -> None:
-        """Nobody knows what became of what is left open (node/own_transactions.py)."""
+        """Nobody knows what became of what is left open (node/kafka/own_transactions.py)."""
         world = self._host.world
         for id_ in world.coordinator:
             if world.checkpoints.has_left_open(id_):

@@ -1,7 +1,7 @@
 """One node's process: the real view and delivery core, and what drives them.
 
-In a node these are threads (node/applier.py, node/lane.py, node/housekeeping.py); here each is a task that
-the scheduler runs one turn of. A process dies as a whole; the next one of its node has the store alone.
+In a node these are threads (node/kafka/applier.py, node/lane.py, node/housekeeping.py); here each is a task
+that the scheduler runs one turn of. A process dies as a whole; the next one of its node has the store alone.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from itertools import islice
 from typing import Final
 
 from delayline.signing import Keyring
-from node.applier import arrivals_of
-from node.delivery import HIDDEN_MS, Config, Delivery, Step, StepDown, Wait
-from node.fetch.records import ABORTED, LogRecord
-from node.own_checkpoints import KeysBehind, OwnCheckpoints, own_checkpoint
-from node.ports import ANY_PARTITION, UNAVAILABLE, UNKNOWN, Doubtful, Outgoing
+from node.core.delivery import HIDDEN_MS, Config, Delivery, Step, StepDown, Wait
+from node.core.ports import ANY_PARTITION, UNAVAILABLE, UNKNOWN, Doubtful, Outgoing
+from node.kafka.applier import arrivals_of
+from node.kafka.fetch.records import ABORTED, LogRecord
+from node.kafka.own_checkpoints import KeysBehind, OwnCheckpoints, own_checkpoint
 from store import keys
 from store.arrivals import Arrival
 from store.awaited import Awaited
@@ -112,7 +112,7 @@ class Process:
         self._produced: Checkpoint | None = None
         self.renew_keys()
         # A node reads back until it has the last one, and from when that was written on, before it follows
-        # any (node/checkpoints.py): so it has read what a copy is of.
+        # any (node/kafka/checkpoints.py): so it has read what a copy is of.
         last = self._checkpoints.last_own()
         at = 0 if last is None or last.record is None else last.record.offset
         self._read_checkpoints(max(0, at - world.rng.randint(0, 30)))

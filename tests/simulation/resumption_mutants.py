@@ -48,7 +48,7 @@ RESUMPTION: Final = (
         "the topic decides whenever it has a checkpoint, though it has lost its end",
         (
             Patch(
-                "node/resumption.py",
+                "node/core/resumption.py",
                 "    if known and not of_topic:\n",
                 "    if last is not None:\n        return last\n    if known and not of_topic:\n",
             ),
@@ -61,7 +61,7 @@ RESUMPTION: Final = (
         "the znode's checkpoint does not count where the topic has one",
         (
             Patch(
-                "node/delivery.py",
+                "node/core/delivery.py",
                 "for one in (mirrored, own) if one",
                 "for one in ((mirrored, own) if last is None else (own,)) if one",
             ),
@@ -74,7 +74,7 @@ RESUMPTION: Final = (
         "the node's own checkpoint does not count where the topic has one",
         (
             Patch(
-                "node/delivery.py",
+                "node/core/delivery.py",
                 "for one in (mirrored, own) if one",
                 "for one in ((mirrored, own) if last is None else (mirrored,)) if one",
             ),
@@ -87,7 +87,7 @@ RESUMPTION: Final = (
         "a new leader goes on without the znode's checkpoint where ZooKeeper does not answer",
         (
             Patch(
-                "node/delivery.py",
+                "node/core/delivery.py",
                 "                yield Wait(self._clock.now_ms() + RETRY_MS)\n            except Refusing as",
                 "                yield Wait(self._clock.now_ms() + RETRY_MS)\n                return None\n"
                 "            except Refusing as",
@@ -103,12 +103,12 @@ RESUMPTION: Final = (
         "the znode is read after the topic: what another leader commits meanwhile looks like a lost end",
         (
             Patch(
-                "node/delivery.py",
+                "node/core/delivery.py",
                 "        mirrored = yield from self._mirrored()\n        last, own",
                 "        last, own",
             ),
             Patch(
-                "node/delivery.py",
+                "node/core/delivery.py",
                 "        self._footing = self._log.footing()\n",
                 "        self._footing = self._log.footing()\n"
                 "        mirrored = yield from self._mirrored()\n",
@@ -120,7 +120,7 @@ RESUMPTION: Final = (
         "any-topic",
         "rule 6, of the same topic",
         "a later checkpoint of a topic that was lost decides over those of the new one",
-        (Patch("node/resumption.py", "one.footing.topic_id == topic_id", "one.footing.topic_id"),),
+        (Patch("node/core/resumption.py", "one.footing.topic_id == topic_id", "one.footing.topic_id"),),
         CHECKPOINTS_LOST,
     ),
     Mutant(
@@ -129,7 +129,7 @@ RESUMPTION: Final = (
         "a later checkpoint of the topic decides, though somebody has gone on without having known of it",
         (
             Patch(
-                "node/resumption.py",
+                "node/core/resumption.py",
                 "key=lambda one: (one.footing.leader_epoch, one.order)",
                 "key=lambda one: one.order",
             ),
@@ -140,14 +140,14 @@ RESUMPTION: Final = (
         "old-footing",
         "rule 6, the footing is read after the topic",
         "a leadership takes over the footing of the one before",
-        (Patch("node/delivery.py", "            footing=self._footing,\n", ""),),
+        (Patch("node/core/delivery.py", "            footing=self._footing,\n", ""),),
         FORKS,
     ),
     Mutant(
         "epoch-used-again",
         "rule 6, no epoch is used twice",
         "the next epoch is counted from what a new leader goes on from, not from all that it knows",
-        (Patch("node/delivery.py", "found.epoch, *(one.epoch for one in others))", "found.epoch)"),),
+        (Patch("node/core/delivery.py", "found.epoch, *(one.epoch for one in others))", "found.epoch)"),),
         CHECKPOINTS_LOST,
     ),
     Mutant(

@@ -33,9 +33,9 @@ STATE_FOLDER: Final = ROOT / ".simulation"
 SOURCES: Final = (
     "delayline/*.py",
     "store/*.py",
-    "node/delivery.py",
-    "node/plan.py",
-    "node/ports.py",
+    "node/core/delivery.py",
+    "node/core/plan.py",
+    "node/core/ports.py",
     "tests/simulation/*.py",
 )
 CHUNK: Final = 25

@@ -56,7 +56,7 @@ SIGNED: Final = (
         "whoever writes to the checkpoint topic says what is delivered",
         (
             Patch(
-                "node/own_checkpoints.py",
+                "node/kafka/own_checkpoints.py",
                 "            return FORGED\n",
                 "            pass\n",
             ),
@@ -69,7 +69,7 @@ SIGNED: Final = (
         "a node whose keys are behind leads from an older checkpoint",
         (
             Patch(
-                "node/own_checkpoints.py",
+                "node/kafka/own_checkpoints.py",
                 "            if error.unknown_key is not None:\n",
                 "            if False:\n",
             ),
@@ -108,7 +108,7 @@ SIGNED: Final = (
         "a checkpoint without a signature counts",
         (
             Patch(
-                "node/own_checkpoints.py",
+                "node/kafka/own_checkpoints.py",
                 "            return UNSIGNED\n",
                 '            return Checkpoint.decode(record.value or b"")\n',
             ),
@@ -121,7 +121,7 @@ SIGNED: Final = (
         "the last checkpoint in the topic counts, though it is a copy of an older one",
         (
             Patch(
-                "node/own_checkpoints.py",
+                "node/kafka/own_checkpoints.py",
                 "        return self.latest is None or found.order >= self.latest.order\n",
                 "        return True\n",
             ),
@@ -132,7 +132,7 @@ SIGNED: Final = (
         "first-checkpoint-tried-again",
         "rule 6, the latest checkpoint counts",
         "a first checkpoint may be the same as one that was aborted, and is taken for its copy",
-        (Patch("node/delivery.py", "self._first_at_ms + 1)", "0)"),),
+        (Patch("node/core/delivery.py", "self._first_at_ms + 1)", "0)"),),
         profile_with(
             {"forged": 20, "copied": 30},
             {"strange-checkpoint": 40, "commit-aborted": 150, "crash-leader": 60, "resign": 60},
@@ -143,7 +143,7 @@ SIGNED: Final = (
         "aborted-checkpoint-counts",
         "rule 6, the latest checkpoint counts",
         "a copy of a checkpoint that was aborted counts",
-        (Patch("node/own_checkpoints.py", " and found not in self._aborted[found.first]:", ":"),),
+        (Patch("node/kafka/own_checkpoints.py", " and found not in self._aborted[found.first]:", ":"),),
         ABORTED_CHECKPOINTS,
     ),
     Mutant(
@@ -299,7 +299,7 @@ SIGNED: Final = (
         "a new leader counts from its reader's place, not from the log's end",
         (
             Patch(
-                "node/delivery.py",
+                "node/core/delivery.py",
                 "        self._counts = self._log.high_watermarks()\n",
                 "        self._counts = dict(ends)\n",
             ),
@@ -316,7 +316,7 @@ SIGNED: Final = (
         "a plan made anew takes further counts, and some are above the offsets of their records",
         (
             Patch(
-                "node/plan.py",
+                "node/core/plan.py",
                 "        self.counts = dict(counts)\n",
                 "        self.counts = counts\n",
             ),

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from node.ports import Doubtful
+from node.core.ports import Doubtful
 from tests.simulation.log import Fate, Transaction
 from tests.simulation.profile import DEFAULT
 from tests.simulation.stores import MemoryStore

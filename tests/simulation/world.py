@@ -15,7 +15,7 @@ from hashlib import blake2b
 from itertools import accumulate
 from typing import Final
 
-from node.ports import Pauses
+from node.core.ports import Pauses
 from store.checkpoint import Checkpoint
 from store.operations import OperatorRequest, ReplayRequest, SkipRequest, StopReplay
 from tests.simulation import faults, forgeries

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from delayline.signing import Keyring
-from node.ports import Pauses, Unconfirmed
+from node.core.ports import Pauses, Unconfirmed
 from store.checkpoint import Checkpoint
 from tests.simulation.host import Host
 
@@ -114,7 +114,7 @@ class Ensemble:
 
 
 class SimulatedElection:
-    """Implements `node.ports.LeaderElection`."""
+    """Implements `node.core.ports.LeaderElection`."""
 
     def __init__(self, candidate: Candidate, ensemble: Ensemble) -> None:
         self._candidate = candidate

@@ -1,4 +1,6 @@
-"""A model of Kafka as node/own_transactions.py sees it: a broker, a lane's ids and its checkpoint topic."""
+"""A model of Kafka as node/kafka/own_transactions.py sees it: a broker, a lane's ids and its checkpoint
+topic.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +16,11 @@ from confluent_kafka import KafkaError
 
 from delayline.headers import H_SIGNATURE
 from delayline.names import ClusterNames
-from node.fetch.brokers import Led, PartitionLeader, Unreachable
-from node.fetch.protocol import Fetched, FetchRequest
-from node.fetch.records import ABORTED, LogRecord
-from node.fetch.transaction_requests import DescribeRequest, FenceRequest, InitRequest, ProducersRequest
-from node.own_checkpoints import OwnCheckpoints
+from node.kafka.fetch.brokers import Led, PartitionLeader, Unreachable
+from node.kafka.fetch.protocol import Fetched, FetchRequest
+from node.kafka.fetch.records import ABORTED, LogRecord
+from node.kafka.fetch.transaction_requests import DescribeRequest, FenceRequest, InitRequest, ProducersRequest
+from node.kafka.own_checkpoints import OwnCheckpoints
 from store.checkpoint import Checkpoint
 from tests.support.keys import KEYRING
 from tests.support.raw import Attribute, RawRecord, records_bytes

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-import node.checkpoints
 import node.housekeeping
+import node.kafka.checkpoints
 import node.node
 import node.parts
 
@@ -14,7 +14,7 @@ def hurry() -> None:
     """From now on, in this process."""
     for module, name, seconds in (
         (node.housekeeping, "PERIOD_S", 0.2),
-        (node.checkpoints, "LOOK_EVERY_S", 0.5),
+        (node.kafka.checkpoints, "LOOK_EVERY_S", 0.5),
         (node.node, "INSPECT_EVERY_S", 0.2),
         (node.parts, "SIT_OUT_S", 1.0),
     ):

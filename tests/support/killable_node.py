@@ -20,9 +20,9 @@ import time
 from typing import Any
 
 from node.config import NodeConfig
-from node.delivery import Step
+from node.core.delivery import Step
+from node.kafka.outbox import KafkaTransaction
 from node.node import Node
-from node.outbox import KafkaTransaction
 from ops import logs
 from tests.support.hurry import hurry
 

@@ -1,11 +1,11 @@
-"""Stands for node/own_transactions.py where there are no brokers."""
+"""Stands for node/kafka/own_transactions.py where there are no brokers."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any, Final
 
-from node.targets import PartitionId
+from node.kafka.targets import PartitionId
 
 
 class Settled:

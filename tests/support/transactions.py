@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from node.fetch.brokers import Brokers
-from node.fetch.coordinators import Coordinators, TransactionState
+from node.kafka.fetch.brokers import Brokers
+from node.kafka.fetch.coordinators import Coordinators, TransactionState
 from tests.support.cluster import Cluster
 
 

@@ -7,8 +7,8 @@ from collections.abc import Set as AbstractSet
 from delayline.names import ClusterNames
 from delayline.settings import ClusterSettings
 from delayline.wire import Schedule, parse
-from node.plan import Stamp
-from node.ports import ANY_PARTITION, UNAVAILABLE, UNKNOWN, Outgoing
+from node.core.plan import Stamp
+from node.core.ports import ANY_PARTITION, UNAVAILABLE, UNKNOWN, Outgoing
 from tests.support.keys import KEYRING
 from tests.unit.wire_records import BufferedRecord
 

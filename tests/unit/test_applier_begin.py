@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from node.applier import Applier
+from node.kafka.applier import Applier
 from tests.support.checkpoints import sample_checkpoint
 
 

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from delayline.times import MAX_MS
-from node.fetch import batches
-from node.fetch.batches import (
+from node.kafka.fetch import batches
+from node.kafka.fetch.batches import (
     Batch,
     BatchContent,
     CommittedFilter,
@@ -22,8 +22,8 @@ from node.fetch.batches import (
     open_aborted,
     open_batch,
 )
-from node.fetch.compression import Scratch, UnpackError
-from node.fetch.records import (
+from node.kafka.fetch.compression import Scratch, UnpackError
+from node.kafka.fetch.records import (
     ABORTED,
     LARGEST_RECORD_BYTES,
     MOST_BATCH_HEADERS,

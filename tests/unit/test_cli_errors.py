@@ -7,8 +7,8 @@ from confluent_kafka import KafkaError, KafkaException
 
 import delayline
 from election import errors as election_errors
-from node.ports import Doubtful
-from node.reader import TopicForbidden
+from node.core.ports import Doubtful
+from node.kafka.reader import TopicForbidden
 from ops.errors import translated
 
 

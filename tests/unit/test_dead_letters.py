@@ -16,7 +16,7 @@ from delayline.receipt import Receipt
 from delayline.requests import BufferRecord
 from delayline.settings import ClusterSettings
 from delayline.wire import Header, dead_letter_headers
-from node.fetch.records import LogRecord
+from node.kafka.fetch.records import LogRecord
 from ops.dead_letters.choice import Choice, Chooser
 from ops.dead_letters.letter import Letter, parse_place, read_letter
 from ops.dead_letters.retry import send_with

@@ -13,8 +13,8 @@ import structlog
 from delayline.names import ClusterNames
 from delayline.signing import Keyring
 from delayline.wire import H_ERROR
-from node.delivery import HEARTBEAT_MS, Config, Delivery, Step, Wait
-from node.ports import UNKNOWN, Doubtful, Offsets, Outgoing, Pauses, RecordRejected
+from node.core.delivery import HEARTBEAT_MS, Config, Delivery, Step, Wait
+from node.core.ports import UNKNOWN, Doubtful, Offsets, Outgoing, Pauses, RecordRejected
 from store.checkpoint import Checkpoint, Footing, Vector
 from store.holds import MOST_HOLDS
 from store.selection import Limits

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from node.delivery import HEARTBEAT_MS
+from node.core.delivery import HEARTBEAT_MS
 from node.node import NodeState, NodeStatus
 from ops.audit import Report
 from ops.audit.classes import CLASSES, ENDS

@@ -9,7 +9,7 @@ import pytest
 from pydantic import ValidationError
 
 from node.config import KafkaConfig
-from node.fetch.options import Unsupported, brokers, connection_options
+from node.kafka.fetch.options import Unsupported, brokers, connection_options
 
 
 @pytest.mark.parametrize(

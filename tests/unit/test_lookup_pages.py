@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from node.messages import cursor, parse_cursor
+from node.http.messages import cursor, parse_cursor
 from ops import lookup
 from ops.lookup import LaneNodes, NodeAnswer
 from store.keys import RowKey

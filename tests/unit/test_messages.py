@@ -11,9 +11,9 @@ import pytest
 from delayline.names import ClusterNames
 from delayline.settings import ClusterSettings
 from delayline.wire import H_SCHEDULED_FOR, Cancel
-from node.messages import Messages, NoSource, Reader, WrongLane
-from node.past import Fate
-from node.ports import Doubtful
+from node.core.ports import Doubtful
+from node.http.messages import Messages, NoSource, Reader, WrongLane
+from node.kafka.history import Fate
 from store.arrivals import arrival
 from store.awaited import Awaited, Successor
 from store.checkpoint import Checkpoint

@@ -10,10 +10,10 @@ from typing import Any, cast
 
 import pytest
 
-from node.delivery import InFlight
-from node.meter import LATENESS_MS, OTHER, Histogram, Meter, Row
-from node.outbox import CommitTime
-from node.plan import Decided
+from node.core.delivery import InFlight
+from node.core.plan import Decided
+from node.health.meter import LATENESS_MS, OTHER, Histogram, Meter, Row
+from node.kafka.outbox import CommitTime
 from store.checkpoint import Frontier
 from store.selection import Selection
 

@@ -13,14 +13,14 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from delayline.rejects import REJECT_CODES
-from node import metrics
-from node.meter import LATENESS_MS, OTHER, REASONS, Meter
-from node.metrics import Exposition, families
+from node.core.ports import Pauses
+from node.health import metrics
+from node.health.meter import LATENESS_MS, OTHER, REASONS, Meter
+from node.health.metrics import Exposition, families
+from node.health.vitals import Nameplate, Vitals
+from node.kafka.targets import Counts
 from node.node import NodeState
-from node.ports import Pauses
 from node.refusal import Refusal
-from node.targets import Counts
-from node.vitals import Nameplate, Vitals
 from store.holds import Hold
 from store.overdue import Overdue
 from store.rocks import Figures

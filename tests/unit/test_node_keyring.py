@@ -12,8 +12,8 @@ import pytest
 
 from delayline.signing import NO_KEYS, Keyring
 from election.operators import Entry
-from node.keyring import NodeKeyring, SharedKeys
 from node.refusal import Refusing
+from node.zookeeper.keyring import NodeKeyring, SharedKeys
 from store.rocks import RocksStore
 from tests.support.keys import KEYRING, STRANGER, key_of, ring_of
 

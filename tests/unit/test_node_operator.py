@@ -9,7 +9,7 @@ import msgspec
 from election.operators import Author, PauseState, encode
 from election.session import Session
 from election.znodes import Znodes
-from node.operator import OperatorWatch
+from node.zookeeper.operator_watch import OperatorWatch
 from store.operations import OperatorRequest, SkipRequest
 
 SKIP = SkipRequest(1, 1_800_000_000_000)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from node.notify import ServiceManager
+from node.health.systemd import ServiceManager
 
 
 @pytest.fixture(params=["path", "abstract"])

@@ -14,9 +14,9 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from delayline.names import ClusterNames
-from node import outbox
-from node.ports import UNAVAILABLE, Doubtful, Outgoing, Transaction
-from node.targets import BATCH_BYTES, KafkaTargets
+from node.core.ports import UNAVAILABLE, Doubtful, Outgoing, Transaction
+from node.kafka import outbox
+from node.kafka.targets import BATCH_BYTES, KafkaTargets
 from store.checkpoint import NO_FOOTING, Checkpoint, Footing
 from tests.support.keys import KEYRING, FixedKeys
 from tests.support.settled import Settled

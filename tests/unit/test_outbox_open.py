@@ -11,10 +11,10 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from delayline.names import ClusterNames
-from node import outbox
-from node.ports import Doubtful
+from node.core.ports import Doubtful
+from node.kafka import outbox
+from node.kafka.targets import BATCH_BYTES, KafkaTargets
 from node.refusal import Refusing
-from node.targets import BATCH_BYTES, KafkaTargets
 from tests.support.keys import KEYRING, FixedKeys
 from tests.support.settled import Settled
 

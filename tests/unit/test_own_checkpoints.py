@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from delayline.signing import Keyring
-from node.fetch.records import ABORTED, LogRecord
-from node.own_checkpoints import MOST_ABORTED, KeysBehind, OwnCheckpoints, headers_of, own_checkpoint
+from node.kafka.fetch.records import ABORTED, LogRecord
+from node.kafka.own_checkpoints import MOST_ABORTED, KeysBehind, OwnCheckpoints, headers_of, own_checkpoint
 from store.checkpoint import UnreadableCheckpoint
 from tests.support.checkpoints import sample_checkpoint
 from tests.support.keys import KEYRING, STRANGER, key_of, ring_of

@@ -12,11 +12,11 @@ from aiokafka.protocol.transaction import AddPartitionsToTxnRequest, EndTxnReque
 from confluent_kafka import KafkaError
 from structlog.testing import capture_logs
 
-from node import own_transactions
-from node.fetch.batches import Batch, batches_of
-from node.left_open import Evidence
-from node.own_transactions import OwnTransactions
-from node.ports import Doubtful
+from node.core.ports import Doubtful
+from node.kafka import own_transactions
+from node.kafka.fetch.batches import Batch, batches_of
+from node.kafka.left_open import Evidence
+from node.kafka.own_transactions import OwnTransactions
 from store.checkpoint import Checkpoint
 from tests.support import coordinating
 from tests.support.checkpoints import sample_checkpoint

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from delayline.wire import H_ERROR, H_ERROR_DETAIL, H_SOURCE, Header
-from node.plan import Plan, Poison, Poisoned, _batch_bytes
-from node.ports import Outgoing
+from node.core.plan import Plan, Poison, Poisoned, _batch_bytes
+from node.core.ports import Outgoing
 from store.checkpoint import nothing
 from store.rows import RejectRow, ScheduledRow, encode
 from store.selection import Selection

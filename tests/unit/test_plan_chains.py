@@ -7,8 +7,8 @@ import pytest
 
 from delayline.recurrence import Recurrence
 from delayline.wire import H_ERROR
-from node.plan import Plan, Poison, Poisoned
-from node.ports import Outgoing
+from node.core.plan import Plan, Poison, Poisoned
+from node.core.ports import Outgoing
 from store.checkpoint import nothing
 from store.moves import Resolution
 from store.rows import IndexEntry, RescheduleRow, ScheduledRow, encode

@@ -10,8 +10,8 @@ import pytest
 
 from delayline.recurrence import Recurrence
 from delayline.wire import H_ERROR, Schedule
-from node.plan import FIRST_PARK_MS, LONGEST_PARK_MS, Plan, Poison, Poisoned, park_ms
-from node.ports import UNAVAILABLE, UNKNOWN, Outgoing, Targets
+from node.core.plan import FIRST_PARK_MS, LONGEST_PARK_MS, Plan, Poison, Poisoned, park_ms
+from node.core.ports import UNAVAILABLE, UNKNOWN, Outgoing, Targets
 from store.checkpoint import nothing
 from store.keys import RowKey
 from store.rows import ScheduledRow, encode

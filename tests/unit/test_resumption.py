@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from node.resumption import resumed
+from node.core.resumption import resumed
 from store.checkpoint import Checkpoint, Footing
 from tests.support.checkpoints import sample_checkpoint
 

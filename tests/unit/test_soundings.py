@@ -9,10 +9,10 @@ from typing import Any, cast
 
 import pytest
 
-from node import soundings
-from node.fetch.transactions import TransactionOwner
-from node.ports import Doubtful
-from node.soundings import Soundings
+from node.core.ports import Doubtful
+from node.health import soundings
+from node.health.soundings import Soundings
+from node.kafka.fetch.transactions import TransactionOwner
 from store.checkpoint import Reached, Vector
 from store.kv import Damaged
 from store.rocks import Figures

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from delayline.record import Cancel
 from delayline.settings import ClusterSettings
 from delayline.wire import parse
-from node.plan import OutcomeRecord, _encode_outcome
+from node.core.plan import OutcomeRecord, _encode_outcome
 from store import keys, rows
 from store.arrivals import arrival
 from store.awaited import Awaited, Successor

@@ -9,12 +9,12 @@ from typing import Any, cast
 
 import pytest
 
-from node import target_bounds, targets
-from node.ports import ANY_PARTITION, UNAVAILABLE, UNKNOWN, Doubtful
-from node.target_answers import NO_LEADER, FoundTopic, Partition, TargetAnswers, TopicLimits
-from node.target_bounds import MISSING_FOR_S, PATIENCE_S, PATIENCE_SHARE, Listed, Missing, Patience
-from node.target_lookup import TargetLookup
-from node.targets import FEW, KNOWN_FOR_S, LOOKED_AWAY_S, MANY_PAUSE, OUT_OF_SYNC_FOR_S, KafkaTargets
+from node.core.ports import ANY_PARTITION, UNAVAILABLE, UNKNOWN, Doubtful
+from node.kafka import target_bounds, targets
+from node.kafka.target_answers import NO_LEADER, FoundTopic, Partition, TargetAnswers, TopicLimits
+from node.kafka.target_bounds import MISSING_FOR_S, PATIENCE_S, PATIENCE_SHARE, Listed, Missing, Patience
+from node.kafka.target_lookup import TargetLookup
+from node.kafka.targets import FEW, KNOWN_FOR_S, LOOKED_AWAY_S, MANY_PAUSE, OUT_OF_SYNC_FOR_S, KafkaTargets
 
 LONG_AGO_MS = 0
 NEVER_MS = 2**62

@@ -1,0 +1,1 @@
+"""A node and its Kafka: the log, the transactions, the targets, the checkpoints."""

@@ -1,0 +1,262 @@
+"""The apply role: from the buffer topic into the view, in batches, on a thread of its own."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import structlog
+
+from delayline.names import ClusterNames
+from delayline.parser import WRITTEN_BACK_SLACK_MS
+from delayline.settings import ClusterSettings
+from delayline.signing import BadSignatureError, Keyring, Serial
+from delayline.wire import Reject, parse, parse_plain, spent_serial
+from election.operators import Gap
+from election.znodes import Znodes
+from node.core.ports import KeyringSource
+from node.kafka.fetch.records import ABORTED, LogRecord
+from node.kafka.reader import OffsetsGone, TopicReader
+from node.kafka.topics import admin_client, newest_gone_ms
+from node.refusal import Refusal, keys_behind, log_refusal, topic_forbidden
+from store.arrivals import Arrival, arrival, plain_arrival, spent
+from store.checkpoint import Checkpoint, Vector
+from store.view import View
+
+log = structlog.get_logger("delayline.applier")
+
+POLL_S = 0.2  # how long its end may take
+KEYS_RETRY_S = 0.2
+
+
+class LogTooShort(Exception):
+    """The log ends before what was read of it: it is another one, or has lost its end."""
+
+
+class NotRebuildable(Exception):
+    """An empty view cannot be made from the log as it is: it may lack what is still to be delivered."""
+
+
+class Applier:
+    """Reads the lane's partitions from where the view stands."""
+
+    def __init__(
+        self,
+        client_config: dict[str, Any],
+        names: ClusterNames,
+        settings: ClusterSettings,
+        keys: KeyringSource,
+        view: View,
+        wake: Callable[[], None],
+        fail: Callable[[Exception], None],
+    ) -> None:
+        """`wake`: a leader has something to look at; `fail`: the thread has ended on an error."""
+        self._client_config = client_config
+        self._names = names
+        self._settings = settings
+        self._keys = keys
+        self._view = view
+        self._wake = wake
+        self._fail = fail
+        self._behind: Refusal | None = None
+        self._stopping = threading.Event()
+        self._reader: TopicReader | None = None
+        self._thread = threading.Thread(target=self._run, name="applier", daemon=True)
+
+    def refusal(self) -> Refusal | None:
+        """Why nothing can be read, or taken in, if that ends by itself once the cause is gone."""
+        if self._reader is None or not self._reader.forbidden:
+            return self._behind
+        return topic_forbidden("buffer-forbidden", self._names.buffer)
+
+    def open(self, last: Checkpoint | None, gap: Gap | None = None) -> None:
+        """Assigns the partitions. Raises `OffsetsGone` if retention has passed messages that the view has not
+        read, `NotRebuildable` if it may have passed some that are not delivered and an empty view lacks them,
+        `LogTooShort` if the view or the last checkpoint has read what the log does not have, `Doubtful`.
+
+        `gap`: what an operator has given up. With it the log is what was below `gap.read`, and what is from
+        `gap.begin` on: a view that has taken in the one, and reads the other, is a function of that log, the
+        same on every node. So only a view that stands exactly at `gap.read` may go on, with all its rows; one
+        that has read less, or nothing, has other rows than that one, and refuses as before. It may be rebuilt
+        once whatever is gone was due (`_expect_all_delivered`). One that has read past the log's beginning
+        lacks nothing, and reads on: it has to lead, and no gap to be given up (ops/gap.py sees to that, as
+        far as such a node is there). What is lost is what was requested
+        between the two, and nothing else: the rows that are there stay, and their keys are still behind the
+        position or not. Nothing is delivered twice: what is done is told by the checkpoint, and no offset
+        from `gap.begin` on had been read by any view that goes on. That the view has applied all below
+        `gap.begin` becomes true of the checkpoint with the next transaction; any other view is then one that
+        lacks what its leader had.
+        """
+        reader = TopicReader(self._client_config, self._names.buffer, aborted=True)
+        given_up = None if gap is None or not self._stands_at(gap) else gap
+        try:
+            places = self._view.reached().read
+            reader.start({p: self._first_offset(reader, p, last, given_up) for p in places})
+        except Exception:
+            reader.close()
+            raise
+        self._reader = reader
+
+    def _stands_at(self, gap: Gap) -> bool:
+        """Whether the view is one that goes on. One that was killed on the way has gone on in part."""
+        applied = self._view.reached().applied
+        return all(
+            applied.get(partition) == read or applied.get(partition, 0) >= gap.begin[partition]
+            for partition, read in gap.read.items()
+        )
+
+    def _first_offset(
+        self, reader: TopicReader, partition: int, last: Checkpoint | None, given_up: Gap | None
+    ) -> int:
+        """Where to read on: behind what was read; where retention has passed that, at the log's beginning, if
+        nothing is missing for it, or what is has been given up.
+
+        The last checkpoint's leader had read all below its `read`. A view that has applied as much as that
+        leader lacks nothing but markers. An empty one may begin above them if whatever is gone was due, and
+        is delivered, and its id is no longer known: no delay is longer than the cluster's longest.
+        """
+        low, high = reader.bounds(partition)
+        reached = self._view.reached()
+        applied, read = reached.applied[partition], reached.read[partition]
+        done = 0 if last is None else last.applied.get(partition, 0)
+        topic = f"{self._names.buffer}/{partition}"
+        known = max(read, 0 if last is None else last.seen.get(partition, 0))
+        if known > high:
+            raise LogTooShort(f"{topic} ends at offset {high}; it has been read to {known}")
+        if read >= low:
+            return read
+        if given_up is not None and given_up.begin.get(partition) == low:
+            self._view.start_at(partition, low, low)
+            return low
+        if last is None or last.read.get(partition, 0) < low or 0 < applied < done:
+            raise OffsetsGone(f"{topic} begins at offset {low}; the view has read to {read}")
+        if applied == 0:
+            self._expect_all_delivered(partition, low, last)
+        begin = max(applied, min(low, done))
+        self._view.start_at(partition, begin, low, self._spent_by(partition, low, applied, last))
+        return low
+
+    @staticmethod
+    def _spent_by(partition: int, low: int, applied: int, last: Checkpoint) -> Serial | None:
+        """What a view that begins at `low` takes for the highest serial so far: whatever has an as-of below
+        that is a copy. It has not seen what is gone, and that has one, since no as-of is above its record.
+
+        What was written back since the last checkpoint has a higher one: where the reader stood is no lower
+        than that one's `read`. What was written back before and is still there may have a lower one: but it
+        has been taken in, by this view, or, where that is empty, by the last leader. Of that it was written
+        while the reader had not yet read what is gone. It is no younger than that by more than a reader
+        lags, or a transaction is open there, and so, where that is less than a day, as long done
+        (`_expect_all_delivered`). None where some of it has not been taken in.
+        """
+        taken_in = max(low, applied, last.applied.get(partition, 0))
+        return (low, -1) if last.written_back.get(partition, 0) <= taken_in else None
+
+    def _expect_all_delivered(self, partition: int, low: int, last: Checkpoint) -> None:
+        gone_ms = newest_gone_ms(admin_client(self._client_config), self._names.buffer, partition)
+        settings = self._settings
+        longest_ms = settings.max_delay_ms + settings.dedup_window_ms + WRITTEN_BACK_SLACK_MS
+        if gone_ms is None or gone_ms + longest_ms > last.delivered_up_to_ms:
+            raise NotRebuildable(
+                f"{self._names.buffer}/{partition} begins at offset {low}; what was before that may have "
+                f"been due after {last.delivered_up_to_ms}, up to which all is delivered"
+            )
+
+    def start(self) -> None:
+        """Starts the thread; `open` must have been called."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Asks the thread to end."""
+        self._stopping.set()
+
+    def join(self) -> None:
+        """Waits for the end of the thread."""
+        if self._thread.ident is not None:
+            self._thread.join()
+        elif self._reader is not None:
+            self._reader.close()
+
+    def _run(self) -> None:
+        assert self._reader is not None, "open comes before start"
+        try:
+            self._take(self._reader)
+        except Exception as error:
+            self._fail(error)
+        finally:
+            self._reader.close()
+
+    def _take(self, reader: TopicReader) -> None:
+        reached: Vector = {}
+        while not self._stopping.is_set():
+            records = reader.poll(POLL_S)
+            if not records and reader.reached == reached:
+                continue
+            reached = dict(reader.reached)
+            arrivals = self._arrivals_of(records)
+            if arrivals is not None and self._view.apply(arrivals, reached):
+                self._wake()
+
+    def _arrivals_of(self, records: Sequence[LogRecord]) -> list[Arrival] | None:
+        """What a key of the cluster has signed waits until that key is known: what it is must not depend on
+        when a node learns its keys. None if the node is stopped before.
+        """
+        while not self._stopping.is_set():
+            ring, unknown = self._keys.ring, list[str]()
+            arrivals = arrivals_of(records, self._settings, self._names, ring, unknown.append)
+            if not unknown:
+                self._behind = None
+                return arrivals
+            self._behind = keys_behind(
+                f"a request in {self._names.buffer}", unknown[0], Znodes(self._names.cluster).keys
+            )
+            log_refusal(log, self._behind)
+            while self._keys.ring is ring and not self._stopping.wait(KEYS_RETRY_S):
+                pass
+        return None
+
+
+def _nobody(_: str) -> None:
+    """Is told, and does nothing."""
+
+
+def arrivals_of(
+    records: Sequence[LogRecord],
+    settings: ClusterSettings,
+    names: ClusterNames,
+    keyring: Keyring,
+    tell_unknown: Callable[[str], None] = _nobody,
+) -> list[Arrival]:
+    """What records of the buffer do to the view; the hot path of apply. An aborted one that the service has
+    not written does nothing.
+
+    `tell_unknown` is told of a key of the cluster that is not in the keyring, with which something is signed.
+    """
+    arrivals = []
+    for record in records:
+        partition, offset, timestamp_ms, key, value, headers, flaw = record
+        if flaw is ABORTED:
+            arrivals += _spent(record, keyring, tell_unknown)
+            continue
+        if flaw is not None:
+            arrivals.append(arrival(record, flaw))
+            continue
+        plain = parse_plain(headers, partition, timestamp_ms, settings, names)
+        if plain is not None:
+            arrivals.append(plain_arrival((partition, offset, timestamp_ms), key, value, headers, *plain))
+            continue
+        request = parse(record, settings, names, keyring)
+        if isinstance(request, Reject) and request.unknown_key is not None:
+            tell_unknown(request.unknown_key)
+        arrivals.append(arrival(record, request))
+    return arrivals
+
+
+def _spent(record: LogRecord, keyring: Keyring, tell_unknown: Callable[[str], None]) -> list[Arrival]:
+    try:
+        serial = spent_serial(record, keyring)
+    except ValueError as error:
+        if isinstance(error, BadSignatureError) and error.unknown_key is not None:
+            tell_unknown(error.unknown_key)
+        return []
+    return [] if serial is None else [spent(record, serial)]

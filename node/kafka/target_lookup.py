@@ -1,0 +1,56 @@
+"""The look-up role: asks the brokers for the targets that delivery has met and does not know.
+
+On a thread of its own, for brokers may take their time, and users may name as many topics as they like. What
+is not there takes half of the time at most, and where it is much, a twentieth.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Final
+
+import structlog
+from confluent_kafka import KafkaException
+
+from node.core.ports import Doubtful
+from node.kafka.targets import NO_PAUSE, KafkaTargets
+
+log = structlog.get_logger("delayline.targets")
+
+LONGEST_REST_S: Final = 5.0
+
+
+class TargetLookup:
+    """Runs until stopped. It has something to do where targets are in use: on a leader."""
+
+    def __init__(self, targets: KafkaTargets) -> None:
+        self._targets = targets
+        self._blind = False  # the last look-up failed: said once
+        self._thread = threading.Thread(target=self._run, name="target-lookup", daemon=True)
+
+    def start(self) -> None:
+        """Starts the thread."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Asks the thread to end."""
+        self._targets.close()
+
+    def join(self) -> None:
+        """Waits for the end of the thread."""
+        self._thread.join()
+
+    def _run(self) -> None:
+        rest_s = 0.0
+        while self._targets.await_wanted(rest_s):
+            began_s, pause = time.monotonic(), NO_PAUSE
+            try:
+                pause = self._targets.look_up()
+                self._blind = False
+            except (Doubtful, KafkaException) as error:
+                if not self._blind:
+                    log.warning("targets-lookup-failed", detail=str(error))
+                self._blind = True
+            took_s = time.monotonic() - began_s
+            rest_s = min(took_s * pause, LONGEST_REST_S)

@@ -1,0 +1,153 @@
+"""The operator role: what operators have written into ZooKeeper, as this node knows it.
+
+Watches only wake the thread, which then reads everything again: one that is lost with its session, doubled
+or late changes nothing. A node that cannot read what is there stands still, rather than deliver what somebody
+may have paused.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
+
+import msgspec
+import structlog
+
+from election.errors import ElectionError, Malformed
+from election.operators import Switchover, decode_pauses, decode_switchover
+from election.session import Session
+from election.znodes import Znodes
+from node.core.ports import Pauses, Unconfirmed
+from store.operations import OperatorRequest
+
+log = structlog.get_logger("delayline.operator")
+
+READ_TIMEOUT_S: Final = 1.0
+RETRY_S: Final = 0.5
+LOOK_AGAIN_S: Final = 10.0
+SWITCHING_S: Final = 0.1
+
+Said = TypeVar("Said")
+Decode = Callable[[bytes, str], Said]
+
+_decode_request = msgspec.json.Decoder(OperatorRequest).decode
+
+
+class OperatorWatch:
+    """Implements `node.core.ports.Operator`. `refresh` and the others may be called by any thread."""
+
+    def __init__(
+        self,
+        session: Session,
+        znodes: Znodes,
+        lane: int,
+        changed: Callable[[], None],
+        heed: Callable[[Switchover], bool],
+    ) -> None:
+        """`changed`: called when something is known anew. `heed`: called with a switchover while there is one
+        and it says that it is of account.
+        """
+        self._session = session
+        self._paths = znodes.pauses, znodes.request(lane), znodes.switchover(lane)
+        self._on_change = changed
+        self._heed = heed
+        self._reading = threading.Lock()
+        self._pauses = Pauses()
+        self._asked: OperatorRequest | None = None
+        self._wanted: Switchover | None = None
+        self._said: set[str] = set()  # what is wrong with the znodes: said once
+        self._wake = threading.Event()
+        self._stopping = False
+        self._thread = threading.Thread(target=self._run, name="operator", daemon=True)
+
+    def start(self) -> None:
+        """Starts the thread."""
+        self._session.subscribe(self._on_event)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Asks the thread to end."""
+        self._session.unsubscribe(self._on_event)
+        self._stopping = True
+        self._wake.set()
+
+    def join(self) -> None:
+        """Waits for the end of the thread."""
+        self._thread.join()
+
+    def refresh(self) -> None:
+        """See the port."""
+        try:
+            self._read()
+        except ElectionError as error:
+            raise Unconfirmed(str(error)) from error
+
+    def asked(self) -> OperatorRequest | None:
+        """See the port."""
+        return self._asked
+
+    def pauses(self) -> Pauses:
+        """See the port."""
+        return self._pauses
+
+    def _on_event(self, _: Any) -> None:
+        self._wake.set()
+
+    def _run(self) -> None:
+        self._wake.set()
+        patience_s = LOOK_AGAIN_S
+        while not self._stopping:
+            self._wake.wait(patience_s)
+            self._wake.clear()
+            try:
+                self._read()
+                patience_s = LOOK_AGAIN_S
+            except ElectionError:
+                patience_s = RETRY_S  # who needs ZooKeeper says so
+            wanted = self._wanted  # `refresh` may read it away meanwhile
+            if wanted is not None and self._heed(wanted):
+                patience_s = SWITCHING_S
+
+    def _read(self) -> None:
+        """Reads all three znodes and watches them. One reading at a time: what is known never goes back."""
+        with self._reading:
+            before = self._pauses, self._asked
+            control, request, switchover = self._session.read_all(
+                self._paths, watch=self._on_event, timeout_s=READ_TIMEOUT_S
+            )
+            # Before the pauses, in this order: what was asked for while all stood still, a skip, comes first.
+            self._asked = self._decoded(self._paths[1], request, _request)
+            self._pauses = self._paused_by(control)
+            self._wanted = self._decoded(self._paths[2], switchover, decode_switchover)
+        if (self._pauses, self._asked) != before:
+            log.info("operator-requests-read", pauses=str(self._pauses), asked=str(self._asked))
+            self._on_change()
+
+    def _paused_by(self, data: bytes | None) -> Pauses:
+        if data is None:
+            return Pauses()
+        control = self._decoded(self._paths[0], data, decode_pauses)
+        if control is None:
+            return Pauses(everything=True)
+        return Pauses(control.paused is not None, frozenset(control.paused_targets))
+
+    def _decoded(self, path: str, data: bytes | None, decode: Decode[Said]) -> Said | None:
+        """None where there is nothing, or nothing that can be read: that is said once."""
+        if data is None:
+            return None
+        try:
+            return decode(data, path)
+        except Malformed as error:
+            if str(error) not in self._said:
+                self._said.add(str(error))
+                log.error("operator-requests-unreadable", detail=str(error))  # noqa: TRY400 - one line
+            return None
+
+
+def _request(data: bytes, path: str) -> OperatorRequest:
+    try:
+        asked: OperatorRequest = _decode_request(data)
+        return asked
+    except msgspec.MsgspecError as error:
+        raise Malformed(f"{path} asks for nothing that this version knows: {error}") from error
