@@ -19,7 +19,7 @@ from bench.measured import Measured
 from bench.page import bench_page
 from ops import logs
 from ops.demo.cluster import own_settings_only
-from ops.page import write
+from pipeline.page import write
 
 FOLDER: Final = Path(__file__).parent / "runs"
 INTERRUPTED: Final = 130

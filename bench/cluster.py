@@ -19,12 +19,12 @@ from bench.loader import Load
 from delayline.names import ClusterNames
 from node.config import ConnectionConfig
 from node.node import NodeStatus
-from ops import topics
+from ops.clients.zookeeper import registry
 from ops.demo.processes import NodeOptions, NodeProcess
 from ops.stack import LocalStack, StackError
 from ops.stack.ports import free_port
 from ops.stack.server import Server
-from ops.zookeeper import registry
+from ops.topics import cluster_topics
 
 TARGET_PARTITIONS: Final = 4
 SESSION_TIMEOUT_S: Final = 20.0  # a node that is stopped for a while must not lose its place
@@ -218,7 +218,7 @@ class Clusters:
             zookeeper=self._stack.zookeeper,
             kafka=QUIET,
         )
-        topics.create(config)
+        cluster_topics.create(config)
         self.make_topic(f"{name}.target")
         folder = self._folder / name
         folder.mkdir()

@@ -11,8 +11,8 @@ import plotly.graph_objects as go
 from bench.figures import GOALS, Goal, kind, offered_only
 from bench.reader import BUCKETS_MS
 from bench.record import RunRecord
-from ops.page import Cell, Column, Facts, Figure, Headline, Page, Section, Table
-from ops.page.figures import COLOURS, axis, figure, log_ms_axis, on_log
+from pipeline.page import Cell, Column, Facts, Figure, Headline, Page, Section, Table
+from pipeline.page.figures import COLOURS, axis, figure, log_ms_axis, on_log
 
 _RATES = ("ingest.", "rebuild.", "delivery", "both.")
 _LONGEST_MS = 2 * BUCKETS_MS[-1]  # where the bucket of all that is later ends in the plot

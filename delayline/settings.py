@@ -13,6 +13,8 @@ from delayline.names import MAX_PARTITION, ClusterNames
 
 FORMAT_VERSION = 1
 
+KAFKA_MAX_MESSAGE_BYTES = 1_048_588  # the default of `max.message.bytes`
+
 _SECOND_MS = 1_000
 _MINUTE_MS = 60 * _SECOND_MS
 _HOUR_MS = 60 * _MINUTE_MS

@@ -34,11 +34,11 @@ from node.kafka.targets import KafkaTargets
 from node.lane import LaneWorker, SystemClock
 from node.owner import Health
 from node.refusal import SIT_OUT_S, Refusal, clock_skewed, log_refusal
+from node.switchover import SwitchoverRole
 from node.zookeeper.keyring import NodeKeyring
 from node.zookeeper.leadership import ZooKeeperElection
 from node.zookeeper.mirror import Mirror
 from node.zookeeper.operator_watch import OperatorWatch
-from node.zookeeper.switchover import SwitchoverRole
 from store.awaited import most_listed
 from store.kv import StoreError
 from store.lookup import Lookup

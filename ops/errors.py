@@ -17,6 +17,7 @@ from typing import ClassVar
 from confluent_kafka import KafkaError, KafkaException
 
 import election.errors
+import pipeline.errors
 from delayline import (
     BufferTopicError,
     ConfigurationError,
@@ -32,6 +33,7 @@ from election.errors import ElectionError
 from node.core.ports import Doubtful
 from node.kafka.errors import words
 from node.kafka.reader import TopicForbidden
+from pipeline.errors import KafkaFailed, PipelineError
 
 
 class OperatorError(Exception):
@@ -110,17 +112,32 @@ _OF_ELECTION: dict[type[ElectionError], type[OperatorError]] = {
 }
 
 
+_OF_PIPELINE: dict[type[PipelineError], type[OperatorError]] = {
+    pipeline.errors.WrongInput: ConfigError,
+    pipeline.errors.Missing: NotFoundError,
+    pipeline.errors.Unavailable: UnavailableError,
+}
+
+
 def translated(error: Exception, bootstrap_servers: str = "") -> OperatorError | None:
     """The operator's error for an exception of the packages below; None for any other exception."""
     if isinstance(error, KafkaException) and error.args and isinstance(error.args[0], KafkaError):
         return from_kafka(error.args[0], bootstrap_servers)
     if isinstance(error, ElectionError):
         return _OF_ELECTION.get(type(error), OperatorError)(str(error))
+    if isinstance(error, PipelineError):
+        return _of_pipeline(error)
     if isinstance(error, DelaylineError):
         return _of_client(error)(str(error))
     if isinstance(error, Doubtful):
         return (NotAuthorisedError if isinstance(error, TopicForbidden) else UnavailableError)(str(error))
     return None
+
+
+def _of_pipeline(error: PipelineError) -> OperatorError:
+    if isinstance(error, KafkaFailed):
+        return from_kafka(error.kafka_error, error.bootstrap_servers)
+    return _OF_PIPELINE.get(type(error), OperatorError)(str(error))
 
 
 def _of_client(error: DelaylineError) -> type[OperatorError]:

@@ -13,11 +13,11 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
-from ops.audit import spark_session
-from ops.audit.page import audit_page
-from ops.audit.picture import picture
-from ops.page import write
+from ops.spark import spark_session
 from ops.stack import LocalStack
+from pipeline.audit.page import audit_page
+from pipeline.audit.picture import picture
+from pipeline.page import write
 from tests.integration.audited import Audited
 from tests.integration.planted import Planted
 from tests.support.browser import Scheme, browser

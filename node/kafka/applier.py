@@ -80,13 +80,13 @@ class Applier:
         same on every node. So only a view that stands exactly at `gap.read` may go on, with all its rows; one
         that has read less, or nothing, has other rows than that one, and refuses as before. It may be rebuilt
         once whatever is gone was due (`_expect_all_delivered`). One that has read past the log's beginning
-        lacks nothing, and reads on: it has to lead, and no gap to be given up (ops/gap.py sees to that, as
-        far as such a node is there). What is lost is what was requested
-        between the two, and nothing else: the rows that are there stay, and their keys are still behind the
-        position or not. Nothing is delivered twice: what is done is told by the checkpoint, and no offset
-        from `gap.begin` on had been read by any view that goes on. That the view has applied all below
-        `gap.begin` becomes true of the checkpoint with the next transaction; any other view is then one that
-        lacks what its leader had.
+        lacks nothing, and reads on: it has to lead, and no gap to be given up (ops/cluster/accept_gap.py sees
+        to that, as far as such a node is there). What is lost is what was requested between the two, and
+        nothing else: the rows that are there stay, and their keys are still behind the position or not.
+        Nothing is delivered twice: what is done is told by the checkpoint, and no offset from `gap.begin` on
+        had been read by any view that goes on. That the view has applied all below `gap.begin` becomes true
+        of the checkpoint with the next transaction; any other view is then one that lacks what its leader
+        had.
         """
         reader = TopicReader(self._client_config, self._names.buffer, aborted=True)
         given_up = None if gap is None or not self._stands_at(gap) else gap

@@ -79,8 +79,8 @@ def _read_back(
     count, and it goes on back from what does.
 
     Compaction takes what was aborted, and leaves its copy; but it leaves the last day alone
-    (ops/topic_rules.py), and any leadership since has a higher epoch. So such a copy counts only where a lane
-    has had no leader for a day, and only for who reads the topic after that.
+    (ops/topics/rules.py), and any leadership since has a higher epoch. So such a copy counts only where a
+    lane has had no leader for a day, and only for who reads the topic after that.
     """
     low, high = reader.bounds(lane)
     begin = high - FIRST_STEP

@@ -2,9 +2,9 @@
 
 A view depends on them: with another root the same log would mean other rows. So a store keeps a copy of the
 keys that it was made with; they may become more, and never fewer. What a node has and the znode lacks, the
-node puts back. A new key is known to every node before anything is signed with it (ops/keys.py). A node that
-was away meanwhile, or starts before those that have the newest keys, takes nothing for a stranger's: what is
-signed with a key of the cluster that it does not know waits for that key (node/kafka/applier.py,
+node puts back. A new key is known to every node before anything is signed with it (ops/key/rotate.py). A node
+that was away meanwhile, or starts before those that have the newest keys, takes nothing for a stranger's:
+what is signed with a key of the cluster that it does not know waits for that key (node/kafka/applier.py,
 node/kafka/checkpoints.py).
 """
 

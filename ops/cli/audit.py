@@ -14,8 +14,8 @@ from ops.cli.output import Format, emit, output_option, say
 
 if TYPE_CHECKING:
     from node.config import ConnectionConfig
-    from ops.audit import Audit, AuditConfig, Report
-    from ops.audit.picture import Picture
+    from pipeline.audit import Audit, AuditConfig, Report
+    from pipeline.audit.picture import Picture
 
 MORE_IN_JSON = 20
 
@@ -60,12 +60,13 @@ def _audited(
 ) -> tuple[Report, Picture | None]:
     """The report, and what a page shows beside it, if that is wanted."""
     from delayline.names import ClusterNames  # noqa: PLC0415
-    from ops import topics  # noqa: PLC0415 - `--help` needs neither Spark nor Kafka
-    from ops.audit import AuditConfig, audit, spark_session  # noqa: PLC0415
-    from ops.kafka import KafkaAdmin  # noqa: PLC0415
-    from ops.zookeeper import read_keys  # noqa: PLC0415
+    from ops.clients.kafka import KafkaAdmin  # noqa: PLC0415
+    from ops.clients.zookeeper import read_keys  # noqa: PLC0415
+    from ops.spark import spark_session  # noqa: PLC0415
+    from ops.topics import cluster_topics  # noqa: PLC0415 - `--help` needs neither Spark nor Kafka
+    from pipeline.audit import AuditConfig, audit  # noqa: PLC0415
 
-    settings, keys = topics.read_settings(config), read_keys(config)
+    settings, keys = cluster_topics.read_settings(config), read_keys(config)
     KafkaAdmin(config).require(ClusterNames(config.cluster).buffer)  # Spark would wait for minutes
     say("starting Spark")
     spark = spark_session()
@@ -79,15 +80,15 @@ def _audited(
 
 
 def _picture(found: Audit, config: AuditConfig) -> Picture:
-    from ops.audit.picture import picture  # noqa: PLC0415 - only with --html
+    from pipeline.audit.picture import picture  # noqa: PLC0415 - only with --html
 
     return picture(found, config)
 
 
 def _page_writer(file: Path) -> Callable[[Picture], None]:
     """Imports what a page takes: a package that is not installed is missed now, not after the audit."""
-    from ops.audit.page import audit_page  # noqa: PLC0415 - only with --html
-    from ops.page import write  # noqa: PLC0415
+    from pipeline.audit.page import audit_page  # noqa: PLC0415 - only with --html
+    from pipeline.page import write  # noqa: PLC0415
 
     def write_page(picture: Picture) -> None:
         write(audit_page(picture), file)
@@ -97,7 +98,7 @@ def _page_writer(file: Path) -> Callable[[Picture], None]:
 
 
 def _show(report: Report) -> None:
-    from ops.audit.report import KINDS  # noqa: PLC0415
+    from pipeline.audit.report import KINDS  # noqa: PLC0415
 
     classes = [{"class": name, "requests": count} for name, count in report.classes.items()]
     emit("table", classes, {"class": "class", "requests": "requests"})

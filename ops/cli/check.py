@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
+from ops.check.plugin import Range, Status, judged, line
 from ops.cli.options import connect, connection_options
-from ops.plugin import Range, Status, judged, line
 
 if TYPE_CHECKING:
-    from ops.checks import Found
+    from ops.check.measures import Found
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -101,9 +101,9 @@ def _told(found: Found, warning: Range, critical: Range) -> int:
 @connection_options
 def lag(warning: Range, critical: Range, **options: Any) -> int:
     """As ZooKeeper and Kafka say."""
-    from ops import checks  # noqa: PLC0415
+    from ops.check import measures  # noqa: PLC0415
 
-    return _told(checks.lag(connect(options)), warning, critical)
+    return _told(measures.lag(connect(options)), warning, critical)
 
 
 @_check(
@@ -115,9 +115,9 @@ def lag(warning: Range, critical: Range, **options: Any) -> int:
 @connection_options
 def lateness(warning: Range, critical: Range, **options: Any) -> int:
     """As a node of each lane says, its leader first."""
-    from ops import checks  # noqa: PLC0415
+    from ops.check import measures  # noqa: PLC0415
 
-    return _told(checks.lateness(connect(options)), warning, critical)
+    return _told(measures.lateness(connect(options)), warning, critical)
 
 
 @_check(
@@ -129,6 +129,6 @@ def lateness(warning: Range, critical: Range, **options: Any) -> int:
 @connection_options
 def leader(warning: Range, critical: Range, **options: Any) -> int:
     """As ZooKeeper says."""
-    from ops import checks  # noqa: PLC0415
+    from ops.check import measures  # noqa: PLC0415
 
-    return _told(checks.leader(connect(options)), warning, critical)
+    return _told(measures.leader(connect(options)), warning, critical)

@@ -16,8 +16,8 @@ from ops.cli.output import Format, age, emit, output_option, printable, say
 
 if TYPE_CHECKING:
     from election.operators import Author, PauseState
-    from ops.changes import Change
-    from ops.checkpoints import CheckpointPair
+    from ops.checkpoint.history import Change
+    from ops.checkpoint.show import CheckpointPair
     from store.checkpoint import Checkpoint
     from store.operations import Operation
 
@@ -52,9 +52,9 @@ def show(output: Format, lane: int | None, **options: Any) -> int:
     With it the operation under way: a replay and how far it has come, a skip, what was refused last; and what
     is paused. Exit code 1 if the two differ in a way that a healthy cluster never shows.
     """
-    from ops import checkpoints  # noqa: PLC0415
+    from ops.checkpoint import show  # noqa: PLC0415
 
-    shown = checkpoints.show(connect(options), lane)
+    shown = show.show(connect(options), lane)
     now_ms = time.time_ns() // 1_000_000
     paused = _paused(shown.pauses, now_ms)
     if output == "table":
@@ -83,9 +83,9 @@ def history(output: Format, lane: int | None, limit: int, **options: Any) -> Non
 
     Leaderships are kept for ever, of operators' changes the last 1,000. Without Kafka the latter are shown.
     """
-    from ops import changes  # noqa: PLC0415
+    from ops.checkpoint import history  # noqa: PLC0415
 
-    found = changes.history(connect(options), lane, limit)
+    found = history.history(connect(options), lane, limit)
     if output != "table":
         emit(output, [], {}, data=[_change_data(change) for change in found.changes])
     elif found.changes:
@@ -135,7 +135,7 @@ def _rows(pair: CheckpointPair, now_ms: int) -> list[dict[str, Any]]:
         for name in names
     ]
     if pair.waits is not None:
-        from ops.asked import described  # noqa: PLC0415
+        from ops.checkpoint.asked import described  # noqa: PLC0415
 
         waits = f"request {pair.waits.number} waits for the leader: {described(pair.waits)}"
         rows.append({"lane": pair.lane, "field": "asked", "topic": None, "znode": waits})
@@ -182,7 +182,7 @@ def _held(checkpoint: Checkpoint) -> str:
 
 
 def _operation(operation: Operation) -> str:
-    from ops.asked import described, progress  # noqa: PLC0415
+    from ops.checkpoint.asked import described, progress  # noqa: PLC0415
     from store.operations import SkipRequest  # noqa: PLC0415
 
     said = []

@@ -17,7 +17,7 @@ from ops.cli.output import Format, emit, output_option, say
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ops.requests import Prospect
+    from ops.checkpoint.requests import Prospect
     from store.operations import ReplayRequest, SkipRequest
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -129,7 +129,7 @@ def cancel(output: Format, lane: int | None, timeout_s: float, confirm: str | No
 
     What was delivered again stays delivered. Exit code 3 if there is nothing to cancel.
     """
-    from ops import requests  # noqa: PLC0415
+    from ops.checkpoint import requests  # noqa: PLC0415
 
     config, by = agreed(options, confirm, "replays end where they are, and requests that wait are taken back")
     cancelled, done = requests.cancel(config, lane, by, say, timeout_s)
@@ -140,7 +140,7 @@ def cancel(output: Format, lane: int | None, timeout_s: float, confirm: str | No
 def _carry_out(
     output: Format, request: ReplayRequest | SkipRequest, lane: int | None, options: dict[str, Any]
 ) -> None:
-    from ops import requests  # noqa: PLC0415
+    from ops.checkpoint import requests  # noqa: PLC0415
 
     execute, confirm = wants(options)
     by = author(options) if execute else None

@@ -15,7 +15,7 @@ from ops.cli.options import OutputFile, connect, connection_options
 from ops.cli.output import Format, age, emit, output_option, say
 
 if TYPE_CHECKING:
-    from ops.checkpoint_file import LanePlan
+    from ops.checkpoint.export import LanePlan
 
 _COLUMNS = {
     "lane": "lane",
@@ -37,9 +37,9 @@ def export(lane: int | None, path: Path | None, **options: Any) -> None:
     """
     import msgspec  # noqa: PLC0415
 
-    from ops import checkpoint_file  # noqa: PLC0415
+    from ops.checkpoint import export  # noqa: PLC0415
 
-    found = checkpoint_file.exported(connect(options), lane, time.time_ns() // 1_000_000)
+    found = export.exported(connect(options), lane, time.time_ns() // 1_000_000)
     text = msgspec.json.format(msgspec.json.encode(found), indent=2).decode() + "\n"
     if path is None:
         click.echo(text, nl=False)
@@ -68,7 +68,7 @@ def import_(output: Format, path: Path, lane: int | None, **options: Any) -> Non
     Exit code 5 if a lane has a leader, its topic is not empty, the znode has a later checkpoint, or the
     export is of another cluster or buffer.
     """
-    from ops import checkpoint_file  # noqa: PLC0415
+    from ops.checkpoint import export  # noqa: PLC0415
 
     execute, confirm = wants(options)
     by = author(options) if execute else None
@@ -78,7 +78,7 @@ def import_(output: Format, path: Path, lane: int | None, **options: Any) -> Non
     config = connect(options)
     if confirm is not None:
         agree(config.cluster, confirm, "")
-    plans = checkpoint_file.plan(config, checkpoint_file.read_file(raw, str(path)), lane)
+    plans = export.plan(config, export.read_file(raw, str(path)), lane)
     _show(output, plans)
     say("what was delivered after the export is delivered again")
     if by is None:
@@ -87,7 +87,7 @@ def import_(output: Format, path: Path, lane: int | None, **options: Any) -> Non
         return
     if confirm is None:
         agree(config.cluster, None, f"the lanes go on from {path}")
-    checkpoint_file.carry_out(config, plans, by, say)
+    export.carry_out(config, plans, by, say)
     say("written: start the nodes")
     _emit(output, plans, executed=True)
 

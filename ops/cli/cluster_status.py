@@ -15,7 +15,7 @@ from ops.cli.output import Format, age, emit, output_option, rough, say, size
 
 if TYPE_CHECKING:
     from election.operators import PauseState
-    from ops.cluster import ClusterStatus, LaneStatus
+    from ops.cluster.status import ClusterStatus, LaneStatus
     from store.holds import Held
 
 WATCH_S: Final = 1.0
@@ -64,15 +64,15 @@ def status(output: Format, *, watch: bool, **options: Any) -> None:
     silent (nothing heard of it for 5 s), refusing, clock, disk, behind, blocked. Where records wait behind
     an open transaction, "delivered up to" is of what lies before it; what waits behind it stands beside that.
     """
-    from ops import cluster  # noqa: PLC0415
-    from ops.zookeeper import registry  # noqa: PLC0415
+    from ops.clients.zookeeper import registry  # noqa: PLC0415
+    from ops.cluster import status  # noqa: PLC0415
 
     config = connect(options)
     if not watch:
-        show(output, cluster.status(config))
+        show(output, status.status(config))
         return
     with registry(config) as znodes:
-        _watch(output, lambda: cluster.read(znodes, config))
+        _watch(output, lambda: status.read(znodes, config))
 
 
 def _watch(output: Format, read: Callable[[], ClusterStatus]) -> None:
@@ -179,7 +179,7 @@ def _member_row(snapshot: ClusterStatus, node: str) -> dict[str, Any]:
 
 
 def _clock_offset_ms(said: Mapping[str, Any]) -> int | None:
-    from ops.cluster import clock_offset_ms  # noqa: PLC0415
+    from ops.cluster.status import clock_offset_ms  # noqa: PLC0415
 
     return clock_offset_ms(said)
 

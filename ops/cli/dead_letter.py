@@ -15,10 +15,10 @@ from ops.cli.output import Format, age, emit, emit_one, output_option, printable
 if TYPE_CHECKING:
     from delayline.wire import Header
     from node.config import ConnectionConfig
-    from ops.dead_letters.letter import Letter
-    from ops.dead_letters.retry import Sent, Tally
-    from ops.dead_letters.search import Wanted
-    from ops.records import RecordId
+    from ops.clients.records import RecordId
+    from ops.dead_letter.letter import Letter
+    from ops.dead_letter.retry import Sent, Tally
+    from ops.dead_letter.search import Wanted
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -67,7 +67,7 @@ def _filter_options(command: Command) -> Command:
 
 
 def _wanted(options: dict[str, Any]) -> Wanted:
-    from ops.dead_letters.search import Wanted  # noqa: PLC0415
+    from ops.dead_letter.search import Wanted  # noqa: PLC0415
 
     return Wanted(**{name: options.pop(name) for name in _FILTER_NAMES})
 
@@ -93,7 +93,7 @@ CODE_COLUMNS = {"code": "code", "letters": "letters"}
 @connection_options
 def list_(output: Format, limit: int, *, oldest_first: bool, **options: Any) -> None:
     """List dead letters, and how many there are of each code."""
-    from ops.dead_letters.search import find, listed  # noqa: PLC0415
+    from ops.dead_letter.search import find, listed  # noqa: PLC0415
 
     wanted = _wanted(options)
     listing = listed(find(connect_kafka(options), wanted), limit, oldest_first=oldest_first)
@@ -116,7 +116,7 @@ def list_(output: Format, limit: int, *, oldest_first: bool, **options: Any) -> 
 @connection_options
 def show(output: Format, place: str, **options: Any) -> None:
     """Show all of the letter at PLACE (partition/offset), and what to do about its code."""
-    from ops.dead_letters.search import find_at  # noqa: PLC0415
+    from ops.dead_letter.search import find_at  # noqa: PLC0415
 
     config = connect_kafka(options)
     (letter,) = find_at(config, _places((place,), config.cluster))
@@ -140,8 +140,8 @@ def retry(
     Without --execute it says how many there are, and of which codes. A letter is sent again once. Left out,
     unless their place or code is named: requests that were rejected for what they are, and expired ones.
     """
-    from ops import topics  # noqa: PLC0415
-    from ops.dead_letters.retry import Asked, send, survey  # noqa: PLC0415
+    from ops.dead_letter.retry import Asked, send, survey  # noqa: PLC0415
+    from ops.topics import cluster_topics  # noqa: PLC0415
 
     wanted = _wanted(options)
     limit, keep_time = options.pop("limit"), options.pop("keep_time")
@@ -151,7 +151,7 @@ def retry(
         expect_answer(confirm)
     config = connect(options)
     asked = Asked(wanted, _places(places, config.cluster), limit, keep_time, _now_ms())
-    found = survey(config, topics.read_settings(config), asked)
+    found = survey(config, cluster_topics.read_settings(config), asked)
     tally = found.tally()
     if not execute or not tally.to_send:
         _emit_retry(output, config, tally, None)
@@ -165,7 +165,7 @@ def retry(
 
 def _places(texts: tuple[str, ...], cluster: str) -> frozenset[RecordId]:
     from delayline.names import ClusterNames  # noqa: PLC0415
-    from ops.dead_letters.letter import parse_place  # noqa: PLC0415
+    from ops.dead_letter.letter import parse_place  # noqa: PLC0415
 
     try:
         return frozenset(parse_place(text, ClusterNames(cluster).dead_letter) for text in texts)
@@ -177,7 +177,7 @@ RETRY_COLUMNS = {"letters": "letters", "code": "code", "target": "target", "why"
 
 
 def _emit_retry(output: Format, config: ConnectionConfig, tally: Tally, sent: Sent | None) -> None:
-    from ops.dead_letters.choice import WHY  # noqa: PLC0415
+    from ops.dead_letter.choice import WHY  # noqa: PLC0415
 
     rows = [
         {**group._asdict(), "letters": count, "why": WHY[group.fate]}
@@ -192,7 +192,7 @@ def _emit_retry(output: Format, config: ConnectionConfig, tally: Tally, sent: Se
 
 
 def _sent_rows(sent: Sent) -> list[dict[str, str]]:
-    from ops.dead_letters.letter import render_place  # noqa: PLC0415
+    from ops.dead_letter.letter import render_place  # noqa: PLC0415
 
     return [{"place": render_place(place), "source": source} for place, source in sent.sources.items()]
 
@@ -222,7 +222,7 @@ def _count(letters: int) -> str:
 
 
 def _as_data(letter: Letter) -> dict[str, Any]:
-    from ops.dead_letters.letter import render_place  # noqa: PLC0415
+    from ops.dead_letter.letter import render_place  # noqa: PLC0415
 
     return {
         "place": render_place(letter.place),

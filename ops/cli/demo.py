@@ -53,8 +53,8 @@ def demo_command(messages: int, nodes: int, json_file: Path | None, html: Path, 
     from ops.demo.cluster import own_settings_only  # noqa: PLC0415 - Spark and the clients are slow to import
     from ops.demo.page import demo_page  # noqa: PLC0415
     from ops.demo.run import Demo, Options  # noqa: PLC0415
-    from ops.page import write  # noqa: PLC0415
     from ops.setup.java import find_java  # noqa: PLC0415
+    from pipeline.page import write  # noqa: PLC0415
 
     find_java()  # before there is a folder to keep
     own_settings_only()

@@ -13,7 +13,7 @@ from ops.cli.options import connect, connection_options
 from ops.cli.output import Format, emit, output_as, say
 
 if TYPE_CHECKING:
-    from ops.due import ClusterForecast
+    from ops.message.due import ClusterForecast
     from store.due import Due, DueHistogram
 
 BUCKETS: Final = 60
@@ -36,7 +36,7 @@ def due_command(output: Format, node: str | None, **options: Any) -> None:
     And to which targets it goes. Days are UTC's; each scale begins now, so that the days have all of it. What
     a node could not count within a second is said to be `at least` so much.
     """
-    from ops import due  # noqa: PLC0415
+    from ops.message import due  # noqa: PLC0415
 
     found = due.forecast(connect(options), node)
     if output == "csv":

@@ -11,7 +11,7 @@ from ops.cli.options import connect, connection_options
 from ops.cli.output import Format, emit, output_option, say
 
 if TYPE_CHECKING:
-    from ops.key_rotation import KeyStatus
+    from ops.key.rotate import KeyStatus
 
 
 @click.group("key")
@@ -36,7 +36,7 @@ def rotate(output: Format, timeout_s: float, confirm: str | None, *, execute: bo
     Exit code 6 if a node does not say in time that it knows it: the key before goes on signing, and the same
     command waits on.
     """
-    from ops import key_rotation  # noqa: PLC0415
+    from ops.key import rotate  # noqa: PLC0415
 
     if execute:
         expect_answer(confirm)
@@ -44,9 +44,9 @@ def rotate(output: Format, timeout_s: float, confirm: str | None, *, execute: bo
     config = connect(options)
     if execute:
         agree(config.cluster, confirm, "the service signs with a new key")
-        _show(output, key_rotation.rotate(config, by, timeout_s))
+        _show(output, rotate.rotate(config, by, timeout_s))
     else:
-        _show(output, key_rotation.key_status(config))
+        _show(output, rotate.key_status(config))
         say("dry run: nothing was changed; --execute adds a key, and lets it sign once every node knows it")
 
 

@@ -11,7 +11,7 @@ from ops.cli.options import connect, connection_options
 from ops.cli.output import Format, age, emit, emit_one, output_option, say
 
 if TYPE_CHECKING:
-    from ops.lookup import Listing
+    from ops.clients.nodes import Listing
 
 _NODE = click.option(
     "--node", metavar="NODE", help="The node to ask (default: the leader, or any that answers)."
@@ -60,15 +60,15 @@ def show(
     Pending, parked, delivered, cancelled, expired or dead-lettered, when and in which epoch; and its outcomes
     in the replay window: replaced, rescheduled and the like. Exit code 3 if it is unknown.
     """
-    from ops import lookup  # noqa: PLC0415
+    from ops.clients import nodes  # noqa: PLC0415
 
     if (id_ is None) == (source is None):
         raise click.UsageError("give the message's ID, or --source")
     extent = "all" if history else "recent"
     if id_ is not None:
-        answer = lookup.show(connect(options), id_, node, extent)
+        answer = nodes.show(connect(options), id_, node, extent)
     else:
-        answer = lookup.show_source(connect(options), str(source), node, extent)
+        answer = nodes.show_source(connect(options), str(source), node, extent)
     if output != "table":
         emit_one(output, answer)
     else:
@@ -96,7 +96,7 @@ def list_command(output: Format, **options: Any) -> None:
 
     Each that stays pending is listed once from page to page, whatever is scheduled and delivered meanwhile.
     """
-    from ops import lookup  # noqa: PLC0415
+    from ops.clients import nodes  # noqa: PLC0415
 
     asked = {name: options.pop(name) for name in ("begin", "end", "target", "id_prefix")}
     query = {
@@ -106,7 +106,7 @@ def list_command(output: Format, **options: Any) -> None:
         "id_prefix": asked["id_prefix"],
     }
     limit, after, node = options.pop("limit"), _cursor(options.pop("after")), options.pop("node")
-    listing = lookup.pending(connect(options), query, after, limit, node)
+    listing = nodes.pending(connect(options), query, after, limit, node)
     if output != "table":
         named = {"messages": listing.messages, "next": listing.next, "total": listing.total}
         emit(output, [], {}, data=named | {"nodes": listing.nodes})

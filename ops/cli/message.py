@@ -232,7 +232,7 @@ def _unanswered(output: Format, source: str, id_: str | None, wait_s: float) -> 
 def _reached(options: dict[str, Any]) -> KafkaConfig:
     """The configuration, once a broker has answered: the admin's client tells why, if none does."""
     from delayline.names import ClusterNames  # noqa: PLC0415
-    from ops.kafka import KafkaAdmin  # noqa: PLC0415
+    from ops.clients.kafka import KafkaAdmin  # noqa: PLC0415
 
     config = connect_kafka(options)
     KafkaAdmin(config).require(ClusterNames(config.cluster).buffer)

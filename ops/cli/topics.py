@@ -11,8 +11,8 @@ from ops.cli.options import connect, connection_options
 from ops.cli.output import Format, emit, emit_one, output_option, say
 
 if TYPE_CHECKING:
-    from ops.topic_rules import TopicFinding
-    from ops.topics import Created
+    from ops.topics.cluster_topics import Created
+    from ops.topics.rules import TopicFinding
 
 
 @click.group("topics")
@@ -90,13 +90,13 @@ def create(
     them, or somebody has changed them, none are made beside requests: the nodes' stores know what they were,
     and say which command restores them.
     """
-    from ops import topics  # noqa: PLC0415
+    from ops.topics import cluster_topics  # noqa: PLC0415
 
     keys = ("partitions", "lanes", "max_delay_ms", "levels_ms", "targets", "dedup_window_ms")
     new_keys = options.pop("new_keys")
     chosen = {key: value for key in keys if (value := options.pop(key)) not in (None, ())}
     config = connect(options)
-    created = topics.create(
+    created = cluster_topics.create(
         config,
         chosen,
         replication=replication,
@@ -119,9 +119,9 @@ def check(output: Format, target: str | None, **options: Any) -> int | None:
 
     Exit code 1 if anything is.
     """
-    from ops import topics  # noqa: PLC0415
+    from ops.topics import cluster_topics  # noqa: PLC0415
 
-    findings = topics.check(connect(options), target)
+    findings = cluster_topics.check(connect(options), target)
     if findings or output != "table":
         emit(output, [_finding(found) for found in findings], FINDING_COLUMNS)
     if not findings:

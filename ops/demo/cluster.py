@@ -13,11 +13,11 @@ from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-def
 from delayline.settings import ClusterSettings
 from delayline.signing import Keyring
 from node.config import ConnectionConfig
-from ops import topics
+from ops.clients.zookeeper import read_keys
 from ops.demo.processes import NodeOptions, NodeProcess
 from ops.stack import LocalStack
 from ops.stack.ports import free_port
-from ops.zookeeper import read_keys
+from ops.topics import cluster_topics
 
 SESSION_TIMEOUT_S: Final = 2.0
 _NODE_END_S: Final = 6.0  # a clean end takes less than a second; a paused node never gets there
@@ -59,7 +59,7 @@ class DemoCluster:
 
     def _start(self) -> None:
         self.stack.start()
-        self.settings = topics.create(self.config).settings
+        self.settings = cluster_topics.create(self.config).settings
         self.keys = read_keys(self.config)
         admin = AdminClient(self.config.client_config())
         wanted = [NewTopic(name, partitions, 1) for name, partitions in self._targets.items()]

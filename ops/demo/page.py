@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ops.audit.figures import Mark
-from ops.audit.page import Marks, sections, shown, subtitle
-from ops.audit.picture import Picture
 from ops.demo.episode import Failover
 from ops.demo.verdict import MEMORY_LIMIT_MB, Verdict, versions
 from ops.demo.view import FAULT_NAMES
-from ops.page import Cell, Column, Facts, Headline, Page, Row, Section, Table, Text
+from pipeline.audit.figures import Mark
+from pipeline.audit.page import Marks, sections, shown, subtitle
+from pipeline.audit.picture import Picture
+from pipeline.page import Cell, Column, Facts, Headline, Page, Row, Section, Table, Text
 
 
 def demo_page(verdict: Verdict, picture: Picture) -> Page:

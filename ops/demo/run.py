@@ -15,9 +15,6 @@ from rich.console import Console
 
 from delayline import DelayProducer
 from node.config import ConnectionConfig
-from ops.audit import AuditConfig, LedgerWriter, audit, spark_session
-from ops.audit.picture import Picture as AuditPicture
-from ops.audit.picture import picture
 from ops.demo.cluster import SESSION_TIMEOUT_S, DemoCluster
 from ops.demo.episode import Failover, longest_undisturbed_pause_ms, measured
 from ops.demo.errors import DemoError
@@ -30,6 +27,10 @@ from ops.demo.view import FAULT_NAMES, LiveStatus, LiveView
 from ops.demo.watch import Watch, now_ms
 from ops.demo.workload import TARGETS, TIMED, WINDOW_MS, Workload
 from ops.setup.jars import kafka_jars, spark_connector_jars
+from ops.spark import spark_session
+from pipeline.audit import AuditConfig, LedgerWriter, audit
+from pipeline.audit.picture import Picture as AuditPicture
+from pipeline.audit.picture import picture
 
 SEED: Final = 1
 LEAD_MS: Final = 2_000

@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from typing import Final
 
 from delayline import DelayProducer
-from ops.audit import LedgerWriter
 from ops.demo.workload import Planned, Workload
+from pipeline.audit import LedgerWriter
 
 TICK_S: Final = 0.02
 

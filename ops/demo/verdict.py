@@ -13,12 +13,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ops.audit import Report
 from ops.demo.episode import Failover
 from ops.demo.measure import Lateness
 from ops.demo.view import failover_table
 from ops.setup.jars import kafka_jars, zookeeper_jars
 from ops.setup.java import find_java, java_version
+from pipeline.audit import Report
 
 MEMORY_LIMIT_MB: Final = 512
 """What a node may take at most, whatever is pending: caches, memtables, clients' queues are bounded."""

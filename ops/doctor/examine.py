@@ -10,15 +10,15 @@ from delayline.settings import ClusterSettings
 from election.errors import ElectionError
 from election.registry import Registry
 from node.config import ConnectionConfig
-from ops.cluster import LARGEST_CLOCK_OFFSET_MS, ClusterStatus, read, wrong_clock_ms
+from ops.clients.kafka import KafkaAdmin
+from ops.clients.nodes import NodeAddress
+from ops.clients.zookeeper import registry
+from ops.cluster.status import LARGEST_CLOCK_OFFSET_MS, ClusterStatus, read, wrong_clock_ms
 from ops.doctor.finding import Finding, note, ok, problem
 from ops.doctor.keepers import examine_keepers
 from ops.doctor.nodes import judge_cluster
 from ops.doctor.topics import examine_topics
 from ops.errors import OperatorError
-from ops.kafka import KafkaAdmin
-from ops.lookup import NodeAddress
-from ops.zookeeper import registry
 from store.checkpoint import UnreadableCheckpoint
 
 ANSWER_TIMEOUT_S: Final = 5.0

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from delayline.names import ClusterNames
 from delayline.times import render_time
-from ops.cluster import (
+from ops.cluster.status import (
     LARGEST_SKEW_MS,
     LITTLE_DISK_BYTES,
     LONG_BLOCKED_MS,

@@ -7,11 +7,11 @@ from typing import Final
 from delayline.names import ClusterNames
 from delayline.settings import ClusterSettings
 from node.config import ConnectionConfig
-from ops import topic_rules
+from ops.clients.kafka import KafkaAdmin
 from ops.doctor.finding import Finding, note, ok, problem
 from ops.errors import OperatorError
-from ops.kafka import KafkaAdmin
-from ops.topic_rules import wanted_topics
+from ops.topics import rules
+from ops.topics.rules import wanted_topics
 
 TIMEOUT_S: Final = 5.0
 _NO_ID: Final = "AAAAAAAAAAAAAAAAAAAAAA"
@@ -38,8 +38,8 @@ def _of_cluster(admin: KafkaAdmin, settings: ClusterSettings, brokers: int) -> l
     wanted = wanted_topics(settings)
     names = ClusterNames(settings.cluster)
     actual = admin.topics([topic.name for topic in wanted])
-    wrong = topic_rules.check_shut(actual.values())
-    wrong += topic_rules.check(wanted, actual, bootstrap_servers=admin.bootstrap_servers, brokers=brokers)
+    wrong = rules.check_shut(actual.values())
+    wrong += rules.check(wanted, actual, bootstrap_servers=admin.bootstrap_servers, brokers=brokers)
     findings = [problem("topics", f"{one.topic} {one.problem}", one.mend) for one in wrong]
     if not wrong:
         findings.append(ok("topics", f"the four of {settings.cluster} are as they must be"))

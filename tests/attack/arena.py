@@ -21,9 +21,9 @@ from election.session import Session
 from election.znodes import Znodes
 from node.config import ConnectionConfig
 from node.node import NodeState, NodeStatus
-from ops import topics
 from ops.demo.processes import NodeOptions, NodeProcess
 from ops.stack.ports import free_port
+from ops.topics import cluster_topics
 from tests.attack.ledger import Ledger
 from tests.bad_input.row import LEVELS_MS, PARTITIONS, Names
 from tests.bad_input.table import SMALL_BYTES, WIDE_BYTES
@@ -53,7 +53,7 @@ class Arena:
             cluster=cluster, bootstrap_servers=stack.bootstrap, zookeeper=stack.zookeeper
         )
         chosen = {"partitions": PARTITIONS, "levels_ms": LEVELS_MS, "targets": place.settings.targets}
-        topics.create(config, chosen)
+        cluster_topics.create(config, chosen)
         self.targets = self._make_targets(place)
         self._session = Session(config.kazoo_options(), timeout_s=_SESSION_TIMEOUT_S)
         self._registry = Registry(self._session, Znodes(cluster))

@@ -11,7 +11,7 @@ import pytest
 from delayline import Receipt
 from delayline.names import parse_source
 from election.operators import Author
-from ops import checkpoint_file
+from ops.checkpoint import export
 from ops.errors import ConflictError
 from ops.stack import LocalStack
 from store.checkpoint import Checkpoint
@@ -101,11 +101,11 @@ def test_an_import_asks_first_what_became_of_what_lacks_its_marker(
         for _ in range(4):
             _deliver(cluster, sender, 10)
     _end(cluster, "a")
-    file = checkpoint_file.exported(cluster.connection, 0, now_ms())
+    file = export.exported(cluster.connection, 0, now_ms())
     _lose_end(private, cluster, marked=False)
-    plans = checkpoint_file.plan(cluster.connection, file)
+    plans = export.plan(cluster.connection, file)
     with pytest.raises(ConflictError, match="is not empty: it decides"):
-        checkpoint_file.carry_out(cluster.connection, plans, AUTHOR, print)
+        export.carry_out(cluster.connection, plans, AUTHOR, print)
 
 
 def _end(cluster: Cluster, node_id: str) -> None:

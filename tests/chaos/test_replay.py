@@ -7,8 +7,8 @@ from collections import Counter
 
 from election.operators import Author, Entry
 from node.core.delivery import Step
-from ops import requests
-from ops.zookeeper import registry
+from ops.checkpoint import requests
+from ops.clients.zookeeper import registry
 from store.operations import Operation, ReplayRequest
 from tests.support.cluster import Cluster
 from tests.support.fixtures import MakeCluster

@@ -20,7 +20,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # missing fro
 )
 
 from bench.second_broker import SECOND, SecondBroker
-from ops.kafka import KafkaAdmin
+from ops.clients.kafka import KafkaAdmin
 from ops.stack import LocalStack
 from tests.support.cluster import Cluster
 from tests.support.requests import Sender, now_ms

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from delayline.names import ClusterNames
 from delayline.requests import BufferRecord
-from ops.audit import Audit, AuditConfig, LedgerWriter, Report, audit
+from pipeline.audit import Audit, AuditConfig, LedgerWriter, Report, audit
 from tests.integration.histories import History, Step, Writer
 from tests.support.keys import KEYRING
 from tests.support.tail import read_all

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from ops.audit import spark_session
+from ops.spark import spark_session
 from tests.integration.audited import Audited
 from tests.integration.planted import Planted
 from tests.stacks import Stack

@@ -22,7 +22,7 @@ from delayline.partitioner import partition_for
 from delayline.requests import BufferRecord
 from delayline.settings import ClusterSettings
 from delayline.wire import Header
-from ops.audit import LedgerWriter
+from pipeline.audit import LedgerWriter
 from store.checkpoint import FORMAT
 from tests.support.keys import KEYRING
 

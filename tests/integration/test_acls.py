@@ -31,10 +31,11 @@ from delayline import DelayProducer
 from delayline.names import ClusterNames
 from node.config import NodeConfig
 from node.node import Node
-from ops import checkpoint_file, topics
+from ops.checkpoint import export
 from ops.cli.main import run
 from ops.config import load
 from ops.stack.ports import HOST, free_port
+from ops.topics import cluster_topics
 from tests.logging_state import restored_logging
 from tests.stacks import Stack
 from tests.support.certificates import self_signed
@@ -148,7 +149,9 @@ def closed(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[C
         broker.wait_ready()
         closed = Closed(broker, zookeeper, folder, rights_on_the_page())
         closed.allow(*(one for one in closed.rights if one.resource is ResourceType.TOPIC))
-        topics.create(load(NodeConfig, file=closed.config("operator"), environment={}), {"partitions": 2})
+        cluster_topics.create(
+            load(NodeConfig, file=closed.config("operator"), environment={}), {"partitions": 2}
+        )
         closed.admin.create_topics([NewTopic(TARGET, 1, 1)])[TARGET].result(PATIENCE_S)
         yield closed
     finally:
@@ -191,7 +194,7 @@ def test_an_operator_may_import_checkpoints_before_a_node_begins(closed: Closed)
     closed.allow(*(one for one in mine if one.resource is ResourceType.TRANSACTIONAL_ID))
     none = {0: 0, 1: 0}
     last = sample_checkpoint(applied=none, seen=none, read=none, written_back=none)
-    exported = checkpoint_file.CheckpointFile("delay", 1, [checkpoint_file.LaneFile(0, last, [])])
+    exported = export.CheckpointFile("delay", 1, [export.LaneFile(0, last, [])])
     file = closed.folder / "checkpoints.json"
     file.write_bytes(msgspec.json.encode(exported))
     agreed = ("--execute", "--reason", "it was lost", "--confirm", "delay")

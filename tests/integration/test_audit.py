@@ -16,10 +16,10 @@ from delayline.headers import H_PARENT, H_ROOT, H_TARGET_TOPIC
 from delayline.requests import BufferRecord
 from delayline.settings import ClusterSettings
 from delayline.wire import Header
-from ops.audit import AuditConfig, audit
-from ops.audit.evidence import edges_ms
-from ops.audit.snapshot import Keeping, Offsets
-from ops.errors import ConfigError
+from pipeline.audit import AuditConfig, audit
+from pipeline.audit.evidence import edges_ms
+from pipeline.audit.snapshot import Keeping, Offsets
+from pipeline.errors import WrongInput
 from tests.integration.audited import Audited, check_accounted, found
 from tests.integration.histories import CopyOf, DeadLetter, Delivery, Later, Outcome, Request, Transaction
 from tests.integration.planted import Planted
@@ -156,7 +156,7 @@ def test_a_ledger_with_a_broken_line_proves_nothing_and_is_refused(
     ledger = tmp_path / "ledger.jsonl"
     assert planted.config.ledger is not None
     ledger.write_text(planted.config.ledger.read_text() + '{"source": "')
-    with pytest.raises(ConfigError, match=r"ledger.jsonl: 1 of \d+ lines"):
+    with pytest.raises(WrongInput, match=r"ledger.jsonl: 1 of \d+ lines"):
         audit(spark, replace(planted.config, ledger=ledger))
 
 

@@ -7,8 +7,8 @@ from pyspark.sql import SparkSession
 from delayline.names import source
 from delayline.settings import ClusterSettings
 from node.kafka.fetch.records import MOST_RECORDS
-from ops.audit import AuditConfig, audit
-from ops.zookeeper import registry, required_keys
+from ops.clients.zookeeper import registry, required_keys
+from pipeline.audit import AuditConfig, audit
 from tests.integration.audited import Audited
 from tests.integration.histories import DeadLetter, Outcome, Transaction
 from tests.integration.sample_history import SampleHistory

@@ -8,8 +8,8 @@ from pyspark.sql import functions as F  # noqa: N812  # as Spark's own documenta
 
 from delayline.settings import ClusterSettings
 from election.operators import PauseState
-from ops.audit import AuditConfig, audit
-from ops.zookeeper import read_keys
+from ops.clients.zookeeper import read_keys
+from pipeline.audit import AuditConfig, audit
 from tests.integration.audited import Audited, check_accounted, found
 from tests.integration.held_history import CLASSES, HeldHistory
 from tests.support.fixtures import MakeCluster

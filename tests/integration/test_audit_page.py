@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from ops.audit import stories, timeline
-from ops.audit.page import audit_page, shown
-from ops.audit.picture import Picture, picture
-from ops.audit.spread import spread
-from ops.audit.stories import Story
 from ops.cli.main import run
-from ops.page import write
+from pipeline.audit import stories, timeline
+from pipeline.audit.page import audit_page, shown
+from pipeline.audit.picture import Picture, picture
+from pipeline.audit.spread import spread
+from pipeline.audit.stories import Story
+from pipeline.page import write
 from tests.integration.planted import HOSTILE_ID, Planted
 from tests.logging_state import restored_logging
 from tests.stacks import Stack
@@ -172,7 +172,7 @@ def test_the_command_writes_the_page_of_a_cluster_that_has_done_nothing(
     stack: Stack, spark: SparkSession, cluster_name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The one Spark of this process is lent to the command, which ends its own.
-    monkeypatch.setattr("ops.audit.spark_session", lambda: spark)
+    monkeypatch.setattr("ops.spark.spark_session", lambda: spark)
     monkeypatch.setattr(spark, "stop", lambda: None)
     where = ["--bootstrap", stack.bootstrap, "--zookeeper", stack.zookeeper, "--cluster", cluster_name]
     file = tmp_path / "page.html"

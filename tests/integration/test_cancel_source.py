@@ -9,7 +9,7 @@ import pytest
 from delayline import DelayProducer, cron, every
 from delayline.headers import H_OCCURRENCE, H_SOURCE
 from delayline.receipt import Receipt
-from ops.lookup import lanes_of, show_source
+from ops.clients.nodes import lanes_of, show_source
 from tests.support.cluster import Cluster
 from tests.support.requests import now_ms
 from tests.support.waiting import PATIENCE_S, becomes, eventually

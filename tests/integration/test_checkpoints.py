@@ -15,8 +15,8 @@ from node.core.ports import Doubtful
 from node.kafka.checkpoints import CheckpointReader, KafkaLog, read_last
 from node.kafka.own_checkpoints import headers_of
 from node.refusal import Refusing
-from ops import checkpoints
-from ops.zookeeper import registry
+from ops.checkpoint import show
+from ops.clients.zookeeper import registry
 from store.checkpoint import Checkpoint
 from tests.support.checkpoints import sample_checkpoint
 from tests.support.cluster import Cluster
@@ -129,11 +129,11 @@ def test_a_mirror_that_is_there_before_its_commit_can_be_read_is_no_alarm(
             written.pop()()
         return found
 
-    monkeypatch.setattr(checkpoints, "read_last", looked)
+    monkeypatch.setattr(show, "read_last", looked)
     writer.begin(1)
     with registry(cluster.connection) as znodes:
         znodes.mirror(0).write(sample_checkpoint(0, epoch=1).encode())
-    (pair,) = checkpoints.show(cluster.connection).pairs
+    (pair,) = show.show(cluster.connection).pairs
     assert (pair.in_topic, pair.alarming) == (pair.in_znode, False)
 
 

@@ -14,10 +14,10 @@ from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]  # mi
 from delayline.times import render_time
 from election.candidates import Candidate
 from election.operators import Author, Entry, PauseState
-from ops import requests
-from ops.checkpoints import last_request
+from ops.checkpoint import requests
+from ops.checkpoint.show import last_request
+from ops.clients.zookeeper import registry
 from ops.errors import ConflictError
-from ops.zookeeper import registry
 from store.operations import SkipRequest
 from tests.logging_state import restored_logging
 from tests.stacks import Stack

@@ -13,15 +13,16 @@ import pytest
 import yaml
 from confluent_kafka.admin import AclOperation  # type: ignore[attr-defined]  # missing from its __all__
 
-import ops.cluster
-import ops.zookeeper
+import ops.clients.zookeeper
+import ops.cluster.status
 from election.candidates import Candidate
-from ops import logs, pausing, removal
+from ops import logs
 from ops.cli import cluster_status
-from ops.cluster import LARGEST_CLOCK_OFFSET_MS
+from ops.clients.zookeeper import registry
+from ops.cluster import pause, remove
+from ops.cluster.status import LARGEST_CLOCK_OFFSET_MS
 from ops.doctor import topics
-from ops.topics import create
-from ops.zookeeper import registry
+from ops.topics.cluster_topics import create
 from tests.logging_state import restored_logging
 from tests.stacks import Stack
 from tests.support.cluster import Cluster
@@ -114,7 +115,7 @@ def test_a_target_that_is_no_topic_is_paused_with_a_warning(cluster: Cluster, se
 def test_a_pause_waits_for_every_node_that_is_there_and_names_who_does_not_know(
     cluster: Cluster, seat: Seat, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pausing, "STALE_MS", 1_000)
+    monkeypatch.setattr(pause, "STALE_MS", 1_000)
     with registry(cluster.connection) as znodes:
         znodes.publish_member("deaf", b'{"node": "deaf", "lane": 0, "state": "follower", "at_ms": 1}')
         done = seat("pause", "--timeout", "1.5")
@@ -209,7 +210,7 @@ def test_a_node_that_lives_is_not_removed(cluster: Cluster, seat: Seat) -> None:
 def test_a_dead_node_s_znodes_are_removed(
     cluster: Cluster, seat: Seat, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(removal, "STALE_MS", -1_000)  # what was written just now is long ago
+    monkeypatch.setattr(remove, "STALE_MS", -1_000)  # what was written just now is long ago
     with registry(cluster.connection) as znodes:
         znodes.publish_member("dead", b'{"node": "dead", "lane": 0, "state": "follower", "at_ms": 1}')
         done = seat("remove", "dead", "-o", "json")
@@ -333,7 +334,7 @@ def test_the_doctor_goes_on_without_kafka(operator: Operator, monkeypatch: pytes
 
 
 def test_the_doctor_goes_on_without_zookeeper(operator: Operator, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ops.zookeeper, "ANSWER_TIMEOUT_S", 1.0)
+    monkeypatch.setattr(ops.clients.zookeeper, "ANSWER_TIMEOUT_S", 1.0)
     done = operator("doctor", "--zookeeper", "127.0.0.1:1", "-o", "json")
     found = levels(done)
     assert (done.code, found["znodes"], found["kafka"]) == (1, "problem", "note")

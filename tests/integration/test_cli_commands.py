@@ -22,7 +22,7 @@ from delayline.wire import parse
 from election.registry import Registry
 from node.config import ConnectionConfig
 from node.kafka.own_checkpoints import headers_of
-from ops.zookeeper import read_keys, registry
+from ops.clients.zookeeper import read_keys, registry
 from store.checkpoint import Checkpoint
 from tests.stacks import Stack
 from tests.support.checkpoints import sample_checkpoint

@@ -19,8 +19,10 @@ from typing import Any
 import pytest
 
 from node.config import ConnectionConfig
-from ops import checkpoints, cluster, topics
+from ops.checkpoint import show
+from ops.cluster import status
 from ops.stack.ports import HOST, free_port
+from ops.topics import cluster_topics
 from store.checkpoint import Checkpoint
 from tests.stacks import Stack
 from tests.support.waiting import eventually
@@ -61,7 +63,7 @@ def running_service(stack: Stack, folder: Path, **variables: str) -> Iterator[Se
         bootstrap_servers=stack.bootstrap,
         zookeeper=stack.zookeeper,
     )
-    topics.create(config, {"partitions": 2})
+    cluster_topics.create(config, {"partitions": 2})
     environment = {
         **os.environ,
         "DELAYLINE_BOOTSTRAP_SERVERS": stack.bootstrap,
@@ -99,8 +101,8 @@ def _wait_for_leader(service: Service) -> None:
 
 
 def _leads(config: ConnectionConfig) -> bool:
-    status = cluster.status(config)
-    return status.members.get("n1", {}).get("state") == "leader" and status.lanes[0].checkpoint is not None
+    shown = status.status(config)
+    return shown.members.get("n1", {}).get("state") == "leader" and shown.lanes[0].checkpoint is not None
 
 
 def test_a_node_leads_its_lane(service: Service) -> None:
@@ -133,7 +135,7 @@ def ended(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Ended:
             first = _heard_until(listener, lambda line: line == "STATUS=leader")
             exit_code = service.stop()
         return Ended(
-            service, exit_code, cluster.status(service.config).lanes[0].leader, first + _heard(listener)
+            service, exit_code, status.status(service.config).lanes[0].leader, first + _heard(listener)
         )
 
 
@@ -204,12 +206,12 @@ def test_checkpoint_show_has_what_the_leader_wrote(service: Service) -> None:
 
 def mirrored_epoch(service: Service) -> int:
     """As the znode has it. A node whose commit was slow begins another one."""
-    return epoch_of(checkpoints.show(service.config, 0).pairs[0].in_znode)
+    return epoch_of(show.show(service.config, 0).pairs[0].in_znode)
 
 
 def committed_epoch(service: Service) -> int:
     """As the topic has it."""
-    return epoch_of(checkpoints.show(service.config, 0).pairs[0].in_topic)
+    return epoch_of(show.show(service.config, 0).pairs[0].in_topic)
 
 
 def epoch_of(checkpoint: Checkpoint | None) -> int:

@@ -19,7 +19,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # missing fro
 from delayline import DelayProducer, every
 from delayline.headers import H_SOURCE
 from delayline.requests import BufferRecord
-from ops.kafka import KafkaAdmin
+from ops.clients.kafka import KafkaAdmin
 from tests.stacks import Stack
 from tests.support.cluster import Cluster
 from tests.support.commands import Operator, operator_of

@@ -14,8 +14,8 @@ import pytest
 from delayline import DelayProducer
 from delayline.names import parse_source
 from election.operators import PauseState
-from ops import lookup
 from ops.cli.main import run
+from ops.clients import nodes
 from store.checkpoint import Checkpoint
 from store.holds import tag_of
 from store.keys import RowKey
@@ -57,7 +57,7 @@ class Paused:
         self.cluster.wait_delivered(1)
 
     def message(self, id_: str, node: str | None = None) -> Any:
-        return lookup.show(self.cluster.connection, id_, node, "none")["message"]
+        return nodes.show(self.cluster.connection, id_, node, "none")["message"]
 
     def states(self, node: str) -> list[str]:
         return [self.message(id_, node)["state"] for id_ in IDS]
@@ -101,8 +101,8 @@ def test_every_node_shows_for_what_a_held_message_waits_and_since_when(paused: P
 
 @pytest.mark.parametrize("node", ["a", "b"])
 def test_every_node_lists_what_is_held_before_what_is_not_due(paused: Paused, node: str) -> None:
-    listing = lookup.pending(paused.cluster.connection, {"target": paused.target}, None, 2, node)
-    more = lookup.pending(paused.cluster.connection, {"target": paused.target}, listing.next, 9, node)
+    listing = nodes.pending(paused.cluster.connection, {"target": paused.target}, None, 2, node)
+    more = nodes.pending(paused.cluster.connection, {"target": paused.target}, listing.next, 9, node)
     found = [(one["id"], one["state"]) for one in (*listing.messages, *more.messages)]
     assert found == [*((id_, "parked") for id_ in IDS), ("held-later", "pending")]
     assert listing.total == {"count": 4, "at_least": False}

@@ -17,8 +17,8 @@ from node.http import server
 from node.http.app import application
 from node.http.messages import Messages, NoSource, WrongLane
 from node.http.server import HttpServer
+from ops.clients.nodes import LaneNodes, NodeAddress
 from ops.errors import UnavailableError
-from ops.lookup import LaneNodes, NodeAddress
 from tests.support.waiting import PATIENCE_S
 
 HALF = b"GET /messages HTTP/1.1\r\nHo"

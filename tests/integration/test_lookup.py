@@ -20,8 +20,8 @@ from node.core.ports import UNAVAILABLE
 from node.http import messages
 from node.http.server import MOST_CONNECTIONS
 from node.kafka.targets import KafkaTargets
-from ops import lookup
 from ops.cli.main import run
+from ops.clients import nodes
 from store.checkpoint import Checkpoint
 from store.holds import tag_of
 from tests.logging_state import restored_logging
@@ -105,7 +105,7 @@ class Told:
         return {id_: self.message(id_, node)["state"] for id_ in STATES}
 
     def show(self, id_: str, node: str | None = None) -> Any:
-        return lookup.show(self.cluster.connection, id_, node, "recent")
+        return nodes.show(self.cluster.connection, id_, node, "recent")
 
     def message(self, id_: str, node: str | None = None) -> Any:
         return self.show(id_, node)["message"]
@@ -113,7 +113,7 @@ class Told:
     def pending(
         self, after: str | None = None, limit: int = 1_000, node: str | None = None, **query: Any
     ) -> Any:
-        return lookup.pending(self.cluster.connection, query, after, limit, node)
+        return nodes.pending(self.cluster.connection, query, after, limit, node)
 
     def ids(self, **options: Any) -> list[str]:
         return [message["id"] for message in self.pending(**options).messages]
@@ -211,7 +211,7 @@ def test_a_history_that_is_too_long_is_left_out_unless_it_is_asked_for(
     left_out = told.show("again")["history"]
     assert left_out["left_out"] > 3
     assert left_out["events"] == []
-    whole = lookup.show(told.cluster.connection, "again", None, "all")["history"]
+    whole = nodes.show(told.cluster.connection, "again", None, "all")["history"]
     assert [event["outcome"] for event in whole["events"]] == ["replaced"]
 
 
@@ -229,9 +229,9 @@ def test_the_leader_is_asked_and_another_one_if_it_does_not_answer(
     told: Told, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert told.show("waits")["node"]["node"] == "b"
-    ask = lookup.NodeAddress.ask
+    ask = nodes.NodeAddress.ask
     monkeypatch.setattr(
-        lookup.NodeAddress,
+        nodes.NodeAddress,
         "ask",
         lambda self, *question: "b is away" if self.node == "b" else ask(self, *question),
     )
@@ -339,12 +339,12 @@ def test_lanes_are_listed_together_and_each_id_is_found_in_its_own(make_cluster:
         for number, id_ in enumerate(ids):
             producer.schedule(cluster.target(), b"", id=id_, deliver_at=begin_ms + number)
     becomes(
-        lambda: lookup.pending(cluster.connection, {}, None, 9, None).total, {"count": 8, "at_least": False}
+        lambda: nodes.pending(cluster.connection, {}, None, 9, None).total, {"count": 8, "at_least": False}
     )
-    first = lookup.pending(cluster.connection, {}, None, 5, None)
-    second = lookup.pending(cluster.connection, {}, first.next, 5, None)
+    first = nodes.pending(cluster.connection, {}, None, 5, None)
+    second = nodes.pending(cluster.connection, {}, first.next, 5, None)
     assert [message["id"] for message in (*first.messages, *second.messages)] == ids
-    answers = [lookup.show(cluster.connection, id_, None, "none") for id_ in ids]
+    answers = [nodes.show(cluster.connection, id_, None, "none") for id_ in ids]
     assert {answer["message"]["state"] for answer in answers} == {"pending"}
     assert {answer["node"]["node"] for answer in answers} == {"a", "b"}
 

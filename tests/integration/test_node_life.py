@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 
 from node.core import delivery
-from ops import topics
+from ops.topics import cluster_topics
 from store.checkpoint import Checkpoint
 from tests.stacks import Stack
 from tests.support.cluster import Cluster
@@ -70,7 +70,7 @@ def test_a_node_waits_for_a_cluster_that_is_not_made_yet(
         lambda: any("topics create" in waits["detail"] for waits in node.events("node-startup-delayed")),
         "it says what to do",
     )
-    topics.create(connection, {"partitions": 2})
+    cluster_topics.create(connection, {"partitions": 2})
     node.wait_event("leadership-begun")
 
 

@@ -16,8 +16,8 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # missing fro
 )
 
 from delayline import requests
-from ops.dead_letters.retry import Asked, send, survey
-from ops.dead_letters.search import Wanted
+from ops.dead_letter.retry import Asked, send, survey
+from ops.dead_letter.search import Wanted
 from ops.stack.ports import free_port
 from tests.support.cluster import Cluster
 from tests.support.fates import check_exactly_once

@@ -13,11 +13,11 @@ import pytest
 
 from election.operators import KafkaIds
 from node.config import ConnectionConfig
-from ops import topics
+from ops.clients.kafka import KafkaAdmin
 from ops.errors import ConflictError
-from ops.kafka import KafkaAdmin
 from ops.stack.kafka import KafkaServer
 from ops.stack.ports import free_port
+from ops.topics import cluster_topics
 from tests.integration.test_node_refusals import refused, run_once
 from tests.stacks import GivenStack, Stack
 from tests.support.cluster import Cluster
@@ -71,7 +71,7 @@ def staged(cluster: Cluster, elsewhere: KafkaServer) -> ConnectionConfig:
             "zookeeper": f"{cluster.zookeeper}/{cluster.name}-staging",
         }
     )
-    topics.create(connection, {"partitions": 2})
+    cluster_topics.create(connection, {"partitions": 2})
     return connection
 
 
@@ -102,7 +102,7 @@ def test_no_command_looks_at_topics_of_another_kafka(
 ) -> None:
     wrong = cluster.connection.model_copy(update={"bootstrap_servers": elsewhere.address})
     with pytest.raises(ConflictError, match="correct bootstrap_servers or zookeeper"):
-        getattr(topics, command)(wrong)
+        getattr(cluster_topics, command)(wrong)
 
 
 def test_the_doctor_says_which_kafka_is_which(

@@ -16,8 +16,8 @@ from node.config import ConnectionConfig
 from node.kafka.checkpoints import CheckpointReader, KafkaLog
 from node.kafka.history import Past
 from node.kafka.own_checkpoints import headers_of
-from ops import topics
-from ops.zookeeper import read_keys
+from ops.clients.zookeeper import read_keys
+from ops.topics import cluster_topics
 from store.checkpoint import Checkpoint
 from store.holds import Hold
 from store.keys import RowKey
@@ -40,7 +40,7 @@ class Topics:
         connection = ConnectionConfig(
             cluster=name, bootstrap_servers=stack.bootstrap, zookeeper=stack.zookeeper
         )
-        settings = topics.create(connection, {"partitions": 2}).settings
+        settings = cluster_topics.create(connection, {"partitions": 2}).settings
         self.keys = read_keys(connection)
         client = connection.client_config()
         follower = CheckpointReader(client, self.names, 0, FixedKeys(self.keys), lambda: None)

@@ -21,9 +21,10 @@ from election.operators import Author
 from node.kafka.checkpoints import read_last
 from node.kafka.own_checkpoints import headers_of
 from node.node import Node
-from ops import key_rotation, topics
+from ops.clients.zookeeper import registry
 from ops.errors import ConflictError, UnavailableError
-from ops.zookeeper import registry
+from ops.key import rotate
+from ops.topics import cluster_topics
 from tests.integration.test_node_refusals import refused
 from tests.support.aborted import abort
 from tests.support.cluster import Cluster
@@ -241,10 +242,10 @@ def test_keys_are_made_for_a_cluster_that_is_older_once_its_nodes_are_stopped(
     running = cluster.start_here("a")
     refused(cluster, "a", "keys-missing")
     with pytest.raises(ConflictError, match="nodes are running"):
-        topics.create(cluster.connection)
+        cluster_topics.create(cluster.connection)
     cluster.stop_here(running)
     eventually(lambda: cluster.member("a") == {}, "it has gone")
-    assert topics.create(cluster.connection).keys_made
+    assert cluster_topics.create(cluster.connection).keys_made
     cluster.start_here("a")
     after = send(cluster, partition, None, b"forged since", forged(cluster, mine))
     wait_letter(cluster, after)
@@ -263,7 +264,7 @@ def test_no_keys_are_made_where_zookeeper_has_lost_everything_and_the_buffer_is_
     cluster.restore_settings()
     with pytest.raises(ElectionError, match="no keys"):
         _ = cluster.keys
-    assert topics.create(cluster.connection, {"partitions": 2}, new_keys=True).keys_there
+    assert cluster_topics.create(cluster.connection, {"partitions": 2}, new_keys=True).keys_there
 
 
 def test_the_key_is_changed_while_the_service_runs(cluster: Cluster, producer: DelayProducer) -> None:
@@ -273,16 +274,14 @@ def test_the_key_is_changed_while_the_service_runs(cluster: Cluster, producer: D
     producer.schedule(cluster.target(), b"again", key=b"k", repeat=every("1s", times=6))
     cluster.wait_delivered(2)
     before = cluster.keys.signs
-    after = key_rotation.rotate(cluster.connection, Author("me", "a test", now_ms()), PATIENCE_S).ring
+    after = rotate.rotate(cluster.connection, Author("me", "a test", now_ms()), PATIENCE_S).ring
     assert (before in after.ids, after.signs != before) == (True, True)
     cluster.wait_delivered(6)
     assert [got.number("delay-occurrence") for got in cluster.delivered] == list(range(1, 7))
     assert cluster.dead_letters == []
     signed_with = [(got.text("delay-signature") or "").partition(":")[0] for got in written_back(cluster)]
     assert set(signed_with) == {before, after.signs}
-    assert all(
-        known == sorted(after.ids) for known in key_rotation.key_status(cluster.connection).known.values()
-    )
+    assert all(known == sorted(after.ids) for known in rotate.key_status(cluster.connection).known.values())
 
 
 def test_what_is_signed_with_a_key_that_a_node_does_not_know_yet_is_taken_in_once_it_does(
@@ -309,9 +308,7 @@ def lose_zookeeper_after_a_rotation(cluster: Cluster, producer: DelayProducer) -
     cluster.wait_candidates(2)
     cluster.stop_here(away)
     eventually(lambda: cluster.member("a") == {}, "it has gone")
-    new = key_rotation.rotate(
-        cluster.connection, Author("me", "a test", now_ms()), PATIENCE_S
-    ).ring.signs.encode()
+    new = rotate.rotate(cluster.connection, Author("me", "a test", now_ms()), PATIENCE_S).ring.signs.encode()
 
     def signs() -> bool:
         last = read_all(cluster.bootstrap, cluster.names.checkpoint)[-1]
@@ -355,7 +352,7 @@ def test_where_no_node_has_the_newest_key_any_more_the_way_out_leads_on(
     cluster.stop_here(refusing)
     eventually(lambda: cluster.member("a") == {}, "it has gone")
     cluster.kazoo.delete(cluster.znodes.keys)
-    assert topics.create(cluster.connection, new_keys=True).keys_made
+    assert cluster_topics.create(cluster.connection, new_keys=True).keys_made
     shutil.rmtree(cluster.data_dir("a"))
     cluster.start_here("a")
     producer.schedule(cluster.target(), b"after").result(PATIENCE_S)
@@ -372,8 +369,8 @@ def test_a_key_that_not_every_node_knows_does_not_sign(
     cluster.wait_state("a", "leader")
     before = cluster.keys.signs
     with pytest.raises(UnavailableError, match="signs nothing yet: a has not said"):
-        key_rotation.rotate(cluster.connection, Author("me", "a test", now_ms()), 0.5)
+        rotate.rotate(cluster.connection, Author("me", "a test", now_ms()), 0.5)
     assert cluster.keys.signs == before
     monkeypatch.setattr("node.node.INSPECT_EVERY_S", 0.0)
-    ring = key_rotation.rotate(cluster.connection, Author("me", "a test", now_ms()), PATIENCE_S).ring
+    ring = rotate.rotate(cluster.connection, Author("me", "a test", now_ms()), PATIENCE_S).ring
     assert len(ring.keys) == 2, "the one that waited is taken"

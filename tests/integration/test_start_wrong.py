@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from node.config import ConnectionConfig, NodeConfig
-from ops import topics
 from ops.stack.ports import HOST, free_port
+from ops.topics import cluster_topics
 from tests.integration.wrong_ground import prepared
 from tests.integration.wrong_page import PAGE, lines, names
 from tests.integration.wrong_screens import Screen, Screens
@@ -106,6 +106,6 @@ def test_a_node_that_waits_goes_on_by_itself(stack: Stack, cluster_name: str, tm
         eventually(lambda: "the connection to ZooKeeper" in node.log_text(), "it waits for ZooKeeper")
         zookeeper.mend()
         eventually(lambda: "has no settings" in node.log_text(), "it waits for the cluster")
-        topics.create(connection)
+        cluster_topics.create(connection)
         node.wait_event("leadership-begun")
     zookeeper.close()

@@ -21,11 +21,11 @@ from delayline.names import ClusterNames
 from delayline.settings import ClusterSettings
 from election.errors import Forbidden, SettingsDiffer, ZnodeMissing
 from node.config import ConnectionConfig, ZookeeperAuth
-from ops import topics
+from ops.clients.kafka import KafkaAdmin
+from ops.clients.zookeeper import registry
 from ops.errors import ConfigError, ConflictError, NotFoundError, UnavailableError
-from ops.kafka import KafkaAdmin
-from ops.topic_rules import wanted_topics
-from ops.zookeeper import registry
+from ops.topics import cluster_topics
+from ops.topics.rules import wanted_topics
 from tests.stacks import Stack
 
 DEADLINE_S = 20.0
@@ -81,18 +81,20 @@ def setting(admin: AdminClient, topic: str, key: str) -> str:
 
 
 def test_a_new_cluster_has_its_topics_and_settings_as_they_must_be(config: ConnectionConfig) -> None:
-    created = topics.create(config, {"partitions": 3, "lanes": 2})
+    created = cluster_topics.create(config, {"partitions": 3, "lanes": 2})
 
     assert created.settings_written
     assert created.findings == ()
-    assert topics.check(config) == []
-    assert topics.read_settings(config) == ClusterSettings(cluster=config.cluster, partitions=3, lanes=2)
+    assert cluster_topics.check(config) == []
+    assert cluster_topics.read_settings(config) == ClusterSettings(
+        cluster=config.cluster, partitions=3, lanes=2
+    )
 
 
 def test_every_topic_has_the_partitions_and_settings_it_was_made_with(
     config: ConnectionConfig, names: ClusterNames
 ) -> None:
-    settings = topics.create(config, {"partitions": 3, "lanes": 2}).settings
+    settings = cluster_topics.create(config, {"partitions": 3, "lanes": 2}).settings
 
     actual = KafkaAdmin(config).topics(names.own_topics)
     for wanted in wanted_topics(settings):
@@ -102,9 +104,9 @@ def test_every_topic_has_the_partitions_and_settings_it_was_made_with(
 
 
 def test_making_a_cluster_again_changes_nothing(config: ConnectionConfig) -> None:
-    first = topics.create(config, {"partitions": 2})
+    first = cluster_topics.create(config, {"partitions": 2})
 
-    again = topics.create(config, {"partitions": 2})
+    again = cluster_topics.create(config, {"partitions": 2})
 
     assert (again.settings, again.settings_written, again.topics) == (first.settings, False, ())
 
@@ -112,50 +114,50 @@ def test_making_a_cluster_again_changes_nothing(config: ConnectionConfig) -> Non
 def test_a_lost_checkpoint_topic_is_made_anew_by_the_standing_settings(
     config: ConnectionConfig, names: ClusterNames, admin: AdminClient
 ) -> None:
-    topics.create(config, {"partitions": 3, "lanes": 3})
+    cluster_topics.create(config, {"partitions": 3, "lanes": 3})
     delete(admin, names.checkpoint)
 
-    created = topics.create(config)
+    created = cluster_topics.create(config)
 
     assert created.topics == (names.checkpoint,)
     assert not created.buffer_was_lost
-    assert topics.check(config) == []
+    assert cluster_topics.check(config) == []
 
 
 def test_a_lost_buffer_is_told(config: ConnectionConfig, names: ClusterNames, admin: AdminClient) -> None:
-    topics.create(config)
+    cluster_topics.create(config)
     delete(admin, names.buffer)
 
-    assert topics.create(config).buffer_was_lost
+    assert cluster_topics.create(config).buffer_was_lost
 
 
 def test_other_settings_than_the_clusters_are_refused(config: ConnectionConfig) -> None:
-    standing = topics.create(config, {"partitions": 2}).settings
+    standing = cluster_topics.create(config, {"partitions": 2}).settings
 
     with pytest.raises(SettingsDiffer, match="partitions is 2 there, 3 here"):
-        topics.create(config, {"partitions": 3})
+        cluster_topics.create(config, {"partitions": 3})
 
-    assert topics.read_settings(config) == standing
-    assert topics.check(config) == []
+    assert cluster_topics.read_settings(config) == standing
+    assert cluster_topics.check(config) == []
 
 
 def test_settings_that_contradict_themselves_are_refused(config: ConnectionConfig) -> None:
     with pytest.raises(ConfigError, match="lanes is 5: it must be 1 to the number of partitions, 4"):
-        topics.create(config, {"lanes": 5})
+        cluster_topics.create(config, {"lanes": 5})
 
 
 def test_more_replicas_than_brokers_are_refused_before_anything_is_written(config: ConnectionConfig) -> None:
     with pytest.raises(ConfigError, match="1000 replicas need as many brokers"):
-        topics.create(config, replication=1000)
+        cluster_topics.create(config, replication=1000)
 
     with pytest.raises(ZnodeMissing):
-        topics.read_settings(config)
+        cluster_topics.read_settings(config)
 
 
 def test_of_two_operators_at_once_one_is_told_of_the_others_settings(config: ConnectionConfig) -> None:
     def create(partitions: int) -> int | None:
         try:
-            return topics.create(config, {"partitions": partitions}).settings.partitions
+            return cluster_topics.create(config, {"partitions": partitions}).settings.partitions
         except (SettingsDiffer, ConflictError):
             return None
 
@@ -163,8 +165,8 @@ def test_of_two_operators_at_once_one_is_told_of_the_others_settings(config: Con
         made = list(pool.map(create, (2, 3)))
 
     assert made.count(None) == 1
-    assert topics.read_settings(config).partitions in made
-    assert topics.check(config) == []
+    assert cluster_topics.read_settings(config).partitions in made
+    assert cluster_topics.check(config) == []
 
 
 def test_a_topic_of_that_name_with_other_partitions_is_refused_before_anything_is_written(
@@ -175,10 +177,10 @@ def test_a_topic_of_that_name_with_other_partitions_is_refused_before_anything_i
     with pytest.raises(
         ConflictError, match=f"{names.buffer} exists with 2 partitions, the settings ask for 4"
     ):
-        topics.create(config)
+        cluster_topics.create(config)
 
     with pytest.raises(ZnodeMissing):
-        topics.read_settings(config)
+        cluster_topics.read_settings(config)
     assert names.checkpoint not in admin.list_topics(timeout=5).topics
 
 
@@ -188,7 +190,7 @@ def test_a_topic_that_was_there_with_wrong_settings_is_found(
     make(admin, names.buffer, partitions=4, message_timestamp_type="LogAppendTime", retention_ms="-1")
     alter(admin, names.buffer, "cleanup.policy", "compact")
 
-    (found,) = topics.create(config).findings
+    (found,) = cluster_topics.create(config).findings
 
     assert (found.topic, found.problem[:14]) == (names.buffer, "cleanup.policy")
 
@@ -196,24 +198,24 @@ def test_a_topic_that_was_there_with_wrong_settings_is_found(
 def test_what_check_finds_is_mended_by_the_command_it_names(
     config: ConnectionConfig, names: ClusterNames, admin: AdminClient
 ) -> None:
-    topics.create(config)
+    cluster_topics.create(config)
     alter(admin, names.buffer, "retention.ms", "1000")
 
-    (found,) = topics.check(config)
+    (found,) = cluster_topics.check(config)
     mend = re.fullmatch(r"kafka-configs.sh .* --entity-name (\S+) --add-config (\S+)=(\S+)", found.mend)
     assert mend is not None
     alter(admin, *mend.groups())
 
-    assert topics.check(config) == []
+    assert cluster_topics.check(config) == []
 
 
 def test_check_names_the_topic_that_is_missing(
     config: ConnectionConfig, names: ClusterNames, admin: AdminClient
 ) -> None:
-    topics.create(config)
+    cluster_topics.create(config)
     delete(admin, names.outcomes)
 
-    (found,) = topics.check(config)
+    (found,) = cluster_topics.check(config)
 
     assert (found.topic, found.mend) == (names.outcomes, "delayline topics create")
 
@@ -221,34 +223,34 @@ def test_check_names_the_topic_that_is_missing(
 def test_check_tells_of_a_target_that_takes_less_than_the_buffer(
     config: ConnectionConfig, admin: AdminClient
 ) -> None:
-    topics.create(config, max_message_bytes=500_000)
+    cluster_topics.create(config, max_message_bytes=500_000)
     make(admin, f"{config.cluster}.small", max_message_bytes="500000")
     make(admin, f"{config.cluster}.large")
 
-    (found,) = topics.check(config, f"{config.cluster}.small")
+    (found,) = cluster_topics.check(config, f"{config.cluster}.small")
 
     assert found.problem.startswith("max.message.bytes is 500000, must be at least 504096")
-    assert topics.check(config, f"{config.cluster}.large") == []
+    assert cluster_topics.check(config, f"{config.cluster}.large") == []
 
 
 def test_a_cluster_that_was_never_made_cannot_be_checked(config: ConnectionConfig) -> None:
     with pytest.raises(ZnodeMissing, match="create it with `delayline topics create`"):
-        topics.check(config)
+        cluster_topics.check(config)
 
 
 def test_a_target_cannot_be_checked_without_the_buffer(
     config: ConnectionConfig, names: ClusterNames, admin: AdminClient
 ) -> None:
-    topics.create(config)
+    cluster_topics.create(config)
     delete(admin, names.buffer)
 
     with pytest.raises(NotFoundError, match=f"{names.buffer} is missing"):
-        topics.check(config, "target")
+        cluster_topics.check(config, "target")
 
 
 def test_settings_written_with_credentials_cannot_be_read_without(config: ConnectionConfig) -> None:
     auth = ZookeeperAuth.model_validate({"scheme": "digest", "credential": "operator:secret"})
-    topics.create(config.model_copy(update={"zookeeper_auth": auth}))
+    cluster_topics.create(config.model_copy(update={"zookeeper_auth": auth}))
 
     with registry(config) as znodes, pytest.raises(Forbidden, match="check zookeeper_auth"):
         znodes.settings()

@@ -29,10 +29,10 @@ from election.znodes import Znodes
 from node.config import ConnectionConfig, NodeConfig, ZookeeperAuth
 from node.kafka.topics import describe
 from node.node import Node
-from ops import topics
+from ops.clients.zookeeper import registry
 from ops.setup.cache import cache_folder
 from ops.stack.ports import HOST, free_port
-from ops.zookeeper import registry
+from ops.topics import cluster_topics
 from store.identity import FORMAT, Identity, claim
 from store.rocks import RocksStore
 from tests.stacks import Stack
@@ -170,7 +170,7 @@ def _make_clusters(connection: ConnectionConfig) -> None:
         return connection.model_copy(update={"cluster": f"{connection.cluster}-{suffix}", **more})
 
     admin = AdminClient({"bootstrap.servers": connection.bootstrap_servers, "log_level": 0})
-    topics.create(connection, {"partitions": 2})
+    cluster_topics.create(connection, {"partitions": 2})
     auth = ZookeeperAuth.model_validate({"scheme": "digest", "credential": "u:p"})
     with registry(named("guarded", zookeeper_auth=auth)) as znodes:
         znodes.create_settings(ClusterSettings(f"{connection.cluster}-guarded"))

@@ -189,7 +189,7 @@ class World:
             process.operator.tell_soon()
 
     def change_key(self) -> None:
-        """The service signs with a new key, which all know that ZooKeeper sees (ops/keys.py)."""
+        """The service signs with a new key, which all know that ZooKeeper sees (ops/key/rotate.py)."""
         if not self.ensemble.up:
             return
         self.key_count += 1

@@ -30,9 +30,9 @@ from election.operators import Author
 from election.znodes import Znodes
 from node.config import ConnectionConfig, NodeConfig
 from node.node import Node
-from ops import topics
+from ops.clients.zookeeper import read_keys
 from ops.stack.ports import HOST, free_port
-from ops.zookeeper import read_keys
+from ops.topics import cluster_topics
 from store.checkpoint import Checkpoint
 from tests.stacks import Stack
 from tests.support.hurry import hurry
@@ -93,7 +93,7 @@ class Cluster:
         self._checkpoint_tail: Tail | None = None
         self._ports: dict[str, int] = {}
         chosen = {"partitions": 2, "targets": allow_list, **settings}
-        self.settings = topics.create(self.connection, chosen).settings
+        self.settings = cluster_topics.create(self.connection, chosen).settings
         configs = targets if isinstance(targets, Mapping) else {target: {} for target in targets}
         self.targets = [self.target(short) for short in configs]
         self.make_topics({self.target(short): config for short, config in configs.items()})
@@ -152,13 +152,13 @@ class Cluster:
 
     def create_again(self) -> None:
         """What `delayline topics create` does in a cluster that exists."""
-        topics.create(self.connection)
+        cluster_topics.create(self.connection)
 
     def restore_settings(self) -> None:
         """What the command does that a node with a store names, once ZooKeeper has lost the settings."""
         raw = asdict(self.settings)
         chosen = {name: raw[name] for name in raw if name not in {"cluster", "format_version"}}
-        topics.create(self.connection, chosen, restore=Author("somebody", "they were lost", 1))
+        cluster_topics.create(self.connection, chosen, restore=Author("somebody", "they were lost", 1))
 
     @property
     def delivered(self) -> list[Got]:

@@ -6,7 +6,7 @@ from typing import Final
 
 import pytest
 
-from ops.asked import Asked
+from ops.checkpoint.asked import Asked
 from store.operations import Operation, OperatorRequest, Replay, ReplayRequest, SkipRequest, StopReplay
 
 MOST: Final = (1 << 32) - 1, (1 << 64) - 1

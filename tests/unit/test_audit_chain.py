@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from delayline.recurrence import ALL, LATEST, SAME_INTERVAL, SKIP, Recurrence
-from ops.audit.chain import Following, Link, flaws_of, link_of
+from pipeline.audit.chain import Following, Link, flaws_of, link_of
 
 AT_MS = 1_795_255_200_000
 EVERY_SECOND = Recurrence(None, 1_000, SAME_INTERVAL, None, None, None, ALL)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ops.audit.duplicates import Event, duplicates_of
+from pipeline.audit.duplicates import Event, duplicates_of
 
 WINDOW_MS = 100
 

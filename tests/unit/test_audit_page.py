@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from ops.audit import Lateness, Report, Violation
-from ops.audit.figures import Mark, failover_marks, lateness_figure, timeline_figure
-from ops.audit.page import audit_page, shown
-from ops.audit.picture import Picture
-from ops.audit.spread import Step
-from ops.audit.stories import Story
-from ops.audit.timeline import BUCKETS, Bar, Epoch, Timeline, bucket_size_ms
-from ops.page import Cell, Column, Table, render
+from pipeline.audit import Lateness, Report, Violation
+from pipeline.audit.figures import Mark, failover_marks, lateness_figure, timeline_figure
+from pipeline.audit.page import audit_page, shown
+from pipeline.audit.picture import Picture
+from pipeline.audit.spread import Step
+from pipeline.audit.stories import Story
+from pipeline.audit.timeline import BUCKETS, Bar, Epoch, Timeline, bucket_size_ms
+from pipeline.page import Cell, Column, Table, render
 
 NOW_MS = 1_795_255_200_000
 CLEAN = Report(10, {"delivered": 10}, 10, lateness_ms=Lateness(5, 80, 250))

@@ -24,7 +24,7 @@ from bench.scenarios.failover import gaps, offered_per_s
 from bench.scenarios.yardstick import fastest
 from bench.worker import WorkerFailed, work
 from ops.demo.measure import Stretch
-from ops.page import render
+from pipeline.page import render
 
 MACHINE = Machine("Linux", "a processor", 2, 4.0, {"delayline": "1"})
 BEGUN = "2026-01-01T00:00:00+00:00"

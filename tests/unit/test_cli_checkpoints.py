@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 
-from ops.checkpoints import CheckpointPair
+from ops.checkpoint.show import CheckpointPair
 from store.checkpoint import Footing
 from tests.support.checkpoints import sample_checkpoint
 

@@ -11,7 +11,7 @@ import pytest
 from delayline.settings import ClusterSettings
 from election.operators import Author, PauseState
 from ops.cli.cluster_status import show
-from ops.cluster import ClusterStatus, LaneStatus
+from ops.cluster.status import ClusterStatus, LaneStatus
 from store.holds import Hold
 from tests.support.checkpoints import sample_checkpoint
 

@@ -17,11 +17,11 @@ from delayline.requests import BufferRecord
 from delayline.settings import ClusterSettings
 from delayline.wire import Header, dead_letter_headers
 from node.kafka.fetch.records import LogRecord
-from ops.dead_letters.choice import Choice, Chooser
-from ops.dead_letters.letter import Letter, parse_place, read_letter
-from ops.dead_letters.retry import send_with
-from ops.dead_letters.search import Wanted, listed
-from ops.dead_letters.since import Since
+from ops.dead_letter.choice import Choice, Chooser
+from ops.dead_letter.letter import Letter, parse_place, read_letter
+from ops.dead_letter.retry import send_with
+from ops.dead_letter.search import Wanted, listed
+from ops.dead_letter.since import Since
 
 NOW_MS = 1_800_000_000_000
 SOURCE = "delay.buffer/1/7"

@@ -12,14 +12,14 @@ from rich.console import Console
 
 from node.core.delivery import HEARTBEAT_MS
 from node.node import NodeState, NodeStatus
-from ops.audit import Report
-from ops.audit.classes import CLASSES, ENDS
-from ops.audit.report import by_field
 from ops.demo.episode import Episode, longest_undisturbed_pause_ms, measured
 from ops.demo.measure import Arrival, Lateness, Stretch
 from ops.demo.verdict import MEMORY_LIMIT_MB, Verdict
 from ops.demo.view import LiveStatus, LiveView
 from ops.demo.watch import ClusterView
+from pipeline.audit import Report
+from pipeline.audit.classes import CLASSES, ENDS
+from pipeline.audit.report import by_field
 
 NOW_MS = 1_700_000_000_000
 EPISODE = Episode("kill", NOW_MS, NOW_MS + 400, NOW_MS + 3_000, "n1", "n2", 2)

@@ -10,7 +10,7 @@ import pytest
 
 from delayline.settings import ClusterSettings
 from election.operators import Author, PauseState
-from ops.cluster import ClusterStatus, LaneStatus
+from ops.cluster.status import ClusterStatus, LaneStatus
 from ops.doctor.finding import Finding
 from ops.doctor.keepers import ZooKeeperStatus, judge
 from ops.doctor.nodes import judge_cluster

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from node.http.messages import cursor, parse_cursor
-from ops import lookup
-from ops.lookup import LaneNodes, NodeAnswer
+from ops.clients import nodes
+from ops.clients.nodes import LaneNodes, NodeAnswer
 from store.keys import RowKey
 
 
@@ -50,12 +50,12 @@ class Pages(LaneNodes):
 
 def pages(lanes: list[list[RowKey]], limit: int, monkeypatch: pytest.MonkeyPatch) -> list[list[RowKey]]:
     """All pages, one after the other."""
-    monkeypatch.setattr(lookup, "lanes_of", lambda *_: (None, [Pages(keys) for keys in lanes]), raising=True)
+    monkeypatch.setattr(nodes, "lanes_of", lambda *_: (None, [Pages(keys) for keys in lanes]), raising=True)
     found: list[list[RowKey]] = []
     after: str | None = None
     while True:
-        listing = lookup.pending(None, {}, after, limit, None)  # type: ignore[arg-type]
-        found.append([lookup._key(message) for message in listing.messages])
+        listing = nodes.pending(None, {}, after, limit, None)  # type: ignore[arg-type]
+        found.append([nodes._key(message) for message in listing.messages])
         after = listing.next
         if after is None:
             return found
@@ -70,7 +70,7 @@ def test_lanes_are_merged_in_key_order_page_by_page(limit: int, monkeypatch: pyt
 
 
 def test_a_walk_that_has_no_time_left_goes_on_in_the_next_list(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lookup, "PATIENCE_S", -1.0)
+    monkeypatch.setattr(nodes, "PATIENCE_S", -1.0)
     lanes = [[(due_ms, lane, 0) for due_ms in range(lane, 30, lane + 2)] for lane in range(3)]
     found = pages(lanes, 100, monkeypatch)
     assert [key for page in found for key in page] == sorted(key for keys in lanes for key in keys)
@@ -84,5 +84,5 @@ def test_the_leader_is_asked_first_and_who_has_fallen_silent_last() -> None:
         {"node": "follower", "state": "follower", "at_ms": 9_000},
         {"node": "leader", "state": "leader", "at_ms": 9_500},
     ]
-    ordered = lookup.in_order(members, {"leader", "silent"}, 10_000)
+    ordered = nodes.in_order(members, {"leader", "silent"}, 10_000)
     assert [said["node"] for said in ordered] == ["leader", "follower", "refusing", "silent"]

@@ -7,8 +7,21 @@ import re
 import plotly.graph_objects as go
 import pytest
 
-from ops.page import Cell, Column, Facts, Figure, Fold, Headline, Page, Part, Section, Table, Text, render
-from ops.page.figures import duration, log_ms_axis
+from pipeline.page import (
+    Cell,
+    Column,
+    Facts,
+    Figure,
+    Fold,
+    Headline,
+    Page,
+    Part,
+    Section,
+    Table,
+    Text,
+    render,
+)
+from pipeline.page.figures import duration, log_ms_axis
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror='alert(2)'>"
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from ops.check.plugin import PluginResult, Range, Status, Value, judged, line
 from ops.cli.main import run
-from ops.plugin import PluginResult, Range, Status, Value, judged, line
 
 WARNING, CRITICAL = Range.parse("10"), Range.parse("20")
 

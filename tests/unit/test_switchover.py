@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from ops.cluster.switchover import refuse
 from ops.errors import ConflictError, NotFoundError, OperatorError
-from ops.switchover import refuse
 
 NOW_MS = 1_800_000_000_000
 MEMBERS = {

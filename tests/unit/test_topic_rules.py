@@ -11,7 +11,7 @@ from delayline.names import MAX_OFFSET, MAX_PARTITION, ClusterNames, source
 from delayline.settings import ClusterSettings
 from delayline.times import MAX_MS
 from delayline.wire import delivery_headers
-from ops.topic_rules import (
+from ops.topics.rules import (
     OVERHEAD_BYTES,
     RETENTION_MARGIN_MS,
     Topic,

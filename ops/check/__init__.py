@@ -1,0 +1,1 @@
+"""Plugins for Nagios and its like: `delayline check`."""

@@ -1,0 +1,1 @@
+"""Checkpoints, their history, replays and skips: `delayline checkpoint`."""

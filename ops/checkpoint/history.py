@@ -1,0 +1,116 @@
+"""Everything that has changed in a cluster: its leaderships, and what operators have done."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import chain, pairwise
+from typing import Final
+
+from delayline.names import ClusterNames
+from election.operators import Entry
+from node.config import ConnectionConfig
+from ops.checkpoint.leaderships import leaderships
+from ops.checkpoint.show import wanted_lanes
+from ops.clients.kafka import KafkaAdmin
+from ops.clients.zookeeper import read_keys, registry
+from ops.errors import OperatorError
+from store.checkpoint import Checkpoint
+
+SWITCHOVER: Final = "switchover"
+SWITCHOVER_MS: Final = 90_000  # how long after it was wanted one comes to pass at most
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """`lane` None: it is the whole cluster's. `who`: an operator, None if the cluster did it by itself."""
+
+    at_ms: int
+    lane: int | None
+    what: str
+    who: str | None
+    before: str | None
+    after: str | None
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeHistory:
+    """`trouble`: why no leaderships are among the changes; None if they are."""
+
+    changes: list[Change]
+    trouble: str | None = None
+
+
+def history(config: ConnectionConfig, lane: int | None, most: int) -> ChangeHistory:
+    """The last changes, `most` of them, in order; of a lane those that concern it.
+
+    Without Kafka it has what operators have changed, which is in ZooKeeper. Raises NotFoundError if there is
+    no such lane, UnreadableCheckpoint, and election.errors.Unavailable if ZooKeeper does not answer.
+    """
+    with registry(config) as znodes:
+        lanes = wanted_lanes(config, znodes, lane)
+        entries = [one for one in znodes.history() if lane is None or one.lane in {None, lane}]
+    found = [_of_operator(entry) for entry in entries]
+    trouble = None
+    try:
+        found += _of_lanes(config, lanes, entries, most)
+    except OperatorError as error:
+        trouble = str(error)
+    return ChangeHistory(sorted(found, key=lambda change: change.at_ms)[-most:], trouble)
+
+
+def _of_lanes(
+    config: ConnectionConfig, lanes: Iterable[int], entries: Sequence[Entry], most: int
+) -> list[Change]:
+    if not KafkaAdmin(config).exists(ClusterNames(config.cluster).checkpoint):
+        return []
+    ring = read_keys(config)
+    found = [_leaderships(lane, leaderships(config, ring, lane, most + 1), entries, most) for lane in lanes]
+    return list(chain.from_iterable(found))
+
+
+def _of_operator(entry: Entry) -> Change:
+    author = entry.author
+    return Change(author.at_ms, entry.lane, entry.what, author.by, entry.before, entry.after, author.reason)
+
+
+def _leaderships(
+    lane: int, firsts: Sequence[Checkpoint], entries: Iterable[Entry], most: int
+) -> list[Change]:
+    wanted = [one for one in entries if one.what.startswith(SWITCHOVER) and one.lane in {None, lane}]
+    before: list[Checkpoint | None] = [None, *firsts]
+    return [_leadership(lane, last, one, wanted) for last, one in pairwise(before) if one is not None][-most:]
+
+
+def _leadership(lane: int, last: Checkpoint | None, one: Checkpoint, wanted: Sequence[Entry]) -> Change:
+    by = None if last is None or last.node == one.node else _switchover(one, wanted)
+    return Change(
+        one.at_ms,
+        lane,
+        "leader",
+        None if by is None else by.author.by,
+        None if last is None else _named(last),
+        _named(one),
+        _why(last, one) if by is None else f"{SWITCHOVER}: {by.author.reason}",
+    )
+
+
+def _named(first: Checkpoint) -> str:
+    return f"{first.node}, epoch {first.epoch}"
+
+
+def _why(last: Checkpoint | None, one: Checkpoint) -> str:
+    if last is None:
+        return "the first that is known"
+    if last.node == one.node:
+        return "the same node again: a transaction that ended badly, or a restart"
+    return "elected: the one before has resigned, or was lost"
+
+
+def _switchover(one: Checkpoint, wanted: Sequence[Entry]) -> Entry | None:
+    """The last one that was wanted shortly before; clocks differ by less than a second, or nobody leads."""
+    return next(
+        (entry for entry in reversed(wanted) if -1_000 <= one.at_ms - entry.author.at_ms <= SWITCHOVER_MS),
+        None,
+    )

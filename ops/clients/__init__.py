@@ -1,0 +1,1 @@
+"""An operator's view of Kafka, of ZooKeeper and of the nodes."""

@@ -1,0 +1,134 @@
+"""Giving up what retention has taken from the log before any node had read it (node/kafka/applier.py,
+`open`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from delayline.names import ClusterNames
+from election.operators import Author, Entry, Gap
+from election.registry import Registry
+from node.config import ConnectionConfig
+from node.refusal import RETENTION_GAP
+from ops.clients.kafka import KafkaAdmin
+from ops.clients.zookeeper import registry
+from ops.cluster.status import members_of
+from ops.errors import ConflictError, NotFoundError, UnavailableError
+
+LOOK_S: Final = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A partition in which something is missing: what was read of it, and where it begins now."""
+
+    partition: int
+    read: int
+    begin: int
+
+    @property
+    def lost(self) -> int:
+        """Offsets that nobody can read any more: markers are of them, and what was delivered all the same."""
+        return self.begin - self.read
+
+
+@dataclass(frozen=True, slots=True)
+class GapSurvey:
+    """Who would go on, as they all have taken in the same, and who could not; what would be given up."""
+
+    lane: int
+    goes_on: tuple[str, ...]
+    left: tuple[str, ...]
+    parts: tuple[Part, ...]
+
+    @property
+    def lost(self) -> int:
+        """In all partitions."""
+        return sum(part.lost for part in self.parts)
+
+
+def survey(config: ConnectionConfig, lane: int, node: str | None) -> GapSurvey:
+    """What is missing. Raises NotFoundError if there is no such lane or refusing node, ConflictError if
+    nobody refuses for a gap, or a node of the lane does not: it may have read what is gone.
+    """
+    with registry(config) as znodes:
+        settings = znodes.settings()
+        if not 0 <= lane < settings.lanes:
+            raise NotFoundError(f"cluster {config.cluster} has no lane {lane}")
+        members = {name: said for name, said in members_of(znodes).items() if said.get("lane") == lane}
+    refusing = _refusing(lane, members, node)
+    begins = KafkaAdmin(config).begins(ClusterNames(config.cluster).buffer)
+    read = {name: _read(said, settings.partitions_of(lane)) for name, said in refusing.items()}
+    first = node or max(read, key=lambda name: (sum(read[name].values()), name))
+    parts = tuple(
+        Part(partition, offset, begins[partition])
+        for partition, offset in sorted(read[first].items())
+        if begins[partition] > offset
+    )
+    if not parts:
+        raise ConflictError(f"nothing is missing for {first}: start it again, it goes on by itself")
+    alike = tuple(name for name in refusing if read[name] == read[first])
+    return GapSurvey(lane, alike, tuple(name for name in refusing if name not in alike), parts)
+
+
+def accept(config: ConnectionConfig, found: GapSurvey, author: Author, timeout_s: float) -> None:
+    """Give it up, and wait until the nodes go on. Raises UnavailableError if one does not in time."""
+    gap = Gap(
+        {part.partition: part.read for part in found.parts},
+        {part.partition: part.begin for part in found.parts},
+        author,
+    )
+    entry = Entry(
+        what="accept-gap",
+        author=author,
+        lane=found.lane,
+        before=", ".join(f"{part.partition}:{part.read}" for part in found.parts),
+        after=", ".join(f"{part.partition}:{part.begin}" for part in found.parts),
+    )
+    with registry(config) as znodes:
+        znodes.accept_gap(found.lane, gap, entry)
+        _wait_going(znodes, found, timeout_s)
+
+
+def _wait_going(znodes: Registry, found: GapSurvey, timeout_s: float) -> None:
+    until_s = time.monotonic() + timeout_s
+    while True:
+        members = members_of(znodes)
+        refusing = [node for node in found.goes_on if _refuses(members.get(node, {}))]
+        if not refusing:
+            return
+        if time.monotonic() > until_s:
+            raise UnavailableError(
+                f"the gap is accepted, but {', '.join(refusing)} still refuses: start it again; a node that"
+                " was running when retention passed it looks only when it starts"
+            )
+        time.sleep(LOOK_S)
+
+
+def _refusing(lane: int, members: Mapping[str, dict[str, Any]], node: str | None) -> dict[str, Any]:
+    others = [name for name, said in members.items() if not _refuses(said)]
+    if others:
+        raise ConflictError(
+            f"{others[0]} is {members[others[0]].get('state')}, and not for a gap: it may have read what lane"
+            f" {lane} lacks; let it lead, or stop it if it cannot"
+        )
+    refusing = {name: said for name, said in members.items() if _refuses(said)}
+    if not refusing:
+        raise ConflictError(f"no node of lane {lane} refuses for a retention gap: there is nothing to accept")
+    if node is not None and node not in refusing:
+        raise NotFoundError(f"{node} does not refuse for a retention gap: {', '.join(refusing)} does")
+    return refusing
+
+
+def _refuses(said: Mapping[str, Any]) -> bool:
+    return str(said.get("reason") or "").startswith(f"{RETENTION_GAP}: ")
+
+
+def _read(said: Mapping[str, Any], partitions: list[int]) -> dict[int, int]:
+    applied = said.get("applied") or {}
+    added = (int(partition) for partition in applied)  # to the buffer, later
+    return {partition: int(applied.get(str(partition), 0)) for partition in {*partitions, *added}}

@@ -1,0 +1,1 @@
+"""The keys that the service signs with: `delayline key`."""

@@ -1,0 +1,1 @@
+"""A cluster's topics and settings: `delayline topics`."""

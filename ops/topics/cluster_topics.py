@@ -1,0 +1,218 @@
+"""Make a cluster: its settings znode and its four topics; and check that they are as they must be.
+
+The settings come first. A znode is created by one and only one, so of two operators with different ideas one
+is told of the other's, and no topic is made by rules that are not the cluster's.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from delayline.names import ClusterNames
+from delayline.settings import ClusterSettings
+from delayline.signing import Keyring
+from election.errors import ZnodeMissing
+from election.operators import Author
+from election.registry import Registry
+from node.config import ConnectionConfig
+from ops.clients.kafka import KafkaAdmin
+from ops.clients.zookeeper import registry
+from ops.cluster.accept_kafka import require_same, write_down
+from ops.errors import ConfigError, ConflictError, NotFoundError
+from ops.topics import rules
+from ops.topics.restore import refuse_beside_records, require_all
+from ops.topics.restore import restore as restored
+from ops.topics.rules import BUFFER_MAX_MESSAGE_BYTES, Topic, TopicFinding, WantedTopic, wanted_topics
+
+MOST_REPLICAS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Created:
+    """What `create` made, and what it found wrong with the topics that were there already."""
+
+    settings: ClusterSettings
+    settings_written: bool
+    topics: tuple[str, ...]
+    keys_made: bool
+    keys_there: bool
+    findings: tuple[TopicFinding, ...]
+
+    @property
+    def buffer_was_lost(self) -> bool:
+        """The cluster existed without its buffer: what was pending is gone."""
+        return not self.settings_written and ClusterNames(self.settings.cluster).buffer in self.topics
+
+
+def create(
+    config: ConnectionConfig,
+    chosen: Mapping[str, Any] | None = None,
+    *,
+    replication: int | None = None,
+    max_message_bytes: int | None = None,
+    new_keys: bool = False,
+    restore: Author | None = None,
+) -> Created:
+    """Make what is missing of the cluster that `config` names; running it again changes nothing.
+
+    Args:
+        config: where the cluster is.
+        chosen: fields of `ClusterSettings` by name. The rest: as the cluster has them, or the defaults.
+        replication: of new topics; default one replica a broker, 3 at most.
+        max_message_bytes: the largest batch that a new buffer topic takes.
+        new_keys: make keys even where the nodes that have the old ones are thought to be lost.
+        restore: who restores the settings that the cluster was made with, and why. All of them are chosen
+            then, and stand in place of what there is.
+
+    Raises:
+        ConfigError: the settings contradict themselves, or there are fewer brokers than replicas.
+        ConflictError: a topic that is there contradicts the settings; settings were to be made for what is in
+            the buffer already; the cluster is in another Kafka; or keys were to be made for what is in the
+            buffer already, and nodes are running.
+        SettingsDiffer: the cluster exists with other settings than the chosen ones.
+        OperatorError: Kafka refuses or does not answer; Unavailable: ZooKeeper does not.
+    """
+    admin = KafkaAdmin(config)
+    names = ClusterNames(config.cluster)
+    there = admin.topics(sorted(names.own_topics))
+    replication = _replication(replication, admin.brokers())
+    with registry(config) as znodes:
+        require_same(znodes, admin, config.cluster)
+        if restore is None:
+            settings, stands = _settle(znodes, admin, config.cluster, chosen or {})
+        else:
+            settings, stands = _complete(config.cluster, chosen or {}), True
+        wanted = wanted_topics(settings, max_message_bytes or _buffer_limit(there.get(names.buffer)))
+        _refuse_other_partitions(wanted, there, stands=stands)
+        keyless = znodes.keys() is None
+        # Where there is no checkpoint, the service has never written anything into this buffer.
+        used = keyless and all(
+            topic in there and any(admin.ends(topic).values()) for topic in (names.buffer, names.checkpoint)
+        )
+        if used and (restore is None or new_keys):
+            _refuse_running(znodes)
+        elif keyless and not used:  # before the settings: a node that waits for these finds both
+            znodes.create_keys(_new_keys())
+        written = znodes.create_settings(settings) if restore is None else restored(znodes, settings, restore)
+    made = [topic.name for topic in wanted if topic.name not in there and admin.create(topic, replication)]
+    # Where the settings were lost with ZooKeeper, so were the keys: nodes have copies of them.
+    with registry(config) as znodes:
+        if used and (not written or new_keys):
+            znodes.create_keys(_new_keys(admin.ends(names.buffer), admin.ends(names.checkpoint)))
+        if restore is None:  # where ZooKeeper was lost, its nodes know better
+            write_down(znodes, admin, config.cluster, settings.lanes)
+    makes_keys = keyless and (not used or not written or new_keys)
+    findings = tuple(_findings(admin, settings))
+    return Created(settings, written, tuple(made), makes_keys, makes_keys or not keyless, findings)
+
+
+def _new_keys(
+    requests_from: Mapping[int, int] | None = None, checkpoints_from: Mapping[int, int] | None = None
+) -> Keyring:
+    """One key. What is there already is older than it, and counts as it did."""
+    return Keyring.make(time.time_ns() // 1_000_000, requests_from, checkpoints_from)
+
+
+def _refuse_running(znodes: Registry) -> None:
+    members = sorted(znodes.members())
+    if members:
+        raise ConflictError(
+            f"the cluster has no keys to sign with, and nodes are running: {', '.join(members)}; stop all"
+            " nodes, run this again, and start them"
+        )
+
+
+def check(config: ConnectionConfig, target: str | None = None) -> list[TopicFinding]:
+    """What is wrong with the cluster's topics, and with a target's size limit if one is named.
+
+    Raises ZnodeMissing if the cluster was never created, ConflictError if it is in another Kafka,
+    OperatorError if Kafka does not answer.
+    """
+    admin = KafkaAdmin(config)
+    with registry(config) as znodes:
+        settings = znodes.settings()
+        require_same(znodes, admin, config.cluster)
+    findings = _findings(admin, settings)
+    return findings if target is None else findings + _target_findings(admin, settings, target)
+
+
+def read_settings(config: ConnectionConfig) -> ClusterSettings:
+    """The cluster's settings; ZnodeMissing if it was never created."""
+    with registry(config) as znodes:
+        return znodes.settings()
+
+
+def _replication(chosen: int | None, brokers: int) -> int:
+    if chosen is not None and chosen > brokers:
+        raise ConfigError(f"{chosen} replicas need as many brokers: {brokers} up")
+    return chosen or min(MOST_REPLICAS, brokers)
+
+
+def _settle(
+    znodes: Registry, admin: KafkaAdmin, cluster: str, chosen: Mapping[str, Any]
+) -> tuple[ClusterSettings, bool]:
+    """The cluster's settings with what was chosen, and whether they stand; SettingsDiffer if that changes
+    them, and ConflictError if there are none and the buffer has records.
+    """
+    try:
+        standing = znodes.settings()
+    except ZnodeMissing:
+        refuse_beside_records(znodes, admin, ClusterNames(cluster).buffer)
+        return _settings(ClusterSettings, cluster=cluster, **chosen), False
+    settings = _settings(replace, standing, **chosen)
+    znodes.check_settings(settings)
+    return settings, True
+
+
+def _complete(cluster: str, chosen: Mapping[str, Any]) -> ClusterSettings:
+    require_all(chosen)
+    return _settings(ClusterSettings, cluster=cluster, **chosen)
+
+
+def _settings(make: Any, *args: Any, **fields: Any) -> ClusterSettings:
+    try:
+        settings: ClusterSettings = make(*args, **fields)
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
+    return settings
+
+
+def _buffer_limit(buffer: Topic | None) -> int:
+    return int(buffer.settings["max.message.bytes"]) if buffer else BUFFER_MAX_MESSAGE_BYTES
+
+
+def _refuse_other_partitions(
+    wanted: tuple[WantedTopic, ...], there: Mapping[str, Topic], *, stands: bool
+) -> None:
+    """Before anything is written: settings that a topic contradicts would have to be taken back. Where they
+    stand, partitions that were added since change nothing.
+    """
+    for topic in wanted:
+        actual = there.get(topic.name)
+        was_added = stands and actual is not None and actual.partitions > topic.partitions
+        if actual and not was_added and not topic.takes(actual.partitions):
+            raise ConflictError(
+                f"topic {topic.name} exists with {actual.partitions} partitions, the settings ask for"
+                f" {topic.partitions}: choose as many, or use another cluster name"
+            )
+
+
+def _findings(admin: KafkaAdmin, settings: ClusterSettings) -> list[TopicFinding]:
+    wanted = wanted_topics(settings)
+    return rules.check(
+        wanted,
+        admin.topics([topic.name for topic in wanted]),
+        bootstrap_servers=admin.bootstrap_servers,
+        brokers=admin.brokers(),
+    )
+
+
+def _target_findings(admin: KafkaAdmin, settings: ClusterSettings, target: str) -> list[TopicFinding]:
+    buffer = ClusterNames(settings.cluster).buffer
+    topics = admin.topics([buffer, target])
+    if buffer not in topics:
+        raise NotFoundError(f"topic {buffer} is missing: delayline topics create")
+    return rules.check_target(target, topics[buffer], topics, bootstrap_servers=admin.bootstrap_servers)

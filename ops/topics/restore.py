@@ -1,0 +1,86 @@
+"""The settings of a cluster that ZooKeeper has lost, or that somebody has changed by hand: what they were is
+known to the nodes' stores, and nothing else may be put in their place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from delayline.settings import ClusterSettings
+from election.operators import Author, Entry
+from election.registry import Registry
+from node.refusal import restore_command
+from ops.clients.kafka import KafkaAdmin
+from ops.cluster.status import members_of
+from ops.errors import ConfigError, ConflictError
+
+_NEEDED: Final = {
+    "partitions": "--partitions",
+    "lanes": "--lanes",
+    "max_delay_ms": "--max-delay",
+    "levels_ms": "--level",
+    "dedup_window_ms": "--dedup-window",
+}
+
+_ASK_A_STORE: Final = (
+    "start a node that still has its data folder: it says which command restores them; if there is none, add"
+    " --restore and every setting that the cluster was made with; a new cluster needs another name"
+)
+
+
+def refuse_beside_records(znodes: Registry, admin: KafkaAdmin, buffer: str) -> None:
+    """What is in the buffer was accepted under settings: under others it would be lost, or a dead letter."""
+    if not admin.exists(buffer):
+        return
+    begins, ends = admin.begins(buffer), admin.ends(buffer)
+    if all(ends[partition] == begin for partition, begin in begins.items()):
+        return
+    commands = sorted({restore_command(settings) for settings in _of_views(znodes).values()})
+    way_out = f"restore them: {' or '.join(commands)}" if commands else _ASK_A_STORE
+    raise ConflictError(
+        f"this ZooKeeper has no settings of the cluster, and {buffer} has requests that were accepted under"
+        f" some: if it is the cluster's own, {way_out}"
+    )
+
+
+def restore(znodes: Registry, settings: ClusterSettings, author: Author) -> bool:
+    """Writes the settings that the cluster was made with, whatever stands there; False if they do already.
+
+    Raises ConflictError if a node works with others, or none that is there has these; SettingsNewer.
+    """
+    views = _of_views(znodes)
+    said = members_of(znodes)
+    working = sorted(node for node, its in views.items() if its != settings and not _refuses(said[node]))
+    if working:
+        raise ConflictError(
+            f"{', '.join(working)} works with other settings: if these are the right ones, stop it first; if"
+            f" its own are: {restore_command(views[working[0]])}"
+        )
+    if views and settings not in views.values():
+        commands = sorted({restore_command(its) for its in views.values()})
+        raise ConflictError(f"no node's view was made with these settings: {' or '.join(commands)}")
+    entry = Entry(what="settings restored", author=author, after=settings.to_json())
+    return znodes.restore_settings(settings, entry)
+
+
+def require_all(chosen: Mapping[str, Any]) -> None:
+    """A setting left to its default might not be what it was. ConfigError."""
+    missing = [option for name, option in _NEEDED.items() if name not in chosen]
+    if missing:
+        raise ConfigError(f"--restore needs every setting as it was: {', '.join(missing)} missing")
+
+
+def _of_views(znodes: Registry) -> dict[str, ClusterSettings]:
+    """What the nodes that are there say that their views were made with."""
+    found = {}
+    for node, said in members_of(znodes).items():
+        try:
+            found[node] = ClusterSettings.from_json(str(said.get("settings")))
+        except ValueError:
+            continue  # none yet, or another version's
+    return found
+
+
+def _refuses(said: Mapping[str, Any]) -> bool:
+    return said.get("state") == "refusing"

@@ -1,0 +1,307 @@
+"""What the cluster's topics must be, and what is wrong with those that are there: pure functions.
+
+Each rule guards a guarantee: a buffer that compacts or deletes too early loses what is scheduled, one with
+the producers' timestamps has no due times that every node agrees on, a checkpoint topic that deletes forgets
+what was delivered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from delayline.names import ClusterNames
+from delayline.settings import KAFKA_MAX_MESSAGE_BYTES, ClusterSettings
+
+_DAY_MS = 24 * 60 * 60 * 1000
+# A message that falls due on the last day of max_delay must outlive an outage of the whole service; Kafka's
+# own default retention is as long.
+RETENTION_MARGIN_MS = 7 * _DAY_MS
+OUTCOMES_RETENTION_MS = 7 * _DAY_MS
+DEAD_LETTER_RETENTION_MS = 30 * _DAY_MS
+CHECKPOINT_COMPACTION_LAG_MS = _DAY_MS
+
+# The headers of a delivered record that its request did not have: source, scheduled-for, attempt, occurrence,
+# 410 bytes with the longest names and numbers; of a dead letter source, error and its detail.
+OVERHEAD_BYTES = 4096
+# Less than that by more than the overhead: targets made with the defaults take every request.
+BUFFER_MAX_MESSAGE_BYTES = 1_000_000
+
+_NAMED = 3
+
+Rule = Literal["exactly", "at least", "free"]
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """A topic setting as `topics create` makes it, and how far an operator may change it."""
+
+    key: str
+    value: str
+    rule: Rule
+    why: str = ""
+
+    def allows(self, actual: str) -> bool:
+        """Whether `actual` keeps what the rule guards; -1 is Kafka's "no limit"."""
+        if self.rule == "free":
+            return True
+        if self.rule == "exactly":
+            return actual == self.value
+        return actual == "-1" or int(actual) >= int(self.value)
+
+
+@dataclass(frozen=True, slots=True)
+class WantedTopic:
+    """A topic as it must be; `partitions` is their exact number, the least, or what a new one gets."""
+
+    name: str
+    partitions: int
+    rule: Literal["exactly", "at least", "any"]
+    settings: tuple[Setting, ...]
+
+    def takes(self, partitions: int) -> bool:
+        """Whether a topic with so many will do."""
+        if self.rule == "exactly":
+            return partitions == self.partitions
+        return self.rule == "any" or partitions >= self.partitions
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """A topic as it is: `replication` is that of its least replicated partition. `shut`: the partitions where
+    nothing can be committed now, for want of a leader or of replicas in sync.
+    """
+
+    name: str
+    partitions: int
+    replication: int
+    settings: Mapping[str, str] = field(default_factory=dict)
+    shut: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TopicFinding:
+    """One thing that is wrong with one topic, and the command that mends it."""
+
+    topic: str
+    problem: str
+    mend: str
+
+
+def wanted_topics(
+    settings: ClusterSettings, max_message_bytes: int = BUFFER_MAX_MESSAGE_BYTES
+) -> tuple[WantedTopic, ...]:
+    """The four topics of a cluster: buffer, checkpoint, outcomes, dead-letter."""
+    names = ClusterNames(settings.cluster)
+    buffer, lanes = settings.partitions, settings.lanes
+    return (
+        WantedTopic(names.buffer, buffer, "exactly", _buffer(settings, max_message_bytes)),
+        WantedTopic(names.checkpoint, lanes, "at least", _CHECKPOINT),
+        WantedTopic(names.outcomes, lanes, "at least", _OUTCOMES),
+        WantedTopic(names.dead_letter, buffer, "any", _dead_letter(max_message_bytes)),
+    )
+
+
+_NO_UNCLEAN = Setting(
+    "unclean.leader.election.enable",
+    "false",
+    "exactly",
+    "an out-of-date leader would take back what was acknowledged",
+)
+
+
+def _log_append_time(why: str) -> Setting:
+    return Setting("message.timestamp.type", "LogAppendTime", "exactly", why)
+
+
+_DELETE = Setting("cleanup.policy", "delete", "exactly", "compaction would remove records of the same key")
+
+
+def _buffer(settings: ClusterSettings, max_message_bytes: int) -> tuple[Setting, ...]:
+    # An id is known from the log alone: also for as long as a repeated request is a duplicate.
+    retention_ms = settings.max_delay_ms + settings.dedup_window_ms + RETENTION_MARGIN_MS
+    return (
+        _log_append_time("due times count from the broker's timestamp"),
+        _DELETE,
+        Setting(
+            "retention.ms", str(retention_ms), "at least", "messages would be deleted before they are due"
+        ),
+        Setting("retention.bytes", "-1", "exactly", "a size limit deletes messages that are not due yet"),
+        Setting("max.message.bytes", str(max_message_bytes), "free"),
+        _NO_UNCLEAN,
+    )
+
+
+_CHECKPOINT = (
+    _log_append_time("the brokers' clock is sampled there"),
+    Setting("cleanup.policy", "compact", "exactly", "the last checkpoint must stay for ever"),
+    Setting(
+        "min.compaction.lag.ms",
+        str(CHECKPOINT_COMPACTION_LAG_MS),
+        "at least",
+        "an audit reads the checkpoints of the last day",
+    ),
+    Setting("compression.type", "zstd", "free"),
+    _NO_UNCLEAN,
+)
+_OUTCOMES = (
+    _DELETE,
+    Setting("retention.ms", str(OUTCOMES_RETENTION_MS), "at least", "an audit reads the outcomes of a week"),
+    Setting("retention.bytes", "-1", "exactly", "a size limit deletes outcomes of the last week"),
+    _NO_UNCLEAN,
+)
+
+
+def _dead_letter(buffer_max_message_bytes: int) -> tuple[Setting, ...]:
+    least = max(KAFKA_MAX_MESSAGE_BYTES, buffer_max_message_bytes + OVERHEAD_BYTES)
+    return (
+        _DELETE,
+        Setting("retention.ms", str(DEAD_LETTER_RETENTION_MS), "free"),
+        Setting("max.message.bytes", str(least), "free"),
+        _NO_UNCLEAN,
+    )
+
+
+def min_insync_replicas(replication: int) -> int:
+    """A majority of three or more; of fewer replicas one: else one broker's restart stops the service."""
+    return replication // 2 + 1 if replication > 2 else 1
+
+
+def check(
+    wanted: Iterable[WantedTopic], actual: Mapping[str, Topic], *, bootstrap_servers: str, brokers: int
+) -> list[TopicFinding]:
+    """Compare the topics that are there with what they must be; one finding for each thing that is wrong."""
+    found: list[TopicFinding] = []
+    mender = _Mender(bootstrap_servers)
+    for topic in wanted:
+        if topic.name not in actual:
+            found.append(TopicFinding(topic.name, "is missing", "delayline topics create"))
+        else:
+            found += _check_topic(topic, actual[topic.name], mender, brokers)
+    return found + _check_dead_letter(list(wanted), actual, mender)
+
+
+def check_target(
+    target: str, buffer: Topic, actual: Mapping[str, Topic], *, bootstrap_servers: str
+) -> list[TopicFinding]:
+    """Whether a target takes every message that the buffer takes."""
+    if target not in actual:
+        create = f"kafka-topics.sh --bootstrap-server {bootstrap_servers} --create --topic {target}"
+        return [TopicFinding(target, "is missing", create)]
+    mender = _Mender(bootstrap_servers)
+    return _check_size(actual[target], buffer, mender) + _check_target_insync(actual[target], mender)
+
+
+def check_shut(actual: Iterable[Topic]) -> list[TopicFinding]:
+    """Topics that take nothing now, whatever their settings should be."""
+    return [
+        TopicFinding(
+            topic.name,
+            f"takes nothing in {', '.join(map(str, topic.shut[:_NAMED]))}: no leader, or fewer than "
+            f"{topic.settings['min.insync.replicas']} replicas in sync",
+            "start the brokers that are away",
+        )
+        for topic in actual
+        if topic.shut
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class _Mender:
+    bootstrap_servers: str
+
+    def setting(self, topic: str, key: str, value: str) -> str:
+        return (
+            f"kafka-configs.sh --bootstrap-server {self.bootstrap_servers} --alter --entity-type topics"
+            f" --entity-name {topic} --add-config {key}={value}"
+        )
+
+    def partitions(self, topic: WantedTopic, actual: int) -> str:
+        if actual > topic.partitions:
+            return (
+                "nodes deliver what is there; but producers that count the topic's partitions now send most"
+                " ids to a wrong one: dead letters, wrong-partition. Have them count as the settings do"
+                f" (DelayProducer: partitions={topic.partitions}), and `delayline dead-letter retry --code"
+                " wrong-partition` what was sent. Kafka takes no partitions away; or begin a cluster of"
+                " another name"
+            )
+        return (
+            f"kafka-topics.sh --bootstrap-server {self.bootstrap_servers} --alter --topic {topic.name}"
+            f" --partitions {topic.partitions}"
+        )
+
+
+def _check_topic(topic: WantedTopic, actual: Topic, mender: _Mender, brokers: int) -> list[TopicFinding]:
+    found = []
+    if not topic.takes(actual.partitions):
+        problem = f"has {actual.partitions} partitions, the cluster's settings say {topic.partitions}"
+        found.append(TopicFinding(topic.name, problem, mender.partitions(topic, actual.partitions)))
+    if actual.replication < min(2, brokers):
+        problem = f"has one replica on {brokers} brokers: losing that broker loses the topic"
+        found.append(TopicFinding(topic.name, problem, "kafka-reassign-partitions.sh (two replicas or more)"))
+    for setting in topic.settings:
+        is_now = actual.settings.get(setting.key, "")
+        if not setting.allows(is_now):
+            problem = f"{setting.key} is {is_now}, must be {_demand(setting)}: {setting.why}"
+            found.append(
+                TopicFinding(topic.name, problem, mender.setting(topic.name, setting.key, setting.value))
+            )
+    return found + _check_insync(actual, mender)
+
+
+def _demand(setting: Setting) -> str:
+    return setting.value if setting.rule == "exactly" else f"{setting.rule} {setting.value}"
+
+
+def _check_insync(actual: Topic, mender: _Mender) -> list[TopicFinding]:
+    is_now, wanted = int(actual.settings["min.insync.replicas"]), min_insync_replicas(actual.replication)
+    if is_now < wanted:
+        why = (
+            f"must be at least {wanted} of {actual.replication} replicas: acknowledged requests could be lost"
+        )
+    elif is_now >= actual.replication > 1:
+        why = f"must be below {actual.replication}, the number of replicas: one broker away stops the service"
+    elif is_now > actual.replication:
+        why = f"must be at most {actual.replication}, the number of replicas: nothing can be written"
+    else:
+        return []
+    problem = f"min.insync.replicas is {is_now}, {why}"
+    return [
+        TopicFinding(actual.name, problem, mender.setting(actual.name, "min.insync.replicas", str(wanted)))
+    ]
+
+
+def _check_target_insync(target: Topic, mender: _Mender) -> list[TopicFinding]:
+    """How many replicas are safe is the users' own choice; but none should stop more than itself."""
+    is_now = int(target.settings["min.insync.replicas"])
+    if not is_now >= target.replication > 1:
+        return []
+    problem = (
+        f"min.insync.replicas is {is_now}, should be below {target.replication}, the number of replicas: one "
+        "broker away stops the target, and if a message is on its way there just then, the lane"
+    )
+    wanted = min_insync_replicas(target.replication)
+    mend = "kafka-reassign-partitions.sh (three replicas or more)"
+    if wanted > 1:  # less than two would be less safe, not more
+        mend = mender.setting(target.name, "min.insync.replicas", str(wanted))
+    return [TopicFinding(target.name, problem, mend)]
+
+
+def _check_dead_letter(
+    wanted: Sequence[WantedTopic], actual: Mapping[str, Topic], mender: _Mender
+) -> list[TopicFinding]:
+    buffer, *_, dead_letter = (actual.get(topic.name) for topic in wanted)
+    return _check_size(dead_letter, buffer, mender) if buffer and dead_letter else []
+
+
+def _check_size(topic: Topic, buffer: Topic, mender: _Mender) -> list[TopicFinding]:
+    least = int(buffer.settings["max.message.bytes"]) + OVERHEAD_BYTES
+    is_now = int(topic.settings["max.message.bytes"])
+    if is_now >= least:
+        return []
+    problem = (
+        f"max.message.bytes is {is_now}, must be at least {least}: the buffer's {least - OVERHEAD_BYTES}"
+        f" and {OVERHEAD_BYTES} for headers"
+    )
+    return [TopicFinding(topic.name, problem, mender.setting(topic.name, "max.message.bytes", str(least)))]

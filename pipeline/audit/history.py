@@ -1,0 +1,331 @@
+"""What the log and the checkpoints together say of each request, recomputed from them alone.
+
+*Settled by* is the transaction that took a row: the first checkpoint with key <= position and offset <
+applied, or of what waited for the end of a pause, the one that has let it go (pipeline/audit/holds.py). *Seen
+by* is the first checkpoint with offset < seen, which answers a cancel or replace. Vectors never go back,
+and a position does not within a *reign*, from one rewind to the next: so each is the first checkpoint of
+a running minimum, by reign; a checkpoint is named by its offset in its lane's log. A row is late iff the
+transaction before had passed its key already, which is to say: its position was reached by an earlier
+checkpoint than its offset. One task sorts a lane by key (spilling to disk), one sorts each partition.
+
+The id index is replayed in log order (docs/design.md, rules 2 to 4): a schedule sets it, a cancel clears
+it, a written-back request is dropped if a schedule's origin or a cancel above its parent came before it. What
+a reschedule comes to depends on others in its transaction: pipeline/audit/moves.py has that. A
+duplicate (pipeline/audit/duplicates.py) does nothing to it. What has no id is told by the source that it goes
+back to; a cancel by source does what one of the id does, if the id's last request goes back to that source.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyspark.sql import Column, DataFrame, Window, WindowSpec
+from pyspark.sql import functions as F  # noqa: N812  # as Spark's own documentation has it
+
+from pipeline.audit.holds import holds, let_go
+from pipeline.audit.meaning import CANCEL, RESCHEDULE, SCHEDULE
+
+_OF_THE_ID: Final = ("dropped", "moved", "met", "removed", "gone_by", "expected", "answered_by", "judged")
+
+
+def with_history(requests: DataFrame, checkpoints: DataFrame) -> DataFrame:
+    """`requests`, which say which of them are duplicates, with these columns added.
+
+    `settled_by`, `seen_by`: checkpoints, null if there is none yet. `settled_at_ms`: when the broker took
+    the former, and `reign` its own. `held`, `resumed_ms` and `hold`: see pipeline/audit/holds.py.
+    `whole_from`: of what no later checkpoint than this covers, the order in time cannot be told. `late`.
+    `dropped`: a written-back request that was dropped. `removed`: the cancel or replace that removed this row
+    before it was settled. `gone_by`: the checkpoint that has seen what removed it, settled or not. `moved`: a
+    reschedule has put another row in its place. `met`: of a reschedule, the id's last event that had been
+    seen when it was settled. `expected`: the outcomes that may answer this request, with the sources of the
+    message and its root; null: none is due, or it is a reschedule. `answered_by`: the checkpoint that answers
+    it. `judged`: whether an answer can be held to what is expected.
+    """
+    whole_from = checkpoints.groupBy("lane").agg(F.first("whole_from").alias("whole_from"))
+    known = requests.join(F.broadcast(whole_from), "lane", "left").withColumn("of_message", F.lit(False))
+    return _of_ids(let_go(_placed(known, checkpoints), holds(checkpoints)))
+
+
+def anew(history: DataFrame) -> DataFrame:
+    """The same, where other requests are found to be duplicates, or cancels by source to be of an id: what
+    follows from the ids, anew.
+    """
+    return _of_ids(history.drop(*_OF_THE_ID))
+
+
+def with_sources(history: DataFrame) -> DataFrame:
+    """The same, where a cancel by source has the `id` of the schedule that it names, if that has one, and is
+    `of_message` if it names one at all.
+    """
+    named = history.filter((F.col("kind") == SCHEDULE) & F.col("parent").isNull()).select(
+        "partition", F.col("offset").alias("names"), F.col("id").alias("named_id"), F.lit(True).alias("named")
+    )
+    cancels = history.filter(F.col("names").isNotNull()).select("partition", "offset", "names")
+    found = cancels.join(named, ["partition", "names"]).select("partition", "offset", "named_id", "named")
+    return (
+        history.join(F.broadcast(found), ["partition", "offset"], "left")
+        .withColumn("id", F.coalesce("id", "named_id"))
+        .withColumn("of_message", F.coalesce("named", F.lit(False)))
+        .drop("named_id", "named")
+    )
+
+
+def _of_ids(placed: DataFrame) -> DataFrame:
+    return _expected(_with_neighbours(placed)).drop("before", "after", "ended", "inert")
+
+
+def _placed(requests: DataFrame, checkpoints: DataFrame) -> DataFrame:
+    """Adds `settled_by`, `settled_at_ms`, `reign`, `seen_by` and `late`.
+
+    By key first, then by offset: the id's windows then find each partition's records together already.
+    """
+    by_key = ["due_ms", "partition", "offset"]
+    last = checkpoints.agg(F.max("reign")).collect()[0][0] or 0
+    reigns = [f"passed_by_{reign}" for reign in range(last + 1)]
+    passed = _least(requests, _keys_passed(checkpoints, reigns), ["lane"], by_key, reigns)
+    bounds = _offsets_covered(checkpoints)
+    placed = _least(passed, bounds, ["partition"], ["offset"], ["applied_by", "seen_by"])
+    settled = F.coalesce(*(_settled_in(reign, name) for reign, name in enumerate(reigns)))
+    return (
+        placed.withColumn("settled", settled)
+        .withColumns(
+            {
+                "settled_by": F.col("settled.seq"),
+                "settled_at_ms": F.col("settled.at_ms"),
+                "reign": F.col("settled.reign"),
+                "seen_by": F.col("seen_by.seq"),
+                "late": F.coalesce(F.col("settled.late"), F.lit(False)),
+            }
+        )
+        .drop("settled", "applied_by", *reigns)
+    )
+
+
+def _settled_in(reign: int, name: str) -> Column:
+    """The checkpoint that settled a row, if it is one of that reign."""
+    passed, applied = F.col(name), F.col("applied_by")
+    late = passed["seq"] < applied["seq"]
+    last = F.when(late, applied["seq"]).otherwise(passed["seq"])
+    at_ms = F.when(late, applied["at_ms"]).otherwise(passed["at_ms"])
+    both = F.col("due_ms").isNotNull() & passed.isNotNull() & applied.isNotNull()
+    return F.when(
+        both & (last <= passed["until"]),
+        F.struct(last.alias("seq"), at_ms.alias("at_ms"), F.lit(reign).alias("reign"), late.alias("late")),
+    )
+
+
+def _offsets_covered(checkpoints: DataFrame) -> DataFrame:
+    """For each vector's entry, the last offset below it and the checkpoint that has it."""
+
+    def bounds(vector: str, column: str) -> Column:
+        return F.transform(
+            F.map_entries(vector),
+            lambda entry: F.struct(
+                entry["key"].cast("int").alias("partition"),
+                (entry["value"] - 1).alias("offset"),
+                *(
+                    (_taken() if name == column else F.lit(None).cast(_TAKEN)).alias(name)
+                    for name in ("applied_by", "seen_by")
+                ),
+            ),
+        )
+
+    both = F.concat(bounds("applied", "applied_by"), bounds("seen", "seen_by"))
+    return checkpoints.select(F.explode(both).alias("bound")).select("bound.*")
+
+
+_TAKEN = "struct<seq:long,at_ms:long>"
+
+
+def _taken() -> Column:
+    """A checkpoint, and when the broker took it; they compare by `seq`, which no two of a lane share."""
+    return F.struct("seq", F.col("timestamp_ms").alias("at_ms"))
+
+
+def _keys_passed(checkpoints: DataFrame, reigns: list[str]) -> DataFrame:
+    """For each position the checkpoint that has it, under the name of its reign, and the reign's last."""
+    position = F.col("position")
+    until = F.max("seq").over(Window.partitionBy("lane", "reign"))
+    passed_by = F.struct("seq", F.col("timestamp_ms").alias("at_ms"), F.col("until"))
+    return (
+        checkpoints.withColumn("until", until)
+        .filter(position.isNotNull())
+        .select(
+            "lane",
+            position[0].alias("due_ms"),
+            position[1].cast("int").alias("partition"),
+            position[2].alias("offset"),
+            *(F.when(F.col("reign") == reign, passed_by).alias(name) for reign, name in enumerate(reigns)),
+        )
+    )
+
+
+def _least(
+    requests: DataFrame, bounds: DataFrame, within: list[str], order: list[str], values: list[str]
+) -> DataFrame:
+    """Give each request the least of each of `values` among the bounds at or above it in `order`."""
+    above = (
+        Window.partitionBy(*within)
+        .orderBy(*(F.col(name).desc_nulls_last() for name in order), F.col("is_request"))
+        .rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    )
+    marked = requests.withColumn("is_request", F.lit(True))
+    unmarked = bounds.withColumn("is_request", F.lit(False))
+    both = marked.unionByName(unmarked, allowMissingColumns=True)
+    return (
+        both.withColumns({name: F.min(name).over(above) for name in values})
+        .filter("is_request")
+        .drop("is_request")
+    )
+
+
+def _with_neighbours(placed: DataFrame) -> DataFrame:
+    """Adds `dropped`; the id's events `before` and `after` in the log; what a reschedule has `met`.
+
+    `ended`: a cancel or replace that was the first to come between a parent and what was written back for it.
+    """
+    # A request without an id is alone with what goes back to it. The hash is first: sorts look at that first.
+    named = F.when(F.col("of_message"), F.col("names"))
+    root = F.substring_index("root", "/", -1).try_cast("long")
+    alone = F.when(F.col("id").isNull(), F.coalesce(named, root, "offset"))
+    identity = Window.partitionBy(F.xxhash64("id", alone), "partition", "id", alone)
+    earlier = identity.orderBy("offset").rowsBetween(Window.unboundedPreceding, -1)
+    placed = placed.withColumn("inert", _is_inert(earlier))
+    is_event = F.col("kind").isin(SCHEDULE, CANCEL) & ~F.col("duplicate") & ~F.col("inert")
+    origin = F.when(is_event, F.coalesce("parent", "offset"))
+    event = F.when(
+        is_event & ~F.col("dropped"),
+        F.struct(
+            "kind", "offset", "timestamp_ms", "source", "parent", "settled_by", "seen_by",
+            origin.alias("origin"), F.coalesce("root", "source").alias("root"), word_of().alias("word"),
+        ),
+    )  # fmt: skip
+    dropped = F.coalesce(F.max(origin).over(earlier) > F.col("parent"), F.lit(False))
+    last = F.last("event", ignorenulls=True)
+    # Not a frame that is open at the end: Spark takes time quadratic in its length for those.
+    following = F.expr("lead(event) ignore nulls").over(identity.orderBy("offset"))
+    met = F.when(F.col("kind") == RESCHEDULE, last.over(_met(identity)))
+    neighbours = {"before": last.over(earlier), "after": following, "met": met}
+    by_user = F.when(is_event & F.col("parent").isNull(), F.col("offset"))
+    user_before = F.last(by_user, ignorenulls=True).over(earlier)
+    dropped_parent = F.expr("lead(dropped_parent) ignore nulls").over(identity.orderBy("offset"))
+    ended = (dropped_parent < F.col("offset")) & (F.coalesce(user_before, F.lit(-1)) <= dropped_parent)
+    return (
+        # A reschedule that was deferred changes nothing at apply, and nothing drops it there.
+        placed.withColumn("dropped", dropped & (F.col("kind") != RESCHEDULE))
+        .withColumns({"event": event, "dropped_parent": F.when(F.col("dropped"), F.col("parent"))})
+        .withColumns(neighbours | {"ended": F.coalesce(ended, F.lit(False))})
+        .drop("event", "dropped_parent")
+    )
+
+
+def _is_inert(earlier: WindowSpec) -> Column:
+    """A cancel by source of a message whose id has another by now, or that names no message."""
+    is_schedule = (F.col("kind") == SCHEDULE) & ~F.col("duplicate")
+    origin = F.when(is_schedule, F.coalesce("parent", "offset"))
+    dropped = F.coalesce(F.max(origin).over(earlier) > F.col("parent"), F.lit(False))
+    root = F.when(is_schedule & ~dropped, F.coalesce("root", "source"))
+    last = F.last(root, ignorenulls=True).over(earlier)
+    return F.col("names").isNotNull() & ~(F.col("of_message") & last.eqNullSafe(_named()))
+
+
+def word_of() -> Column:
+    """The offset of the user's last request that counts for this one (docs/design.md, Words)."""
+    return F.coalesce("moved_by", F.substring_index("root", "/", -1).try_cast("long"), "offset")
+
+
+def _named() -> Column:
+    """The source that a cancel names."""
+    place = F.concat_ws("/", F.substring_index("source", "/", 2), F.col("names").cast("string"))
+    return F.when(F.col("names").isNotNull(), place)
+
+
+def _met(identity: WindowSpec) -> WindowSpec:
+    """What the index held when a reschedule was settled: what that checkpoint or one before it has seen."""
+    is_reschedule = F.col("kind") == RESCHEDULE
+    moment = F.when(is_reschedule, F.col("settled_by")).otherwise(F.col("seen_by"))
+    order = identity.orderBy(moment.asc_nulls_last(), is_reschedule, "offset")
+    return order.rowsBetween(Window.unboundedPreceding, -1)
+
+
+def _expected(history: DataFrame) -> DataFrame:
+    """Adds `answered_by`, `judged`, `expected`, `removed`, `gone_by` and `moved`."""
+    kind, seen_by, after = F.col("kind"), F.col("seen_by"), F.col("after")
+    by_id = F.col("id").isNotNull()
+    replaces = (kind == SCHEDULE) & F.col("parent").isNull()
+    moved = (kind == SCHEDULE) & after["parent"].isNotNull() & (after["parent"] != F.col("offset"))
+    answered_by = F.when(kind == RESCHEDULE, F.col("settled_by")).otherwise(seen_by)
+    expected = (
+        F.when(kind == CANCEL, _cancel_answer().withField("root", _root_answered()))
+        .when(F.col("duplicate"), _answer(F.col("before"), "duplicate"))
+        .when(replaces, _replace_answer())
+    )
+    return history.withColumns(
+        {
+            "answered_by": answered_by,
+            "judged": F.coalesce(answered_by > F.col("whole_from"), F.lit(False)),
+            "expected": F.when(answered_by.isNotNull(), expected),
+            "removed": _removed(),
+            "gone_by": F.when((kind == SCHEDULE) & (by_id | (after["kind"] == CANCEL)), after["seen_by"]),
+            "moved": F.coalesce(moved, F.lit(False)),
+        }
+    )
+
+
+def _removed() -> Column:
+    """The cancel or replace that follows this row in its id's log, if it came before the row was settled."""
+    after = F.col("after")
+    by_user = (after["kind"] == CANCEL) | after["parent"].isNull()
+    in_time = after["seen_by"].isNotNull() & ~_done_before(F.col("settled_by"), after["seen_by"])
+    return F.when(
+        (F.col("kind") == SCHEDULE) & ~F.col("duplicate") & by_user & in_time,
+        F.struct(
+            after["kind"].alias("kind"),
+            after["source"].alias("source"),
+            after["timestamp_ms"].alias("timestamp_ms"),
+            F.coalesce(after["seen_by"] > F.col("whole_from"), F.lit(False)).alias("judged"),
+        ),
+    )
+
+
+def _done_before(settled_by: Column, seen_by: Column) -> Column:
+    """Whether a row was done under the checkpoint before `seen_by`."""
+    return settled_by.isNotNull() & (settled_by < seen_by)
+
+
+def _cancel_answer() -> Column:
+    before, seen_by = F.col("before"), F.col("seen_by")
+    nothing = ~_is_schedule(before) | F.col("inert")
+    return (
+        F.when(nothing, _answer(None, "unknown"))
+        # The id's entry may have been pruned with its row, so that nothing was known of it any more.
+        .when(
+            _done_before(before["settled_by"], seen_by) & ~F.col("ended"),
+            _answer(before, "too-late", "unknown"),
+        )
+        .otherwise(_answer(before, "cancelled"))
+    )
+
+
+def _root_answered() -> Column:
+    """A cancel by source is answered with that, whether anything was found or not."""
+    return F.coalesce(_named(), F.when(_is_schedule(F.col("before")), F.col("before.root")))
+
+
+def _replace_answer() -> Column:
+    before = F.col("before")
+    in_time = ~_done_before(before["settled_by"], F.col("seen_by")) | F.col("ended")
+    return F.when(_is_schedule(before) & in_time, _answer(before, "replaced"))
+
+
+def _is_schedule(event: Column) -> Column:
+    return event.isNotNull() & (event["kind"] == SCHEDULE)
+
+
+def _answer(event: Column | None, *outcomes: str) -> Column:
+    none = F.lit(None).cast("string")
+    return F.struct(
+        F.array(*map(F.lit, outcomes)).alias("outcomes"),
+        (none if event is None else event["source"]).alias("message"),
+        (none if event is None else event["root"]).alias("root"),
+    )

@@ -1,0 +1,192 @@
+"""Which part of each topic an audit reads: offsets noted in an order that makes the topics agree.
+
+On a running cluster the topics grow while they are read. The checkpoint topic's end is noted first, then
+the ends of the topics with evidence (targets, outcomes, dead letters), then the buffer's. So what a
+checkpoint claims has its evidence in the part that is read, and what the evidence speaks of has its request
+there.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # it re-exports without an __all__
+    AdminClient,
+    ConfigEntry,
+    ConfigResource,
+    OffsetSpec,
+    ResourceType,
+)
+
+from delayline.names import ClusterNames
+from pipeline.audit.config import AuditConfig
+from pipeline.errors import KafkaFailed, Missing, Unavailable
+
+TIMEOUT_S = 15.0
+# An open transaction hides what is behind it from read_committed readers; the service's own last 10 s at
+# most.
+SETTLE_S = 20.0
+FOREVER_MS = 2**62
+
+_EARLIEST = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
+_LATEST = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+
+PartitionId = tuple[str, int]
+"""Topic and partition."""
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """The part of some topics that is read: of each partition the first offset and the end (exclusive)."""
+
+    first: Mapping[PartitionId, int]
+    end: Mapping[PartitionId, int]
+
+    def of(self, topics: Iterable[str]) -> Extent:
+        """The same for some of the topics."""
+        wanted = frozenset(topics)
+        return Extent(
+            {place: offset for place, offset in self.first.items() if place[0] in wanted},
+            {place: offset for place, offset in self.end.items() if place[0] in wanted},
+        )
+
+    def filled(self) -> list[PartitionId]:
+        """The places that hold anything."""
+        return sorted(place for place, end in self.end.items() if end > self.first.get(place, 0))
+
+
+@dataclass(frozen=True, slots=True)
+class Keeping:
+    """How long a topic keeps its records: all of them at least `retention_ms` (0 where size or compaction may
+    take any); `compaction_lag_ms` None: it is not compacted.
+    """
+
+    compaction_lag_ms: int | None
+    retention_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The topics of a cluster at one time."""
+
+    partitions: Mapping[str, int]
+    checkpoint: Extent
+    evidence: Extent  # outcomes, dead letters, and every topic that could be a target
+    buffer: Extent
+    taken_ms: int
+
+
+class Offsets:
+    """What the brokers say of topics and offsets; every method raises an OperatorError if they do not."""
+
+    def __init__(self, config: AuditConfig) -> None:
+        self._bootstrap = config.bootstrap_servers
+        self._admin = AdminClient({"bootstrap.servers": self._bootstrap, "log_level": 0, **config.kafka})
+
+    def snapshot(self, names: ClusterNames) -> Snapshot:
+        """Note where every topic begins and ends; missing topics of the cluster's own are an error."""
+        taken_ms = time.time_ns() // 1_000_000
+        partitions = self._partitions()
+        _require_own(names, partitions)
+        own = names.own_topics
+        others = [topic for topic in partitions if topic not in own and not topic.startswith("__")]
+        evidence = [names.outcomes, names.dead_letter, *others]
+        checkpoint_end = self._ends([names.checkpoint], partitions, committed=True)
+        evidence_end = self._ends(evidence, partitions)
+        buffer_end = self._ends([names.buffer], partitions)
+        first = self._list(_places([*own, *others], partitions), _EARLIEST)
+        return Snapshot(
+            partitions,
+            Extent(first, checkpoint_end).of([names.checkpoint]),
+            Extent(first, evidence_end).of(evidence),
+            Extent(first, buffer_end).of([names.buffer]),
+            taken_ms,
+        )
+
+    def settle(self, extent: Extent) -> None:
+        """Wait until read_committed readers see all of `extent`: until no transaction is open in it."""
+        places = extent.filled()
+        deadline = time.monotonic() + SETTLE_S
+        while True:
+            stable = self._list(places, _LATEST, committed=True)
+            places = [place for place in places if stable[place] < extent.end[place]]
+            if not places:
+                return
+            if time.monotonic() > deadline:
+                topic, partition = places[0]
+                raise Unavailable(
+                    f"{topic}/{partition} has had an open transaction for {SETTLE_S:.0f} s, at offset "
+                    f"{stable[places[0]]}: nobody can read on from there; audit again when it has ended"
+                )
+            time.sleep(0.05)
+
+    def keeping(self, topics: Iterable[str]) -> dict[str, Keeping]:
+        """How long each topic keeps its records."""
+        return {topic: _keeping(config) for topic, config in self._configs(topics).items()}
+
+    def limit_bytes(self, topic: str) -> int:
+        """The largest batch that the topic takes."""
+        return int(self._configs([topic])[topic]["max.message.bytes"].value or 0)
+
+    def _configs(self, topics: Iterable[str]) -> dict[str, Mapping[str, ConfigEntry]]:
+        wanted = [ConfigResource(ResourceType.TOPIC, topic) for topic in topics]
+        if not wanted:
+            return {}
+        with self._asking():
+            answers = self._admin.describe_configs(wanted, request_timeout=TIMEOUT_S)
+            return {resource.name: future.result() for resource, future in answers.items()}
+
+    def _partitions(self) -> dict[str, int]:
+        with self._asking():
+            topics = self._admin.list_topics(timeout=TIMEOUT_S).topics
+        return {name: len(topic.partitions) for name, topic in topics.items()}
+
+    def _ends(
+        self, topics: Iterable[str], partitions: Mapping[str, int], *, committed: bool = False
+    ) -> dict[PartitionId, int]:
+        return self._list(_places(topics, partitions), _LATEST, committed=committed)
+
+    def _list(
+        self, places: list[PartitionId], spec: OffsetSpec, *, committed: bool = False
+    ) -> dict[PartitionId, int]:
+        if not places:
+            return {}
+        level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
+        request = {TopicPartition(*place): spec for place in places}
+        with self._asking():
+            answers = self._admin.list_offsets(request, isolation_level=level, request_timeout=TIMEOUT_S)
+            return {(at.topic, at.partition): future.result().offset for at, future in answers.items()}
+
+    @contextmanager
+    def _asking(self) -> Iterator[None]:
+        try:
+            yield
+        except KafkaException as error:
+            raise KafkaFailed(error.args[0], self._bootstrap) from error
+
+
+def _keeping(config: Mapping[str, ConfigEntry]) -> Keeping:
+    def number(name: str) -> int:
+        return int(config[name].value or 0)
+
+    policy = config["cleanup.policy"].value or ""
+    by_time_alone = policy == "delete" and number("retention.bytes") < 0 <= number("retention.ms")
+    lag_ms = number("min.compaction.lag.ms") if "compact" in policy else None
+    return Keeping(lag_ms, number("retention.ms") if by_time_alone else 0)
+
+
+def _places(topics: Iterable[str], partitions: Mapping[str, int]) -> list[PartitionId]:
+    return [(topic, partition) for topic in topics for partition in range(partitions[topic])]
+
+
+def _require_own(names: ClusterNames, partitions: Mapping[str, int]) -> None:
+    missing = sorted(names.own_topics - set(partitions))
+    if missing:
+        raise Missing(
+            f"cluster {names.cluster} has no topic {', '.join(missing)}: is that the cluster's name? "
+            "`delayline topics create` makes them"
+        )
