@@ -18,6 +18,7 @@ from xdist.scheduler import LoadScopeScheduling
 
 from ops.stack import LocalStack
 from tests.stacks import Stack, containers_stack, outside_stack
+from tests.support.browser import NO_BROWSER, find_browser
 from tests.workers import FileByFile
 
 # Group (the folder's name, and the marker's) -> deadline of one of its tests, seconds.
@@ -49,6 +50,10 @@ settings.register_profile(
     suppress_health_check=list(HealthCheck) if _EXAMPLES else [],
 )
 settings.load_profile("tests")
+
+
+def pytest_report_header() -> str | None:
+    return None if find_browser() else f"the tests of the pages will fail: {NO_BROWSER}"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -84,6 +89,10 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    unseen = sum(NO_BROWSER in report.longreprtext for report in terminalreporter.getreports("error"))
+    if unseen:
+        terminalreporter.section(f"{unseen} tests of the pages have not run")
+        terminalreporter.write_line(NO_BROWSER)
     terminalreporter.section("time and budget of each group, and of the run")
     budgets = [(group, spent_s, BUDGETS_S[group]) for group, spent_s in _spent_s.items()]
     for name, spent_s, budget_s in [*budgets, ("the run", time.monotonic() - _begun_s, LIMIT_S)]:

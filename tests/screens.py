@@ -10,8 +10,9 @@ from __future__ import annotations
 import subprocess
 import sys
 import tempfile
+from itertools import product
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 from ops.spark import spark_session
 from ops.stack import LocalStack
@@ -20,11 +21,11 @@ from pipeline.audit.picture import picture
 from pipeline.page import write
 from tests.integration.audited import Audited
 from tests.integration.planted import Planted
-from tests.support.browser import Scheme, browser
+from tests.support.browser import NO_BROWSER, browser, find_browser
 from tests.terminal import write_screens
 
 WIDTHS: Final = (400, 1280)
-SCHEMES: Final[tuple[Scheme, ...]] = ("light", "dark")
+SCHEMES: Final[tuple[Literal["light", "dark"], ...]] = ("light", "dark")
 MESSAGES: Final = 6_000
 
 
@@ -35,6 +36,8 @@ def main() -> None:
     if sys.argv[1:] == ["terminal"]:
         write_screens()
         return
+    if find_browser() is None:
+        sys.exit(NO_BROWSER)
     folder, *pages = map(Path, sys.argv[1:])
     folder.mkdir(parents=True, exist_ok=True)
     shoot(pages or [_of_planted(folder / "planted.html"), _of_demo(folder / "demo.html")], folder)
@@ -42,12 +45,11 @@ def main() -> None:
 
 def shoot(pages: list[Path], folder: Path) -> None:
     """Pictures of all pages, as `<page>-<width>-<scheme>.png`."""
-    with tempfile.TemporaryDirectory() as profile, browser(Path(profile) / "browser") as chrome:
-        for page in pages:
-            for width in WIDTHS:
-                for scheme in SCHEMES:
-                    chrome.open(page, width, scheme)
-                    chrome.shoot(folder / f"{page.stem}-{width}-{scheme}.png")
+    with browser() as chrome:
+        for page, width, scheme in product(pages, WIDTHS, SCHEMES):
+            with chrome.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme) as tab:
+                tab.goto(page.absolute().as_uri())
+                tab.screenshot(path=folder / f"{page.stem}-{width}-{scheme}.png", full_page=True)
 
 
 def _of_planted(file: Path) -> Path:

@@ -7,6 +7,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from playwright.sync_api import Browser, Page
 from pyspark.sql import SparkSession
 
 from ops.cli.main import run
@@ -19,7 +20,7 @@ from pipeline.page import write
 from tests.integration.planted import HOSTILE_ID, Planted
 from tests.logging_state import restored_logging
 from tests.stacks import Stack
-from tests.support.browser import Browser, browser
+from tests.support.browser import browser
 
 
 @pytest.fixture(scope="module")
@@ -35,9 +36,15 @@ def page(seen: Picture, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def chrome(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    with browser(tmp_path_factory.mktemp("browser")) as started:
+def chrome() -> Iterator[Browser]:
+    with browser() as started:
         yield started
+
+
+@pytest.fixture
+def tab(chrome: Browser) -> Iterator[Page]:
+    with chrome.new_page() as opened:
+        yield opened
 
 
 def story_of(seen: Picture, kind: str, source: str) -> Story:
@@ -45,39 +52,41 @@ def story_of(seen: Picture, kind: str, source: str) -> Story:
     return story
 
 
-def test_the_page_shows_its_verdict_and_draws_its_figures(page: Path, chrome: Browser) -> None:
-    chrome.open(page)
-    assert chrome.ask("document.querySelector('h1').textContent") == "Broken: 10 violations"
-    drawn = [
-        chrome.ask(f"document.querySelectorAll('.plot {path}').length")
-        for path in (".bars path", ".lines path")
-    ]
-    assert min(drawn) > 0
-    assert chrome.complaints == []
+def test_the_page_shows_its_verdict_and_draws_its_figures(tab: Page, page: Path) -> None:
+    tab.goto(page.as_uri())
+    assert tab.text_content("h1") == "Broken: 10 violations"
+    assert min(tab.locator(f".plot {drawn}").count() for drawn in (".bars path", ".lines path")) > 0
 
 
-def test_the_page_asks_the_network_for_nothing(page: Path, chrome: Browser) -> None:
-    chrome.open(page)
-    assert [url for url in chrome.requested if not url.startswith(("file:", "data:"))] == []
+def test_the_browser_has_nothing_to_complain_of(tab: Page, page: Path) -> None:
+    tab.goto(page.as_uri())
+    assert [*map(str, tab.page_errors()), *(message.text for message in tab.console_messages())] == []
 
 
-def test_the_browser_lets_no_page_load_anything(page: Path, chrome: Browser) -> None:
+def test_the_page_asks_for_nothing_but_itself(tab: Page, page: Path) -> None:
+    tab.goto(page.as_uri())
+    assert [request.url for request in tab.requests()] == [page.as_uri()]
+
+
+def test_the_browser_lets_no_page_load_anything(tab: Page, page: Path) -> None:
     tampered = page.with_name("tampered.html")
     tampered.write_text(page.read_text() + '<img src="http://127.0.0.1:9/x.png">')
-    chrome.open(tampered)
-    assert "Content Security Policy" in " ".join(chrome.complaints)
+    tab.goto(tampered.as_uri())
+    assert ["Content Security Policy" in message.text for message in tab.console_messages()] == [True]
 
 
 @pytest.mark.parametrize("width", [400, 1280])
-def test_the_page_is_no_wider_than_the_window(page: Path, chrome: Browser, width: int) -> None:
-    chrome.open(page, width)
-    assert chrome.ask("document.documentElement.scrollWidth") <= width
+def test_the_page_is_no_wider_than_the_window(tab: Page, page: Path, width: int) -> None:
+    tab.set_viewport_size({"width": width, "height": 900})
+    tab.goto(page.as_uri())
+    assert tab.evaluate("document.documentElement.scrollWidth") <= width
 
 
-def test_what_users_have_written_is_shown_and_not_obeyed(page: Path, chrome: Browser) -> None:
-    chrome.open(page)
-    assert HOSTILE_ID in chrome.ask("document.body.textContent")
-    assert chrome.ask("window.obeyed === undefined && document.querySelectorAll('main script').length") == 2
+def test_what_users_have_written_is_shown_and_not_obeyed(tab: Page, page: Path) -> None:
+    tab.goto(page.as_uri())
+    assert HOSTILE_ID in str(tab.text_content("body"))
+    assert tab.evaluate("window.obeyed") is None
+    assert tab.locator("main script").count() == 2
 
 
 def test_a_message_delivered_twice_is_told_from_its_request_to_its_last_delivery(
