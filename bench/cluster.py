@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import msgspec
-from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # missing from its __all__
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from bench.loader import Load
 from delayline.names import ClusterNames

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # missing from its __all__
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from ops.stack import LocalStack
 from ops.stack.kafka import KafkaServer

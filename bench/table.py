@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from rich.console import Console
+from rich.console import Console, JustifyMethod
 from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
@@ -140,8 +140,8 @@ def fitted(console: Console, columns: Sequence[Column], rows: Sequence[Sequence[
     while True:
         table = Table(box=None, pad_edge=False)
         for at in left:
-            justify = "right" if columns[at].number else "left"
-            table.add_column(columns[at].name, justify=justify, no_wrap=True)  # type: ignore[arg-type]
+            justify: JustifyMethod = "right" if columns[at].number else "left"
+            table.add_column(columns[at].name, justify=justify, no_wrap=True)
         for row in rows:
             table.add_row(*(row[at] for at in left))
         widest = max(left, key=lambda at: columns[at].drop)

@@ -41,7 +41,7 @@ _LOGS_ERRORS: Final = 3  # as syslog; warnings would be of the producer's proper
 
 _PLACE_LOST: Final = (
     KafkaError.OFFSET_OUT_OF_RANGE,
-    KafkaError._AUTO_OFFSET_RESET,  # noqa: SLF001 - what auto.offset.reset=error turns it into
+    KafkaError._AUTO_OFFSET_RESET,  # what auto.offset.reset=error turns it into
 )
 _FINAL: Final = (KafkaError.TOPIC_AUTHORIZATION_FAILED, *_PLACE_LOST)
 

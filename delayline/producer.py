@@ -100,7 +100,7 @@ class DelayProducer:
         deliver_at: Time | None = None,
         after: Duration | None = None,
         level: int | None = None,
-        id: str | None = None,  # noqa: A002 - the wire format's own word
+        id: str | None = None,
         expire_at: Time | None = None,
         partition: int | None = None,
         repeat: Recurrence | None = None,
@@ -137,7 +137,7 @@ class DelayProducer:
 
     def cancel(
         self,
-        id: str | None = None,  # noqa: A002
+        id: str | None = None,
         *,
         source: Receipt | str | None = None,
         on_delivery: OnDelivery | None = None,
@@ -163,7 +163,7 @@ class DelayProducer:
 
     def reschedule(
         self,
-        id: str,  # noqa: A002
+        id: str,
         *,
         deliver_at: Time | None = None,
         after: Duration | None = None,
@@ -177,7 +177,7 @@ class DelayProducer:
         )
         return self.send(request, on_delivery=on_delivery)
 
-    def run_now(self, id: str, *, on_delivery: OnDelivery | None = None) -> Receipt:  # noqa: A002
+    def run_now(self, id: str, *, on_delivery: OnDelivery | None = None) -> Receipt:
         """Deliver the pending message with this id at once; errors as `schedule`."""
         return self.send(requests.run_now(id), on_delivery=on_delivery)
 

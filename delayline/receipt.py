@@ -110,7 +110,7 @@ class Receipt:
 
 def advice_on(error: KafkaError) -> str:
     """What to do about a request that failed with `error`."""
-    if error.code() == KafkaError._MSG_TIMED_OUT:  # noqa: SLF001 - the client's public constants begin so
+    if error.code() == KafkaError._MSG_TIMED_OUT:
         return "see to the brokers; it may be in the buffer all the same, so repeat it only if it has an id"
     if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
         return "make it smaller, or raise max.message.bytes of the buffer topic"

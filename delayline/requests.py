@@ -90,7 +90,7 @@ def schedule(  # noqa: PLR0913 - each argument is a header
     deliver_at: Time | None = None,
     after: Duration | None = None,
     level: int | None = None,
-    id: str | None = None,  # noqa: A002 - the wire format's own word
+    id: str | None = None,
     expire_at: Time | None = None,
     partition: int | None = None,
     repeat: Recurrence | None = None,
@@ -196,7 +196,7 @@ def cron(
     return Recurrence(text, 0, SAME_INTERVAL, zone, *_limits(times, until, missed))
 
 
-def cancel(id: str | None = None, *, source: str | None = None) -> BufferRecord:  # noqa: A002
+def cancel(id: str | None = None, *, source: str | None = None) -> BufferRecord:
     """Do not deliver the pending message with this id, or the one that the request at `source` asked for, and
     nothing more of it if it recurs.
 
@@ -222,7 +222,7 @@ def cancel(id: str | None = None, *, source: str | None = None) -> BufferRecord:
 
 
 def reschedule(
-    id: str,  # noqa: A002
+    id: str,
     *,
     deliver_at: Time | None = None,
     after: Duration | None = None,
@@ -239,12 +239,12 @@ def reschedule(
     return _reschedule(id, times, expire_at)
 
 
-def run_now(id: str) -> BufferRecord:  # noqa: A002
+def run_now(id: str) -> BufferRecord:
     """Deliver the pending message with this id at once: a reschedule without a time."""
     return _reschedule(id, [], None)
 
 
-def _reschedule(id: str, times: list[Header], expire_at: Time | None) -> BufferRecord:  # noqa: A002
+def _reschedule(id: str, times: list[Header], expire_at: Time | None) -> BufferRecord:
     raw_id = _id(id)
     headers: list[Header] = [(H_OP, OP_RESCHEDULE), (H_ID, raw_id), *times]
     if expire_at is not None:
@@ -308,7 +308,7 @@ def _topic(topic: str) -> bytes:
     return topic.encode()
 
 
-def _if_exists(if_exists: str, id: str | None) -> bytes:  # noqa: A002
+def _if_exists(if_exists: str, id: str | None) -> bytes:
     if if_exists != "keep":
         raise InvalidRequestError("bad-if-exists", f"if_exists is {if_exists!r}: use replace or keep")
     if id is None:
@@ -316,7 +316,7 @@ def _if_exists(if_exists: str, id: str | None) -> bytes:  # noqa: A002
     return KEEP
 
 
-def _id(id: str) -> bytes:  # noqa: A002
+def _id(id: str) -> bytes:
     try:
         raw_id = id.encode()
     except UnicodeEncodeError:

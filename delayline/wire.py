@@ -141,7 +141,7 @@ def user_headers(headers: Sequence[Header]) -> list[Header]:
 
 def delivery_headers(
     own_headers: list[Header],
-    id: str | None,  # noqa: A002 - the wire format's own word
+    id: str | None,
     source: bytes,
     scheduled_for_ms: int,
     attempt: int = 1,

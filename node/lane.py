@@ -34,11 +34,9 @@ class SystemClock:
     """Implements `node.core.ports.Clock`."""
 
     def now_ms(self) -> int:
-        """See the port."""
         return time.time_ns() // 1_000_000
 
     def steady_ms(self) -> int:
-        """See the port."""
         return time.monotonic_ns() // 1_000_000
 
 

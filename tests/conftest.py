@@ -10,6 +10,7 @@ import time
 import uuid
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -131,8 +132,8 @@ def private_stack(tmp_path: Path) -> Iterator[Callable[..., LocalStack]]:
     started: list[LocalStack] = []
     numbers = itertools.count()
 
-    def start(**options: int | bool) -> LocalStack:
-        private = LocalStack(tmp_path / f"stack-{next(numbers)}", **options)  # type: ignore[arg-type]
+    def start(**options: Any) -> LocalStack:
+        private = LocalStack(tmp_path / f"stack-{next(numbers)}", **options)
         started.append(private)
         private.start()
         return private

@@ -11,7 +11,7 @@ _WITH = {
 }
 
 
-class FileByFile(LoadScopeScheduling):  # type: ignore[misc]  # it ships no types
+class FileByFile(LoadScopeScheduling):
     """A file's tests stay together, for they share what their module has made; the next file goes to the
     worker that is free first, in the order of collection.
     """

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final, Literal, get_args
 
-from confluent_kafka.admin import (  # type: ignore[attr-defined]  # missing from its __all__
+from confluent_kafka.admin import (
     AclBinding,
     AclOperation,
     AclPermissionType,

@@ -44,11 +44,11 @@ _LOOKUPS: Final = 6
 
 _PASSING: Final = frozenset(
     (
-        KafkaError._ALL_BROKERS_DOWN,  # noqa: SLF001 - the client's public constants begin so
-        KafkaError._MAX_POLL_EXCEEDED,  # noqa: SLF001
-        KafkaError._RESOLVE,  # noqa: SLF001
-        KafkaError._TIMED_OUT,  # noqa: SLF001
-        KafkaError._TRANSPORT,  # noqa: SLF001
+        KafkaError._ALL_BROKERS_DOWN,
+        KafkaError._MAX_POLL_EXCEEDED,
+        KafkaError._RESOLVE,
+        KafkaError._TIMED_OUT,
+        KafkaError._TRANSPORT,
     )
 )
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException
-from confluent_kafka.admin import (  # type: ignore[attr-defined]  # not in the stubs' __all__
+from confluent_kafka.admin import (
     AdminClient,
     ConfigResource,
     NewTopic,

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import structlog
 from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
-from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]  # missing from the stubs' __all__
+from confluent_kafka.admin import OffsetSpec
 
 from delayline.names import ClusterNames
 from delayline.signing import Keyring
@@ -295,11 +295,10 @@ class KafkaLog:
         self._own_ids = names.transactional_ids(lane)
 
     def last_checkpoint(self) -> Checkpoint | None:
-        """See the port."""
         return self._checkpoint_reader.wait_for(self._topic_id(), self._decided_end())
 
     def footing(self) -> Footing:
-        """See the port. The leader itself says its epoch: others may have heard of an older one."""
+        """The leader itself says its epoch: others may have heard of an older one."""
         topic_id, topic = self._topic_id(), self._names.checkpoint
         return Footing(topic_id, self._latest_offsets(topic, [self._lane])[self._lane].leader_epoch or 0)
 
@@ -338,7 +337,6 @@ class KafkaLog:
         return end
 
     def last_stable_offsets(self) -> Vector:
-        """See the port."""
         return self.ends(self._names.buffer, self._partitions)
 
     def dated_by_clients(self) -> bool:
@@ -375,7 +373,7 @@ class KafkaLog:
         self, topic: str, partitions: list[int], isolation: IsolationLevel = IsolationLevel.READ_COMMITTED
     ) -> dict[int, Any]:
         """What their leaders say of these ends. Raises `Doubtful`."""
-        latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+        latest = OffsetSpec.latest()
         wanted = {TopicPartition(topic, partition): latest for partition in partitions}
         try:
             admin = self._admin  # kept until the answer is here: it would never come from one that is gone

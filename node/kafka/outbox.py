@@ -14,6 +14,8 @@ Nothing is begun on an id before the checkpoint of the last transaction, on the 
 where a checkpoint is left open, and its id has had another transaction since, it can be seen to be committed
 (node/kafka/own_transactions.py): its coordinator knows the last one only.
 """
+# A transaction is a part of its outbox, and uses what is private to it: one module, one owner.
+# ruff: noqa: SLF001
 
 from __future__ import annotations
 
@@ -76,7 +78,7 @@ _CONFIG: dict[str, Any] = {
 
 _FENCED: Final = frozenset(
     (
-        KafkaError._FENCED,  # noqa: SLF001
+        KafkaError._FENCED,
         KafkaError.PRODUCER_FENCED,
         KafkaError.INVALID_PRODUCER_EPOCH,
         KafkaError.INVALID_PRODUCER_ID_MAPPING,
@@ -95,9 +97,9 @@ _GONE: Final = frozenset(("target-missing", "target-partition"))
 # What says nothing of the record itself: another one's error, where it is reported, says why.
 _NOT_ITS_OWN: Final = frozenset(
     (
-        KafkaError._PURGE_QUEUE,  # noqa: SLF001
-        KafkaError._PURGE_INFLIGHT,  # noqa: SLF001
-        KafkaError._INVALID_DIFFERENT_RECORD,  # noqa: SLF001
+        KafkaError._PURGE_QUEUE,
+        KafkaError._PURGE_INFLIGHT,
+        KafkaError._INVALID_DIFFERENT_RECORD,
     )
 )
 
@@ -244,7 +246,6 @@ class KafkaOutbox:
         self._committers.shutdown(wait=False, cancel_futures=True)
 
     def open(self) -> None:
-        """See the port."""
         self._initialise()
         for how, end in (("committed", self._own.commit), ("aborted", self._own.abort)):
             if self._end_again(how, end):
@@ -272,7 +273,6 @@ class KafkaOutbox:
         self._reported_left = REPORTED_TRANSACTIONS
 
     def begin(self) -> KafkaTransaction:
-        """See the port."""
         turn = self._turn
         ref, unmarked = self._pair[turn], self._unmarked[turn]
         before, between = self._last[turn], self._last[1 - turn]
@@ -462,7 +462,7 @@ class KafkaOutbox:
 _TRY_AGAIN: Final = frozenset(
     (
         KafkaError.CONCURRENT_TRANSACTIONS,
-        KafkaError._TIMED_OUT,  # noqa: SLF001
+        KafkaError._TIMED_OUT,
         KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
         KafkaError.COORDINATOR_NOT_AVAILABLE,
         KafkaError.NOT_COORDINATOR,
@@ -508,11 +508,11 @@ class KafkaTransaction:
         self._failed: tuple[str, KafkaError] | None = None  # the first failure: topic and error
 
     def send(self, records: Sequence[Outgoing]) -> None:
-        """See the port. A local rejection does not fail the transaction, so each is looked at."""
+        """A local rejection does not fail the transaction, so each is looked at."""
         self._sent = records
         open_partitions = self._expect_open()
         produce = self._held().produce
-        buffer = self._outbox._names.buffer  # noqa: SLF001 (one module, one owner)
+        buffer = self._outbox._names.buffer
         on_delivery, on_written_back = self._on_delivery if self._reported else None, self._on_written_back
         for record in records:
             topic = record.topic
@@ -566,7 +566,7 @@ class KafkaTransaction:
 
         Raises `Doubtful` where what was planned has been shut since: it would hold this transaction up.
         """
-        targets = self._outbox._targets  # noqa: SLF001
+        targets = self._outbox._targets
         self._known, shut = targets.known, targets.shut
         topics = shut.keys() & self.topics if shut else set[str]()
         self._shut = {(topic, number) for topic in topics for number in shut[topic]}
@@ -605,8 +605,7 @@ class KafkaTransaction:
         )
 
     def flush(self) -> Offsets:
-        """See the port."""
-        timeout_s = self._outbox._timeout_s  # noqa: SLF001
+        timeout_s = self._outbox._timeout_s
         until_s = time.monotonic() + SLOW_FLUSH_S + timeout_s
         left = self._serve(lambda: self._held().flush(SLOW_FLUSH_S))
         while left and self._failed is None and time.monotonic() < until_s:
@@ -624,7 +623,7 @@ class KafkaTransaction:
         for the end of the id's last transaction, without a word. Only what the watch has seen counts: to ask
         here might take longer than what it is asked for.
         """
-        targets = self._outbox._targets  # noqa: SLF001
+        targets = self._outbox._targets
         changed = targets.changed(self.topics, self._known, self._shut)
         if changed is not None:
             raise Doubtful(f"{changed} was deleted, changed or shut while records were sent to it")
@@ -638,13 +637,13 @@ class KafkaTransaction:
                 )
 
     def checkpoint(self, checkpoint: Checkpoint) -> None:
-        """See the port. Its acknowledgement also shows how far the brokers' clock is off."""
+        """Its acknowledgement also shows how far the brokers' clock is off."""
         self._checkpoint = checkpoint
         if checkpoint.first:
-            self._outbox._decide(checkpoint)  # noqa: SLF001
-        topic = self._outbox._names.checkpoint  # noqa: SLF001
+            self._outbox._decide(checkpoint)
+        topic = self._outbox._names.checkpoint
         raw = checkpoint.encode()
-        headers = headers_of(checkpoint, raw, topic, self._outbox._keys.ring)  # noqa: SLF001
+        headers = headers_of(checkpoint, raw, topic, self._outbox._keys.ring)
         sent_ms = time.time_ns() // 1_000_000
         try:
             self._held().produce(
@@ -659,13 +658,12 @@ class KafkaTransaction:
             raise Doubtful(f"the checkpoint was refused: {error}") from error
 
     def commit(self) -> KafkaCommit:
-        """See the port."""
         begun_s = time.monotonic()
-        return KafkaCommit(self._outbox._submit(lambda: self._commit(begun_s)))  # noqa: SLF001
+        return KafkaCommit(self._outbox._submit(lambda: self._commit(begun_s)))
 
     def await_recorded(self) -> None:
         """Waits until its checkpoint is acknowledged. Raises `Doubtful`."""
-        is_flushed = self._flushed.wait(SLOW_FLUSH_S + self._outbox._timeout_s)  # noqa: SLF001
+        is_flushed = self._flushed.wait(SLOW_FLUSH_S + self._outbox._timeout_s)
         if not is_flushed or self._unsent is not None:
             why = self._unsent or "it takes too long"
             raise Doubtful(f"the checkpoint before is not acknowledged: {why}") from self._unsent
@@ -725,7 +723,7 @@ class KafkaTransaction:
         code = error.code()
         detail = f"{topic}: {error.str()}"
         if code == KafkaError.TOPIC_AUTHORIZATION_FAILED:
-            self._outbox._targets.refuse(topic, "target-forbidden", detail)  # noqa: SLF001
+            self._outbox._targets.refuse(topic, "target-forbidden", detail)
             raise Doubtful(detail)
         if code in _REFUSED:
             raise RecordRejected(
@@ -764,11 +762,9 @@ class KafkaCommit:
         self._future = future
 
     def done(self) -> bool:
-        """See the port."""
         return self._future.done()
 
     def result(self) -> None:
-        """See the port."""
         self._future.result()
 
 

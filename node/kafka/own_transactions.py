@@ -134,7 +134,7 @@ class OwnTransactions:
         try:
             self._brokers = Brokers(client_config)
         except Unsupported as error:
-            raise KafkaException(KafkaError(KafkaError._INVALID_ARG, str(error))) from error  # noqa: SLF001
+            raise KafkaException(KafkaError(KafkaError._INVALID_ARG, str(error))) from error
         self._coordinators = Coordinators(self._brokers, transaction_timeout_ms)
         self._led: Led | None = None
         self._found: dict[str, tuple[tuple[Any, ...], Evidence]] = {}  # by id, and of what
@@ -327,7 +327,7 @@ class OwnTransactions:
             raise Unreachable(code, f"{self._topic}/{self._lane}: {KafkaError(code).str()}")
         found = [one for one in batches_of(answer.partitions[0].records) if one.next_offset > begin]
         if not found:
-            raise Unreachable(KafkaError._BAD_MSG, f"{self._topic} is not read behind {begin}")  # noqa: SLF001
+            raise Unreachable(KafkaError._BAD_MSG, f"{self._topic} is not read behind {begin}")
         return found
 
     def _confirm(self, checkpoint: Checkpoint) -> None:
@@ -371,6 +371,6 @@ async def _sound(asked: Awaitable[T]) -> T:
         async with asyncio.timeout(ANSWER_S):
             return await asked
     except TimeoutError as error:
-        raise Unreachable(KafkaError._TIMED_OUT, "the brokers do not answer") from error  # noqa: SLF001
+        raise Unreachable(KafkaError._TIMED_OUT, "the brokers do not answer") from error
     except (TypeError, ValueError, LookupError) as error:
-        raise Unreachable(KafkaError._BAD_MSG, f"no sound answer: {error}") from error  # noqa: SLF001
+        raise Unreachable(KafkaError._BAD_MSG, f"no sound answer: {error}") from error

@@ -108,7 +108,7 @@ class TopicReader:
         try:
             self._brokers = Brokers(client_config)
         except Unsupported as error:
-            raise KafkaException(KafkaError(KafkaError._INVALID_ARG, str(error))) from error  # noqa: SLF001
+            raise KafkaException(KafkaError(KafkaError._INVALID_ARG, str(error))) from error
         self._loop = asyncio.new_event_loop()
 
     @property
@@ -324,7 +324,7 @@ class TopicReader:
         try:
             batches = batches_of(fetched.records)
         except DamagedLog as error:
-            self._complain(KafkaError(KafkaError._BAD_MSG, f"{where}: {error}"))  # noqa: SLF001
+            self._complain(KafkaError(KafkaError._BAD_MSG, f"{where}: {error}"))
             return False
         committed = CommittedFilter(fetched.aborted)
         held = [(batch, committed.content(batch)) for batch in batches]

@@ -7,7 +7,7 @@ from concurrent.futures import Future
 from typing import Any, Final, NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException, Node, TopicCollection, TopicPartitionInfo
-from confluent_kafka.admin import (  # type: ignore[attr-defined]  # missing from the stubs' __all__
+from confluent_kafka.admin import (
     AclOperation,
     ConfigEntry,
     ConfigResource,

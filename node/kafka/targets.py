@@ -123,7 +123,6 @@ class KafkaTargets:
     # -- the lane
 
     def learn(self, topics: AbstractSet[str], due_ms: int, *, waits: bool) -> bool:
-        """See the port."""
         now_s = time.monotonic()
         self._absent = frozenset()
         unknown = self._left(topics, due_ms, now_s)
@@ -137,7 +136,6 @@ class KafkaTargets:
         return known
 
     def learn_all(self, topics: AbstractSet[str], due_ms: int) -> None:
-        """See the port."""
         now_s = time.monotonic()
         until_s = now_s + TIMEOUT_S
         unknown = self._left(topics, due_ms, now_s)
@@ -148,7 +146,6 @@ class KafkaTargets:
         self._note_use(topics, time.monotonic())
 
     def require(self, topics: frozenset[str]) -> None:
-        """See the port."""
         self._own = topics
         self.learn_all(topics, 0)
         for topic in sorted(topics):
@@ -178,7 +175,6 @@ class KafkaTargets:
         self._want(self._unknown(topics, time.monotonic()))
 
     def takes_any(self, topic: str, size_bytes: int) -> bool:
-        """See the port."""
         target = self._current(topic)
         if target is None or target.shut:
             return False
@@ -187,7 +183,6 @@ class KafkaTargets:
     def problem(
         self, topic: str, partition: int, key: bytes | None, size_bytes: int
     ) -> tuple[str, str] | None:
-        """See the port."""
         target = self._current(topic)
         if target is None or target.refusal is not None:
             return self._refusal(topic)
@@ -207,7 +202,6 @@ class KafkaTargets:
         return None if number is None else (UNAVAILABLE, f"{topic}/{number} {self._why(target, number)}")
 
     def invalidate(self) -> None:
-        """See the port."""
         now_s = time.monotonic()
         with self._changing:
             self._doubts += 1
@@ -218,7 +212,6 @@ class KafkaTargets:
             }
 
     def ask_anew(self) -> None:
-        """See the port."""
         self.invalidate()
         with self._changing:
             self._replace(

@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection, TopicPartition
-from confluent_kafka.admin import (  # type: ignore[attr-defined]  # missing from the stubs' __all__
+from confluent_kafka.admin import (
     AdminClient,
     ConfigResource,
     OffsetSpec,
@@ -64,7 +64,7 @@ def ask(admin: AdminClient, topic: str, *questions: Callable[[float], Answers]) 
 
 def _timed_out(future: Future[Any]) -> bool:
     error = future.exception()
-    return isinstance(error, KafkaException) and error.args[0].code() == KafkaError._TIMED_OUT  # noqa: SLF001
+    return isinstance(error, KafkaException) and error.args[0].code() == KafkaError._TIMED_OUT
 
 
 def describe(admin: AdminClient, topic: str) -> TopicIdentity:

@@ -46,8 +46,8 @@ class ZooKeeperElection:
         self._resigning = False
 
     def confirm(self) -> bool:
-        """See the port. Who is leader knows the keys that the one before it may have signed with: it would
-        wait for them later.
+        """Who is leader knows the keys that the one before it may have signed with: it would wait for them
+        later.
         """
         try:
             confirmed = self._candidacy.confirm(CONFIRM_TIMEOUT_S)
@@ -58,13 +58,12 @@ class ZooKeeperElection:
             raise Unconfirmed(str(error)) from error
 
     def resigning(self) -> bool:
-        """See the port. A leader that ZooKeeper knows nothing of goes on: it may have lost its session
-        with all others; once another one leads, it is over.
+        """A leader that ZooKeeper knows nothing of goes on: it may have lost its session with all others;
+        once another one leads, it is over.
         """
         return self._resigning or self._candidacy.state.role == "follower"
 
     def mirrored(self) -> Checkpoint | None:
-        """See the port."""
         try:
             raw = self._znode.read(CONFIRM_TIMEOUT_S)
         except ElectionError as error:
@@ -75,5 +74,4 @@ class ZooKeeperElection:
             raise Refusing(checkpoint_unreadable(self._znode.path, str(error))) from error
 
     def mirror(self, checkpoint: Checkpoint) -> None:
-        """See the port."""
         self._mirror.put(checkpoint)

@@ -77,18 +77,15 @@ class OperatorWatch:
         self._thread.join()
 
     def refresh(self) -> None:
-        """See the port."""
         try:
             self._read()
         except ElectionError as error:
             raise Unconfirmed(str(error)) from error
 
     def asked(self) -> OperatorRequest | None:
-        """See the port."""
         return self._asked
 
     def pauses(self) -> Pauses:
-        """See the port."""
         return self._pauses
 
     def _on_event(self, _: Any) -> None:

@@ -59,12 +59,12 @@ def _audited(
     config: ConnectionConfig, wishes: dict[str, Any], *, pictured: bool
 ) -> tuple[Report, Picture | None]:
     """The report, and what a page shows beside it, if that is wanted."""
-    from delayline.names import ClusterNames  # noqa: PLC0415
-    from ops.clients.kafka import KafkaAdmin  # noqa: PLC0415
-    from ops.clients.zookeeper import read_keys  # noqa: PLC0415
-    from ops.spark import spark_session  # noqa: PLC0415
-    from ops.topics import cluster_topics  # noqa: PLC0415 - `--help` needs neither Spark nor Kafka
-    from pipeline.audit import AuditConfig, audit  # noqa: PLC0415
+    from delayline.names import ClusterNames
+    from ops.clients.kafka import KafkaAdmin
+    from ops.clients.zookeeper import read_keys
+    from ops.spark import spark_session
+    from ops.topics import cluster_topics
+    from pipeline.audit import AuditConfig, audit
 
     settings, keys = cluster_topics.read_settings(config), read_keys(config)
     KafkaAdmin(config).require(ClusterNames(config.cluster).buffer)  # Spark would wait for minutes
@@ -80,15 +80,15 @@ def _audited(
 
 
 def _picture(found: Audit, config: AuditConfig) -> Picture:
-    from pipeline.audit.picture import picture  # noqa: PLC0415 - only with --html
+    from pipeline.audit.picture import picture  # only with --html
 
     return picture(found, config)
 
 
 def _page_writer(file: Path) -> Callable[[Picture], None]:
     """Imports what a page takes: a package that is not installed is missed now, not after the audit."""
-    from pipeline.audit.page import audit_page  # noqa: PLC0415 - only with --html
-    from pipeline.page import write  # noqa: PLC0415
+    from pipeline.audit.page import audit_page  # only with --html
+    from pipeline.page import write
 
     def write_page(picture: Picture) -> None:
         write(audit_page(picture), file)
@@ -98,7 +98,7 @@ def _page_writer(file: Path) -> Callable[[Picture], None]:
 
 
 def _show(report: Report) -> None:
-    from pipeline.audit.report import KINDS  # noqa: PLC0415
+    from pipeline.audit.report import KINDS
 
     classes = [{"class": name, "requests": count} for name, count in report.classes.items()]
     emit("table", classes, {"class": "class", "requests": "requests"})

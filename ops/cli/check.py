@@ -40,7 +40,7 @@ class _Plugins(click.Group):
 
 
 def _words(error: Exception) -> str:
-    from ops.errors import translated  # noqa: PLC0415 - imports both clients, only when something went wrong
+    from ops.errors import translated  # imports both clients, only when something went wrong
 
     if isinstance(error, click.ClickException):
         return error.format_message()
@@ -101,7 +101,7 @@ def _told(found: Found, warning: Range, critical: Range) -> int:
 @connection_options
 def lag(warning: Range, critical: Range, **options: Any) -> int:
     """As ZooKeeper and Kafka say."""
-    from ops.check import measures  # noqa: PLC0415
+    from ops.check import measures
 
     return _told(measures.lag(connect(options)), warning, critical)
 
@@ -115,7 +115,7 @@ def lag(warning: Range, critical: Range, **options: Any) -> int:
 @connection_options
 def lateness(warning: Range, critical: Range, **options: Any) -> int:
     """As a node of each lane says, its leader first."""
-    from ops.check import measures  # noqa: PLC0415
+    from ops.check import measures
 
     return _told(measures.lateness(connect(options)), warning, critical)
 
@@ -129,6 +129,6 @@ def lateness(warning: Range, critical: Range, **options: Any) -> int:
 @connection_options
 def leader(warning: Range, critical: Range, **options: Any) -> int:
     """As ZooKeeper says."""
-    from ops.check import measures  # noqa: PLC0415
+    from ops.check import measures
 
     return _told(measures.leader(connect(options)), warning, critical)

@@ -52,7 +52,7 @@ def show(output: Format, lane: int | None, **options: Any) -> int:
     With it the operation under way: a replay and how far it has come, a skip, what was refused last; and what
     is paused. Exit code 1 if the two differ in a way that a healthy cluster never shows.
     """
-    from ops.checkpoint import show  # noqa: PLC0415
+    from ops.checkpoint import show
 
     shown = show.show(connect(options), lane)
     now_ms = time.time_ns() // 1_000_000
@@ -83,7 +83,7 @@ def history(output: Format, lane: int | None, limit: int, **options: Any) -> Non
 
     Leaderships are kept for ever, of operators' changes the last 1,000. Without Kafka the latter are shown.
     """
-    from ops.checkpoint import history  # noqa: PLC0415
+    from ops.checkpoint import history
 
     found = history.history(connect(options), lane, limit)
     if output != "table":
@@ -109,7 +109,7 @@ def _change_data(change: Change) -> dict[str, Any]:
 
 
 def _change_row(change: Change) -> dict[str, Any]:
-    from delayline.times import render_time  # noqa: PLC0415
+    from delayline.times import render_time
 
     lane = "all" if change.lane is None else str(change.lane)
     texts = {name: getattr(change, name) for name in ("what", "who", "before", "after", "why")}
@@ -135,7 +135,7 @@ def _rows(pair: CheckpointPair, now_ms: int) -> list[dict[str, Any]]:
         for name in names
     ]
     if pair.waits is not None:
-        from ops.checkpoint.asked import described  # noqa: PLC0415
+        from ops.checkpoint.asked import described
 
         waits = f"request {pair.waits.number} waits for the leader: {described(pair.waits)}"
         rows.append({"lane": pair.lane, "field": "asked", "topic": None, "znode": waits})
@@ -172,7 +172,7 @@ def _awaited(checkpoint: Checkpoint) -> str:
 
 def _held(checkpoint: Checkpoint) -> str:
     """What waits for the end of its target's pause: of each hold, how much at most, and from when on."""
-    from delayline.times import render_time  # noqa: PLC0415
+    from delayline.times import render_time
 
     return ", ".join(
         f"{hold.target}: {hold.rows:,} due since {render_time(hold.next[0])}"
@@ -182,8 +182,8 @@ def _held(checkpoint: Checkpoint) -> str:
 
 
 def _operation(operation: Operation) -> str:
-    from ops.checkpoint.asked import described, progress  # noqa: PLC0415
-    from store.operations import SkipRequest  # noqa: PLC0415
+    from ops.checkpoint.asked import described, progress
+    from store.operations import SkipRequest
 
     said = []
     if operation.replay is not None:
@@ -199,7 +199,7 @@ def _operation(operation: Operation) -> str:
 
 
 def _position(checkpoint: Checkpoint) -> str:
-    from delayline.times import render_time  # noqa: PLC0415
+    from delayline.times import render_time
 
     if checkpoint.position is None:
         return "nothing delivered"
@@ -212,7 +212,7 @@ def _vector(vector: dict[int, int]) -> str:
 
 
 def _as_data(pair: CheckpointPair, control: PauseState) -> dict[str, Any]:
-    import msgspec  # noqa: PLC0415
+    import msgspec
 
     return {
         "lane": pair.lane,

@@ -53,7 +53,7 @@ def wants(options: dict[str, Any]) -> tuple[bool, str | None]:
 
 def time_ms(_: click.Context, param: click.Parameter, value: str) -> int:
     """A time that was typed: RFC 3339 or epoch milliseconds."""
-    from delayline.times import parse_time  # noqa: PLC0415
+    from delayline.times import parse_time
 
     try:
         return parse_time(value.encode())
@@ -88,7 +88,7 @@ def replay(
     Exit code 5 if the leader refuses: the time is not kept any more, or another replay is under way; or if
     somebody cancels it. 6 if there is no leader.
     """
-    from store.operations import ReplayRequest  # noqa: PLC0415
+    from store.operations import ReplayRequest
 
     if to_ms <= from_ms:
         raise click.UsageError("--to must be later than --from")
@@ -113,7 +113,7 @@ def skip(output: Format, to_ms: int, lane: int | None, **options: Any) -> None:
 
     Exit code 5 if the leader refuses: the time is in the future; 6 if there is none.
     """
-    from store.operations import SkipRequest  # noqa: PLC0415
+    from store.operations import SkipRequest
 
     _carry_out(output, SkipRequest(0, to_ms), lane, options)
 
@@ -129,7 +129,7 @@ def cancel(output: Format, lane: int | None, timeout_s: float, confirm: str | No
 
     What was delivered again stays delivered. Exit code 3 if there is nothing to cancel.
     """
-    from ops.checkpoint import requests  # noqa: PLC0415
+    from ops.checkpoint import requests
 
     config, by = agreed(options, confirm, "replays end where they are, and requests that wait are taken back")
     cancelled, done = requests.cancel(config, lane, by, say, timeout_s)
@@ -140,7 +140,7 @@ def cancel(output: Format, lane: int | None, timeout_s: float, confirm: str | No
 def _carry_out(
     output: Format, request: ReplayRequest | SkipRequest, lane: int | None, options: dict[str, Any]
 ) -> None:
-    from ops.checkpoint import requests  # noqa: PLC0415
+    from ops.checkpoint import requests
 
     execute, confirm = wants(options)
     by = author(options) if execute else None
@@ -190,7 +190,7 @@ def _emit(output: Format, prospects: Sequence[Prospect], *, executed: bool, wait
 
 
 def _what(request: ReplayRequest | SkipRequest, prospects: Sequence[Prospect]) -> str:
-    from store.operations import SkipRequest  # noqa: PLC0415
+    from store.operations import SkipRequest
 
     count = sum(one.messages for one in prospects)
     at_least = "at least " if any(one.at_least for one in prospects) else ""
@@ -199,7 +199,7 @@ def _what(request: ReplayRequest | SkipRequest, prospects: Sequence[Prospect]) -
 
 
 def _say_hints(request: ReplayRequest | SkipRequest) -> None:
-    from store.operations import SkipRequest  # noqa: PLC0415
+    from store.operations import SkipRequest
 
     if isinstance(request, SkipRequest):
         say("a replay over the time that was skipped delivers what was skipped, for as long as it is kept")

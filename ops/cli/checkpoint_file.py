@@ -35,9 +35,9 @@ def export(lane: int | None, path: Path | None, **options: Any) -> None:
     Running nodes deliver on, so it is out of date at once: what is delivered after it is delivered again if
     it is ever imported.
     """
-    import msgspec  # noqa: PLC0415
+    import msgspec
 
-    from ops.checkpoint import export  # noqa: PLC0415
+    from ops.checkpoint import export
 
     found = export.exported(connect(options), lane, time.time_ns() // 1_000_000)
     text = msgspec.json.format(msgspec.json.encode(found), indent=2).decode() + "\n"
@@ -68,7 +68,7 @@ def import_(output: Format, path: Path, lane: int | None, **options: Any) -> Non
     Exit code 5 if a lane has a leader, its topic is not empty, the znode has a later checkpoint, or the
     export is of another cluster or buffer.
     """
-    from ops.checkpoint import export  # noqa: PLC0415
+    from ops.checkpoint import export
 
     execute, confirm = wants(options)
     by = author(options) if execute else None
@@ -118,7 +118,7 @@ def _show(output: Format, plans: list[LanePlan]) -> None:
 
 def _emit(output: Format, plans: list[LanePlan], *, executed: bool) -> None:
     """What was written, once it is: for programs."""
-    import msgspec  # noqa: PLC0415
+    import msgspec
 
     if output != "table":
         lanes = [{"lane": one.lane, "records": msgspec.to_builtins(one.records)} for one in plans]

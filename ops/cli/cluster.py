@@ -41,7 +41,7 @@ def pause(
     Requests are taken in as ever. What falls due meanwhile is delivered when it is resumed, in order. Returns
     when every node that is there knows; exit code 6 if one does not answer in time.
     """
-    from ops.cluster import pause  # noqa: PLC0415
+    from ops.cluster import pause
 
     what = f"deliveries to {', '.join(targets)} stop" if targets else "all deliveries stop"
     config, by = agreed(options, confirm, what)
@@ -66,7 +66,7 @@ def resume(
     itself stays so when the cluster is resumed. Once it is resumed, what waits for it is delivered in order,
     beside what falls due; `cluster status` says how much is left.
     """
-    from ops.cluster import pause  # noqa: PLC0415
+    from ops.cluster import pause
 
     what = f"deliveries to {', '.join(targets)} go on" if targets else "deliveries go on"
     config, by = agreed(options, confirm, what)
@@ -110,7 +110,7 @@ def switchover(
     Returns when the new leader delivers. Exit code 3 if there is no leader, or the node is no candidate; 5 if
     it is leader already, or there is no other one; 6 if it did not come to pass in time.
     """
-    from ops.cluster import switchover as handing  # noqa: PLC0415
+    from ops.cluster import switchover as handing
 
     config, by = agreed(options, confirm, f"leadership goes to {to or 'the next candidate'}")
     done = handing.switchover(config, lane, to, by, timeout_s)
@@ -153,7 +153,7 @@ def accept_gap(
     lost is what was requested between what it has read and where the log begins now. Nodes that have read
     more or less go on refusing, for their views would differ. Exit code 5 if there is nothing to accept.
     """
-    from ops.cluster import accept_gap as gaps  # noqa: PLC0415
+    from ops.cluster import accept_gap as gaps
 
     if execute:
         expect_answer(confirm)
@@ -191,7 +191,7 @@ def accept_kafka(output: Format, confirm: str | None, *, execute: bool, **option
     wrong where bootstrap_servers or zookeeper is another cluster's. Nodes that refuse are started again
     afterwards. Exit code 5 if there is nothing to accept, or a node works in the Kafka that it was in.
     """
-    from ops.cluster import accept_kafka  # noqa: PLC0415
+    from ops.cluster import accept_kafka
 
     if execute:
         expect_answer(confirm)
@@ -228,7 +228,7 @@ def remove(output: Format, node: str, confirm: str | None, **options: Any) -> No
 
     They go by themselves once its session has timed out. Exit code 5 if it lives, 3 if there is no such node.
     """
-    from ops.cluster import remove  # noqa: PLC0415
+    from ops.cluster import remove
 
     config, by = agreed(options, confirm, f"the znodes of {node} are removed")
     emit_one(output, {"node": node, "removed": remove.remove(config, node, by)})

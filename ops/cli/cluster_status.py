@@ -64,8 +64,8 @@ def status(output: Format, *, watch: bool, **options: Any) -> None:
     silent (nothing heard of it for 5 s), refusing, clock, disk, behind, blocked. Where records wait behind
     an open transaction, "delivered up to" is of what lies before it; what waits behind it stands beside that.
     """
-    from ops.clients.zookeeper import registry  # noqa: PLC0415
-    from ops.cluster import status  # noqa: PLC0415
+    from ops.clients.zookeeper import registry
+    from ops.cluster import status
 
     config = connect(options)
     if not watch:
@@ -76,7 +76,7 @@ def status(output: Format, *, watch: bool, **options: Any) -> None:
 
 
 def _watch(output: Format, read: Callable[[], ClusterStatus]) -> None:
-    from election.errors import Unavailable  # noqa: PLC0415
+    from election.errors import Unavailable
 
     while True:
         begun_s = time.monotonic()
@@ -179,7 +179,7 @@ def _member_row(snapshot: ClusterStatus, node: str) -> dict[str, Any]:
 
 
 def _clock_offset_ms(said: Mapping[str, Any]) -> int | None:
-    from ops.cluster.status import clock_offset_ms  # noqa: PLC0415
+    from ops.cluster.status import clock_offset_ms
 
     return clock_offset_ms(said)
 
@@ -238,7 +238,7 @@ def _as_data(snapshot: ClusterStatus) -> dict[str, Any]:
 
 
 def _held_as_data(lane: LaneStatus) -> dict[str, Any]:
-    import msgspec  # noqa: PLC0415
+    import msgspec
 
     held: dict[str, Any] = msgspec.to_builtins(lane.held)
     return held
@@ -246,7 +246,7 @@ def _held_as_data(lane: LaneStatus) -> dict[str, Any]:
 
 def pauses_as_data(control: PauseState) -> dict[str, Any]:
     """What is paused, by whom and why."""
-    import msgspec  # noqa: PLC0415
+    import msgspec
 
     said: dict[str, Any] = msgspec.to_builtins(control)
     return said

@@ -18,7 +18,7 @@ def completion_command(shell: str) -> None:
     zsh:  delayline completion zsh > ~/.zfunc/_delayline  (a folder of your fpath)
     fish: delayline completion fish > ~/.config/fish/completions/delayline.fish
     """
-    from ops.cli.main import cli  # noqa: PLC0415 - it has this command
+    from ops.cli.main import cli  # it has this command
 
     completion = get_completion_class(shell)
     assert completion is not None, "click knows these shells"

@@ -31,7 +31,7 @@ def dead_letter_group() -> None:
 
 
 def _time_ms(_: click.Context, __: click.Parameter, value: str | None) -> int | None:
-    from delayline.times import parse_time  # noqa: PLC0415
+    from delayline.times import parse_time
 
     try:
         return None if value is None else parse_time(value.encode())
@@ -40,7 +40,7 @@ def _time_ms(_: click.Context, __: click.Parameter, value: str | None) -> int | 
 
 
 def _codes(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> frozenset[str]:
-    from delayline.rejects import REJECT_CODES  # noqa: PLC0415
+    from delayline.rejects import REJECT_CODES
 
     for value in values:
         if value not in REJECT_CODES:
@@ -67,7 +67,7 @@ def _filter_options(command: Command) -> Command:
 
 
 def _wanted(options: dict[str, Any]) -> Wanted:
-    from ops.dead_letter.search import Wanted  # noqa: PLC0415
+    from ops.dead_letter.search import Wanted
 
     return Wanted(**{name: options.pop(name) for name in _FILTER_NAMES})
 
@@ -93,7 +93,7 @@ CODE_COLUMNS = {"code": "code", "letters": "letters"}
 @connection_options
 def list_(output: Format, limit: int, *, oldest_first: bool, **options: Any) -> None:
     """List dead letters, and how many there are of each code."""
-    from ops.dead_letter.search import find, listed  # noqa: PLC0415
+    from ops.dead_letter.search import find, listed
 
     wanted = _wanted(options)
     listing = listed(find(connect_kafka(options), wanted), limit, oldest_first=oldest_first)
@@ -116,7 +116,7 @@ def list_(output: Format, limit: int, *, oldest_first: bool, **options: Any) -> 
 @connection_options
 def show(output: Format, place: str, **options: Any) -> None:
     """Show all of the letter at PLACE (partition/offset), and what to do about its code."""
-    from ops.dead_letter.search import find_at  # noqa: PLC0415
+    from ops.dead_letter.search import find_at
 
     config = connect_kafka(options)
     (letter,) = find_at(config, _places((place,), config.cluster))
@@ -140,8 +140,8 @@ def retry(
     Without --execute it says how many there are, and of which codes. A letter is sent again once. Left out,
     unless their place or code is named: requests that were rejected for what they are, and expired ones.
     """
-    from ops.dead_letter.retry import Asked, send, survey  # noqa: PLC0415
-    from ops.topics import cluster_topics  # noqa: PLC0415
+    from ops.dead_letter.retry import Asked, send, survey
+    from ops.topics import cluster_topics
 
     wanted = _wanted(options)
     limit, keep_time = options.pop("limit"), options.pop("keep_time")
@@ -164,8 +164,8 @@ def retry(
 
 
 def _places(texts: tuple[str, ...], cluster: str) -> frozenset[RecordId]:
-    from delayline.names import ClusterNames  # noqa: PLC0415
-    from ops.dead_letter.letter import parse_place  # noqa: PLC0415
+    from delayline.names import ClusterNames
+    from ops.dead_letter.letter import parse_place
 
     try:
         return frozenset(parse_place(text, ClusterNames(cluster).dead_letter) for text in texts)
@@ -177,7 +177,7 @@ RETRY_COLUMNS = {"letters": "letters", "code": "code", "target": "target", "why"
 
 
 def _emit_retry(output: Format, config: ConnectionConfig, tally: Tally, sent: Sent | None) -> None:
-    from ops.dead_letter.choice import WHY  # noqa: PLC0415
+    from ops.dead_letter.choice import WHY
 
     rows = [
         {**group._asdict(), "letters": count, "why": WHY[group.fate]}
@@ -192,7 +192,7 @@ def _emit_retry(output: Format, config: ConnectionConfig, tally: Tally, sent: Se
 
 
 def _sent_rows(sent: Sent) -> list[dict[str, str]]:
-    from ops.dead_letter.letter import render_place  # noqa: PLC0415
+    from ops.dead_letter.letter import render_place
 
     return [{"place": render_place(place), "source": source} for place, source in sent.sources.items()]
 
@@ -209,7 +209,7 @@ def _say_sent(tally: Tally, sent: Sent) -> None:
     if sent.error is None:
         say(done)
         return
-    from ops.errors import OperatorError, translated  # noqa: PLC0415
+    from ops.errors import OperatorError, translated
 
     for row in _sent_rows(sent):
         say(f"sent: {row['place']} is {row['source']}")
@@ -222,7 +222,7 @@ def _count(letters: int) -> str:
 
 
 def _as_data(letter: Letter) -> dict[str, Any]:
-    from ops.dead_letter.letter import render_place  # noqa: PLC0415
+    from ops.dead_letter.letter import render_place
 
     return {
         "place": render_place(letter.place),
@@ -242,7 +242,7 @@ def _row(letter: Letter, now_ms: int) -> dict[str, Any]:
 
 
 def _whole(letter: Letter) -> dict[str, Any]:
-    from delayline.rejects import REJECT_CODES, WHAT_TO_DO  # noqa: PLC0415
+    from delayline.rejects import REJECT_CODES, WHAT_TO_DO
 
     return {
         **_as_data(letter),

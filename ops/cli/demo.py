@@ -50,11 +50,11 @@ def demo_command(messages: int, nodes: int, json_file: Path | None, html: Path, 
     leader twice, switches over once, pauses it once, takes ZooKeeper away once, and lets Spark prove that
     nothing was lost, doubled, early or altered. Exit code 0 only if that is so. Nothing is left running.
     """
-    from ops.demo.cluster import own_settings_only  # noqa: PLC0415 - Spark and the clients are slow to import
-    from ops.demo.page import demo_page  # noqa: PLC0415
-    from ops.demo.run import Demo, Options  # noqa: PLC0415
-    from ops.setup.java import find_java  # noqa: PLC0415
-    from pipeline.page import write  # noqa: PLC0415
+    from ops.demo.cluster import own_settings_only  # Spark and the clients are slow to import
+    from ops.demo.page import demo_page
+    from ops.demo.run import Demo, Options
+    from ops.setup.java import find_java
+    from pipeline.page import write
 
     find_java()  # before there is a folder to keep
     own_settings_only()

@@ -30,7 +30,7 @@ def doctor_command(output: Format, *, show_all: bool, **options: Any) -> int:
     and versions, lanes without leader or follower, nodes that refuse, what is paused, lag. It goes on where
     something does not answer. Exit code 1 if there is a problem; a note is none.
     """
-    from ops.doctor import examine  # noqa: PLC0415
+    from ops.doctor import examine
 
     findings = examine(connect(options))
     shown = [one for one in findings if show_all or one.level != "ok"]

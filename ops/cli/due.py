@@ -36,7 +36,7 @@ def due_command(output: Format, node: str | None, **options: Any) -> None:
     And to which targets it goes. Days are UTC's; each scale begins now, so that the days have all of it. What
     a node could not count within a second is said to be `at least` so much.
     """
-    from ops.message import due  # noqa: PLC0415
+    from ops.message import due
 
     found = due.forecast(connect(options), node)
     if output == "csv":
@@ -50,7 +50,7 @@ def due_command(output: Format, node: str | None, **options: Any) -> None:
 
 
 def _draw(found: ClusterForecast) -> None:
-    from delayline.times import render_time  # noqa: PLC0415
+    from delayline.times import render_time
 
     due = found.due
     show_pauses(found.pauses, due.held, due.now_ms)
@@ -128,7 +128,7 @@ def _count(count: int, *, at_least: bool) -> str:
 
 
 def _csv_rows(due: Due) -> list[dict[str, Any]]:
-    from delayline.times import render_time  # noqa: PLC0415
+    from delayline.times import render_time
 
     overdue = {"scale": "overdue", "count": due.overdue, "at_least": due.overdue_at_least}
     timed = [
@@ -148,7 +148,7 @@ def _csv_rows(due: Due) -> list[dict[str, Any]]:
 
 
 def _as_data(found: ClusterForecast) -> dict[str, Any]:
-    import msgspec  # noqa: PLC0415
+    import msgspec
 
     due = found.due
     scales = {
@@ -165,7 +165,7 @@ def _as_data(found: ClusterForecast) -> dict[str, Any]:
 
 
 def _standing(standing: Any) -> str:
-    from delayline.times import render_time  # noqa: PLC0415
+    from delayline.times import render_time
 
     up_to_ms = standing["delivered_up_to_ms"]
     up_to = f"delivered up to {render_time(up_to_ms)}" if up_to_ms else "nothing delivered yet"

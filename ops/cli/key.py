@@ -36,7 +36,7 @@ def rotate(output: Format, timeout_s: float, confirm: str | None, *, execute: bo
     Exit code 6 if a node does not say in time that it knows it: the key before goes on signing, and the same
     command waits on.
     """
-    from ops.key import rotate  # noqa: PLC0415
+    from ops.key import rotate
 
     if execute:
         expect_answer(confirm)
@@ -51,7 +51,7 @@ def rotate(output: Format, timeout_s: float, confirm: str | None, *, execute: bo
 
 
 def _show(output: Format, found: KeyStatus) -> None:
-    from delayline.times import render_time  # noqa: PLC0415
+    from delayline.times import render_time
 
     data: list[dict[str, Any]] = [
         {

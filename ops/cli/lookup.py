@@ -60,7 +60,7 @@ def show(
     Pending, parked, delivered, cancelled, expired or dead-lettered, when and in which epoch; and its outcomes
     in the replay window: replaced, rescheduled and the like. Exit code 3 if it is unknown.
     """
-    from ops.clients import nodes  # noqa: PLC0415
+    from ops.clients import nodes
 
     if (id_ is None) == (source is None):
         raise click.UsageError("give the message's ID, or --source")
@@ -96,7 +96,7 @@ def list_command(output: Format, **options: Any) -> None:
 
     Each that stays pending is listed once from page to page, whatever is scheduled and delivered meanwhile.
     """
-    from ops.clients import nodes  # noqa: PLC0415
+    from ops.clients import nodes
 
     asked = {name: options.pop(name) for name in ("begin", "end", "target", "id_prefix")}
     query = {
@@ -118,7 +118,7 @@ def list_command(output: Format, **options: Any) -> None:
 
 
 def _time(text: str | None, option: str) -> int | None:
-    from delayline.times import parse_time  # noqa: PLC0415
+    from delayline.times import parse_time
 
     try:
         return None if text is None else parse_time(text.encode())
@@ -127,7 +127,7 @@ def _time(text: str | None, option: str) -> int | None:
 
 
 def _cursor(text: str | None) -> str | None:
-    from node.http.messages import parse_cursor  # noqa: PLC0415
+    from node.http.messages import parse_cursor
 
     try:
         if text is not None:
@@ -138,7 +138,7 @@ def _cursor(text: str | None) -> str | None:
 
 
 def _row(message: dict[str, Any]) -> dict[str, Any]:
-    from delayline.times import render_time  # noqa: PLC0415
+    from delayline.times import render_time
 
     op = "" if message["op"] == "schedule" else f" {message['op']}"
     return {
@@ -155,7 +155,7 @@ def _target(message: dict[str, Any]) -> str | None:
 
 
 def _show(answer: dict[str, Any]) -> None:
-    from delayline.times import render_time  # noqa: PLC0415
+    from delayline.times import render_time
 
     message, history = answer["message"], answer["history"]
     now_ms = time.time_ns() // 1_000_000
@@ -182,7 +182,7 @@ def _say_count(listing: Listing) -> None:
 
 def _say_standing(standing: dict[str, Any]) -> None:
     """Who has answered, and how far it was."""
-    from delayline.times import render_time  # noqa: PLC0415
+    from delayline.times import render_time
 
     lag, up_to_ms = standing["lag"], standing["delivered_up_to_ms"]
     read = " ".join(f"{partition}:{offset}" for partition, offset in sorted(standing["applied"].items()))

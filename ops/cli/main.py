@@ -81,7 +81,7 @@ class LazyGroup(click.Group):
 @click.pass_context
 def cli(ctx: click.Context, /, *, debug: bool) -> None:
     """Replicated, exactly-once delayed delivery for Kafka."""
-    from ops import logs  # noqa: PLC0415 - `--help` never comes here
+    from ops import logs  # `--help` never comes here
 
     ctx.obj = debug
     # Data goes to stdout, so structlog's default must not stand, whatever the command.
@@ -156,7 +156,7 @@ def _usage(error: click.ClickException) -> str:
 
 def _explained(error: Exception) -> tuple[str, int]:
     """One line and the exit code for an exception that a command let through."""
-    from ops.errors import translated  # noqa: PLC0415 - imports both clients, only when something went wrong
+    from ops.errors import translated  # imports both clients, only when something went wrong
 
     if isinstance(error, ModuleNotFoundError):
         return f"the package {error.name} is missing: install delayline with its extra `local`", 1

@@ -65,7 +65,7 @@ _time_options = _options(_TIME_OPTIONS)
 
 def _repeat(options: dict[str, Any]) -> Recurrence | None:
     """What the options of a recurring message say."""
-    from delayline import requests  # noqa: PLC0415
+    from delayline import requests
 
     given = {name: options.pop(name) for name in ("every", "factor", "cron", "time_zone", *_LIMITS)}
     asked = {name: value for name, value in given.items() if value is not None}
@@ -124,7 +124,7 @@ def schedule(
     A VALUE of - is read from standard input. Prints the request's source, which the delivered message carries
     as `delay-source`.
     """
-    from delayline import requests  # noqa: PLC0415
+    from delayline import requests
 
     payload = sys.stdin.buffer.read() if value == "-" else value.encode()
     pairs = [_header(text) for text in headers]
@@ -149,7 +149,7 @@ def cancel(output: Format, id_: str | None, source: str | None, wait_s: float, *
 
     Exit code 3 if there is no such message, 5 if it was too late.
     """
-    from delayline import requests  # noqa: PLC0415
+    from delayline import requests
 
     if (id_ is None) == (source is None):
         raise click.UsageError("give the message's ID, or --source")
@@ -168,7 +168,7 @@ def reschedule(output: Format, id_: str, wait_s: float, **options: Any) -> int:
 
     Exit code 3 if there is no such message, 5 if it was too late, or a later request has overtaken it.
     """
-    from delayline import requests  # noqa: PLC0415
+    from delayline import requests
 
     request = {name: options.pop(name) for name in _TIMES}
     if all(request[name] is None for name in ("deliver_at", "after", "level")):
@@ -201,7 +201,7 @@ def _control(
     wait_s: float,
     send: Callable[[DelayProducer], Receipt],
 ) -> int:
-    from delayline import UnansweredError  # noqa: PLC0415
+    from delayline import UnansweredError
 
     config = _reached(options)
     if wait_s == 0:
@@ -231,8 +231,8 @@ def _unanswered(output: Format, source: str, id_: str | None, wait_s: float) -> 
 
 def _reached(options: dict[str, Any]) -> KafkaConfig:
     """The configuration, once a broker has answered: the admin's client tells why, if none does."""
-    from delayline.names import ClusterNames  # noqa: PLC0415
-    from ops.clients.kafka import KafkaAdmin  # noqa: PLC0415
+    from delayline.names import ClusterNames
+    from ops.clients.kafka import KafkaAdmin
 
     config = connect_kafka(options)
     KafkaAdmin(config).require(ClusterNames(config.cluster).buffer)
@@ -245,7 +245,7 @@ def _send(config: KafkaConfig, send: Callable[[DelayProducer], Receipt]) -> str:
 
 
 def _producer(config: KafkaConfig, *, outcomes: bool = False) -> DelayProducer:
-    from delayline import DelayProducer  # noqa: PLC0415
+    from delayline import DelayProducer
 
     properties = config.client_config() | {"log_level": 0}
     return DelayProducer(properties, cluster=config.cluster, max_block_s=_BLOCK_S, outcomes=outcomes)

@@ -33,12 +33,12 @@ def run(debug: bool, /, **options: Any) -> int:  # noqa: FBT001 - the object tha
     Logs go to stderr, as JSON lines unless that is a terminal. Other settings: environment and file, see
     docs/configuration.md.
     """
-    import logging  # noqa: PLC0415
+    import logging
 
-    from node.config import NodeConfig  # noqa: PLC0415
-    from node.node import Node  # noqa: PLC0415
-    from ops import logs  # noqa: PLC0415
-    from ops.config import load  # noqa: PLC0415
+    from node.config import NodeConfig
+    from node.node import Node
+    from ops import logs
+    from ops.config import load
 
     config = load(NodeConfig, file=options.pop("file"), flags=as_flags(options))
     logs.configure(logging.DEBUG if debug else logging.INFO, node=config.node_id, lane=config.lane)

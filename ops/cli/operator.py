@@ -68,16 +68,16 @@ def author(options: dict[str, Any]) -> Author:
 
 
 def _author(by: str, reason: str) -> Author:
-    import time  # noqa: PLC0415
+    import time
 
-    from election.operators import Author  # noqa: PLC0415
+    from election.operators import Author
 
     return Author(by, reason, time.time_ns() // 1_000_000)
 
 
 def _user() -> str | None:
     """Who works here, behind sudo, too; None if the system has no name for them."""
-    import getpass  # noqa: PLC0415
+    import getpass
 
     try:
         return os.environ.get("SUDO_USER") or getpass.getuser()

@@ -39,7 +39,8 @@ class OutputFile(click.Path):
         super().__init__(dir_okay=False, writable=True, path_type=Path)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
-        file = Path(super().convert(value, param, ctx))  # type: ignore[arg-type]  # a Path: see path_type
+        file = super().convert(value, param, ctx)
+        assert isinstance(file, Path)  # see path_type
         folder = file.absolute().parent
         if not folder.is_dir():
             self.fail(f"{file}: no such folder", param, ctx)
@@ -57,20 +58,20 @@ def connection_options(command: Command) -> Command:
 
 def connect(connection: dict[str, Any]) -> ConnectionConfig:
     """The configuration that a command's connection options, the environment and the file give."""
-    from node.config import ConnectionConfig  # noqa: PLC0415 - pydantic is slow, `--help` needs none
+    from node.config import ConnectionConfig  # pydantic is slow, `--help` needs none
 
     return _load(ConnectionConfig, connection)
 
 
 def connect_kafka(connection: dict[str, Any]) -> KafkaConfig:
     """The same for commands that do without ZooKeeper."""
-    from node.config import KafkaConfig  # noqa: PLC0415
+    from node.config import KafkaConfig
 
     return _load(KafkaConfig, connection)
 
 
 def _load(model: type[Config], connection: dict[str, Any]) -> Config:
-    from ops.config import load  # noqa: PLC0415
+    from ops.config import load
 
     return load(model, file=connection.pop("file"), flags=as_flags(connection))
 

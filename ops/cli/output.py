@@ -75,14 +75,14 @@ def emit_one(output: Format, values: Row) -> None:
 def _write_data(output: Format, data: Any) -> None:
     text = json.dumps(data, indent=2, default=str)
     if output == "yaml":
-        import yaml  # noqa: PLC0415 - only who asks for it waits for it
+        import yaml  # only who asks for it waits for it
 
         text = yaml.safe_dump(json.loads(text), sort_keys=False, allow_unicode=True).rstrip("\n")
     click.echo(text)
 
 
 def _write_csv(rows: Sequence[Row], columns: Mapping[str, str]) -> None:
-    import csv  # noqa: PLC0415
+    import csv
 
     writer = csv.writer(sys.stdout, lineterminator="\n")
     writer.writerow(columns)
@@ -134,7 +134,7 @@ def _cell(value: Any, also: str = "") -> Text:
 
 def age(epoch_ms: int, now_ms: int) -> str:
     """A time and how long ago it was, as `2026-01-01T00:00:00.000Z (3s ago)`."""
-    from delayline.times import render_time  # noqa: PLC0415
+    from delayline.times import render_time
 
     if epoch_ms <= 0:
         return "-"

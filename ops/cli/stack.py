@@ -51,7 +51,7 @@ def up(data_dir: Path, zk_tick_ms: int, *, detach: bool) -> None:
     The same data folder gives the same addresses and data again. The addresses are printed on stdout, ready
     for a shell's `export`.
     """
-    from ops.stack import LocalStack, StackError, keeper  # noqa: PLC0415
+    from ops.stack import LocalStack, StackError, keeper
 
     running = keeper.find(data_dir)
     if running is not None:
@@ -68,7 +68,7 @@ def up(data_dir: Path, zk_tick_ms: int, *, detach: bool) -> None:
 @data_dir_option
 def down(data_dir: Path) -> None:
     """Stop it; the data stays."""
-    from ops.stack import keeper  # noqa: PLC0415
+    from ops.stack import keeper
 
     say("stopped" if keeper.end(data_dir) else f"no stack is up in {data_dir}")
 
@@ -78,7 +78,7 @@ def down(data_dir: Path) -> None:
 @data_dir_option
 def status(output: Format, data_dir: Path) -> int:
     """Show whether its servers answer. Exit code 1 if one does not."""
-    from ops.stack import LocalStack, keeper  # noqa: PLC0415
+    from ops.stack import LocalStack, keeper
 
     running = keeper.find(data_dir)
     if running is None:

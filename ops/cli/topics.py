@@ -28,7 +28,7 @@ def _durations(_: click.Context, __: click.Parameter, value: Any) -> Any:
 
 
 def _duration_ms(text: str) -> int:
-    from delayline.times import parse_duration  # noqa: PLC0415
+    from delayline.times import parse_duration
 
     try:
         return parse_duration(text.encode())
@@ -90,7 +90,7 @@ def create(
     them, or somebody has changed them, none are made beside requests: the nodes' stores know what they were,
     and say which command restores them.
     """
-    from ops.topics import cluster_topics  # noqa: PLC0415
+    from ops.topics import cluster_topics
 
     keys = ("partitions", "lanes", "max_delay_ms", "levels_ms", "targets", "dedup_window_ms")
     new_keys = options.pop("new_keys")
@@ -119,7 +119,7 @@ def check(output: Format, target: str | None, **options: Any) -> int | None:
 
     Exit code 1 if anything is.
     """
-    from ops.topics import cluster_topics  # noqa: PLC0415
+    from ops.topics import cluster_topics
 
     findings = cluster_topics.check(connect(options), target)
     if findings or output != "table":
@@ -154,7 +154,7 @@ def _as_data(created: Created) -> dict[str, Any]:
 
 
 def _for_people(data: dict[str, Any]) -> dict[str, Any]:
-    from delayline.times import render_duration  # noqa: PLC0415
+    from delayline.times import render_duration
 
     return {
         "cluster": data["cluster"],

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection, TopicPartition
-from confluent_kafka.admin import (  # type: ignore[attr-defined]  # it re-exports without an __all__
+from confluent_kafka.admin import (
     AdminClient,
     ClusterMetadata,
     ConfigResource,
@@ -115,14 +115,14 @@ class KafkaAdmin:
 
     def ends(self, topic: str) -> dict[int, int]:
         """The offset that the next record of each partition gets; NotFoundError if there is no such topic."""
-        return self._offsets(topic, OffsetSpec.latest())  # type: ignore[no-untyped-call]
+        return self._offsets(topic, OffsetSpec.latest())
 
     def begins(self, topic: str, from_ms: int | None = None) -> dict[int, int]:
         """The offset of the first record of each partition, or of the first with such a timestamp or a later
         one (where there is none: the end); NotFoundError if there is no such topic.
         """
         if from_ms is None:
-            return self._offsets(topic, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
+            return self._offsets(topic, OffsetSpec.earliest())
         found = self._offsets(topic, OffsetSpec.for_timestamp(from_ms))
         ends = self.ends(topic)
         return {partition: ends[partition] if offset < 0 else offset for partition, offset in found.items()}

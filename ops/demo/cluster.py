@@ -8,7 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # missing from its __all__
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from delayline.settings import ClusterSettings
 from delayline.signing import Keyring

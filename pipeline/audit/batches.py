@@ -13,7 +13,7 @@ from contextlib import closing
 from typing import Any, Final
 
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F  # noqa: N812  # as Spark's own documentation has it
+from pyspark.sql import functions as F
 
 from delayline.headers import H_ERROR_DETAIL
 from node.core.ports import Doubtful

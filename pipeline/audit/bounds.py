@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pyspark.sql import Column
-from pyspark.sql import functions as F  # noqa: N812  # as Spark's own documentation has it
+from pyspark.sql import functions as F
 
 
 @dataclass(frozen=True, slots=True)

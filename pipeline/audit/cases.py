@@ -14,7 +14,7 @@ from __future__ import annotations
 import functools
 
 from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F  # noqa: N812  # as Spark's own documentation has it
+from pyspark.sql import functions as F
 
 from pipeline.audit.evidence import ANSWERS, ENDINGS, PARKED, Evidence
 from pipeline.audit.meaning import REJECT, RESCHEDULE, SCHEDULE

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any, Final, NamedTuple
 
 from pyspark.sql import Column, DataFrame, Row, Window
-from pyspark.sql import functions as F  # noqa: N812  # as Spark's own documentation has it
+from pyspark.sql import functions as F
 
 from delayline.recurrence import (
     ALL,

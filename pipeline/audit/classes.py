@@ -6,7 +6,7 @@ A recurring request is of the class `recurring`: what became of its occurrences 
 from __future__ import annotations
 
 from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F  # noqa: N812  # as Spark's own documentation has it
+from pyspark.sql import functions as F
 
 from pipeline.audit.bounds import Bounds
 from pipeline.audit.evidence import PARKED

@@ -10,7 +10,7 @@ import hashlib
 from collections.abc import Sequence
 
 from pyspark.sql import Column
-from pyspark.sql import functions as F  # noqa: N812  # as Spark's own documentation has it
+from pyspark.sql import functions as F
 
 from delayline.wire import Header
 

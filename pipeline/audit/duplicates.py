@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from pyspark.sql import DataFrame, Window
-from pyspark.sql import functions as F  # noqa: N812  # as Spark's own documentation has it
+from pyspark.sql import functions as F
 
 from pipeline.audit.meaning import CANCEL, SCHEDULE
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 
 from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F  # noqa: N812  # as Spark's own documentation has it
+from pyspark.sql import functions as F
 
 from delayline.names import ClusterNames
 from delayline.wire import H_ERROR, H_OCCURRENCE, H_PARENT, H_SOURCE

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TypeAlias
 
 from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F  # noqa: N812  # as Spark's own documentation has it
+from pyspark.sql import functions as F
 
 Checks: TypeAlias = list[tuple[str, Column]]
 """Kinds of violation, each with its check."""

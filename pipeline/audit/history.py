@@ -20,7 +20,7 @@ from __future__ import annotations
 from typing import Final
 
 from pyspark.sql import Column, DataFrame, Window, WindowSpec
-from pyspark.sql import functions as F  # noqa: N812  # as Spark's own documentation has it
+from pyspark.sql import functions as F
 
 from pipeline.audit.holds import holds, let_go
 from pipeline.audit.meaning import CANCEL, RESCHEDULE, SCHEDULE

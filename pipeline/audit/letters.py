@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from pyspark.sql import Column
-from pyspark.sql import functions as F  # noqa: N812  # as Spark's own documentation has it
+from pyspark.sql import functions as F
 
 # delay-source, delay-error, delay-error-detail.
 _ADDED: Final = 3

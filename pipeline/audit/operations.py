@@ -18,7 +18,7 @@ from operator import and_
 from typing import Any, Final
 
 from pyspark.sql import Column, DataFrame, Row, Window
-from pyspark.sql import functions as F  # noqa: N812  # as Spark's own documentation has it
+from pyspark.sql import functions as F
 
 from delayline.wire import H_ATTEMPT, PREFIX
 from pipeline.audit.content import last_header

@@ -9,7 +9,7 @@ time and still delivered behind a greater key stands out.
 from __future__ import annotations
 
 from pyspark.sql import Column, DataFrame, Window
-from pyspark.sql import functions as F  # noqa: N812  # as Spark's own documentation has it
+from pyspark.sql import functions as F
 
 from pipeline.audit.classes import is_message
 from pipeline.audit.flaw import flaws, said, violations

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from pyspark.sql import Column
-from pyspark.sql import functions as F  # noqa: N812  # as Spark's own documentation has it
+from pyspark.sql import functions as F
 
 from delayline.wire import H_ATTEMPT, H_SCHEDULED_FOR
 from pipeline.audit.bounds import Bounds

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
-from confluent_kafka.admin import (  # type: ignore[attr-defined]  # it re-exports without an __all__
+from confluent_kafka.admin import (
     AdminClient,
     ConfigEntry,
     ConfigResource,
@@ -32,8 +32,8 @@ TIMEOUT_S = 15.0
 SETTLE_S = 20.0
 FOREVER_MS = 2**62
 
-_EARLIEST = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
-_LATEST = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+_EARLIEST = OffsetSpec.earliest()
+_LATEST = OffsetSpec.latest()
 
 PartitionId = tuple[str, int]
 """Topic and partition."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F  # noqa: N812  # as Spark's own documentation has it
+from pyspark.sql import functions as F
 
 GROWTH: Final = 1.1
 _EXACT_BELOW_MS: Final = 10  # a tenth of it is a millisecond, the finest there is

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from pyspark.sql import Column, DataFrame, Row, SparkSession, Window
-from pyspark.sql import functions as F  # noqa: N812  # as Spark's own documentation has it
+from pyspark.sql import functions as F
 
 from delayline.names import ClusterNames
 from delayline.settings import ClusterSettings

@@ -12,7 +12,7 @@ from typing import Final, Self
 
 import msgspec
 import psutil
-from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # missing from its __all__
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from delayline.names import ClusterNames
 from election.errors import Unavailable

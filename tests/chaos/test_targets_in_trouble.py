@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from confluent_kafka.admin import AclOperation  # type: ignore[attr-defined]  # missing from the stubs' __all__
+from confluent_kafka.admin import AclOperation
 
 from bench.second_broker import SECOND, SecondBroker
 from delayline import Receipt

@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from typing import NamedTuple
 
 import pytest
-from confluent_kafka.admin import (  # type: ignore[attr-defined]  # missing from the stubs' __all__
+from confluent_kafka.admin import (
     AdminClient,
     AlterConfigOpType,
     ConfigEntry,

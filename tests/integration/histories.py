@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
 from confluent_kafka import KafkaError, Message, Producer
-from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # not in its __all__
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from delayline import requests, wire
 from delayline.names import ClusterNames, source

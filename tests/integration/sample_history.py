@@ -168,7 +168,7 @@ class SampleHistory(History):
         at_s: float,
         *,
         partition: int = 0,
-        id: str | None = None,  # noqa: A002 - the wire format's own word
+        id: str | None = None,
         expire_at: float | None = None,
         key: str | None = None,
         headers: list[tuple[str, bytes | None]] | None = None,

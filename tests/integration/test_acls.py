@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 import pytest
 import yaml
-from confluent_kafka.admin import (  # type: ignore[attr-defined]  # missing from the stubs' __all__
+from confluent_kafka.admin import (
     AclBinding,
     AclBindingFilter,
     AclOperation,

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from confluent_kafka.admin import (  # type: ignore[attr-defined]  # missing from the stubs' __all__
+from confluent_kafka.admin import (
     AdminClient,
     NewTopic,
 )

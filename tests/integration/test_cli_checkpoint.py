@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import IsolationLevel, TopicPartition
-from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]  # missing from the stubs' __all__
+from confluent_kafka.admin import OffsetSpec
 
 from delayline.times import render_time
 from election.candidates import Candidate
@@ -399,7 +399,7 @@ def known_leaders(cluster: Cluster) -> list[tuple[str | None, str]]:
 
 def wait_committed(cluster: Cluster) -> None:
     """Until the markers of lane 0's last checkpoint are written: after the commit has returned."""
-    at = {TopicPartition(cluster.names.checkpoint, 0): OffsetSpec.latest()}  # type: ignore[no-untyped-call]
+    at = {TopicPartition(cluster.names.checkpoint, 0): OffsetSpec.latest()}
 
     def end(level: IsolationLevel) -> int:
         (found,) = cluster.admin.list_offsets(at, isolation_level=level).values()

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import yaml
-from confluent_kafka.admin import AclOperation  # type: ignore[attr-defined]  # missing from its __all__
+from confluent_kafka.admin import AclOperation
 
 import ops.clients.zookeeper
 import ops.cluster.status

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import (  # type: ignore[attr-defined]  # missing from the stubs' __all__
+from confluent_kafka.admin import (
     AclOperation,
     AlterConfigOpType,
     ConfigEntry,

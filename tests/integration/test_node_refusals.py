@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Producer, TopicPartition
-from confluent_kafka.admin import (  # type: ignore[attr-defined]  # missing from the stubs' __all__
+from confluent_kafka.admin import (
     NewPartitions,
     OffsetSpec,
 )
@@ -438,10 +438,7 @@ def _retry_dead_letters(cluster: Cluster) -> None:
 
 def _log_ends(cluster: Cluster) -> dict[int, int]:
     """Where the log ends, markers and all."""
-    wanted = {
-        TopicPartition(cluster.names.buffer, partition): OffsetSpec.latest()  # type: ignore[no-untyped-call]
-        for partition in range(2)
-    }
+    wanted = {TopicPartition(cluster.names.buffer, partition): OffsetSpec.latest() for partition in range(2)}
     found = cluster.admin.list_offsets(wanted)
     return {at.partition: future.result().offset for at, future in found.items()}
 

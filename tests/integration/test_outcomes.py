@@ -10,7 +10,7 @@ from dataclasses import asdict
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AclOperation  # type: ignore[attr-defined]  # missing from the stubs' __all__
+from confluent_kafka.admin import AclOperation
 
 from delayline import DelayProducer, NoOutcomeError, Outcome, Receipt, UnansweredError
 from delayline.names import parse_source

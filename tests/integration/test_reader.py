@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from types import SimpleNamespace
 
 import pytest
-from confluent_kafka.admin import NewTopic  # type: ignore[attr-defined]  # missing from the stubs' __all__
+from confluent_kafka.admin import NewTopic
 
 from node.kafka import reader as readers
 from node.kafka.fetch.ready import MOST_POLLED

@@ -18,7 +18,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from confluent_kafka.admin import (  # type: ignore[attr-defined]  # missing from the stubs' __all__
+from confluent_kafka.admin import (
     AclBinding,
     AclOperation,
     AclPermissionType,

@@ -23,7 +23,6 @@ class SimulatedOperator:
         self.has_resumed = False  # something that was shown to it, since it has last doubted what it knows
 
     def refresh(self) -> None:
-        """See the port."""
         if not self._ensemble.reaches(self._candidate):
             raise Unconfirmed("ZooKeeper does not answer")
         self._pauses = self._ensemble.pauses
@@ -31,13 +30,12 @@ class SimulatedOperator:
         self._candidate.meanwhile()
 
     def asked(self) -> OperatorRequest | None:
-        """See the port: the server asked may lag."""
+        """The server asked may lag."""
         world = self._candidate.world
         lags = len(world.asked) > 1 and not world.calm and world.rng.random() < 0.1
         return world.asked[-2 if lags else -1] if world.asked else None
 
     def pauses(self) -> Pauses:
-        """See the port."""
         shown, self._shown = self._shown, self._pauses
         if shown.everything > self._shown.everything or shown.targets - self._shown.targets:
             self.has_resumed = True

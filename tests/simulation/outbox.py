@@ -22,7 +22,9 @@ HOLDS_BACK: Final = 0.5
 
 
 class SimulatedCommit:
-    """EndTxn, once all records are with the brokers; the client gives up after `SLOW_COMMIT_MS`."""
+    """Implements `node.core.ports.Commit`: EndTxn, once all records are with the brokers; the client gives up
+    after `SLOW_COMMIT_MS`.
+    """
 
     def __init__(self, host: Host, transaction: SimulatedTransaction, fault: str | None) -> None:
         self.carried = transaction.carried
@@ -74,11 +76,9 @@ class SimulatedCommit:
             self._host.wake()
 
     def done(self) -> bool:
-        """See the port."""
         return self._answer is not None or self._host.world.now_ms >= self._deadline_ms
 
     def result(self) -> None:
-        """See the port."""
         if self._answer is None:
             raise Doubtful("the commit is slow")
         if isinstance(self._answer, Exception):
@@ -90,8 +90,8 @@ class SimulatedCommit:
 
 
 class SimulatedTransaction:
-    """A transaction on one of the two ids. The client sends what it was given when it likes, in order; all of
-    it before `flush` returns, or before the commit.
+    """Implements `node.core.ports.Transaction`, on one of the two ids. The client sends what it was given
+    when it likes, in order; all of it before `flush` returns, or before the commit.
     """
 
     def __init__(self, host: Host, which: int, epoch: int) -> None:
@@ -104,7 +104,6 @@ class SimulatedTransaction:
         self._refused = False
 
     def send(self, records: Sequence[Outgoing]) -> None:
-        """See the port."""
         rng = self._host.world.rng
         self._host.heeds(records)
         self.carried["delivered"] += sum(map(self._to_target, records))
@@ -180,13 +179,11 @@ class SimulatedTransaction:
         return partition.append(timestamp_ms, record.key, record.value, record.headers, transaction)
 
     def flush(self) -> Offsets:
-        """See the port."""
         self._host.meanwhile()
         self.finish()
         return self._written_back
 
     def checkpoint(self, checkpoint: Checkpoint) -> None:
-        """See the port."""
         world = self._host.world
         self._host.inspect(checkpoint)
         if self._host.fails("send-fails"):
@@ -199,7 +196,6 @@ class SimulatedTransaction:
         self._host.meanwhile()
 
     def commit(self) -> Commit:
-        """See the port."""
         return SimulatedCommit(self._host, self, self._host.commit_fault())
 
 
@@ -214,11 +210,10 @@ class SimulatedOutbox:
         self._turn = 0
 
     def drop(self) -> None:
-        """See the port: what is open stays open, for the coordinator or the next leader to abort."""
+        """What is open stays open, for the coordinator or the next leader to abort."""
         self._epochs = []
 
     def open(self) -> None:
-        """See the port."""
         self._settle()
         epochs = []
         for which in (0, 1):
@@ -241,7 +236,6 @@ class SimulatedOutbox:
                 world.note("abort-left-open", self._host.name)
 
     def begin(self) -> SimulatedTransaction:
-        """See the port."""
         which = self._turn
         self._turn = 1 - which
         return SimulatedTransaction(self._host, which, self._epochs[which])

@@ -7,7 +7,7 @@ requests and faults that provokes what the clause is there for.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
 from tests.simulation.profile import DEFAULT, FAULTS, REQUESTS, Profile
 
@@ -36,14 +36,14 @@ class Mutant:
 
 
 def profile_with(
-    requests: dict[str, int] | None = None, faults: dict[str, int] | None = None, **changes: object
+    requests: dict[str, int] | None = None, faults: dict[str, int] | None = None, **changes: Any
 ) -> Profile:
     """The default profile with some weights and ranges changed."""
     return replace(
         DEFAULT,
         requests=REQUESTS | (requests or {}),
         faults=FAULTS | (faults or {}),
-        **changes,  # type: ignore[arg-type]
+        **changes,
     )
 
 

@@ -207,18 +207,14 @@ class Process:
         self.operator.heeds(records)
 
     def now_ms(self) -> int:
-        """See the port `Clock`."""
         self.last_reading_ms = self.world.now_ms + self.skew_ms
         return self.last_reading_ms
 
     def steady_ms(self) -> int:
-        """See the port `Clock`."""
         return self.world.now_ms
 
     def learn(self, topics: AbstractSet[str], due_ms: int, *, waits: bool) -> bool:
-        """See the port `Targets`: what is not looked up in time may be some time later; what is known may be
-        forgotten.
-        """
+        """What is not looked up in time may be some time later; what is known may be forgotten."""
         self._expect_doubt()
         self.meanwhile()
         rng = self.world.rng
@@ -237,21 +233,18 @@ class Process:
         self._targets_known.add(topic)
 
     def learn_all(self, topics: AbstractSet[str], due_ms: int) -> None:
-        """See the port `Targets`."""
         self.meanwhile()
         if self.fails("learn-fails"):
             raise Doubtful("the brokers do not answer")
         self._targets_known |= topics
 
     def require(self, topics: frozenset[str]) -> None:
-        """See the port `Targets`."""
         self.learn_all(topics, 0)
 
     def invalidate(self) -> None:
-        """See the port `Targets`: nothing is remembered here."""
+        """Nothing is remembered here."""
 
     def ask_anew(self) -> None:
-        """See the port `Targets`."""
         self.operator.has_resumed = False
 
     def _expect_doubt(self) -> None:
@@ -260,13 +253,11 @@ class Process:
             raise Violation("pause", f"{self.name} goes by what it knew before a pause was over")
 
     def takes_any(self, topic: str, size_bytes: int) -> bool:
-        """See the port `Targets`."""
         return self.problem(topic, ANY_PARTITION, None, size_bytes) is None
 
     def problem(
         self, topic: str, partition: int, key: bytes | None, size_bytes: int
     ) -> tuple[str, str] | None:
-        """See the port `Targets`."""
         if topic not in self._targets_known:
             return UNKNOWN, f"nobody has said what {topic} is"
         if topic not in self.world.topics:
@@ -276,7 +267,6 @@ class Process:
         return (UNAVAILABLE, f"{topic} has no leader") if topic in self.world.leaderless else None
 
     def last_checkpoint(self) -> Checkpoint | None:
-        """See the port `Log`."""
         self.meanwhile()
         if self.fails("read-fails"):
             raise Doubtful("the brokers do not answer")
@@ -302,13 +292,11 @@ class Process:
             self._epoch_known = max((one.epoch for one in known), default=0)
 
     def footing(self) -> Footing:
-        """See the port `Log`."""
         self.meanwhile()
         return Footing(f"topic-{len(self.world.lost)}", self.world.checkpoints.leader_epoch)
 
     @property
     def ring(self) -> Keyring:
-        """See the port `Keys`."""
         return self._node.ring
 
     def renew_keys(self) -> None:
@@ -321,14 +309,12 @@ class Process:
         return len(self.ring.keys) == self.world.key_count
 
     def high_watermarks(self) -> Vector:
-        """See the port `Log`."""
         self.meanwhile()
         if self.fails("read-fails"):
             raise Doubtful("the brokers do not answer")
         return {number: self._buffer[number].end for number in self._partitions}
 
     def last_stable_offsets(self) -> Vector:
-        """See the port `Log`."""
         self.meanwhile()
         if self.fails("read-fails"):
             raise Doubtful("the brokers do not answer")

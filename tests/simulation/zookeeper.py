@@ -121,7 +121,6 @@ class SimulatedElection:
         self._ensemble = ensemble
 
     def confirm(self) -> bool:
-        """See the port."""
         self._candidate.meanwhile()
         if not self._ensemble.reaches(self._candidate):
             raise Unconfirmed("ZooKeeper does not answer")
@@ -135,11 +134,9 @@ class SimulatedElection:
         return leads
 
     def resigning(self) -> bool:
-        """See the port."""
         return self._candidate.resign_asked or self._candidate.role == "follower"
 
     def mirrored(self) -> Checkpoint | None:
-        """See the port."""
         self._candidate.meanwhile()
         if not self._ensemble.reaches(self._candidate):
             raise Unconfirmed("ZooKeeper does not answer")
@@ -147,7 +144,6 @@ class SimulatedElection:
         return self._ensemble.mirrored
 
     def mirror(self, checkpoint: Checkpoint) -> None:
-        """See the port."""
         candidate = self._candidate
         delay_ms = candidate.world.rng.randint(*MIRROR_MS)
         candidate.world.after(delay_ms, lambda: self._ensemble.write_mirror(candidate, checkpoint))

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from confluent_kafka import Producer
-from confluent_kafka.admin import (  # type: ignore[attr-defined]  # missing from the stubs' __all__
+from confluent_kafka.admin import (
     AclBinding,
     AclOperation,
     AclPermissionType,

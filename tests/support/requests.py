@@ -85,7 +85,7 @@ class Sender:
         *,
         at_ms: int | None = None,
         after_ms: int | None = None,
-        id: str | None = None,  # noqa: A002 - the wire format's own word
+        id: str | None = None,
         key: bytes | None = None,
         keyless: bool = False,
         target: str | None = None,
@@ -114,17 +114,17 @@ class Sender:
         self._schedules.append((receipt, Sent(topic, key, value, kept, at_ms, id)))
         return receipt
 
-    def cancel(self, id: str) -> Receipt:  # noqa: A002
+    def cancel(self, id: str) -> Receipt:
         receipt = self._producer.cancel(id)
         self._cancels.append((receipt, id))
         return receipt
 
-    def reschedule(self, id: str, *, at_ms: int) -> Receipt:  # noqa: A002
+    def reschedule(self, id: str, *, at_ms: int) -> Receipt:
         receipt = self._producer.reschedule(id, deliver_at=at_ms)
         self._reschedules.append((receipt, id))
         return receipt
 
-    def run_now(self, id: str) -> Receipt:  # noqa: A002
+    def run_now(self, id: str) -> Receipt:
         receipt = self._producer.run_now(id)
         self._reschedules.append((receipt, id))
         return receipt

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 
 from confluent_kafka import TIMESTAMP_CREATE_TIME, Producer, TopicPartition
-from confluent_kafka.admin import (  # type: ignore[attr-defined]  # missing from the stubs' __all__
+from confluent_kafka.admin import (
     AlterConfigOpType,
     ConfigEntry,
     ConfigResource,

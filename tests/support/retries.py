@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import (  # type: ignore[attr-defined]  # it re-exports without an __all__
+from confluent_kafka.admin import (
     AdminClient,
     AlterConfigOpType,
     ConfigEntry,

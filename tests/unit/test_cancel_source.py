@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from delayline.wire import Cancel, Schedule
+from delayline.wire import Cancel, Request, Schedule
 from store import keys
 from store.checkpoint import NO_WRITE_BACK, WriteBack
 from store.kv import KeyValue
@@ -118,8 +118,8 @@ class TestWithoutAnId:
         assert answers(view, known=False) == [(1, "unknown")]
 
     @pytest.mark.parametrize("other", [reject(), reschedule("x", 9_000), cancel("x")])
-    def test_what_is_no_schedule_has_no_message(self, view: View, other: object) -> None:
-        take(view, at(0, 0, other), at(0, 1, of(0)))  # type: ignore[arg-type]
+    def test_what_is_no_schedule_has_no_message(self, view: View, other: Request) -> None:
+        take(view, at(0, 0, other), at(0, 1, of(0)))
         assert answers(view)[-1] == (1, "unknown")
 
     def test_what_was_written_back_is_no_source(self, view: View) -> None:

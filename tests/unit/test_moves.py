@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from delayline.wire import Cancel, Reschedule
+from delayline.wire import Cancel, Request, Reschedule
 from store.arrivals import Arrival
 from store.awaited import NOTHING, Awaited, Predecessor, Successor
 from store.checkpoint import Vector, WriteBack
@@ -79,9 +79,9 @@ class TestLastWord:
         assert outcomes(select(view)) == {8: "overtaken"}
 
     @pytest.mark.parametrize("newer", [schedule(LATER_MS, "x"), cancel("x")], ids=["schedule", "cancel"])
-    def test_a_later_schedule_or_cancel_has_overtaken_it(self, view: View, newer: object) -> None:
+    def test_a_later_schedule_or_cancel_has_overtaken_it(self, view: View, newer: Request) -> None:
         take(view, at(0, 0, schedule(LATER_MS, "x")), at(0, 1, reschedule("x", 8_000)))
-        take(view, at(0, 2, newer))  # type: ignore[arg-type]
+        take(view, at(0, 2, newer))
         assert outcomes(select(view)) == {1: "overtaken"}
 
     def test_an_earlier_cancel_has_not(self, view: View) -> None:

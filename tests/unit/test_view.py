@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from delayline.recurrence import Recurrence
-from delayline.wire import Schedule
+from delayline.wire import Request, Schedule
 from store import keys
 from store.operations import ReplayRequest
 from store.rows import Expiry
@@ -202,9 +202,9 @@ class TestReschedules:
 
     @pytest.mark.parametrize("newer", [schedule(9_500, "x"), cancel("x")], ids=["schedule", "cancel"])
     def test_a_written_back_request_gives_way_to_what_came_after_its_parent(
-        self, view: View, newer: object
+        self, view: View, newer: Request
     ) -> None:
-        take(view, at(0, 0, schedule(9_000, "x")), at(0, 1, reschedule("x", 2_500)), at(0, 2, newer))  # type: ignore[arg-type]
+        take(view, at(0, 0, schedule(9_000, "x")), at(0, 1, reschedule("x", 2_500)), at(0, 2, newer))
         take(view, at(0, 3, schedule(2_500, "x", parent=1)))
         assert 3 not in offsets(view.select(10_000, MANY))
 

@@ -244,7 +244,7 @@ def test_a_parsed_request_holds_every_header_of_the_users_own(headers: list[Head
 )
 def test_a_delivery_begins_with_the_users_headers_and_says_the_rest_once(
     own: list[Header],
-    id: str | None,  # noqa: A002 - the wire format's own word
+    id: str | None,
     attempt: int,
     occurrence: int | None,
 ) -> None:

@@ -89,7 +89,7 @@ class Brokers:
             self._addresses |= {node: (host, port) for node, host, port, *_ in answer.brokers}
             said = {number: PartitionLeader(leader, epoch) for _, number, leader, epoch, *_ in partitions}
         except (TypeError, ValueError) as error:
-            raise Unreachable(KafkaError._BAD_MSG, f"{topic}: no sound answer: {error}") from error  # noqa: SLF001
+            raise Unreachable(KafkaError._BAD_MSG, f"{topic}: no sound answer: {error}") from error
         if code != NO_ERROR:
             raise Unreachable(code, f"{topic}: {KafkaError(code).str()}")
         if topic_id != self._topic_id:
@@ -110,7 +110,7 @@ class Brokers:
         try:
             ((_, ((_, code, _, offset, *_),)),) = answer.topics
         except (TypeError, ValueError) as error:
-            raise Unreachable(KafkaError._BAD_MSG, f"{topic}: no sound answer: {error}") from error  # noqa: SLF001
+            raise Unreachable(KafkaError._BAD_MSG, f"{topic}: no sound answer: {error}") from error
         if code != NO_ERROR:
             raise Unreachable(code, f"{topic}/{partition}: {KafkaError(code).str()}")
         return int(offset)
@@ -142,7 +142,7 @@ class Brokers:
             connection = self._connections.get(node)
             if connection is None or not connection.connected():
                 if node not in self._addresses:
-                    raise Unreachable(KafkaError._TRANSPORT, f"broker {node} is not known")  # noqa: SLF001
+                    raise Unreachable(KafkaError._TRANSPORT, f"broker {node} is not known")
                 connection = self._connections[node] = await self._connect(*self._addresses[node])
             return connection
 
@@ -164,7 +164,7 @@ class Brokers:
             partial(self._ask_node, node, request) for node in nodes[begin:] + nodes[:begin]
         ]
         asked += [partial(self._ask_once, host, port, request) for host, port in self._first]
-        failed = Unreachable(KafkaError._ALL_BROKERS_DOWN, "there is no broker to ask")  # noqa: SLF001
+        failed = Unreachable(KafkaError._ALL_BROKERS_DOWN, "there is no broker to ask")
         for ask in asked:
             try:
                 async with asyncio.timeout(ANSWER_S):
@@ -172,7 +172,7 @@ class Brokers:
             except Unreachable as error:
                 failed = error
             except TimeoutError:
-                failed = Unreachable(KafkaError._TIMED_OUT, "no broker answers")  # noqa: SLF001
+                failed = Unreachable(KafkaError._TIMED_OUT, "no broker answers")
         raise failed
 
     async def _ask_node(self, node: int, request: Any) -> Any:
@@ -201,19 +201,19 @@ class Brokers:
 def _unreachable(error: Exception, address: str) -> Unreachable:
     """In the other client's codes. The library raises what the system and its own protocol say."""
     if isinstance(error, ssl.SSLError):
-        code = KafkaError._SSL  # noqa: SLF001
+        code = KafkaError._SSL
     elif isinstance(
         error, AuthenticationFailedError | SaslAuthenticationFailed | UnsupportedSaslMechanismError
     ):
-        code = KafkaError._AUTHENTICATION  # noqa: SLF001
+        code = KafkaError._AUTHENTICATION
     elif isinstance(error, TimeoutError):
-        code = KafkaError._TIMED_OUT  # noqa: SLF001
+        code = KafkaError._TIMED_OUT
     elif isinstance(error, NotImplementedError | IncompatibleBrokerVersion):
         return Unreachable(
             KafkaError.UNSUPPORTED_VERSION, f"{address}: its Kafka is too old: this needs 3.1 or newer"
         )
     elif isinstance(error, OSError | EOFError | LibraryError):
-        code = KafkaError._TRANSPORT  # noqa: SLF001
+        code = KafkaError._TRANSPORT
     else:  # an answer that cannot be read
-        code = KafkaError._BAD_MSG  # noqa: SLF001
+        code = KafkaError._BAD_MSG
     return Unreachable(code, f"{address}: {str(error) or type(error).__name__}")

@@ -52,7 +52,7 @@ class Uuid:
         return value.hex()
 
 
-class _MetadataResponse(Response):  # type: ignore[misc]  # no types
+class _MetadataResponse(Response):
     API_KEY = 3
     API_VERSION = 12
     SCHEMA = Schema(
@@ -97,7 +97,7 @@ class _MetadataResponse(Response):  # type: ignore[misc]  # no types
     )
 
 
-class _MetadataStruct(RequestStruct):  # type: ignore[misc]  # no types
+class _MetadataStruct(RequestStruct):
     API_KEY = 3
     API_VERSION = 12
     FLEXIBLE_VERSION = True
@@ -117,7 +117,7 @@ class _MetadataStruct(RequestStruct):  # type: ignore[misc]  # no types
     )
 
 
-class MetadataRequest(Request[_MetadataStruct]):  # type: ignore[misc]  # no types
+class MetadataRequest(Request[_MetadataStruct]):
     """Brokers, and of one topic its id and its partitions' leaders."""
 
     API_KEY: ClassVar[int] = 3
@@ -231,7 +231,7 @@ class _Reader:
         return {self.number(): self.bytes(self.number()) for _ in range(self.number())}
 
 
-class _FetchBody(RequestStruct):  # type: ignore[misc]  # no types
+class _FetchBody(RequestStruct):
     API_KEY = 1
     API_VERSION = 13
     FLEXIBLE_VERSION = True
@@ -258,7 +258,7 @@ class Wanted(NamedTuple):
     last_epoch: int
 
 
-class FetchRequest(Request[_FetchBody]):  # type: ignore[misc]  # no types
+class FetchRequest(Request[_FetchBody]):
     """Records of some partitions of a topic that one broker leads, by default what is committed."""
 
     API_KEY: ClassVar[int] = 1

@@ -15,7 +15,7 @@ NO_SUCH_EPOCH: Final = 0x7FFF
 NO_PRODUCER: Final = -1
 
 
-class _ProducersResponse(Response):  # type: ignore[misc]  # no types
+class _ProducersResponse(Response):
     API_KEY = 61
     API_VERSION = 0
     SCHEMA = Schema(
@@ -52,7 +52,7 @@ class _ProducersResponse(Response):  # type: ignore[misc]  # no types
     )
 
 
-class _ProducersStruct(RequestStruct):  # type: ignore[misc]  # no types
+class _ProducersStruct(RequestStruct):
     API_KEY = 61
     API_VERSION = 0
     FLEXIBLE_VERSION = True
@@ -68,7 +68,7 @@ class _ProducersStruct(RequestStruct):  # type: ignore[misc]  # no types
     )
 
 
-class ProducersRequest(Request[_ProducersStruct]):  # type: ignore[misc]  # no types
+class ProducersRequest(Request[_ProducersStruct]):
     """Who has written into a partition lately, and what of it is open."""
 
     API_KEY: ClassVar[int] = 61
@@ -81,7 +81,7 @@ class ProducersRequest(Request[_ProducersStruct]):  # type: ignore[misc]  # no t
         return request_struct_class([(self._topic, [self._partition], {})], {})
 
 
-class _ListResponse(Response):  # type: ignore[misc]  # no types
+class _ListResponse(Response):
     API_KEY = 66
     API_VERSION = 0
     SCHEMA = Schema(
@@ -101,7 +101,7 @@ class _ListResponse(Response):  # type: ignore[misc]  # no types
     )
 
 
-class _ListStruct(RequestStruct):  # type: ignore[misc]  # no types
+class _ListStruct(RequestStruct):
     API_KEY = 66
     API_VERSION = 0
     FLEXIBLE_VERSION = True
@@ -113,7 +113,7 @@ class _ListStruct(RequestStruct):  # type: ignore[misc]  # no types
     )
 
 
-class ListRequest(Request[_ListStruct]):  # type: ignore[misc]  # no types
+class ListRequest(Request[_ListStruct]):
     """The transactions of some producers that a broker coordinates."""
 
     API_KEY: ClassVar[int] = 66
@@ -126,7 +126,7 @@ class ListRequest(Request[_ListStruct]):  # type: ignore[misc]  # no types
         return request_struct_class([], self._producer_ids, {})
 
 
-class _DescribeResponse(Response):  # type: ignore[misc]  # no types
+class _DescribeResponse(Response):
     API_KEY = 65
     API_VERSION = 0
     SCHEMA = Schema(
@@ -156,7 +156,7 @@ class _DescribeResponse(Response):  # type: ignore[misc]  # no types
     )
 
 
-class _DescribeStruct(RequestStruct):  # type: ignore[misc]  # no types
+class _DescribeStruct(RequestStruct):
     API_KEY = 65
     API_VERSION = 0
     FLEXIBLE_VERSION = True
@@ -164,7 +164,7 @@ class _DescribeStruct(RequestStruct):  # type: ignore[misc]  # no types
     SCHEMA = Schema(("transactional_ids", CompactArray(CompactString())), ("tags", TaggedFields))
 
 
-class DescribeRequest(Request[_DescribeStruct]):  # type: ignore[misc]  # no types
+class DescribeRequest(Request[_DescribeStruct]):
     """Since when a transaction is open, and for how long it may be."""
 
     API_KEY: ClassVar[int] = 65
@@ -177,7 +177,7 @@ class DescribeRequest(Request[_DescribeStruct]):  # type: ignore[misc]  # no typ
         return request_struct_class([self._transactional_id], {})
 
 
-class _InitResponse(Response):  # type: ignore[misc]  # no types
+class _InitResponse(Response):
     API_KEY = 22
     API_VERSION = 4
     SCHEMA = Schema(
@@ -189,7 +189,7 @@ class _InitResponse(Response):  # type: ignore[misc]  # no types
     )
 
 
-class _InitStruct(RequestStruct):  # type: ignore[misc]  # no types
+class _InitStruct(RequestStruct):
     API_KEY = 22
     API_VERSION = 4
     FLEXIBLE_VERSION = True
@@ -203,7 +203,7 @@ class _InitStruct(RequestStruct):  # type: ignore[misc]  # no types
     )
 
 
-class InitRequest(Request[_InitStruct]):  # type: ignore[misc]  # no types
+class InitRequest(Request[_InitStruct]):
     """Initialises an id: what was open is aborted, and every earlier producer is fenced."""
 
     API_KEY: ClassVar[int] = 22

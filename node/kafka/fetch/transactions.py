@@ -52,9 +52,9 @@ async def _owners(brokers: Brokers, topic: str, ends: Mapping[int, int]) -> dict
                 for partition, producer in found.items()
             }
     except TimeoutError as error:
-        raise Unreachable(KafkaError._TIMED_OUT, f"{topic}: its producers are not known") from error  # noqa: SLF001
+        raise Unreachable(KafkaError._TIMED_OUT, f"{topic}: its producers are not known") from error
     except (TypeError, ValueError) as error:
-        raise Unreachable(KafkaError._BAD_MSG, f"{topic}: no sound answer: {error}") from error  # noqa: SLF001
+        raise Unreachable(KafkaError._BAD_MSG, f"{topic}: no sound answer: {error}") from error
     finally:
         await brokers.close()
 
