@@ -325,7 +325,7 @@ def levels(done: Done) -> dict[str, str]:
 
 def test_the_doctor_goes_on_without_kafka(operator: Operator, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nor is a node's clock wrong for its having waited for Kafka."""
-    monkeypatch.setattr(ops.cluster, "_PATIENCE_S", LARGEST_CLOCK_OFFSET_MS / 1000 + 0.5)
+    monkeypatch.setattr(ops.cluster.status, "_PATIENCE_S", LARGEST_CLOCK_OFFSET_MS / 1000 + 0.5)
     monkeypatch.setattr(topics, "TIMEOUT_S", 0.2)
     done = operator("doctor", "--bootstrap", "127.0.0.1:1", "-o", "json")
     found = levels(done)

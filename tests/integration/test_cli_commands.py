@@ -301,7 +301,7 @@ def test_a_znode_ahead_of_the_topic_is_an_alarm(cluster: Operator, config: Conne
     done = cluster("checkpoint", "show", "--lane", "1")
 
     assert done.code == 1
-    assert "warning: lane 1: the znode is ahead, of a topic that was lost since" in done.err
+    assert "warning: lane 1: the znode is ahead, so the topic has lost its end" in done.err
 
 
 def test_cluster_status_does_without_kafka(cluster: Operator, config: ConnectionConfig) -> None:
