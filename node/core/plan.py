@@ -1,4 +1,5 @@
-"""The planner: a selection in, the records of its transaction out. Pure: no I/O, no clock of its own.
+"""The planner: a selection in, the records of its transaction out. Pure: what it knows of the targets and of
+the time it is given, so it does no I/O, and never waits.
 
 Rows go out in the order of the selection (late rows in key order, then due rows in key order), what the
 service writes back to the buffer last (rule 4, docs/design.md).
@@ -10,6 +11,7 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from itertools import chain
 from operator import itemgetter
 from zlib import crc32
 
@@ -17,7 +19,7 @@ import msgspec
 
 from delayline.names import ClusterNames, parse_source, source
 from delayline.recurrence import Occurrence, Recurrence, Turn, UnknownTimeZoneError, first_turn, next_turn
-from delayline.signing import NO_KEYS, Keyring
+from delayline.signing import Keyring
 from delayline.wire import (
     Header,
     Reschedule,
@@ -29,7 +31,8 @@ from delayline.wire import (
     signed_headers,
     user_headers,
 )
-from node.core.ports import ANY_PARTITION, UNAVAILABLE, UNKNOWN, Outgoing, Targets
+from node.core.poison import Poison, Poisoned
+from node.core.ports import ANY_PARTITION, UNAVAILABLE, UNKNOWN, Outgoing, SelectionTargets, TargetSnapshot
 from store.awaited import Predecessor
 from store.checkpoint import Vector
 from store.keys import RowKey
@@ -52,21 +55,6 @@ _MAY_PASS = frozenset((UNAVAILABLE, UNKNOWN))
 FIRST_PARK_MS = 1_000
 LONGEST_PARK_MS = 300_000
 LONGEST_UNKNOWN_MS = 5_000
-
-
-class Poisoned(msgspec.Struct, frozen=True):
-    """Why a row's record was refused: the dead-letter code and detail. `letter_too`: its dead letter has then
-    been refused as well. `is_of_what_follows`: it was only what would be written back; the row may go out.
-    """
-
-    code: str
-    detail: str
-    letter_too: bool = False
-    is_of_what_follows: bool = False
-
-
-Poison = dict[RowKey, Poisoned]
-"""Rows of which something was refused."""
 
 
 class OutcomeRecord(msgspec.Struct, frozen=True):
@@ -113,8 +101,38 @@ class Stamp:
         return signed_headers(headers, self._keyring, serial, partition, key, value)
 
 
+class Carried(msgspec.Struct, frozen=True):
+    """What a selection carries, decoded: `rows` are those of `late` and `due`. `targets`: where its messages
+    go, to be known before it is planned.
+    """
+
+    selection: Selection
+    late: list[tuple[RowKey, bytes]]
+    due: list[tuple[RowKey, bytes]]
+    rows: list[Row]
+    replayed: list[Row]
+    targets: SelectionTargets
+
+
+def carried_by(selection: Selection) -> Carried:
+    """Decodes what a selection carries."""
+    late, due = selection.to_carry
+    rows = [decode_row(raw) for _, raw in chain(late, due)]
+    replayed = [decode_row(raw) for _, raw in selection.replayed]
+    last_due_ms = max((key[0] for key, _ in (*selection.late[-1:], *selection.due[-1:])), default=0)
+    targets = SelectionTargets(_topics(rows), last_due_ms)
+    if replayed:
+        last_replayed_ms = selection.replayed[-1][0][0]
+        targets = SelectionTargets(targets.topics, last_due_ms, _topics(replayed), last_replayed_ms)
+    return Carried(selection, late, due, rows, replayed, targets)
+
+
+def _topics(rows: list[Row]) -> set[str]:
+    return {row.target_topic for row in rows if isinstance(row, ScheduledRow)}
+
+
 class Plan:
-    """The records of one transaction."""
+    """The records of one transaction. `targets`: what is known of them. `stamp`: for what it writes back."""
 
     def __init__(
         self,
@@ -122,13 +140,13 @@ class Plan:
         lane: int,
         epoch: int,
         now_ms: int,
-        targets: Targets,
+        targets: TargetSnapshot,
         poison: Poison,
         max_parks: int,
+        stamp: Stamp,
     ) -> None:
         self.records: list[Outgoing] = []
         self.writes_back = False
-        self.lacks = False
         # For which the buffer would refuse what is written back: such a plan is not to be sent.
         self.refused: Poison = {}
         # What it writes back has an id: nothing is selected before its commit is known (rule 5).
@@ -136,7 +154,7 @@ class Plan:
         self._written_back: list[Outgoing] = []
         self._predecessors: list[tuple[int, Predecessor | None]] = []  # of each of them, with its partition
         self._decided: Counter[Decided] = Counter()
-        self._stamp = Stamp(NO_KEYS, {}, {})  # until it is given one
+        self._stamp = stamp
         self._letters = 0
         self._replayed = 0
         self._names = names
@@ -150,25 +168,19 @@ class Plan:
         self._max_parks = max_parks
         self._paused: AbstractSet[str] = frozenset()  # the targets that the selection knew to be
 
-    def add(self, selection: Selection, stamp: Stamp, *, waits: bool = True) -> None:
-        """Plans the whole selection; the hot path of delivery. Raises what `Targets.learn_all` raises.
-
-        `stamp`: for what it writes back. `waits`: for targets that are not known. If not, and there are any,
-        it `lacks` them, and is of no use.
-        """
-        self._stamp, self._paused = stamp, selection.paused_targets
-        late, due = selection.to_carry
+    def add(self, carried: Carried) -> None:
+        """Plans the whole selection; the hot path of delivery."""
+        selection, late, due, rows = carried.selection, carried.late, carried.due, carried.rows
+        self._paused = selection.paused_targets
         chosen = [*late, *due]
-        rows = [decode_row(raw) for _, raw in chosen]
-        replayed = [decode_row(raw) for _, raw in selection.replayed]
-        topics = self._learn(selection, rows, replayed, waits=waits)
-        open_topics = self._open_topics(topics, max((len(raw) for _, raw in chosen), default=0))
+        open_topics = self._open_topics(carried)
         skipped_to, first_due = selection.skip_to, len(late)
         if skipped_to is not None:
             end = first_due + bisect_right(due, skipped_to, key=itemgetter(0))
             for (key, raw), row in zip(chosen[first_due:end], rows[first_due:end], strict=True):
                 self._skip(key, row, len(raw), selection)
-            del chosen[first_due:end], rows[first_due:end]
+            del chosen[first_due:end]
+            rows = rows[:first_due] + rows[end:]
         append, deliver = self.records.append, self._delivery
         for (key, raw), row in zip(chosen, rows, strict=True):
             if isinstance(row, ScheduledRow):
@@ -186,28 +198,12 @@ class Plan:
                 self._dead_letter(key, row, "dead-lettered", row.code, row.detail)
             else:
                 self._reschedule(key, row, selection.resolutions.get(key))
-        for (key, raw), row in zip(selection.replayed, replayed, strict=True):
+        for (key, raw), row in zip(selection.replayed, carried.replayed, strict=True):
             assert isinstance(row, ScheduledRow), "the selection takes messages only"
             self._replay(key, row, len(raw))
         for answer in selection.answers:
             self._answer(answer)
         self.records += self._written_back
-
-    def _learn(self, selection: Selection, rows: list[Row], replayed: list[Row], *, waits: bool) -> set[str]:
-        """The targets of messages; all that can be known of them in time is known then, and those of what is
-        replayed are.
-        """
-        last_due_ms = max((key[0] for key, _ in (*selection.late[-1:], *selection.due[-1:])), default=0)
-        topics = {row.target_topic for row in rows if isinstance(row, ScheduledRow)}
-        known = self._targets.learn(topics, last_due_ms, waits=waits)
-        if replayed:
-            again = {row.target_topic for row in replayed if isinstance(row, ScheduledRow)}
-            if waits:
-                self._targets.learn_all(again, selection.replayed[-1][0][0])
-            else:
-                known = self._targets.learn(again | topics, last_due_ms, waits=False)
-        self.lacks = not known and not waits
-        return topics
 
     def predecessors(self, offsets: Mapping[int, Sequence[int]]) -> list[tuple[Predecessor, int]]:
         """What follows which row, each with its own offset. `offsets`: by partition, those of what was
@@ -232,14 +228,15 @@ class Plan:
         known["schedule", "replayed", None] = self._replayed
         return known
 
-    def _open_topics(self, topics: set[str], largest_row_bytes: int) -> set[str]:
+    def _open_topics(self, carried: Carried) -> set[str]:
         """Those of the topics that take a record of any of the selection's rows, with a key or without."""
         if self._poison:
             return set()
+        largest_row_bytes = max((len(raw) for _, raw in chain(carried.late, carried.due)), default=0)
         size_bytes = largest_row_bytes + RECORD_OVERHEAD_BYTES
         return {
             topic
-            for topic in topics
+            for topic in carried.targets.topics
             if topic not in self._paused and self._targets.takes_any(topic, size_bytes)
         }
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from collections.abc import Set as AbstractSet
 from pathlib import Path
 
 import msgspec
@@ -13,8 +12,9 @@ import structlog
 from delayline.names import ClusterNames
 from delayline.signing import Keyring
 from delayline.wire import H_ERROR
-from node.core.delivery import HEARTBEAT_MS, Config, Delivery, Step, Wait
-from node.core.ports import UNKNOWN, Doubtful, Offsets, Outgoing, Pauses, RecordRejected
+from node.core.delivery import HEARTBEAT_MS, Config, Delivery
+from node.core.ports import UNKNOWN, Doubtful, Offsets, Outgoing, Pauses, RecordRejected, SelectionTargets
+from node.core.steps import Step, Wait
 from store.checkpoint import Checkpoint, Footing, Vector
 from store.holds import MOST_HOLDS
 from store.selection import Limits
@@ -103,12 +103,11 @@ class World:
         return self.paused
 
     # the targets
-    def learn(self, topics: AbstractSet[str], due_ms: int, *, waits: bool) -> bool:
-        self.looks += 1
-        return True
+    is_complete = True
 
-    def learn_all(self, topics: AbstractSet[str], due_ms: int) -> None:
-        """All are there."""
+    def learn(self, wanted: SelectionTargets, *, waits: bool) -> World:
+        self.looks += 1
+        return self
 
     def require(self, topics: frozenset[str]) -> None:
         """All are there."""
