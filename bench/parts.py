@@ -19,7 +19,8 @@ from delayline.settings import ClusterSettings
 from delayline.signing import Keyring
 from delayline.wire import parse_plain
 from node.config import NodeConfig
-from node.core.plan import Plan, Stamp, carried_by
+from node.core.plan import Plan, carried_by
+from node.core.written_back import Stamp
 from node.kafka.outbox import KafkaOutbox
 from node.kafka.reader import TopicReader
 from node.kafka.target_answers import TargetAnswers

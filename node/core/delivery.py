@@ -22,7 +22,7 @@ import structlog
 
 from delayline.names import ClusterNames
 from node.core.leader_clock import LeaderClock, Reading
-from node.core.plan import Carried, Decided, Plan, Stamp, carried_by
+from node.core.plan import Carried, Decided, Plan, carried_by
 from node.core.poison import Isolation
 from node.core.ports import (
     Clock,
@@ -42,6 +42,7 @@ from node.core.ports import (
 from node.core.recovery import Recovery
 from node.core.steps import RETRY_MS, Process, Step, StepDown, Wait
 from node.core.unread import Unread
+from node.core.written_back import Stamp
 from store.checkpoint import Checkpoint, Vector, WriteBack
 from store.selection import Limits, Paused, Selection
 from store.view import View
@@ -358,9 +359,9 @@ class Delivery:
         waits = self._clock.not_before_ms(reading.now_ms, tip) is not None
         waits = waits or self._clock.must_rewind(reading, tip)
         waits = waits or sent.selection.rewinds or self._pauses().everything
-        if none_left or waits or sent.plan.awaits or self._clock.has_jumped(reading.lead_ms):
+        if none_left or waits or sent.plan.written_back.awaits or self._clock.has_jumped(reading.lead_ms):
             return None
-        chosen = self._select(reading.now_ms, known=not sent.plan.writes_back)
+        chosen = self._select(reading.now_ms, known=not sent.plan.written_back.records)
         return self._planned(carried_by(chosen), reading, waits=False) if chosen.size else None
 
     def _replan_if_stale(self, ahead: _Planned) -> _Planned:
@@ -378,7 +379,7 @@ class Delivery:
         """Sends a selection; or gives it up, where the buffer would refuse what it writes back. That is
         remembered, of all such rows at once, and selected anew: nobody waits for the brokers to say so.
         """
-        refused = planned.plan.refused
+        refused = planned.plan.written_back.refused
         if not refused:
             yield from self._send_transaction(planned)
             return
@@ -409,15 +410,15 @@ class Delivery:
         the messages that it covers: they are in one transaction. But what is sent next does, for the order,
         and what is written back, whose offsets the checkpoint has.
         """
-        chosen, plan = planned.selection, planned.plan
+        chosen, plan, written_back = planned.selection, planned.plan, planned.plan.written_back
         self._sending = chosen
         yield Step.BEFORE_BEGIN
         transaction = self._outbox.begin()
         transaction.send(plan.records)
-        self._counts = plan.counts
+        self._counts = written_back.counts
         self._next_plan = self._plan_next(planned)
         alone = self._next_plan is None and self._in_flight is None and self._is_small(chosen)
-        offsets = {} if alone and not plan.writes_back else transaction.flush()
+        offsets = {} if alone and not written_back.records else transaction.flush()
         yield Step.AFTER_PRODUCE
         yield from self._await_commit()
         if chosen.size:
@@ -426,7 +427,8 @@ class Delivery:
         self._clock.note_shown()
         transaction.checkpoint(checkpoint)
         yield Step.AFTER_CHECKPOINT_RECORD
-        self._in_flight = InFlight(chosen, checkpoint, transaction.commit(), plan.decided(), plan.awaits)
+        commit = transaction.commit()
+        self._in_flight = InFlight(chosen, checkpoint, commit, plan.decided(), written_back.awaits)
         self._sending = None
         self._heartbeat_at_ms = planned.reading.now_ms + HEARTBEAT_MS
         yield Step.DURING_COMMIT
@@ -436,7 +438,7 @@ class Delivery:
         frontier, last = planned.selection.frontier, self._last
         awaited = last.awaited.beyond(frontier.seen)
         if offsets:
-            written = planned.plan.predecessors(offsets)
+            written = planned.plan.written_back.predecessors(offsets)
             awaited = awaited.with_written(written, self._config.limits.awaited)
         return Checkpoint(
             lane=self._config.lane,

@@ -199,13 +199,8 @@ NUMBERED: Final = (
             ),
             Patch(
                 "node/core/delivery.py",
-                "        self._in_flight = InFlight(chosen, checkpoint, transaction.commit(), "
-                "plan.decided(), plan.awaits)\n",
-                "        commit = transaction.commit()\n"
-                "        yield from self._await_commit()\n"
-                "        self._in_flight = InFlight(\n"
-                "            chosen, checkpoint, commit, plan.decided(), plan.awaits\n"
-                "        )\n",
+                "        commit = transaction.commit()\n",
+                "        commit = transaction.commit()\n        yield from self._await_commit()\n",
             ),
         ),
         profile_with(faults={"commit-aborted": 40, "commit-lost": 30}),

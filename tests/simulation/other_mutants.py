@@ -167,8 +167,8 @@ OTHERS: Final = (
         (
             Patch(
                 "node/core/delivery.py",
-                "{} if alone and not plan.writes_back else transaction.flush()",
-                "transaction.flush() if plan.writes_back else {}",
+                "{} if alone and not written_back.records else transaction.flush()",
+                "transaction.flush() if written_back.records else {}",
             ),
         ),
     ),
@@ -286,8 +286,8 @@ OTHERS: Final = (
         (
             Patch(
                 "node/core/plan.py",
-                "request = self._request(row, key[2])._replace(\n            due_ms=",
-                "request = self._request(row, row.parent or key[2])._replace(\n            due_ms=",
+                "request = request_of(row, key[2])._replace(\n            due_ms=",
+                "request = request_of(row, row.parent or key[2])._replace(\n            due_ms=",
             ),
         ),
         PARKS,

@@ -316,7 +316,7 @@ SIGNED: Final = (
         "a plan made anew takes further counts, and some are above the offsets of their records",
         (
             Patch(
-                "node/core/plan.py",
+                "node/core/written_back.py",
                 "        self.counts = dict(counts)\n",
                 "        self.counts = counts\n",
             ),

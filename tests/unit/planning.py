@@ -5,8 +5,8 @@ from __future__ import annotations
 from delayline.names import ClusterNames
 from delayline.settings import ClusterSettings
 from delayline.wire import Schedule, parse
-from node.core.plan import Stamp
 from node.core.ports import ANY_PARTITION, UNAVAILABLE, UNKNOWN, Outgoing
+from node.core.written_back import Stamp
 from tests.support.keys import KEYRING
 from tests.unit.wire_records import BufferedRecord
 

@@ -6,9 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from delayline.wire import H_ERROR, H_ERROR_DETAIL, H_SOURCE, Header
-from node.core.plan import Plan, _batch_bytes, carried_by
+from node.core.plan import Plan, carried_by
 from node.core.poison import Poison, Poisoned
 from node.core.ports import Outgoing, SelectionTargets
+from node.core.sizes import batch_bytes as counted_bytes
 from store.checkpoint import nothing
 from store.rows import RejectRow, ScheduledRow, encode
 from store.selection import Selection
@@ -124,4 +125,4 @@ def test_the_size_of_a_record_is_counted_to_the_byte(
 ) -> None:
     record = Outgoing("orders", -1, key, value, headers, 2_000, None)
     raw = [(name.encode(), data) for name, data in headers]
-    assert _batch_bytes(record) == batch_bytes(key, value, raw)
+    assert counted_bytes(record) == batch_bytes(key, value, raw)

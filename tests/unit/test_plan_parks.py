@@ -10,9 +10,10 @@ import pytest
 
 from delayline.recurrence import Recurrence
 from delayline.wire import H_ERROR, Schedule
-from node.core.plan import FIRST_PARK_MS, LONGEST_PARK_MS, Plan, carried_by, park_ms
+from node.core.plan import Plan, carried_by
 from node.core.poison import Poison, Poisoned
 from node.core.ports import UNAVAILABLE, UNKNOWN, Outgoing, TargetSnapshot
+from node.core.written_back import FIRST_PARK_MS, LONGEST_PARK_MS, park_ms
 from store.checkpoint import nothing
 from store.keys import RowKey
 from store.rows import ScheduledRow, encode
