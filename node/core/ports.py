@@ -203,7 +203,7 @@ class TargetSnapshot(Protocol):
 
     @property
     def is_complete(self) -> bool:
-        """Whether all of them were known."""
+        """Whether all of the selection's were known."""
 
     def takes_any(self, topic: str, size_bytes: int) -> bool:
         """Whether every record of that size can go there, with a key or without, to any partition."""
