@@ -19,7 +19,8 @@ from delayline.settings import ClusterSettings
 from delayline.signing import Keyring
 from delayline.wire import parse_plain
 from node.config import NodeConfig
-from node.core.plan import Plan, Stamp
+from node.core.plan import Plan, carried_by
+from node.core.written_back import Stamp
 from node.kafka.outbox import KafkaOutbox
 from node.kafka.reader import TopicReader
 from node.kafka.target_answers import TargetAnswers
@@ -141,8 +142,10 @@ def _deliver(clock: Clock, cluster: Cluster, view: View) -> None:
         with clock.time("select"):
             chosen = view.select(now_ms, limits)
         with clock.time("plan"):
-            plan = Plan(names, LANE, 1, now_ms, targets, {}, default("max_parks"))
-            plan.add(chosen, Stamp(KEYRING, chosen.as_of, {}))
+            carried, stamp = carried_by(chosen), Stamp(KEYRING, chosen.as_of, {})
+            known = targets.learn(carried.targets, waits=True)
+            plan = Plan(names, LANE, 1, now_ms, known, {}, default("max_parks"), stamp)
+            plan.add(carried)
         with clock.time("produce"):
             transaction = outbox.begin()
             transaction.send(plan.records)

@@ -13,8 +13,9 @@ from typing import Final
 
 import structlog
 
-from node.core.delivery import Delivery, Step, StepDown, Wait
+from node.core.delivery import Delivery
 from node.core.ports import Doubtful
+from node.core.steps import Step, StepDown, Wait
 from node.health.meter import Meter
 from node.kafka.checkpoints import CheckpointReader
 from node.kafka.outbox import KafkaOutbox

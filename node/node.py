@@ -31,8 +31,8 @@ from election.session import Session
 from election.znodes import Znodes
 from node import refusal
 from node.config import NodeConfig
-from node.core.delivery import Step
 from node.core.ports import Doubtful, Pauses
+from node.core.steps import Step
 from node.health.systemd import ServiceManager
 from node.health.vitals import FROM_THE_START, ONCE_CAUGHT_UP, WITH_THE_PARTS, Nameplate, Vitals, missing
 from node.http.app import application

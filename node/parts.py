@@ -18,7 +18,8 @@ from election.registry import Registry
 from election.session import Session
 from election.znodes import Znodes
 from node.config import NodeConfig
-from node.core.delivery import Config, Delivery, Step
+from node.core.delivery import Config, Delivery
+from node.core.steps import Step
 from node.health.soundings import Soundings
 from node.housekeeping import Housekeeping
 from node.http.messages import Messages, Reader

@@ -1,4 +1,5 @@
-"""The planner: a selection in, the records of its transaction out. Pure: no I/O, no clock of its own.
+"""The planner: a selection in, the records of its transaction out. Pure: what it knows of the targets and of
+the time it is given, so it does no I/O, and never waits.
 
 Rows go out in the order of the selection (late rows in key order, then due rows in key order), what the
 service writes back to the buffer last (rule 4, docs/design.md).
@@ -8,30 +9,35 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from itertools import chain
 from operator import itemgetter
-from zlib import crc32
 
 import msgspec
 
-from delayline.names import ClusterNames, parse_source, source
+from delayline.names import ClusterNames, source
 from delayline.recurrence import Occurrence, Recurrence, Turn, UnknownTimeZoneError, first_turn, next_turn
-from delayline.signing import NO_KEYS, Keyring
 from delayline.wire import (
     Header,
     Reschedule,
-    Schedule,
     dead_letter_headers,
     deferred_headers,
     delivery_headers,
-    rewrite_headers,
-    signed_headers,
     user_headers,
 )
-from node.core.ports import ANY_PARTITION, UNAVAILABLE, UNKNOWN, Outgoing, Targets
+from node.core.poison import Poison
+from node.core.ports import ANY_PARTITION, UNAVAILABLE, UNKNOWN, Outgoing, SelectionTargets, TargetSnapshot
+from node.core.sizes import batch_bytes, too_large
+from node.core.written_back import (
+    Stamp,
+    WrittenBack,
+    jittered_ms,
+    moved_request,
+    next_request,
+    park_ms,
+    request_of,
+)
 from store.awaited import Predecessor
-from store.checkpoint import Vector
 from store.keys import RowKey
 from store.moves import CONCERNED, DEFERRED, Resolution
 from store.rows import IndexEntry, RejectRow, RescheduleRow, Row, ScheduledRow, decode_row
@@ -40,33 +46,12 @@ from store.selection import Answer, Selection
 RECORD_OVERHEAD_BYTES = 512
 """More than what delivery adds to a row: the service's headers and Kafka's own framing."""
 
-BATCH_HEADER_BYTES = 61
-ATTRIBUTES_BYTES = 3
-"""The attributes and the two deltas, which are 0 where a batch has one record."""
-
 BAD_TIME_ZONE = "bad-time-zone"
 PAUSED = "target-paused"
 
 _MAY_PASS = frozenset((UNAVAILABLE, UNKNOWN))
 
-FIRST_PARK_MS = 1_000
-LONGEST_PARK_MS = 300_000
 LONGEST_UNKNOWN_MS = 5_000
-
-
-class Poisoned(msgspec.Struct, frozen=True):
-    """Why a row's record was refused: the dead-letter code and detail. `letter_too`: its dead letter has then
-    been refused as well. `is_of_what_follows`: it was only what would be written back; the row may go out.
-    """
-
-    code: str
-    detail: str
-    letter_too: bool = False
-    is_of_what_follows: bool = False
-
-
-Poison = dict[RowKey, Poisoned]
-"""Rows of which something was refused."""
 
 
 class OutcomeRecord(msgspec.Struct, frozen=True):
@@ -91,30 +76,38 @@ here, though nothing is written for them.
 """
 
 
-class Stamp:
-    """Signs and numbers what one plan writes back.
-
-    `counts`: by partition, the count of the next one; from this plan on once it has been sent, so that a plan
-    made anew has the same, and none is above the offset that its record gets (store/apply.py, `_is_copy`).
+class Carried(msgspec.Struct, frozen=True):
+    """What a selection carries, decoded: `rows` are those of `late` and `due`. `targets`: where its messages
+    go, to be known before it is planned.
     """
 
-    def __init__(self, keyring: Keyring, as_of: Vector, counts: Vector) -> None:
-        """`as_of`: where the reader stood when that was selected which is planned."""
-        self.counts = dict(counts)
-        self._keyring = keyring
-        self._as_of = as_of
+    selection: Selection
+    late: list[tuple[RowKey, bytes]]
+    due: list[tuple[RowKey, bytes]]
+    rows: list[Row]
+    replayed: list[Row]
+    targets: SelectionTargets
 
-    def on(
-        self, headers: list[Header], partition: int, key: bytes | None, value: bytes | None
-    ) -> list[Header]:
-        """The headers of a request that is written back into a partition, with the next serial, signed."""
-        serial = self._as_of[partition], self.counts[partition]
-        self.counts[partition] += 1
-        return signed_headers(headers, self._keyring, serial, partition, key, value)
+
+def carried_by(selection: Selection) -> Carried:
+    """Decodes what a selection carries."""
+    late, due = selection.to_carry
+    rows = [decode_row(raw) for _, raw in chain(late, due)]
+    replayed = [decode_row(raw) for _, raw in selection.replayed]
+    last_due_ms = max((key[0] for key, _ in (*selection.late[-1:], *selection.due[-1:])), default=0)
+    targets = SelectionTargets(_topics(rows), last_due_ms)
+    if replayed:
+        last_replayed_ms = selection.replayed[-1][0][0]
+        targets = SelectionTargets(targets.topics, last_due_ms, _topics(replayed), last_replayed_ms)
+    return Carried(selection, late, due, rows, replayed, targets)
+
+
+def _topics(rows: list[Row]) -> set[str]:
+    return {row.target_topic for row in rows if isinstance(row, ScheduledRow)}
 
 
 class Plan:
-    """The records of one transaction."""
+    """The records of one transaction. `targets`: what is known of them. `stamp`: for what it writes back."""
 
     def __init__(
         self,
@@ -122,21 +115,14 @@ class Plan:
         lane: int,
         epoch: int,
         now_ms: int,
-        targets: Targets,
+        targets: TargetSnapshot,
         poison: Poison,
         max_parks: int,
+        stamp: Stamp,
     ) -> None:
         self.records: list[Outgoing] = []
-        self.writes_back = False
-        self.lacks = False
-        # For which the buffer would refuse what is written back: such a plan is not to be sent.
-        self.refused: Poison = {}
-        # What it writes back has an id: nothing is selected before its commit is known (rule 5).
-        self.awaits = False
-        self._written_back: list[Outgoing] = []
-        self._predecessors: list[tuple[int, Predecessor | None]] = []  # of each of them, with its partition
+        self.written_back = WrittenBack(names.buffer, now_ms, targets, stamp)
         self._decided: Counter[Decided] = Counter()
-        self._stamp = Stamp(NO_KEYS, {}, {})  # until it is given one
         self._letters = 0
         self._replayed = 0
         self._names = names
@@ -150,25 +136,19 @@ class Plan:
         self._max_parks = max_parks
         self._paused: AbstractSet[str] = frozenset()  # the targets that the selection knew to be
 
-    def add(self, selection: Selection, stamp: Stamp, *, waits: bool = True) -> None:
-        """Plans the whole selection; the hot path of delivery. Raises what `Targets.learn_all` raises.
-
-        `stamp`: for what it writes back. `waits`: for targets that are not known. If not, and there are any,
-        it `lacks` them, and is of no use.
-        """
-        self._stamp, self._paused = stamp, selection.paused_targets
-        late, due = selection.to_carry
+    def add(self, carried: Carried) -> None:
+        """Plans the whole selection; the hot path of delivery."""
+        selection, late, due, rows = carried.selection, carried.late, carried.due, carried.rows
+        self._paused = selection.paused_targets
         chosen = [*late, *due]
-        rows = [decode_row(raw) for _, raw in chosen]
-        replayed = [decode_row(raw) for _, raw in selection.replayed]
-        topics = self._learn(selection, rows, replayed, waits=waits)
-        open_topics = self._open_topics(topics, max((len(raw) for _, raw in chosen), default=0))
+        open_topics = self._open_topics(carried)
         skipped_to, first_due = selection.skip_to, len(late)
         if skipped_to is not None:
             end = first_due + bisect_right(due, skipped_to, key=itemgetter(0))
             for (key, raw), row in zip(chosen[first_due:end], rows[first_due:end], strict=True):
                 self._skip(key, row, len(raw), selection)
-            del chosen[first_due:end], rows[first_due:end]
+            del chosen[first_due:end]
+            rows = rows[:first_due] + rows[end:]
         append, deliver = self.records.append, self._delivery
         for (key, raw), row in zip(chosen, rows, strict=True):
             if isinstance(row, ScheduledRow):
@@ -186,60 +166,32 @@ class Plan:
                 self._dead_letter(key, row, "dead-lettered", row.code, row.detail)
             else:
                 self._reschedule(key, row, selection.resolutions.get(key))
-        for (key, raw), row in zip(selection.replayed, replayed, strict=True):
+        for (key, raw), row in zip(selection.replayed, carried.replayed, strict=True):
             assert isinstance(row, ScheduledRow), "the selection takes messages only"
             self._replay(key, row, len(raw))
         for answer in selection.answers:
             self._answer(answer)
-        self.records += self._written_back
-
-    def _learn(self, selection: Selection, rows: list[Row], replayed: list[Row], *, waits: bool) -> set[str]:
-        """The targets of messages; all that can be known of them in time is known then, and those of what is
-        replayed are.
-        """
-        last_due_ms = max((key[0] for key, _ in (*selection.late[-1:], *selection.due[-1:])), default=0)
-        topics = {row.target_topic for row in rows if isinstance(row, ScheduledRow)}
-        known = self._targets.learn(topics, last_due_ms, waits=waits)
-        if replayed:
-            again = {row.target_topic for row in replayed if isinstance(row, ScheduledRow)}
-            if waits:
-                self._targets.learn_all(again, selection.replayed[-1][0][0])
-            else:
-                known = self._targets.learn(again | topics, last_due_ms, waits=False)
-        self.lacks = not known and not waits
-        return topics
-
-    def predecessors(self, offsets: Mapping[int, Sequence[int]]) -> list[tuple[Predecessor, int]]:
-        """What follows which row, each with its own offset. `offsets`: by partition, those of what was
-        written back, in its order.
-        """
-        own = {partition: iter(each) for partition, each in offsets.items()}
-        found = [(following, next(own[partition])) for partition, following in self._predecessors]
-        return [(following, offset) for following, offset in found if following is not None]
-
-    @property
-    def counts(self) -> Vector:
-        """By partition, the count of what is written back next, once this is sent."""
-        return self._stamp.counts
+        self.records += self.written_back.records
 
     def decided(self) -> dict[Decided, int]:
         """How often it decides each thing. What is plainly delivered is not counted one by one: it is what is
         left of the records.
         """
-        others = self._decided.total() + self._letters + self._replayed + len(self._written_back)
+        others = self._decided.total() + self._letters + self._replayed + len(self.written_back.records)
         known: dict[Decided, int] = dict(self._decided)
         known["schedule", "delivered", None] = len(self.records) - others
         known["schedule", "replayed", None] = self._replayed
         return known
 
-    def _open_topics(self, topics: set[str], largest_row_bytes: int) -> set[str]:
+    def _open_topics(self, carried: Carried) -> set[str]:
         """Those of the topics that take a record of any of the selection's rows, with a key or without."""
         if self._poison:
             return set()
+        largest_row_bytes = max((len(raw) for _, raw in chain(carried.late, carried.due)), default=0)
         size_bytes = largest_row_bytes + RECORD_OVERHEAD_BYTES
         return {
             topic
-            for topic in topics
+            for topic in carried.targets.topics
             if topic not in self._paused and self._targets.takes_any(topic, size_bytes)
         }
 
@@ -282,10 +234,10 @@ class Plan:
     def _park_attempted(self, key: RowKey, row: ScheduledRow, code: str, detail: str) -> None:
         """Parks a message as it is, chain and all, until what it lacks may be there."""
         root = self._own_outcome(key, row, "parked", code, detail)
-        request = self._request(row, key[2])._replace(
+        request = request_of(row, key[2])._replace(
             due_ms=self._now_ms + park_ms(key, row.attempt), root=root, attempt=row.attempt + 1
         )
-        self._write_back(key, row, request)
+        self.written_back.add(key, row, request)
 
     def _park_unattempted(self, key: RowKey, row: ScheduledRow, code: str, detail: str, wait_ms: int) -> None:
         """Parks a message as it is. That is no failed attempt, however often it is done.
@@ -295,8 +247,8 @@ class Plan:
         known yet it is five seconds at most: by then it is, most often.
         """
         root = self._own_outcome(key, row, "parked", code, detail)
-        due_ms = self._now_ms + _jittered(key, wait_ms)
-        self._write_back(key, row, self._request(row, key[2])._replace(due_ms=due_ms, root=root))
+        due_ms = self._now_ms + jittered_ms(key, wait_ms)
+        self.written_back.add(key, row, request_of(row, key[2])._replace(due_ms=due_ms, root=root))
 
     def _skip(self, key: RowKey, row: Row, size_bytes: int, selection: Selection) -> None:
         """An operator wants the message not to be delivered; its chain goes on. What is no message is done as
@@ -320,7 +272,7 @@ class Plan:
             return
         self._own_outcome(key, row, "skipped")
         if turn.following is not None:
-            self._write_back(key, row, self._next_request(key, row, turn.following))
+            self.written_back.add(key, row, next_request(row, key[2], self._root(key, row), turn.following))
 
     def _replay(self, key: RowKey, row: ScheduledRow, size_bytes: int) -> None:
         """Delivers a message again, for an operator: whether it has expired since does not matter, and
@@ -348,7 +300,7 @@ class Plan:
             detail = f"delay-cron fires at no time from {row.scheduled_for_ms} to {recurrence.until_ms}"
             self._dead_letter(key, row, "dead-lettered", "no-occurrence", detail)
         if turn.following is not None:
-            self._write_back(key, row, self._next_request(key, row, turn.following))
+            self.written_back.add(key, row, next_request(row, key[2], self._root(key, row), turn.following))
 
     def _without_time_zone(self, key: RowKey, row: ScheduledRow, detail: str) -> None:
         """Of a chain that goes on, some node has known the time zone: a leader that does may come again."""
@@ -390,7 +342,7 @@ class Plan:
         at_most_bytes = size_bytes + RECORD_OVERHEAD_BYTES
         if self._targets.problem(topic, partition, record.key, at_most_bytes) is None:
             return None
-        return self._targets.problem(topic, partition, record.key, _batch_bytes(record))
+        return self._targets.problem(topic, partition, record.key, batch_bytes(record))
 
     def _delivery(self, key: RowKey, row: ScheduledRow) -> Outgoing:
         source = self._source(key[1], key[2]) if row.root is None else row.root.encode()
@@ -441,12 +393,7 @@ class Plan:
         without_value = msgspec.structs.replace(bare, key=row.key, headers=[*row.headers, *why])
         whole = msgspec.structs.replace(without_value, value=row.value)
         letters = (whole, without_value, msgspec.structs.replace(bare, key=row.key))
-        return next((letter for letter in letters if self._too_large(letter) is None), bare)
-
-    def _too_large(self, record: Outgoing) -> tuple[str, str] | None:
-        """Why one of the service's own topics would refuse a record for its size, if it would."""
-        problem = self._targets.problem(record.topic, ANY_PARTITION, record.key, _batch_bytes(record))
-        return problem if problem is not None and problem[0] == "too-large" else None
+        return next((letter for letter in letters if too_large(self._targets, letter) is None), bare)
 
     def _reschedule(self, key: RowKey, row: RescheduleRow, resolution: Resolution | None) -> None:
         """`resolution`: None where what it would write back was refused."""
@@ -468,7 +415,7 @@ class Plan:
             assert isinstance(moved, ScheduledRow), "the id index points to schedules only"
             assert entry is not None, "the row is its own"
             follows = Predecessor(key[1], entry.offset, has_id=True, moved_by=resolution.last_request)
-            self._write_back(key, moved, self._moved_request(key, row, moved, resolution, root), follows)
+            self.written_back.add(key, moved, moved_request(row, key[2], root, moved, resolution), follows)
 
     def _defer_reschedule(self, key: RowKey, row: RescheduleRow, resolution: Resolution) -> None:
         """The same again, behind what it has to wait for; nothing is said of it yet. What says nothing is
@@ -482,80 +429,7 @@ class Plan:
             root=self._root(key, row),
             attempt=row.attempt + resolution.again,
         )
-        self._send_back(key, row.id.encode(), None, deferred_headers(request), None)
-
-    def _moved_request(
-        self, key: RowKey, row: RescheduleRow, moved: ScheduledRow, resolution: Resolution, root: str | None
-    ) -> Schedule:
-        said_ms = resolution.expire_at_ms
-        return self._request(moved, key[2])._replace(
-            scheduled_for_ms=row.scheduled_for_ms,
-            due_ms=row.scheduled_for_ms,
-            attempt=1,
-            expire_at_ms=moved.expire_at_ms if said_ms is None else said_ms,
-            root=root,
-            moved_by=resolution.last_request,
-        )
-
-    def _next_request(self, key: RowKey, row: ScheduledRow, following: Occurrence) -> Schedule:
-        return self._request(row, key[2])._replace(
-            scheduled_for_ms=following.at_ms,
-            due_ms=following.at_ms,
-            expire_at_ms=None,
-            root=row.root or source(self._buffer, key[1], key[2]),
-            attempt=1,
-            occurrence=following.number,
-            recurrence=following.recurrence,
-        )
-
-    @staticmethod
-    def _request(row: ScheduledRow, parent: int) -> Schedule:
-        """What a row asks for, as a request that follows from another one."""
-        return Schedule(
-            id=row.id,
-            scheduled_for_ms=row.scheduled_for_ms,
-            due_ms=row.scheduled_for_ms,
-            target_topic=row.target_topic,
-            target_key=row.key if row.target_key is None else row.target_key[0],
-            target_partition=row.target_partition,
-            expire_at_ms=row.expire_at_ms,
-            headers=user_headers(row.headers),
-            parent=parent,
-            root=row.root,
-            attempt=row.attempt,
-            occurrence=row.occurrence,
-            recurrence=row.recurrence,
-            moved_by=row.moved_by,
-        )
-
-    def _write_back(
-        self, key: RowKey, row: ScheduledRow, request: Schedule, follows: Predecessor | None = None
-    ) -> None:
-        """Writes back a request that follows from the one at `key`, last in the transaction (rule 4).
-        `follows`: the row, if it is another.
-        """
-        if follows is None:
-            followed = key[2] if row.id is not None or row.root is None else parse_source(row.root)[2]
-            follows = Predecessor(key[1], followed, row.id is not None)
-        self._send_back(key, row.key, row.value, rewrite_headers(request), follows)
-        self.awaits = self.awaits or row.id is not None
-
-    def _send_back(
-        self,
-        key: RowKey,
-        record_key: bytes | None,
-        value: bytes | None,
-        headers: list[Header],
-        follows: Predecessor | None,
-    ) -> None:
-        signed = self._stamp.on(headers, key[1], record_key, value)
-        record = Outgoing(self._buffer, key[1], record_key, value, signed, self._now_ms, key)
-        too_large = self._too_large(record)
-        if too_large is not None:
-            self.refused[key] = Poisoned(*too_large, is_of_what_follows=True)
-        self._written_back.append(record)
-        self._predecessors.append((key[1], follows))
-        self.writes_back = True
+        self.written_back.send(key, row.id.encode(), None, deferred_headers(request), None)
 
     def _answer(self, answer: Answer) -> None:
         """Writes the answer to a cancel or replace; a replace is answered only if effective (rule 2)."""
@@ -604,32 +478,3 @@ class Plan:
         self.records.append(
             Outgoing(self._names.outcomes, self._lane, request.encode(), value, [], self._now_ms, None)
         )
-
-
-def park_ms(key: RowKey, attempt: int) -> int:
-    """How long a message is parked after a failed attempt: twice as long each time, and between half of that
-    and all of it, so that not all come back at once. Not drawn, so a plan made again is the same.
-    """
-    return _jittered(key, FIRST_PARK_MS << min(attempt - 1, 20))
-
-
-def _jittered(key: RowKey, wait_ms: int) -> int:
-    full_ms = min(max(wait_ms, FIRST_PARK_MS), LONGEST_PARK_MS)
-    return full_ms // 2 + crc32(b"%d/%d" % key[1:]) % (full_ms // 2 + 1)
-
-
-def _batch_bytes(record: Outgoing) -> int:
-    """The size of a batch of this record alone, to the byte, as the broker counts it uncompressed (record
-    format v2).
-    """
-    sizes = [len(record.key or b""), len(record.value or b"")]
-    for name, value in record.headers:
-        sizes += [len(name.encode()), len(value or b"")]
-    framing = sum(_varint_bytes(size) for size in (*sizes, len(record.headers)))
-    record_bytes = ATTRIBUTES_BYTES + framing + sum(sizes)
-    return BATCH_HEADER_BYTES + _varint_bytes(record_bytes) + record_bytes
-
-
-def _varint_bytes(number: int) -> int:
-    """Of a number from 0, in zigzag; -1, which stands for null, is as long as 0."""
-    return max(1, ((number << 1).bit_length() + 6) // 7)

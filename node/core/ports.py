@@ -185,17 +185,46 @@ class Unconfirmed(Exception):
     """ZooKeeper did not answer: nobody knows who is leader."""
 
 
+class SelectionTargets(msgspec.Struct, frozen=True):
+    """The targets of a selection. `due_ms`: when the last of their messages fell due. `replayed`: those of
+    what is carried again, and when the last of that fell due.
+    """
+
+    topics: AbstractSet[str]
+    due_ms: int
+    replayed: AbstractSet[str] = frozenset()
+    replayed_due_ms: int = 0
+
+
+class TargetSnapshot(Protocol):
+    """What was known of the targets of one selection, and of the service's own topics, at one moment. It does
+    not change, and asks nobody.
+    """
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all of the selection's were known."""
+
+    def takes_any(self, topic: str, size_bytes: int) -> bool:
+        """Whether every record of that size can go there, with a key or without, to any partition."""
+
+    def problem(
+        self, topic: str, partition: int, key: bytes | None, size_bytes: int
+    ) -> tuple[str, str] | None:
+        """The dead-letter code and detail if a record of that size, with that key, cannot go there. With
+        `UNAVAILABLE` it may later: the partition is shut. With `UNKNOWN` it may, too: the topic has not
+        been looked up yet.
+        """
+
+
 class Targets(Protocol):
     """What is known of the target topics before anything is sent to them."""
 
-    def learn(self, topics: AbstractSet[str], due_ms: int, *, waits: bool) -> bool:
+    def learn(self, wanted: SelectionTargets, *, waits: bool) -> TargetSnapshot:
         """Has looked up what is not known of them, and if it waits, waits for that, but a bounded share of
-        the time: what is not known then is `UNKNOWN`. Whether all are known. `due_ms`: when the last of their
-        messages fell due.
+        the time: what is not known then is `UNKNOWN`. But what is replayed it waits for until all is known,
+        and raises `Doubtful` if that takes seconds. If it does not wait, it never blocks.
         """
-
-    def learn_all(self, topics: AbstractSet[str], due_ms: int) -> None:
-        """As `learn`, and waits until all are known. Raises `Doubtful` if that takes seconds."""
 
     def require(self, topics: frozenset[str]) -> None:
         """Learns the service's own topics. Raises `Refusing` if one is missing or may not be written to, and
@@ -211,17 +240,6 @@ class Targets(Protocol):
     def ask_anew(self) -> None:
         """A pause is over, in which whatever was in the way may have gone: by no older answer is anything
         refused.
-        """
-
-    def takes_any(self, topic: str, size_bytes: int) -> bool:
-        """Whether every record of that size can go there, with a key or without, to any partition."""
-
-    def problem(
-        self, topic: str, partition: int, key: bytes | None, size_bytes: int
-    ) -> tuple[str, str] | None:
-        """The dead-letter code and detail if a record of that size, with that key, cannot go there. With
-        `UNAVAILABLE` it may later: the partition is shut. With `UNKNOWN` it may, too: the topic has not
-        been looked up yet.
         """
 
 

@@ -96,7 +96,7 @@ class OwnCheckpoints:
     """The latest checkpoint of a lane among the records taken so far, in the order of the topic.
 
     The service never commits what it has aborted: after any abort comes a recovery, whose first checkpoint
-    bears another time (node/core/delivery.py). Of what was aborted only what would be the latest is
+    bears another time (node/core/recovery.py). Of what was aborted only what would be the latest is
     remembered. That is little: the next one that is committed is of a higher epoch, or the first one of the
     same. That may be tried again and again, so first ones are kept apart. Should they be too many, the oldest
     are forgotten: they repeat the one before, so that their copies say nothing new but an epoch.

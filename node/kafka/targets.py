@@ -19,11 +19,11 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from delayline.partitioner import partition_for
-from node.core.ports import ANY_PARTITION, UNAVAILABLE, UNKNOWN, Doubtful
+from node.core.ports import Doubtful, SelectionTargets
 from node.kafka.broker_links import Address
-from node.kafka.target_answers import NO_LEADER, NO_LIMITS, FoundTopic, Partition, TargetAnswers, TopicLimits
+from node.kafka.target_answers import NO_LEADER, NO_LIMITS, FoundTopic, TargetAnswers, TopicLimits
 from node.kafka.target_bounds import MISSING_FOR_S, Listed, Missing, Patience
+from node.kafka.target_snapshot import KafkaTargetSnapshot, Target, Unreached
 from node.kafka.topics import TIMEOUT_S
 from node.refusal import Refusing, own_topic_unusable
 
@@ -53,31 +53,10 @@ PartitionId = tuple[str, int]
 """A topic and one of its partitions."""
 
 
-class _Target(msgspec.Struct, frozen=True):
-    """`leaderless`: the partitions whose leader is none, or cannot be reached; `shut`: those, and where too
-    few replicas are in sync. `told`: a broker has refused it, whatever the brokers say of it. `doubted`: by
-    this nothing is refused.
-    """
-
-    states: tuple[Partition, ...]
-    limits: TopicLimits
-    brokers: frozenset[int]
-    leaderless: frozenset[int]
-    shut: frozenset[int]
-    refusal: tuple[str, str] | None
-    until_s: float
-    told: bool = False
-    doubted: bool = False
-
-    @property
-    def partitions(self) -> int:
-        return len(self.states)
-
-
-KnownTargets = Mapping[str, _Target]
+KnownTargets = Mapping[str, Target]
 Shut = Mapping[str, frozenset[int]]
 """Topics that have shut partitions, and which those are."""
-_LookedUp = dict[str, _Target | None]
+_LookedUp = dict[str, Target | None]
 """None: the topic is missing."""
 
 
@@ -107,14 +86,10 @@ class KafkaTargets:
         self._urgent = False  # somebody waits for all that is wanted
         self._closed = False
         self._own: frozenset[str] = frozenset()  # the service's own topics, while they are in use
-        self._absent: frozenset[str] = (
-            frozenset()
-        )  # of what the lane asked for last, by the list; the lane's own
         self._asked_s: dict[str, float] = {}  # when each was last in use; the lane's own
         self._patience = Patience(time.monotonic())
-        self._gone: frozenset[int] = frozenset()
+        self._unreached = Unreached()  # replaced as a whole
         self._gone_s: dict[int, float] = {}  # since when
-        self._out_of_sync: frozenset[int] = frozenset()  # of `_gone`, those that count as that
         self._shut: Shut = {}  # replaced as a whole
         self._led_again_s: dict[PartitionId, float] = {}  # in the order of when; guarded by `_changing`
         self._unled_s = -math.inf  # when any partition was without a leader last; guarded by `_changing`
@@ -122,34 +97,40 @@ class KafkaTargets:
 
     # -- the lane
 
-    def learn(self, topics: AbstractSet[str], due_ms: int, *, waits: bool) -> bool:
+    def learn(self, wanted: SelectionTargets, *, waits: bool) -> KafkaTargetSnapshot:
         now_s = time.monotonic()
-        self._absent = frozenset()
-        unknown = self._left(topics, due_ms, now_s)
-        known = not unknown
+        topics = wanted.topics | wanted.replayed if wanted.replayed else wanted.topics
+        unknown, absent = self._left(wanted.topics if waits else topics, wanted.due_ms, now_s)
+        is_complete = not unknown
         if unknown and waits:
-            known = self._await(unknown, self._patience.left_s(now_s))
+            is_complete = self._await(unknown, self._patience.left_s(now_s))
             self._patience.spend(time.monotonic() - now_s)
         elif unknown:
             self._want(unknown)
         self._note_use(topics, now_s)
-        return known
+        if wanted.replayed and waits:
+            absent |= self.learn_all(wanted.replayed, wanted.replayed_due_ms)
+        return self._snapshot((*topics, *self._own), absent, is_complete=is_complete)
 
-    def learn_all(self, topics: AbstractSet[str], due_ms: int) -> None:
+    def learn_all(self, topics: AbstractSet[str], due_ms: int) -> frozenset[str]:
+        """Waits until all of them are known, and returns those that the last list lacks. Raises `Doubtful` if
+        that takes seconds.
+        """
         now_s = time.monotonic()
         until_s = now_s + TIMEOUT_S
-        unknown = self._left(topics, due_ms, now_s)
+        unknown, absent = self._left(topics, due_ms, now_s)
         while not self._await(unknown, min(ASK_AGAIN_S, TIMEOUT_S), urgently=True):
             if time.monotonic() >= until_s:
                 left = self._unknown(unknown, until_s)
                 raise Doubtful(f"{', '.join(left[:3])} could not be looked up in {TIMEOUT_S:.0f} s")
         self._note_use(topics, time.monotonic())
+        return absent
 
     def require(self, topics: frozenset[str]) -> None:
         self._own = topics
-        self.learn_all(topics, 0)
+        now = self._snapshot(topics, self.learn_all(topics, 0))
         for topic in sorted(topics):
-            refusal = self._refusal(topic)
+            refusal = now.refusal(topic)
             if refusal is not None:
                 raise Refusing(own_topic_unusable(refusal[1]))
 
@@ -174,32 +155,11 @@ class KafkaTargets:
         """Has these looked up soon: they will be needed."""
         self._want(self._unknown(topics, time.monotonic()))
 
-    def takes_any(self, topic: str, size_bytes: int) -> bool:
-        target = self._current(topic)
-        if target is None or target.shut:
-            return False
-        return self.problem(topic, ANY_PARTITION, None, size_bytes) is None
-
     def problem(
         self, topic: str, partition: int, key: bytes | None, size_bytes: int
     ) -> tuple[str, str] | None:
-        target = self._current(topic)
-        if target is None or target.refusal is not None:
-            return self._refusal(topic)
-        found = self._problem(topic, target, partition, key, size_bytes)
-        return found if found is None or not target.doubted else (UNKNOWN, f"{topic} has changed, perhaps")
-
-    def _problem(
-        self, topic: str, target: _Target, partition: int, key: bytes | None, size_bytes: int
-    ) -> tuple[str, str] | None:
-        if target.limits.compacted and key is None:
-            return "undeliverable", f"{topic} is compacted: it takes no message without a key"
-        if partition >= target.partitions:
-            return "target-partition", f"{topic} has {target.partitions} partitions, there is no {partition}"
-        if size_bytes > target.limits.limit_bytes:
-            return "too-large", f"{size_bytes} bytes; {topic} takes {target.limits.limit_bytes}"
-        number = _shut(target, partition, key) if target.shut else None
-        return None if number is None else (UNAVAILABLE, f"{topic}/{number} {self._why(target, number)}")
+        """As it is now, of one of those that are in use (`TargetSnapshot.problem`)."""
+        return self._snapshot((topic,)).problem(topic, partition, key, size_bytes)
 
     def invalidate(self) -> None:
         now_s = time.monotonic()
@@ -227,18 +187,22 @@ class KafkaTargets:
         limits = (target.limits.limit_bytes for target in self._known.values() if target.refusal is None)
         return max(SMALLEST_BATCH_BYTES, min(BATCH_BYTES, *limits, BATCH_BYTES))
 
-    def _current(self, topic: str) -> _Target | None:
-        """What is known of it, and is not so old that it may be another one by now."""
-        target = self._known.get(topic)
-        return None if target is None or target.until_s < time.monotonic() - KNOWN_FOR_S else target
-
-    def _refusal(self, topic: str) -> tuple[str, str] | None:
-        target = self._current(topic)
-        if target is not None:
-            return target.refusal
-        if self._missing.fresh(topic, time.monotonic()) or topic in self._absent:
-            return "target-missing", f"{topic} does not exist, or this node may not see it"
-        return UNKNOWN, f"the brokers have not said yet what {topic} is"
+    def _snapshot(
+        self, topics: Iterable[str], absent: AbstractSet[str] = frozenset(), *, is_complete: bool = True
+    ) -> KafkaTargetSnapshot:
+        """What is known of them, and is not so old that it may be another one by now. `absent`: those that
+        the last list lacks.
+        """
+        now_s, now_known = time.monotonic(), self._known
+        known: dict[str, Target] = {}
+        missing: set[str] = set()
+        for topic in topics:
+            target = now_known.get(topic)
+            if target is not None and target.until_s >= now_s - KNOWN_FOR_S:
+                known[topic] = target
+            elif topic in absent or self._missing.fresh(topic, now_s):
+                missing.add(topic)
+        return KafkaTargetSnapshot(known, missing, self._unreached, is_complete=is_complete)
 
     def _unknown(self, topics: Iterable[str], now_s: float) -> list[str]:
         known, missing = self._known, self._missing
@@ -248,16 +212,17 @@ class KafkaTargets:
             if (known[topic].until_s < now_s if topic in known else not missing.fresh(topic, now_s))
         ]
 
-    def _left(self, topics: AbstractSet[str], due_ms: int, now_s: float) -> list[str]:
-        """What has to be looked up. What the last list lacks is missing, where it tells of the messages."""
+    def _left(self, topics: AbstractSet[str], due_ms: int, now_s: float) -> tuple[list[str], frozenset[str]]:
+        """What has to be looked up; and what the last list lacks, which is missing where it tells of the
+        messages.
+        """
         unknown, listed = self._unknown(topics, now_s), self._listed
         if not unknown or listed is None or not listed.tells_of(due_ms, now_s):
-            return unknown
+            return unknown, frozenset()
         absent = frozenset(
             topic for topic in unknown if topic not in listed.names and topic not in self._known
         )
-        self._absent |= absent
-        return [topic for topic in unknown if topic not in absent]
+        return [topic for topic in unknown if topic not in absent], absent
 
     def _await(self, topics: Collection[str], for_s: float, *, urgently: bool = False) -> bool:
         """Has topics looked up, and waits for that; whether it was done in time."""
@@ -335,8 +300,8 @@ class KafkaTargets:
     def troubles(self) -> list[str]:
         """Why partitions are shut, of a few."""
         shut = ((topic, one, number) for topic, one in self._known.items() for number in sorted(one.shut))
-        few = itertools.islice(shut, FEW_TROUBLES)
-        return [f"{topic}/{number} {self._why(target, number)}" for topic, target, number in few]
+        few, why_shut = itertools.islice(shut, FEW_TROUBLES), self._unreached.why_shut
+        return [f"{topic}/{number} {why_shut(target, number)}" for topic, target, number in few]
 
     def unled_since(self, since_s: float, then: KnownTargets) -> set[PartitionId]:
         """The partitions of these targets that may have been without a leader then, by `time.monotonic`, or
@@ -426,7 +391,7 @@ class KafkaTargets:
 
     def _reach_brokers(self, looked_up: _LookedUp) -> None:
         """Before they are used: brokers go on naming one for a while that has died."""
-        addresses, gone = self._answers.addresses, self._gone
+        addresses, gone = self._answers.addresses, self._unreached.brokers
         brokers = {broker for target in looked_up.values() if target for broker in target.brokers} - gone
         unreached = self._reach({broker: addresses[broker] for broker in brokers if broker in addresses})
         if unreached:
@@ -453,7 +418,7 @@ class KafkaTargets:
             later = {topic: since_s for topic, since_s in before.items() if since_s >= now_s}
             self._watched_s = later | {topic: before.get(topic, now_s) for topic in used}
 
-    def _as_before(self, topic: str, before: _Target, found: FoundTopic | None) -> _Target | None:
+    def _as_before(self, topic: str, before: Target, found: FoundTopic | None) -> Target | None:
         """With the limits that it had."""
         return (
             None if found is None else _target(topic, found, before.limits, time.monotonic(), before.until_s)
@@ -495,9 +460,10 @@ class KafkaTargets:
             out_of_sync = frozenset(
                 broker for broker, at_s in self._gone_s.items() if at_s > now_s - OUT_OF_SYNC_FOR_S
             )
-            if (gone, out_of_sync) != (self._gone, self._out_of_sync):
-                self._gone, self._out_of_sync = gone, out_of_sync
-                self._replace({topic: self._seen(target) for topic, target in self._known.items()})
+            unreached = Unreached(gone, out_of_sync)
+            if unreached != self._unreached:
+                self._unreached = unreached
+                self._replace({topic: unreached.seen(target) for topic, target in self._known.items()})
 
     # --
 
@@ -517,7 +483,7 @@ class KafkaTargets:
                     known.pop(topic, None)
                     missing.append(topic)
                 elif topic not in told:
-                    known[topic] = self._seen(target)
+                    known[topic] = self._unreached.seen(target)
             watched = dict.fromkeys(looked_up, now_s) | self._watched_s
             self._watched_s = {topic: since_s for topic, since_s in watched.items() if topic in known}
             self._missing.add(missing, now_s)
@@ -525,24 +491,6 @@ class KafkaTargets:
             self._replace(known)
             self._changing.notify_all()
         return True
-
-    def _seen(self, target: _Target) -> _Target:
-        """With what is shut now. A leader is in sync with itself."""
-        gone, least = self._gone, target.limits.least_in_sync
-        leaderless = frozenset(
-            number
-            for number, partition in enumerate(target.states)
-            if partition.leader == NO_LEADER or partition.leader in gone
-        )
-        lacking = (
-            number
-            for number, partition in enumerate(target.states if least > 1 else ())
-            if self._in_sync(partition) < min(least, partition.replicas)
-        )
-        return msgspec.structs.replace(target, leaderless=leaderless, shut=leaderless.union(lacking))
-
-    def _in_sync(self, partition: Partition) -> int:
-        return sum(broker not in self._out_of_sync for broker in partition.in_sync)
 
     def _replace(self, known: KnownTargets) -> None:
         """What is known from now on; guarded by `_changing`. Only what has changed costs more than a look."""
@@ -564,17 +512,6 @@ class KafkaTargets:
         for partition_id in partitions:
             self._led_again_s.pop(partition_id, None)  # the latest stand last
             self._led_again_s[partition_id] = now_s
-
-    def _why(self, target: _Target, number: int) -> str:
-        partition = target.states[number]
-        if partition.leader == NO_LEADER:
-            return "has no leader"
-        if partition.leader in self._gone:
-            return f"has no leader: broker {partition.leader} is not reached"
-        least = min(target.limits.least_in_sync, partition.replicas)
-        return (
-            f"has {self._in_sync(partition)} of {partition.replicas} replicas in sync, and asks for {least}"
-        )
 
     def _looked_up(self, topics: Collection[str], now_s: float) -> _LookedUp:
         """All that is to be known of topics. Raises `Doubtful`."""
@@ -602,7 +539,7 @@ def _by_few(topics: Collection[str]) -> Iterator[list[str]]:
     return (names[begin : begin + FEW] for begin in range(0, len(names), FEW))
 
 
-def _target(topic: str, found: FoundTopic, limits: TopicLimits, now_s: float, until_s: float) -> _Target:
+def _target(topic: str, found: FoundTopic, limits: TopicLimits, now_s: float, until_s: float) -> Target:
     if not found.writable:
         detail = f"{topic} may not be written to by this node"
         return _refused("target-forbidden", detail, now_s + MISSING_FOR_S)
@@ -613,21 +550,9 @@ def _target(topic: str, found: FoundTopic, limits: TopicLimits, now_s: float, un
     if least > 1:
         brokers.update(*(one.in_sync for one in partitions))
     nothing: frozenset[int] = frozenset()
-    return _Target(partitions, limits, frozenset(brokers), nothing, nothing, refusal=None, until_s=until_s)
+    return Target(partitions, limits, frozenset(brokers), nothing, nothing, refusal=None, until_s=until_s)
 
 
-def _shut(target: _Target, partition: int, key: bytes | None) -> int | None:
-    """The shut partition that a record would go to. One without a key, for any partition, goes to one that is
-    open (`open_partitions`), if there is one.
-    """
-    if partition == ANY_PARTITION and key is None:
-        return 0 if len(target.shut) == target.partitions else None
-    number = (
-        partition_for(key, target.partitions) if partition == ANY_PARTITION and key is not None else partition
-    )
-    return number if number in target.shut else None
-
-
-def _refused(code: str, detail: str, until_s: float, *, told: bool = False) -> _Target:
+def _refused(code: str, detail: str, until_s: float, *, told: bool = False) -> Target:
     nothing: frozenset[int] = frozenset()
-    return _Target((), NO_LIMITS, nothing, nothing, nothing, (code, detail), until_s, told)
+    return Target((), NO_LIMITS, nothing, nothing, nothing, (code, detail), until_s, told)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from node.core.delivery import Step
+from node.core.steps import Step
 from ops.stack import LocalStack
 from tests.support.fates import check_exactly_once
 from tests.support.fixtures import MakeCluster

@@ -13,7 +13,7 @@ import pytest
 
 from bench.second_broker import SECOND, SecondBroker
 from delayline.names import ClusterNames
-from node.core.delivery import Step
+from node.core.steps import Step
 from node.kafka.fetch.coordinators import DECIDED, ONGOING
 from ops.stack import LocalStack
 from tests.support.cluster import Cluster, wait_led

@@ -7,7 +7,7 @@ import shutil
 import pytest
 
 from election.operators import PauseState, encode
-from node.core.delivery import Step
+from node.core.steps import Step
 from tests.support.cluster import Cluster
 from tests.support.fates import check_exactly_once
 from tests.support.fixtures import MakeCluster

@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from node.core.delivery import Step
+from node.core.steps import Step
 from tests.support.cluster import Cluster
 from tests.support.fates import check_exactly_once
 from tests.support.traffic import Traffic

@@ -6,7 +6,7 @@ import signal
 from collections import Counter
 
 from election.operators import Author, Entry
-from node.core.delivery import Step
+from node.core.steps import Step
 from ops.checkpoint import requests
 from ops.clients.zookeeper import registry
 from store.operations import Operation, ReplayRequest

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 import pytest
 
 from bench.second_broker import SECOND, SecondBroker
-from node.core.delivery import Step
+from node.core.steps import Step
 from node.kafka.fetch.brokers import Brokers
 from node.kafka.fetch.coordinators import COMMITTED, ONGOING, TransactionState, open_in
 from ops.stack import LocalStack

@@ -17,8 +17,8 @@ from confluent_kafka.admin import AclOperation
 from bench.second_broker import SECOND, SecondBroker
 from delayline import Receipt
 from delayline.wire import H_ERROR
-from node.core.delivery import Step
 from node.core.ports import UNKNOWN
+from node.core.steps import Step
 from node.kafka.topics import TopicIdentity, admin_client, describe
 from ops.stack import LocalStack
 from tests.support.cluster import Cluster

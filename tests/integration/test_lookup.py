@@ -19,7 +19,7 @@ from node.config import NodeConfig
 from node.core.ports import UNAVAILABLE
 from node.http import messages
 from node.http.server import MOST_CONNECTIONS
-from node.kafka.targets import KafkaTargets
+from node.kafka.target_snapshot import KafkaTargetSnapshot
 from ops.cli.main import run
 from ops.clients import nodes
 from store.checkpoint import Checkpoint
@@ -142,13 +142,13 @@ def told(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tol
     name = f"t-lookup-{uuid.uuid4().hex[:8]}"
     with ExitStack() as ends:
         patches = ends.enter_context(pytest.MonkeyPatch.context())
-        problem = KafkaTargets.problem
+        problem = KafkaTargetSnapshot.problem
 
-        def dark(self: KafkaTargets, topic: str, *more: Any) -> tuple[str, str] | None:
+        def dark(self: KafkaTargetSnapshot, topic: str, *more: Any) -> tuple[str, str] | None:
             found = (UNAVAILABLE, f"{topic}/0 has no leader") if topic.endswith(f".{DARK}") else None
             return found or problem(self, topic, *more)
 
-        patches.setattr(KafkaTargets, "problem", dark)
+        patches.setattr(KafkaTargetSnapshot, "problem", dark)
         cluster = Cluster(stack, name, tmp_path_factory.mktemp("lookup"), targets=(TARGET, DARK))
         ends.callback(cluster.close)
         told = Told(cluster)

@@ -13,7 +13,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from node.core.delivery import Step
+from node.core.steps import Step
 from tests.simulation.profile import PROFILES
 from tests.simulation.runner import Result, Total, run_ranges, run_seed, state_file
 

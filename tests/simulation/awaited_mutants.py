@@ -56,7 +56,7 @@ AWAITED: Final = (
         "a new leader reads the log to all that was written back",
         (
             Patch(
-                "node/core/delivery.py",
+                "node/core/recovery.py",
                 "self._view.has_applied(last.seen)",
                 "self._view.has_applied(last.seen, last.written_back)",
             ),
@@ -114,7 +114,7 @@ AWAITED: Final = (
         "the first checkpoint of an epoch does not say what is awaited",
         (
             Patch(
-                "node/core/delivery.py",
+                "node/core/recovery.py",
                 "            format=FORMAT,\n",
                 "            format=FORMAT,\n            awaited=type(last.awaited)(),\n",
             ),
@@ -125,7 +125,7 @@ AWAITED: Final = (
         "looks-ahead-over-ids",
         "rule 5, the next selection waits for the commit",
         "what comes next is selected while what is written back with an id is sent",
-        (Patch("node/core/delivery.py", "waits or sent.plan.awaits or", "held or"),),
+        (Patch("node/core/delivery.py", "waits or sent.plan.written_back.awaits or", "waits or"),),
         profile_with(
             {"reschedule": 50, "id-interval": 30, "id-future": 30}, STALLED, ids=(1, 3), small=(1, 2)
         ),
@@ -309,10 +309,10 @@ AWAITED: Final = (
         "what a reschedule that was deferred writes back has the user's own as its parent",
         (
             Patch(
-                "node/core/plan.py",
-                "            moved_by=resolution.last_request,\n",
-                "            moved_by=resolution.last_request,\n"
-                "            parent=key[2] if row.root is None else parse_source(row.root)[2],\n",
+                "node/core/written_back.py",
+                "        moved_by=resolution.last_request,\n",
+                "        moved_by=resolution.last_request,\n"
+                "        parent=parent if row.root is None else parse_source(row.root)[2],\n",
             ),
         ),
         MOVED,

@@ -34,7 +34,7 @@ CLOCKS: Final = (
         "a leader waits for its position, however far it is ahead",
         (
             Patch(
-                "node/core/delivery.py",
+                "node/core/leader_clock.py",
                 "return ahead_ms > skew_ms and len(tip.overruns) < MOST_OVERRUNS",
                 "return False",
             ),
@@ -168,8 +168,8 @@ CLOCKS: Final = (
         "the newest timestamp moves the clock, however far it is ahead",
         (
             Patch(
-                "node/core/delivery.py",
-                "self._view.newest_ms(own_ms + self._config.max_clock_skew_ms)",
+                "node/core/leader_clock.py",
+                "self._view.newest_ms(own_ms + self._max_skew_ms)",
                 "self._view.newest_ms()",
             ),
         ),

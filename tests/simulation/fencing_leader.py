@@ -19,8 +19,9 @@ from confluent_kafka import KafkaError, KafkaException
 
 from delayline.names import ClusterNames
 from delayline.signing import Keyring
-from node.core.delivery import Config, Delivery, Wait
-from node.core.ports import Pauses
+from node.core.delivery import Config, Delivery
+from node.core.ports import Pauses, SelectionTargets
+from node.core.steps import Wait
 from node.kafka import outbox
 from node.kafka.targets import BATCH_BYTES
 from store.arrivals import Arrival, Kind
@@ -155,8 +156,10 @@ class Run:
     def batch_bytes(self) -> int:
         return BATCH_BYTES
 
-    def learn(self, topics: AbstractSet[str], due_ms: int, *, waits: bool) -> bool:
-        return True
+    is_complete = True
+
+    def learn(self, wanted: SelectionTargets, *, waits: bool) -> Run:
+        return self
 
     def expect(self, topics: AbstractSet[str]) -> None:
         """Every one is."""

@@ -86,7 +86,7 @@ HELD: Final = (
         "a new leader knows of no holds",
         (
             Patch(
-                "node/core/delivery.py",
+                "node/core/recovery.py",
                 "            last,\n            format=FORMAT,\n",
                 "            last,\n            holds=(),\n            format=FORMAT,\n",
             ),
@@ -185,9 +185,10 @@ HELD: Final = (
         (
             Patch(
                 "node/core/delivery.py",
-                "plan.add(chosen, ",
+                "plan.add(carried)",
                 "chosen = msgspec.structs.replace("
-                "chosen, paused_targets=self._operator.pauses().targets)\n        plan.add(chosen, ",
+                "chosen, paused_targets=self._operator.pauses().targets)\n"
+                "        plan.add(msgspec.structs.replace(carried, selection=chosen))",
             ),
         ),
         PAUSED,

@@ -199,13 +199,8 @@ NUMBERED: Final = (
             ),
             Patch(
                 "node/core/delivery.py",
-                "        self._in_flight = InFlight(chosen, checkpoint, transaction.commit(), "
-                "plan.decided(), plan.awaits)\n",
-                "        commit = transaction.commit()\n"
-                "        yield from self._await_commit()\n"
-                "        self._in_flight = InFlight(\n"
-                "            chosen, checkpoint, commit, plan.decided(), plan.awaits\n"
-                "        )\n",
+                "        commit = transaction.commit()\n",
+                "        commit = transaction.commit()\n        yield from self._await_commit()\n",
             ),
         ),
         profile_with(faults={"commit-aborted": 40, "commit-lost": 30}),
@@ -217,9 +212,9 @@ NUMBERED: Final = (
         (
             Patch(
                 "node/core/delivery.py",
-                "            yield from self._begin_leadership(last)\n",
-                "            self._last = self._first_checkpoint(last)\n"
-                "            self._view.align(self._last)\n",
+                "        yield from self._begin_leadership(last)\n",
+                "        self._last = self._recovery.first_checkpoint(last)\n"
+                "        self._view.align(self._last)\n",
             ),
         ),
     ),
@@ -229,7 +224,7 @@ NUMBERED: Final = (
         "the first checkpoint says that all that was applied is covered",
         (
             Patch(
-                "node/core/delivery.py",
+                "node/core/recovery.py",
                 "            epoch=self._epoch_known + 1,\n",
                 "            epoch=self._epoch_known + 1,\n"
                 "            applied=self._view.reached().applied,\n"
@@ -244,7 +239,7 @@ NUMBERED: Final = (
         "the first checkpoint says that all controls that were applied are answered",
         (
             Patch(
-                "node/core/delivery.py",
+                "node/core/recovery.py",
                 "            epoch=self._epoch_known + 1,\n",
                 "            epoch=self._epoch_known + 1,\n            seen=self._view.reached().applied,\n",
             ),
@@ -351,7 +346,7 @@ NUMBERED: Final = (
         "a request is taken up again by the next leader",
         (
             Patch(
-                "node/core/delivery.py",
+                "node/core/recovery.py",
                 "            epoch=self._epoch_known + 1,\n",
                 "            epoch=self._epoch_known + 1,\n"
                 "            operation=msgspec.structs.replace(last.operation, number=0),\n",
@@ -436,7 +431,7 @@ NUMBERED: Final = (
         "a new leader does not ask what is paused before it delivers",
         (
             Patch(
-                "node/core/delivery.py",
+                "node/core/recovery.py",
                 "                    self._operator.refresh()\n",
                 "                    pass\n",
             ),
@@ -489,8 +484,8 @@ NUMBERED: Final = (
         (
             Patch(
                 "node/core/delivery.py",
-                "        if now_ms - ahead.now_ms <= STALE_MS and not ahead.plan.lacks:\n",
-                "        if now_ms - ahead.now_ms <= STALE_MS:\n",
+                "        if now_ms - ahead.reading.now_ms <= STALE_MS and not ahead.lacks:\n",
+                "        if now_ms - ahead.reading.now_ms <= STALE_MS:\n",
             ),
         ),
         profile_with(operator_share=0.2),
@@ -502,8 +497,33 @@ NUMBERED: Final = (
         (
             Patch(
                 "node/core/plan.py",
-                "                self._targets.learn_all(again, selection.replayed[-1][0][0])\n",
-                "                self._targets.learn(again, 0, waits=True)\n",
+                "SelectionTargets(targets.topics, last_due_ms, _topics(replayed), last_replayed_ms)",
+                "SelectionTargets(targets.topics | _topics(replayed), last_due_ms)",
+            ),
+        ),
+        profile_with(operator_share=0.2),
+    ),
+    Mutant(
+        "waits-while-it-sends",
+        "rule 10, nothing is waited for while a transaction is under way",
+        "what is planned ahead waits for its targets",
+        (
+            Patch(
+                "node/core/delivery.py",
+                "self._planned(carried_by(chosen), reading, waits=False)",
+                "self._planned(carried_by(chosen), reading)",
+            ),
+        ),
+    ),
+    Mutant(
+        "targets-of-a-replay-not-asked-for",
+        "rule 10, targets are known before anything is planned",
+        "what a replay carries goes out without anybody having asked what its targets are",
+        (
+            Patch(
+                "node/core/plan.py",
+                "    if replayed:\n        last_replayed_ms",
+                "    if False:\n        last_replayed_ms",
             ),
         ),
         profile_with(operator_share=0.2),

@@ -100,7 +100,7 @@ OTHERS: Final = (
         "a new leader reads the checkpoint topic before it has fenced the others",
         (
             Patch(
-                "node/core/delivery.py",
+                "node/core/recovery.py",
                 "        self._outbox.open()\n        yield Step.OPENED\n"
                 "        last = yield from self._last_checkpoint()\n",
                 "        last = yield from self._last_checkpoint()\n"
@@ -115,7 +115,7 @@ OTHERS: Final = (
         "a new leader does not read on to the end of the buffer: a cancel made meanwhile may not count",
         (
             Patch(
-                "node/core/delivery.py",
+                "node/core/recovery.py",
                 "while not (self._view.has_applied(last.seen) and self._view.has_read_to(ends)):",
                 "while not self._view.has_applied(last.seen):",
             ),
@@ -153,7 +153,7 @@ OTHERS: Final = (
         "a leader selects while its clock is behind the position",
         (
             Patch(
-                "node/core/delivery.py",
+                "node/core/leader_clock.py",
                 "if position is not None and now_ms < position[0] else None",
                 "if position is not None and now_ms < 0 else None",
             ),
@@ -167,8 +167,8 @@ OTHERS: Final = (
         (
             Patch(
                 "node/core/delivery.py",
-                "{} if alone and not plan.writes_back else transaction.flush()",
-                "transaction.flush() if plan.writes_back else {}",
+                "{} if alone and not written_back.records else transaction.flush()",
+                "transaction.flush() if written_back.records else {}",
             ),
         ),
     ),
@@ -179,7 +179,7 @@ OTHERS: Final = (
         (
             Patch(
                 "node/core/delivery.py",
-                "if now_ms < ahead.now_ms:",
+                "if now_ms < ahead.reading.now_ms:",
                 "if now_ms < 0:",
             ),
         ),
@@ -286,8 +286,8 @@ OTHERS: Final = (
         (
             Patch(
                 "node/core/plan.py",
-                "request = self._request(row, key[2])._replace(\n            due_ms=",
-                "request = self._request(row, row.parent or key[2])._replace(\n            due_ms=",
+                "request = request_of(row, key[2])._replace(\n            due_ms=",
+                "request = request_of(row, row.parent or key[2])._replace(\n            due_ms=",
             ),
         ),
         PARKS,

@@ -94,11 +94,12 @@ class SimulatedTransaction:
     when it likes, in order; all of it before `flush` returns, or before the commit.
     """
 
-    def __init__(self, host: Host, which: int, epoch: int) -> None:
+    def __init__(self, outbox: SimulatedOutbox, host: Host, which: int, epoch: int) -> None:
         self.which = which
         self.epoch = epoch
         self.unsent: deque[Outgoing] = deque()
         self.carried = {"delivered": 0, "decided": 0}  # to targets, and outcomes
+        self._outbox = outbox
         self._host = host
         self._written_back: Offsets = {}
         self._refused = False
@@ -196,22 +197,27 @@ class SimulatedTransaction:
         self._host.meanwhile()
 
     def commit(self) -> Commit:
+        self._outbox.is_sending = False
         return SimulatedCommit(self._host, self, self._host.commit_fault())
 
 
 class SimulatedOutbox:
-    """Implements `node.core.ports.Outbox`. Who steps down for the sake of its clock is not simulated."""
+    """Implements `node.core.ports.Outbox`. Who steps down for the sake of its clock is not simulated.
+
+    `is_sending`: a transaction is under way that is not in commit.
+    """
 
     clock_offset_ms = 0
 
     def __init__(self, host: Host) -> None:
+        self.is_sending = False
         self._host = host
         self._epochs: list[int] = []
         self._turn = 0
 
     def drop(self) -> None:
         """What is open stays open, for the coordinator or the next leader to abort."""
-        self._epochs = []
+        self._epochs, self.is_sending = [], False
 
     def open(self) -> None:
         self._settle()
@@ -238,4 +244,5 @@ class SimulatedOutbox:
     def begin(self) -> SimulatedTransaction:
         which = self._turn
         self._turn = 1 - which
-        return SimulatedTransaction(self._host, which, self._epochs[which])
+        self.is_sending = True
+        return SimulatedTransaction(self, self._host, which, self._epochs[which])

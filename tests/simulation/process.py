@@ -13,8 +13,10 @@ from itertools import islice
 from typing import Final
 
 from delayline.signing import Keyring
-from node.core.delivery import HIDDEN_MS, Config, Delivery, Step, StepDown, Wait
-from node.core.ports import ANY_PARTITION, UNAVAILABLE, UNKNOWN, Doubtful, Outgoing
+from node.core.delivery import Config, Delivery
+from node.core.ports import ANY_PARTITION, UNAVAILABLE, UNKNOWN, Doubtful, Outgoing, SelectionTargets
+from node.core.steps import Step, StepDown, Wait
+from node.core.unread import HIDDEN_MS
 from node.kafka.applier import arrivals_of
 from node.kafka.fetch.records import ABORTED, LogRecord
 from node.kafka.own_checkpoints import KeysBehind, OwnCheckpoints, own_checkpoint
@@ -62,6 +64,33 @@ class Node:
         self.process: Process | None = None
 
 
+class SimulatedSnapshot:
+    """Implements `TargetSnapshot`: what is known at one moment of what was asked for, and of nothing else."""
+
+    def __init__(self, world: World, asked: AbstractSet[str], known: AbstractSet[str]) -> None:
+        self.is_complete = asked <= known
+        self._asked = frozenset(asked)
+        self._known = frozenset(asked & known)
+        self._partitions = {topic: len(world.topics[topic]) for topic in asked if topic in world.topics}
+        self._leaderless = frozenset(world.leaderless)
+
+    def takes_any(self, topic: str, size_bytes: int) -> bool:
+        return self.problem(topic, ANY_PARTITION, None, size_bytes) is None
+
+    def problem(
+        self, topic: str, partition: int, key: bytes | None, size_bytes: int
+    ) -> tuple[str, str] | None:
+        if topic not in self._asked:
+            raise Violation("targets", f"{topic} was not asked for before it is planned for")
+        if topic not in self._known:
+            return UNKNOWN, f"nobody has said what {topic} is"
+        if topic not in self._partitions:
+            return "target-missing", f"{topic} does not exist"
+        if partition >= self._partitions[topic]:
+            return "target-partition", f"{topic} has no partition {partition}"
+        return (UNAVAILABLE, f"{topic} has no leader") if topic in self._leaderless else None
+
+
 class Process:
     """Implements `Host` and `Candidate`, and the ports `Log`, `Targets` and `Clock`."""
 
@@ -100,6 +129,7 @@ class Process:
         self._at: Step | Wait | None = None
         self._recovers = False  # whether it reads the log up to where it can begin
         self._delivery: Delivery | None = None
+        self._outbox = SimulatedOutbox(self)  # of its leadership
         self._delivering = False
         self._woken = False
         self._wakes_ms: int | None = None  # in true time
@@ -213,8 +243,17 @@ class Process:
     def steady_ms(self) -> int:
         return self.world.now_ms
 
-    def learn(self, topics: AbstractSet[str], due_ms: int, *, waits: bool) -> bool:
+    def learn(self, wanted: SelectionTargets, *, waits: bool) -> SimulatedSnapshot:
         """What is not looked up in time may be some time later; what is known may be forgotten."""
+        if waits and self._outbox.is_sending:
+            raise Violation("liveness", f"{self.name} waits for its targets while a transaction is under way")
+        asked = wanted.topics | wanted.replayed
+        self._look_up(wanted.topics if waits else asked, waits=waits)
+        if wanted.replayed and waits:
+            self._learn_all(wanted.replayed)
+        return SimulatedSnapshot(self.world, asked | self.world.names.own_topics, self._targets_known)
+
+    def _look_up(self, topics: AbstractSet[str], *, waits: bool) -> None:
         self._expect_doubt()
         self.meanwhile()
         rng = self.world.rng
@@ -226,20 +265,19 @@ class Process:
             elif topic not in self._targets_wanted:
                 self._targets_wanted.add(topic)
                 self.world.after(rng.randint(*LOOKED_UP_MS), partial(self._looked_up, topic))
-        return topics <= self._targets_known
 
     def _looked_up(self, topic: str) -> None:
         self._targets_wanted.discard(topic)
         self._targets_known.add(topic)
 
-    def learn_all(self, topics: AbstractSet[str], due_ms: int) -> None:
+    def _learn_all(self, topics: AbstractSet[str]) -> None:
         self.meanwhile()
         if self.fails("learn-fails"):
             raise Doubtful("the brokers do not answer")
         self._targets_known |= topics
 
     def require(self, topics: frozenset[str]) -> None:
-        self.learn_all(topics, 0)
+        self._learn_all(topics)
 
     def invalidate(self) -> None:
         """Nothing is remembered here."""
@@ -251,20 +289,6 @@ class Process:
         """What is known of targets is older than the end of a pause, unless it is doubted then."""
         if self.operator.has_resumed:
             raise Violation("pause", f"{self.name} goes by what it knew before a pause was over")
-
-    def takes_any(self, topic: str, size_bytes: int) -> bool:
-        return self.problem(topic, ANY_PARTITION, None, size_bytes) is None
-
-    def problem(
-        self, topic: str, partition: int, key: bytes | None, size_bytes: int
-    ) -> tuple[str, str] | None:
-        if topic not in self._targets_known:
-            return UNKNOWN, f"nobody has said what {topic} is"
-        if topic not in self.world.topics:
-            return "target-missing", f"{topic} does not exist"
-        if partition >= len(self.world.topics[topic]):
-            return "target-partition", f"{topic} has no partition {partition}"
-        return (UNAVAILABLE, f"{topic} has no leader") if topic in self.world.leaderless else None
 
     def last_checkpoint(self) -> Checkpoint | None:
         self.meanwhile()
@@ -608,8 +632,8 @@ class Process:
             self,
             setup.small,
         )
-        outbox = SimulatedOutbox(self)
-        delivery = Delivery(config, self.view, outbox, self, self._election, self, self.operator, self)
+        self._outbox = SimulatedOutbox(self)
+        delivery = Delivery(config, self.view, self._outbox, self, self._election, self, self.operator, self)
         self.leadership = delivery.run()
         self._delivery, self._delivering, self._held_at = delivery, False, set()
         self.operator.begin()

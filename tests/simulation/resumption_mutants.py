@@ -61,7 +61,7 @@ RESUMPTION: Final = (
         "the znode's checkpoint does not count where the topic has one",
         (
             Patch(
-                "node/core/delivery.py",
+                "node/core/recovery.py",
                 "for one in (mirrored, own) if one",
                 "for one in ((mirrored, own) if last is None else (own,)) if one",
             ),
@@ -74,7 +74,7 @@ RESUMPTION: Final = (
         "the node's own checkpoint does not count where the topic has one",
         (
             Patch(
-                "node/core/delivery.py",
+                "node/core/recovery.py",
                 "for one in (mirrored, own) if one",
                 "for one in ((mirrored, own) if last is None else (mirrored,)) if one",
             ),
@@ -87,7 +87,7 @@ RESUMPTION: Final = (
         "a new leader goes on without the znode's checkpoint where ZooKeeper does not answer",
         (
             Patch(
-                "node/core/delivery.py",
+                "node/core/recovery.py",
                 "                yield Wait(self._clock.now_ms() + RETRY_MS)\n            except Refusing as",
                 "                yield Wait(self._clock.now_ms() + RETRY_MS)\n                return None\n"
                 "            except Refusing as",
@@ -103,12 +103,12 @@ RESUMPTION: Final = (
         "the znode is read after the topic: what another leader commits meanwhile looks like a lost end",
         (
             Patch(
-                "node/core/delivery.py",
+                "node/core/recovery.py",
                 "        mirrored = yield from self._mirrored()\n        last, own",
                 "        last, own",
             ),
             Patch(
-                "node/core/delivery.py",
+                "node/core/recovery.py",
                 "        self._footing = self._log.footing()\n",
                 "        self._footing = self._log.footing()\n"
                 "        mirrored = yield from self._mirrored()\n",
@@ -140,14 +140,14 @@ RESUMPTION: Final = (
         "old-footing",
         "rule 6, the footing is read after the topic",
         "a leadership takes over the footing of the one before",
-        (Patch("node/core/delivery.py", "            footing=self._footing,\n", ""),),
+        (Patch("node/core/recovery.py", "            footing=self._footing,\n", ""),),
         FORKS,
     ),
     Mutant(
         "epoch-used-again",
         "rule 6, no epoch is used twice",
         "the next epoch is counted from what a new leader goes on from, not from all that it knows",
-        (Patch("node/core/delivery.py", "found.epoch, *(one.epoch for one in others))", "found.epoch)"),),
+        (Patch("node/core/recovery.py", "found.epoch, *(one.epoch for one in others))", "found.epoch)"),),
         CHECKPOINTS_LOST,
     ),
     Mutant(

@@ -33,9 +33,7 @@ STATE_FOLDER: Final = ROOT / ".simulation"
 SOURCES: Final = (
     "delayline/*.py",
     "store/*.py",
-    "node/core/delivery.py",
-    "node/core/plan.py",
-    "node/core/ports.py",
+    "node/core/*.py",
     "tests/simulation/*.py",
 )
 CHUNK: Final = 25

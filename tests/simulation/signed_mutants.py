@@ -132,7 +132,7 @@ SIGNED: Final = (
         "first-checkpoint-tried-again",
         "rule 6, the latest checkpoint counts",
         "a first checkpoint may be the same as one that was aborted, and is taken for its copy",
-        (Patch("node/core/delivery.py", "self._first_at_ms + 1)", "0)"),),
+        (Patch("node/core/recovery.py", "self._first_at_ms + 1)", "0)"),),
         profile_with(
             {"forged": 20, "copied": 30},
             {"strange-checkpoint": 40, "commit-aborted": 150, "crash-leader": 60, "resign": 60},
@@ -299,9 +299,9 @@ SIGNED: Final = (
         "a new leader counts from its reader's place, not from the log's end",
         (
             Patch(
-                "node/core/delivery.py",
-                "        self._counts = self._log.high_watermarks()\n",
-                "        self._counts = dict(ends)\n",
+                "node/core/recovery.py",
+                "        counts = self._log.high_watermarks()\n",
+                "        counts = dict(ends)\n",
             ),
         ),
         profile_with(
@@ -316,7 +316,7 @@ SIGNED: Final = (
         "a plan made anew takes further counts, and some are above the offsets of their records",
         (
             Patch(
-                "node/core/plan.py",
+                "node/core/written_back.py",
                 "        self.counts = dict(counts)\n",
                 "        self.counts = counts\n",
             ),

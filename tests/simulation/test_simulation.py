@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from node.core.delivery import Step
+from node.core.steps import Step
 from tests.simulation import fencing
 from tests.simulation.__main__ import STEPS
 from tests.simulation.mutants import MUTANTS, apply, copy, hunt

@@ -20,7 +20,7 @@ import time
 from typing import Any
 
 from node.config import NodeConfig
-from node.core.delivery import Step
+from node.core.steps import Step
 from node.kafka.outbox import KafkaTransaction
 from node.node import Node
 from ops import logs

@@ -1,14 +1,12 @@
-"""Targets as a plan asks about them, and what it writes back, read again."""
+"""What a plan knows of targets, and what it writes back, read again."""
 
 from __future__ import annotations
-
-from collections.abc import Set as AbstractSet
 
 from delayline.names import ClusterNames
 from delayline.settings import ClusterSettings
 from delayline.wire import Schedule, parse
-from node.core.plan import Stamp
 from node.core.ports import ANY_PARTITION, UNAVAILABLE, UNKNOWN, Outgoing
+from node.core.written_back import Stamp
 from tests.support.keys import KEYRING
 from tests.unit.wire_records import BufferedRecord
 
@@ -24,25 +22,10 @@ def stamp() -> Stamp:
 class Limited:
     """Targets of one partition that take records of a size; a topic that has no limit is missing."""
 
+    is_complete = True
+
     def __init__(self, **limits_bytes: int) -> None:
         self._limits_bytes = limits_bytes
-        self._known: set[str] = set()
-
-    def learn(self, topics: AbstractSet[str], due_ms: int, *, waits: bool) -> bool:
-        self._known |= topics
-        return True
-
-    def learn_all(self, topics: AbstractSet[str], due_ms: int) -> None:
-        self._known |= topics
-
-    def require(self, topics: frozenset[str]) -> None:
-        """All are there."""
-
-    def invalidate(self) -> None:
-        """They still are."""
-
-    def ask_anew(self) -> None:
-        """They still are."""
 
     def takes_any(self, topic: str, size_bytes: int) -> bool:
         return self.problem(topic, ANY_PARTITION, None, size_bytes) is None
@@ -50,7 +33,6 @@ class Limited:
     def problem(
         self, topic: str, partition: int, key: bytes | None, size_bytes: int
     ) -> tuple[str, str] | None:
-        assert topic in self._known | NAMES.own_topics, "learned before it is asked for"
         if topic not in self._limits_bytes:
             return "target-missing", "it is not there"
         if size_bytes > self._limits_bytes[topic]:
@@ -68,17 +50,14 @@ class Leaderless(Limited):
 
 
 class Unheard(Limited):
-    """Targets that nobody has looked up yet, but for what is insisted on."""
+    """Targets that nobody has looked up yet."""
 
-    def learn(self, topics: AbstractSet[str], due_ms: int, *, waits: bool) -> bool:
-        """Nothing comes of it in time."""
-        return topics <= self._known
+    is_complete = False
 
     def problem(
         self, topic: str, partition: int, key: bytes | None, size_bytes: int
     ) -> tuple[str, str] | None:
-        known = topic in self._known or topic == NAMES.dead_letter
-        return None if known else (UNKNOWN, f"nobody has said what {topic} is")
+        return None if topic == NAMES.dead_letter else (UNKNOWN, f"nobody has said what {topic} is")
 
 
 def read_again(record: Outgoing, now_ms: int) -> Schedule:

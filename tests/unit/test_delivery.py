@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from collections.abc import Set as AbstractSet
 from pathlib import Path
 
 import msgspec
 import pytest
-import structlog
 
 from delayline.names import ClusterNames
 from delayline.signing import Keyring
 from delayline.wire import H_ERROR
-from node.core.delivery import HEARTBEAT_MS, Config, Delivery, Step, Wait
-from node.core.ports import UNKNOWN, Doubtful, Offsets, Outgoing, Pauses, RecordRejected
+from node.core.delivery import HEARTBEAT_MS, Config, Delivery
+from node.core.ports import UNKNOWN, Doubtful, Offsets, Outgoing, Pauses, RecordRejected, SelectionTargets
+from node.core.steps import Step, Wait
 from store.checkpoint import Checkpoint, Footing, Vector
 from store.holds import MOST_HOLDS
 from store.selection import Limits
 from store.view import View
 from tests.support.keys import KEYRING
-from tests.unit.view_records import MANY, at, new_view, reject, reschedule, schedule, take
+from tests.unit.view_records import MANY, at, new_view, reschedule, schedule, take
 
 NAMES = ClusterNames("delay")
 SKEW_MS = 500
@@ -36,7 +35,6 @@ class World:
         self.set_by = self.off_ms = self.shown_off_ms = 0
         self.sent: list[Outgoing] = []
         self.checkpoints: list[Checkpoint] = []
-        self.mirror_holds: Checkpoint | None = None
         self.ends: Vector = {}
         self.found = Footing("topic", 3)
         self.paused = Pauses()
@@ -45,7 +43,6 @@ class World:
         self.clock_offset_ms = 0
         self.while_sent: Callable[[], None] = lambda: None
         self.while_flushed: Callable[[], None] = lambda: None
-        self.while_read: Callable[[], None] = lambda: None
         self.doubts = 0
         self.looks = self.knows_at_look = 0
 
@@ -68,15 +65,14 @@ class World:
     def resigning(self) -> bool:
         return abs(self.clock_offset_ms) > SKEW_MS
 
-    def mirrored(self) -> Checkpoint | None:
-        return self.mirror_holds
+    def mirrored(self) -> None:
+        """There is no mirror."""
 
     def mirror(self, checkpoint: Checkpoint) -> None:
         """There is no mirror."""
 
     # the log
     def last_checkpoint(self) -> Checkpoint | None:
-        self.while_read()
         return self.checkpoints[-1] if self.checkpoints else None
 
     def footing(self) -> Footing:
@@ -103,12 +99,11 @@ class World:
         return self.paused
 
     # the targets
-    def learn(self, topics: AbstractSet[str], due_ms: int, *, waits: bool) -> bool:
-        self.looks += 1
-        return True
+    is_complete = True
 
-    def learn_all(self, topics: AbstractSet[str], due_ms: int) -> None:
-        """All are there."""
+    def learn(self, wanted: SelectionTargets, *, waits: bool) -> World:
+        self.looks += 1
+        return self
 
     def require(self, topics: frozenset[str]) -> None:
         """All are there."""
@@ -387,23 +382,6 @@ def test_a_new_leader_goes_on_behind_what_a_clock_that_was_ahead_has_delivered(
     assert (len(world.sent), len(world.checkpoints[-1].overruns)) == (2, 1)
 
 
-def test_no_position_is_given_up_by_a_clock_that_no_commit_has_shown_to_be_right(
-    world: World, view: View, delivery: Delivery
-) -> None:
-    leadership = ahead_together(world, view, delivery)
-    world.off_ms = -HOUR_MS
-    assert list(leadership)
-    assert not any(checkpoint.overruns for checkpoint in world.checkpoints)
-
-
-def test_a_partition_whose_records_are_far_ahead_makes_nothing_early(
-    world: World, view: View, delivery: Delivery
-) -> None:
-    take(view, at(0, 0, schedule(world.now + SKEW_MS)), at(1, 0, reject(), world.now + HOUR_MS))
-    run_to_wait(delivery.run())
-    assert world.sent == []
-
-
 def test_what_a_clock_that_is_wrong_has_selected_is_not_committed(
     world: World, view: View, delivery: Delivery
 ) -> None:
@@ -472,80 +450,16 @@ def test_what_was_planned_anew_by_a_clock_that_was_set_ahead_is_given_up(world: 
     assert [checkpoint.first for checkpoint in world.checkpoints] == [True, False, True, False]
 
 
-def run_and_lose_all_but_the_first(world: World, view: View, delivery: Delivery) -> None:
-    """A message is delivered, and the checkpoint that says so is lost."""
+def test_what_a_checkpoint_covers_that_the_topic_has_lost_is_not_delivered_again(
+    world: World, view: View, delivery: Delivery
+) -> None:
     take(view, at(0, 0, schedule(world.now - 1)))
     leadership = delivery.run()
     run_to_wait(leadership)
     leadership.close()
     del world.checkpoints[1:]
-
-
-def said_again(delivery: Delivery) -> list[tuple[str, str]]:
-    """What a next leadership says of the checkpoint topic."""
-    with structlog.testing.capture_logs() as said:
-        run_to_wait(delivery.run())
-    return [(line["event"], line["log_level"]) for line in said if line["event"].startswith("checkpoint-")]
-
-
-def test_a_topic_that_has_lost_its_end_does_not_decide_and_it_is_said(
-    world: World, view: View, delivery: Delivery
-) -> None:
-    run_and_lose_all_but_the_first(world, view, delivery)
-    assert said_again(delivery) == [("checkpoint-topic-truncated", "error")]
-    assert delivery.lost
-    assert len(world.sent) == 1, "not again"
-
-
-def test_a_topic_that_has_lost_all_it_had_does_not_decide(
-    world: World, view: View, delivery: Delivery
-) -> None:
-    run_and_lose_all_but_the_first(world, view, delivery)
-    world.checkpoints.clear()
-    assert said_again(delivery) == [("checkpoint-topic-truncated", "error")]
-    assert len(world.sent) == 1
-
-
-def test_a_topic_made_anew_decides_as_soon_as_somebody_has_gone_on_in_it(
-    world: World, view: View, delivery: Delivery
-) -> None:
-    run_and_lose_all_but_the_first(world, view, delivery)
-    world.checkpoints[0] = msgspec.structs.replace(world.checkpoints[0], footing=Footing("anew", 0))
-    assert said_again(delivery) == [("checkpoint-topic-lost", "error")]
-    assert len(world.sent) == 2, "again"
-
-
-def test_the_znode_s_decides_where_it_is_the_latest_one_of_the_topic(
-    world: World, view: View, delivery: Delivery
-) -> None:
-    run_and_lose_all_but_the_first(world, view, delivery)
-    assert view.checkpoint is not None
-    world.mirror_holds = msgspec.structs.replace(view.checkpoint, number=99)
-    said_again(delivery)
-    assert world.checkpoints[1].number == 99
-
-
-def test_no_epoch_is_used_twice_where_the_topic_has_lost_its_end(
-    world: World, view: View, delivery: Delivery
-) -> None:
-    run_and_lose_all_but_the_first(world, view, delivery)
-    world.mirror_holds = msgspec.structs.replace(
-        world.checkpoints[0], epoch=7, footing=Footing("another topic", 0)
-    )
-    said_again(delivery)
-    assert world.checkpoints[1].epoch == 8
-
-
-def test_the_footing_is_read_after_the_topic(world: World, view: View, delivery: Delivery) -> None:
-    """Should it lose its end meanwhile, who goes on without that stands on the leader that has lost it."""
-    led_anew = Footing("topic", world.found.leader_epoch + 1)
-
-    def lead_anew() -> None:
-        world.found = led_anew
-
-    world.while_read = lead_anew
     run_to_wait(delivery.run())
-    assert world.checkpoints[0].footing == led_anew
+    assert (len(world.sent), delivery.lost) == (1, True)
 
 
 def test_a_leadership_stands_on_the_topic_that_it_has_found(

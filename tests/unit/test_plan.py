@@ -6,8 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from delayline.wire import H_ERROR, H_ERROR_DETAIL, H_SOURCE, Header
-from node.core.plan import Plan, Poison, Poisoned, _batch_bytes
-from node.core.ports import Outgoing
+from node.core.plan import Plan, carried_by
+from node.core.poison import Poison, Poisoned
+from node.core.ports import Outgoing, SelectionTargets
+from node.core.sizes import batch_bytes as counted_bytes
 from store.checkpoint import nothing
 from store.rows import RejectRow, ScheduledRow, encode
 from store.selection import Selection
@@ -21,8 +23,8 @@ SERVICES = [H_SOURCE, H_ERROR, H_ERROR_DETAIL]
 def sent(row: ScheduledRow | RejectRow, letter_limit_bytes: int, poison: Poison | None = None) -> Outgoing:
     """The record that goes out for a row."""
     targets = Limited(**{"orders": 10_000, NAMES.dead_letter: letter_limit_bytes})
-    plan = Plan(NAMES, 0, 1, 2_000, targets, poison or {}, max_parks=0)
-    plan.add(Selection([], [(KEY, encode(row))], [], {}, nothing([0])), stamp())
+    plan = Plan(NAMES, 0, 1, 2_000, targets, poison or {}, 0, stamp())
+    plan.add(carried_by(Selection([], [(KEY, encode(row))], [], {}, nothing([0]))))
     (record,) = (one for one in plan.records if one.topic != NAMES.outcomes)
     return record
 
@@ -81,7 +83,8 @@ def test_a_message_that_cannot_go_keeps_its_reason_when_its_dead_letter_is_refus
 
 
 def test_a_plan_says_what_becomes_of_how_many_requests() -> None:
-    plan = Plan(NAMES, 0, 1, 2_000, Limited(**{"orders": 10_000, NAMES.dead_letter: 10_000}), {}, max_parks=0)
+    targets = Limited(**{"orders": 10_000, NAMES.dead_letter: 10_000})
+    plan = Plan(NAMES, 0, 1, 2_000, targets, {}, 0, stamp())
     rows = [
         *(scheduled("orders") for _ in range(3)),
         scheduled("nowhere"),
@@ -90,7 +93,7 @@ def test_a_plan_says_what_becomes_of_how_many_requests() -> None:
     ]
     due = [((1_000, 0, offset), encode(row)) for offset, row in enumerate(rows)]
     replayed = [((500, 0, 100), encode(scheduled("orders")))]
-    plan.add(Selection([], due, [], {}, nothing([0]), replayed=replayed), stamp())
+    plan.add(carried_by(Selection([], due, [], {}, nothing([0]), replayed=replayed)))
     assert plan.decided() == {
         ("schedule", "delivered", None): 3,
         ("schedule", "replayed", None): 1,
@@ -99,6 +102,14 @@ def test_a_plan_says_what_becomes_of_how_many_requests() -> None:
         ("schedule", "dead-lettered", "no-target"): 1,
     }
     assert sum(record.topic == "orders" for record in plan.records) == 4
+
+
+def test_before_it_is_planned_a_selection_says_where_it_goes_and_when_the_last_of_that_fell_due() -> None:
+    late = [((900, 0, 9), encode(scheduled("a"))), ((950, 0, 8), encode(RejectRow(None, b"", [], "", "")))]
+    due = [((1_000, 0, 1), encode(scheduled("b"))), ((1_010, 0, 2), encode(scheduled("a")))]
+    replayed = [((500, 0, 3), encode(scheduled("c")))]
+    carried = carried_by(Selection(late, due, [], {}, nothing([0]), replayed=replayed))
+    assert carried.targets == SelectionTargets({"a", "b"}, 1_010, {"c"}, 500)
 
 
 @given(
@@ -114,4 +125,4 @@ def test_the_size_of_a_record_is_counted_to_the_byte(
 ) -> None:
     record = Outgoing("orders", -1, key, value, headers, 2_000, None)
     raw = [(name.encode(), data) for name, data in headers]
-    assert _batch_bytes(record) == batch_bytes(key, value, raw)
+    assert counted_bytes(record) == batch_bytes(key, value, raw)

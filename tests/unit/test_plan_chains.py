@@ -7,7 +7,8 @@ import pytest
 
 from delayline.recurrence import Recurrence
 from delayline.wire import H_ERROR
-from node.core.plan import Plan, Poison, Poisoned
+from node.core.plan import Plan, carried_by
+from node.core.poison import Poison, Poisoned
 from node.core.ports import Outgoing
 from store.checkpoint import nothing
 from store.moves import Resolution
@@ -27,8 +28,8 @@ ROW = ScheduledRow(
 def planned(selection: Selection, poison: Poison | None = None) -> dict[str, Outgoing]:
     """The records that go out, by topic."""
     targets = Limited(**{"orders": 10_000, NAMES.dead_letter: 10_000})
-    plan = Plan(NAMES, 0, 1, NOW_MS, targets, poison or {}, max_parks=3)
-    plan.add(selection, stamp())
+    plan = Plan(NAMES, 0, 1, NOW_MS, targets, poison or {}, 3, stamp())
+    plan.add(carried_by(selection))
     return {record.topic: record for record in plan.records}
 
 

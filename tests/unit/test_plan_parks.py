@@ -10,8 +10,10 @@ import pytest
 
 from delayline.recurrence import Recurrence
 from delayline.wire import H_ERROR, Schedule
-from node.core.plan import FIRST_PARK_MS, LONGEST_PARK_MS, Plan, Poison, Poisoned, park_ms
-from node.core.ports import UNAVAILABLE, UNKNOWN, Outgoing, Targets
+from node.core.plan import Plan, carried_by
+from node.core.poison import Poison, Poisoned
+from node.core.ports import UNAVAILABLE, UNKNOWN, Outgoing, TargetSnapshot
+from node.core.written_back import FIRST_PARK_MS, LONGEST_PARK_MS, park_ms
 from store.checkpoint import nothing
 from store.keys import RowKey
 from store.rows import ScheduledRow, encode
@@ -34,12 +36,12 @@ def planned(
     poison: Poison | None = None,
     paused: frozenset[str] = frozenset(),
     skip_to: RowKey | None = None,
-    targets: Targets | None = None,
+    targets: TargetSnapshot | None = None,
 ) -> dict[str, Outgoing]:
     """The records that go out for a row, by topic."""
-    plan = Plan(NAMES, 0, 1, NOW_MS, targets or Leaderless(), poison or {}, max_parks)
+    plan = Plan(NAMES, 0, 1, NOW_MS, targets or Leaderless(), poison or {}, max_parks, stamp())
     due = [(KEY, encode(row))]
-    plan.add(Selection([], due, [], {}, nothing([0]), skip_to, paused_targets=paused), stamp())
+    plan.add(carried_by(Selection([], due, [], {}, nothing([0]), skip_to, paused_targets=paused)))
     assert len({record.topic for record in plan.records}) == len(plan.records), "one to each topic"
     return {record.topic: record for record in plan.records}
 
@@ -190,7 +192,7 @@ def test_what_was_too_large_to_be_parked_is_delivered_where_it_need_not_be(row: 
     ids=["not known yet", "shut", "paused", "a chain that goes on", "an unknown time zone"],
 )
 def test_what_was_too_large_to_be_written_back_is_a_dead_letter_where_it_has_to_be(
-    row: ScheduledRow, targets: Targets, paused: frozenset[str]
+    row: ScheduledRow, targets: TargetSnapshot, paused: frozenset[str]
 ) -> None:
     records = planned(row, poison={KEY: TOO_LARGE_TO_COME_BACK}, targets=targets, paused=paused)
     assert set(records) == {NAMES.dead_letter, NAMES.outcomes}
@@ -201,12 +203,6 @@ def test_the_last_of_a_chain_is_skipped_though_it_was_too_large_to_be_parked() -
     last = msgspec.structs.replace(ROW, occurrence=1, recurrence=LAST)
     records = planned(last, poison={KEY: TOO_LARGE_TO_COME_BACK}, skip_to=KEY)
     assert json.loads(records[NAMES.outcomes].value or b"")["outcome"] == "skipped"
-
-
-def test_the_targets_of_a_replay_are_waited_for() -> None:
-    plan = Plan(NAMES, 0, 1, NOW_MS, Unheard(orders=10_000), {}, max_parks=3)
-    plan.add(Selection([], [], [], {}, nothing([0]), replayed=[(KEY, encode(ROW))]), stamp())
-    assert [record.topic for record in plan.records] == ["orders"]
 
 
 def test_an_occurrence_whose_time_zone_is_unknown_here_cannot_be_skipped_and_is_parked() -> None:

@@ -5,16 +5,19 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Collection, Iterator
+from collections.abc import Set as AbstractSet
 from typing import Any, cast
 
 import pytest
 
-from node.core.ports import ANY_PARTITION, UNAVAILABLE, UNKNOWN, Doubtful
+from node.core.ports import ANY_PARTITION, UNAVAILABLE, UNKNOWN, Doubtful, SelectionTargets
 from node.kafka import target_bounds, targets
 from node.kafka.target_answers import NO_LEADER, FoundTopic, Partition, TargetAnswers, TopicLimits
 from node.kafka.target_bounds import MISSING_FOR_S, PATIENCE_S, PATIENCE_SHARE, Listed, Missing, Patience
 from node.kafka.target_lookup import TargetLookup
+from node.kafka.target_snapshot import KafkaTargetSnapshot
 from node.kafka.targets import FEW, KNOWN_FOR_S, LOOKED_AWAY_S, MANY_PAUSE, OUT_OF_SYNC_FOR_S, KafkaTargets
+from node.refusal import Refusing
 
 LONG_AGO_MS = 0
 NEVER_MS = 2**62
@@ -80,14 +83,19 @@ def looked_after(answers: Answers) -> Iterator[KafkaTargets]:
     lookup.join()
 
 
-def code(table: KafkaTargets, topic: str) -> str | None:
+def learn(table: KafkaTargets, topics: AbstractSet[str], due_ms: int, *, waits: bool) -> KafkaTargetSnapshot:
+    """As delivery does for a selection."""
+    return table.learn(SelectionTargets(topics, due_ms), waits=waits)
+
+
+def code(table: KafkaTargets | KafkaTargetSnapshot, topic: str) -> str | None:
     problem = table.problem(topic, ANY_PARTITION, b"k", 10)
     return None if problem is None else problem[0]
 
 
 def codes_as_looked_up(table: KafkaTargets, topic: str) -> list[str | None]:
     """Before somebody has looked up what is not known, and after."""
-    assert not table.learn({topic}, LONG_AGO_MS, waits=True)
+    assert not learn(table, {topic}, LONG_AGO_MS, waits=True).is_complete
     before = code(table, topic)
     table.look_up()
     return [before, code(table, topic)]
@@ -95,30 +103,30 @@ def codes_as_looked_up(table: KafkaTargets, topic: str) -> list[str | None]:
 
 def use(table: KafkaTargets, *topics: str) -> None:
     """Delivery has met them, and they have been looked up."""
-    table.learn(set(topics), NEVER_MS, waits=True)
+    learn(table, set(topics), NEVER_MS, waits=True)
     table.look_up()
-    table.learn(set(topics), NEVER_MS, waits=True)
+    learn(table, set(topics), NEVER_MS, waits=True)
 
 
 def test_what_delivery_needs_is_looked_up_while_it_waits(looked_after: KafkaTargets) -> None:
-    looked_after.learn({"orders", "nowhere"}, NEVER_MS, waits=True)
+    learn(looked_after, {"orders", "nowhere"}, NEVER_MS, waits=True)
     assert (code(looked_after, "orders"), code(looked_after, "nowhere")) == (None, "target-missing")
 
 
 def test_what_nobody_has_looked_up_is_unknown_and_not_missing(table: KafkaTargets) -> None:
-    table.learn({"orders"}, NEVER_MS, waits=True)
-    assert code(table, "orders") == UNKNOWN
-    assert not table.takes_any("orders", 10)
+    before = learn(table, {"orders"}, NEVER_MS, waits=True)
     table.look_up()
-    assert code(table, "orders") is None
-    assert table.takes_any("orders", 10)
+    after = learn(table, {"orders"}, NEVER_MS, waits=True)
+    assert [code(one, "orders") for one in (before, after)] == [UNKNOWN, None]
+    assert [one.takes_any("orders", 10) for one in (before, after)] == [False, True]
+    assert [one.is_complete for one in (before, after)] == [False, True]
 
 
 def test_few_names_are_asked_for_by_name_and_many_by_one_list(table: KafkaTargets, answers: Answers) -> None:
     use(table, *(f"few-{number}" for number in range(FEW)))
     assert (answers.lists, answers.asked) == (0, [FEW])
     many = [f"many-{number}" for number in range(10_000)]
-    table.learn({*many, "orders"}, NEVER_MS, waits=True)
+    learn(table, {*many, "orders"}, NEVER_MS, waits=True)
     assert table.look_up() == MANY_PAUSE
     assert (answers.lists, answers.asked) == (1, [FEW, 1])
     assert {code(table, name) for name in many} == {"target-missing"}
@@ -129,7 +137,7 @@ def test_few_names_are_asked_for_by_name_and_many_by_one_list(table: KafkaTarget
 def test_many_that_are_there_cost_one_list(table: KafkaTargets, answers: Answers) -> None:
     names = {f"real-{number}" for number in range(3 * FEW)}
     answers.there |= dict.fromkeys(names, (1,))
-    table.learn(names, NEVER_MS, waits=True)
+    learn(table, names, NEVER_MS, waits=True)
     for _ in range(3):
         table.look_up()
     assert (answers.lists, answers.asked) == (1, [FEW, FEW, FEW])
@@ -140,7 +148,7 @@ def test_names_take_a_bounded_room(table: KafkaTargets, monkeypatch: pytest.Monk
     monkeypatch.setattr(target_bounds, "MOST_MISSING", 500)
     monkeypatch.setattr(targets, "MOST_WANTED", 300)
     for begin in range(0, 2_000, 400):
-        table.learn({f"missing-{number}" for number in range(begin, begin + 400)}, NEVER_MS, waits=True)
+        learn(table, {f"missing-{number}" for number in range(begin, begin + 400)}, NEVER_MS, waits=True)
         assert table.counts.wanted <= 300
         table.look_up()
         assert table.counts.missing <= 500
@@ -154,7 +162,7 @@ def test_a_name_that_did_not_fit_is_asked_for_again(
 ) -> None:
     monkeypatch.setattr(targets, "MOST_WANTED", 1)
     for _ in range(2):
-        table.learn({"orders", "invoices"}, NEVER_MS, waits=True)
+        learn(table, {"orders", "invoices"}, NEVER_MS, waits=True)
         table.look_up()
     assert (code(table, "orders"), code(table, "invoices")) == (None, None)
 
@@ -186,14 +194,13 @@ def test_what_is_known_is_not_believed_for_ever(table: KafkaTargets, monkeypatch
 def test_a_list_tells_of_what_fell_due_long_before_it_and_only_while_it_is_young(
     table: KafkaTargets, answers: Answers
 ) -> None:
-    table.learn({f"missing-{number}" for number in range(FEW + 1)}, NEVER_MS, waits=True)
+    learn(table, {f"missing-{number}" for number in range(FEW + 1)}, NEVER_MS, waits=True)
     table.look_up()
     now_ms = time.time_ns() // 1_000_000
-    table.learn({"never-asked-for", "orders"}, LONG_AGO_MS, waits=True)
-    assert (code(table, "never-asked-for"), code(table, "orders")) == ("target-missing", UNKNOWN)
+    known = learn(table, {"never-asked-for", "orders"}, LONG_AGO_MS, waits=True)
+    assert (code(known, "never-asked-for"), code(known, "orders")) == ("target-missing", UNKNOWN)
     assert list(table._wanted) == ["orders"]
-    table.learn({"just-due"}, now_ms, waits=True)
-    assert code(table, "just-due") == UNKNOWN
+    assert code(learn(table, {"just-due"}, now_ms, waits=True), "just-due") == UNKNOWN
     listed = Listed(frozenset(), 100.0, 1_000_000)
     assert listed.tells_of(1_000_000 - int(MISSING_FOR_S * 1000), 100.0)
     assert not listed.tells_of(1_000_001 - int(MISSING_FOR_S * 1000), 100.0)
@@ -205,18 +212,58 @@ def test_what_a_replay_waits_for_does_not_make_what_is_missing_unknown(
     table: KafkaTargets, answers: Answers
 ) -> None:
     use(table, "orders")
-    table.learn({f"missing-{number}" for number in range(FEW + 1)}, NEVER_MS, waits=True)
+    learn(table, {f"missing-{number}" for number in range(FEW + 1)}, NEVER_MS, waits=True)
     table.look_up()
-    assert table.learn({"nowhere"}, LONG_AGO_MS, waits=True)
-    table.learn_all({"neither", "orders"}, LONG_AGO_MS)
-    assert [code(table, one) for one in ("nowhere", "neither", "orders")] == ["target-missing"] * 2 + [None]
+    wanted = SelectionTargets({"nowhere"}, LONG_AGO_MS, {"neither", "orders"}, LONG_AGO_MS)
+    known = table.learn(wanted, waits=True)
+    assert [code(known, one) for one in ("nowhere", "neither", "orders")] == ["target-missing"] * 2 + [None]
+
+
+def test_the_targets_of_a_replay_are_waited_for_however_long_delivery_has_waited(
+    looked_after: KafkaTargets,
+) -> None:
+    looked_after._patience.spend(PATIENCE_S)
+    known = looked_after.learn(SelectionTargets(set(), LONG_AGO_MS, {"orders"}, NEVER_MS), waits=True)
+    assert code(known, "orders") is None
+
+
+def test_but_not_where_a_replay_is_planned_ahead(looked_after: KafkaTargets) -> None:
+    with looked_after._changing:  # nobody can look it up meanwhile
+        ahead = looked_after.learn(SelectionTargets(set(), LONG_AGO_MS, {"orders"}, NEVER_MS), waits=False)
+    assert (ahead.is_complete, code(ahead, "orders")) == (False, UNKNOWN)
+
+
+def test_what_delivery_has_been_told_does_not_change(table: KafkaTargets, answers: Answers) -> None:
+    use(table, "orders")
+    then = learn(table, {"orders", "new"}, NEVER_MS, waits=True)
+    answers.there |= {"orders": (NO_LEADER,), "new": (1,)}
+    table.look()
+    table.look_up()
+    assert [code(table, one) for one in ("orders", "new")] == [UNAVAILABLE, None]
+    assert [code(then, one) for one in ("orders", "new")] == [None, UNKNOWN]
+
+
+def test_it_is_told_of_the_services_own_topics_too(looked_after: KafkaTargets) -> None:
+    looked_after.require(frozenset({"invoices"}))
+    known = learn(looked_after, {"orders"}, NEVER_MS, waits=True)
+    assert known.problem("invoices", ANY_PARTITION, None, 2_000) == (
+        "too-large",
+        "2000 bytes; invoices takes 1000",
+    )
+
+
+def test_an_own_topic_that_the_last_list_lacks_is_missing(table: KafkaTargets) -> None:
+    learn(table, {f"missing-{number}" for number in range(FEW + 1)}, NEVER_MS, waits=True)
+    table.look_up()
+    with pytest.raises(Refusing, match="does not exist"):
+        table.require(frozenset({"own"}))
 
 
 def test_what_is_planned_ahead_is_asked_for_and_not_waited_for(looked_after: KafkaTargets) -> None:
     with looked_after._changing:  # nobody can look it up meanwhile
-        assert not looked_after.learn({"orders"}, NEVER_MS, waits=False)
+        assert not learn(looked_after, {"orders"}, NEVER_MS, waits=False).is_complete
         assert looked_after._patience._left_s == PATIENCE_S
-    assert looked_after.learn({"orders"}, NEVER_MS, waits=True)
+    assert learn(looked_after, {"orders"}, NEVER_MS, waits=True).is_complete
 
 
 def test_delivery_waits_for_half_a_second_at_once_and_a_twentieth_of_the_time() -> None:
@@ -234,7 +281,7 @@ def test_what_a_failure_puts_in_doubt_is_looked_up_again_and_counts_until_then(
     use(table, "orders")
     del answers.there["orders"]
     table.invalidate()
-    table.learn({"orders"}, NEVER_MS, waits=True)
+    learn(table, {"orders"}, NEVER_MS, waits=True)
     assert code(table, "orders") is None
     table.look_up()
     assert code(table, "orders") == "target-missing"
@@ -267,7 +314,7 @@ def test_by_no_answer_older_than_the_end_of_a_pause_is_a_partition_missing(
     use(table, "orders")
     table.ask_anew()
     found = table.problem("orders", 9, None, 10)
-    table.learn({"orders"}, LONG_AGO_MS, waits=True)
+    learn(table, {"orders"}, LONG_AGO_MS, waits=True)
     table.look_up()
     later = table.problem("orders", 9, None, 10)
     assert [None if one is None else one[0] for one in (found, later)] == [UNKNOWN, "target-partition"]
@@ -284,17 +331,16 @@ def test_a_list_that_was_begun_before_a_doubt_makes_nothing_missing(
         table.invalidate()
         return found
 
-    table.learn({f"missing-{number}" for number in range(FEW + 1)}, NEVER_MS, waits=True)
+    learn(table, {f"missing-{number}" for number in range(FEW + 1)}, NEVER_MS, waits=True)
     monkeypatch.setattr(answers, "names", meanwhile)
     table.look_up()
-    table.learn({"new"}, LONG_AGO_MS, waits=True)
-    assert code(table, "new") == UNKNOWN
+    assert code(learn(table, {"new"}, LONG_AGO_MS, waits=True), "new") == UNKNOWN
 
 
 def test_what_was_looked_up_before_a_doubt_is_looked_up_again(
     table: KafkaTargets, answers: Answers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    table.learn({"orders"}, NEVER_MS, waits=True)
+    learn(table, {"orders"}, NEVER_MS, waits=True)
     looked_up = answers.looked_up
 
     def meanwhile(topics: Collection[str]) -> dict[str, Any]:
@@ -475,7 +521,7 @@ def test_a_partition_that_lacks_replicas_is_as_one_without_a_leader(
         "orders/1 has 1 of 2 replicas in sync, and asks for 2",
     )
     assert table.troubles() == [f"orders/{one} has 1 of 2 replicas in sync, and asks for 2" for one in (0, 1)]
-    assert not table.takes_any("orders", 10)
+    assert not learn(table, {"orders"}, NEVER_MS, waits=True).takes_any("orders", 10)
     answers.followed["orders"] = (2,)
     table.look()
     assert (code(table, "orders"), table.troubles()) == (None, [])
