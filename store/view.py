@@ -31,9 +31,11 @@ from store.checkpoint import NO_WRITE_BACK, Checkpoint, Frontier, Reached, Vecto
 from store.holds import tag_of
 from store.keys import RowKey
 from store.kv import Batch, KeyValue, Stalled
+from store.late import late_keys
 from store.operations import OperatorRequest, taken_up
 from store.pending import Pending, whole_days
 from store.prefetch import Prefetched, prefetch
+from store.replays import will_carry
 from store.rows import (
     Expiry,
     PendingAnswer,
@@ -47,7 +49,7 @@ from store.rows import (
     encode,
     target_of_message,
 )
-from store.selection import NOTHING_PAUSED, Limits, Paused, Selection, late_keys, will_carry
+from store.selection import NOTHING_PAUSED, Limits, Paused, Selection
 from store.stall import Stall
 
 FOREVER_MS = 1 << 62

@@ -30,12 +30,13 @@ from delayline.wire import (
     user_headers,
 )
 from node.core.ports import ANY_PARTITION, UNAVAILABLE, UNKNOWN, Outgoing, Targets
+from store.answers import Answer
 from store.awaited import Predecessor
 from store.checkpoint import Vector
 from store.keys import RowKey
 from store.moves import CONCERNED, DEFERRED, Resolution
 from store.rows import IndexEntry, RejectRow, RescheduleRow, Row, ScheduledRow, decode_row
-from store.selection import Answer, Selection
+from store.selection import Selection
 
 RECORD_OVERHEAD_BYTES = 512
 """More than what delivery adds to a row: the service's headers and Kafka's own framing."""

@@ -139,8 +139,8 @@ HELD: Final = (
         (
             Patch(
                 "store/selection.py",
-                "taking.left + kept - len(replayed)",
-                "limits.messages",
+                "self._taking.left + self._released_part - replayed",
+                "self._limits.messages",
             ),
         ),
         PAUSED,
@@ -225,8 +225,8 @@ HELD: Final = (
         (
             Patch(
                 "store/selection.py",
-                "released, left = _take_released(",
-                "released, left = ([], tip.holds) if late_limits is not None else _take_released(",
+                "released, left = self._take_released(",
+                "released, left = ([], tip.holds) if late_limits is not None else self._take_released(",
             ),
         ),
         LATE_BESIDE,
@@ -238,7 +238,7 @@ HELD: Final = (
         (
             Patch(
                 "store/selection.py",
-                "limits.messages - 1) if any(may_go_to) else 0",
+                "limits.messages - 1) if any(self._may_go_to) else 0",
                 "limits.messages - 1) if False else 0",
             ),
         ),

@@ -74,7 +74,7 @@ NUMBERED: Final = (
         "late rows that a transaction in flight carries are selected again",
         (
             Patch(
-                "store/selection.py",
+                "store/taking.py",
                 "late_keys(kv, partition, tip.applied.get(partition, 0))\n",
                 "late_keys(kv, partition, 0)\n",
             ),
@@ -103,17 +103,17 @@ NUMBERED: Final = (
         (
             Patch(
                 "store/selection.py",
-                "        frontier = Frontier(\n"
-                "            tip.position,\n"
+                "            applied | late_limits,\n            dict(applied),\n",
                 "            applied | late_limits,\n"
-                "            dict(applied),\n",
-                "        up_to = applied | late_limits\n"
-                "        passed = {p: max(offset, tip.seen.get(p, 0)) for p, offset in up_to.items()}\n"
-                "        answers = [one for one in answers if one.place[1] < passed[one.place[0]]]\n"
-                "        frontier = Frontier(\n"
-                "            tip.position,\n"
-                "            up_to,\n"
-                "            passed,\n",
+                "            {p: max(o, tip.seen.get(p, 0)) for p, o in (applied | late_limits).items()},\n",
+            ),
+            Patch(
+                "store/selection.py",
+                "        due = advance.due\n",
+                "        due = advance.due\n"
+                "        if late_limits is not None:\n"
+                "            passed = advance.frontier.seen\n"
+                "            answers = [one for one in answers if one.place[1] < passed[one.place[0]]]\n",
             ),
         ),
         profile_with(
@@ -312,7 +312,7 @@ NUMBERED: Final = (
         "an occurrence that the next one follows counts as parked",
         (
             Patch(
-                "store/selection.py",
+                "store/replays.py",
                 "    return None if row.scheduled_for_ms == mark.scheduled_for_ms else target",
                 "    return None",
             ),
@@ -325,7 +325,7 @@ NUMBERED: Final = (
         "a message that was parked is delivered again for each time that it was",
         (
             Patch(
-                "store/selection.py",
+                "store/replays.py",
                 "    return None if row.scheduled_for_ms == mark.scheduled_for_ms else target",
                 "    return target",
             ),
@@ -339,8 +339,8 @@ NUMBERED: Final = (
         (
             Patch(
                 "store/selection.py",
-                "            waits_for = operation.replay.lacks(applied)\n",
-                "            waits_for = {}\n",
+                "        waits_for = replay.lacks(self._reached.applied)\n",
+                "        waits_for = {}\n",
             ),
         ),
         profile_with(operator_share=0.2),

@@ -53,7 +53,7 @@ SOURCES: Final = (
         "source-answer-does-not-wait",
         "rule 2, the answer waits",
         "a cancel by source is answered before it is known what the transaction before writes back",
-        (Patch("store/selection.py", "return not self._known and control.id is None", "return False"),),
+        (Patch("store/answers.py", "return not self._known and control.id is None", "return False"),),
         CHAINS,
     ),
     Mutant(
