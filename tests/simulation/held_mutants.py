@@ -162,7 +162,7 @@ HELD: Final = (
         "held-is-pruned",
         "rule 9, what is held is kept",
         "what is held is pruned with the replay window",
-        (Patch("store/view.py", "        if not self._aligned.holds:\n", "        if True:\n"),),
+        (Patch("store/pruning.py", "        if not self._frontiers.aligned.holds:\n", "        if True:\n"),),
         PAUSED,
     ),
     Mutant(
@@ -250,7 +250,7 @@ HELD: Final = (
         "the id of what is held is forgotten as if its row had gone",
         (
             Patch(
-                "store/view.py",
+                "store/forgetting.py",
                 "stays = {at for at, is_there in noted if is_there}",
                 "stays = set()",
             ),
@@ -263,8 +263,8 @@ HELD: Final = (
         "a cursor does not find what pruning has left",
         (
             Patch(
-                "store/view.py",
-                "                kept.put(batch, (tag_of(target), key, message.id is not None))\n",
+                "store/pruning.py",
+                "                kept.put(batch, left)\n",
                 "                pass\n",
             ),
         ),
@@ -289,7 +289,7 @@ HELD: Final = (
         "what pruning has left stays for ever",
         (
             Patch(
-                "store/view.py",
+                "store/pruning.py",
                 "left = begin if self._prune_rows() else self._drop_released(begin)",
                 "left = begin if self._prune_rows() else None",
             ),
@@ -315,8 +315,8 @@ HELD: Final = (
         "a replay that waits for the end of a pause keeps all from being pruned",
         (
             Patch(
-                "store/view.py",
-                "if replay is None or not aligned.holds or replay.lacks(self._applied):",
+                "store/pruning.py",
+                "if replay is None or not aligned.holds or replay.lacks(self._frontiers.applied):",
                 "if True:",
             ),
         ),
@@ -328,7 +328,7 @@ HELD: Final = (
         "pruning beside holds goes over the rows of a replay",
         (
             Patch(
-                "store/view.py",
+                "store/pruning.py",
                 "stays = replay is not None and will_carry(self._kv, replay, key, raw)",
                 "stays = False",
             ),

@@ -58,8 +58,8 @@ NUMBERED: Final = (
         (
             Patch(
                 "store/view.py",
-                "            self._tip = chosen.frontier\n",
-                "            self._tip = chosen.frontier\n"
+                "            self._frontiers.tip = chosen.frontier\n",
+                "            self._frontiers.tip = chosen.frontier\n"
                 "            batch = self._kv.batch()\n"
                 "            for key, _ in chosen.late:\n"
                 "                batch.delete(keys.late(key[1], key[2]))\n"
@@ -256,9 +256,9 @@ NUMBERED: Final = (
         "aligning to a checkpoint that passes nothing leaves the late entries as they are",
         (
             Patch(
-                "store/view.py",
-                "        for key in self._late():\n            if frontier",
-                "        for key in self._late() if frontier != old else ():\n            if frontier",
+                "store/alignment.py",
+                "    for key in late_rows(kv, applied, old):\n",
+                "    for key in late_rows(kv, applied, old) if new != old else ():\n",
             ),
         ),
         profile_with(LATE, LATE_FAULTS | {"commit-aborted": 30, "send-fails": 20}),
@@ -270,8 +270,13 @@ NUMBERED: Final = (
         (
             Patch(
                 "store/view.py",
-                " for a in fresh if a.kind is not Kind.SPENT}",
-                " for a in fresh if a.kind is not Kind.SPENT} | read",
+                "            self._write(apply, fresh, known)\n",
+                "            frontiers.read_on(read)\n            self._write(apply, fresh, known)\n",
+            ),
+            Patch(
+                "store/frontiers.py",
+                " for a in fresh if a.kind is not Kind.SPENT},",
+                " for a in fresh if a.kind is not Kind.SPENT} | self.read,",
             ),
         ),
         MARKERS,
@@ -365,7 +370,7 @@ NUMBERED: Final = (
         "pruning does not wait for a replay",
         (
             Patch(
-                "store/view.py",
+                "store/pruning.py",
                 "                start_ms = min(start_ms, replay.next[0])\n",
                 "                pass\n",
             ),
@@ -380,7 +385,7 @@ NUMBERED: Final = (
             Patch(
                 "store/view.py",
                 "kept_from_ms = tip.once_delivered_up_to_ms - self._window_ms",
-                "kept_from_ms = self._aligned.once_delivered_up_to_ms - self._window_ms",
+                "kept_from_ms = self._frontiers.aligned.once_delivered_up_to_ms - self._window_ms",
             ),
         ),
         profile_with(operator_share=0.1, replay_window_ms=(50, 300)),
@@ -514,7 +519,7 @@ NUMBERED: Final = (
         "pruning does not stop below the smallest late key",
         (
             Patch(
-                "store/view.py",
+                "store/pruning.py",
                 "            end = min(end, keys.row(*key))\n",
                 "            del key\n",
             ),
