@@ -37,8 +37,9 @@ R = TypeVar("R")
 
 
 class View:
-    """Thread-safe: each change, and each selection, is made under the lock (store/guard.py). State is changed
-    only after the store has taken the write, so a stalled or failed write leaves the view as it was.
+    """Thread-safe: each change, and each selection, is made under the lock (store/guard.py). What looks at
+    one frontier or vector takes none. State is changed only after the store has taken the write, so a stalled
+    or failed write leaves the view as it was.
     """
 
     def __init__(
@@ -93,16 +94,16 @@ class View:
 
     def apply(self, arrivals: Sequence[Arrival], read: Vector) -> bool:
         """Takes arrivals in log order (per partition) and where the consumer stands behind them. One thread
-        does, so that what it reads beforehand stays true, but for what is pruned or forgotten meanwhile.
+        does, so that what it reads beforehand, without the lock, stays true, but for what is pruned or
+        forgotten meanwhile. Then it is read again, and removals are locked out until the batch is taken in.
 
         True if there is now something that a leader should look at before the time that the last
         `select` told it to wait for.
         """
         urgent = self._apply(arrivals, read)
         while urgent is None:
-            with (
-                self.guard.removing
-            ):  # else what takes longer to read than these rest would wait for their end
+            # Else what takes longer to read than those who remove rest would wait for their end.
+            with self.guard.removing:
                 urgent = self._apply(arrivals, read)
         return urgent
 
@@ -135,7 +136,7 @@ class View:
         return apply.urgent or self._wake_due_ms is None or apply.first_due_ms < self._wake_due_ms
 
     def _write(self, apply: BatchApply, fresh: Sequence[Arrival], known: Prefetched) -> None:
-        """Writes what a batch has come to, and takes it over."""
+        """Writes what a batch has come to, and takes it over. For `_take`, under the lock."""
         heard = self._frontiers.write_heard(apply.batch, fresh, apply.last_moves, apply.serials)
         counts = self._pending.write(apply.batch, apply.counts, known.counts)
         pruned = self._pruning.write_stored(apply.batch, apply.low_row)
@@ -274,7 +275,7 @@ class View:
 
     def prune(self) -> None:
         """Removes rows that have left the replay window (rule 9), or have been released since, and then due
-        entries of which no row is left.
+        entries of which no row is left. In steps, each under the locks that its own part says.
         """
         if self._pruning.prune():
             self._forgetting.forget_due_entries()
@@ -290,7 +291,9 @@ class View:
         return self._forgetting.collect(expired, log_ends)
 
     def pending(self) -> int:
-        """How many rows wait: those behind the tip and the late ones."""
+        """How many rows wait: those behind the tip, the late ones and what is held. What has to be walked is
+        walked without the lock.
+        """
         with self.guard.lock:
             tip = self._frontiers.tip
             count = self._pending.count(tip.position)
