@@ -85,7 +85,7 @@ class Intake:
     def take(self, messages: int) -> Round:
         """Takes so many in."""
         lock = HeldLock()
-        self._view.lock = cast("threading.Lock", lock)
+        self._view.guard.lock = cast("threading.Lock", lock)
         spent_s = own_s = made_s = 0.0
         begin_s = time.process_time()
         for size in _sizes(messages):

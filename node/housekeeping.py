@@ -15,8 +15,9 @@ from node.core.ports import Doubtful
 from node.kafka.checkpoints import KafkaLog
 from node.owner import Health
 from store.checkpoint import Vector
+from store.forgetting import Expired
 from store.overdue import Overdue, counted, scans
-from store.view import Expired, View
+from store.view import View
 
 log = structlog.get_logger("delayline.housekeeping")
 

@@ -228,7 +228,7 @@ class Parts:
 
     def stop(self) -> None:
         """Finishes the transaction under way, then leaves the election, then closes the store."""
-        self.view.stopping.set()
+        self.view.guard.stopping.set()
         self._resign()
         self._leave_election()
         self.candidacy.stop()

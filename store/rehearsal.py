@@ -13,8 +13,8 @@ from store import keys
 from store.checkpoint import Frontier, Reached, Vector
 from store.kv import KeyValue
 from store.operations import Replay, ReplayRequest, SkipRequest, taken_up
+from store.replays import replayable
 from store.rows import message_target
-from store.selection import replayable
 
 Rows = Iterator[tuple[bytes, bytes]]
 

@@ -37,11 +37,12 @@ from node.core.written_back import (
     park_ms,
     request_of,
 )
+from store.answers import Answer
 from store.awaited import Predecessor
 from store.keys import RowKey
 from store.moves import CONCERNED, DEFERRED, Resolution
 from store.rows import IndexEntry, RejectRow, RescheduleRow, Row, ScheduledRow, decode_row
-from store.selection import Answer, Selection
+from store.selection import Selection
 
 RECORD_OVERHEAD_BYTES = 512
 """More than what delivery adds to a row: the service's headers and Kafka's own framing."""

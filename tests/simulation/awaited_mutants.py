@@ -136,7 +136,7 @@ AWAITED: Final = (
         "a cancel is too late though what follows the row that it removed will be dropped",
         (
             Patch(
-                "store/selection.py",
+                "store/answers.py",
                 "removed is not None and self._awaited.successor(partition, removed.offset) is not None",
                 "False",
             ),
@@ -149,7 +149,7 @@ AWAITED: Final = (
         "a cancel by source is too late though what follows will be dropped",
         (
             Patch(
-                "store/selection.py",
+                "store/answers.py",
                 "return _is_first(control) and self._awaited.follows_source(partition, control.source)",
                 "return False",
             ),
@@ -162,7 +162,7 @@ AWAITED: Final = (
         "a cancel by source ends what another one before it has ended",
         (
             Patch(
-                "store/selection.py",
+                "store/answers.py",
                 "(control.id is None and control.previous < 0)",
                 "control.id is None",
             ),
@@ -181,7 +181,7 @@ AWAITED: Final = (
         "a cancel is answered though what follows may be awaited and not listed",
         (
             Patch(
-                "store/selection.py",
+                "store/answers.py",
                 "if self._awaited.may_hide(partition, applied):",
                 "if False:",
             ),

@@ -100,8 +100,8 @@ CLOCKS: Final = (
         "whoever aligns to a rewind does not count anew",
         (
             Patch(
-                "store/view.py",
-                "if not frontier.overran(key):",
+                "store/alignment.py",
+                "if not new.overran(key):",
                 "if key:",
             ),
         ),
@@ -154,9 +154,9 @@ CLOCKS: Final = (
         "a cancel is forgotten though a reschedule before it waits, which a clock ahead has dated later",
         (
             Patch(
-                "store/view.py",
+                "store/forgetting.py",
                 "at >= settled or",
-                "at >= self._aligned.applied.get(partition, 0) or",
+                "at >= self._frontiers.aligned.applied.get(partition, 0) or",
             ),
         ),
         PAUSED_AHEAD,

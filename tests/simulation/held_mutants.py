@@ -139,8 +139,8 @@ HELD: Final = (
         (
             Patch(
                 "store/selection.py",
-                "taking.left + kept - len(replayed)",
-                "limits.messages",
+                "self._taking.left + self._released_part - replayed",
+                "self._limits.messages",
             ),
         ),
         PAUSED,
@@ -162,7 +162,7 @@ HELD: Final = (
         "held-is-pruned",
         "rule 9, what is held is kept",
         "what is held is pruned with the replay window",
-        (Patch("store/view.py", "        if not self._aligned.holds:\n", "        if True:\n"),),
+        (Patch("store/pruning.py", "        if not self._frontiers.aligned.holds:\n", "        if True:\n"),),
         PAUSED,
     ),
     Mutant(
@@ -226,8 +226,8 @@ HELD: Final = (
         (
             Patch(
                 "store/selection.py",
-                "released, left = _take_released(",
-                "released, left = ([], tip.holds) if late_limits is not None else _take_released(",
+                "released, left = self._take_released(",
+                "released, left = ([], tip.holds) if late_limits is not None else self._take_released(",
             ),
         ),
         LATE_BESIDE,
@@ -239,7 +239,7 @@ HELD: Final = (
         (
             Patch(
                 "store/selection.py",
-                "limits.messages - 1) if any(may_go_to) else 0",
+                "limits.messages - 1) if any(self._may_go_to) else 0",
                 "limits.messages - 1) if False else 0",
             ),
         ),
@@ -251,7 +251,7 @@ HELD: Final = (
         "the id of what is held is forgotten as if its row had gone",
         (
             Patch(
-                "store/view.py",
+                "store/forgetting.py",
                 "stays = {at for at, is_there in noted if is_there}",
                 "stays = set()",
             ),
@@ -264,8 +264,8 @@ HELD: Final = (
         "a cursor does not find what pruning has left",
         (
             Patch(
-                "store/view.py",
-                "                kept.put(batch, (tag_of(target), key, message.id is not None))\n",
+                "store/pruning.py",
+                "                kept.put(batch, left)\n",
                 "                pass\n",
             ),
         ),
@@ -290,7 +290,7 @@ HELD: Final = (
         "what pruning has left stays for ever",
         (
             Patch(
-                "store/view.py",
+                "store/pruning.py",
                 "left = begin if self._prune_rows() else self._drop_released(begin)",
                 "left = begin if self._prune_rows() else None",
             ),
@@ -316,8 +316,8 @@ HELD: Final = (
         "a replay that waits for the end of a pause keeps all from being pruned",
         (
             Patch(
-                "store/view.py",
-                "if replay is None or not aligned.holds or replay.lacks(self._applied):",
+                "store/pruning.py",
+                "if replay is None or not aligned.holds or replay.lacks(self._frontiers.applied):",
                 "if True:",
             ),
         ),
@@ -329,7 +329,7 @@ HELD: Final = (
         "pruning beside holds goes over the rows of a replay",
         (
             Patch(
-                "store/view.py",
+                "store/pruning.py",
                 "stays = replay is not None and will_carry(self._kv, replay, key, raw)",
                 "stays = False",
             ),

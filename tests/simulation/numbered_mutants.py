@@ -58,8 +58,8 @@ NUMBERED: Final = (
         (
             Patch(
                 "store/view.py",
-                "            self._tip = chosen.frontier\n",
-                "            self._tip = chosen.frontier\n"
+                "            self._frontiers.tip = chosen.frontier\n",
+                "            self._frontiers.tip = chosen.frontier\n"
                 "            batch = self._kv.batch()\n"
                 "            for key, _ in chosen.late:\n"
                 "                batch.delete(keys.late(key[1], key[2]))\n"
@@ -74,7 +74,7 @@ NUMBERED: Final = (
         "late rows that a transaction in flight carries are selected again",
         (
             Patch(
-                "store/selection.py",
+                "store/taking.py",
                 "late_keys(kv, partition, tip.applied.get(partition, 0))\n",
                 "late_keys(kv, partition, 0)\n",
             ),
@@ -103,17 +103,17 @@ NUMBERED: Final = (
         (
             Patch(
                 "store/selection.py",
-                "        frontier = Frontier(\n"
-                "            tip.position,\n"
+                "            applied | late_limits,\n            dict(applied),\n",
                 "            applied | late_limits,\n"
-                "            dict(applied),\n",
-                "        up_to = applied | late_limits\n"
-                "        passed = {p: max(offset, tip.seen.get(p, 0)) for p, offset in up_to.items()}\n"
-                "        answers = [one for one in answers if one.place[1] < passed[one.place[0]]]\n"
-                "        frontier = Frontier(\n"
-                "            tip.position,\n"
-                "            up_to,\n"
-                "            passed,\n",
+                "            {p: max(o, tip.seen.get(p, 0)) for p, o in (applied | late_limits).items()},\n",
+            ),
+            Patch(
+                "store/selection.py",
+                "        due = advance.due\n",
+                "        due = advance.due\n"
+                "        if late_limits is not None:\n"
+                "            passed = advance.frontier.seen\n"
+                "            answers = [one for one in answers if one.place[1] < passed[one.place[0]]]\n",
             ),
         ),
         profile_with(
@@ -251,9 +251,9 @@ NUMBERED: Final = (
         "aligning to a checkpoint that passes nothing leaves the late entries as they are",
         (
             Patch(
-                "store/view.py",
-                "        for key in self._late():\n            if frontier",
-                "        for key in self._late() if frontier != old else ():\n            if frontier",
+                "store/alignment.py",
+                "    for key in late_rows(kv, applied, old):\n",
+                "    for key in late_rows(kv, applied, old) if new != old else ():\n",
             ),
         ),
         profile_with(LATE, LATE_FAULTS | {"commit-aborted": 30, "send-fails": 20}),
@@ -265,8 +265,13 @@ NUMBERED: Final = (
         (
             Patch(
                 "store/view.py",
-                " for a in fresh if a.kind is not Kind.SPENT}",
-                " for a in fresh if a.kind is not Kind.SPENT} | read",
+                "            self._write(apply, fresh, known)\n",
+                "            frontiers.read_on(read)\n            self._write(apply, fresh, known)\n",
+            ),
+            Patch(
+                "store/frontiers.py",
+                " for a in fresh if a.kind is not Kind.SPENT},",
+                " for a in fresh if a.kind is not Kind.SPENT} | self.read,",
             ),
         ),
         MARKERS,
@@ -307,7 +312,7 @@ NUMBERED: Final = (
         "an occurrence that the next one follows counts as parked",
         (
             Patch(
-                "store/selection.py",
+                "store/replays.py",
                 "    return None if row.scheduled_for_ms == mark.scheduled_for_ms else target",
                 "    return None",
             ),
@@ -320,7 +325,7 @@ NUMBERED: Final = (
         "a message that was parked is delivered again for each time that it was",
         (
             Patch(
-                "store/selection.py",
+                "store/replays.py",
                 "    return None if row.scheduled_for_ms == mark.scheduled_for_ms else target",
                 "    return target",
             ),
@@ -334,8 +339,8 @@ NUMBERED: Final = (
         (
             Patch(
                 "store/selection.py",
-                "            waits_for = operation.replay.lacks(applied)\n",
-                "            waits_for = {}\n",
+                "        waits_for = replay.lacks(self._reached.applied)\n",
+                "        waits_for = {}\n",
             ),
         ),
         profile_with(operator_share=0.2),
@@ -360,7 +365,7 @@ NUMBERED: Final = (
         "pruning does not wait for a replay",
         (
             Patch(
-                "store/view.py",
+                "store/pruning.py",
                 "                start_ms = min(start_ms, replay.next[0])\n",
                 "                pass\n",
             ),
@@ -375,7 +380,7 @@ NUMBERED: Final = (
             Patch(
                 "store/view.py",
                 "kept_from_ms = tip.once_delivered_up_to_ms - self._window_ms",
-                "kept_from_ms = self._aligned.once_delivered_up_to_ms - self._window_ms",
+                "kept_from_ms = self._frontiers.aligned.once_delivered_up_to_ms - self._window_ms",
             ),
         ),
         profile_with(operator_share=0.1, replay_window_ms=(50, 300)),
@@ -534,7 +539,7 @@ NUMBERED: Final = (
         "pruning does not stop below the smallest late key",
         (
             Patch(
-                "store/view.py",
+                "store/pruning.py",
                 "            end = min(end, keys.row(*key))\n",
                 "            del key\n",
             ),

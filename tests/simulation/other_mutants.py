@@ -86,8 +86,8 @@ OTHERS: Final = (
         "an id is forgotten before the consumer has reached the end of the log as it was then",
         (
             Patch(
-                "store/view.py",
-                "        if not self.has_read_to(log_ends):\n            return False\n",
+                "store/forgetting.py",
+                "        if not self._frontiers.has_read_to(log_ends):\n            return False\n",
                 "",
             ),
         ),
@@ -128,7 +128,7 @@ OTHERS: Final = (
         (
             Patch(
                 "store/view.py",
-                "            self._tip = self._aligned\n",
+                "            self._frontiers.tip = self._frontiers.aligned\n",
                 "            pass\n",
             ),
         ),
@@ -140,7 +140,7 @@ OTHERS: Final = (
         "aligning makes no late rows of those that the checkpoint passed without having applied them",
         (
             Patch(
-                "store/view.py",
+                "store/alignment.py",
                 "if new.position is None or not behind:",
                 "if new.position is None or behind in {True, False}:",
             ),
@@ -259,9 +259,9 @@ OTHERS: Final = (
         "the index entry goes with its row, though a duplicate may still come",
         (
             Patch(
-                "store/view.py",
-                "min(max(self._pruned_ms() + 1, self._window_start_ms()), known_ms + 1))",
-                "max(self._pruned_ms() + 1, self._window_start_ms()))",
+                "store/forgetting.py",
+                "min(gone_ms, known_ms + 1)",
+                "gone_ms",
             ),
         ),
         KEPT,

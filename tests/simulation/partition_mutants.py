@@ -40,7 +40,7 @@ PARTITIONS: Final = (
         "a process that starts without having heard of a partition takes nothing of what its store has of it",
         (
             Patch(
-                "store/view.py",
+                "store/frontiers.py",
                 "partitions = sorted({*partitions, *stored})",
                 "partitions = sorted({*partitions})",
             ),

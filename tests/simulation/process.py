@@ -24,12 +24,15 @@ from store import keys
 from store.arrivals import Arrival
 from store.awaited import Awaited
 from store.checkpoint import Checkpoint, Footing, Frontier, Vector
+from store.forgetting import Expired
 from store.holds import Hold, may_go_to
 from store.keys import RowKey
+from store.late import late_keys
 from store.overrun import MOST_OVERRUNS
 from store.rows import message_target
-from store.selection import MOST_WALKED, Paused, late_keys, next_due_ms, select
-from store.view import Expired, View
+from store.selection import Paused, next_due_ms, select
+from store.taking import MOST_WALKED
+from store.view import View
 from tests.simulation.eras import latest, repeats
 from tests.simulation.host import Killed, Violation, World
 from tests.simulation.kept import check_kept

@@ -272,9 +272,9 @@ SIGNED: Final = (
         "a node that was started again takes a copy for the service's",
         (
             Patch(
-                "store/view.py",
-                "            if apply.serials != self._serials:\n",
-                "            if False:\n",
+                "store/frontiers.py",
+                "        if serials != known.serials:\n",
+                "        if False:\n",
             ),
         ),
         profile_with(STRANGERS, {"crash": 40}),

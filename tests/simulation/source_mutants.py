@@ -53,7 +53,7 @@ SOURCES: Final = (
         "source-answer-does-not-wait",
         "rule 2, the answer waits",
         "a cancel by source is answered before it is known what the transaction before writes back",
-        (Patch("store/selection.py", "return not self._known and control.id is None", "return False"),),
+        (Patch("store/answers.py", "return not self._known and control.id is None", "return False"),),
         CHAINS,
     ),
     Mutant(
@@ -154,7 +154,7 @@ SOURCES: Final = (
         "what was written back for a source is forgotten though the source's own row is there",
         (
             Patch(
-                "store/view.py",
+                "store/forgetting.py",
                 "if isinstance(who, int) and due_index.has_row(self._kv, partition, who):",
                 "if False:",
             ),
@@ -187,9 +187,9 @@ SOURCES: Final = (
         "due entries go though an id is known that they lead to",
         (
             Patch(
-                "store/view.py",
-                "oldest_ms = self._oldest_id_ms(partition) if found else 0",
-                "oldest_ms = FOREVER_MS",
+                "store/forgetting.py",
+                "oldest_ms = self._oldest_id_ms(partition) if found else None",
+                "oldest_ms = None",
             ),
         ),
         FORGETFUL,

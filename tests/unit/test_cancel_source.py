@@ -8,10 +8,10 @@ import pytest
 
 from delayline.wire import Cancel, Request, Schedule
 from store import keys
+from store.answers import Answer
 from store.checkpoint import NO_WRITE_BACK, WriteBack
 from store.kv import KeyValue
 from store.rows import Expiry
-from store.selection import Answer
 from store.view import View
 from tests.unit.view_records import (
     MANY,

@@ -228,7 +228,7 @@ class TestStore:
     def test_more_rows_than_are_looked_at_at_once_are_pruned(
         self, view: View, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("store.view.MOST_HELD_WALKED", 2)
+        monkeypatch.setattr("store.pruning.MOST_HELD_WALKED", 2)
         targets = ["orders", *["bills"] * 6, "orders"]
         take(view, *(at(0, n, schedule(2_000 + n, target=one)) for n, one in enumerate(targets)))
         deliver(view, LATER_MS, paused=ORDERS)
@@ -352,7 +352,7 @@ class TestStore:
     def test_more_than_is_released_at_once_goes_in_steps(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("store.view.MOST_HELD_WALKED", 2)
+        monkeypatch.setattr("store.pruning.MOST_HELD_WALKED", 2)
         leads, follower = new_view(tmp_path / "leads"), new_view(tmp_path / "follows")
         for one in (leads, follower):
             take(one, *(at(0, offset, schedule(2_000 + offset)) for offset in range(5)))
@@ -362,7 +362,7 @@ class TestStore:
         left = [len(stored(follower))]
         begin: bytes | None = keys.HELD
         while begin is not None:
-            begin = follower._drop_released(begin)
+            begin = follower._pruning._drop_released(begin)
             left.append(len(stored(follower)))
         assert left == [5, 3, 1, 0]
         for one in (leads, follower):

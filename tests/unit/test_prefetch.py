@@ -30,12 +30,12 @@ class WatchedStore(RocksStore):
 
     def get(self, key: bytes) -> bytes | None:
         # The control that a dropped request makes true is one entry; no user can send such a request.
-        if self.view is not None and self.view.lock.locked() and key[:1] != keys.PENDING_ANSWER:
+        if self.view is not None and self.view.guard.lock.locked() and key[:1] != keys.PENDING_ANSWER:
             self.under_lock.append(key)
         return super().get(key)
 
     def get_many(self, wanted: list[bytes]) -> list[bytes | None]:
-        assert self.view is None or not self.view.lock.locked()
+        assert self.view is None or not self.view.guard.lock.locked()
         found = super().get_many(wanted)
         if self.after_look_up is not None:
             then, self.after_look_up = self.after_look_up, None

@@ -38,7 +38,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RefusingStore:
 
 def test_a_write_that_is_refused_for_long_is_given_up_by_a_node_that_is_to_end(store: RefusingStore) -> None:
     view = View(store, [0], 0, 0)
-    view.stopping.set()
+    view.guard.stopping.set()
     with pytest.raises(Stalled):
         take(view, at(0, 0, schedule(2_000)))
 

@@ -378,8 +378,8 @@ def test_a_batch_is_taken_in_though_something_is_removed_all_the_time(
     get_many = view._kv.get_many
 
     def slowly(raw_keys: list[bytes]) -> list[bytes | None]:
-        if not view._removing.locked():
-            view._removals += 1  # as if a step of pruning had found the time
+        if not view.guard.removing.locked():
+            view.guard.removals += 1  # as if a step of pruning had found the time
         return get_many(raw_keys)
 
     monkeypatch.setattr(view._kv, "get_many", slowly)
@@ -390,11 +390,11 @@ def test_a_batch_is_taken_in_though_something_is_removed_all_the_time(
 def test_a_view_that_is_to_stop_ends_its_pruning_early(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("store.view.MOST_HELD_WALKED", 1)
+    monkeypatch.setattr("store.pruning.MOST_HELD_WALKED", 1)
     view = new_view(tmp_path / "stops")
     take(view, *(at(0, offset, schedule(2_000 + offset)) for offset in range(4)))
     deliver(view, 90_000, paused=Paused(frozenset({"orders"})))
-    view.stopping.set()
+    view.guard.stopping.set()
     view.prune()
     assert len(list(view._kv.scan(keys.HELD, keys.end_of(keys.HELD)))) == 1
     view.close()
