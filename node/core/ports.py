@@ -10,6 +10,7 @@ from typing import Protocol
 
 import msgspec
 
+from delayline.rejects import ParkCode, RejectCode
 from delayline.signing import Keyring
 from delayline.wire import Header
 from store.checkpoint import Checkpoint, Footing, Vector
@@ -20,8 +21,8 @@ Offsets = dict[int, list[int]]
 """By partition of the buffer, in the order in which they were sent."""
 
 ANY_PARTITION = -1
-UNAVAILABLE = "target-unavailable"
-UNKNOWN = "target-unknown"
+UNAVAILABLE = RejectCode.TARGET_UNAVAILABLE
+UNKNOWN = ParkCode.TARGET_UNKNOWN
 
 
 class Outgoing(msgspec.Struct, frozen=True, gc=False):
@@ -56,7 +57,7 @@ class RecordRejected(OutboxError):
     """
 
     def __init__(
-        self, message: str, codes: dict[RowKey, tuple[str, str]], code: str = "undeliverable"
+        self, message: str, codes: dict[RowKey, tuple[str, str]], code: str = RejectCode.UNDELIVERABLE
     ) -> None:
         super().__init__(message)
         self.codes = codes

@@ -20,6 +20,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from delayline.partitioner import partition_for
+from delayline.rejects import RejectCode
 from node.core.ports import ANY_PARTITION, UNAVAILABLE, UNKNOWN, Doubtful
 from node.kafka.broker_links import Address
 from node.kafka.target_answers import NO_LEADER, NO_LIMITS, FoundTopic, Partition, TargetAnswers, TopicLimits
@@ -193,11 +194,14 @@ class KafkaTargets:
         self, topic: str, target: _Target, partition: int, key: bytes | None, size_bytes: int
     ) -> tuple[str, str] | None:
         if target.limits.compacted and key is None:
-            return "undeliverable", f"{topic} is compacted: it takes no message without a key"
+            return RejectCode.UNDELIVERABLE, f"{topic} is compacted: it takes no message without a key"
         if partition >= target.partitions:
-            return "target-partition", f"{topic} has {target.partitions} partitions, there is no {partition}"
+            return (
+                RejectCode.TARGET_PARTITION,
+                f"{topic} has {target.partitions} partitions, there is no {partition}",
+            )
         if size_bytes > target.limits.limit_bytes:
-            return "too-large", f"{size_bytes} bytes; {topic} takes {target.limits.limit_bytes}"
+            return RejectCode.TOO_LARGE, f"{size_bytes} bytes; {topic} takes {target.limits.limit_bytes}"
         number = _shut(target, partition, key) if target.shut else None
         return None if number is None else (UNAVAILABLE, f"{topic}/{number} {self._why(target, number)}")
 
@@ -237,7 +241,7 @@ class KafkaTargets:
         if target is not None:
             return target.refusal
         if self._missing.fresh(topic, time.monotonic()) or topic in self._absent:
-            return "target-missing", f"{topic} does not exist, or this node may not see it"
+            return RejectCode.TARGET_MISSING, f"{topic} does not exist, or this node may not see it"
         return UNKNOWN, f"the brokers have not said yet what {topic} is"
 
     def _unknown(self, topics: Iterable[str], now_s: float) -> list[str]:
@@ -605,7 +609,7 @@ def _by_few(topics: Collection[str]) -> Iterator[list[str]]:
 def _target(topic: str, found: FoundTopic, limits: TopicLimits, now_s: float, until_s: float) -> _Target:
     if not found.writable:
         detail = f"{topic} may not be written to by this node"
-        return _refused("target-forbidden", detail, now_s + MISSING_FOR_S)
+        return _refused(RejectCode.TARGET_FORBIDDEN, detail, now_s + MISSING_FOR_S)
     least, partitions = limits.least_in_sync, found.partitions
     if any(one.leader == NO_LEADER or len(one.in_sync) < min(least, one.replicas) for one in partitions):
         until_s = min(until_s, now_s + MISSING_FOR_S)

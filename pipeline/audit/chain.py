@@ -21,6 +21,7 @@ from delayline.recurrence import (
     first_turn,
     next_turn,
 )
+from delayline.rejects import RejectCode
 from delayline.wire import H_SCHEDULED_FOR, PREFIX
 from pipeline.audit.classes import BEGUN, recurs
 from pipeline.audit.content import last_header
@@ -31,8 +32,8 @@ from pipeline.audit.meaning import SCHEDULE
 _TAKEN: Final = frozenset((BEGUN, "delivered", "skipped", "expired", "dead-lettered"))
 # Codes of dead letters: of those that surely do not end a chain, and of those that surely do. What a broker
 # refuses for what it is ends it as well, with codes that others have, too.
-_GOES_ON: Final = frozenset(("target-missing", "target-partition", "expired"))
-_ENDS: Final = frozenset(("bad-time-zone", "no-occurrence"))
+_GOES_ON: Final = frozenset((RejectCode.TARGET_MISSING, RejectCode.TARGET_PARTITION, RejectCode.EXPIRED))
+_ENDS: Final = frozenset((RejectCode.BAD_TIME_ZONE, RejectCode.NO_OCCURRENCE))
 _FLAWS: Final = "array<struct<kind: string, detail: string>>"
 _PARTS: Final = {
     "key": "key_sha", "value": "value_sha", "target key": "target_key_sha", "headers": "own_headers",
@@ -178,7 +179,7 @@ def _wrong_end(link: Link, turn: Turn) -> tuple[str, str] | None:
         return "wrong_occurrence", f"occurrence {link.number} stands for {link.as_ms} instead of {as_ms}"
     if link.end == "skipped" and as_ms is not None and not link.by_operator:
         return "false_outcome", f"skipped, and nothing had overtaken occurrence {link.number}"
-    if link.code == "no-occurrence" and turn.following is not None:
+    if link.code == RejectCode.NO_OCCURRENCE and turn.following is not None:
         return "false_outcome", f"no-occurrence, and there is one at {turn.following.at_ms}"
     return None
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from delayline.rejects import RejectCode
 from pipeline.audit.bounds import Bounds
 from pipeline.audit.evidence import PARKED
 from pipeline.audit.meaning import CANCEL, REJECT, RESCHEDULE, SCHEDULE
@@ -111,7 +112,7 @@ def _of_recurring() -> Column:
 
 
 def _death(code: Column) -> Column:
-    return F.when(code == "expired", "expired").otherwise("dead-lettered")
+    return F.when(code == RejectCode.EXPIRED, RejectCode.EXPIRED).otherwise("dead-lettered")
 
 
 def _of_control(bounds: Bounds) -> Column:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from delayline.rejects import DELIVERY_CODES
+from delayline.rejects import DELIVERY_CODES, RejectCode
 from delayline.wire import (
     H_ATTEMPT,
     H_ID,
@@ -165,7 +165,7 @@ def _false_death(bounds: Bounds) -> Column:
     """Dead letter and outcome must both be there, and name the same, true reason."""
     letter, ending, expire_at_ms = F.col("letter"), F.col("ending"), F.col("row.expire_at_ms")
     code = letter["code"]
-    expired = code == "expired"
+    expired = code == RejectCode.EXPIRED
     early_ms = expire_at_ms - ending["at_ms"]
     skipped = ending["outcome"] == "skipped"
     by_operator = F.col("row.skipped") | (F.col("row.settled_by") <= F.col("whole_from"))

@@ -6,8 +6,7 @@ import re
 from pathlib import Path
 
 from delayline import headers
-from delayline.rejects import WHAT_TO_DO
-from delayline.wire import REJECT_CODES
+from delayline.rejects import REJECT_CODES, RejectCode
 
 PAGE = (Path(__file__).parents[2] / "docs" / "wire-format.md").read_text()
 
@@ -20,7 +19,9 @@ def test_the_page_lists_every_reject_code() -> None:
 def test_the_page_says_what_to_do_about_each_code_as_the_commands_do() -> None:
     table = PAGE.split("| code | meaning | what to do |")[1].split("\n## ")[0]
     rows = re.findall(r"^\| `([a-z-]+)` \| .* \| (.*) \|$", table, re.MULTILINE)
-    assert {code: advice.replace("`", "") for code, advice in rows} == WHAT_TO_DO
+    assert {code: advice.replace("`", "") for code, advice in rows} == {
+        code: code.what_to_do for code in RejectCode
+    }
 
 
 def test_the_page_names_every_header() -> None:
