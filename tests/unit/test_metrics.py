@@ -20,7 +20,7 @@ from node.health.metrics import Exposition, families
 from node.health.vitals import Nameplate, Vitals
 from node.kafka.targets import Counts
 from node.node import NodeState
-from node.refusal import Refusal
+from node.refusal import Refusal, RefusalCode
 from store.holds import Hold
 from store.overdue import Overdue
 from store.rocks import Figures
@@ -47,7 +47,9 @@ LEADER = JUST_STARTED._replace(
     targets=Counts(known=3, missing=7, wanted=0),
     meter=Meter(),
 )
-REFUSING = LEADER._replace(state="refusing", refusal=Refusal("disk-full", 'a "disk"\n', "Make room."))
+REFUSING = LEADER._replace(
+    state="refusing", refusal=Refusal(RefusalCode.DISK_FULL, 'a "disk"\n', "Make room.")
+)
 
 
 def text(vitals: Vitals) -> str:
