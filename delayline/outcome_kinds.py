@@ -16,19 +16,20 @@ class OutcomeKind(StrEnum):
     topic stays the string that it is there (`Outcome.outcome`), equal to none of these.
     """
 
-    DELIVERED = "delivered"
-    REPLAYED = "replayed"
-    REPLACED = "replaced"
-    DUPLICATE = "duplicate"
-    SKIPPED = "skipped"
     CANCELLED = "cancelled"
+    REPLACED = "replaced"
     RESCHEDULED = "rescheduled"
     TOO_LATE = "too-late"
     OVERTAKEN = "overtaken"
     UNKNOWN = "unknown"
+    DUPLICATE = "duplicate"
+    SKIPPED = "skipped"
     EXPIRED = "expired"
     DEAD_LETTERED = "dead-lettered"
     PARKED = "parked"
+    # These are never written.
+    DELIVERED = "delivered"
+    REPLAYED = "replayed"
     DEFERRED = "deferred"
 
 
