@@ -15,9 +15,6 @@ from pipeline.audit.content import digest, last_header
 from pipeline.audit.meaning import SCHEDULE, source
 from pipeline.audit.snapshot import PartitionId
 
-ANSWERS = ("cancelled", "replaced", "rescheduled", "too-late", "overtaken", "unknown", "duplicate")
-ENDINGS = ("expired", "dead-lettered", "skipped")
-PARKED = "parked"
 NO_NUMBER = 0
 """In place of the number of an occurrence: the first one is still to be found."""
 _OUTCOME = (
