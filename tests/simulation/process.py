@@ -12,6 +12,8 @@ from functools import partial
 from itertools import islice
 from typing import Final
 
+from delayline.outcome_kinds import OutcomeKind
+from delayline.rejects import RejectCode
 from delayline.signing import Keyring
 from node.core.delivery import HIDDEN_MS, Config, Delivery, Step, StepDown, Wait
 from node.core.ports import ANY_PARTITION, UNAVAILABLE, UNKNOWN, Doubtful, Outgoing
@@ -261,9 +263,9 @@ class Process:
         if topic not in self._targets_known:
             return UNKNOWN, f"nobody has said what {topic} is"
         if topic not in self.world.topics:
-            return "target-missing", f"{topic} does not exist"
+            return RejectCode.TARGET_MISSING, f"{topic} does not exist"
         if partition >= len(self.world.topics[topic]):
-            return "target-partition", f"{topic} has no partition {partition}"
+            return RejectCode.TARGET_PARTITION, f"{topic} has no partition {partition}"
         return (UNAVAILABLE, f"{topic} has no leader") if topic in self.world.leaderless else None
 
     def last_checkpoint(self) -> Checkpoint | None:
@@ -588,7 +590,9 @@ class Process:
         assert isinstance(flight.commit, SimulatedCommit), "of the simulated outbox"
         counted = {"delivered": 0, "decided": 0}
         for (_, outcome, _), count in flight.decided.items():
-            counted["delivered" if outcome in ("delivered", "replayed") else "decided"] += count
+            counted[
+                "delivered" if outcome in (OutcomeKind.DELIVERED, OutcomeKind.REPLAYED) else "decided"
+            ] += count
         if counted != flight.commit.carried:
             raise Violation("metrics", f"{self.name} counts {counted}, and has sent {flight.commit.carried}")
 
