@@ -25,6 +25,7 @@ import msgspec
 import structlog
 
 from delayline.names import ClusterNames
+from delayline.rejects import Code
 from node.core.plan import Decided, Plan, Poison, Poisoned, Stamp
 from node.core.ports import (
     Clock,
@@ -239,7 +240,7 @@ class Delivery:
         condemned = [self._mark_poison(key, *why) for key, why in found.items()]
         return any(condemned)
 
-    def _mark_poison(self, key: RowKey, code: str, detail: str) -> bool:
+    def _mark_poison(self, key: RowKey, code: Code, detail: str) -> bool:
         """Remembers a row that was refused; False if its barest dead letter was refused already."""
         known = self._poison.get(key)
         if known is not None and known.is_of_what_follows:

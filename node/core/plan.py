@@ -18,7 +18,7 @@ import msgspec
 from delayline.names import ClusterNames, parse_source, source
 from delayline.outcome_kinds import OutcomeKind
 from delayline.recurrence import Occurrence, Recurrence, Turn, UnknownTimeZoneError, first_turn, next_turn
-from delayline.rejects import ParkCode, RejectCode
+from delayline.rejects import Code, ParkCode, RejectCode
 from delayline.signing import NO_KEYS, Keyring
 from delayline.wire import (
     Header,
@@ -67,7 +67,7 @@ class Poisoned(msgspec.Struct, frozen=True):
     been refused as well. `is_of_what_follows`: it was only what would be written back; the row may go out.
     """
 
-    code: str
+    code: Code
     detail: str
     letter_too: bool = False
     is_of_what_follows: bool = False
@@ -289,7 +289,7 @@ class Plan:
             self._dead_letter(key, row, _DEAD_LETTERED, *refusal)
         return True
 
-    def _park_attempted(self, key: RowKey, row: ScheduledRow, code: str, detail: str) -> None:
+    def _park_attempted(self, key: RowKey, row: ScheduledRow, code: Code, detail: str) -> None:
         """Parks a message as it is, chain and all, until what it lacks may be there."""
         root = self._own_outcome(key, row, _PARKED, code, detail)
         request = self._request(row, key[2])._replace(
@@ -297,7 +297,9 @@ class Plan:
         )
         self._write_back(key, row, request)
 
-    def _park_unattempted(self, key: RowKey, row: ScheduledRow, code: str, detail: str, wait_ms: int) -> None:
+    def _park_unattempted(
+        self, key: RowKey, row: ScheduledRow, code: Code, detail: str, wait_ms: int
+    ) -> None:
         """Parks a message as it is. That is no failed attempt, however often it is done.
 
         For a paused target it is each time half as long as the message has waited, five minutes at most: so
@@ -387,14 +389,14 @@ class Plan:
         self._dead_letter(key, row, _DEAD_LETTERED, *refused)
         return None
 
-    def _refused(self, key: RowKey, *, writes_back: bool = True) -> tuple[str, str] | None:
+    def _refused(self, key: RowKey, *, writes_back: bool = True) -> tuple[Code, str] | None:
         """What the row is a dead letter for, if it is. `writes_back`: whether something would be."""
         poisoned = self._poison.get(key)
         if poisoned is None or (poisoned.is_of_what_follows and not writes_back):
             return None
         return poisoned.code, poisoned.detail
 
-    def _problem(self, record: Outgoing, size_bytes: int) -> tuple[str, str] | None:
+    def _problem(self, record: Outgoing, size_bytes: int) -> tuple[Code, str] | None:
         """Asks with the row's size, which is more than the record's; only if that is too much, exactly."""
         topic, partition = record.topic, record.partition
         at_most_bytes = size_bytes + RECORD_OVERHEAD_BYTES
@@ -453,7 +455,7 @@ class Plan:
         letters = (whole, without_value, msgspec.structs.replace(bare, key=row.key))
         return next((letter for letter in letters if self._too_large(letter) is None), bare)
 
-    def _too_large(self, record: Outgoing) -> tuple[str, str] | None:
+    def _too_large(self, record: Outgoing) -> tuple[Code, str] | None:
         """Why one of the service's own topics would refuse a record for its size, if it would."""
         problem = self._targets.problem(record.topic, ANY_PARTITION, record.key, _batch_bytes(record))
         return problem if problem is not None and problem[0] == RejectCode.TOO_LARGE else None

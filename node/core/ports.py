@@ -10,7 +10,7 @@ from typing import Protocol
 
 import msgspec
 
-from delayline.rejects import ParkCode, RejectCode
+from delayline.rejects import Code, ParkCode, RejectCode
 from delayline.signing import Keyring
 from delayline.wire import Header
 from store.checkpoint import Checkpoint, Footing, Vector
@@ -57,7 +57,7 @@ class RecordRejected(OutboxError):
     """
 
     def __init__(
-        self, message: str, codes: dict[RowKey, tuple[str, str]], code: str = RejectCode.UNDELIVERABLE
+        self, message: str, codes: dict[RowKey, tuple[Code, str]], code: Code = RejectCode.UNDELIVERABLE
     ) -> None:
         super().__init__(message)
         self.codes = codes
@@ -219,7 +219,7 @@ class Targets(Protocol):
 
     def problem(
         self, topic: str, partition: int, key: bytes | None, size_bytes: int
-    ) -> tuple[str, str] | None:
+    ) -> tuple[Code, str] | None:
         """The dead-letter code and detail if a record of that size, with that key, cannot go there. With
         `UNAVAILABLE` it may later: the partition is shut. With `UNKNOWN` it may, too: the topic has not
         been looked up yet.

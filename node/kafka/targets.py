@@ -20,7 +20,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from delayline.partitioner import partition_for
-from delayline.rejects import RejectCode
+from delayline.rejects import Code, RejectCode
 from node.core.ports import ANY_PARTITION, UNAVAILABLE, UNKNOWN, Doubtful
 from node.kafka.broker_links import Address
 from node.kafka.target_answers import NO_LEADER, NO_LIMITS, FoundTopic, Partition, TargetAnswers, TopicLimits
@@ -65,7 +65,7 @@ class _Target(msgspec.Struct, frozen=True):
     brokers: frozenset[int]
     leaderless: frozenset[int]
     shut: frozenset[int]
-    refusal: tuple[str, str] | None
+    refusal: tuple[Code, str] | None
     until_s: float
     told: bool = False
     doubted: bool = False
@@ -183,7 +183,7 @@ class KafkaTargets:
 
     def problem(
         self, topic: str, partition: int, key: bytes | None, size_bytes: int
-    ) -> tuple[str, str] | None:
+    ) -> tuple[Code, str] | None:
         target = self._current(topic)
         if target is None or target.refusal is not None:
             return self._refusal(topic)
@@ -192,7 +192,7 @@ class KafkaTargets:
 
     def _problem(
         self, topic: str, target: _Target, partition: int, key: bytes | None, size_bytes: int
-    ) -> tuple[str, str] | None:
+    ) -> tuple[Code, str] | None:
         if target.limits.compacted and key is None:
             return RejectCode.UNDELIVERABLE, f"{topic} is compacted: it takes no message without a key"
         if partition >= target.partitions:
@@ -236,7 +236,7 @@ class KafkaTargets:
         target = self._known.get(topic)
         return None if target is None or target.until_s < time.monotonic() - KNOWN_FOR_S else target
 
-    def _refusal(self, topic: str) -> tuple[str, str] | None:
+    def _refusal(self, topic: str) -> tuple[Code, str] | None:
         target = self._current(topic)
         if target is not None:
             return target.refusal
@@ -306,7 +306,7 @@ class KafkaTargets:
         """The partitions of targets in use where nothing can be committed now; it does not change."""
         return self._shut
 
-    def refuse(self, topic: str, code: str, detail: str) -> None:
+    def refuse(self, topic: str, code: RejectCode, detail: str) -> None:
         """A broker has refused the topic: its messages go to the dead-letter topic for a while."""
         refused = _refused(code, detail, time.monotonic() + REFUSED_FOR_S, told=True)
         with self._changing:
@@ -632,6 +632,6 @@ def _shut(target: _Target, partition: int, key: bytes | None) -> int | None:
     return number if number in target.shut else None
 
 
-def _refused(code: str, detail: str, until_s: float, *, told: bool = False) -> _Target:
+def _refused(code: RejectCode, detail: str, until_s: float, *, told: bool = False) -> _Target:
     nothing: frozenset[int] = frozenset()
     return _Target((), NO_LIMITS, nothing, nothing, nothing, (code, detail), until_s, told)

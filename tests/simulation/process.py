@@ -13,7 +13,7 @@ from itertools import islice
 from typing import Final
 
 from delayline.outcome_kinds import OutcomeKind
-from delayline.rejects import RejectCode
+from delayline.rejects import Code, RejectCode
 from delayline.signing import Keyring
 from node.core.delivery import HIDDEN_MS, Config, Delivery, Step, StepDown, Wait
 from node.core.ports import ANY_PARTITION, UNAVAILABLE, UNKNOWN, Doubtful, Outgoing
@@ -259,7 +259,7 @@ class Process:
 
     def problem(
         self, topic: str, partition: int, key: bytes | None, size_bytes: int
-    ) -> tuple[str, str] | None:
+    ) -> tuple[Code, str] | None:
         if topic not in self._targets_known:
             return UNKNOWN, f"nobody has said what {topic} is"
         if topic not in self.world.topics:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Set as AbstractSet
 
 from delayline.names import ClusterNames
+from delayline.rejects import Code, RejectCode
 from delayline.settings import ClusterSettings
 from delayline.wire import Schedule, parse
 from node.core.plan import Stamp
@@ -49,12 +50,12 @@ class Limited:
 
     def problem(
         self, topic: str, partition: int, key: bytes | None, size_bytes: int
-    ) -> tuple[str, str] | None:
+    ) -> tuple[Code, str] | None:
         assert topic in self._known | NAMES.own_topics, "learned before it is asked for"
         if topic not in self._limits_bytes:
-            return "target-missing", "it is not there"
+            return RejectCode.TARGET_MISSING, "it is not there"
         if size_bytes > self._limits_bytes[topic]:
-            return "too-large", "it takes less"
+            return RejectCode.TOO_LARGE, "it takes less"
         return None
 
 
@@ -63,7 +64,7 @@ class Leaderless(Limited):
 
     def problem(
         self, topic: str, partition: int, key: bytes | None, size_bytes: int
-    ) -> tuple[str, str] | None:
+    ) -> tuple[Code, str] | None:
         return None if topic == NAMES.dead_letter else (UNAVAILABLE, f"{topic}/0 has no leader")
 
 
@@ -76,7 +77,7 @@ class Unheard(Limited):
 
     def problem(
         self, topic: str, partition: int, key: bytes | None, size_bytes: int
-    ) -> tuple[str, str] | None:
+    ) -> tuple[Code, str] | None:
         known = topic in self._known or topic == NAMES.dead_letter
         return None if known else (UNKNOWN, f"nobody has said what {topic} is")
 

@@ -7,6 +7,7 @@ import pytest
 
 from delayline.outcome_kinds import OutcomeKind
 from delayline.recurrence import Recurrence
+from delayline.rejects import RejectCode
 from delayline.wire import H_ERROR
 from node.core.plan import Plan, Poison, Poisoned
 from node.core.ports import Outgoing
@@ -50,7 +51,7 @@ def test_an_occurrence_is_delivered_and_followed_by_the_next_one() -> None:
     ids=["an occurrence", "the first to be found"],
 )
 def test_what_the_brokers_refuse_for_what_it_is_ends_the_chain(row: ScheduledRow) -> None:
-    records = planned(of(row), {KEY: Poisoned("undeliverable", "refused")})
+    records = planned(of(row), {KEY: Poisoned(RejectCode.UNDELIVERABLE, "refused")})
     assert set(records) == {NAMES.dead_letter, NAMES.outcomes}
     assert (H_ERROR, b"undeliverable") in records[NAMES.dead_letter].headers
 
