@@ -10,7 +10,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from itertools import accumulate
 from operator import itemgetter
-from typing import Final
+from typing import Final, assert_never
 
 from delayline.outcome_kinds import OutcomeKind
 from delayline.rejects import ParkCode, RejectCode
@@ -30,27 +30,31 @@ OTHER: Final = "other"
 REASONS: Final = frozenset((*RejectCode, *ParkCode))
 """What the label may be, besides `OTHER` and none at all."""
 
-_OPS: Final[dict[OutcomeKind, tuple[str, ...]]] = {
-    OutcomeKind.DELIVERED: ("schedule",),
-    OutcomeKind.REPLAYED: ("schedule",),
-    OutcomeKind.REPLACED: ("schedule",),
-    OutcomeKind.DUPLICATE: ("schedule",),
-    OutcomeKind.SKIPPED: ("schedule",),
-    OutcomeKind.CANCELLED: ("cancel",),
-    OutcomeKind.RESCHEDULED: ("reschedule",),
-    OutcomeKind.TOO_LATE: ("cancel", "reschedule"),
-    OutcomeKind.OVERTAKEN: ("reschedule",),
-    OutcomeKind.UNKNOWN: ("cancel", "reschedule"),
-    # With a code: see `Meter.requests`.
-    OutcomeKind.DEAD_LETTERED: (),
-    OutcomeKind.EXPIRED: (),
-    OutcomeKind.PARKED: (),
-    # Not decided yet.
-    OutcomeKind.DEFERRED: (),
-}
-"""The requests of which each is an outcome without a code."""
 
-_ALWAYS: Final = tuple((op, outcome) for outcome in OutcomeKind for op in _OPS[outcome])
+def _ops(outcome: OutcomeKind) -> tuple[str, ...]:
+    """The requests of which it is an outcome without a code."""
+    match outcome:
+        case (
+            OutcomeKind.DELIVERED
+            | OutcomeKind.REPLAYED
+            | OutcomeKind.REPLACED
+            | OutcomeKind.DUPLICATE
+            | OutcomeKind.SKIPPED
+        ):
+            return ("schedule",)
+        case OutcomeKind.CANCELLED:
+            return ("cancel",)
+        case OutcomeKind.RESCHEDULED | OutcomeKind.OVERTAKEN:
+            return ("reschedule",)
+        case OutcomeKind.TOO_LATE | OutcomeKind.UNKNOWN:
+            return "cancel", "reschedule"
+        case OutcomeKind.DEAD_LETTERED | OutcomeKind.EXPIRED | OutcomeKind.PARKED | OutcomeKind.DEFERRED:
+            return ()  # they have a code, or are not decided yet
+        case _:
+            assert_never(outcome)
+
+
+_ALWAYS: Final = tuple((op, outcome) for outcome in OutcomeKind for op in _ops(outcome))
 
 _DELIVERED: Final = (OutcomeKind.DELIVERED, OutcomeKind.REPLAYED)
 
