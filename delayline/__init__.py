@@ -17,10 +17,12 @@ from delayline.errors import (
     SendError,
     UnansweredError,
 )
+from delayline.outcome_kinds import OutcomeKind
 from delayline.outcomes import Outcome
 from delayline.producer import DelayProducer
 from delayline.receipt import Receipt
 from delayline.recurrence import Recurrence
+from delayline.rejects import RejectCode
 from delayline.requests import cron, every
 
 __all__ = [
@@ -34,10 +36,12 @@ __all__ = [
     "NoOutcomeError",
     "NotSentError",
     "Outcome",
+    "OutcomeKind",
     "OutcomesTopicError",
     "QueueFullError",
     "Receipt",
     "Recurrence",
+    "RejectCode",
     "RetryTopicsError",
     "SendError",
     "UnansweredError",

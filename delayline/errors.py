@@ -19,6 +19,8 @@ from __future__ import annotations
 
 from confluent_kafka import KafkaError
 
+from delayline.rejects import RejectCode
+
 
 class DelaylineError(Exception):
     """The root of all errors of this package."""
@@ -34,7 +36,7 @@ class InvalidRequestError(DelaylineError, ValueError):
     `code` is the reject code that it would have there (docs/wire-format.md).
     """
 
-    def __init__(self, code: str, detail: str) -> None:
+    def __init__(self, code: RejectCode, detail: str) -> None:
         super().__init__(detail)
         self.code = code
 

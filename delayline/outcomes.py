@@ -12,6 +12,7 @@ from typing import Final
 from weakref import WeakValueDictionary
 
 from delayline.errors import NoOutcomeError
+from delayline.outcome_kinds import PARKS
 
 _log = logging.getLogger(__name__)
 
@@ -23,11 +24,13 @@ UNCLAIMED_MAX: Final = 10_000
 class Outcome:
     """What became of one request, as the leader of its lane decided and wrote it down.
 
-    `outcome`: `cancelled`, `replaced`, `rescheduled`, `too-late`, `overtaken` (a reschedule: a later request
-    of its id stands), `unknown`, `duplicate`, `skipped`, or `dead-lettered` and `expired`, with the `code`
-    and `detail` of why. (`parked` is none: what becomes of the message is decided later.) `message`: the
-    source of the message that was cancelled, replaced, moved or found too late; `root`: the user's own
-    request behind that. `epoch`: the leader's. `at_ms`: when, epoch milliseconds by the leader's clock.
+    `outcome`: equal to one of `OutcomeKind`: `cancelled`, `replaced`, `rescheduled`, `too-late`, `overtaken`
+    (a reschedule: a later request of its id stands), `unknown`, `duplicate`, `skipped`, or `dead-lettered`
+    and `expired`, with the `code` (a `RejectCode`) and `detail` of why. (`parked` is none: what becomes of
+    the message is decided later.) Both are the strings that were read: what only a newer service knows raises
+    nothing, and is equal to none of these. `message`: the source of the message that was cancelled, replaced,
+    moved or found too late; `root`: the user's own request behind that. `epoch`: the leader's. `at_ms`: when,
+    epoch milliseconds by the leader's clock.
     """
 
     outcome: str
@@ -48,7 +51,6 @@ class Outcome:
             raise ValueError(f"no outcome: {error!r}") from None
 
 
-_PARKED: Final = "parked"
 _FIELDS: Final = tuple(field.name for field in fields(Outcome))
 
 
@@ -167,7 +169,7 @@ class Outcomes:
 
     def _give(self, awaited: PendingOutcome, key: bytes, raw: bytes) -> None:
         outcome = _decoded(key, raw)
-        if outcome is not None and outcome.outcome == _PARKED:
+        if outcome is not None and outcome.outcome in PARKS:
             self._parked[key.decode()] = awaited
         else:
             awaited.outcome = outcome
@@ -178,7 +180,7 @@ class Outcomes:
         if outcome is None or outcome.root is None or outcome.message != key.decode("utf-8", "replace"):
             return
         awaited = self._parked.get(outcome.root)
-        if awaited is not None and outcome.outcome != _PARKED:
+        if awaited is not None and outcome.outcome not in PARKS:
             awaited.outcome = outcome
             del self._parked[outcome.root]
 

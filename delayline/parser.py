@@ -71,6 +71,7 @@ from delayline.recurrence import (
     parse_factor,
     parse_time_zone,
 )
+from delayline.rejects import RejectCode
 from delayline.settings import ClusterSettings
 from delayline.signing import NO_KEYS, BadSignatureError, Keyring, Serial
 from delayline.times import MAX_MS, parse_duration, parse_number, parse_time
@@ -113,8 +114,19 @@ SOURCE_MAX_LENGTH: Final = TOPIC_MAX_LENGTH + 32
 WRITTEN_BACK_SLACK_MS: Final = 24 * 60 * 60 * 1000
 NUL: Final = "\0"
 KEY_WITH_NUL: Final = Reject(
-    "header-key", "a header key has a NUL byte, at which clients cut it: leave it out of every header key"
+    RejectCode.HEADER_KEY,
+    "a header key has a NUL byte, at which clients cut it: leave it out of every header key",
 )
+# Looked up once: sound requests are read with these, and in Python 3.11 a look-up costs what a call does.
+_BAD_DELIVER_AT: Final = RejectCode.BAD_DELIVER_AT
+_BAD_EXPIRE_AT: Final = RejectCode.BAD_EXPIRE_AT
+_BAD_CRON: Final = RejectCode.BAD_CRON
+_BAD_INTERVAL: Final = RejectCode.BAD_INTERVAL
+_BAD_INTERVAL_FACTOR: Final = RejectCode.BAD_INTERVAL_FACTOR
+_BAD_TIME_ZONE: Final = RejectCode.BAD_TIME_ZONE
+_BAD_TIMES: Final = RejectCode.BAD_TIMES
+_BAD_UNTIL: Final = RejectCode.BAD_UNTIL
+_BAD_MISSED: Final = RejectCode.BAD_MISSED
 # A third of what calling the class costs, which is Python code.
 _new_schedule: Final = tuple.__new__
 
@@ -138,7 +150,7 @@ def parse(
             return _cancel(record, found, settings, names, is_older=is_older)
         if op == OP_RESCHEDULE:
             return _reschedule(record, found, settings, names, keyring)
-        _refuse("bad-op", f"{H_OP} is {_shown(op)}: write schedule, cancel or reschedule")
+        _refuse(RejectCode.BAD_OP, f"{H_OP} is {_shown(op)}: write schedule, cancel or reschedule")
     except _RefusedError as refused:
         cut = any(NUL in key for key, _ in record.headers or ())
         return KEY_WITH_NUL if cut and not is_older else Reject(*refused.args)
@@ -233,7 +245,9 @@ class _RefusedError(Exception):
     """A reject's fields on the way up to `parse`."""
 
 
-def _refuse(code: str, detail: str, serial: Serial | None = None, unknown_key: str | None = None) -> NoReturn:
+def _refuse(
+    code: RejectCode, detail: str, serial: Serial | None = None, unknown_key: str | None = None
+) -> NoReturn:
     raise _RefusedError(code, detail, serial, unknown_key)
 
 
@@ -241,7 +255,7 @@ def _split(headers: Sequence[Header]) -> tuple[_Found, list[Header]]:
     """The delay- headers by their key, and the user's own in order."""
     found: _Found = {}
     user_headers: list[Header] = []
-    flaw: tuple[str, str] | None = None
+    flaw: tuple[RejectCode, str] | None = None
     for header in headers:
         key, value = header
         if key in _SCHEDULE and value is not None and key not in found:
@@ -260,7 +274,7 @@ def _split(headers: Sequence[Header]) -> tuple[_Found, list[Header]]:
     return found, user_headers
 
 
-def _require_provenance(found: _Found, flaw: tuple[str, str] | None) -> None:
+def _require_provenance(found: _Found, flaw: tuple[RejectCode, str] | None) -> None:
     """What the service alone says counts beside delay-parent, and the signature is for nothing else."""
     if H_PARENT in found:
         if flaw is not None:
@@ -269,17 +283,20 @@ def _require_provenance(found: _Found, flaw: tuple[str, str] | None) -> None:
         _refuse(*_unknown(next(key for key in (H_SIGNATURE, H_AS_OF, H_MOVED_BY) if key in found)))
 
 
-def _flaw(key: str, *, twice: bool) -> tuple[str, str]:
+def _flaw(key: str, *, twice: bool) -> tuple[RejectCode, str]:
     """Code and detail of a delay- header that is unknown, there twice, or null."""
     if key not in ON_REQUESTS:
         return _unknown(key)
     if twice:
-        return "duplicate-header", f"{key} is there twice: send it once"
-    return "null-header", f"{key} has a null value: give it a value, or leave it out"
+        return RejectCode.DUPLICATE_HEADER, f"{key} is there twice: send it once"
+    return RejectCode.NULL_HEADER, f"{key} has a null value: give it a value, or leave it out"
 
 
-def _unknown(key: str) -> tuple[str, str]:
-    return "unknown-header", f"{_shown(key)} is none of the service's, and no other may start with {PREFIX}"
+def _unknown(key: str) -> tuple[RejectCode, str]:
+    return (
+        RejectCode.UNKNOWN_HEADER,
+        f"{_shown(key)} is none of the service's, and no other may start with {PREFIX}",
+    )
 
 
 def _schedule(
@@ -292,7 +309,7 @@ def _schedule(
 ) -> Schedule:
     raw_target = found.get(H_TARGET_TOPIC)
     if raw_target is None:
-        _refuse("no-target", f"{H_TARGET_TOPIC} is missing: say where the message is to go")
+        _refuse(RejectCode.NO_TARGET, f"{H_TARGET_TOPIC} is missing: say where the message is to go")
     if len(raw_target) > TOPIC_MAX_LENGTH:  # before the cache, which would keep it
         _refuse_topic(raw_target)
     target_topic = _target_topic(raw_target, settings.targets, names.cluster)
@@ -334,9 +351,9 @@ def _schedule(
 def _keep(found: _Found) -> bool:
     raw = found[H_IF_EXISTS] or b""
     if raw not in {REPLACE, KEEP}:
-        _refuse("bad-if-exists", f"{H_IF_EXISTS} is {_shown(raw)}: write replace or keep")
+        _refuse(RejectCode.BAD_IF_EXISTS, f"{H_IF_EXISTS} is {_shown(raw)}: write replace or keep")
     if H_ID not in found:
-        _refuse("no-id", f"{H_ID} is missing: {H_IF_EXISTS} asks whether it is known")
+        _refuse(RejectCode.NO_ID, f"{H_ID} is missing: {H_IF_EXISTS} asks whether it is known")
     return raw == KEEP
 
 
@@ -349,13 +366,14 @@ def _recurring(schedule: Schedule, found: _Found, timestamp_ms: int, *, is_older
     recurrence, by_user = _recurrence(found), schedule.parent is None
     if by_user and H_EXPIRE_AT in found:
         _refuse(
-            "header-not-allowed", f"{H_EXPIRE_AT} is for one delivery: {H_UNTIL} ends a recurring message"
+            RejectCode.HEADER_NOT_ALLOWED,
+            f"{H_EXPIRE_AT} is for one delivery: {H_UNTIL} ends a recurring message",
         )
     if by_user and schedule.id is None and not recurrence.ends:
-        _refuse("bad-recurrence", NO_END)
+        _refuse(RejectCode.BAD_RECURRENCE, NO_END)
     most_times = MAX_OFFSET if is_older else MOST_TIMES
     if by_user and recurrence.times is not None and recurrence.times > most_times:
-        _refuse("bad-times", f"{H_TIMES} is {recurrence.times}: write {most_times} at most")
+        _refuse(RejectCode.BAD_TIMES, f"{H_TIMES} is {recurrence.times}: write {most_times} at most")
     if recurrence.cron is not None and schedule.occurrence is None:
         start_ms = max(schedule.scheduled_for_ms, timestamp_ms)
         return schedule._replace(scheduled_for_ms=start_ms, due_ms=timestamp_ms, recurrence=recurrence)
@@ -367,9 +385,12 @@ def _recurring(schedule: Schedule, found: _Found, timestamp_ms: int, *, is_older
     try:
         first = first_of_interval(recurrence, start_ms, timestamp_ms)
     except ValueError as error:
-        _refuse("bad-interval-factor", f"{H_INTERVAL_FACTOR} does not go with this start: {error}")
+        _refuse(RejectCode.BAD_INTERVAL_FACTOR, f"{H_INTERVAL_FACTOR} does not go with this start: {error}")
     if first is None:
-        _refuse("no-occurrence", f"{H_UNTIL} is {recurrence.until_ms}: there is none from {start_ms} to then")
+        _refuse(
+            RejectCode.NO_OCCURRENCE,
+            f"{H_UNTIL} is {recurrence.until_ms}: there is none from {start_ms} to then",
+        )
     return schedule._replace(
         scheduled_for_ms=first.at_ms, due_ms=first.at_ms, occurrence=1, recurrence=first.recurrence
     )
@@ -378,30 +399,30 @@ def _recurring(schedule: Schedule, found: _Found, timestamp_ms: int, *, is_older
 def _recurrence(found: _Found) -> Recurrence:
     cron, interval = found.get(H_CRON), found.get(H_INTERVAL)
     if (cron is None) == (interval is None):
-        _refuse("bad-recurrence", f"send one of {H_CRON} and {H_INTERVAL}, with what goes with it")
+        _refuse(RejectCode.BAD_RECURRENCE, f"send one of {H_CRON} and {H_INTERVAL}, with what goes with it")
     for key, needed in ((H_TIME_ZONE, H_CRON), (H_INTERVAL_FACTOR, H_INTERVAL)):
         if key in found and needed not in found:
-            _refuse("bad-recurrence", f"{key} goes with {needed} only")
+            _refuse(RejectCode.BAD_RECURRENCE, f"{key} goes with {needed} only")
     return Recurrence(
-        None if cron is None else _read(parse_cron, cron, H_CRON, "bad-cron"),
+        None if cron is None else _read(parse_cron, cron, H_CRON, _BAD_CRON),
         0 if interval is None else _interval_ms(interval),
-        _optional(found, H_INTERVAL_FACTOR, parse_factor, "bad-interval-factor") or SAME_INTERVAL,
-        _optional(found, H_TIME_ZONE, parse_time_zone, "bad-time-zone"),
-        _optional(found, H_TIMES, _times, "bad-times"),
-        _optional(found, H_UNTIL, parse_time, "bad-until"),
-        _optional(found, H_MISSED, _missed, "bad-missed") or ALL,
+        _optional(found, H_INTERVAL_FACTOR, parse_factor, _BAD_INTERVAL_FACTOR) or SAME_INTERVAL,
+        _optional(found, H_TIME_ZONE, parse_time_zone, _BAD_TIME_ZONE),
+        _optional(found, H_TIMES, _times, _BAD_TIMES),
+        _optional(found, H_UNTIL, parse_time, _BAD_UNTIL),
+        _optional(found, H_MISSED, _missed, _BAD_MISSED) or ALL,
     )
 
 
 _T = TypeVar("_T")
 
 
-def _optional(found: _Found, key: str, read: Callable[[bytes], _T], code: str) -> _T | None:
+def _optional(found: _Found, key: str, read: Callable[[bytes], _T], code: RejectCode) -> _T | None:
     raw = found.get(key)
     return None if raw is None else _read(read, raw, key, code)
 
 
-def _read(read: Callable[[bytes], _T], raw: bytes, key: str, code: str) -> _T:
+def _read(read: Callable[[bytes], _T], raw: bytes, key: str, code: RejectCode) -> _T:
     try:
         return read(raw)
     except ValueError as error:
@@ -409,9 +430,11 @@ def _read(read: Callable[[bytes], _T], raw: bytes, key: str, code: str) -> _T:
 
 
 def _interval_ms(raw: bytes) -> int:
-    interval_ms = _read(parse_duration, raw, H_INTERVAL, "bad-interval")
+    interval_ms = _read(parse_duration, raw, H_INTERVAL, _BAD_INTERVAL)
     if interval_ms < SHORTEST_MS:
-        _refuse("bad-interval", f"{H_INTERVAL} is {_shown(raw)}: the shortest one is {SHORTEST_MS} ms")
+        _refuse(
+            RejectCode.BAD_INTERVAL, f"{H_INTERVAL} is {_shown(raw)}: the shortest one is {SHORTEST_MS} ms"
+        )
     return interval_ms
 
 
@@ -440,7 +463,9 @@ def _cancel(
     if len(sources) > 1 or sources[0] is None:
         _refuse(*_flaw(H_SOURCE, twice=len(sources) > 1))
     if H_ID in found:
-        _refuse("header-not-allowed", f"{H_ID} and {H_SOURCE} are both there: send the one that is meant")
+        _refuse(
+            RejectCode.HEADER_NOT_ALLOWED, f"{H_ID} and {H_SOURCE} are both there: send the one that is meant"
+        )
     return Cancel(None, _source_offset(sources[0], record, names))
 
 
@@ -448,17 +473,17 @@ def _source_offset(raw: bytes, record: ConsumerRecord, names: ClusterNames) -> i
     try:
         topic, partition, offset = parse_source(raw[:SOURCE_MAX_LENGTH].decode("latin-1"))
     except ValueError:
-        _refuse("bad-source", f"{H_SOURCE} is {_shown(raw)}: write {names.buffer}/partition/offset")
+        _refuse(RejectCode.BAD_SOURCE, f"{H_SOURCE} is {_shown(raw)}: write {names.buffer}/partition/offset")
     if topic != names.buffer:
-        _refuse("bad-source", f"{H_SOURCE} is {_shown(raw)}: it must be in {names.buffer}")
+        _refuse(RejectCode.BAD_SOURCE, f"{H_SOURCE} is {_shown(raw)}: it must be in {names.buffer}")
     if partition != record.partition:
         _refuse(
-            "wrong-partition",
+            RejectCode.WRONG_PARTITION,
             f"{H_SOURCE} {_shown(raw)} is in partition {partition}, and this cancel in {record.partition}: "
             "send it to the source's partition",
         )
     if offset >= record.offset:
-        _refuse("bad-source", f"{H_SOURCE} is {_shown(raw)}: that is not before this cancel")
+        _refuse(RejectCode.BAD_SOURCE, f"{H_SOURCE} is {_shown(raw)}: that is not before this cancel")
     return offset
 
 
@@ -531,7 +556,9 @@ def _origin(record: ConsumerRecord, found: _Found, names: ClusterNames, keyring:
         )
     except ValueError as error:
         unknown_key = error.unknown_key if isinstance(error, BadSignatureError) else None
-        _refuse("bad-parent", f"{error}; only the service itself sends {H_PARENT}", None, unknown_key)
+        _refuse(
+            RejectCode.BAD_PARENT, f"{error}; only the service itself sends {H_PARENT}", None, unknown_key
+        )
 
 
 def _moved_by(found: _Found, parent: int, serial: Serial | None) -> int | None:
@@ -587,11 +614,13 @@ def _requested_ms(found: _Found, timestamp_ms: int, settings: ClusterSettings) -
         if level is None:
             return timestamp_ms + _after_ms(after)
     elif after is None and level is None:
-        return _time_ms(at, H_DELIVER_AT, "bad-deliver-at")
-    _refuse("time-conflict", f"more than one of {H_DELIVER_AT}, {H_AFTER}, {H_LEVEL}: send one of them")
+        return _time_ms(at, H_DELIVER_AT, _BAD_DELIVER_AT)
+    _refuse(
+        RejectCode.TIME_CONFLICT, f"more than one of {H_DELIVER_AT}, {H_AFTER}, {H_LEVEL}: send one of them"
+    )
 
 
-def _time_ms(raw: bytes, key: str, code: str) -> int:
+def _time_ms(raw: bytes, key: str, code: RejectCode) -> int:
     try:
         return parse_time(raw)
     except ValueError as error:
@@ -602,7 +631,7 @@ def _after_ms(raw: bytes) -> int:
     try:
         return parse_duration(raw)
     except ValueError as error:
-        _refuse("bad-after", f"{H_AFTER} is {_shown(raw)}: {error}")
+        _refuse(RejectCode.BAD_AFTER, f"{H_AFTER} is {_shown(raw)}: {error}")
 
 
 def _level_ms(raw: bytes, settings: ClusterSettings) -> int:
@@ -612,7 +641,8 @@ def _level_ms(raw: bytes, settings: ClusterSettings) -> int:
         level = parse_number(raw[1:] if negative else raw, MAX_MS)
     except ValueError:
         _refuse(
-            "bad-level", f"{H_LEVEL} is {_shown(raw)}: write a whole number, 1 to {len(settings.levels_ms)}"
+            RejectCode.BAD_LEVEL,
+            f"{H_LEVEL} is {_shown(raw)}: write a whole number, 1 to {len(settings.levels_ms)}",
         )
     if negative or level == 0:
         return 0
@@ -622,14 +652,14 @@ def _level_ms(raw: bytes, settings: ClusterSettings) -> int:
 def _require_delay(delay_ms: int, most_ms: int, serial: Serial | None = None) -> None:
     if delay_ms > most_ms:
         _refuse(
-            "delay-too-long",
+            RejectCode.DELAY_TOO_LONG,
             f"the time is {delay_ms} ms after the request: the cluster takes {most_ms} ms at most",
             serial,
         )
 
 
 def _expire_at_ms(found: _Found) -> int:
-    return _time_ms(found[H_EXPIRE_AT] or b"", H_EXPIRE_AT, "bad-expire-at")
+    return _time_ms(found[H_EXPIRE_AT] or b"", H_EXPIRE_AT, _BAD_EXPIRE_AT)
 
 
 @lru_cache(maxsize=4096)
@@ -639,18 +669,20 @@ def _target_topic(raw: bytes, allowed: tuple[str, ...], cluster: str) -> str:
         _refuse_topic(raw)
     if ClusterNames(cluster).is_forbidden_target(topic):
         _refuse(
-            "target-forbidden", f"{topic} is the service's own or internal to Kafka: choose another topic"
+            RejectCode.TARGET_FORBIDDEN,
+            f"{topic} is the service's own or internal to Kafka: choose another topic",
         )
     if allowed and not any(fnmatchcase(topic, pattern) for pattern in allowed):
         _refuse(
-            "target-forbidden", f"{topic} is not on this cluster's allow-list: {_shown(', '.join(allowed))}"
+            RejectCode.TARGET_FORBIDDEN,
+            f"{topic} is not on this cluster's allow-list: {_shown(', '.join(allowed))}",
         )
     return topic
 
 
 def _refuse_topic(raw: bytes) -> NoReturn:
     _refuse(
-        "bad-target-topic",
+        RejectCode.BAD_TARGET_TOPIC,
         f"{H_TARGET_TOPIC} is {_shown(raw)}: use 1 to {TOPIC_MAX_LENGTH} of a-z A-Z 0-9 . _ - not . or ..",
     )
 
@@ -660,12 +692,12 @@ def _target_partition(found: _Found) -> int:
     try:
         return parse_number(raw, MAX_PARTITION)
     except ValueError as error:
-        _refuse("bad-target-partition", f"{H_TARGET_PARTITION} is {_shown(raw)}: {error}")
+        _refuse(RejectCode.BAD_TARGET_PARTITION, f"{H_TARGET_PARTITION} is {_shown(raw)}: {error}")
 
 
 def _required_id(found: _Found, record: ConsumerRecord, settings: ClusterSettings) -> str:
     if H_ID not in found:
-        _refuse("no-id", f"{H_ID} is missing: say which message is meant")
+        _refuse(RejectCode.NO_ID, f"{H_ID} is missing: say which message is meant")
     return _id(found, record, settings)
 
 
@@ -675,15 +707,15 @@ def _id(found: _Found, record: ConsumerRecord, settings: ClusterSettings) -> str
 
 def _read_id(raw: bytes, partition: int, settings: ClusterSettings) -> str:
     if not 0 < len(raw) <= ID_MAX_BYTES:
-        _refuse("bad-id", f"{H_ID} has {len(raw)} bytes: it must have 1 to {ID_MAX_BYTES}")
+        _refuse(RejectCode.BAD_ID, f"{H_ID} has {len(raw)} bytes: it must have 1 to {ID_MAX_BYTES}")
     try:
         text = raw.decode()
     except UnicodeDecodeError:
-        _refuse("bad-id", f"{H_ID} is {_shown(raw)}: it must be UTF-8")
+        _refuse(RejectCode.BAD_ID, f"{H_ID} is {_shown(raw)}: it must be UTF-8")
     belongs_in = partition_for(raw, settings.partitions)
     if belongs_in != partition:
         _refuse(
-            "wrong-partition",
+            RejectCode.WRONG_PARTITION,
             f"{H_ID} {_shown(text)} belongs in partition {belongs_in}, not {partition}: "
             "use the id as the record's key and the partitioner murmur2",
         )
@@ -693,7 +725,7 @@ def _read_id(raw: bytes, partition: int, settings: ClusterSettings) -> str:
 def _only(found: _Found, allowed: frozenset[str], rule: str) -> None:
     for key in found:
         if key not in allowed:
-            _refuse("header-not-allowed", f"{key} has no meaning here: {rule}")
+            _refuse(RejectCode.HEADER_NOT_ALLOWED, f"{key} has no meaning here: {rule}")
 
 
 def _shown(value: object) -> str:

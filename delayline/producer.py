@@ -26,6 +26,7 @@ from delayline.names import ClusterNames, parse_source
 from delayline.outcome_reader import OutcomeReader
 from delayline.receipt import SLICE_S, OnDelivery, Receipt, advice_on, deadline_after
 from delayline.recurrence import Recurrence
+from delayline.rejects import RejectCode
 from delayline.requests import BufferRecord, Data, Duration, Time, UserHeaders
 
 _log = logging.getLogger(__name__)
@@ -117,7 +118,8 @@ class DelayProducer:
         """
         if self._names.is_forbidden_target(topic):
             raise InvalidRequestError(
-                "target-forbidden", f"{topic} is the service's own or internal to Kafka: choose another topic"
+                RejectCode.TARGET_FORBIDDEN,
+                f"{topic} is the service's own or internal to Kafka: choose another topic",
             )
         request = requests.schedule(
             topic,
@@ -157,7 +159,7 @@ class DelayProducer:
         request = requests.cancel(id, source=place)
         if parse_source(place)[0] != self._topic:
             raise InvalidRequestError(
-                "bad-source", f"{place} is not in {self._topic}: use its own cluster's producer"
+                RejectCode.BAD_SOURCE, f"{place} is not in {self._topic}: use its own cluster's producer"
             )
         return self.send(request, on_delivery=on_delivery)
 
@@ -344,7 +346,7 @@ def _accepted(value: object) -> tuple[str, ...]:
 def _local_error(error: KafkaError) -> InvalidRequestError | SendError:
     if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
         return InvalidRequestError(
-            "too-large",
+            RejectCode.TOO_LARGE,
             "the message is larger than message.max.bytes: make it smaller, or raise that setting",
         )
     return SendError(f"the request was not sent: {error.str()}; {advice_on(error)}", error)

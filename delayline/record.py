@@ -7,6 +7,7 @@ from typing import Final, NamedTuple, Protocol, TypeAlias
 
 from delayline.headers import Header
 from delayline.recurrence import Recurrence
+from delayline.rejects import RejectCode
 from delayline.signing import Serial
 
 BY_KEY: Final = -1
@@ -78,7 +79,7 @@ class Cancel(NamedTuple):
 class Reject(NamedTuple):
     """A request that cannot be done as it stands: a message for the dead-letter topic."""
 
-    code: str  # one of REJECT_CODES
+    code: RejectCode
     detail: str  # one line
     serial: Serial | None = None  # of a request that was written back, and signed
     unknown_key: str | None = None  # that of the cluster, not among the keys, with which it may be signed

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
-from typing import NamedTuple, TypeAlias, TypeVar
+from typing import Final, NamedTuple, TypeAlias, TypeVar
 
 from delayline.errors import InvalidRequestError
 from delayline.headers import (
@@ -44,6 +44,7 @@ from delayline.recurrence import (
     parse_time_zone,
     recurrence_headers,
 )
+from delayline.rejects import RejectCode
 from delayline.times import MAX_MS, duration_ms, epoch_ms, parse_duration, parse_time
 
 Data: TypeAlias = bytes | str | None  # a str is sent as UTF-8
@@ -53,6 +54,10 @@ Duration: TypeAlias = timedelta | int | str  # a timedelta, milliseconds, or "1h
 
 
 _CANCEL: Header = (H_OP, OP_CANCEL)
+# Looked up once, as in delayline/parser.py: sound requests are made with these.
+_BAD_AFTER: Final = RejectCode.BAD_AFTER
+_BAD_DELIVER_AT: Final = RejectCode.BAD_DELIVER_AT
+_BAD_EXPIRE_AT: Final = RejectCode.BAD_EXPIRE_AT
 
 
 class BufferRecord(NamedTuple):
@@ -126,15 +131,16 @@ def schedule(  # noqa: PLR0913 - each argument is a header
     if partition is not None:
         result.append((H_TARGET_PARTITION, _partition(partition)))
     if expire_at is not None:
-        result.append((H_EXPIRE_AT, _time(expire_at, "expire_at", "bad-expire-at")))
+        result.append((H_EXPIRE_AT, _time(expire_at, "expire_at", _BAD_EXPIRE_AT)))
     if repeat is not None:
         if expire_at is not None:
             raise InvalidRequestError(
-                "header-not-allowed", "expire_at is for one delivery: to end a recurring one, use until"
+                RejectCode.HEADER_NOT_ALLOWED,
+                "expire_at is for one delivery: to end a recurring one, use until",
             )
         if id is None and not repeat.ends:
             raise InvalidRequestError(
-                "bad-recurrence", "the recurring message would never end: give an id, times or until"
+                RejectCode.BAD_RECURRENCE, "the recurring message would never end: give an id, times or until"
             )
         result += recurrence_headers(repeat)
     if if_exists != "replace":
@@ -168,10 +174,13 @@ def every(
         InvalidRequestError: what the service would reject.
     """
     interval_ms = _checked(
-        _interval_ms, _duration(interval, "interval", "bad-interval"), "interval", "bad-interval"
+        _interval_ms,
+        _duration(interval, "interval", RejectCode.BAD_INTERVAL),
+        "interval",
+        RejectCode.BAD_INTERVAL,
     )
     permille = _checked(
-        parse_factor, str(factor).removesuffix(".0").encode(), "factor", "bad-interval-factor"
+        parse_factor, str(factor).removesuffix(".0").encode(), "factor", RejectCode.BAD_INTERVAL_FACTOR
     )
     return Recurrence(None, interval_ms, permille, None, *_limits(times, until, missed))
 
@@ -189,10 +198,12 @@ def cron(
 
     `time_zone` is an IANA name such as "Europe/Berlin"; by default UTC.
     """
-    text = _checked(parse_cron, expression.encode(), "the cron expression", "bad-cron")
+    text = _checked(parse_cron, expression.encode(), "the cron expression", RejectCode.BAD_CRON)
     zone = None
     if time_zone is not None:
-        zone = _checked(parse_time_zone, time_zone.encode("latin-1", "replace"), "time_zone", "bad-time-zone")
+        zone = _checked(
+            parse_time_zone, time_zone.encode("latin-1", "replace"), "time_zone", RejectCode.BAD_TIME_ZONE
+        )
     return Recurrence(text, 0, SAME_INTERVAL, zone, *_limits(times, until, missed))
 
 
@@ -214,7 +225,7 @@ def cancel(id: str | None = None, *, source: str | None = None) -> BufferRecord:
         try:
             parse_source(source)
         except ValueError as error:
-            raise InvalidRequestError("bad-source", str(error)) from None
+            raise InvalidRequestError(RejectCode.BAD_SOURCE, str(error)) from None
         return BufferRecord(None, None, [_CANCEL, (H_SOURCE, source.encode())])
     assert id is not None, "one of the two is there"
     raw_id = _id(id)
@@ -248,18 +259,18 @@ def _reschedule(id: str, times: list[Header], expire_at: Time | None) -> BufferR
     raw_id = _id(id)
     headers: list[Header] = [(H_OP, OP_RESCHEDULE), (H_ID, raw_id), *times]
     if expire_at is not None:
-        headers.append((H_EXPIRE_AT, _time(expire_at, "expire_at", "bad-expire-at")))
+        headers.append((H_EXPIRE_AT, _time(expire_at, "expire_at", _BAD_EXPIRE_AT)))
     return BufferRecord(raw_id, None, headers)
 
 
 def _limits(times: int | None, until: Time | None, missed: str) -> tuple[int | None, int | None, str]:
     if times is not None and (not _is_int(times) or not 1 <= times <= MOST_TIMES):
         raise InvalidRequestError(
-            "bad-times", f"times is {times!r}: use a whole number from 1 to {MOST_TIMES}"
+            RejectCode.BAD_TIMES, f"times is {times!r}: use a whole number from 1 to {MOST_TIMES}"
         )
     if missed not in MISSED:
-        raise InvalidRequestError("bad-missed", f"missed is {missed!r}: use {', '.join(MISSED)}")
-    return times, None if until is None else int(_time(until, "until", "bad-until")), missed
+        raise InvalidRequestError(RejectCode.BAD_MISSED, f"missed is {missed!r}: use {', '.join(MISSED)}")
+    return times, None if until is None else int(_time(until, "until", RejectCode.BAD_UNTIL)), missed
 
 
 def _interval_ms(text: bytes) -> int:
@@ -272,7 +283,7 @@ def _interval_ms(text: bytes) -> int:
 T = TypeVar("T")
 
 
-def _checked(read: Callable[[bytes], T], text: bytes, argument: str, code: str) -> T:
+def _checked(read: Callable[[bytes], T], text: bytes, argument: str, code: RejectCode) -> T:
     try:
         return read(text)
     except ValueError as error:
@@ -289,12 +300,13 @@ def _user_headers(headers: UserHeaders) -> list[Header]:
     for key, _ in result:
         if key.startswith(PREFIX):
             raise InvalidRequestError(
-                "unknown-header",
+                RejectCode.UNKNOWN_HEADER,
                 f"header {key!r}: headers in {PREFIX} are the service's; rename it, or use the argument",
             )
         if "\0" in key:
             raise InvalidRequestError(
-                "header-key", f"header {key!r} has a NUL byte, at which it would be cut: leave that out"
+                RejectCode.HEADER_KEY,
+                f"header {key!r} has a NUL byte, at which it would be cut: leave that out",
             )
     return result
 
@@ -302,7 +314,7 @@ def _user_headers(headers: UserHeaders) -> list[Header]:
 def _topic(topic: str) -> bytes:
     if not is_legal_topic(topic):
         raise InvalidRequestError(
-            "bad-target-topic",
+            RejectCode.BAD_TARGET_TOPIC,
             f"{topic!r} is no topic name: Kafka takes 1 to {TOPIC_MAX_LENGTH} of a-z A-Z 0-9 . _ -",
         )
     return topic.encode()
@@ -310,9 +322,11 @@ def _topic(topic: str) -> bytes:
 
 def _if_exists(if_exists: str, id: str | None) -> bytes:
     if if_exists != "keep":
-        raise InvalidRequestError("bad-if-exists", f"if_exists is {if_exists!r}: use replace or keep")
+        raise InvalidRequestError(
+            RejectCode.BAD_IF_EXISTS, f"if_exists is {if_exists!r}: use replace or keep"
+        )
     if id is None:
-        raise InvalidRequestError("no-id", "if_exists asks whether the id is known: give an id")
+        raise InvalidRequestError(RejectCode.NO_ID, "if_exists asks whether the id is known: give an id")
     return KEEP
 
 
@@ -321,17 +335,20 @@ def _id(id: str) -> bytes:
         raw_id = id.encode()
     except UnicodeEncodeError:
         raise InvalidRequestError(
-            "bad-id", f"id {id!r} cannot be written as UTF-8: use another one"
+            RejectCode.BAD_ID, f"id {id!r} cannot be written as UTF-8: use another one"
         ) from None
     if not 0 < len(raw_id) <= ID_MAX_BYTES:
-        raise InvalidRequestError("bad-id", f"the id has {len(raw_id)} bytes: use 1 to {ID_MAX_BYTES}")
+        raise InvalidRequestError(
+            RejectCode.BAD_ID, f"the id has {len(raw_id)} bytes: use 1 to {ID_MAX_BYTES}"
+        )
     return raw_id
 
 
 def _partition(partition: int) -> bytes:
     if not _is_int(partition) or not 0 <= partition <= MAX_PARTITION:
         raise InvalidRequestError(
-            "bad-target-partition", f"partition is {partition!r}: use a number from 0 to {MAX_PARTITION}"
+            RejectCode.BAD_TARGET_PARTITION,
+            f"partition is {partition!r}: use a number from 0 to {MAX_PARTITION}",
         )
     return b"%d" % partition
 
@@ -339,18 +356,18 @@ def _partition(partition: int) -> bytes:
 def _time_headers(deliver_at: Time | None, after: Duration | None, level: int | None) -> list[Header]:
     if (deliver_at is not None) + (after is not None) + (level is not None) > 1:
         raise InvalidRequestError(
-            "time-conflict", "more than one of deliver_at, after, level: give one of them"
+            RejectCode.TIME_CONFLICT, "more than one of deliver_at, after, level: give one of them"
         )
     if deliver_at is not None:
-        return [(H_DELIVER_AT, _time(deliver_at, "deliver_at", "bad-deliver-at"))]
+        return [(H_DELIVER_AT, _time(deliver_at, "deliver_at", _BAD_DELIVER_AT))]
     if after is not None:
-        return [(H_AFTER, _duration(after, "after", "bad-after"))]
+        return [(H_AFTER, _duration(after, "after", _BAD_AFTER))]
     if level is not None:
         return [(H_LEVEL, _level(level))]
     return []
 
 
-def _time(time: Time, argument: str, code: str) -> bytes:
+def _time(time: Time, argument: str, code: RejectCode) -> bytes:
     try:
         if isinstance(time, datetime):
             return b"%d" % epoch_ms(time)
@@ -366,7 +383,7 @@ def _time(time: Time, argument: str, code: str) -> bytes:
     return b"%d" % time
 
 
-def _duration(duration: Duration, argument: str, code: str) -> bytes:
+def _duration(duration: Duration, argument: str, code: RejectCode) -> bytes:
     try:
         if isinstance(duration, timedelta):
             return b"%dms" % duration_ms(duration)
@@ -384,7 +401,7 @@ def _duration(duration: Duration, argument: str, code: str) -> bytes:
 
 def _level(level: int) -> bytes:
     if not _is_int(level) or not -MAX_MS <= level <= MAX_MS:
-        raise InvalidRequestError("bad-level", f"level is {level!r}: use a whole number")
+        raise InvalidRequestError(RejectCode.BAD_LEVEL, f"level is {level!r}: use a whole number")
     return b"%d" % level
 
 

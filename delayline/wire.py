@@ -50,7 +50,7 @@ from delayline.headers import (
 from delayline.parser import ON_REQUESTS, parse, parse_plain, spent_serial
 from delayline.record import BY_KEY, Cancel, ConsumerRecord, Reject, Request, Reschedule, Schedule
 from delayline.recurrence import Recurrence, recurrence_headers
-from delayline.rejects import REJECT_CODES
+from delayline.rejects import REJECT_CODES, RejectCode
 from delayline.signing import Keyring, Serial
 
 # The wire format in one place: what the service's other packages import.
@@ -118,7 +118,7 @@ _headers_of: Callable[[Message], list[Header] | None] = methodcaller("headers")
 
 
 KEY_NOT_UTF8: Final = Reject(
-    "header-key", "a header key is not UTF-8: use UTF-8, best ASCII, in every header key"
+    RejectCode.HEADER_KEY, "a header key is not UTF-8: use UTF-8, best ASCII, in every header key"
 )
 
 

@@ -47,7 +47,7 @@ from node.kafka.topics import TopicIdentity, TopicMissing, admin_client, describ
 from node.own_settings import readable, settings_of
 from node.owner import Health
 from node.parts import Coordination, Ground, Parts
-from node.refusal import Refusal, Refusing
+from node.refusal import Refusal, RefusalCode, Refusing
 from node.zookeeper.keyring import NodeKeyring, SharedKeys
 from node.zookeeper.membership import Membership
 from store.checkpoint import UnreadableCheckpoint
@@ -435,7 +435,7 @@ class Node:
         if config.lane >= settings.lanes:
             raise Refusing(
                 Refusal(
-                    "no-such-lane",
+                    RefusalCode.NO_SUCH_LANE,
                     f"lane {config.lane} of a cluster with {settings.lanes}",
                     f"Start the node with --lane 0{f' to {settings.lanes - 1}' * (settings.lanes > 1)}.",
                 )
@@ -577,7 +577,7 @@ class Node:
             case Full():
                 return refusal.disk_full(str(error), data_dir)
             case Damaged():
-                return refusal.rebuild("store-damaged", str(error), data_dir)
+                return refusal.rebuild(RefusalCode.STORE_DAMAGED, str(error), data_dir)
             case Unusable():
                 return refusal.data_dir_unusable(str(error), data_dir)
             case InUse():

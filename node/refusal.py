@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from enum import StrEnum
 from typing import Any, Final
 
 import msgspec
@@ -13,10 +14,42 @@ from delayline.times import render_duration
 from election.znodes import Znodes
 
 
+class RefusalCode(StrEnum):
+    """Why: docs/operations.md has them as a table, with what to do."""
+
+    CHECKPOINT_TOPIC_MISSING = "checkpoint-topic-missing"
+    CHECKPOINT_UNREADABLE = "checkpoint-unreadable"
+    BUFFER_RECREATED = "buffer-recreated"
+    PARTITIONS_MISSING = "partitions-missing"
+    BUFFER_MISSING = "buffer-missing"
+    BUFFER_FORBIDDEN = "buffer-forbidden"
+    CHECKPOINT_FORBIDDEN = "checkpoint-forbidden"
+    TRANSACTIONAL_ID_FORBIDDEN = "transactional-id-forbidden"
+    OWN_TOPIC_UNUSABLE = "own-topic-unusable"
+    RETENTION_GAP = "retention-gap"
+    SETTINGS_CHANGED = "settings-changed"
+    SETTINGS_MISSING = "settings-missing"
+    OTHER_DATA = "other-data"
+    SETTINGS_UNREADABLE = "settings-unreadable"
+    SETTINGS_NEWER = "settings-newer"
+    OTHER_KAFKA = "other-kafka"
+    KEYS_MISSING = "keys-missing"
+    KEYS_REPLACED = "keys-replaced"
+    KEYS_BEHIND = "keys-behind"
+    KEYS_UNREADABLE = "keys-unreadable"
+    STORE_IN_USE = "store-in-use"
+    NODE_ID_TAKEN = "node-id-taken"
+    STORE_DAMAGED = "store-damaged"
+    DATA_DIR_UNUSABLE = "data-dir-unusable"
+    DISK_FULL = "disk-full"
+    CLOCK_SKEW = "clock-skew"
+    NO_SUCH_LANE = "no-such-lane"
+
+
 class Refusal(msgspec.Struct, frozen=True):
     """A stable code, what is wrong, and what to do about it."""
 
-    code: str
+    code: RefusalCode
     detail: str
     way_out: str
 
@@ -38,16 +71,16 @@ def log_refusal(log: Any, why: Refusal) -> None:
 
 
 SIT_OUT_S: Final = 10.0
-RETENTION_GAP: Final = "retention-gap"
-DISK_FULL: Final = "disk-full"
+RETENTION_GAP: Final = RefusalCode.RETENTION_GAP
+DISK_FULL: Final = RefusalCode.DISK_FULL
 
-RESTARTS_ITSELF: Final = frozenset({DISK_FULL, "node-id-taken", "store-in-use"})
+RESTARTS_ITSELF: Final = frozenset({DISK_FULL, RefusalCode.NODE_ID_TAKEN, RefusalCode.STORE_IN_USE})
 """The codes of what a node waits for the end of, without its parts, to begin anew then (node/node.py)."""
 
 REBUILD: Final = "Stop the node, remove {data_dir}, and start it again: it rebuilds its view from the log."
 
 
-def rebuild(code: str, detail: str, data_dir: object) -> Refusal:
+def rebuild(code: RefusalCode, detail: str, data_dir: object) -> Refusal:
     """A refusal that only a new view ends."""
     return Refusal(code, detail, REBUILD.format(data_dir=data_dir))
 
@@ -59,7 +92,7 @@ def buffer_recreated(
     what was signed for the old one must not count in the new one.
     """
     return Refusal(
-        "buffer-recreated",
+        RefusalCode.BUFFER_RECREATED,
         detail,
         "What was pending in the old topic is lost. Begin anew under another cluster name; or stop the "
         "nodes, "
@@ -71,7 +104,7 @@ def buffer_recreated(
 def partitions_missing(actual: int, names: ClusterNames, settings: ClusterSettings) -> Refusal:
     """Kafka takes none away, so it is another topic than the settings were made for."""
     return Refusal(
-        "partitions-missing",
+        RefusalCode.PARTITIONS_MISSING,
         f"{names.buffer} has {actual} partitions; the cluster's settings say {settings.partitions}",
         "Somebody has made it by hand. Add those that are missing, as `delayline topics check` says.",
     )
@@ -80,7 +113,7 @@ def partitions_missing(actual: int, names: ClusterNames, settings: ClusterSettin
 def store_in_use(detail: str) -> Refusal:
     """Two processes on one folder."""
     return Refusal(
-        "store-in-use",
+        RefusalCode.STORE_IN_USE,
         detail,
         "Stop that process: this node goes on by itself then. Or give this one a data_dir of its own, and "
         "restart it.",
@@ -90,7 +123,7 @@ def store_in_use(detail: str) -> Refusal:
 def node_id_taken(detail: str) -> Refusal:
     """Two processes with one name: operators could not tell which of them is meant."""
     return Refusal(
-        "node-id-taken",
+        RefusalCode.NODE_ID_TAKEN,
         detail,
         "Stop the other one: this one goes on by itself then. Or give this one a node_id, data_dir and "
         "peer_port of its own, and restart it.",
@@ -100,7 +133,7 @@ def node_id_taken(detail: str) -> Refusal:
 def other_data(detail: str, data_dir: object) -> Refusal:
     """Another node's, perhaps one that is down: not to be removed without a look."""
     return Refusal(
-        "other-data",
+        RefusalCode.OTHER_DATA,
         detail,
         f"Give this node a data_dir of its own; if {data_dir} is its own, remove it: the view is rebuilt "
         "from the log.",
@@ -110,7 +143,7 @@ def other_data(detail: str, data_dir: object) -> Refusal:
 def data_dir_unusable(detail: str, data_dir: object) -> Refusal:
     """Nothing can be written there."""
     return Refusal(
-        "data-dir-unusable",
+        RefusalCode.DATA_DIR_UNUSABLE,
         detail,
         f"Give this node a data_dir that its process may write (now {data_dir}), and start it again.",
     )
@@ -119,7 +152,7 @@ def data_dir_unusable(detail: str, data_dir: object) -> Refusal:
 def checkpoint_topic_missing(detail: str) -> Refusal:
     """Nobody knows what was delivered until the topic is there again."""
     return Refusal(
-        "checkpoint-topic-missing",
+        RefusalCode.CHECKPOINT_TOPIC_MISSING,
         detail,
         "Run `delayline topics create`: delivery then resumes from the last checkpoint known, and what was "
         "delivered after it is delivered again.",
@@ -129,7 +162,7 @@ def checkpoint_topic_missing(detail: str) -> Refusal:
 def checkpoint_unreadable(where: str, detail: str) -> Refusal:
     """Whoever went on from an older one would deliver again what this one covers."""
     return Refusal(
-        "checkpoint-unreadable",
+        RefusalCode.CHECKPOINT_UNREADABLE,
         f"{where} holds no checkpoint that this version can read: {detail}",
         "Run this node in the version that wrote it. If another program did, delete that topic or znode and "
         "run `delayline topics create`: delivery then resumes from the last checkpoint known, and what was "
@@ -140,7 +173,7 @@ def checkpoint_unreadable(where: str, detail: str) -> Refusal:
 def own_topic_unusable(detail: str) -> Refusal:
     """Without it nothing can be committed."""
     return Refusal(
-        "own-topic-unusable",
+        RefusalCode.OWN_TOPIC_UNUSABLE,
         detail,
         "Run `delayline topics check`: `delayline topics create` makes a missing topic anew, and the node "
         "needs Write and Describe on all four of the cluster's.",
@@ -150,7 +183,7 @@ def own_topic_unusable(detail: str) -> Refusal:
 def buffer_missing(detail: str) -> Refusal:
     """Brokers that have just started may say so, too."""
     return Refusal(
-        "buffer-missing",
+        RefusalCode.BUFFER_MISSING,
         detail,
         "If the topic was deleted, what was pending in it is lost: `delayline topics create` makes it anew, "
         "and the nodes then say what to do. If it comes back as it was, nothing need be done.",
@@ -160,7 +193,7 @@ def buffer_missing(detail: str) -> Refusal:
 def retention_gap(detail: str, data_dir: object) -> Refusal:
     """Its view lacks what is gone; the log does, too."""
     return Refusal(
-        "retention-gap",
+        RefusalCode.RETENTION_GAP,
         detail,
         f"If another node leads: {REBUILD.format(data_dir=data_dir)} If none does, `delayline cluster "
         "accept-gap` says what is lost if this one goes on.",
@@ -170,7 +203,7 @@ def retention_gap(detail: str, data_dir: object) -> Refusal:
 def retention_gap_of_all(detail: str) -> Refusal:
     """A rebuilt view would not have what the log has lost, and its checkpoints would say that it was done."""
     return Refusal(
-        "retention-gap",
+        RefusalCode.RETENTION_GAP,
         detail,
         "Start a node that still has its data folder: it has read what is gone. If there is none, what the "
         "log has lost is lost: `delayline cluster accept-gap` says how much, and goes on without it. "
@@ -178,7 +211,7 @@ def retention_gap_of_all(detail: str) -> Refusal:
     )
 
 
-def topic_forbidden(code: str, topic: str) -> Refusal:
+def topic_forbidden(code: RefusalCode, topic: str) -> Refusal:
     """It is not read: nothing new is delivered, or nobody knows what was."""
     return Refusal(
         code,
@@ -191,7 +224,7 @@ def transactional_ids_forbidden(ids: tuple[str, ...]) -> Refusal:
     """Without them nothing can be committed."""
     names = " and ".join(ids)
     return Refusal(
-        "transactional-id-forbidden",
+        RefusalCode.TRANSACTIONAL_ID_FORBIDDEN,
         f"this node may not use the transactional ids {names}",
         f'Give its user Write on the transactional ids {names} (docs/operations.md, "Who may do what"); it '
         "ends by itself.",
@@ -214,7 +247,7 @@ def restore_command(settings: ClusterSettings) -> str:
 def settings_changed(detail: str, own: ClusterSettings, data_dir: object) -> Refusal:
     """A view made by others would mean other rows: what is pending would be gone, or a dead letter."""
     return Refusal(
-        "settings-changed",
+        RefusalCode.SETTINGS_CHANGED,
         detail,
         f"Restore the settings that this view was made with: stop the nodes that do not refuse, run `"
         f"{restore_command(own)}`, and start all again. Only if those in ZooKeeper are the right ones, since "
@@ -225,7 +258,7 @@ def settings_changed(detail: str, own: ClusterSettings, data_dir: object) -> Ref
 def settings_missing(znode: str, zookeeper: str, own: ClusterSettings) -> Refusal:
     """ZooKeeper has lost them, and the store knows what they were."""
     return Refusal(
-        "settings-missing",
+        RefusalCode.SETTINGS_MISSING,
         f"the cluster's settings are not at {znode}, in ZooKeeper at {zookeeper}",
         f"If that is another cluster's ZooKeeper, correct zookeeper. If it has lost them, run `"
         f"{restore_command(own)}`: so they were when this node's view was made. It goes on by itself.",
@@ -235,7 +268,7 @@ def settings_missing(znode: str, zookeeper: str, own: ClusterSettings) -> Refusa
 def settings_unreadable(detail: str, own: ClusterSettings | None) -> Refusal:
     """What a request means depends on the settings."""
     return Refusal(
-        "settings-unreadable",
+        RefusalCode.SETTINGS_UNREADABLE,
         detail,
         "Start a node that has its data folder: it says which command restores them. If there is none, run "
         "`delayline topics create --restore` with all settings that the cluster was made with. Then start "
@@ -249,7 +282,7 @@ def settings_unreadable(detail: str, own: ClusterSettings | None) -> Refusal:
 def settings_newer(detail: str) -> Refusal:
     """They are sound: it is this version that lacks something."""
     return Refusal(
-        "settings-newer",
+        RefusalCode.SETTINGS_NEWER,
         detail,
         "Upgrade this node to the version that wrote them, and leave the znode as it is.",
     )
@@ -258,7 +291,7 @@ def settings_newer(detail: str) -> Refusal:
 def other_kafka(znode: str, tied: str, found: str, bootstrap_servers: str) -> Refusal:
     """Whoever led there would take the lane from those who deliver in the cluster's own Kafka."""
     return Refusal(
-        "other-kafka",
+        RefusalCode.OTHER_KAFKA,
         f"{znode} says that the cluster is in the Kafka with the id {tied}; {bootstrap_servers} is that with "
         f"the id {found}",
         "One of this node's bootstrap_servers and zookeeper is another cluster's: correct it, and start the "
@@ -270,7 +303,7 @@ def other_kafka(znode: str, tied: str, found: str, bootstrap_servers: str) -> Re
 def keys_missing(znode: str) -> Refusal:
     """Without them nothing can be believed, or signed."""
     return Refusal(
-        "keys-missing",
+        RefusalCode.KEYS_MISSING,
         f"the keys that the service signs with are not at {znode}, and this node's store has no copy of them",
         "Start a node that still has its data folder: it puts them back. If there is none, or the cluster is "
         "older than its keys, stop all nodes, run `delayline topics create`, and start them.",
@@ -280,7 +313,7 @@ def keys_missing(znode: str) -> Refusal:
 def keys_unreadable(detail: str) -> Refusal:
     """They may be of a newer version."""
     return Refusal(
-        "keys-unreadable",
+        RefusalCode.KEYS_UNREADABLE,
         detail,
         "Run this node in the version that wrote them. If they are damaged, delete that znode and start a "
         "node that still has its data folder: it puts them back.",
@@ -290,7 +323,7 @@ def keys_unreadable(detail: str) -> Refusal:
 def keys_replaced(znode: str, lost: list[str], data_dir: object) -> Refusal:
     """Its view believes what others would reject."""
     return Refusal(
-        "keys-replaced",
+        RefusalCode.KEYS_REPLACED,
         f"the keys at {znode} are not those that this node's store was made with: "
         + (f"{', '.join(lost)} missing" if lost else "another secret, or they count from elsewhere on"),
         "If they were made anew by mistake: stop all nodes, delete that znode, and start this node first: it "
@@ -301,7 +334,7 @@ def keys_replaced(znode: str, lost: list[str], data_dir: object) -> Refusal:
 def keys_behind(where: str, id_: str, znode: str) -> Refusal:
     """Whoever took that for a stranger's would deliver again what it covers."""
     return Refusal(
-        "keys-behind",
+        RefusalCode.KEYS_BEHIND,
         f"{where} is signed with the cluster's key {id_}, which neither this node has nor {znode}, where it "
         "looks every ten seconds",
         "Start a node that was there after the last `delayline key rotate`: it puts the key back, and this "
@@ -314,7 +347,7 @@ def keys_behind(where: str, id_: str, znode: str) -> Refusal:
 def clock_skewed(offset_ms: int, allowed_ms: int) -> Refusal:
     """A leader with a wrong clock delivers early or late."""
     return Refusal(
-        "clock-skew",
+        RefusalCode.CLOCK_SKEW,
         f"this node's clock is {-offset_ms:+d} ms off the brokers'; {allowed_ms} ms are allowed",
         "Set the clock, for example with `chronyc makestep`: the node stands for leader again every "
         f"{SIT_OUT_S:.0f} s.",

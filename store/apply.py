@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from delayline.names import MAX_OFFSET
+from delayline.rejects import RejectCode
 from delayline.signing import Serial
 from store import due_index, expiry, kept, keys
 from store.arrivals import Arrival, Kind
@@ -540,7 +541,7 @@ def _scheduled(raw: bytes) -> ScheduledRow:
 def _rejected_copy(copy: Arrival) -> Arrival:
     """What a copy of a written-back request is instead."""
     row = decode_row(copy.raw)
-    reject = encode(RejectRow(row.key, row.value, row.headers, "bad-parent", A_COPY))
+    reject = encode(RejectRow(row.key, row.value, row.headers, RejectCode.BAD_PARENT, A_COPY))
     return copy._replace(
         kind=Kind.REJECT, due_ms=copy.timestamp_ms, id=None, parent=None, root=None, raw=reject, tag=NO_TAG
     )

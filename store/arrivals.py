@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 from delayline import wire
 from delayline.names import parse_source
 from delayline.record import ConsumerRecord
+from delayline.rejects import RejectCode
 from delayline.signing import Serial
 from store.holds import NO_TAG, tag_of
 from store.rows import Headers, RejectRow, RescheduleRow, ScheduledRow, encode
@@ -92,7 +93,7 @@ def arrival(record: ConsumerRecord, request: wire.Request) -> Arrival:
             request.attempt,
         )
         return Arrival(*place, Kind.RESCHEDULE, at, request.id, None, None, encode(row), request.serial)
-    if request.code == "header-key":
+    if request.code == RejectCode.HEADER_KEY:
         headers = []  # what cannot be written as it was is in no dead letter, wherever it was found
     reject = RejectRow(record.key, record.value, headers, request.code, request.detail)
     return Arrival(*place, Kind.REJECT, at, None, None, None, encode(reject), request.serial)

@@ -14,6 +14,7 @@ from typing import Final
 import msgspec
 
 from delayline.names import parse_source
+from delayline.outcome_kinds import OutcomeKind
 from store import keys
 from store.checkpoint import Frontier, WriteBack
 from store.keys import RowKey
@@ -24,11 +25,11 @@ MOST_DEFERRED: Final = 2
 """So often is one deferred for a row that is done: for a chain that goes on meanwhile it might be for ever.
 """
 
-RESCHEDULED: Final = "rescheduled"
-DEFERRED: Final = "deferred"
-TOO_LATE: Final = "too-late"
-OVERTAKEN: Final = "overtaken"
-UNKNOWN: Final = "unknown"
+RESCHEDULED: Final = OutcomeKind.RESCHEDULED
+DEFERRED: Final = OutcomeKind.DEFERRED
+TOO_LATE: Final = OutcomeKind.TOO_LATE
+OVERTAKEN: Final = OutcomeKind.OVERTAKEN
+UNKNOWN: Final = OutcomeKind.UNKNOWN
 CONCERNED: Final = frozenset((RESCHEDULED, TOO_LATE))
 """The outcomes that are about the message that the index entry points to."""
 _CARRIED_OUT: Final = frozenset((RESCHEDULED, DEFERRED))
@@ -44,7 +45,7 @@ class Resolution(msgspec.Struct, frozen=True, gc=False):
     is done.
     """
 
-    outcome: str
+    outcome: OutcomeKind
     entry: IndexEntry | None
     raw: bytes | None
     last_request: int
@@ -164,7 +165,7 @@ class Moving:
                 self._counts[partition] = self._count(partition) + 1
         return Resolution(outcome, entry, raw, last_request, row.expire_at_ms, again)
 
-    def _without_entry(self, partition: int, id_: str, last_request: int) -> str:
+    def _without_entry(self, partition: int, id_: str, last_request: int) -> OutcomeKind:
         raw = self._kv.get(keys.tombstone(partition, id_))
         return OVERTAKEN if raw is not None and decode_offset(raw) > last_request else UNKNOWN
 
@@ -178,7 +179,7 @@ class Moving:
 
     def _against(
         self, partition: int, entry: IndexEntry, stored: bytes | None, offset: int, last_request: int
-    ) -> str:
+    ) -> OutcomeKind:
         """What becomes of it otherwise, by where the id's row stands.
 
         The row is too late to move if it is done under the previous transaction's frontier, as it is to

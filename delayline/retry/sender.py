@@ -12,6 +12,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from delayline.errors import BufferTopicError, InvalidRequestError, RetryTopicsError, SendError
 from delayline.producer import DelayProducer
 from delayline.receipt import Receipt
+from delayline.rejects import RejectCode
 from delayline.requests import BufferRecord
 from delayline.retry.answer import Failed, Letter, answer, letters
 from delayline.retry.attempt import Attempt
@@ -81,7 +82,7 @@ class Sender:
         try:
             return _is_acknowledged(self._requests.send(request))
         except InvalidRequestError as error:
-            if error.code == "too-large":
+            if error.code == RejectCode.TOO_LARGE:
                 return False
             raise
 

@@ -16,7 +16,9 @@ from operator import itemgetter
 import msgspec
 
 from delayline.names import ClusterNames, source
+from delayline.outcome_kinds import OutcomeKind
 from delayline.recurrence import Occurrence, Recurrence, Turn, UnknownTimeZoneError, first_turn, next_turn
+from delayline.rejects import Code, ParkCode, RejectCode
 from delayline.wire import (
     Header,
     Reschedule,
@@ -47,16 +49,24 @@ from store.selection import Selection
 RECORD_OVERHEAD_BYTES = 512
 """More than what delivery adds to a row: the service's headers and Kafka's own framing."""
 
-BAD_TIME_ZONE = "bad-time-zone"
-PAUSED = "target-paused"
+BAD_TIME_ZONE = RejectCode.BAD_TIME_ZONE
+PAUSED = ParkCode.TARGET_PAUSED
 
 _MAY_PASS = frozenset((UNAVAILABLE, UNKNOWN))
+
+# Looked up once: in Python 3.11 that costs what a call does.
+_DEAD_LETTERED = OutcomeKind.DEAD_LETTERED
+_EXPIRED = OutcomeKind.EXPIRED
+_PARKED = OutcomeKind.PARKED
+_SKIPPED = OutcomeKind.SKIPPED
 
 LONGEST_UNKNOWN_MS = 5_000
 
 
 class OutcomeRecord(msgspec.Struct, frozen=True):
-    """A record of the outcomes topic; its key is the request's source."""
+    """A record of the outcomes topic; its key is the request's source. `outcome`: an `OutcomeKind`, or, of a
+    record that was read, what only a newer node knows.
+    """
 
     outcome: str
     op: str
@@ -71,9 +81,9 @@ class OutcomeRecord(msgspec.Struct, frozen=True):
 
 _encode_outcome = msgspec.json.Encoder().encode
 
-Decided = tuple[str, str, str | None]
-"""What became of a request: its op, the outcome, and the code of why. `delivered` and `replayed` are outcomes
-here, though nothing is written for them.
+Decided = tuple[str, OutcomeKind, str | None]
+"""What became of a request: its op, the outcome, and the code of why. For `delivered` and `replayed`
+nothing is written.
 """
 
 
@@ -164,7 +174,7 @@ class Plan:
                 else:
                     self._schedule(key, row, len(raw))
             elif isinstance(row, RejectRow):
-                self._dead_letter(key, row, "dead-lettered", row.code, row.detail)
+                self._dead_letter(key, row, _DEAD_LETTERED, row.code, row.detail)
             else:
                 self._reschedule(key, row, selection.resolutions.get(key))
         for (key, raw), row in zip(selection.replayed, carried.replayed, strict=True):
@@ -180,8 +190,8 @@ class Plan:
         """
         others = self._decided.total() + self._letters + self._replayed + len(self.written_back.records)
         known: dict[Decided, int] = dict(self._decided)
-        known["schedule", "delivered", None] = len(self.records) - others
-        known["schedule", "replayed", None] = self._replayed
+        known["schedule", OutcomeKind.DELIVERED, None] = len(self.records) - others
+        known["schedule", OutcomeKind.REPLAYED, None] = self._replayed
         return known
 
     def _open_topics(self, carried: Carried) -> set[str]:
@@ -207,7 +217,7 @@ class Plan:
             detail = (
                 f"delay-expire-at was {row.expire_at_ms}, the message came up for delivery at {self._now_ms}"
             )
-            self._dead_letter(key, row, "expired", "expired", detail)
+            self._dead_letter(key, row, _EXPIRED, RejectCode.EXPIRED, detail)
             return True
         is_paused = row.target_topic in self._paused
         if is_paused and self._refused(key) is None:
@@ -229,25 +239,27 @@ class Plan:
             self._park_attempted(key, row, *refusal)
             return False
         else:
-            self._dead_letter(key, row, "dead-lettered", *refusal)
+            self._dead_letter(key, row, _DEAD_LETTERED, *refusal)
         return True
 
-    def _park_attempted(self, key: RowKey, row: ScheduledRow, code: str, detail: str) -> None:
+    def _park_attempted(self, key: RowKey, row: ScheduledRow, code: Code, detail: str) -> None:
         """Parks a message as it is, chain and all, until what it lacks may be there."""
-        root = self._own_outcome(key, row, "parked", code, detail)
+        root = self._own_outcome(key, row, _PARKED, code, detail)
         request = request_of(row, key[2])._replace(
             due_ms=self._now_ms + park_ms(key, row.attempt), root=root, attempt=row.attempt + 1
         )
         self.written_back.add(key, row, request)
 
-    def _park_unattempted(self, key: RowKey, row: ScheduledRow, code: str, detail: str, wait_ms: int) -> None:
+    def _park_unattempted(
+        self, key: RowKey, row: ScheduledRow, code: Code, detail: str, wait_ms: int
+    ) -> None:
         """Parks a message as it is. That is no failed attempt, however often it is done.
 
         For a paused target it is each time half as long as the message has waited, five minutes at most: so
         what is paused for long costs little, and comes within that of the pause's end. For one that is not
         known yet it is five seconds at most: by then it is, most often.
         """
-        root = self._own_outcome(key, row, "parked", code, detail)
+        root = self._own_outcome(key, row, _PARKED, code, detail)
         due_ms = self._now_ms + jittered_ms(key, wait_ms)
         self.written_back.add(key, row, request_of(row, key[2])._replace(due_ms=due_ms, root=root))
 
@@ -256,13 +268,13 @@ class Plan:
         ever.
         """
         if isinstance(row, RejectRow):
-            self._dead_letter(key, row, "dead-lettered", row.code, row.detail)
+            self._dead_letter(key, row, _DEAD_LETTERED, row.code, row.detail)
         elif isinstance(row, RescheduleRow):
             self._reschedule(key, row, selection.resolutions.get(key))
         elif row.recurrence is not None and row.occurrence is None:
             self._recur(key, row, row.recurrence, size_bytes)
         elif row.recurrence is None:
-            self._own_outcome(key, row, "skipped")
+            self._own_outcome(key, row, _SKIPPED)
         else:
             self._skip_occurrence(key, row, row.recurrence)
 
@@ -271,7 +283,7 @@ class Plan:
         turn = self._turn(key, row, recurrence)
         if turn is None:
             return
-        self._own_outcome(key, row, "skipped")
+        self._own_outcome(key, row, _SKIPPED)
         if turn.following is not None:
             self.written_back.add(key, row, next_request(row, key[2], self._root(key, row), turn.following))
 
@@ -285,7 +297,7 @@ class Plan:
             self.records.append(record)
             self._replayed += 1
         else:
-            self._dead_letter(key, row, "dead-lettered", *refusal)
+            self._dead_letter(key, row, _DEAD_LETTERED, *refusal)
 
     def _recur(self, key: RowKey, row: ScheduledRow, recurrence: Recurrence, size_bytes: int) -> None:
         """Delivers an occurrence, or finds the first one, and writes back what follows."""
@@ -296,10 +308,10 @@ class Plan:
             if not self._schedule(key, row, size_bytes, turn.deliver_as_ms):
                 return  # what follows, follows from the later try
         elif row.occurrence is not None:
-            self._own_outcome(key, row, "skipped")
+            self._own_outcome(key, row, _SKIPPED)
         elif turn.following is None:
             detail = f"delay-cron fires at no time from {row.scheduled_for_ms} to {recurrence.until_ms}"
-            self._dead_letter(key, row, "dead-lettered", "no-occurrence", detail)
+            self._dead_letter(key, row, _DEAD_LETTERED, RejectCode.NO_OCCURRENCE, detail)
         if turn.following is not None:
             self.written_back.add(key, row, next_request(row, key[2], self._root(key, row), turn.following))
 
@@ -309,7 +321,7 @@ class Plan:
         if refused is None and row.occurrence is not None and row.attempt <= self._max_parks:
             self._park_attempted(key, row, BAD_TIME_ZONE, detail)
         else:
-            self._dead_letter(key, row, "dead-lettered", *(refused or (BAD_TIME_ZONE, detail)))
+            self._dead_letter(key, row, _DEAD_LETTERED, *(refused or (BAD_TIME_ZONE, detail)))
 
     def _turn(self, key: RowKey, row: ScheduledRow, recurrence: Recurrence) -> Turn | None:
         """None where the chain ends here, or is parked. What was refused for what it is would be refused
@@ -327,17 +339,17 @@ class Plan:
         refused = self._refused(key, writes_back=turn.following is not None)
         if refused is None:
             return turn
-        self._dead_letter(key, row, "dead-lettered", *refused)
+        self._dead_letter(key, row, _DEAD_LETTERED, *refused)
         return None
 
-    def _refused(self, key: RowKey, *, writes_back: bool = True) -> tuple[str, str] | None:
+    def _refused(self, key: RowKey, *, writes_back: bool = True) -> tuple[Code, str] | None:
         """What the row is a dead letter for, if it is. `writes_back`: whether something would be."""
         poisoned = self._poison.get(key)
         if poisoned is None or (poisoned.is_of_what_follows and not writes_back):
             return None
         return poisoned.code, poisoned.detail
 
-    def _problem(self, record: Outgoing, size_bytes: int) -> tuple[str, str] | None:
+    def _problem(self, record: Outgoing, size_bytes: int) -> tuple[Code, str] | None:
         """Asks with the row's size, which is more than the record's; only if that is too much, exactly."""
         topic, partition = record.topic, record.partition
         at_most_bytes = size_bytes + RECORD_OVERHEAD_BYTES
@@ -358,14 +370,14 @@ class Plan:
     def _source(self, partition: int, offset: int) -> bytes:
         return b"%s/%d/%d" % (self._raw_buffer, partition, offset)
 
-    def _dead_letter(self, key: RowKey, row: Row, outcome: str, code: str, detail: str) -> None:
+    def _dead_letter(self, key: RowKey, row: Row, outcome: OutcomeKind, code: str, detail: str) -> None:
         why = dead_letter_headers((), source=self._root(key, row), code=code, detail=detail)
         self.records.append(self._letter(key, row, why))
         self._letters += 1
         self._own_outcome(key, row, outcome, code, detail)
 
     def _own_outcome(
-        self, key: RowKey, row: Row, outcome: str, code: str | None = None, detail: str | None = None
+        self, key: RowKey, row: Row, outcome: OutcomeKind, code: str | None = None, detail: str | None = None
     ) -> str:
         """What became of a row itself; returns its root. Of a reschedule the user's own is told, which may
         have been deferred.
@@ -400,7 +412,7 @@ class Plan:
         """`resolution`: None where what it would write back was refused."""
         refusal = self._refused(key)
         if refusal is not None:
-            self._dead_letter(key, row, "dead-lettered", *refusal)
+            self._dead_letter(key, row, _DEAD_LETTERED, *refusal)
             return
         assert resolution is not None, "the selection has decided all others"
         if resolution.outcome == DEFERRED:
@@ -440,13 +452,13 @@ class Plan:
         if op == "schedule":
             if not answer.effective:
                 return
-            outcome = "replaced"
+            outcome = OutcomeKind.REPLACED
         elif op == "keep":
-            op, outcome = "schedule", "duplicate"
+            op, outcome = "schedule", OutcomeKind.DUPLICATE
         elif answer.effective:
-            outcome = "cancelled"
+            outcome = OutcomeKind.CANCELLED
         else:
-            outcome = "unknown" if control.removed is None else "too-late"
+            outcome = OutcomeKind.UNKNOWN if control.removed is None else OutcomeKind.TOO_LATE
         message, root = self._named(partition, control.removed)
         if control.source is not None:
             root = source(self._buffer, partition, control.source)
@@ -463,7 +475,7 @@ class Plan:
     def _outcome(
         self,
         request: str,
-        outcome: str,
+        outcome: OutcomeKind,
         *,
         op: str,
         id_: str | None,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from delayline.rejects import Code
 from node.core.ports import RecordRejected
 from store.keys import RowKey
 from store.selection import Selection
@@ -14,7 +15,7 @@ class Poisoned(msgspec.Struct, frozen=True):
     been refused as well. `is_of_what_follows`: it was only what would be written back; the row may go out.
     """
 
-    code: str
+    code: Code
     detail: str
     letter_too: bool = False
     is_of_what_follows: bool = False
@@ -49,7 +50,7 @@ class Isolation:
         condemned = [self._mark_poison(key, *why) for key, why in found.items()]
         return any(condemned)
 
-    def _mark_poison(self, key: RowKey, code: str, detail: str) -> bool:
+    def _mark_poison(self, key: RowKey, code: Code, detail: str) -> bool:
         """Remembers a row that was refused; False if its barest dead letter was refused already."""
         known = self.rows.get(key)
         if known is not None and known.is_of_what_follows:

@@ -10,6 +10,7 @@ from typing import Protocol
 
 import msgspec
 
+from delayline.rejects import Code, ParkCode, RejectCode
 from delayline.signing import Keyring
 from delayline.wire import Header
 from store.checkpoint import Checkpoint, Footing, Vector
@@ -20,8 +21,8 @@ Offsets = dict[int, list[int]]
 """By partition of the buffer, in the order in which they were sent."""
 
 ANY_PARTITION = -1
-UNAVAILABLE = "target-unavailable"
-UNKNOWN = "target-unknown"
+UNAVAILABLE = RejectCode.TARGET_UNAVAILABLE
+UNKNOWN = ParkCode.TARGET_UNKNOWN
 
 
 class Outgoing(msgspec.Struct, frozen=True, gc=False):
@@ -56,7 +57,7 @@ class RecordRejected(OutboxError):
     """
 
     def __init__(
-        self, message: str, codes: dict[RowKey, tuple[str, str]], code: str = "undeliverable"
+        self, message: str, codes: dict[RowKey, tuple[Code, str]], code: Code = RejectCode.UNDELIVERABLE
     ) -> None:
         super().__init__(message)
         self.codes = codes
@@ -210,7 +211,7 @@ class TargetSnapshot(Protocol):
 
     def problem(
         self, topic: str, partition: int, key: bytes | None, size_bytes: int
-    ) -> tuple[str, str] | None:
+    ) -> tuple[Code, str] | None:
         """The dead-letter code and detail if a record of that size, with that key, cannot go there. With
         `UNAVAILABLE` it may later: the partition is shut. With `UNKNOWN` it may, too: the topic has not
         been looked up yet.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from delayline.rejects import Code, RejectCode
 from node.core.ports import ANY_PARTITION, Outgoing, TargetSnapshot
 
 BATCH_HEADER_BYTES = 61
@@ -21,10 +22,10 @@ def batch_bytes(record: Outgoing) -> int:
     return BATCH_HEADER_BYTES + _varint_bytes(record_bytes) + record_bytes
 
 
-def too_large(targets: TargetSnapshot, record: Outgoing) -> tuple[str, str] | None:
+def too_large(targets: TargetSnapshot, record: Outgoing) -> tuple[Code, str] | None:
     """Why one of the service's own topics would refuse a record for its size, if it would."""
     problem = targets.problem(record.topic, ANY_PARTITION, record.key, batch_bytes(record))
-    return problem if problem is not None and problem[0] == "too-large" else None
+    return problem if problem is not None and problem[0] == RejectCode.TOO_LARGE else None
 
 
 def _varint_bytes(number: int) -> int:

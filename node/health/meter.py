@@ -10,12 +10,12 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from itertools import accumulate
 from operator import itemgetter
-from typing import Final
+from typing import Final, assert_never
 
-from delayline.rejects import REJECT_CODES
+from delayline.outcome_kinds import OutcomeKind
+from delayline.rejects import ParkCode, RejectCode
 from node.core.delivery import InFlight
-from node.core.plan import PAUSED, Decided
-from node.core.ports import UNKNOWN
+from node.core.plan import Decided
 from node.kafka.outbox import CommitTime
 from store.keys import RowKey
 
@@ -27,14 +27,36 @@ COMMIT_MS: Final = (2, 5, 10, 15, 25, 50, 100, 250, 500, 1_000, 2_000, 5_000, 10
 SELECTION: Final = (1, 5, 10, 50, 100, 500, 1_000, 2_000, 5_000, 10_000)
 
 OTHER: Final = "other"
-REASONS: Final = frozenset(REJECT_CODES) | {PAUSED, UNKNOWN}
+REASONS: Final = frozenset((*RejectCode, *ParkCode))
 """What the label may be, besides `OTHER` and none at all."""
 
-_ALWAYS: Final = (
-    *(("schedule", outcome) for outcome in ("delivered", "replayed", "replaced", "duplicate", "skipped")),
-    *(("cancel", outcome) for outcome in ("cancelled", "too-late", "unknown")),
-    *(("reschedule", outcome) for outcome in ("rescheduled", "too-late", "overtaken", "unknown")),
-)
+
+def _ops(outcome: OutcomeKind) -> tuple[str, ...]:
+    """The requests of which it is an outcome without a code."""
+    match outcome:
+        case (
+            OutcomeKind.DELIVERED
+            | OutcomeKind.REPLAYED
+            | OutcomeKind.REPLACED
+            | OutcomeKind.DUPLICATE
+            | OutcomeKind.SKIPPED
+        ):
+            return ("schedule",)
+        case OutcomeKind.CANCELLED:
+            return ("cancel",)
+        case OutcomeKind.RESCHEDULED | OutcomeKind.OVERTAKEN:
+            return ("reschedule",)
+        case OutcomeKind.TOO_LATE | OutcomeKind.UNKNOWN:
+            return "cancel", "reschedule"
+        case OutcomeKind.DEAD_LETTERED | OutcomeKind.EXPIRED | OutcomeKind.PARKED | OutcomeKind.DEFERRED:
+            return ()  # they have a code, or are not decided yet
+        case _:
+            assert_never(outcome)
+
+
+_ALWAYS: Final = tuple((op, outcome) for outcome in OutcomeKind for op in _ops(outcome))
+
+_DELIVERED: Final = (OutcomeKind.DELIVERED, OutcomeKind.REPLAYED)
 
 Row = tuple[RowKey, bytes]
 
@@ -87,12 +109,12 @@ class Meter:
         self.losses = 0  # leaderships that began without the end of the checkpoint topic
         # What is to be alarmed of is there before it happens: whoever looks for an increase would miss it.
         self.requests: dict[Decided, int] = {(op, outcome, ""): 0 for op, outcome in _ALWAYS}
-        self.requests |= {("schedule", "dead-lettered", code): 0 for code in (*REJECT_CODES, OTHER)}
+        self.requests |= {("schedule", OutcomeKind.DEAD_LETTERED, code): 0 for code in (*RejectCode, OTHER)}
 
     @property
     def delivered(self) -> int:
         """Messages that were produced to their targets, replayed ones, too."""
-        return sum(self.requests["schedule", outcome, ""] for outcome in ("delivered", "replayed"))
+        return sum(self.requests["schedule", outcome, ""] for outcome in _DELIVERED)
 
     def committed(self, flight: InFlight, known: CommitTime) -> None:
         """Counts a transaction that is committed. What was skipped or replayed is not late, nor what has

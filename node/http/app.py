@@ -24,6 +24,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from node.http.message_state import MessageState
 from node.http.messages import Extent, Messages, NoSource, WrongLane, parse_cursor
 from store.kv import StoreError
 from store.lookup import Query, ViewClosed
@@ -89,7 +90,7 @@ def _message(messages: Messages, request: Request) -> tuple[int, Any]:
         shown = messages.show(asked["id"], extent, now_ms)  # type: ignore[arg-type]
     else:
         shown = messages.show_source(asked["source"], extent, now_ms)  # type: ignore[arg-type]
-    return 404 if shown.message.state == "unknown" else 200, shown
+    return 404 if shown.message.state == MessageState.UNKNOWN else 200, shown
 
 
 def _messages(messages: Messages, request: Request) -> tuple[int, Any]:

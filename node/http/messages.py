@@ -14,11 +14,13 @@ import msgspec
 from confluent_kafka import KafkaException
 
 from delayline.names import ClusterNames, parse_source, source
+from delayline.outcome_kinds import OutcomeKind
 from delayline.partitioner import partition_for
 from delayline.settings import ClusterSettings
 from delayline.wire import H_SCHEDULED_FOR
 from node.core.plan import PAUSED, OutcomeRecord
 from node.core.ports import Doubtful
+from node.http.message_state import MessageState
 from node.kafka.checkpoints import KafkaLog
 from node.kafka.history import Fate, Past, ToldOutcome
 from store.checkpoint import Frontier, Reached, UnreadableCheckpoint
@@ -62,7 +64,8 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
     `state`: `pending`, `parked` (its target was shut, is paused or not known; with the `code` of a
     pause it waits for the end of that, at its place), `moving` (a reschedule has moved it, and what it is now
     cannot be read yet), `delivered`, `expired`, `dead-lettered`, `skipped`, `cancelling` (the cancel is
-    taken, its answer not yet written), `cancelled`, `done` (what it came to cannot be told) or `unknown`.
+    taken, its answer not yet written), `cancelled`, `done` (what it came to cannot be told) or `unknown`; or
+    an outcome that only a newer node knows.
     `at_ms` and `epoch`: of the transaction that made it so, by the clock of its leader; `by`: the request
     that did. `source`: where the request is that this row was made from; `root`: the user's own one behind
     it.
@@ -259,10 +262,10 @@ class Messages:
                 return self._with_since(waiting, known.key) if waiting.code == PAUSED else waiting
             return self._done(known.key, id_, known.row)
         if known.cancelled_by is None:
-            return Message(state="unknown", id=id_)
+            return Message(state=MessageState.UNKNOWN, id=id_)
         by = source(self._buffer, partition, known.cancelled_by)
         if known.aligned.seen.get(partition, 0) <= known.cancelled_by:
-            return Message(state="cancelling", id=id_, by=by)
+            return Message(state=MessageState.CANCELLING, id=id_, by=by)
         return self._cancelled(partition, id_, known.cancelled_by)
 
     def _waiting(self, key: RowKey, row: Row, aligned: Frontier) -> Message:
@@ -270,7 +273,9 @@ class Messages:
         if isinstance(row, ScheduledRow):
             hold = _hold_of(key, row, aligned)
             parked = hold is not None or _is_parked(row)
-            described = self._described("parked" if parked else "pending", key, row.id, row)
+            described = self._described(
+                MessageState.PARKED if parked else MessageState.PENDING, key, row.id, row
+            )
             if hold is None:
                 return described
             detail = IS_PAUSED if hold.last is None else WAS_PAUSED
@@ -278,7 +283,7 @@ class Messages:
         if isinstance(row, RescheduleRow):
             for_ms = row.scheduled_for_ms
             return Message(
-                state="pending",
+                state=MessageState.PENDING,
                 op="reschedule",
                 id=row.id,
                 due_ms=key[0],
@@ -287,7 +292,13 @@ class Messages:
                 root=row.root,
             )
         return Message(
-            state="pending", op="reject", id=None, due_ms=key[0], source=own, code=row.code, detail=row.detail
+            state=MessageState.PENDING,
+            op="reject",
+            id=None,
+            due_ms=key[0],
+            source=own,
+            code=row.code,
+            detail=row.detail,
         )
 
     def _with_since(self, message: Message, key: RowKey) -> Message:
@@ -328,15 +339,19 @@ class Messages:
                 _, row = self._past.schedule_at(key[1], key[2])
             fate = self._past.fate_of(key, target_of_message(row))
         except _UNTOLD as error:
-            return msgspec.structs.replace(self._described("done", key, id_, row), detail=str(error))
+            return msgspec.structs.replace(
+                self._described(MessageState.DONE, key, id_, row), detail=str(error)
+            )
         if fate.passed is None:
-            return msgspec.structs.replace(self._described("done", key, id_, row), detail=_NO_CHECKPOINT)
+            return msgspec.structs.replace(
+                self._described(MessageState.DONE, key, id_, row), detail=_NO_CHECKPOINT
+            )
         successor = fate.passed.awaited.successor(key[1], key[2])
         if successor is not None and successor.moved_by is not None:
             by = source(self._buffer, key[1], successor.moved_by)
-            return msgspec.structs.replace(self._described("moving", key, id_, row), by=by)
+            return msgspec.structs.replace(self._described(MessageState.MOVING, key, id_, row), by=by)
         return self._described(
-            "delivered" if fate.outcome is None else fate.outcome.outcome, key, id_, row, fate
+            MessageState.DELIVERED if fate.outcome is None else fate.outcome.outcome, key, id_, row, fate
         )
 
     def _cancelled(self, partition: int, id_: str | None, offset: int) -> Message:
@@ -345,16 +360,17 @@ class Messages:
         try:
             _, answer = self._past.answer_to(partition, offset)
             if answer is None:
-                return Message(state="done", id=id_, by=by, detail=_NO_CHECKPOINT)
-            if answer.message is None or answer.outcome == "unknown":
-                state = answer.outcome if answer.outcome == "cancelled" else "unknown"
+                return Message(state=MessageState.DONE, id=id_, by=by, detail=_NO_CHECKPOINT)
+            if answer.message is None or answer.outcome == OutcomeKind.UNKNOWN:
+                is_cancelled = answer.outcome == OutcomeKind.CANCELLED
+                state = MessageState.CANCELLED if is_cancelled else MessageState.UNKNOWN
                 return Message(state=state, id=id_, by=by, at_ms=answer.at_ms, epoch=answer.epoch)
             key, row = self._past.schedule_at(*parse_source(answer.message)[1:])
-            if answer.outcome == "cancelled":
-                cancelled = self._described("cancelled", key, id_, row)
+            if answer.outcome == OutcomeKind.CANCELLED:
+                cancelled = self._described(MessageState.CANCELLED, key, id_, row)
                 return msgspec.structs.replace(cancelled, by=by, at_ms=answer.at_ms, epoch=answer.epoch)
         except _UNTOLD as error:
-            return Message(state="done", id=id_, by=by, detail=str(error))
+            return Message(state=MessageState.DONE, id=id_, by=by, detail=str(error))
         return self._done(key, id_, row)
 
     def _history(self, id_: str, extent: Extent, now_ms: int) -> OutcomeHistory:

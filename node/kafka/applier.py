@@ -19,7 +19,7 @@ from node.core.ports import KeyringSource
 from node.kafka.fetch.records import ABORTED, LogRecord
 from node.kafka.reader import OffsetsGone, TopicReader
 from node.kafka.topics import admin_client, newest_gone_ms
-from node.refusal import Refusal, keys_behind, log_refusal, topic_forbidden
+from node.refusal import Refusal, RefusalCode, keys_behind, log_refusal, topic_forbidden
 from store.arrivals import Arrival, arrival, plain_arrival, spent
 from store.checkpoint import Checkpoint, Vector
 from store.view import View
@@ -68,7 +68,7 @@ class Applier:
         """Why nothing can be read, or taken in, if that ends by itself once the cause is gone."""
         if self._reader is None or not self._reader.forbidden:
             return self._behind
-        return topic_forbidden("buffer-forbidden", self._names.buffer)
+        return topic_forbidden(RefusalCode.BUFFER_FORBIDDEN, self._names.buffer)
 
     def open(self, last: Checkpoint | None, gap: Gap | None = None) -> None:
         """Assigns the partitions. Raises `OffsetsGone` if retention has passed messages that the view has not

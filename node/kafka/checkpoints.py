@@ -27,6 +27,7 @@ from node.kafka.reader import OffsetsGone, TopicForbidden, TopicReader
 from node.kafka.topics import TIMEOUT_S, TopicMissing, admin_client, dated_by_clients, describe
 from node.refusal import (
     Refusal,
+    RefusalCode,
     Refusing,
     checkpoint_topic_missing,
     checkpoint_unreadable,
@@ -218,7 +219,7 @@ class CheckpointReader:
             except UnreadableCheckpoint as error:
                 self._refuse(checkpoint_unreadable(f"{self._topic}/{self._lane}", str(error)))
             except TopicForbidden:
-                self._refuse(topic_forbidden("checkpoint-forbidden", self._topic))
+                self._refuse(topic_forbidden(RefusalCode.CHECKPOINT_FORBIDDEN, self._topic))
             except (OffsetsGone, Doubtful, KafkaException) as error:
                 log.warning("checkpoint-topic-read-failed", topic=self._topic, detail=str(error))
                 self._stopping.wait(RETRY_S)

@@ -32,6 +32,7 @@ import structlog
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from delayline.names import ClusterNames
+from delayline.rejects import RejectCode
 from node.core.ports import (
     ANY_PARTITION,
     UNAVAILABLE,
@@ -86,14 +87,14 @@ _FENCED: Final = frozenset(
 )
 # What a record's size or content has to do with: it will be refused again, alone or in another batch.
 _REFUSED: Final = {
-    KafkaError.MSG_SIZE_TOO_LARGE: "too-large",
-    KafkaError.RECORD_LIST_TOO_LARGE: "too-large",
-    KafkaError.INVALID_RECORD: "undeliverable",
-    KafkaError.INVALID_MSG: "undeliverable",
-    KafkaError.INVALID_TIMESTAMP: "undeliverable",
-    KafkaError.POLICY_VIOLATION: "undeliverable",
+    KafkaError.MSG_SIZE_TOO_LARGE: RejectCode.TOO_LARGE,
+    KafkaError.RECORD_LIST_TOO_LARGE: RejectCode.TOO_LARGE,
+    KafkaError.INVALID_RECORD: RejectCode.UNDELIVERABLE,
+    KafkaError.INVALID_MSG: RejectCode.UNDELIVERABLE,
+    KafkaError.INVALID_TIMESTAMP: RejectCode.UNDELIVERABLE,
+    KafkaError.POLICY_VIOLATION: RejectCode.UNDELIVERABLE,
 }
-_GONE: Final = frozenset(("target-missing", "target-partition"))
+_GONE: Final = frozenset((RejectCode.TARGET_MISSING, RejectCode.TARGET_PARTITION))
 # What says nothing of the record itself: another one's error, where it is reported, says why.
 _NOT_ITS_OWN: Final = frozenset(
     (
@@ -374,7 +375,9 @@ class KafkaOutbox:
                     unmarked[turn], Touched(time.monotonic(), topics, partition_ids)
                 )
                 if (forbidden := end(turn, partition_ids)) is not None:
-                    self._targets.refuse(forbidden, "target-forbidden", f"{forbidden}: Write was withdrawn")
+                    self._targets.refuse(
+                        forbidden, RejectCode.TARGET_FORBIDDEN, f"{forbidden}: Write was withdrawn"
+                    )
                     raise Doubtful(f"what was {how} in {forbidden} cannot be {how} again there")
                 unmarked[turn] -= partition_ids
                 log.warning(
@@ -723,7 +726,7 @@ class KafkaTransaction:
         code = error.code()
         detail = f"{topic}: {error.str()}"
         if code == KafkaError.TOPIC_AUTHORIZATION_FAILED:
-            self._outbox._targets.refuse(topic, "target-forbidden", detail)
+            self._outbox._targets.refuse(topic, RejectCode.TARGET_FORBIDDEN, detail)
             raise Doubtful(detail)
         if code in _REFUSED:
             raise RecordRejected(

@@ -8,6 +8,7 @@ from collections.abc import Set as AbstractSet
 import msgspec
 
 from delayline.partitioner import partition_for
+from delayline.rejects import Code, RejectCode
 from node.core.ports import ANY_PARTITION, UNAVAILABLE, UNKNOWN
 from node.kafka.target_answers import NO_LEADER, Partition, TopicLimits
 
@@ -23,7 +24,7 @@ class Target(msgspec.Struct, frozen=True):
     brokers: frozenset[int]
     leaderless: frozenset[int]
     shut: frozenset[int]
-    refusal: tuple[str, str] | None
+    refusal: tuple[Code, str] | None
     until_s: float
     told: bool = False
     doubted: bool = False
@@ -113,31 +114,34 @@ class KafkaTargetSnapshot:
 
     def problem(
         self, topic: str, partition: int, key: bytes | None, size_bytes: int
-    ) -> tuple[str, str] | None:
+    ) -> tuple[Code, str] | None:
         target = self._known.get(topic)
         if target is None or target.refusal is not None:
             return self.refusal(topic)
         found = self._problem(topic, target, partition, key, size_bytes)
         return found if found is None or not target.doubted else (UNKNOWN, f"{topic} has changed, perhaps")
 
-    def refusal(self, topic: str) -> tuple[str, str] | None:
+    def refusal(self, topic: str) -> tuple[Code, str] | None:
         """Why nothing at all can go to a topic, if so."""
         target = self._known.get(topic)
         if target is not None:
             return target.refusal
         if topic in self._missing:
-            return "target-missing", f"{topic} does not exist, or this node may not see it"
+            return RejectCode.TARGET_MISSING, f"{topic} does not exist, or this node may not see it"
         return UNKNOWN, f"the brokers have not said yet what {topic} is"
 
     def _problem(
         self, topic: str, target: Target, partition: int, key: bytes | None, size_bytes: int
-    ) -> tuple[str, str] | None:
+    ) -> tuple[Code, str] | None:
         if target.limits.compacted and key is None:
-            return "undeliverable", f"{topic} is compacted: it takes no message without a key"
+            return RejectCode.UNDELIVERABLE, f"{topic} is compacted: it takes no message without a key"
         if partition >= target.partitions:
-            return "target-partition", f"{topic} has {target.partitions} partitions, there is no {partition}"
+            return (
+                RejectCode.TARGET_PARTITION,
+                f"{topic} has {target.partitions} partitions, there is no {partition}",
+            )
         if size_bytes > target.limits.limit_bytes:
-            return "too-large", f"{size_bytes} bytes; {topic} takes {target.limits.limit_bytes}"
+            return RejectCode.TOO_LARGE, f"{size_bytes} bytes; {topic} takes {target.limits.limit_bytes}"
         number = target.shut_partition(partition, key) if target.shut else None
         if number is None:
             return None

@@ -19,6 +19,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from delayline.rejects import Code, RejectCode
 from node.core.ports import Doubtful, SelectionTargets
 from node.kafka.broker_links import Address
 from node.kafka.target_answers import NO_LEADER, NO_LIMITS, FoundTopic, TargetAnswers, TopicLimits
@@ -157,7 +158,7 @@ class KafkaTargets:
 
     def problem(
         self, topic: str, partition: int, key: bytes | None, size_bytes: int
-    ) -> tuple[str, str] | None:
+    ) -> tuple[Code, str] | None:
         """As it is now, of one of those that are in use (`TargetSnapshot.problem`)."""
         return self._snapshot((topic,)).problem(topic, partition, key, size_bytes)
 
@@ -267,7 +268,7 @@ class KafkaTargets:
         """The partitions of targets in use where nothing can be committed now; it does not change."""
         return self._shut
 
-    def refuse(self, topic: str, code: str, detail: str) -> None:
+    def refuse(self, topic: str, code: RejectCode, detail: str) -> None:
         """A broker has refused the topic: its messages go to the dead-letter topic for a while."""
         refused = _refused(code, detail, time.monotonic() + REFUSED_FOR_S, told=True)
         with self._changing:
@@ -542,7 +543,7 @@ def _by_few(topics: Collection[str]) -> Iterator[list[str]]:
 def _target(topic: str, found: FoundTopic, limits: TopicLimits, now_s: float, until_s: float) -> Target:
     if not found.writable:
         detail = f"{topic} may not be written to by this node"
-        return _refused("target-forbidden", detail, now_s + MISSING_FOR_S)
+        return _refused(RejectCode.TARGET_FORBIDDEN, detail, now_s + MISSING_FOR_S)
     least, partitions = limits.least_in_sync, found.partitions
     if any(one.leader == NO_LEADER or len(one.in_sync) < min(least, one.replicas) for one in partitions):
         until_s = min(until_s, now_s + MISSING_FOR_S)
@@ -553,6 +554,6 @@ def _target(topic: str, found: FoundTopic, limits: TopicLimits, now_s: float, un
     return Target(partitions, limits, frozenset(brokers), nothing, nothing, refusal=None, until_s=until_s)
 
 
-def _refused(code: str, detail: str, until_s: float, *, told: bool = False) -> Target:
+def _refused(code: RejectCode, detail: str, until_s: float, *, told: bool = False) -> Target:
     nothing: frozenset[int] = frozenset()
     return Target((), NO_LIMITS, nothing, nothing, nothing, (code, detail), until_s, told)

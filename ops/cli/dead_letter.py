@@ -242,12 +242,13 @@ def _row(letter: Letter, now_ms: int) -> dict[str, Any]:
 
 
 def _whole(letter: Letter) -> dict[str, Any]:
-    from delayline.rejects import REJECT_CODES, WHAT_TO_DO
+    from delayline.rejects import REJECT_CODES
 
+    known = REJECT_CODES.get(letter.code or "")
     return {
         **_as_data(letter),
-        "meaning": REJECT_CODES.get(letter.code or ""),
-        "what_to_do": WHAT_TO_DO.get(letter.code or ""),
+        "meaning": None if known is None else known.meaning,
+        "what_to_do": None if known is None else known.what_to_do,
         "key": _data(letter.key),
         "headers": [[name, _data(value)] for name, value in letter.headers],
         "value": _data(letter.value),

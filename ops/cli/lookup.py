@@ -60,6 +60,7 @@ def show(
     Pending, parked, delivered, cancelled, expired or dead-lettered, when and in which epoch; and its outcomes
     in the replay window: replaced, rescheduled and the like. Exit code 3 if it is unknown.
     """
+    from node.http.message_state import MessageState
     from ops.clients import nodes
 
     if (id_ is None) == (source is None):
@@ -74,7 +75,7 @@ def show(
     else:
         _show(answer)
     _say_standing(answer["node"])
-    return 3 if answer["message"]["state"] == "unknown" else 0
+    return 3 if answer["message"]["state"] == MessageState.UNKNOWN else 0
 
 
 @click.command(

@@ -191,7 +191,6 @@ def run_now(output: Format, id_: str, wait_s: float, **options: Any) -> int:
 
 
 _TIMES = ("deliver_at", "after", "level", "expire_at")
-_EXIT_CODES = {"cancelled": 0, "rescheduled": 0, "unknown": 3, "too-late": 5, "overtaken": 5}
 
 
 def _control(
@@ -217,7 +216,21 @@ def _control(
     answer = {"source": source, "id": id_, "outcome": outcome.outcome}
     more = {"message": outcome.message, "code": outcome.code, "detail": outcome.detail}
     emit_one(output, answer | {key: value for key, value in more.items() if value is not None})
-    return _EXIT_CODES.get(outcome.outcome, 1)
+    return _exit_code(outcome.outcome)
+
+
+def _exit_code(outcome: str) -> int:
+    from delayline import OutcomeKind
+
+    match outcome:
+        case OutcomeKind.CANCELLED | OutcomeKind.RESCHEDULED:
+            return 0
+        case OutcomeKind.UNKNOWN:
+            return 3
+        case OutcomeKind.TOO_LATE | OutcomeKind.OVERTAKEN:
+            return 5
+        case _:
+            return 1
 
 
 def _unanswered(output: Format, source: str, id_: str | None, wait_s: float) -> int:

@@ -6,7 +6,7 @@ from typing import Final
 
 from delayline.headers import H_IF_EXISTS, H_INTERVAL_FACTOR, H_MISSED, H_TIME_ZONE, H_TIMES, H_UNTIL
 from delayline.names import MAX_OFFSET, source
-from delayline.rejects import DELIVERY_CODES
+from delayline.rejects import DELIVERY_CODES, RejectCode
 from delayline.requests import BufferRecord
 from delayline.times import parse_number, parse_time
 from delayline.wire import (
@@ -43,7 +43,7 @@ _TIME: Final = frozenset((H_DELIVER_AT, H_AFTER, H_LEVEL))
 _RECURRENCE: Final = frozenset(
     (H_CRON, H_TIME_ZONE, H_INTERVAL, H_INTERVAL_FACTOR, H_TIMES, H_UNTIL, H_MISSED)
 )
-_ENDS_ITS_CHAIN: Final = frozenset(("bad-time-zone", "no-occurrence"))
+_ENDS_ITS_CHAIN: Final = frozenset((RejectCode.BAD_TIME_ZONE, RejectCode.NO_OCCURRENCE))
 
 
 def is_of_living_chain(letter: Letter) -> bool:

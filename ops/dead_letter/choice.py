@@ -8,7 +8,7 @@ from typing import Final, Literal, NamedTuple
 from delayline.headers import Header
 from delayline.names import MAX_OFFSET, ClusterNames, source
 from delayline.partitioner import partition_for
-from delayline.rejects import DELIVERY_CODES
+from delayline.rejects import DELIVERY_CODES, RejectCode
 from delayline.requests import BufferRecord
 from delayline.settings import ClusterSettings
 from delayline.wire import H_ID, Reject, parse
@@ -32,7 +32,7 @@ WHY: Final[dict[str, str]] = {
 """What the fates mean."""
 
 # Nothing is wrong with the request, but that it is not worth delivering is what its sender has said.
-_ON_REQUEST: Final = frozenset(("expired",))
+_ON_REQUEST: Final = frozenset((RejectCode.EXPIRED,))
 
 
 class Choice(NamedTuple):

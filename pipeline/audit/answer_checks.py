@@ -5,6 +5,7 @@ from __future__ import annotations
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
+from delayline.outcome_kinds import OutcomeKind
 from pipeline.audit.bounds import Bounds
 from pipeline.audit.classes import is_control, is_reschedule
 from pipeline.audit.flaw import Checks, said
@@ -41,7 +42,7 @@ def _false_answer(bounds: Bounds) -> Column:
     kind, answer, expected = F.col("kind"), F.col("answer"), F.col("expected")
     outcome = answer["outcome"]
     # What it is a duplicate of may be older than the buffer.
-    judged = F.col("judged") & ~((outcome == "duplicate") & bounds.before_buffer(answer["message"]))
+    judged = F.col("judged") & ~((outcome == OutcomeKind.DUPLICATE) & bounds.before_buffer(answer["message"]))
     judged &= ~is_reschedule()  # see pipeline/audit/moves.py
     strange_op = said("answered as a ", answer["op"], ", and it is a ", kind)
     allowed = F.array_join(expected["outcomes"], " or ")
@@ -57,7 +58,7 @@ def _false_answer(bounds: Bounds) -> Column:
             said(outcome, _whose(answer), " instead of ", allowed, _whose(expected)),
         )
         .when(
-            judged & (outcome != "unknown") & ~placed,
+            judged & (outcome != OutcomeKind.UNKNOWN) & ~placed,
             said(outcome, _whose(answer), " instead of", _whose(expected)),
         )
     )

@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from delayline.headers import H_ERROR_DETAIL
+from delayline.rejects import RejectCode
 from node.core.ports import Doubtful
 from node.kafka.fetch.batches import REJECTED_BATCH
 from node.kafka.reader import OffsetsGone, TopicReader
@@ -54,7 +55,7 @@ def rejected_batches(dead_letters: DataFrame, client_config: dict[str, Any], buf
     detail = last_header(F.col("headers"), H_ERROR_DETAIL)
     place = F.split("source", "/")
     spans = (
-        dead_letters.filter((F.col("code") == "undecodable") & detail.rlike(f"^{REJECTED_BATCH}"))
+        dead_letters.filter((F.col("code") == RejectCode.UNDECODABLE) & detail.rlike(f"^{REJECTED_BATCH}"))
         .select(
             F.get(place, F.lit(1)).try_cast("int").alias("partition"),
             F.get(place, F.lit(2)).try_cast("long").alias("first"),

@@ -16,7 +16,8 @@ import functools
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from pipeline.audit.evidence import ANSWERS, ENDINGS, PARKED, Evidence
+from delayline.outcome_kinds import ANSWERS, ENDINGS, PARKS, OutcomeKind
+from pipeline.audit.evidence import Evidence
 from pipeline.audit.meaning import REJECT, RESCHEDULE, SCHEDULE
 
 # What a message is delivered by: its own row, or that of the last request that was written back for it. A
@@ -32,7 +33,7 @@ _FOLLOWING = (
     "moved_by",
 )  # fmt: skip
 _FIRSTS = ("letter", "effective", "own_effective", "ending", "answer", "own_ending", "own_park", "strange")
-_EFFECTIVE = ("cancelled", "replaced")
+_EFFECTIVE = (OutcomeKind.CANCELLED, OutcomeKind.REPLACED)
 _COUNTS = ("rewrites", *(f"{name}_count" for name in _FIRSTS))
 
 
@@ -110,9 +111,11 @@ def _rare(requests: DataFrame, evidence: Evidence) -> DataFrame:
     letters = evidence.dead_letters
     told, fate, letter = F.col("told"), F.col("fate"), F.col("dead_letter")
     answer, own_ending = told["outcome"].isin(*ANSWERS), told["outcome"].isin(*ENDINGS)
-    own_park = told["outcome"] == PARKED
+    own_park = told["outcome"].isin(*PARKS)
     strange = told.isNotNull() & ~F.coalesce(answer | own_ending | own_park, F.lit(False))
-    parked = F.when(fate["outcome"] == PARKED, F.substring_index(fate["keyed_by"], "/", -1).try_cast("long"))
+    parked = F.when(
+        fate["outcome"].isin(*PARKS), F.substring_index(fate["keyed_by"], "/", -1).try_cast("long")
+    )
     effective, ending = fate["outcome"].isin(*_EFFECTIVE), fate["outcome"].isin(*ENDINGS)
     struck = F.col("struck")
     columns = [

@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 from pyspark.sql import Column, DataFrame, Row, Window
 from pyspark.sql import functions as F
 
+from delayline.outcome_kinds import OutcomeKind
 from delayline.recurrence import (
     ALL,
     Occurrence,
@@ -21,18 +22,20 @@ from delayline.recurrence import (
     first_turn,
     next_turn,
 )
+from delayline.rejects import RejectCode
 from delayline.wire import H_SCHEDULED_FOR, PREFIX
 from pipeline.audit.classes import BEGUN, recurs
 from pipeline.audit.content import last_header
-from pipeline.audit.evidence import PARKED
 from pipeline.audit.flaw import said, violations
 from pipeline.audit.meaning import SCHEDULE
 
-_TAKEN: Final = frozenset((BEGUN, "delivered", "skipped", "expired", "dead-lettered"))
+_TAKEN: Final = frozenset(
+    (BEGUN, OutcomeKind.DELIVERED, OutcomeKind.SKIPPED, OutcomeKind.EXPIRED, OutcomeKind.DEAD_LETTERED)
+)
 # Codes of dead letters: of those that surely do not end a chain, and of those that surely do. What a broker
 # refuses for what it is ends it as well, with codes that others have, too.
-_GOES_ON: Final = frozenset(("target-missing", "target-partition", "expired"))
-_ENDS: Final = frozenset(("bad-time-zone", "no-occurrence"))
+_GOES_ON: Final = frozenset((RejectCode.TARGET_MISSING, RejectCode.TARGET_PARTITION, RejectCode.EXPIRED))
+_ENDS: Final = frozenset((RejectCode.BAD_TIME_ZONE, RejectCode.NO_OCCURRENCE))
 _FLAWS: Final = "array<struct<kind: string, detail: string>>"
 _PARTS: Final = {
     "key": "key_sha", "value": "value_sha", "target key": "target_key_sha", "headers": "own_headers",
@@ -133,7 +136,7 @@ def link_of(facts: Any) -> Link:
 
 def flaws_of(link: Link) -> list[tuple[str, str]]:
     """Kinds of violation, each with its detail."""
-    if link.end == PARKED:
+    if link.end == OutcomeKind.PARKED:
         return _wrong_later_try(link)
     if link.end not in _TAKEN:
         return []
@@ -171,14 +174,14 @@ def _turn(link: Link) -> Turn | None:
 
 def _wrong_end(link: Link, turn: Turn) -> tuple[str, str] | None:
     as_ms = turn.deliver_as_ms
-    if link.end == "delivered" and as_ms is None:
+    if link.end == OutcomeKind.DELIVERED and as_ms is None:
         detail = "the next one had overtaken it, and it was to be skipped"
         return "wrong_occurrence", f"occurrence {link.number} was delivered: {detail}"
-    if link.end == "delivered" and link.as_ms != as_ms:
+    if link.end == OutcomeKind.DELIVERED and link.as_ms != as_ms:
         return "wrong_occurrence", f"occurrence {link.number} stands for {link.as_ms} instead of {as_ms}"
-    if link.end == "skipped" and as_ms is not None and not link.by_operator:
+    if link.end == OutcomeKind.SKIPPED and as_ms is not None and not link.by_operator:
         return "false_outcome", f"skipped, and nothing had overtaken occurrence {link.number}"
-    if link.code == "no-occurrence" and turn.following is not None:
+    if link.code == RejectCode.NO_OCCURRENCE and turn.following is not None:
         return "false_outcome", f"no-occurrence, and there is one at {turn.following.at_ms}"
     return None
 

@@ -8,18 +8,41 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from delayline.outcome_kinds import OutcomeKind
+from delayline.rejects import RejectCode
 from pipeline.audit.bounds import Bounds
-from pipeline.audit.evidence import PARKED
 from pipeline.audit.meaning import CANCEL, REJECT, RESCHEDULE, SCHEDULE
 
 CLASSES = (
-    "delivered", "recurring", "duplicate", "cancelled", "replaced", "skipped", "expired", "dead-lettered",
-    "rescheduled", "too-late", "overtaken", "unknown", "pending", "aged-out", "lost",
-)  # fmt: skip
+    OutcomeKind.DELIVERED,
+    "recurring",
+    OutcomeKind.DUPLICATE,
+    OutcomeKind.CANCELLED,
+    OutcomeKind.REPLACED,
+    OutcomeKind.SKIPPED,
+    OutcomeKind.EXPIRED,
+    OutcomeKind.DEAD_LETTERED,
+    OutcomeKind.RESCHEDULED,
+    OutcomeKind.TOO_LATE,
+    OutcomeKind.OVERTAKEN,
+    OutcomeKind.UNKNOWN,
+    "pending",
+    "aged-out",
+    "lost",
+)
 ENDS = (
-    "delivered", "skipped", "cancelled", "replaced", "rescheduled", "expired", "dead-lettered", PARKED,
-    "pending", "aged-out", "lost",
-)  # fmt: skip
+    OutcomeKind.DELIVERED,
+    OutcomeKind.SKIPPED,
+    OutcomeKind.CANCELLED,
+    OutcomeKind.REPLACED,
+    OutcomeKind.RESCHEDULED,
+    OutcomeKind.EXPIRED,
+    OutcomeKind.DEAD_LETTERED,
+    OutcomeKind.PARKED,
+    "pending",
+    "aged-out",
+    "lost",
+)
 """What becomes of an occurrence. One that was parked is there again: its later try has an end of its own."""
 OCCURRENCE = "occurrence"
 BEGUN = "begun"
@@ -82,19 +105,19 @@ def _of_message(bounds: Bounds) -> Column:
     row = F.col("row")
     removed = row["removed"]
     return (
-        F.when(F.col("delivered_count") > 0, "delivered")
+        F.when(F.col("delivered_count") > 0, OutcomeKind.DELIVERED)
         .when(F.col("letter_count") > 0, _death(F.col("letter.code")))
         .when(F.col("ending_count") > 0, F.col("ending.outcome"))
         .when(F.col("effective_count") > 0, F.col("effective.outcome"))
-        .when(F.col("answer.outcome") == "duplicate", "duplicate")
-        .when(recurs() & F.col("moved"), "rescheduled")
+        .when(F.col("answer.outcome") == OutcomeKind.DUPLICATE, OutcomeKind.DUPLICATE)
+        .when(recurs() & F.col("moved"), OutcomeKind.RESCHEDULED)
         .when(is_beginning() & (F.col("rewrites") > 0), BEGUN)
-        .when(recurs() & F.col("park").isNotNull() & (F.col("rewrites") > 0), PARKED)
+        .when(recurs() & F.col("park").isNotNull() & (F.col("rewrites") > 0), OutcomeKind.PARKED)
         .when(row["held"], "pending")
         .when(row["due_ms"] <= bounds.edge_ms(F.col("target_topic")), "aged-out")
         .when(removed["timestamp_ms"] <= bounds.outcomes_edge_ms, "aged-out")
         # The answer that is missing is the cancel's loss; a replace has no other answer.
-        .when(removed["kind"] == CANCEL, "cancelled")
+        .when(removed["kind"] == CANCEL, OutcomeKind.CANCELLED)
         .when(row["settled_by"].isNotNull() | removed.isNotNull(), "lost")
         .when(row["due_ms"] < bounds.due_before_ms, "lost")
         .otherwise("pending")
@@ -104,22 +127,22 @@ def _of_message(bounds: Bounds) -> Column:
 def _of_recurring() -> Column:
     """By its own row only where that is not all that there can be to it."""
     end = F.col("end")
-    never_begun = is_beginning() & (end == "dead-lettered")
-    return F.when(end.isin("duplicate", "aged-out", "lost") | never_begun, end).when(
+    never_begun = is_beginning() & (end == OutcomeKind.DEAD_LETTERED)
+    return F.when(end.isin(OutcomeKind.DUPLICATE, "aged-out", "lost") | never_begun, end).when(
         end.isNotNull(), "recurring"
     )
 
 
 def _death(code: Column) -> Column:
-    return F.when(code == "expired", "expired").otherwise("dead-lettered")
+    return F.when(code == RejectCode.EXPIRED, OutcomeKind.EXPIRED).otherwise(OutcomeKind.DEAD_LETTERED)
 
 
 def _of_control(bounds: Bounds) -> Column:
     at_ms = F.col("timestamp_ms")
     return (
-        F.when(F.col("duplicate") & (F.col("delivered_count") > 0), "delivered")
+        F.when(F.col("duplicate") & (F.col("delivered_count") > 0), OutcomeKind.DELIVERED)
         .when(F.col("answer_count") > 0, F.col("answer.outcome"))
-        .when(is_refused_reschedule(), "dead-lettered")
+        .when(is_refused_reschedule(), OutcomeKind.DEAD_LETTERED)
         .when(at_ms <= bounds.outcomes_edge_ms, "aged-out")
         .when(F.col("answered_by").isNotNull() | (at_ms < bounds.due_before_ms), "lost")
         .otherwise("pending")

@@ -9,14 +9,12 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from delayline.names import ClusterNames
+from delayline.rejects import RejectCode
 from delayline.wire import H_ERROR, H_OCCURRENCE, H_PARENT, H_SOURCE
 from pipeline.audit.content import digest, last_header
 from pipeline.audit.meaning import SCHEDULE, source
 from pipeline.audit.snapshot import PartitionId
 
-ANSWERS = ("cancelled", "replaced", "rescheduled", "too-late", "overtaken", "unknown", "duplicate")
-ENDINGS = ("expired", "dead-lettered", "skipped")
-PARKED = "parked"
 NO_NUMBER = 0
 """In place of the number of an occurrence: the first one is still to be found."""
 _OUTCOME = (
@@ -87,7 +85,7 @@ def _letter_number(headers: Column) -> Column:
     """A user's own request has none, whatever it carries or pretends; `NO_NUMBER`: the first one is still to
     be found.
     """
-    pretends = last_header(headers, H_ERROR) == "bad-parent"
+    pretends = last_header(headers, H_ERROR) == RejectCode.BAD_PARENT
     written_back = last_header(headers, H_PARENT).isNotNull() & ~pretends
     return F.when(written_back, F.coalesce(_number(headers), F.lit(NO_NUMBER)))
 

@@ -22,6 +22,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, Window, WindowSpec
 from pyspark.sql import functions as F
 
+from delayline.outcome_kinds import OutcomeKind
 from pipeline.audit.holds import holds, let_go
 from pipeline.audit.meaning import CANCEL, RESCHEDULE, SCHEDULE
 
@@ -257,7 +258,7 @@ def _expected(history: DataFrame) -> DataFrame:
     answered_by = F.when(kind == RESCHEDULE, F.col("settled_by")).otherwise(seen_by)
     expected = (
         F.when(kind == CANCEL, _cancel_answer().withField("root", _root_answered()))
-        .when(F.col("duplicate"), _answer(F.col("before"), "duplicate"))
+        .when(F.col("duplicate"), _answer(F.col("before"), OutcomeKind.DUPLICATE))
         .when(replaces, _replace_answer())
     )
     return history.withColumns(
@@ -297,13 +298,13 @@ def _cancel_answer() -> Column:
     before, seen_by = F.col("before"), F.col("seen_by")
     nothing = ~_is_schedule(before) | F.col("inert")
     return (
-        F.when(nothing, _answer(None, "unknown"))
+        F.when(nothing, _answer(None, OutcomeKind.UNKNOWN))
         # The id's entry may have been pruned with its row, so that nothing was known of it any more.
         .when(
             _done_before(before["settled_by"], seen_by) & ~F.col("ended"),
-            _answer(before, "too-late", "unknown"),
+            _answer(before, OutcomeKind.TOO_LATE, OutcomeKind.UNKNOWN),
         )
-        .otherwise(_answer(before, "cancelled"))
+        .otherwise(_answer(before, OutcomeKind.CANCELLED))
     )
 
 
@@ -315,14 +316,14 @@ def _root_answered() -> Column:
 def _replace_answer() -> Column:
     before = F.col("before")
     in_time = ~_done_before(before["settled_by"], F.col("seen_by")) | F.col("ended")
-    return F.when(_is_schedule(before) & in_time, _answer(before, "replaced"))
+    return F.when(_is_schedule(before) & in_time, _answer(before, OutcomeKind.REPLACED))
 
 
 def _is_schedule(event: Column) -> Column:
     return event.isNotNull() & (event["kind"] == SCHEDULE)
 
 
-def _answer(event: Column | None, *outcomes: str) -> Column:
+def _answer(event: Column | None, *outcomes: OutcomeKind) -> Column:
     none = F.lit(None).cast("string")
     return F.struct(
         F.array(*map(F.lit, outcomes)).alias("outcomes"),

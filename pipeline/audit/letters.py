@@ -7,15 +7,17 @@ from typing import Final
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
+from delayline.rejects import RejectCode
+
 # delay-source, delay-error, delay-error-detail.
 _ADDED: Final = 3
 # At most, of a batch of one record and of each header: lengths, attributes, checksum.
 _FRAMING_BYTES: Final = 100
 _HEADER_FRAMING_BYTES: Final = 10
 # Their letters have none of the headers.
-_SHORN: Final = ("header-key", "undecodable")
+_SHORN: Final = (RejectCode.HEADER_KEY, RejectCode.UNDECODABLE)
 # The brokers have refused the message for what it is: they may refuse its letter, too, and then it is bare.
-_REFUSED: Final = ("too-large", "undeliverable")
+_REFUSED: Final = (RejectCode.TOO_LARGE, RejectCode.UNDELIVERABLE)
 
 
 def altered_parts(limit_bytes: int) -> Column:

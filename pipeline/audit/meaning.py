@@ -17,6 +17,7 @@ from delayline import wire
 from delayline.names import ClusterNames
 from delayline.partitioner import partition_for
 from delayline.recurrence import Recurrence
+from delayline.rejects import RejectCode
 from delayline.settings import ClusterSettings
 from delayline.signing import Keyring
 from node.kafka.fetch.records import MOST_HEADERS
@@ -139,15 +140,17 @@ def _parser(
         record = Request(partition, offset, timestamp_ms, raw_key, raw_value, headers)
         batch = rejected.first_offset(partition, offset)
         if batch is not None or len(headers) > MOST_HEADERS:
-            meaning = Meaning(REJECT, due_ms=timestamp_ms, code="undecodable")
+            meaning = Meaning(REJECT, due_ms=timestamp_ms, code=RejectCode.UNDECODABLE)
         elif any(_UNDECODABLE in header_key for header_key in header_keys):
-            meaning = Meaning(REJECT, due_ms=timestamp_ms, code="header-key")
+            meaning = Meaning(REJECT, due_ms=timestamp_ms, code=RejectCode.HEADER_KEY)
         else:
             request = wire.parse(record, settings, names, keyring)
             meaning = _meaning(record, request, partitions)
-            if meaning.code == "delay-too-long":
+            if meaning.code == RejectCode.DELAY_TOO_LONG:
                 meaning = _of_chain(meaning, wire.parse(record, without_limit, names, keyring))
-        return meaning._replace(headers_sha=headers_digest_of(headers), batch=batch)
+        # A plain string: Spark's own side knows none of our classes.
+        code = None if meaning.code is None else str(meaning.code)
+        return meaning._replace(code=code, headers_sha=headers_digest_of(headers), batch=batch)
 
     return parse
 
@@ -231,7 +234,7 @@ def without_copies(asked: DataFrame, numbered: DataFrame) -> DataFrame:
     as_a_reject = {
         "kind": F.lit(REJECT),
         "due_ms": F.col("timestamp_ms"),
-        "code": F.lit("bad-parent"),
+        "code": F.lit(RejectCode.BAD_PARENT),
         "keep": F.lit(False),
         **{name: F.lit(None) for name in _NOT_A_REJECTS},
     }

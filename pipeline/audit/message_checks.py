@@ -5,7 +5,8 @@ from __future__ import annotations
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from delayline.rejects import DELIVERY_CODES
+from delayline.outcome_kinds import OutcomeKind
+from delayline.rejects import DELIVERY_CODES, RejectCode
 from delayline.wire import (
     H_ATTEMPT,
     H_ID,
@@ -165,13 +166,13 @@ def _false_death(bounds: Bounds) -> Column:
     """Dead letter and outcome must both be there, and name the same, true reason."""
     letter, ending, expire_at_ms = F.col("letter"), F.col("ending"), F.col("row.expire_at_ms")
     code = letter["code"]
-    expired = code == "expired"
+    expired = code == RejectCode.EXPIRED
     early_ms = expire_at_ms - ending["at_ms"]
-    skipped = ending["outcome"] == "skipped"
+    skipped = ending["outcome"] == OutcomeKind.SKIPPED
     by_operator = F.col("row.skipped") | (F.col("row.settled_by") <= F.col("whole_from"))
     alone = (ending["at_ms"] > bounds.letters_edge_ms) & ~skipped
     untold = ending.isNull() & (letter["timestamp_ms"] > bounds.outcomes_edge_ms)
-    told_otherwise = ending.isNotNull() & (expired != (ending["outcome"] == "expired"))
+    told_otherwise = ending.isNotNull() & (expired != (ending["outcome"] == OutcomeKind.EXPIRED))
     text = (
         F.when(skipped & _there().isNotNull(), said("skipped, and yet it is at ", _there()))
         .when(skipped & ~recurs() & ~by_operator, F.lit("skipped, and no operator has had that done"))

@@ -13,6 +13,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
+from delayline.outcome_kinds import OutcomeKind
 from pipeline.audit.flaw import Checks, flaws, said, violations
 from pipeline.audit.history import word_of
 from pipeline.audit.meaning import CANCEL, RESCHEDULE
@@ -20,7 +21,7 @@ from pipeline.audit.meaning import CANCEL, RESCHEDULE
 _MET: Final = ("kind", "offset", "origin", "word", "source", "root", "settled_by")
 _WRITTEN: Final = ("kind", "source", "id", "root", "scheduled_for_ms", "attempt", "moved_by", "recurrence")
 _ANSWER: Final = ("outcome", "message", "root")
-_NO_CONCERN: Final = ("unknown", "overtaken")
+_NO_CONCERN: Final = (OutcomeKind.UNKNOWN, OutcomeKind.OVERTAKEN)
 """These name no message."""
 
 
@@ -84,7 +85,7 @@ def _false_answer() -> Column:
     named = F.when(~outcome.isin(*_NO_CONCERN), met)
     placed = told["message"].eqNullSafe(named["source"]) & told["root"].eqNullSafe(named["root"])
     allowed = F.array_join(expected, " or ")
-    moved = (outcome == "rescheduled") & written.isNull()
+    moved = (outcome == OutcomeKind.RESCHEDULED) & written.isNull()
     text = (
         F.when(
             judged & (F.size(expected) == 0),
@@ -92,12 +93,12 @@ def _false_answer() -> Column:
         )
         .when(judged & ~F.array_contains(expected, outcome), said(outcome, " instead of ", allowed))
         .when(
-            judged & (outcome != "unknown") & ~placed,
+            judged & (outcome != OutcomeKind.UNKNOWN) & ~placed,
             said(outcome, " ", told["message"], ", for ", told["root"], " instead of ", named["source"]),
         )
         .when(moved, F.lit("rescheduled, and nothing was written back for it"))
         .when(
-            written.isNotNull() & (outcome != "rescheduled"),
+            written.isNotNull() & (outcome != OutcomeKind.RESCHEDULED),
             said(outcome, ", and yet ", written["source"], " was written back for it"),
         )
     )
@@ -114,23 +115,29 @@ def _expected() -> Column:
     done = F.coalesce(met["settled_by"] < settled_by, F.lit(False))
     over = F.coalesce(met["settled_by"] <= settled_by, F.lit(False))
     return (
-        F.when(met.isNull() | (cancelled & ~overtaken), _outcomes("unknown"))
-        .when(overtaken & (cancelled | over), _outcomes("overtaken", "unknown"))
-        .when(overtaken, _outcomes("overtaken"))
+        F.when(met.isNull() | (cancelled & ~overtaken), _outcomes(OutcomeKind.UNKNOWN))
+        .when(overtaken & (cancelled | over), _outcomes(OutcomeKind.OVERTAKEN, OutcomeKind.UNKNOWN))
+        .when(overtaken, _outcomes(OutcomeKind.OVERTAKEN))
         # Its row was moved before, and what was written back for that had not been read.
-        .when(moved_by.isNotNull() & (F.greatest(moved_by, "carried_out") > word), _outcomes("overtaken"))
+        .when(
+            moved_by.isNotNull() & (F.greatest(moved_by, "carried_out") > word),
+            _outcomes(OutcomeKind.OVERTAKEN),
+        )
         .when(moved_by.isNotNull(), _outcomes())
         # Something else may have been hidden, for which a later word was deferred.
-        .when(done & (F.col("latest") > word), _outcomes("too-late", "unknown", "overtaken"))
-        .when(done, _outcomes("too-late", "unknown"))
-        .when(F.col("carried_out") > word, _outcomes("overtaken"))
+        .when(
+            done & (F.col("latest") > word),
+            _outcomes(OutcomeKind.TOO_LATE, OutcomeKind.UNKNOWN, OutcomeKind.OVERTAKEN),
+        )
+        .when(done, _outcomes(OutcomeKind.TOO_LATE, OutcomeKind.UNKNOWN))
+        .when(F.col("carried_out") > word, _outcomes(OutcomeKind.OVERTAKEN))
         # What it would write back would be dropped.
         .when(met["origin"] > F.col("offset"), _outcomes())
-        .otherwise(_outcomes("rescheduled"))
+        .otherwise(_outcomes(OutcomeKind.RESCHEDULED))
     )
 
 
-def _outcomes(*names: str) -> Column:
+def _outcomes(*names: OutcomeKind) -> Column:
     return F.array(*map(F.lit, names)).cast("array<string>")
 
 

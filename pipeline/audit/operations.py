@@ -20,9 +20,10 @@ from typing import Any, Final
 from pyspark.sql import Column, DataFrame, Row, Window
 from pyspark.sql import functions as F
 
+from delayline.outcome_kinds import ENDINGS, PARKS, OutcomeKind
 from delayline.wire import H_ATTEMPT, PREFIX
 from pipeline.audit.content import last_header
-from pipeline.audit.evidence import ENDINGS, PARKED, Evidence, at_its_row
+from pipeline.audit.evidence import Evidence, at_its_row
 from pipeline.audit.flaw import flaws, said, violations
 from pipeline.audit.meaning import SCHEDULE
 
@@ -236,7 +237,7 @@ def _wanted(requests: DataFrame, evidence: Evidence, replays: Sequence[AuditedRe
     # Spark may look at this for rows that are out of the range, too.
     carried_by = F.get(F.filter("parts", lambda part: part["end"] > key), 0)["seq"]
     there = F.col("gone_by").isNull() | (F.col("gone_by") > carried_by)
-    parked = evidence.outcomes.filter(F.col("outcome") == PARKED).select(F.col("keyed_by").alias("source"))
+    parked = evidence.outcomes.filter(F.col("outcome").isin(*PARKS)).select(F.col("keyed_by").alias("source"))
     was_done = F.col("settled_by") < F.array_min(F.transform("parts", lambda part: part["seq"]))
     kept = passed.filter(there & was_done).join(parked, "source", "left_anti")
     named = at_its_row(kept.withColumn("source", F.coalesce("root", "source")), requests)
@@ -259,9 +260,11 @@ def _without_letters(rest: Evidence, held: DataFrame) -> tuple[Evidence, DataFra
     known = missing.join(delivered.withColumn("delivered", F.lit(True)), "source", "left")
     ends = _ranked(_endings(rest.outcomes).join(known, ["source", "by_row"]))
     has_end = F.coalesce("delivered", F.lit(False))
-    later = (F.col("rank") > F.when(has_end, 0).otherwise(1)) & (F.col("outcome") == "dead-lettered")
+    later = (F.col("rank") > F.when(has_end, 0).otherwise(1)) & (
+        F.col("outcome") == OutcomeKind.DEAD_LETTERED
+    )
     told = ends.filter(later).localCheckpoint(eager=False)
-    first_letters = ends.filter((F.col("rank") == 1) & ~has_end & (F.col("outcome") != "skipped"))
+    first_letters = ends.filter((F.col("rank") == 1) & ~has_end & (F.col("outcome") != OutcomeKind.SKIPPED))
     buried = first_letters.select("source", F.lit(1).alias("first_letters"))
     letters = _ranked(rest.dead_letters.join(missing, "source", "left_semi"))
     letters = letters.join(buried, "source", "left").filter(

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
+from delayline.outcome_kinds import OutcomeKind
 from delayline.times import render_time
 from pipeline.audit.classes import CLASSES
 from pipeline.audit.figures import Mark, failover_marks, lateness_figure, timeline_figure
@@ -67,9 +68,9 @@ def _in_short(picture: Picture) -> Facts:
     facts: dict[str, str | int | None] = {
         "requests": report.requests,
         "acknowledged, by the ledger": report.ledger,
-        "delivered": report.classes.get("delivered", 0),
+        "delivered": report.classes.get(OutcomeKind.DELIVERED, 0),
         "recurring": report.classes.get("recurring") or None,
-        "occurrences delivered": report.occurrences.get("delivered"),
+        "occurrences delivered": report.occurrences.get(OutcomeKind.DELIVERED),
         "lateness p50": _ms(late.p50),
         "lateness p99": _ms(late.p99),
         "lateness max": _ms(late.max),

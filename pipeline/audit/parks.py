@@ -10,6 +10,7 @@ from typing import Final
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
+from delayline.rejects import ParkCode, RejectCode
 from delayline.wire import H_ATTEMPT, H_SCHEDULED_FOR
 from pipeline.audit.bounds import Bounds
 from pipeline.audit.classes import recurs
@@ -17,8 +18,8 @@ from pipeline.audit.content import last_header
 from pipeline.audit.flaw import Checks, said
 from pipeline.audit.meaning import SCHEDULE
 
-_NO_ATTEMPT: Final = ("target-paused", "target-unknown")
-_CODES: Final = ("target-unavailable", "bad-time-zone", *_NO_ATTEMPT)
+_NO_ATTEMPT: Final = tuple(ParkCode)
+_CODES: Final = (RejectCode.TARGET_UNAVAILABLE, RejectCode.BAD_TIME_ZONE, *_NO_ATTEMPT)
 
 
 def park_checks(bounds: Bounds) -> Checks:

@@ -24,7 +24,7 @@ from node.http.app import application
 from node.http.server import HttpServer
 from node.http.watch import watched
 from node.node import Node
-from node.refusal import Refusal
+from node.refusal import Refusal, RefusalCode
 from ops.stack.ports import free_port
 from tests.support.cluster import Cluster
 from tests.support.requests import OpenTransaction, Sender, key_in, now_ms
@@ -34,10 +34,14 @@ PLATE = Nameplate("delay", "n1", 0, "1")
 STARTING = Vitals(PLATE, "starting", None, None, [], zookeeper=True, pauses=Pauses())
 WAITING = STARTING._replace(waits_for="no connection to ZooKeeper")
 CATCHING_UP = STARTING._replace(state="catching-up", lag=500)
-REFUSING = STARTING._replace(state="refusing", refusal=Refusal("disk-full", "it is full", "Make room."))
+REFUSING = STARTING._replace(
+    state="refusing", refusal=Refusal(RefusalCode.DISK_FULL, "it is full", "Make room.")
+)
 FOLLOWER = STARTING._replace(state="follower", leader="n2", epoch=4, lag=10)
 LEADER = FOLLOWER._replace(state="leader", leads=True, leader=None, lag=0)
-RELUCTANT = LEADER._replace(state="refusing", refusal=Refusal("buffer-missing", "it is not there", "See."))
+RELUCTANT = LEADER._replace(
+    state="refusing", refusal=Refusal(RefusalCode.BUFFER_MISSING, "it is not there", "See.")
+)
 SILENT = FOLLOWER._replace(lag=None)
 STOPPING = FOLLOWER._replace(state="stopping")
 DYING = STOPPING._replace(dead=["lane"])

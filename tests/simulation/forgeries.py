@@ -11,6 +11,7 @@ from typing import Final
 
 import msgspec
 
+from delayline.rejects import RejectCode
 from delayline.wire import Header
 from node.kafka.own_checkpoints import headers_of
 from store.checkpoint import Checkpoint
@@ -81,7 +82,7 @@ def _record(entry: Entry) -> SimulatedRecord:
 
 
 def _rejected(partition: int, key: bytes | None, value: bytes | None, headers: list[Header]) -> Request:
-    return Request(Kind.REJECT, partition, key, value, headers, error="bad-parent")
+    return Request(Kind.REJECT, partition, key, value, headers, error=RejectCode.BAD_PARENT)
 
 
 def checkpoint(

@@ -16,6 +16,7 @@ from itertools import pairwise
 
 import msgspec
 
+from delayline.outcome_kinds import OutcomeKind
 from tests.simulation.eras import Era, eras
 from tests.simulation.host import Violation
 from tests.simulation.invariants import check_epoch, check_progress, check_serials
@@ -23,6 +24,9 @@ from tests.simulation.log import Entry, Partition, Transaction
 from tests.simulation.model import row_of
 from tests.simulation.requests import FAR_MS, TARGETS, Kind
 from tests.simulation.world import World
+
+_NO_CHANGE = frozenset((OutcomeKind.DUPLICATE, OutcomeKind.SKIPPED, "ended"))
+"""Nothing has changed, or it was done."""
 
 
 def check_gap(world: World) -> None:
@@ -57,7 +61,7 @@ def _check_fates(world: World, of_eras: dict[Transaction, list[int]], written_ba
                 assert entry.transaction is not None, "the service writes in transactions"
                 for source, number, fate in _fates(world, topic, entry):
                     settled.add(source)
-                    if fate not in {"duplicate", "skipped", "ended"}:  # nothing has changed, or it was done
+                    if fate not in _NO_CHANGE:
                         for era in of_eras[entry.transaction]:
                             fates[source, number, fate == "answered", era].append(fate)
     for (source, number, _, era), found in fates.items():
@@ -100,15 +104,15 @@ def _fates(world: World, topic: str, entry: Entry) -> list[tuple[str, int, str]]
     assert entry.record is not None, "markers are not read"
     headers = dict(entry.record.headers)
     if topic != world.names.outcomes:
-        fate = "dead-lettered" if topic == world.names.dead_letter else "delivered"
+        fate = OutcomeKind.DEAD_LETTERED if topic == world.names.dead_letter else OutcomeKind.DELIVERED
         number = int(headers.get("delay-occurrence") or b"1")
         return [((headers["delay-source"] or b"").decode(), number, fate)]
     outcome = json.loads(entry.record.value or b"")
     own = (entry.record.key or b"").decode()
-    if outcome["outcome"] == "duplicate":
-        return [(own, 1, "duplicate")]
+    if outcome["outcome"] == OutcomeKind.DUPLICATE:
+        return [(own, 1, OutcomeKind.DUPLICATE)]
     fates = [(own, 1, "answered")] if outcome["op"] != "schedule" else []
-    if outcome["outcome"] in {"cancelled", "replaced", "skipped"}:
+    if outcome["outcome"] in {OutcomeKind.CANCELLED, OutcomeKind.REPLACED, OutcomeKind.SKIPPED}:
         # Of a recurring message it may be the next one that is cancelled, and the one named is done.
         fates.append((outcome["root"], 1, "ended" if _recurs(world, outcome["root"]) else outcome["outcome"]))
     return fates

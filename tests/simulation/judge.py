@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from delayline.outcome_kinds import OutcomeKind
+from delayline.rejects import RejectCode
 from node.core.plan import PAUSED
 from node.core.ports import UNAVAILABLE, UNKNOWN
 from store.checkpoint import Checkpoint
@@ -17,7 +20,7 @@ from tests.simulation.operations import Operations
 from tests.simulation.requests import MOST_MISSED, REFUSED, TARGETS, Kind, Repeat
 from tests.simulation.world import World
 
-NOT_ABOUT_IT = frozenset(("unknown", "overtaken"))
+NOT_ABOUT_IT = frozenset((OutcomeKind.UNKNOWN, OutcomeKind.OVERTAKEN))
 """The answers that name no message."""
 
 
@@ -78,13 +81,13 @@ class Judge:
         if row.request.kind is Kind.RESCHEDULE:
             self._reschedule(row)
         elif row.request.kind is Kind.REJECT:
-            self._dead_letter(row, "dead-lettered", row.request.error or "")
-        elif self._was(row, "parked"):
+            self._dead_letter(row, OutcomeKind.DEAD_LETTERED, row.request.error or "")
+        elif self._was(row, OutcomeKind.PARKED):
             self._parked(row)
         elif row.request.repeat is not None:
             self._recurring(row, row.request.repeat)
         elif self._operations.skipped(row, self._model):
-            self._expect(row.place, row.done_in, {"skipped"}, row)
+            self._expect(row.place, row.done_in, {OutcomeKind.SKIPPED}, row)
         else:
             self._message(row)
 
@@ -102,9 +105,9 @@ class Judge:
             self._compare(again, self._take(self._found.deliveries, source, again), row.scheduled_for_ms)
             return
         code = outcome[1]["code"]
-        if code not in {row.request.error, "target-unavailable"}:
+        if code not in {row.request.error, RejectCode.TARGET_UNAVAILABLE}:
             raise Violation("I1", f"{row.place} was not delivered again: {outcome}")
-        self._dead_letter(again, "dead-lettered", code)
+        self._dead_letter(again, OutcomeKind.DEAD_LETTERED, code)
 
     def _was(self, row: Row, outcome: str, code: str | None = None) -> bool:
         found = self._outcome_of(row.place)
@@ -123,7 +126,7 @@ class Judge:
         counts = code not in {PAUSED, UNKNOWN}
         if counts and row.attempt > self._world.setup.max_parks:
             raise Violation("I1", f"{row.place} was parked once too often")
-        self._expect(row.place, row.done_in, {"parked"}, row, UNAVAILABLE if counts else code)
+        self._expect(row.place, row.done_in, {OutcomeKind.PARKED}, row, UNAVAILABLE if counts else code)
         sent = self._found.written_back.pop(row.place, None)
         if sent is None or sent.number != row.done_in:
             raise Violation("I1", f"lost: {row.place} was parked, and written back: {sent}")
@@ -155,13 +158,13 @@ class Judge:
         if row.number is None:
             first_ms = -(-row.scheduled_for_ms // repeat.every_ms) * repeat.every_ms
             if repeat.until_ms is not None and first_ms > repeat.until_ms:
-                self._dead_letter(row, "dead-lettered", "no-occurrence")
+                self._dead_letter(row, OutcomeKind.DEAD_LETTERED, RejectCode.NO_OCCURRENCE)
                 self._followed_by(row, None)
             else:
                 self._followed_by(row, (1, first_ms, 0))
             return
-        if row.request.error in REFUSED and self._was(row, "dead-lettered", row.request.error):
-            self._dead_letter(row, "dead-lettered", row.request.error)
+        if row.request.error in REFUSED and self._was(row, OutcomeKind.DEAD_LETTERED, row.request.error):
+            self._dead_letter(row, OutcomeKind.DEAD_LETTERED, row.request.error)
             self._followed_by(row, None)
             return
         now_ms = self._selected_ms(row)
@@ -173,11 +176,11 @@ class Judge:
         while following is not None and following[0] <= now_ms:
             (at_ms, every_ms), following = following, next_of(repeat, *following)
         if missed and repeat.missed != "latest":
-            self._expect(row.place, row.done_in, {"skipped"}, row)
+            self._expect(row.place, row.done_in, {OutcomeKind.SKIPPED}, row)
             self._followed_by(row, (row.number, at_ms, every_ms))
             return
         if self._operations.skipped(row, self._model):
-            self._expect(row.place, row.done_in, {"skipped"}, row)
+            self._expect(row.place, row.done_in, {OutcomeKind.SKIPPED}, row)
         else:
             self._message(row, at_ms)
         self._followed_by(
@@ -216,16 +219,16 @@ class Judge:
         """`scheduled_for_ms`: which one of those that were missed it stands for."""
         source = self._source(row.root)
         outcome = self._outcome_of(row.place)
-        if outcome is not None and outcome["outcome"] == "expired":
+        if outcome is not None and outcome["outcome"] == OutcomeKind.EXPIRED:
             if row.expire_at_ms is None or outcome["at_ms"] <= row.expire_at_ms:
                 raise Violation("I1", f"{row.place} has not expired")
-            self._dead_letter(row, "expired", "expired")
-        elif outcome is not None and outcome["code"] == "target-unavailable":
+            self._dead_letter(row, OutcomeKind.EXPIRED, RejectCode.EXPIRED)
+        elif outcome is not None and outcome["code"] == RejectCode.TARGET_UNAVAILABLE:
             if row.attempt <= self._world.setup.max_parks:
                 raise Violation("I1", f"{row.place} could have been parked")
-            self._dead_letter(row, "dead-lettered", "target-unavailable")
+            self._dead_letter(row, OutcomeKind.DEAD_LETTERED, RejectCode.TARGET_UNAVAILABLE)
         elif row.request.error is not None:
-            self._dead_letter(row, "dead-lettered", row.request.error)
+            self._dead_letter(row, OutcomeKind.DEAD_LETTERED, row.request.error)
         else:
             sent = self._take(self._found.deliveries, source, row)
             self._compare(row, sent, row.scheduled_for_ms if scheduled_for_ms is None else scheduled_for_ms)
@@ -277,7 +280,7 @@ class Judge:
         found = [
             outcome
             for _, outcome in self._found.outcomes.get(self._source(place), [])
-            if outcome["outcome"] != "replaced"  # that of the row which this one replaced
+            if outcome["outcome"] != OutcomeKind.REPLACED  # that of the row which this one replaced
         ]
         return found[0] if found else None
 
@@ -285,7 +288,7 @@ class Judge:
         self,
         place: RecordId,
         number: int,
-        wanted: set[str],
+        wanted: AbstractSet[str],
         concerned: Row | None,
         code: str | None = None,
         named: RecordId | None = None,
@@ -329,14 +332,14 @@ class Judge:
             self._deferred(row, outcomes, sent)
             return
         wanted = set(outcomes - DEFERRED)
-        if "too-late" in wanted and self._forgotten(target, row.done_in):
-            wanted.add("unknown")
-        if "overtaken" in wanted:
+        if OutcomeKind.TOO_LATE in wanted and self._forgotten(target, row.done_in):
+            wanted.add(OutcomeKind.UNKNOWN)
+        if OutcomeKind.OVERTAKEN in wanted:
             wanted |= self._known_to_be_overtaken(row)
         outcome = self._expect(row.root, row.done_in, wanted, target)
-        if outcome == "rescheduled" and target is not None and self._model.delivered(target):
+        if outcome == OutcomeKind.RESCHEDULED and target is not None and self._model.delivered(target):
             raise Violation("I7", f"{row.place} is rescheduled, but {target.place} was delivered, too")
-        if (outcome == "rescheduled") != (sent is not None):
+        if (outcome == OutcomeKind.RESCHEDULED) != (sent is not None):
             raise Violation("I7", f"{row.place} is {outcome}, but written back: {sent}")
 
     def _deferred(self, row: Row, outcomes: frozenset[str], sent: Sent | None) -> None:
@@ -358,7 +361,8 @@ class Judge:
         assert row.request.id is not None, "a reschedule names an id"
         seen = self._found.checkpoints[row.done_in].seen.get(row.place[0], 0)
         ended_ms = self._model.ended_ms(row.place[0], row.request.id, seen)
-        return {"unknown"} if ended_ms is not None and self._may_forget(ended_ms, row.done_in) else set()
+        forgotten = ended_ms is not None and self._may_forget(ended_ms, row.done_in)
+        return {OutcomeKind.UNKNOWN} if forgotten else set()
 
     def _pending_answer(self, control: PendingAnswer) -> None:
         number = self._model.seen_in(control.place)
@@ -367,17 +371,19 @@ class Judge:
         if number == NEVER:
             raise Violation("I7", f"{control.place} was never answered")
         if control.duplicate:
-            self._expect(control.place, number, {"duplicate"}, removed)
+            self._expect(control.place, number, {OutcomeKind.DUPLICATE}, removed)
             return
         if control.request.kind is Kind.CANCEL and removed is None:
-            self._expect(control.place, number, {"unknown"}, None, named=named)
+            self._expect(control.place, number, {OutcomeKind.UNKNOWN}, None, named=named)
             return
         assert removed is not None, "a replace has replaced something"
         if removed.done_in >= number or control.ended:
-            applied = "cancelled" if control.request.kind is Kind.CANCEL else "replaced"
+            applied = OutcomeKind.CANCELLED if control.request.kind is Kind.CANCEL else OutcomeKind.REPLACED
             self._expect(control.place, number, {applied}, removed, named=named)
         elif control.request.kind is Kind.CANCEL:
-            wanted = {"too-late"} | ({"unknown"} if self._forgotten(removed, number) else set())
+            wanted = {OutcomeKind.TOO_LATE}
+            if self._forgotten(removed, number):
+                wanted.add(OutcomeKind.UNKNOWN)
             self._expect(control.place, number, wanted, removed, named=named)
 
     def _forgotten(self, row: Row | None, number: int) -> bool:

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
+from delayline.outcome_kinds import OutcomeKind
 from store.checkpoint import Checkpoint
 from tests.simulation.host import Violation
 from tests.simulation.log import Entry, Partition
@@ -25,9 +26,9 @@ NEVER = 1 << 60
 MOST_DEFERRED = 2
 AGAIN = "deferred again"
 """For a row that is done: it counts."""
-DEFERRED = frozenset(("deferred", AGAIN))
-CARRIED_OUT = DEFERRED | {"rescheduled"}
-CONCERNED = CARRIED_OUT | {"too-late"}
+DEFERRED = frozenset((OutcomeKind.DEFERRED, AGAIN))
+CARRIED_OUT = DEFERRED | {OutcomeKind.RESCHEDULED}
+CONCERNED = CARRIED_OUT | {OutcomeKind.TOO_LATE}
 
 
 @dataclass(slots=True, eq=False)
@@ -167,7 +168,7 @@ class Model:
         later = [one for one in alike if one.done_in == row.done_in and one.last_request > row.last_request]
         outcomes, target = self._alone(row)
         if any(self._alone(one)[0] & CONCERNED for one in later):
-            outcomes = frozenset("overtaken" if one in CARRIED_OUT else one for one in outcomes)
+            outcomes = frozenset(OutcomeKind.OVERTAKEN if one in CARRIED_OUT else one for one in outcomes)
         return outcomes, target
 
     def _alone(self, row: Row) -> tuple[frozenset[str], Row | None]:
@@ -176,26 +177,32 @@ class Model:
         seen = self.checkpoints[row.done_in].seen.get(partition, 0)
         changed_at, target = self._change_of(partition, row.request.id, seen)
         if target is None:
-            return frozenset(("overtaken" if changed_at > row.last_request else "unknown",)), None
+            return frozenset(
+                (OutcomeKind.OVERTAKEN if changed_at > row.last_request else OutcomeKind.UNKNOWN,)
+            ), None
         if target.last_request > row.last_request:
-            return frozenset(("overtaken",)), None
+            return frozenset((OutcomeKind.OVERTAKEN,)), None
         return frozenset(self._against(row, target, seen)), target
 
     def _against(self, row: Row, target: Row, seen: int) -> tuple[str, ...]:
         """What becomes of it, by what has become of the id's last row."""
         number, partition, successor = row.done_in, row.place[0], target.successor
-        again = AGAIN if row.attempt <= MOST_DEFERRED else "too-late"
+        again = AGAIN if row.attempt <= MOST_DEFERRED else OutcomeKind.TOO_LATE
         if successor is not None and successor.place[1] >= seen and self._written_in(successor) < number:
             if target.moved:
-                return ("overtaken" if successor.last_request > row.last_request else "deferred",)
+                return (
+                    OutcomeKind.OVERTAKEN
+                    if successor.last_request > row.last_request
+                    else OutcomeKind.DEFERRED,
+                )
             return (again,)
         if target.done_in < number:
             unlisted = self.checkpoints[number - 1].awaited.unlisted.get(partition, 0)
-            return (again, "too-late") if unlisted > seen else ("too-late",)
+            return (again, OutcomeKind.TOO_LATE) if unlisted > seen else (OutcomeKind.TOO_LATE,)
         if target.origin > row.place[1]:
-            return ("deferred",)
+            return (OutcomeKind.DEFERRED,)
         full = self._moved_by_then(partition, seen, number) >= self.most_awaited
-        return ("rescheduled", "deferred") if full else ("rescheduled",)
+        return (OutcomeKind.RESCHEDULED, OutcomeKind.DEFERRED) if full else (OutcomeKind.RESCHEDULED,)
 
     def _moved_by_then(self, partition: int, seen: int, number: int) -> int:
         """How many moved ones of a partition were hidden, or were written back in that transaction."""
@@ -381,7 +388,7 @@ class Model:
 
     def _moved(self, place: RecordId, timestamp_ms: int, reschedule: Row) -> Row:
         outcomes, moved = self.decided(reschedule)
-        if moved is None or "rescheduled" not in outcomes:
+        if moved is None or OutcomeKind.RESCHEDULED not in outcomes:
             raise Violation("I7", f"{place}: written back by a reschedule that moves nothing")
         scheduled_for_ms = reschedule.scheduled_for_ms
         to_be_found = moved.request.repeat is not None and moved.number is None

@@ -393,8 +393,8 @@ NUMBERED: Final = (
         (
             Patch(
                 "node/core/plan.py",
-                '        self._own_outcome(key, row, "skipped")\n        if turn.following is not None:\n',
-                '        self._own_outcome(key, row, "skipped")\n        if False:\n',
+                "        self._own_outcome(key, row, _SKIPPED)\n        if turn.following is not None:\n",
+                "        self._own_outcome(key, row, _SKIPPED)\n        if False:\n",
             ),
         ),
         profile_with({"interval": 20, "cron": 10}, operator_share=0.1),

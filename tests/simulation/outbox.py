@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from delayline.partitioner import partition_for
+from delayline.rejects import RejectCode
 from node.core.ports import ANY_PARTITION, Commit, Doubtful, Fenced, Offsets, Outgoing, RecordRejected
 from node.kafka.own_checkpoints import headers_of
 from store.checkpoint import Checkpoint
@@ -127,7 +128,9 @@ class SimulatedTransaction:
         """What the client itself refuses."""
         if self._to_target(record) and (record.value or b"").startswith(BIG_VALUE):
             assert record.row is not None, "a delivery comes from a row"
-            raise RecordRejected("message too large", {record.row: ("too-large", "message too large")})
+            raise RecordRejected(
+                "message too large", {record.row: (RejectCode.TOO_LARGE, "message too large")}
+            )
         self._host.vouch(record.timestamp_ms)
 
     def let_go(self) -> None:

@@ -12,6 +12,8 @@ from functools import partial
 from itertools import islice
 from typing import Final
 
+from delayline.outcome_kinds import OutcomeKind
+from delayline.rejects import Code, RejectCode
 from delayline.signing import Keyring
 from node.core.delivery import Config, Delivery
 from node.core.ports import ANY_PARTITION, UNAVAILABLE, UNKNOWN, Doubtful, Outgoing, SelectionTargets
@@ -82,15 +84,15 @@ class SimulatedSnapshot:
 
     def problem(
         self, topic: str, partition: int, key: bytes | None, size_bytes: int
-    ) -> tuple[str, str] | None:
+    ) -> tuple[Code, str] | None:
         if topic not in self._asked:
             raise Violation("targets", f"{topic} was not asked for before it is planned for")
         if topic not in self._known:
             return UNKNOWN, f"nobody has said what {topic} is"
         if topic not in self._partitions:
-            return "target-missing", f"{topic} does not exist"
+            return RejectCode.TARGET_MISSING, f"{topic} does not exist"
         if partition >= self._partitions[topic]:
-            return "target-partition", f"{topic} has no partition {partition}"
+            return RejectCode.TARGET_PARTITION, f"{topic} has no partition {partition}"
         return (UNAVAILABLE, f"{topic} has no leader") if topic in self._leaderless else None
 
 
@@ -615,7 +617,9 @@ class Process:
         assert isinstance(flight.commit, SimulatedCommit), "of the simulated outbox"
         counted = {"delivered": 0, "decided": 0}
         for (_, outcome, _), count in flight.decided.items():
-            counted["delivered" if outcome in ("delivered", "replayed") else "decided"] += count
+            counted[
+                "delivered" if outcome in (OutcomeKind.DELIVERED, OutcomeKind.REPLAYED) else "decided"
+            ] += count
         if counted != flight.commit.carried:
             raise Violation("metrics", f"{self.name} counts {counted}, and has sent {flight.commit.carried}")
 

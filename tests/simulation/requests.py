@@ -12,6 +12,7 @@ from enum import Enum
 from typing import Final
 
 from delayline.partitioner import partition_for
+from delayline.rejects import RejectCode
 from delayline.wire import Header
 from tests.simulation.profile import Profile
 
@@ -24,7 +25,7 @@ MOST_MISSED: Final = 3  # occurrences that are delivered late, in these historie
 MISSING_TARGET: Final = "nowhere"
 BAD_VALUE: Final = b"bad"  # brokers refuse the batch, without saying for which record
 BIG_VALUE: Final = b"big"  # the client refuses the record
-REFUSED: Final = frozenset(("undeliverable", "too-large"))
+REFUSED: Final = frozenset((RejectCode.UNDELIVERABLE, RejectCode.TOO_LARGE))
 """The codes of those two: what is refused for what it is ends a chain."""
 
 
@@ -154,7 +155,7 @@ class Users:
         elif kind == "no-partition":
             request.headers = [header for header in request.headers if header[0] != H_TARGET_PARTITION]
             request.headers.append((H_TARGET_PARTITION, b"7"))
-            request.target_partition, request.error = 7, "target-partition"
+            request.target_partition, request.error = 7, RejectCode.TARGET_PARTITION
         else:
             self._spoil(request, kind)
         request.headers.append((H_TARGET_TOPIC, request.target.encode()))
@@ -163,11 +164,11 @@ class Users:
     def _spoil(self, request: Request, kind: str) -> None:
         """Makes it one that cannot be delivered, if it is to be of such a kind."""
         if kind == "missing":
-            request.target, request.error = MISSING_TARGET, "target-missing"
+            request.target, request.error = MISSING_TARGET, RejectCode.TARGET_MISSING
         elif kind == "bad":
-            request.value, request.error = BAD_VALUE + b"%d" % self._number, "undeliverable"
+            request.value, request.error = BAD_VALUE + b"%d" % self._number, RejectCode.UNDELIVERABLE
         elif kind == "big":
-            request.value, request.error = BIG_VALUE + b"%d" % self._number, "too-large"
+            request.value, request.error = BIG_VALUE + b"%d" % self._number, RejectCode.TOO_LARGE
 
     def _message(self, partition: int, id_: str | None) -> Request:
         """A schedule without its time and target."""
@@ -283,7 +284,7 @@ class Users:
         if H_SOURCE in dict(spoil):
             request.headers = list(request.user_headers)  # a cancel has no target
         request.headers += spoil
-        if request.error != "no-target" and H_SOURCE not in dict(spoil):
+        if request.error != RejectCode.NO_TARGET and H_SOURCE not in dict(spoil):
             request.headers.append((H_TARGET_TOPIC, b"orders"))
         return request
 
@@ -295,24 +296,27 @@ class Users:
         )
         end = ends[request.partition]
         flaws: list[tuple[str, list[Header]]] = [
-            ("no-target", []),
-            ("unknown-header", [("delay-crown", b"* * * * *")]),
-            ("bad-cron", [("delay-cron", b"61 * * * *")]),
-            ("bad-after", [(H_AFTER, b"soon")]),
-            ("bad-op", [(H_OP, b"explode")]),
+            (RejectCode.NO_TARGET, []),
+            (RejectCode.UNKNOWN_HEADER, [("delay-crown", b"* * * * *")]),
+            (RejectCode.BAD_CRON, [("delay-cron", b"61 * * * *")]),
+            (RejectCode.BAD_AFTER, [(H_AFTER, b"soon")]),
+            (RejectCode.BAD_OP, [(H_OP, b"explode")]),
             (
-                "bad-source",
+                RejectCode.BAD_SOURCE,
                 [(H_OP, b"cancel"), (H_SOURCE, b"delay.buffer/%d/%d" % (request.partition, end + 99))],
             ),
-            ("bad-parent", [(H_PARENT, b"%d" % (end + 1_000_000)), (H_ROOT, b"delay.buffer/0/0")]),
-            ("delay-too-long", [(H_DELIVER_AT, b"%d" % (now_ms + 2 * MAX_DELAY_MS))]),
-            ("time-conflict", [(H_AFTER, b"1s"), (H_LEVEL, b"1")]),
+            (RejectCode.BAD_PARENT, [(H_PARENT, b"%d" % (end + 1_000_000)), (H_ROOT, b"delay.buffer/0/0")]),
+            (RejectCode.DELAY_TOO_LONG, [(H_DELIVER_AT, b"%d" % (now_ms + 2 * MAX_DELAY_MS))]),
+            (RejectCode.TIME_CONFLICT, [(H_AFTER, b"1s"), (H_LEVEL, b"1")]),
         ]
         if self._partitions > 1:
-            flaws.append(("wrong-partition", [(H_ID, wrong)]))
+            flaws.append((RejectCode.WRONG_PARTITION, [(H_ID, wrong)]))
             elsewhere = (request.partition + 1) % self._partitions
             flaws.append(
-                ("wrong-partition", [(H_OP, b"cancel"), (H_SOURCE, b"delay.buffer/%d/0" % elsewhere)])
+                (
+                    RejectCode.WRONG_PARTITION,
+                    [(H_OP, b"cancel"), (H_SOURCE, b"delay.buffer/%d/0" % elsewhere)],
+                )
             )
         return flaws
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from delayline.names import ClusterNames
+from delayline.rejects import Code, RejectCode
 from delayline.settings import ClusterSettings
 from delayline.wire import Schedule, parse
 from node.core.ports import ANY_PARTITION, UNAVAILABLE, UNKNOWN, Outgoing
@@ -32,11 +33,11 @@ class Limited:
 
     def problem(
         self, topic: str, partition: int, key: bytes | None, size_bytes: int
-    ) -> tuple[str, str] | None:
+    ) -> tuple[Code, str] | None:
         if topic not in self._limits_bytes:
-            return "target-missing", "it is not there"
+            return RejectCode.TARGET_MISSING, "it is not there"
         if size_bytes > self._limits_bytes[topic]:
-            return "too-large", "it takes less"
+            return RejectCode.TOO_LARGE, "it takes less"
         return None
 
 
@@ -45,7 +46,7 @@ class Leaderless(Limited):
 
     def problem(
         self, topic: str, partition: int, key: bytes | None, size_bytes: int
-    ) -> tuple[str, str] | None:
+    ) -> tuple[Code, str] | None:
         return None if topic == NAMES.dead_letter else (UNAVAILABLE, f"{topic}/0 has no leader")
 
 
@@ -56,7 +57,7 @@ class Unheard(Limited):
 
     def problem(
         self, topic: str, partition: int, key: bytes | None, size_bytes: int
-    ) -> tuple[str, str] | None:
+    ) -> tuple[Code, str] | None:
         return None if topic == NAMES.dead_letter else (UNKNOWN, f"nobody has said what {topic} is")
 
 

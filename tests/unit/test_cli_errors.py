@@ -6,6 +6,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 import delayline
+from delayline.rejects import RejectCode
 from election import errors as election_errors
 from node.core.ports import Doubtful
 from node.kafka.reader import TopicForbidden
@@ -64,7 +65,7 @@ def caused(error: delayline.DelaylineError, code: int) -> delayline.DelaylineErr
 @pytest.mark.parametrize(
     ("error", "exit_code"),
     [
-        (delayline.InvalidRequestError("bad-id", "too long"), 2),
+        (delayline.InvalidRequestError(RejectCode.BAD_ID, "too long"), 2),
         (delayline.ConfigurationError("bad"), 2),
         (delayline.QueueFullError("full"), 6),
         (delayline.UnansweredError("no answer"), 6),

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from delayline.names import ClusterNames
+from delayline.rejects import Code, RejectCode
 from delayline.signing import Keyring
 from delayline.wire import H_ERROR
 from node.core.delivery import HEARTBEAT_MS, Config, Delivery
@@ -120,11 +121,11 @@ class World:
 
     def problem(
         self, topic: str, partition: int, key: bytes | None, size_bytes: int
-    ) -> tuple[str, str] | None:
+    ) -> tuple[Code, str] | None:
         if topic not in NAMES.own_topics and self.looks < self.knows_at_look:
             return UNKNOWN, f"nobody has said what {topic} is"
         fits = topic != NAMES.buffer or size_bytes <= self.buffer_takes_bytes
-        return None if fits else ("too-large", f"{topic} takes less")
+        return None if fits else (RejectCode.TOO_LARGE, f"{topic} takes less")
 
     # the outbox, its transaction, and its commit
     def drop(self) -> None:
@@ -275,7 +276,7 @@ def test_what_comes_late_behind_a_plan_that_is_given_up_goes_out_once(
     """It was late by the position of what was given up, and is due by the one that there is then."""
     problem, came = world.problem, list[int]()
 
-    def meanwhile(topic: str, partition: int, key: bytes | None, size_bytes: int) -> tuple[str, str] | None:
+    def meanwhile(topic: str, partition: int, key: bytes | None, size_bytes: int) -> tuple[Code, str] | None:
         found = problem(topic, partition, key, size_bytes)
         if found and topic == NAMES.buffer and not came:
             came.append(2)
@@ -298,7 +299,7 @@ def test_who_goes_on_moving_what_is_too_large_keeps_nobody_waiting(
     """Each plan that is given up gives a client the time for one more."""
     problem, given_up = world.problem, list[int]()
 
-    def meanwhile(topic: str, partition: int, key: bytes | None, size_bytes: int) -> tuple[str, str] | None:
+    def meanwhile(topic: str, partition: int, key: bytes | None, size_bytes: int) -> tuple[Code, str] | None:
         found = problem(topic, partition, key, size_bytes)
         if found and topic == NAMES.buffer and not world.sent:
             given_up.append(2 + len(given_up))
@@ -322,7 +323,7 @@ def test_if_it_is_refused_then_its_dead_letter_says_so_and_is_whole(
     def refuse() -> None:
         world.while_sent = lambda: None
         raise RecordRejected(
-            "it takes no such message", {(world.now, 0, 0): ("undeliverable", "it takes none")}
+            "it takes no such message", {(world.now, 0, 0): (RejectCode.UNDELIVERABLE, "it takes none")}
         )
 
     world.buffer_takes_bytes = 100

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +10,11 @@ import msgspec
 import pytest
 
 from delayline.names import ClusterNames
+from delayline.outcome_kinds import ENDINGS, PARKS, OutcomeKind
 from delayline.settings import ClusterSettings
 from delayline.wire import H_SCHEDULED_FOR, Cancel
 from node.core.ports import Doubtful
+from node.http.message_state import MessageState
 from node.http.messages import Messages, NoSource, Reader, WrongLane
 from node.kafka.history import Fate
 from store.arrivals import arrival
@@ -149,6 +152,17 @@ def test_a_message_that_was_moved_where_nobody_can_read_it_yet_is_not_called_del
     shown = messages(view, past=MovedBy(view, moved_by)).show(ID, "none", 0).message
     by = None if shown.by is None else int(shown.by.rpartition("/")[2])
     assert (shown.state, by) == expected
+
+
+def test_every_end_of_a_message_is_a_state() -> None:
+    assert set(MessageState) >= {OutcomeKind.DELIVERED, *ENDINGS, *PARKS}
+
+
+def test_the_page_lists_every_state() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "lookup.md").read_text()
+    table = page.partition("| state | meaning | also shown |")[2].partition("\n\n")[0]
+    cells = re.findall(r"^\| (`.*?) \|", table, re.MULTILINE)
+    assert {state for cell in cells for state in re.findall(r"`([a-z-]+)`", cell)} == set(MessageState)
 
 
 def of_source(view: View, offset: int) -> tuple[str, str | None]:

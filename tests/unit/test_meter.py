@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import pytest
 
+from delayline.outcome_kinds import OutcomeKind
 from node.core.delivery import InFlight
 from node.core.plan import Decided
 from node.health.meter import LATENESS_MS, OTHER, Histogram, Meter, Row
@@ -92,23 +93,23 @@ def test_a_heartbeat_is_a_commit_and_no_selection() -> None:
 def test_what_became_of_requests_adds_up() -> None:
     meter = Meter()
     decided: dict[Decided, int] = {
-        ("schedule", "delivered", None): 5,
-        ("schedule", "replayed", None): 2,
-        ("cancel", "cancelled", None): 1,
-        ("schedule", "dead-lettered", "target-missing"): 3,
+        ("schedule", OutcomeKind.DELIVERED, None): 5,
+        ("schedule", OutcomeKind.REPLAYED, None): 2,
+        ("cancel", OutcomeKind.CANCELLED, None): 1,
+        ("schedule", OutcomeKind.DEAD_LETTERED, "target-missing"): 3,
     }
     for _ in range(2):
         meter.committed(in_flight(selection(due=rows(1)), decided), KNOWN)
     assert meter.delivered == 14
-    assert meter.requests["schedule", "dead-lettered", "target-missing"] == 6
-    assert meter.requests["cancel", "cancelled", ""] == 2
+    assert meter.requests["schedule", OutcomeKind.DEAD_LETTERED, "target-missing"] == 6
+    assert meter.requests["cancel", OutcomeKind.CANCELLED, ""] == 2
 
 
 def test_a_reason_that_is_no_code_of_the_service_is_another() -> None:
     meter = Meter()
     known = len(meter.requests)
     for number in range(100):
-        decided: dict[Decided, int] = {("schedule", "dead-lettered", f"made-up-{number}"): 1}
+        decided: dict[Decided, int] = {("schedule", OutcomeKind.DEAD_LETTERED, f"made-up-{number}"): 1}
         meter.committed(in_flight(selection(), decided), KNOWN)
     assert len(meter.requests) == known
-    assert meter.requests["schedule", "dead-lettered", OTHER] == 100
+    assert meter.requests["schedule", OutcomeKind.DEAD_LETTERED, OTHER] == 100

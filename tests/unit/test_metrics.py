@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from delayline.rejects import REJECT_CODES
+from delayline.rejects import RejectCode
 from node.core.ports import Pauses
 from node.health import metrics
 from node.health.meter import LATENESS_MS, OTHER, REASONS, Meter
@@ -20,7 +20,7 @@ from node.health.metrics import Exposition, families
 from node.health.vitals import Nameplate, Vitals
 from node.kafka.targets import Counts
 from node.node import NodeState
-from node.refusal import Refusal
+from node.refusal import Refusal, RefusalCode
 from store.holds import Hold
 from store.overdue import Overdue
 from store.rocks import Figures
@@ -47,7 +47,9 @@ LEADER = JUST_STARTED._replace(
     targets=Counts(known=3, missing=7, wanted=0),
     meter=Meter(),
 )
-REFUSING = LEADER._replace(state="refusing", refusal=Refusal("disk-full", 'a "disk"\n', "Make room."))
+REFUSING = LEADER._replace(
+    state="refusing", refusal=Refusal(RefusalCode.DISK_FULL, 'a "disk"\n', "Make room.")
+)
 
 
 def text(vitals: Vitals) -> str:
@@ -141,7 +143,7 @@ def test_every_dead_letter_code_is_there_before_it_happens_and_none_besides() ->
         for name, labels in samples(LEADER)
         if name == "delayline_requests_total" and ("outcome", "dead-lettered") in labels
     }
-    assert reasons == set(REJECT_CODES) | {OTHER}
+    assert reasons == {*RejectCode, OTHER}
     assert reasons - {OTHER} <= REASONS
 
 

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from delayline import DelayProducer, NoOutcomeError, Outcome, OutcomesTopicError, UnansweredError
+from delayline.outcome_kinds import PARKS, WRITTEN, OutcomeKind
 from delayline.outcome_reader import OutcomeReader
 from delayline.outcomes import UNCLAIMED_MAX, Outcomes, PendingOutcome
 from delayline.receipt import Receipt
@@ -107,6 +108,21 @@ def test_a_parked_message_has_no_outcome_before_it_is_given_up(*, early: bool) -
     assert told(awaited) is None
     outcomes.take([said(9, "dead-lettered", 1)])
     assert told(awaited) == "dead-lettered"
+
+
+def test_an_outcome_that_only_a_newer_service_knows_is_told_as_it_is() -> None:
+    outcomes = Outcomes()
+    awaited = acknowledged(outcomes, 1)
+    outcomes.take([said(1, "postponed", 1)])
+    assert told(awaited) == "postponed"
+
+
+@pytest.mark.parametrize("outcome", sorted(WRITTEN - PARKS))
+def test_every_outcome_but_a_park_is_told_and_equal_to_its_name(outcome: OutcomeKind) -> None:
+    outcomes = Outcomes()
+    awaited = acknowledged(outcomes, 1)
+    outcomes.take([said(1, outcome.value, 1)])
+    assert told(awaited) == outcome
 
 
 def test_what_becomes_of_another_message_is_no_outcome_of_a_parked_one() -> None:

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from delayline.rejects import RejectCode
 from delayline.wire import H_ERROR, H_ERROR_DETAIL, H_SOURCE, Header
 from node.core.plan import Plan, carried_by
 from node.core.poison import Poison, Poisoned
@@ -61,7 +62,7 @@ def test_a_dead_letter_goes_without_what_does_not_fit(row: ScheduledRow, left: o
 def test_a_row_whose_dead_letter_was_refused_gets_one_with_nothing_of_the_request(
     row: ScheduledRow | RejectRow,
 ) -> None:
-    poison = {KEY: Poisoned("undeliverable", "refused", letter_too=True)}
+    poison = {KEY: Poisoned(RejectCode.UNDELIVERABLE, "refused", letter_too=True)}
     letter = sent(row, 10_000, poison)
     assert (letter.topic, letter.key, letter.value, names(letter)) == (
         NAMES.dead_letter,
@@ -72,13 +73,13 @@ def test_a_row_whose_dead_letter_was_refused_gets_one_with_nothing_of_the_reques
 
 
 def test_a_refused_row_is_a_dead_letter_with_the_refusals_code() -> None:
-    letter = sent(scheduled("orders"), 10_000, {KEY: Poisoned("undeliverable", "refused")})
+    letter = sent(scheduled("orders"), 10_000, {KEY: Poisoned(RejectCode.UNDELIVERABLE, "refused")})
     assert (letter.topic, dict(letter.headers)[H_ERROR]) == (NAMES.dead_letter, b"undeliverable")
 
 
 def test_a_message_that_cannot_go_keeps_its_reason_when_its_dead_letter_is_refused() -> None:
     """The letter was refused by a limit that was not known: nothing is wrong with the message for that."""
-    letter = sent(scheduled("missing"), 1_000, {KEY: Poisoned("too-large", "the letter was")})
+    letter = sent(scheduled("missing"), 1_000, {KEY: Poisoned(RejectCode.TOO_LARGE, "the letter was")})
     assert (H_ERROR, b"target-missing") in letter.headers
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from delayline.outcome_kinds import OutcomeKind
 from delayline.recurrence import Recurrence
+from delayline.rejects import RejectCode
 from delayline.wire import H_ERROR
 from node.core.plan import Plan, carried_by
 from node.core.poison import Poison, Poisoned
@@ -50,7 +52,7 @@ def test_an_occurrence_is_delivered_and_followed_by_the_next_one() -> None:
     ids=["an occurrence", "the first to be found"],
 )
 def test_what_the_brokers_refuse_for_what_it_is_ends_the_chain(row: ScheduledRow) -> None:
-    records = planned(of(row), {KEY: Poisoned("undeliverable", "refused")})
+    records = planned(of(row), {KEY: Poisoned(RejectCode.UNDELIVERABLE, "refused")})
     assert set(records) == {NAMES.dead_letter, NAMES.outcomes}
     assert (H_ERROR, b"undeliverable") in records[NAMES.dead_letter].headers
 
@@ -65,7 +67,9 @@ def test_an_expiry_that_a_reschedule_has_given_is_that_of_one_delivery(expire_at
 def test_a_reschedule_begins_the_count_of_parks_anew() -> None:
     parked = msgspec.structs.replace(ROW, attempt=3, root="delay.buffer/0/2", parent=5)
     move = RescheduleRow(b"a", None, [], "a", 90_000, None)
-    resolution = Resolution("rescheduled", IndexEntry(1_000, 6, 5, None), encode(parked), KEY[2], None)
+    resolution = Resolution(
+        OutcomeKind.RESCHEDULED, IndexEntry(1_000, 6, 5, None), encode(parked), KEY[2], None
+    )
     records = planned(Selection([], [(KEY, encode(move))], [], {KEY: resolution}, nothing([0])))
     moved = read_again(records[NAMES.buffer], NOW_MS)
     assert (moved.attempt, moved.occurrence, moved.due_ms) == (1, 4, 90_000)

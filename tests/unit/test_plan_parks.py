@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from delayline.recurrence import Recurrence
+from delayline.rejects import RejectCode
 from delayline.wire import H_ERROR, Schedule
 from node.core.plan import Plan, carried_by
 from node.core.poison import Poison, Poisoned
@@ -122,7 +123,7 @@ def test_the_time_of_a_park_doubles_up_to_the_longest_and_varies_by_half(attempt
 )
 def test_what_the_brokers_refuse_as_it_is_written_back_is_a_dead_letter(how: dict[str, Any]) -> None:
     chain = msgspec.structs.replace(ROW, occurrence=4, recurrence=HOURLY)
-    records = planned(chain, poison={KEY: Poisoned("too-large", "refused")}, **how)
+    records = planned(chain, poison={KEY: Poisoned(RejectCode.TOO_LARGE, "refused")}, **how)
     assert set(records) == {NAMES.dead_letter, NAMES.outcomes}
     assert (H_ERROR, b"too-large") in records[NAMES.dead_letter].headers
 
@@ -162,11 +163,11 @@ def test_what_goes_to_a_target_that_nobody_has_looked_up_comes_again_soon_as_it_
 
 
 def test_a_message_that_was_refused_is_a_dead_letter_though_its_target_is_not_known() -> None:
-    records = planned(ROW, poison={KEY: Poisoned("undeliverable", "refused")}, targets=Unheard())
+    records = planned(ROW, poison={KEY: Poisoned(RejectCode.UNDELIVERABLE, "refused")}, targets=Unheard())
     assert (H_ERROR, b"undeliverable") in records[NAMES.dead_letter].headers
 
 
-TOO_LARGE_TO_COME_BACK = Poisoned("too-large", "the buffer takes less", is_of_what_follows=True)
+TOO_LARGE_TO_COME_BACK = Poisoned(RejectCode.TOO_LARGE, "the buffer takes less", is_of_what_follows=True)
 LAST = Recurrence(None, 3_600_000, 1_000, None, None, 1, "all")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from delayline.rejects import RejectCode
 from node.core.poison import Isolation, Poisoned
 from node.core.ports import RecordRejected
 from store.checkpoint import nothing
@@ -24,8 +25,8 @@ def of(*keys: RowKey) -> Selection:
 
 
 def test_a_row_that_is_known_to_be_refused_is_remembered_with_why(isolation: Isolation) -> None:
-    assert isolation.isolate(RecordRejected("refused", {B: ("too-large", "it is")}), of(*KEYS))
-    assert (isolation.rows, isolation.most) == ({B: Poisoned("too-large", "it is")}, 8)
+    assert isolation.isolate(RecordRejected("refused", {B: (RejectCode.TOO_LARGE, "it is")}), of(*KEYS))
+    assert (isolation.rows, isolation.most) == ({B: Poisoned(RejectCode.TOO_LARGE, "it is")}, 8)
 
 
 def test_a_row_that_is_not_known_is_found_by_halving(isolation: Isolation) -> None:
@@ -34,7 +35,10 @@ def test_a_row_that_is_not_known_is_found_by_halving(isolation: Isolation) -> No
         assert isolation.isolate(UNKNOWN_ROW, sent)
         sent = of(*KEYS[: isolation.most])
         tried.append(isolation.most)
-    assert (tried, isolation.rows) == ([4, 2, 1, 1], {A: Poisoned("undeliverable", str(UNKNOWN_ROW))})
+    assert (tried, isolation.rows) == (
+        [4, 2, 1, 1],
+        {A: Poisoned(RejectCode.UNDELIVERABLE, str(UNKNOWN_ROW))},
+    )
 
 
 def test_where_the_dead_letter_is_refused_too_nothing_of_the_request_is_sent(isolation: Isolation) -> None:
@@ -57,13 +61,13 @@ def test_what_is_refused_where_no_row_was_sent_is_no_rows_own(
 def test_what_was_too_large_to_be_written_back_has_not_been_refused_by_the_brokers(
     isolation: Isolation,
 ) -> None:
-    isolation.give_up({A: Poisoned("too-large", "", is_of_what_follows=True)}, of(*KEYS))
+    isolation.give_up({A: Poisoned(RejectCode.TOO_LARGE, "", is_of_what_follows=True)}, of(*KEYS))
     isolation.isolate(UNKNOWN_ROW, of(A))
-    assert isolation.rows[A] == Poisoned("undeliverable", str(UNKNOWN_ROW))
+    assert isolation.rows[A] == Poisoned(RejectCode.UNDELIVERABLE, str(UNKNOWN_ROW))
 
 
 def test_half_as_much_is_selected_after_a_plan_that_is_given_up(isolation: Isolation) -> None:
-    isolation.give_up({A: Poisoned("too-large", "", is_of_what_follows=True)}, of(*KEYS))
+    isolation.give_up({A: Poisoned(RejectCode.TOO_LARGE, "", is_of_what_follows=True)}, of(*KEYS))
     assert isolation.most == 2
 
 
@@ -83,6 +87,8 @@ def test_each_commit_lets_twice_as_much_be_selected_up_to_all(isolation: Isolati
 
 
 def test_what_is_committed_is_poison_no_more(isolation: Isolation) -> None:
-    isolation.isolate(RecordRejected("refused", {A: ("too-large", ""), D: ("too-large", "")}), of(*KEYS))
+    isolation.isolate(
+        RecordRejected("refused", {A: (RejectCode.TOO_LARGE, ""), D: (RejectCode.TOO_LARGE, "")}), of(*KEYS)
+    )
     isolation.note_committed(of(A, B))
     assert set(isolation.rows) == {D}

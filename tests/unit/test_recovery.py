@@ -12,7 +12,7 @@ import structlog
 from node.core.ports import Doubtful, Unconfirmed
 from node.core.recovery import Recovered, Recovery
 from node.core.steps import Step, StepDown, Wait
-from node.refusal import Refusal, Refusing
+from node.refusal import Refusal, RefusalCode, Refusing
 from store.checkpoint import Checkpoint, Footing, Vector
 from store.view import View
 from tests.support.checkpoints import sample_checkpoint
@@ -20,7 +20,7 @@ from tests.unit.view_records import at, new_view, schedule, take
 
 NOW_MS = 1_767_225_600_000
 TOPIC = Footing("topic", 3)
-UNREADABLE = Refusing(Refusal("checkpoint-unreadable", "it is newer", "upgrade"))
+UNREADABLE = Refusing(Refusal(RefusalCode.CHECKPOINT_UNREADABLE, "it is newer", "upgrade"))
 
 
 class World:

@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import pytest
 
+from delayline.rejects import RejectCode
 from node.core.ports import ANY_PARTITION, UNAVAILABLE, UNKNOWN, Doubtful, SelectionTargets
 from node.kafka import target_bounds, targets
 from node.kafka.target_answers import NO_LEADER, FoundTopic, Partition, TargetAnswers, TopicLimits
@@ -303,7 +304,7 @@ def test_what_a_broker_has_refused_is_asked_anew_once_a_pause_is_over(
     table: KafkaTargets, answers: Answers
 ) -> None:
     use(table, "orders")
-    table.refuse("orders", "target-forbidden", "Write was withdrawn")
+    table.refuse("orders", RejectCode.TARGET_FORBIDDEN, "Write was withdrawn")
     table.ask_anew()
     assert codes_as_looked_up(table, "orders") == [UNKNOWN, None]
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from delayline.rejects import RejectCode
 from delayline.signing import Serial
 from delayline.wire import Reject, Schedule
 from store.arrivals import Arrival, spent
@@ -105,7 +106,7 @@ def test_the_last_serial_outlives_the_process(tmp_path: Path) -> None:
 
 
 def test_a_reject_that_the_service_has_written_makes_a_later_copy_one(view: View) -> None:
-    take(view, at(0, 2, Reject("delay-too-long", "too long", (1, 5))))
+    take(view, at(0, 2, Reject(RejectCode.DELAY_TOO_LONG, "too long", (1, 5))))
     take(view, at(0, 3, signed(2_000, (1, 5))))
     assert rejected(view) == [2, 3]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from delayline.rejects import RejectCode
 from delayline.wire import Cancel, Reject, Request, Reschedule, Schedule
 from store.arrivals import Arrival, arrival
 from store.checkpoint import NO_FOOTING, Checkpoint
@@ -46,7 +47,7 @@ def reschedule(id_: str, new_ms: int) -> Reschedule:
 
 
 def reject() -> Reject:
-    return Reject("no-target", "delay-target-topic is missing")
+    return Reject(RejectCode.NO_TARGET, "delay-target-topic is missing")
 
 
 def take(view: View, *arrivals: Arrival) -> bool:

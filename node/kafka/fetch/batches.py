@@ -20,6 +20,7 @@ from typing import Final, NamedTuple
 from aiokafka.record._crecords import DefaultRecordBatch
 
 from delayline.headers import H_PARENT, H_SIGNATURE
+from delayline.rejects import RejectCode
 from delayline.times import MAX_MS
 from delayline.wire import KEY_NOT_UTF8, Header, Reject
 from node.kafka.fetch.compression import NONE, Scratch, UnpackError
@@ -251,7 +252,7 @@ def _unread(partition: int, batch: Batch, index: int, why: str) -> LogRecord:
         None,
         None,
         [],
-        Reject("undecodable", why),
+        Reject(RejectCode.UNDECODABLE, why),
     )
 
 
@@ -314,7 +315,7 @@ def _record(
     except _TooManyHeadersError as error:
         flaw = _too_many_headers(error.count, most_headers)
     except _UnreadableError as error:
-        flaw = Reject("undecodable", f"it cannot be read: {error}")
+        flaw = Reject(RejectCode.UNDECODABLE, f"it cannot be read: {error}")
     return LogRecord(*place, key, value, headers, flaw), delta
 
 
@@ -326,12 +327,12 @@ class _TooManyHeadersError(Exception):
 
 def _too_large(size_bytes: int) -> Reject:
     why = f"it has {size_bytes} bytes: a request may have {LARGEST_RECORD_BYTES} at most"
-    return Reject("undecodable", why)
+    return Reject(RejectCode.UNDECODABLE, why)
 
 
 def _too_many_headers(count: int, most: int) -> Reject:
     room = f"a request may have {MOST_HEADERS} at most, and a batch {MOST_BATCH_HEADERS}"
-    return Reject("undecodable", f"it has {count} headers, where {most} can be read: {room}")
+    return Reject(RejectCode.UNDECODABLE, f"it has {count} headers, where {most} can be read: {room}")
 
 
 class _Body:

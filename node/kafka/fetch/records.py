@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
+from delayline.rejects import RejectCode
 from delayline.wire import Header, Reject
 
 MOST_RECORDS: Final = 100_000
@@ -33,7 +34,7 @@ HEADER_BYTES: Final = 100
 """About what a header takes in memory, beside its key and value."""
 
 
-ABORTED: Final = Reject("aborted", "its transaction was aborted")
+ABORTED: Final = Reject(RejectCode.UNDECODABLE, "its transaction was aborted")
 """The flaw of a signed record that was aborted, for who asks for these: it is whole, and no message."""
 
 
