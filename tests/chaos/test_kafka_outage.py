@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 
-from ops.cluster.status import STALE_MS
+from ops.clients.members import STALE_MS
 from ops.stack import LocalStack
 from tests.support.fixtures import MakeCluster
 from tests.support.waiting import eventually

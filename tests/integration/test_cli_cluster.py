@@ -18,9 +18,9 @@ import ops.cluster.status
 from election.candidates import Candidate
 from ops import logs
 from ops.cli import cluster_status
+from ops.clients.members import LARGEST_CLOCK_OFFSET_MS
 from ops.clients.zookeeper import registry
 from ops.cluster import pause, remove
-from ops.cluster.status import LARGEST_CLOCK_OFFSET_MS
 from ops.doctor import topics
 from ops.topics.cluster_topics import create
 from tests.logging_state import restored_logging
@@ -325,7 +325,7 @@ def levels(done: Done) -> dict[str, str]:
 
 def test_the_doctor_goes_on_without_kafka(operator: Operator, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nor is a node's clock wrong for its having waited for Kafka."""
-    monkeypatch.setattr(ops.cluster, "_PATIENCE_S", LARGEST_CLOCK_OFFSET_MS / 1000 + 0.5)
+    monkeypatch.setattr(ops.cluster.status, "_PATIENCE_S", LARGEST_CLOCK_OFFSET_MS / 1000 + 0.5)
     monkeypatch.setattr(topics, "TIMEOUT_S", 0.2)
     done = operator("doctor", "--bootstrap", "127.0.0.1:1", "-o", "json")
     found = levels(done)

@@ -25,21 +25,26 @@ from node.http.server import HttpServer
 from node.http.watch import watched
 from node.node import Node
 from node.refusal import Refusal
+from node.status import NodeState
 from ops.stack.ports import free_port
 from tests.support.cluster import Cluster
 from tests.support.requests import OpenTransaction, Sender, key_in, now_ms
 from tests.support.waiting import PATIENCE_S, eventually
 
 PLATE = Nameplate("delay", "n1", 0, "1")
-STARTING = Vitals(PLATE, "starting", None, None, [], zookeeper=True, pauses=Pauses())
+STARTING = Vitals(PLATE, NodeState.STARTING, None, None, [], zookeeper=True, pauses=Pauses())
 WAITING = STARTING._replace(waits_for="no connection to ZooKeeper")
-CATCHING_UP = STARTING._replace(state="catching-up", lag=500)
-REFUSING = STARTING._replace(state="refusing", refusal=Refusal("disk-full", "it is full", "Make room."))
-FOLLOWER = STARTING._replace(state="follower", leader="n2", epoch=4, lag=10)
-LEADER = FOLLOWER._replace(state="leader", leads=True, leader=None, lag=0)
-RELUCTANT = LEADER._replace(state="refusing", refusal=Refusal("buffer-missing", "it is not there", "See."))
+CATCHING_UP = STARTING._replace(state=NodeState.CATCHING_UP, lag=500)
+REFUSING = STARTING._replace(
+    state=NodeState.REFUSING, refusal=Refusal("disk-full", "it is full", "Make room.")
+)
+FOLLOWER = STARTING._replace(state=NodeState.FOLLOWER, leader="n2", epoch=4, lag=10)
+LEADER = FOLLOWER._replace(state=NodeState.LEADER, leads=True, leader=None, lag=0)
+RELUCTANT = LEADER._replace(
+    state=NodeState.REFUSING, refusal=Refusal("buffer-missing", "it is not there", "See.")
+)
 SILENT = FOLLOWER._replace(lag=None)
-STOPPING = FOLLOWER._replace(state="stopping")
+STOPPING = FOLLOWER._replace(state=NodeState.STOPPING)
 DYING = STOPPING._replace(dead=["lane"])
 
 
