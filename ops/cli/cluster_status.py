@@ -181,7 +181,7 @@ def _member_row(snapshot: ClusterStatus, node: str) -> dict[str, Any]:
         "lag": snapshot.lag(node),
         "pending": said.pending,
         "disk": size(said.disk_free_bytes) if said.disk_total_bytes else None,
-        "version": said.version,
+        "version": said.version or None,
         "clock": None if offset_ms is None else f"{offset_ms:+d} ms",
         "seen": f"{rough(snapshot.silent_ms(node))} ago",
     }
