@@ -209,7 +209,7 @@ def scraped(port: int) -> dict[str, float]:
 OF_ALL = ("cluster", "lane", "node", "le")
 
 
-def port_of(cluster: Cluster, node: str, state: str) -> int:
+def port_of(cluster: Cluster, node: str, state: NodeState) -> int:
     return int(cluster.wait_state(node, state)["http_port"])
 
 
@@ -246,7 +246,7 @@ def test_a_node_that_cannot_start_says_what_it_waits_for_and_ends_when_told(tmp_
 
 def test_a_node_tells_of_what_it_does(cluster: Cluster) -> None:
     cluster.start_here("a")
-    port = port_of(cluster, "a", "leader")
+    port = port_of(cluster, "a", NodeState.LEADER)
     with Sender(cluster) as sender:
         for _ in range(20):
             sender.schedule()
@@ -275,7 +275,7 @@ def test_a_node_tells_of_what_it_does(cluster: Cluster) -> None:
     assert found["delayline_data_dir_free_bytes"] > 0
     assert found["delayline_rocksdb_write_stopped"] == 0
     follower = cluster.start_here("b")
-    other = port_of(cluster, "b", "follower")
+    other = port_of(cluster, "b", NodeState.FOLLOWER)
     leader = {"cluster": cluster.name, "node": "b", "lane": 0, "state": "follower", "leader": "a"}
     eventually(
         lambda: asked(other, "/leader") == (503, leader | {"epoch": cluster.checkpoints()[-1].epoch}),
@@ -298,7 +298,7 @@ def test_a_node_tells_of_what_it_does(cluster: Cluster) -> None:
 
 def test_a_node_tells_of_what_an_open_transaction_holds_back(cluster: Cluster) -> None:
     cluster.start_here("a")
-    port = port_of(cluster, "a", "leader")
+    port = port_of(cluster, "a", NodeState.LEADER)
     foreign = OpenTransaction(cluster)
     foreign.begin([b"open"] * 5, key=key_in(1))
     shown(port, "delayline_buffer_unstable_records", lambda value: value >= 5)
