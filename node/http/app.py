@@ -24,7 +24,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from node.http.answers import Extent, Failed, parse_cursor
+from node.http.answers import Answer, Extent, Failed, parse_cursor
 from node.http.messages import Messages, NoSource, WrongLane
 from store.kv import StoreError
 from store.lookup import Query, ViewClosed
@@ -36,8 +36,8 @@ AT_ONCE: Final = 4
 DEFAULT_LIMIT: Final = 50
 
 
-Answer = Callable[[Messages, Request], tuple[int, msgspec.Struct]]
-"""The status, and what is said."""
+Endpoint = Callable[[Messages, Request], tuple[int, Answer]]
+"""Gives the status of the response, and what is said."""
 
 
 class _Bad(Exception):
@@ -48,7 +48,7 @@ def application(messages: Callable[[], Messages | None]) -> Starlette:
     """`messages`: None while the node's store is not open yet."""
     looks = anyio.CapacityLimiter(AT_ONCE)
 
-    def route(path: str, answer: Answer) -> Route:
+    def route(path: str, answer: Endpoint) -> Route:
         async def endpoint(request: Request) -> Response:
             return await anyio.to_thread.run_sync(_answered, messages(), answer, request, limiter=looks)
 
@@ -65,7 +65,7 @@ def application(messages: Callable[[], Messages | None]) -> Starlette:
     )
 
 
-def _answered(messages: Messages | None, answer: Answer, request: Request) -> Response:
+def _answered(messages: Messages | None, answer: Endpoint, request: Request) -> Response:
     if messages is None:
         return _response(503, Failed("the node has not opened its store yet: ask again, or another node"))
     try:
@@ -76,11 +76,11 @@ def _answered(messages: Messages | None, answer: Answer, request: Request) -> Re
         return _response(503, Failed(str(error)))
 
 
-def _response(code: int, body: msgspec.Struct) -> Response:
+def _response(code: int, body: Answer | Failed) -> Response:
     return Response(msgspec.json.encode(body), code, media_type="application/json")
 
 
-def _message(messages: Messages, request: Request) -> tuple[int, msgspec.Struct]:
+def _message(messages: Messages, request: Request) -> tuple[int, Answer]:
     asked = _only(request, "id", "source", "history")
     if bool(asked.get("id")) == bool(asked.get("source")):
         raise _Bad("say which message: ?id=... or ?source=...")
@@ -95,7 +95,7 @@ def _message(messages: Messages, request: Request) -> tuple[int, msgspec.Struct]
     return 404 if shown.message.state == "unknown" else 200, shown
 
 
-def _messages(messages: Messages, request: Request) -> tuple[int, msgspec.Struct]:
+def _messages(messages: Messages, request: Request) -> tuple[int, Answer]:
     asked = _only(request, "from_ms", "to_ms", "target", "id_prefix", "limit", "after")
     query = Query(
         begin_ms=_number(asked, "from_ms", 0),
@@ -110,18 +110,18 @@ def _messages(messages: Messages, request: Request) -> tuple[int, msgspec.Struct
     return 200, messages.list(query, after, max(1, _number(asked, "limit", DEFAULT_LIMIT)))
 
 
-def _due(messages: Messages, request: Request) -> tuple[int, msgspec.Struct]:
+def _due(messages: Messages, request: Request) -> tuple[int, Answer]:
     asked = _only(request, "now_ms")
     return 200, messages.due(_number(asked, "now_ms", time.time_ns() // 1_000_000))
 
 
-def _replay(messages: Messages, request: Request) -> tuple[int, msgspec.Struct]:
+def _replay(messages: Messages, request: Request) -> tuple[int, Answer]:
     asked = _only(request, "from_ms", "to_ms", "target")
     replay = ReplayRequest(0, _needed(asked, "from_ms"), _needed(asked, "to_ms"), asked.get("target"))
     return 200, messages.foresee(replay, time.time_ns() // 1_000_000)
 
 
-def _skip(messages: Messages, request: Request) -> tuple[int, msgspec.Struct]:
+def _skip(messages: Messages, request: Request) -> tuple[int, Answer]:
     asked = _only(request, "to_ms")
     return 200, messages.foresee(SkipRequest(0, _needed(asked, "to_ms")), time.time_ns() // 1_000_000)
 
