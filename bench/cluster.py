@@ -12,13 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-import msgspec
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from bench.loader import Load
 from delayline.names import ClusterNames
 from node.config import ConnectionConfig
-from node.node import NodeStatus
+from node.status import NodeStatus
 from ops.clients.zookeeper import registry
 from ops.demo.processes import NodeOptions, NodeProcess
 from ops.stack import LocalStack, StackError
@@ -158,7 +157,7 @@ class Cluster:
             with registry(config) as znodes:
                 said = znodes.members().get(self.node.name)
             if said is not None:
-                member = msgspec.json.decode(said, type=NodeStatus)
+                member = NodeStatus.decode(said)
                 return member.http_host, member.http_port
             time.sleep(POLL_S)
         raise TimeoutError(f"the node has not shown itself within {PATIENCE_S:.0f} s")

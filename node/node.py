@@ -12,12 +12,10 @@ import time
 import uuid
 from collections.abc import Callable
 from contextlib import suppress
-from enum import StrEnum
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
 
-import msgspec
 import structlog
 from confluent_kafka import KafkaException
 
@@ -40,7 +38,6 @@ from node.http.messages import Messages
 from node.http.server import HttpServer
 from node.http.watch import watched
 from node.kafka.applier import LogTooShort, NotRebuildable
-from node.kafka.blocked import BlockedPartition
 from node.kafka.errors import LastComplaint, words
 from node.kafka.reader import OffsetsGone
 from node.kafka.topics import TopicIdentity, TopicMissing, admin_client, describe, kafka_id
@@ -48,6 +45,7 @@ from node.own_settings import readable, settings_of
 from node.owner import Health
 from node.parts import Coordination, Ground, Parts
 from node.refusal import Refusal, RefusalCode, Refusing
+from node.status import CAUGHT_UP, NodeState, NodeStatus
 from node.zookeeper.keyring import NodeKeyring, SharedKeys
 from node.zookeeper.membership import Membership
 from store.checkpoint import UnreadableCheckpoint
@@ -69,52 +67,6 @@ ROOM_BYTES: Final = 128 << 20  # on a disk that was full: a few tables, and the 
 LOOK_AGAIN_S: Final = 1.0
 VERSION: Final = version("delayline")
 REGISTER_TIMEOUT_S: Final = 5.0
-
-
-class NodeState(StrEnum):
-    """What a node is doing; operators see it in its member znode."""
-
-    STARTING = "starting"
-    CATCHING_UP = "catching-up"
-    FOLLOWER = "follower"
-    LEADER = "leader"
-    REFUSING = "refusing"
-    STOPPING = "stopping"
-
-
-class NodeStatus(msgspec.Struct, frozen=True):
-    """The member znode's content (JSON)."""
-
-    node: str
-    lane: int
-    state: NodeState
-    reason: str | None
-    way_out: str | None
-    epoch: int
-    applied: dict[int, int]
-    delivered_up_to_ms: int
-    pending: int
-    clock_offset_ms: int
-    pid: int
-    at_ms: int
-    peer_host: str = ""
-    http_host: str = ""
-    http_port: int = 0
-    run: str = ""  # with the next one: which process of two that are this node
-    started_ms: int = 0
-    version: str = ""
-    paused: bool = False  # by an operator
-    paused_targets: list[str] = []
-    disk_free_bytes: int = 0  # where its data is; 0 of 0: not known
-    disk_total_bytes: int = 0
-    session_timeout_s: float = 0.0  # as it asks ZooKeeper for
-    max_clock_skew_ms: int = 0
-    open: bool = False  # its store, and so whatever asks what operators want
-    settings: str = ""  # what its view was made with (JSON)
-    strange_checkpoints: int = 0  # records of the checkpoint topic that it has passed over
-    keys: list[str] = []  # the ids of those that it knows
-    blocked: list[BlockedPartition] = []  # of its lane's partitions, those that open transactions hold back
-    ahead: dict[int, int] = {}  # of those whose newest timestamp is ahead of the clock: that timestamp
 
 
 def _disk(data_dir: Path) -> tuple[int, int]:
@@ -200,9 +152,7 @@ class Node:
         manager = ServiceManager(os.environ)
         self.start()
         while not self._stopping.is_set():
-            manager.tell(
-                ready=self.state in (NodeState.FOLLOWER, NodeState.LEADER), words=self._status_line()
-            )
+            manager.tell(ready=self.state in CAUGHT_UP, words=self._status_line())
             with suppress(queue.Empty):
                 # With a timeout: Python runs a handler only when this thread runs, whichever got the signal.
                 told.get(timeout=LISTEN_S)
@@ -677,7 +627,7 @@ class Node:
         parts = self._parts
         if self._why_refusing() is None and (parts is None or not parts.started):
             return
-        said = msgspec.json.encode(self.status())
+        said = self.status().encode()
         try:
             if self._member != self._config.node_id:
                 self._take_name_back(said)
@@ -769,7 +719,7 @@ class Node:
         parts = self._parts
         return None if parts is None else parts.messages
 
-    def _standing(self) -> tuple[str, str]:
+    def _standing(self) -> tuple[str, NodeState]:
         return self._config.node_id, self.state
 
     def _end(self) -> None:

@@ -35,6 +35,7 @@ from node.kafka.targets import KafkaTargets
 from node.lane import LaneWorker, SystemClock
 from node.owner import Health
 from node.refusal import SIT_OUT_S, Refusal, clock_skewed, log_refusal
+from node.status import NodeState
 from node.switchover import SwitchoverRole
 from node.zookeeper.keyring import NodeKeyring
 from node.zookeeper.leadership import ZooKeeperElection
@@ -76,7 +77,7 @@ class Parts:
         store: RocksStore,
         coordination: Coordination,
         health: Health,
-        standing: Callable[[], tuple[str, str]],
+        standing: Callable[[], tuple[str, NodeState]],
         hook: Callable[[Step], None],
     ) -> None:
         """`standing`: the node's name and state."""

@@ -22,12 +22,11 @@ from prometheus_client.registry import Collector
 
 from node.health.meter import Histogram, Meter
 from node.health.vitals import Vitals
-from node.kafka.blocked import BlockedPartition
+from node.status import BlockedPartition, NodeState
 from store.holds import Holds, held_of
 from store.rocks import Figures
 
 FRESH_S: Final = 1.0
-STATES: Final = ("starting", "catching-up", "follower", "leader", "refusing", "stopping")
 PREFIX: Final = "delayline_"
 
 
@@ -181,7 +180,7 @@ def _info(vitals: Vitals) -> Metric:
 
 def _state(vitals: Vitals) -> Metric:
     family = GaugeMetricFamily(PREFIX + "state", "1 for the state that the node is in.", labels=["state"])
-    for state in STATES:
+    for state in NodeState:
         family.add_metric([state], state == vitals.state)
     return family
 

@@ -15,8 +15,9 @@ from typing import Final, NamedTuple
 import structlog
 
 from node.core.ports import Doubtful
-from node.kafka.blocked import BlockedPartition, LastStableOffsets
+from node.kafka.blocked import LastStableOffsets
 from node.kafka.checkpoints import KafkaLog
+from node.status import BlockedPartition
 from store.checkpoint import Reached, Vector
 from store.kv import StoreError
 from store.rocks import Figures

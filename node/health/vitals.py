@@ -8,9 +8,9 @@ from typing import Final, NamedTuple
 
 from node.core.ports import Pauses
 from node.health.meter import Meter
-from node.kafka.blocked import BlockedPartition
 from node.kafka.targets import Counts
 from node.refusal import Refusal
+from node.status import BlockedPartition, NodeState
 from store.holds import Holds
 from store.overdue import Overdue
 from store.rocks import Figures
@@ -45,7 +45,7 @@ class Vitals(NamedTuple):
     """
 
     nameplate: Nameplate
-    state: str
+    state: NodeState
     refusal: Refusal | None
     waits_for: str | None
     dead: list[str]

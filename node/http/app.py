@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any, Final, get_args
+from typing import Final, get_args
 
 import anyio
 import anyio.to_thread
@@ -24,8 +24,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from node.http.message_state import MessageState
-from node.http.messages import Extent, Messages, NoSource, WrongLane, parse_cursor
+from node.http.answers import Answer, Extent, Failed, MessageState, parse_cursor
+from node.http.messages import Messages, NoSource, WrongLane
 from store.kv import StoreError
 from store.lookup import Query, ViewClosed
 from store.operations import ReplayRequest, SkipRequest
@@ -36,6 +36,10 @@ AT_ONCE: Final = 4
 DEFAULT_LIMIT: Final = 50
 
 
+Endpoint = Callable[[Messages, Request], tuple[int, Answer]]
+"""Gives the status of the response, and what is said."""
+
+
 class _Bad(Exception):
     """The question is wrong: what, and what it may be."""
 
@@ -44,7 +48,7 @@ def application(messages: Callable[[], Messages | None]) -> Starlette:
     """`messages`: None while the node's store is not open yet."""
     looks = anyio.CapacityLimiter(AT_ONCE)
 
-    def route(path: str, answer: Callable[[Messages, Request], tuple[int, Any]]) -> Route:
+    def route(path: str, answer: Endpoint) -> Route:
         async def endpoint(request: Request) -> Response:
             return await anyio.to_thread.run_sync(_answered, messages(), answer, request, limiter=looks)
 
@@ -61,24 +65,22 @@ def application(messages: Callable[[], Messages | None]) -> Starlette:
     )
 
 
-def _answered(
-    messages: Messages | None, answer: Callable[[Messages, Request], tuple[int, Any]], request: Request
-) -> Response:
+def _answered(messages: Messages | None, answer: Endpoint, request: Request) -> Response:
     if messages is None:
-        return _response(503, {"error": "the node has not opened its store yet: ask again, or another node"})
+        return _response(503, Failed("the node has not opened its store yet: ask again, or another node"))
     try:
         return _response(*answer(messages, request))
     except (_Bad, NoSource, WrongLane) as error:
-        return _response(400, {"error": str(error)})
+        return _response(400, Failed(str(error)))
     except (ViewClosed, StoreError) as error:
-        return _response(503, {"error": str(error)})
+        return _response(503, Failed(str(error)))
 
 
-def _response(code: int, body: Any) -> Response:
+def _response(code: int, body: Answer | Failed) -> Response:
     return Response(msgspec.json.encode(body), code, media_type="application/json")
 
 
-def _message(messages: Messages, request: Request) -> tuple[int, Any]:
+def _message(messages: Messages, request: Request) -> tuple[int, Answer]:
     asked = _only(request, "id", "source", "history")
     if bool(asked.get("id")) == bool(asked.get("source")):
         raise _Bad("say which message: ?id=... or ?source=...")
@@ -93,7 +95,7 @@ def _message(messages: Messages, request: Request) -> tuple[int, Any]:
     return 404 if shown.message.state == MessageState.UNKNOWN else 200, shown
 
 
-def _messages(messages: Messages, request: Request) -> tuple[int, Any]:
+def _messages(messages: Messages, request: Request) -> tuple[int, Answer]:
     asked = _only(request, "from_ms", "to_ms", "target", "id_prefix", "limit", "after")
     query = Query(
         begin_ms=_number(asked, "from_ms", 0),
@@ -108,18 +110,18 @@ def _messages(messages: Messages, request: Request) -> tuple[int, Any]:
     return 200, messages.list(query, after, max(1, _number(asked, "limit", DEFAULT_LIMIT)))
 
 
-def _due(messages: Messages, request: Request) -> tuple[int, Any]:
+def _due(messages: Messages, request: Request) -> tuple[int, Answer]:
     asked = _only(request, "now_ms")
     return 200, messages.due(_number(asked, "now_ms", time.time_ns() // 1_000_000))
 
 
-def _replay(messages: Messages, request: Request) -> tuple[int, Any]:
+def _replay(messages: Messages, request: Request) -> tuple[int, Answer]:
     asked = _only(request, "from_ms", "to_ms", "target")
     replay = ReplayRequest(0, _needed(asked, "from_ms"), _needed(asked, "to_ms"), asked.get("target"))
     return 200, messages.foresee(replay, time.time_ns() // 1_000_000)
 
 
-def _skip(messages: Messages, request: Request) -> tuple[int, Any]:
+def _skip(messages: Messages, request: Request) -> tuple[int, Answer]:
     asked = _only(request, "to_ms")
     return 200, messages.foresee(SkipRequest(0, _needed(asked, "to_ms")), time.time_ns() // 1_000_000)
 

@@ -8,7 +8,7 @@ Every answer says how far this node had read the log when it was given.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, Literal, NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 from confluent_kafka import KafkaException
@@ -20,21 +20,31 @@ from delayline.settings import ClusterSettings
 from delayline.wire import H_SCHEDULED_FOR
 from node.core.plan import PAUSED, OutcomeRecord
 from node.core.ports import Doubtful
-from node.http.message_state import MessageState
+from node.http.answers import (
+    AnsweringNode,
+    Extent,
+    Forecast,
+    Foreseen,
+    Listed,
+    Message,
+    MessageState,
+    OutcomeEvent,
+    OutcomeHistory,
+    Shown,
+    cursor,
+)
 from node.kafka.checkpoints import KafkaLog
 from node.kafka.history import Fate, Past, ToldOutcome
+from node.status import NodeState
 from store.checkpoint import Frontier, Reached, UnreadableCheckpoint
-from store.due import Due
 from store.holds import Hold
 from store.keys import RowKey
-from store.lookup import IdState, Lookup, Query, RowPage, Total
+from store.lookup import IdState, Lookup, Query, RowPage
 from store.operations import ReplayRequest, SkipRequest
 from store.rows import RescheduleRow, Row, ScheduledRow, target_of_message
 
 MOST_HISTORY: Final = 200_000
 MOST_LISTED: Final = 1_000
-
-Extent = Literal["recent", "all", "none"]
 
 
 class WrongLane(Exception):
@@ -43,108 +53,6 @@ class WrongLane(Exception):
 
 class NoSource(Exception):
     """What was asked for is no source in the buffer."""
-
-
-class AnsweringNode(msgspec.Struct, frozen=True):
-    """Who answers, and how far it had read. `lag`: offsets of its lane that it had not read, of those that
-    were committed when it was asked; None if Kafka did not say.
-    """
-
-    node: str
-    lane: int
-    state: str
-    applied: dict[int, int]
-    lag: int | None
-    delivered_up_to_ms: int
-
-
-class Message(msgspec.Struct, frozen=True, kw_only=True):
-    """One message, or another request that waits. What is not known, or does not apply, is None.
-
-    `state`: `pending`, `parked` (its target was shut, is paused or not known; with the `code` of a
-    pause it waits for the end of that, at its place), `moving` (a reschedule has moved it, and what it is now
-    cannot be read yet), `delivered`, `expired`, `dead-lettered`, `skipped`, `cancelling` (the cancel is
-    taken, its answer not yet written), `cancelled`, `done` (what it came to cannot be told) or `unknown`; or
-    an outcome that only a newer node knows.
-    `at_ms` and `epoch`: of the transaction that made it so, by the clock of its leader; `by`: the request
-    that did. `source`: where the request is that this row was made from; `root`: the user's own one behind
-    it.
-    """
-
-    state: str
-    op: str = "schedule"
-    id: str | None
-    due_ms: int | None = None
-    scheduled_for_ms: int | None = None
-    target_topic: str | None = None
-    target_partition: int | None = None
-    attempt: int | None = None
-    occurrence: int | None = None
-    expire_at_ms: int | None = None
-    source: str | None = None
-    root: str | None = None
-    at_ms: int | None = None
-    epoch: int | None = None
-    by: str | None = None
-    code: str | None = None
-    detail: str | None = None
-
-
-class OutcomeEvent(msgspec.Struct, frozen=True):
-    """One outcome of an id, as the outcomes topic has it; `request`: what was decided on."""
-
-    at_ms: int
-    epoch: int
-    outcome: str
-    op: str
-    request: str
-    message: str | None
-    code: str | None
-    detail: str | None
-
-
-class OutcomeHistory(msgspec.Struct, frozen=True):
-    """The outcomes of an id since a time, in order. `left_out`: so many records would have had to be read."""
-
-    since_ms: int
-    events: list[OutcomeEvent]
-    left_out: int = 0
-    trouble: str | None = None
-
-
-class Shown(msgspec.Struct, frozen=True):
-    """The answer to `show`; without a history of what has no id."""
-
-    node: AnsweringNode
-    message: Message
-    history: OutcomeHistory | None
-
-
-class Listed(msgspec.Struct, frozen=True):
-    """The answer to `list`, in key order; `next`: the cursor behind which more may be, None at the end."""
-
-    node: AnsweringNode
-    messages: list[Message]
-    next: str | None
-    total: Total | None
-
-
-class Forecast(msgspec.Struct, frozen=True):
-    """The answer to `due`. It has no `lag`: Kafka is not asked, for the answer is to come at once."""
-
-    node: AnsweringNode
-    due: Due
-
-
-class Foreseen(msgspec.Struct, frozen=True):
-    """What would come of a replay or a skip: why nothing (`refused`), or how many messages by their targets;
-    `at_least` if there may be more.
-    """
-
-    node: AnsweringNode
-    refused: str | None
-    targets: dict[str, int]
-    at_least: bool
 
 
 class Reader(NamedTuple):
@@ -165,7 +73,7 @@ class Messages:
         lane: int,
         replay_window_ms: int,
         reader: Reader,
-        standing: Callable[[], tuple[str, str]],
+        standing: Callable[[], tuple[str, NodeState]],
     ) -> None:
         """`standing`: the node's name and state."""
         self._buffer = names.buffer
@@ -388,22 +296,6 @@ _UNTOLD: Final = (Doubtful, KafkaException, UnreadableCheckpoint)
 IS_PAUSED: Final = "an operator has paused the target"
 WAS_PAUSED: Final = "an operator had paused the target; what waited for that comes in its turn"
 _NO_CHECKPOINT: Final = "the checkpoint topic has no checkpoint left that tells when"
-
-
-def cursor(key: RowKey) -> str:
-    """A page's end, for who asks for the next one."""
-    return "-".join(map(str, key))
-
-
-def parse_cursor(text: str) -> RowKey:
-    """ValueError if it is none."""
-    parts = text.split("-")
-    if len(parts) != 3 or not all(part.isascii() and part.isdigit() and len(part) < 20 for part in parts):
-        raise ValueError(f"{text[:100]!r} is no cursor: take it from the answer before")
-    due_ms, partition, offset = map(int, parts)
-    if max(due_ms, offset) >= 1 << 63 or partition >= 1 << 31:
-        raise ValueError(f"{text[:100]!r} is no cursor: take it from the answer before")
-    return due_ms, partition, offset
 
 
 def _is_parked(row: ScheduledRow) -> bool:

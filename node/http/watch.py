@@ -13,9 +13,10 @@ nobody waits for the store, for Kafka or for ZooKeeper, and a client that hangs 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 import msgspec
+from msgspec import UNSET
 from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -24,12 +25,13 @@ from starlette.routing import Route
 
 from node.health.metrics import Exposition
 from node.health.vitals import Vitals
+from node.http.answers import Failed, Probed, ProbedPartition
+from node.status import CAUGHT_UP, NodeState
 
-CAUGHT_UP: Final = ("follower", "leader")
 _WAITS: Final = "See to that: the node goes on by itself."
 _ENDS: Final = "Ask another node."
 
-ProbeAnswer = tuple[bool, dict[str, Any]]
+ProbeAnswer = tuple[bool, Probed]
 """Whether it is so, and what to say about it."""
 
 
@@ -54,9 +56,8 @@ def _routes(vitals: Callable[[], Vitals]) -> list[Route]:
     async def replica(request: Request) -> Response:
         asked = request.query_params.get("max_lag")
         if asked is not None and not (asked.isascii() and asked.isdigit() and len(asked) <= 19):
-            return Response(
-                msgspec.json.encode({"error": f"max_lag is {asked[:100]!r}: it must be a number"}), 400
-            )
+            failed = Failed(f"max_lag is {asked[:100]!r}: it must be a number")
+            return Response(msgspec.json.encode(failed), 400)
         return _response(*_replica(vitals(), None if asked is None else int(asked)))
 
     return [
@@ -68,7 +69,7 @@ def _routes(vitals: Callable[[], Vitals]) -> list[Route]:
     ]
 
 
-def _response(so: bool, said: dict[str, Any]) -> Response:  # noqa: FBT001 - the answer itself
+def _response(so: bool, said: Probed) -> Response:  # noqa: FBT001 - the answer itself
     return Response(msgspec.json.encode(said), 200 if so else 503, media_type="application/json")
 
 
@@ -77,56 +78,53 @@ def _live(vitals: Vitals) -> ProbeAnswer:
     if not vitals.dead:
         return True, said
     reason = f"threads have ended that should run: {', '.join(vitals.dead)}"
-    return False, said | {"reason": reason, "way_out": "Restart the node: its log says why."}
+    return _no(said, reason, "Restart the node: its log says why.")
 
 
 def _ready(vitals: Vitals) -> ProbeAnswer:
     said = _standing(vitals)
-    return (True, said) if vitals.state in CAUGHT_UP else (False, said | _why_not(vitals))
+    return (True, said) if vitals.state in CAUGHT_UP else _no(said, *_why_not(vitals))
 
 
 def _leader(vitals: Vitals) -> ProbeAnswer:
     leader = vitals.nameplate.node if vitals.leads else vitals.leader
-    return vitals.leads, _standing(vitals) | {"leader": leader, "epoch": vitals.epoch}
+    return vitals.leads, msgspec.structs.replace(_standing(vitals), leader=leader, epoch=vitals.epoch)
 
 
 def _replica(vitals: Vitals, max_lag: int | None) -> ProbeAnswer:
-    said = _standing(vitals) | {"lag": vitals.lag}
+    said = msgspec.structs.replace(_standing(vitals), lag=vitals.lag)
     if vitals.state not in CAUGHT_UP:
-        return False, said | _why_not(vitals)
+        return _no(said, *_why_not(vitals))
     if max_lag is None or (vitals.lag is not None and vitals.lag <= max_lag):
         return True, said
     if vitals.lag is None:
-        return False, said | {"reason": "Kafka does not say where the buffer ends", "way_out": _WAITS}
+        return _no(said, "Kafka does not say where the buffer ends", _WAITS)
     reason = f"{vitals.lag} offsets of the buffer are not read yet; {max_lag} are allowed"
-    return False, said | {"reason": reason, "way_out": "Wait: the node reads on."}
+    return _no(said, reason, "Wait: the node reads on.")
 
 
-def _standing(vitals: Vitals) -> dict[str, Any]:
-    nameplate = vitals.nameplate
-    said = {
-        "cluster": nameplate.cluster,
-        "node": nameplate.node,
-        "lane": nameplate.lane,
-        "state": vitals.state,
-    }
-    blocked = [
-        {"partition": one.partition, "records": one.records, "since_ms": one.since_ms}
-        for one in vitals.blocked or ()
-    ]
-    return said | ({"blocked": blocked} if blocked else {})
+def _standing(vitals: Vitals) -> Probed:
+    own = vitals.nameplate
+    blocked = [ProbedPartition(one.partition, one.records, one.since_ms) for one in vitals.blocked or ()]
+    return Probed(
+        cluster=own.cluster, node=own.node, lane=own.lane, state=vitals.state, blocked=blocked or UNSET
+    )
 
 
-def _why_not(vitals: Vitals) -> dict[str, str]:
+def _no(said: Probed, reason: str, way_out: str) -> ProbeAnswer:
+    return False, msgspec.structs.replace(said, reason=reason, way_out=way_out)
+
+
+def _why_not(vitals: Vitals) -> tuple[str, str]:
     """Why a node has not caught up, and what to do about it."""
     if vitals.refusal is not None:
         why = vitals.refusal
-        return {"reason": f"{why.code}: {why.detail}", "way_out": why.way_out}
-    if vitals.state == "stopping":
-        return {"reason": "the node ends", "way_out": _ENDS}
+        return f"{why.code}: {why.detail}", why.way_out
+    if vitals.state == NodeState.STOPPING:
+        return "the node ends", _ENDS
     if vitals.waits_for is not None:
-        return {"reason": f"the node waits: {vitals.waits_for}", "way_out": _WAITS}
-    if vitals.state == "starting":
-        return {"reason": "the node has just started", "way_out": "Wait: the node goes on by itself."}
+        return f"the node waits: {vitals.waits_for}", _WAITS
+    if vitals.state == NodeState.STARTING:
+        return "the node has just started", "Wait: the node goes on by itself."
     left = "" if vitals.lag is None else f": {vitals.lag} offsets of the buffer are left"
-    return {"reason": f"the node reads the log to its end{left}", "way_out": "Wait: the node reads on."}
+    return f"the node reads the log to its end{left}", "Wait: the node reads on."

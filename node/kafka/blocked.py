@@ -10,32 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-import msgspec
-
 from node.kafka.fetch.transactions import TransactionOwner
+from node.status import BlockedPartition
 from store.checkpoint import Vector
 
 TOLD_AFTER_MS: Final = 3_000  # a usual transaction is over by then
 MOST_TOLD: Final = 8  # partitions; the znode of a status is small
 ASK_EVERY_MS: Final = 5_000
-
-
-class BlockedPartition(msgspec.Struct, frozen=True):
-    """A partition whose last stable offset stands still with offsets behind it, committed ones or not.
-
-    `end`: that end, where the transaction begins; `records`: how many offsets are behind it; `since_ms`:
-    since when it has been seen to stand there. Of whose transaction it is, what is known (see
-    `TransactionOwner`).
-    """
-
-    partition: int
-    end: int
-    records: int
-    since_ms: int
-    producer_id: int | None = None
-    transactional_id: str | None = None
-    open_since_ms: int | None = None
-    timeout_ms: int | None = None
 
 
 class LastStableOffsets:

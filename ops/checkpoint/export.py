@@ -27,8 +27,7 @@ from node.kafka.own_transactions import OwnTransactions
 from ops.checkpoint.leaderships import leaderships
 from ops.checkpoint.show import CheckpointPair, last_request, show, wanted_lanes
 from ops.clients.kafka import KafkaAdmin
-from ops.clients.zookeeper import read_keys, registry
-from ops.cluster.status import mirrored_checkpoint
+from ops.clients.zookeeper import mirrored_checkpoint, read_keys, registry
 from ops.errors import ConfigError, ConflictError, NotFoundError, from_kafka
 from store.checkpoint import Checkpoint
 

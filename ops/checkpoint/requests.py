@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -13,11 +13,11 @@ from election.errors import ElectionError
 from election.operators import Author, Entry, PauseState
 from election.registry import Registry
 from node.config import ConnectionConfig
+from node.http.answers import Foreseen
 from ops.checkpoint.asked import Asked, described, progress
 from ops.checkpoint.show import last_request, wanted_lanes
 from ops.clients.nodes import ask_lanes
-from ops.clients.zookeeper import registry
-from ops.cluster.status import mirrored_checkpoint
+from ops.clients.zookeeper import mirrored_checkpoint, registry
 from ops.errors import ConflictError, NotFoundError, UnavailableError, translated
 from store.operations import Operation, ReplayRequest, SkipRequest, StopReplay
 
@@ -28,27 +28,9 @@ SAY_S: Final = 1.0
 Say = Callable[[str], None]
 
 
-@dataclass(frozen=True, slots=True)
-class Prospect:
-    """What would come of a request in one lane: why nothing, or the messages by their targets; `at_least` if
-    there may be more. `node`: who has counted, and how far it had come.
-    """
-
-    lane: int
-    refused: str | None
-    targets: Mapping[str, int]
-    at_least: bool
-    node: Mapping[str, Any]
-
-    @property
-    def messages(self) -> int:
-        """How many in all."""
-        return sum(self.targets.values())
-
-
 def foresee(
     config: ConnectionConfig, request: ReplayRequest | SkipRequest, lane: int | None
-) -> list[Prospect]:
+) -> list[Foreseen]:
     """What would come of the request, as a node of each lane counts.
 
     Raises ZnodeMissing, NotFoundError for a lane that is not there, and UnavailableError if no node of it
@@ -59,16 +41,12 @@ def foresee(
     path = "/replay" if isinstance(request, ReplayRequest) else "/skip"
     named = msgspec.to_builtins(request)
     params = {name: named[name] for name in ("from_ms", "to_ms", "target") if name in named}
-    found = ask_lanes(config, lane, path, params, COUNT_TIMEOUT_S)
-    return [
-        Prospect(number, said["refused"], said["targets"], said["at_least"], said["node"])
-        for number, said in found.items()
-    ]
+    return ask_lanes(config, lane, Foreseen, path, params, COUNT_TIMEOUT_S)
 
 
-def require_accepted(prospects: Sequence[Prospect]) -> None:
+def require_accepted(prospects: Sequence[Foreseen]) -> None:
     """ConflictError if a lane's leader would refuse: what is done is done in all lanes that were named."""
-    refused = [f"lane {one.lane} refuses: {one.refused}" for one in prospects if one.refused is not None]
+    refused = [f"lane {one.node.lane} refuses: {one.refused}" for one in prospects if one.refused is not None]
     if refused:
         raise ConflictError("; ".join(refused))
 

@@ -19,8 +19,7 @@ from election.registry import Registry
 from node.config import ConnectionConfig
 from node.kafka.checkpoints import read_last
 from ops.clients.kafka import KafkaAdmin
-from ops.clients.zookeeper import registry, required_keys
-from ops.cluster.status import mirrored_checkpoint
+from ops.clients.zookeeper import mirrored_checkpoint, registry, required_keys
 from ops.errors import NotFoundError
 from store.checkpoint import Checkpoint, UnreadableCheckpoint
 from store.operations import OperatorRequest

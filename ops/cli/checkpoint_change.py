@@ -17,7 +17,7 @@ from ops.cli.output import Format, emit, output_option, say
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ops.checkpoint.requests import Prospect
+    from node.http.answers import Foreseen
     from store.operations import ReplayRequest, SkipRequest
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -165,10 +165,10 @@ def _carry_out(
     _emit(output, prospects, executed=done, waits=not done)
 
 
-def _show(output: Format, prospects: Sequence[Prospect]) -> None:
+def _show(output: Format, prospects: Sequence[Foreseen]) -> None:
     """To decide on, before it is done: a table is for whoever reads it."""
     rows = [
-        {"lane": one.lane, "target": target, "messages": count}
+        {"lane": one.node.lane, "target": target, "messages": count}
         for one in prospects
         for target, count in sorted(one.targets.items())
     ]
@@ -176,12 +176,19 @@ def _show(output: Format, prospects: Sequence[Prospect]) -> None:
         emit(output, rows, _TARGET_COLUMNS)
 
 
-def _emit(output: Format, prospects: Sequence[Prospect], *, executed: bool, waits: bool) -> None:
+def _emit(output: Format, prospects: Sequence[Foreseen], *, executed: bool, waits: bool) -> None:
     """What was done, once it is: for programs."""
     if output == "table":
         return
+    import msgspec
+
     lanes = [
-        {"lane": one.lane, "targets": one.targets, "at_least": one.at_least, "node": one.node}
+        {
+            "lane": one.node.lane,
+            "targets": one.targets,
+            "at_least": one.at_least,
+            "node": msgspec.to_builtins(one.node),
+        }
         for one in prospects
     ]
     messages = sum(one.messages for one in prospects)
@@ -189,7 +196,7 @@ def _emit(output: Format, prospects: Sequence[Prospect], *, executed: bool, wait
     emit(output, [], {}, data=data)
 
 
-def _what(request: ReplayRequest | SkipRequest, prospects: Sequence[Prospect]) -> str:
+def _what(request: ReplayRequest | SkipRequest, prospects: Sequence[Foreseen]) -> str:
     from store.operations import SkipRequest
 
     count = sum(one.messages for one in prospects)

@@ -15,6 +15,7 @@ from ops.cli.output import Format, age, emit, output_option, rough, say, size
 
 if TYPE_CHECKING:
     from election.operators import PauseState
+    from ops.clients.members import Member
     from ops.cluster.status import ClusterStatus, LaneStatus
     from store.holds import Held
 
@@ -104,9 +105,9 @@ def show(output: Format, snapshot: ClusterStatus) -> None:
         _emit_members(snapshot)
     if snapshot.no_ends is not None:
         say(f"warning: no lag is known: {snapshot.no_ends}")
-    for node, said in snapshot.members.items():
-        if said.get("way_out"):
-            say(f"warning: {node} refuses to lead: {said['reason']}; {said['way_out']}")
+    for node, member in snapshot.members.items():
+        if member.status is not None and member.status.way_out:
+            say(f"warning: {node} refuses to lead: {member.status.reason}; {member.status.way_out}")
     for lane in snapshot.lanes:
         if lane.leader is None:
             say(f"warning: lane {lane.lane} has no leader, so nothing of it is delivered")
@@ -162,38 +163,43 @@ def _emit_members(snapshot: ClusterStatus) -> None:
 
 
 def _member_row(snapshot: ClusterStatus, node: str) -> dict[str, Any]:
-    said = snapshot.members[node]
-    applied, health = said.get("applied"), snapshot.health(node)
-    offset_ms = _clock_offset_ms(said)
-    return {
-        **said,
+    from ops.clients.members import Health
+
+    member, health = snapshot.members[node], snapshot.health(node)
+    row = {
         "node": node,
         "role": _role(snapshot, node),
-        "applied": sum(applied.values()) if isinstance(applied, dict) else None,
+        "health": Text(health, style="" if health == Health.OK else "bold red"),
+    }
+    said, offset_ms = member.status, member.clock_offset_ms
+    if said is None:
+        return row
+    return row | {
+        "lane": said.lane,
+        "epoch": said.epoch,
+        "applied": sum(said.applied.values()),
         "lag": snapshot.lag(node),
-        "disk": size(said["disk_free_bytes"]) if said.get("disk_total_bytes") else None,
+        "pending": said.pending,
+        "disk": size(said.disk_free_bytes) if said.disk_total_bytes else None,
+        "version": said.version or None,
         "clock": None if offset_ms is None else f"{offset_ms:+d} ms",
-        "seen": f"{rough(snapshot.silent_ms(node))} ago" if "at_ms" in said else None,
-        "health": Text(health, style="" if health == "ok" else "bold red"),
+        "seen": f"{rough(snapshot.silent_ms(node))} ago",
     }
 
 
-def _clock_offset_ms(said: Mapping[str, Any]) -> int | None:
-    from ops.cluster.status import clock_offset_ms
-
-    return clock_offset_ms(said)
-
-
 def _role(snapshot: ClusterStatus, node: str) -> Text:
-    said = snapshot.members[node]
-    state = str(said.get("state"))
-    leader = next((lane.leader for lane in snapshot.lanes if lane.lane == said.get("lane")), None)
-    if state == "leader" and leader != node:
-        state = "was leader"  # its words outlive it by a session timeout
-    return Text(state, style=_STATE_STYLES.get(state, "yellow"))
+    from node.status import NodeState
 
-
-_STATE_STYLES = {"leader": "green", "follower": "", "refusing": "bold red"}
+    member = snapshot.members[node]
+    leader = next((lane.leader for lane in snapshot.lanes if lane.lane == member.lane), None)
+    if member.state == NodeState.LEADER and leader != node:
+        return Text("was leader", style="yellow")  # its words outlive it by a session timeout
+    styles: dict[str, str] = {
+        NodeState.LEADER: "green",
+        NodeState.FOLLOWER: "",
+        NodeState.REFUSING: "bold red",
+    }
+    return Text(member.state, style=styles.get(member.state, "yellow"))
 
 
 def _lane_row(lane: LaneStatus, snapshot: ClusterStatus) -> dict[str, Any]:
@@ -227,14 +233,21 @@ def _as_data(snapshot: ClusterStatus) -> dict[str, Any]:
         ],
         "members": [
             {
-                **said,
-                "clock_offset_ms": _clock_offset_ms(said),
+                **_member_as_data(node, member),
+                "clock_offset_ms": member.clock_offset_ms,
                 "lag": snapshot.lag(node),
                 "health": snapshot.health(node),
             }
-            for node, said in snapshot.members.items()
+            for node, member in snapshot.members.items()
         ],
     }
+
+
+def _member_as_data(node: str, member: Member) -> dict[str, Any]:
+    import msgspec
+
+    said = {"node": node, "state": member.state} if member.status is None else member.status
+    return {**msgspec.to_builtins(said), "written_ms": member.written_ms}
 
 
 def _held_as_data(lane: LaneStatus) -> dict[str, Any]:

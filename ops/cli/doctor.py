@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from ops.doctor import Finding
 
 COLUMNS = {"level": "level", "check": "check", "found": "found", "mend": "what to do"}
-_STYLES = {"ok": "green", "note": "yellow", "problem": "bold red"}
 
 
 @click.command("doctor", epilog="Example: delayline doctor --cluster delay")
@@ -30,19 +29,22 @@ def doctor_command(output: Format, *, show_all: bool, **options: Any) -> int:
     and versions, lanes without leader or follower, nodes that refuse, what is paused, lag. It goes on where
     something does not answer. Exit code 1 if there is a problem; a note is none.
     """
-    from ops.doctor import examine
+    from ops.doctor import Level, examine
 
     findings = examine(connect(options))
-    shown = [one for one in findings if show_all or one.level != "ok"]
+    shown = [one for one in findings if show_all or one.level != Level.OK]
     if output != "table":
         emit(output, [asdict(finding) for finding in findings], {})
     elif shown:
         emit(output, [_row(finding) for finding in shown], COLUMNS)
     levels = Counter(finding.level for finding in findings)
-    say(f"problems: {levels['problem']}, notes: {levels['note']}, well: {levels['ok']}")
-    return 1 if levels["problem"] else 0
+    say(f"problems: {levels[Level.PROBLEM]}, notes: {levels[Level.NOTE]}, well: {levels[Level.OK]}")
+    return 1 if levels[Level.PROBLEM] else 0
 
 
 def _row(finding: Finding) -> dict[str, Any]:
-    style = _STYLES[finding.level]
-    return {**asdict(finding), "level": Text(finding.level, style=style), "mend": finding.mend or None}
+    from ops.doctor import Level
+
+    styles = {Level.OK: "green", Level.NOTE: "yellow", Level.PROBLEM: "bold red"}
+    level = Text(finding.level, style=styles[finding.level])
+    return {**asdict(finding), "level": level, "mend": finding.mend or None}

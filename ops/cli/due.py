@@ -13,6 +13,7 @@ from ops.cli.options import connect, connection_options
 from ops.cli.output import Format, emit, output_as, say
 
 if TYPE_CHECKING:
+    from node.http.answers import AnsweringNode
     from ops.message.due import ClusterForecast
     from store.due import Due, DueHistogram
 
@@ -161,12 +162,12 @@ def _as_data(found: ClusterForecast) -> dict[str, Any]:
         if (histogram := getattr(due, scale))
     }
     rest = {name: value for name, value in msgspec.to_builtins(due).items() if name not in _SCALES}
-    return {**rest, **scales, **pauses_as_data(found.pauses), "nodes": list(found.nodes)}
+    return {**rest, **scales, **pauses_as_data(found.pauses), "nodes": msgspec.to_builtins(found.nodes)}
 
 
-def _standing(standing: Any) -> str:
+def _standing(standing: AnsweringNode) -> str:
     from delayline.times import render_time
 
-    up_to_ms = standing["delivered_up_to_ms"]
+    up_to_ms = standing.delivered_up_to_ms
     up_to = f"delivered up to {render_time(up_to_ms)}" if up_to_ms else "nothing delivered yet"
-    return f"{standing['node']} ({standing['state']}, lane {standing['lane']}): {up_to}"
+    return f"{standing.node} ({standing.state}, lane {standing.lane}): {up_to}"

@@ -11,7 +11,8 @@ from ops.cli.options import connect, connection_options
 from ops.cli.output import Format, age, emit, emit_one, output_option, say
 
 if TYPE_CHECKING:
-    from ops.clients.nodes import Listing
+    from node.http.answers import AnsweringNode, Extent, Message, Shown
+    from ops.message.lookup import Listing
 
 _NODE = click.option(
     "--node", metavar="NODE", help="The node to ask (default: the leader, or any that answers)."
@@ -60,22 +61,24 @@ def show(
     Pending, parked, delivered, cancelled, expired or dead-lettered, when and in which epoch; and its outcomes
     in the replay window: replaced, rescheduled and the like. Exit code 3 if it is unknown.
     """
-    from node.http.message_state import MessageState
-    from ops.clients import nodes
+    import msgspec
+
+    from node.http.answers import MessageState
+    from ops.message import lookup
 
     if (id_ is None) == (source is None):
         raise click.UsageError("give the message's ID, or --source")
-    extent = "all" if history else "recent"
+    extent: Extent = "all" if history else "recent"
     if id_ is not None:
-        answer = nodes.show(connect(options), id_, node, extent)
+        answer = lookup.show(connect(options), id_, node, extent)
     else:
-        answer = nodes.show_source(connect(options), str(source), node, extent)
+        answer = lookup.show_source(connect(options), str(source), node, extent)
     if output != "table":
-        emit_one(output, answer)
+        emit_one(output, msgspec.to_builtins(answer))
     else:
         _show(answer)
-    _say_standing(answer["node"])
-    return 3 if answer["message"]["state"] == MessageState.UNKNOWN else 0
+    _say_standing(answer.node)
+    return 3 if answer.message.state == MessageState.UNKNOWN else 0
 
 
 @click.command(
@@ -97,7 +100,9 @@ def list_command(output: Format, **options: Any) -> None:
 
     Each that stays pending is listed once from page to page, whatever is scheduled and delivered meanwhile.
     """
-    from ops.clients import nodes
+    import msgspec
+
+    from ops.message import lookup
 
     asked = {name: options.pop(name) for name in ("begin", "end", "target", "id_prefix")}
     query = {
@@ -107,10 +112,9 @@ def list_command(output: Format, **options: Any) -> None:
         "id_prefix": asked["id_prefix"],
     }
     limit, after, node = options.pop("limit"), _cursor(options.pop("after")), options.pop("node")
-    listing = nodes.pending(connect(options), query, after, limit, node)
+    listing = lookup.pending(connect(options), query, after, limit, node)
     if output != "table":
-        named = {"messages": listing.messages, "next": listing.next, "total": listing.total}
-        emit(output, [], {}, data=named | {"nodes": listing.nodes})
+        emit(output, [], {}, data=msgspec.to_builtins(listing))
     elif listing.messages:
         emit(output, [_row(message) for message in listing.messages], _LIST_COLUMNS)
     _say_count(listing)
@@ -128,7 +132,7 @@ def _time(text: str | None, option: str) -> int | None:
 
 
 def _cursor(text: str | None) -> str | None:
-    from node.http.messages import parse_cursor
+    from node.http.answers import parse_cursor
 
     try:
         if text is not None:
@@ -138,56 +142,61 @@ def _cursor(text: str | None) -> str | None:
     return text
 
 
-def _row(message: dict[str, Any]) -> dict[str, Any]:
+def _row(message: Message) -> dict[str, Any]:
     from delayline.times import render_time
 
-    op = "" if message["op"] == "schedule" else f" {message['op']}"
     return {
-        **message,
-        "due": render_time(message["due_ms"]),
-        "state": message["state"] + op,
+        "due": None if message.due_ms is None else render_time(message.due_ms),
+        "id": message.id,
+        "state": message.state if message.op == "schedule" else f"{message.state} {message.op}",
         "target": _target(message),
+        "attempt": message.attempt,
+        "occurrence": message.occurrence,
+        "source": message.source,
     }
 
 
-def _target(message: dict[str, Any]) -> str | None:
-    topic, partition = message["target_topic"], message["target_partition"]
+def _target(message: Message) -> str | None:
+    topic, partition = message.target_topic, message.target_partition
     return topic if partition is None else f"{topic}/{partition}"
 
 
-def _show(answer: dict[str, Any]) -> None:
+def _show(answer: Shown) -> None:
+    import msgspec
+
     from delayline.times import render_time
 
-    message, history = answer["message"], answer["history"]
+    history = answer.history
     now_ms = time.time_ns() // 1_000_000
+    message = msgspec.to_builtins(answer.message)
     said = {name: value for name, value in message.items() if value is not None and name != "op"}
     said |= {name: age(said[name], now_ms) for name in _TIMES if name in said}
     emit_one("table", {name.removesuffix("_ms"): value for name, value in said.items()})
     if history is None:
         return
-    if history["events"]:
+    if history.events:
         click.echo()
-        rows = [{**event, "at": render_time(event["at_ms"])} for event in history["events"]]
+        rows = [{**msgspec.to_builtins(one), "at": render_time(one.at_ms)} for one in history.events]
         emit("table", rows, _EVENT_COLUMNS)
-    if history["left_out"]:
-        say(f"its outcomes are left out: {history['left_out']} records to read; --history reads them all")
-    elif history["trouble"]:
-        say(f"its outcomes cannot be told: {history['trouble']}")
+    if history.left_out:
+        say(f"its outcomes are left out: {history.left_out} records to read; --history reads them all")
+    elif history.trouble:
+        say(f"its outcomes cannot be told: {history.trouble}")
 
 
 def _say_count(listing: Listing) -> None:
     shown, total = len(listing.messages), listing.total
-    of = "" if total is None else f" of {'at least ' if total['at_least'] else ''}{total['count']}"
+    of = "" if total is None else f" of {'at least ' if total.at_least else ''}{total.count}"
     say(f"{shown}{of} pending" + (f"; more behind --after {listing.next}" if listing.next else ""))
 
 
-def _say_standing(standing: dict[str, Any]) -> None:
+def _say_standing(standing: AnsweringNode) -> None:
     """Who has answered, and how far it was."""
     from delayline.times import render_time
 
-    lag, up_to_ms = standing["lag"], standing["delivered_up_to_ms"]
-    read = " ".join(f"{partition}:{offset}" for partition, offset in sorted(standing["applied"].items()))
+    lag, up_to_ms = standing.lag, standing.delivered_up_to_ms
+    read = " ".join(f"{partition}:{offset}" for partition, offset in sorted(standing.applied.items()))
     behind = "how far behind the log's end is not known" if lag is None else f"lag {lag}"
     up_to = f"delivered up to {render_time(up_to_ms)}" if up_to_ms else "nothing delivered yet"
-    who = f"{standing['node']} ({standing['state']}, lane {standing['lane']})"
+    who = f"{standing.node} ({standing.state}, lane {standing.lane})"
     say(f"{who}: applied {read}, {behind}, {up_to}")

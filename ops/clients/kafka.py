@@ -19,8 +19,8 @@ from confluent_kafka.admin import (
 
 from node.config import KafkaConfig
 from node.kafka.errors import LastComplaint
+from ops.clients.topic import Topic, WantedTopic, min_insync_replicas
 from ops.errors import NotFoundError, OperatorError, UnavailableError, from_kafka
-from ops.topics.rules import Topic, WantedTopic, min_insync_replicas
 
 _FIRST_ANSWER_S = 0.5
 

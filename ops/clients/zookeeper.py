@@ -11,6 +11,7 @@ from election.registry import Registry
 from election.session import Session
 from election.znodes import Znodes
 from node.config import ConnectionConfig
+from store.checkpoint import Checkpoint, UnreadableCheckpoint
 
 ANSWER_TIMEOUT_S = 5.0
 
@@ -33,6 +34,16 @@ def registry(config: ConnectionConfig) -> Iterator[Registry]:
         yield Registry(session, Znodes(config.cluster))
     finally:
         session.stop()
+
+
+def mirrored_checkpoint(znodes: Registry, lane: int) -> Checkpoint | None:
+    """The checkpoint znode of a lane; None if no leader has written one. Raises `UnreadableCheckpoint`."""
+    mirror = znodes.mirror(lane)
+    data = mirror.read()
+    try:
+        return None if data is None else Checkpoint.decode(data)
+    except UnreadableCheckpoint as error:
+        raise UnreadableCheckpoint(f"{mirror.path}: {error}") from error
 
 
 def read_keys(config: ConnectionConfig) -> Keyring:

@@ -7,16 +7,17 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from delayline.names import ClusterNames
 from election.operators import Author, Entry, Gap
 from election.registry import Registry
 from node.config import ConnectionConfig
 from node.refusal import RETENTION_GAP
+from node.status import NodeStatus
 from ops.clients.kafka import KafkaAdmin
+from ops.clients.members import Member, members_of
 from ops.clients.zookeeper import registry
-from ops.cluster.status import members_of
 from ops.errors import ConflictError, NotFoundError, UnavailableError
 
 LOOK_S: Final = 0.2
@@ -59,7 +60,8 @@ def survey(config: ConnectionConfig, lane: int, node: str | None) -> GapSurvey:
         settings = znodes.settings()
         if not 0 <= lane < settings.lanes:
             raise NotFoundError(f"cluster {config.cluster} has no lane {lane}")
-        members = {name: said for name, said in members_of(znodes).items() if said.get("lane") == lane}
+        # One that cannot be read may be of this lane, and have read what is gone.
+        members = {name: one for name, one in members_of(znodes).items() if one.lane in (lane, None)}
     refusing = _refusing(lane, members, node)
     begins = KafkaAdmin(config).begins(ClusterNames(config.cluster).buffer)
     read = {name: _read(said, settings.partitions_of(lane)) for name, said in refusing.items()}
@@ -98,7 +100,7 @@ def _wait_going(znodes: Registry, found: GapSurvey, timeout_s: float) -> None:
     until_s = time.monotonic() + timeout_s
     while True:
         members = members_of(znodes)
-        refusing = [node for node in found.goes_on if _refuses(members.get(node, {}))]
+        refusing = [node for node in found.goes_on if _gap_of(members.get(node)) is not None]
         if not refusing:
             return
         if time.monotonic() > until_s:
@@ -109,14 +111,14 @@ def _wait_going(znodes: Registry, found: GapSurvey, timeout_s: float) -> None:
         time.sleep(LOOK_S)
 
 
-def _refusing(lane: int, members: Mapping[str, dict[str, Any]], node: str | None) -> dict[str, Any]:
-    others = [name for name, said in members.items() if not _refuses(said)]
+def _refusing(lane: int, members: Mapping[str, Member], node: str | None) -> dict[str, NodeStatus]:
+    refusing = {name: said for name, one in members.items() if (said := _gap_of(one)) is not None}
+    others = [name for name in members if name not in refusing]
     if others:
         raise ConflictError(
-            f"{others[0]} is {members[others[0]].get('state')}, and not for a gap: it may have read what lane"
+            f"{others[0]} is {members[others[0]].state}, and not for a gap: it may have read what lane"
             f" {lane} lacks; let it lead, or stop it if it cannot"
         )
-    refusing = {name: said for name, said in members.items() if _refuses(said)}
     if not refusing:
         raise ConflictError(f"no node of lane {lane} refuses for a retention gap: there is nothing to accept")
     if node is not None and node not in refusing:
@@ -124,11 +126,12 @@ def _refusing(lane: int, members: Mapping[str, dict[str, Any]], node: str | None
     return refusing
 
 
-def _refuses(said: Mapping[str, Any]) -> bool:
-    return str(said.get("reason") or "").startswith(f"{RETENTION_GAP}: ")
+def _gap_of(member: Member | None) -> NodeStatus | None:
+    """What it says, if it refuses for a gap."""
+    said = None if member is None else member.status
+    return said if said is not None and said.refusal_code == RETENTION_GAP else None
 
 
-def _read(said: Mapping[str, Any], partitions: list[int]) -> dict[int, int]:
-    applied = said.get("applied") or {}
-    added = (int(partition) for partition in applied)  # to the buffer, later
-    return {partition: int(applied.get(str(partition), 0)) for partition in {*partitions, *added}}
+def _read(said: NodeStatus, partitions: list[int]) -> dict[int, int]:
+    """Of partitions that were added to the buffer later, too."""
+    return {partition: said.applied.get(partition, 0) for partition in {*partitions, *said.applied}}

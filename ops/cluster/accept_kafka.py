@@ -16,8 +16,8 @@ from election.registry import Registry
 from election.znodes import Znodes
 from node.config import ConnectionConfig
 from ops.clients.kafka import KafkaAdmin
+from ops.clients.members import members_of
 from ops.clients.zookeeper import registry
-from ops.cluster.status import members_of
 from ops.errors import ConflictError
 
 Buffer = Literal["the same", "another topic", "missing"]
@@ -69,7 +69,7 @@ def survey(config: ConnectionConfig) -> KafkaSurvey:
     with registry(config) as znodes:
         znodes.settings()  # there is such a cluster
         tied, found = znodes.kafka(), admin.cluster_id()
-        working = [node for node, said in members_of(znodes).items() if said.get("state") != "refusing"]
+        working = [node for node, member in members_of(znodes).items() if not member.refuses]
     if tied is None:
         raise ConflictError(f"nobody has written down yet which Kafka {config.cluster} is in: its nodes do")
     if tied.cluster == found:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -14,8 +14,8 @@ from election.operators import Author, Entry, PauseState
 from election.registry import Registry
 from node.config import ConnectionConfig
 from ops.clients.kafka import KafkaAdmin
+from ops.clients.members import STALE_MS, Member, members_of
 from ops.clients.zookeeper import registry
-from ops.cluster.status import STALE_MS, members_of, silent_ms
 from ops.errors import ConfigError, NotFoundError, OperatorError, UnavailableError
 
 LOOK_S: Final = 0.1
@@ -146,7 +146,7 @@ def _wait_known(znodes: Registry, control: PauseState, timeout_s: float) -> tupl
     until_s = time.monotonic() + timeout_s
     while True:
         members, candidates = members_of(znodes), _candidates(znodes)
-        closed = {node for node, said in members.items() if not said.get("open", True)} - candidates
+        closed = {node for node, member in members.items() if member.is_closed} - candidates
         there = sorted(members.keys() | candidates)
         ignorant = [node for node in there if node not in closed and not _knows(members.get(node), control)]
         if not ignorant:
@@ -165,13 +165,15 @@ def _candidates(znodes: Registry) -> set[str]:
     return {candidate.node for lane in lanes for candidate in znodes.candidates(lane).values()}
 
 
-def _knows(said: dict[str, Any] | None, control: PauseState) -> bool:
+def _knows(member: Member | None, control: PauseState) -> bool:
+    if member is None or member.status is None:
+        return False
     paused, targets = control.paused is not None, sorted(control.paused_targets)
-    return said is not None and (said.get("paused"), said.get("paused_targets")) == (paused, targets)
+    return (member.status.paused, member.status.paused_targets) == (paused, targets)
 
 
-def _silence(node: str, said: dict[str, Any] | None) -> str:
-    if said is None:
+def _silence(node: str, member: Member | None) -> str:
+    if member is None:
         return f"{node} (has told nothing of itself)"
-    silence_ms = silent_ms(said, time.time_ns() // 1_000_000)
+    silence_ms = member.silent_ms(time.time_ns() // 1_000_000)
     return f"{node} (silent for {silence_ms // 1000} s)" if silence_ms > STALE_MS else node

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import socket
 import time
-from typing import Any, Final
+from typing import Final
 
 from election.candidates import Candidate
 from election.operators import Author, Entry
 from node.config import ConnectionConfig
+from node.http.answers import Forecast
+from ops.clients.members import STALE_MS, Member, members_of
 from ops.clients.nodes import NodeAddress
 from ops.clients.zookeeper import registry
-from ops.cluster.status import STALE_MS, members_of, silent_ms
 from ops.errors import ConflictError, NotFoundError
 
 ANSWER_TIMEOUT_S: Final = 2.0
@@ -25,16 +26,16 @@ def remove(config: ConnectionConfig, node: str, author: Author) -> list[str]:
     """
     with registry(config) as znodes:
         lanes = range(znodes.settings().lanes)
-        said = members_of(znodes).get(node)
+        member = members_of(znodes).get(node)
         standing = [
             (lane, name, candidate)
             for lane in lanes
             for name, candidate in znodes.candidates(lane).items()
             if candidate.node == node
         ]
-        if said is None and not standing:
+        if member is None and not standing:
             raise _gone(config, node)
-        sign = _sign_of_life(node, said, [candidate for *_, candidate in standing])
+        sign = _sign_of_life(node, member, [candidate for *_, candidate in standing])
         if sign is not None:
             raise ConflictError(f"{node} lives: {sign}; stop its process, its znodes then go by themselves")
         entry = Entry(what="remove", author=author, before=node)
@@ -48,14 +49,14 @@ def _gone(config: ConnectionConfig, node: str) -> NotFoundError:
     return NotFoundError(f"node {node} has no znodes in cluster {config.cluster}: it is gone already")
 
 
-def _sign_of_life(node: str, said: dict[str, Any] | None, standing: list[Candidate]) -> str | None:
+def _sign_of_life(node: str, member: Member | None, standing: list[Candidate]) -> str | None:
     """Why it is not dead; None if nothing tells that it lives."""
-    if said is not None:
-        age_ms = silent_ms(said, time.time_ns() // 1_000_000)
+    if member is not None:
+        age_ms = member.silent_ms(time.time_ns() // 1_000_000)
         if age_ms < STALE_MS:
             return f"it told of itself {max(0, age_ms) // 1000} s ago"
-        host, port = said.get("http_host"), said.get("http_port")
-        if host and port and not isinstance(_asked(NodeAddress(node, str(host), int(port))), str):
+        host, port = ("", 0) if member.status is None else (member.status.http_host, member.status.http_port)
+        if host and port and not isinstance(_asked(NodeAddress(node, host, port)), str):
             return f"it answers at {host}:{port}"
     for candidate in standing:
         if _greets(candidate):
@@ -63,8 +64,8 @@ def _sign_of_life(node: str, said: dict[str, Any] | None, standing: list[Candida
     return None
 
 
-def _asked(address: NodeAddress) -> Any:
-    return address.ask("/due", {}, ANSWER_TIMEOUT_S)
+def _asked(address: NodeAddress) -> Forecast | str:
+    return address.ask(Forecast, "/due", {}, ANSWER_TIMEOUT_S)
 
 
 def _greets(candidate: Candidate) -> bool:

@@ -9,13 +9,13 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from election.operators import Author, Entry, Switchover
 from election.registry import Registry
 from node.config import ConnectionConfig
-from ops.clients.zookeeper import registry
-from ops.cluster.status import STALE_MS, members_of, mirrored_checkpoint, silent_ms, wrong_clock_ms
+from ops.clients.members import Member, members_of
+from ops.clients.zookeeper import mirrored_checkpoint, registry
 from ops.errors import ConfigError, ConflictError, NotFoundError, UnavailableError
 from store.checkpoint import Checkpoint
 
@@ -61,9 +61,9 @@ def switchover(
 def _lane(znodes: Registry, cluster: str, lane: int | None, to: str | None) -> int:
     lanes = znodes.settings().lanes
     if lane is None and to is not None:
-        said = members_of(znodes).get(to)
-        if said is not None and isinstance(said.get("lane"), int):
-            return int(said["lane"])
+        member = members_of(znodes).get(to)
+        if member is not None and member.lane is not None:
+            return member.lane
     if lane is None and lanes > 1:
         raise ConfigError(f"cluster {cluster} has {lanes} lanes: say which, with --lane")
     if lane is not None and not 0 <= lane < lanes:
@@ -88,7 +88,7 @@ def _standing(znodes: Registry, lane: int, to: str | None, until_s: float) -> Ch
 
 
 def refuse(
-    queue: Sequence[str], lane: int, to: str | None, members: Mapping[str, Mapping[str, Any]], now_ms: int
+    queue: Sequence[str], lane: int, to: str | None, members: Mapping[str, Member], now_ms: int
 ) -> None:
     """Raise if nothing good can come of it. A node that may hang is not made leader: nobody would be, until
     its session ends.
@@ -104,15 +104,16 @@ def refuse(
     if len(queue) == 1:
         raise ConflictError(f"{queue[0]} is the only candidate for lane {lane}: start another node first")
     new = to or queue[1]
-    said = members.get(new)
+    member = members.get(new)
     another = "name another with --to"
-    if said is None:
+    if member is None:
         raise ConflictError(f"nothing has been heard of {new}: {another}, or see whether it hangs")
-    if (silence_ms := silent_ms(said, now_ms)) > STALE_MS:
+    if member.is_silent(now_ms):
+        silent_s = member.silent_ms(now_ms) // 1000
         raise ConflictError(
-            f"nothing has been heard of {new} for {silence_ms // 1000} s: {another}, or see whether it hangs"
+            f"nothing has been heard of {new} for {silent_s} s: {another}, or see whether it hangs"
         )
-    if (off_ms := wrong_clock_ms(said)) is not None:
+    if (off_ms := member.wrong_clock_ms) is not None:
         raise ConflictError(
             f"the clock of {new} is {off_ms:+d} ms off that of ZooKeeper's server: it would deliver nothing;"
             f" set it, for example with `chronyc makestep`, or {another}"

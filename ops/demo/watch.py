@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Final, Self
 
-import msgspec
 import psutil
 
 from election.errors import ElectionError
@@ -19,7 +18,7 @@ from election.session import Session
 from election.znodes import Znodes
 from node.config import ConnectionConfig
 from node.core.delivery import HEARTBEAT_MS
-from node.node import NodeState, NodeStatus
+from node.status import NodeState, NodeStatus
 
 PERIOD_S: Final = 0.25
 SESSION_TIMEOUT_S: Final = 10.0
@@ -90,7 +89,7 @@ class Watch:
         while not self._stopping.wait(PERIOD_S):
             with contextlib.suppress(ElectionError):  # ZooKeeper is away: what was seen last stands
                 members = self._registry.members()
-                decoded = {node: msgspec.json.decode(said, type=NodeStatus) for node, said in members.items()}
+                decoded = {node: NodeStatus.decode(said) for node, said in members.items()}
                 self.view = ClusterView(self.leader(), decoded)
             for status in self.view.members.values():
                 self._weigh(status)

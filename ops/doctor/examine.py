@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Final
+from typing import Final
 
 from delayline.settings import ClusterSettings
 from election.errors import ElectionError
 from election.registry import Registry
 from node.config import ConnectionConfig
+from node.http.answers import Forecast
+from node.status import NodeState, NodeStatus
 from ops.clients.kafka import KafkaAdmin
-from ops.clients.nodes import NodeAddress
+from ops.clients.members import LARGEST_CLOCK_OFFSET_MS
+from ops.clients.nodes import address_of
 from ops.clients.zookeeper import registry
-from ops.cluster.status import LARGEST_CLOCK_OFFSET_MS, ClusterStatus, read, wrong_clock_ms
+from ops.cluster.status import ClusterStatus, read
 from ops.doctor.finding import Finding, note, ok, problem
 from ops.doctor.keepers import examine_keepers
 from ops.doctor.nodes import judge_cluster
@@ -76,8 +78,8 @@ def _of_kafka(config: ConnectionConfig, znodes: Registry) -> list[Finding]:
 
 
 def _sessions(status: ClusterStatus) -> dict[str, float]:
-    asked = {node: said.get("session_timeout_s") for node, said in status.members.items()}
-    return {node: float(asked_s) for node, asked_s in asked.items() if asked_s}
+    said = {node: member.status for node, member in status.members.items()}
+    return {node: one.session_timeout_s for node, one in said.items() if one and one.session_timeout_s}
 
 
 def _clocks(status: ClusterStatus) -> list[Finding]:
@@ -87,8 +89,8 @@ def _clocks(status: ClusterStatus) -> list[Finding]:
             f"the clock of {node} is {off_ms:+d} ms off that of ZooKeeper's server",
             "set the clocks, for example with `chronyc makestep`",
         )
-        for node, said in status.members.items()
-        if (off_ms := wrong_clock_ms(said)) is not None
+        for node, member in status.members.items()
+        if (off_ms := member.wrong_clock_ms) is not None
     ]
     if status.members and not found:
         found.append(ok("clocks", f"those of the nodes are within {LARGEST_CLOCK_OFFSET_MS} ms"))
@@ -97,22 +99,18 @@ def _clocks(status: ClusterStatus) -> list[Finding]:
 
 def _answers(status: ClusterStatus) -> list[Finding]:
     """Whether `delayline message` and the like reach the nodes from here."""
-    there = {
-        node: said
-        for node, said in status.members.items()
-        if said.get("http_port") and said.get("state") not in {"starting", "refusing"}
-    }
-    if not there:
+    there = [one.status for one in status.members.values() if one.status and one.status.http_port]
+    open_ = [said for said in there if said.state not in {NodeState.STARTING, NodeState.REFUSING}]
+    if not open_:
         return []
-    with ThreadPoolExecutor(len(there)) as askers:
-        silent = [word for word in askers.map(_asked, there.values()) if word is not None]
+    with ThreadPoolExecutor(len(open_)) as askers:
+        silent = [word for word in askers.map(_asked, open_) if word is not None]
     mend = "from another machine it is reached only at an http_host that this one can reach"
     if silent:
         return [note("http", f"no answer of {word}", mend) for word in silent]
     return [ok("http", "every node answers")]
 
 
-def _asked(said: Mapping[str, Any]) -> str | None:
-    address = NodeAddress(str(said["node"]), str(said["http_host"]), int(said["http_port"]))
-    answer = address.ask("/due", {}, ANSWER_TIMEOUT_S)
+def _asked(said: NodeStatus) -> str | None:
+    answer = address_of(said).ask(Forecast, "/due", {}, ANSWER_TIMEOUT_S)
     return answer if isinstance(answer, str) else None

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from enum import StrEnum
 
-Level = Literal["ok", "note", "problem"]
-"""`note`: worth knowing, or not to be found out from here; a cluster that has nothing else is well."""
+
+class Level(StrEnum):
+    """`note`: worth knowing, or not to be found out from here; a cluster that has nothing else is well."""
+
+    OK = "ok"
+    NOTE = "note"
+    PROBLEM = "problem"
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,14 +26,14 @@ class Finding:
 
 def ok(check: str, found: str) -> Finding:
     """All is well."""
-    return Finding(check, "ok", found)
+    return Finding(check, Level.OK, found)
 
 
 def note(check: str, found: str, mend: str = "") -> Finding:
     """Worth knowing."""
-    return Finding(check, "note", found, mend)
+    return Finding(check, Level.NOTE, found, mend)
 
 
 def problem(check: str, found: str, mend: str) -> Finding:
     """To be mended."""
-    return Finding(check, "problem", found, mend)
+    return Finding(check, Level.PROBLEM, found, mend)

@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from collections.abc import Iterable
+from typing import Final
 
 from delayline.names import ClusterNames
 from delayline.times import render_time
-from ops.cluster.status import (
-    LARGEST_SKEW_MS,
-    LITTLE_DISK_BYTES,
-    LONG_BLOCKED_MS,
-    MUCH_BEHIND,
-    STALE_MS,
-    BlockedStatus,
-    ClusterStatus,
-    clock_offset_ms,
-    little_disk,
-)
+from node.status import NodeState
+from ops.clients.members import LITTLE_DISK_BYTES, BlockedStatus, Member
+from ops.cluster.status import LONG_BLOCKED_MS, MUCH_BEHIND, ClusterStatus
 from ops.doctor.finding import Finding, note, ok, problem
 
 OVERDUE_MS: Final = 60_000
@@ -110,10 +102,10 @@ def _ahead(status: ClusterStatus) -> Iterable[Finding]:
 def _newest_ahead(status: ClusterStatus) -> dict[int, int]:
     """By partition, as nodes say that live."""
     found: dict[int, int] = {}
-    for node, said in status.members.items():
-        if status.silent_ms(node) <= STALE_MS:
-            for partition, newest_ms in (said.get("ahead") or {}).items():
-                found[int(partition)] = max(int(newest_ms), found.get(int(partition), 0))
+    for member in status.members.values():
+        if member.status is not None and not member.is_silent(status.read_ms):
+            for partition, newest_ms in member.status.ahead.items():
+                found[partition] = max(newest_ms, found.get(partition, 0))
     return {partition: at_ms for partition, at_ms in found.items() if at_ms > status.read_ms}
 
 
@@ -121,10 +113,10 @@ def _trailing(status: ClusterStatus) -> Iterable[Finding]:
     """A follower knows what was delivered by the checkpoint topic; the znode says what it should know."""
     for lane in status.lanes:
         for node in lane.candidates[1:]:
-            known_ms = int(status.members.get(node, {}).get("delivered_up_to_ms") or 0)
-            if known_ms == 0 or lane.checkpoint is None:
+            said = status.members[node].status if node in status.members else None
+            if said is None or said.delivered_up_to_ms == 0 or lane.checkpoint is None:
                 continue
-            trails_ms = lane.checkpoint.delivered_up_to_ms - known_ms
+            trails_ms = lane.checkpoint.delivered_up_to_ms - said.delivered_up_to_ms
             if trails_ms > TRAILS_MS:
                 topic = f"{ClusterNames(status.settings.cluster).checkpoint}/{lane.lane}"
                 yield problem(
@@ -162,7 +154,8 @@ def _end_of(held: BlockedStatus, buffer: str) -> str:
 
 
 def _versions(status: ClusterStatus) -> Iterable[Finding]:
-    versions = {str(said.get("version")) for said in status.members.values() if said.get("version")}
+    said = (member.status for member in status.members.values())
+    versions = {one.version for one in said if one is not None and one.version}
     if len(versions) > 1:
         yield problem(
             "versions", f"nodes run {', '.join(sorted(versions))}", "upgrade the others, one by one"
@@ -172,49 +165,48 @@ def _versions(status: ClusterStatus) -> Iterable[Finding]:
 
 
 def _node(status: ClusterStatus, node: str) -> Iterable[Finding]:
-    said = status.members[node]
-    found = [finding for judge in _JUDGES for finding in judge(node, said)]
-    silent_ms = status.silent_ms(node)
-    if silent_ms > STALE_MS:
+    member = status.members[node]
+    found = [finding for judge in _JUDGES for finding in judge(node, member)]
+    if member.is_silent(status.read_ms):
         mend = f"see its machine; if it is dead: delayline cluster remove {node} --reason ..."
-        found.append(problem(node, f"nothing heard of it for {silent_ms // 1000} s", mend))
+        silent_s = member.silent_ms(status.read_ms) // 1000
+        found.append(problem(node, f"nothing heard of it for {silent_s} s", mend))
     lag = status.lag(node)
     if lag is not None and lag > MUCH_BEHIND:
         mend = "it catches up by itself; if the lag grows, its disk or network is too slow"
         found.append(problem(node, f"{lag:,} records behind the log's end", mend))
-    return found or [ok(node, f"{said.get('state')}, all well")]
+    return found or [ok(node, f"{member.state}, all well")]
 
 
-def _refusing(node: str, said: Mapping[str, Any]) -> Iterable[Finding]:
-    if said.get("state") == "refusing":
-        yield problem(node, f"refuses to lead: {said.get('reason')}", str(said.get("way_out")))
-    elif said.get("state") in {"starting", "catching-up"}:
-        yield note(node, f"{said['state']}: no candidate yet", "see its log if it stays so")
-    elif said.get("state") == "unreadable":
+def _state(node: str, member: Member) -> Iterable[Finding]:
+    said = member.status
+    if said is None:
         yield problem(node, "its member znode holds no status", "see which program writes it")
+    elif member.refuses:
+        yield problem(node, f"refuses to lead: {said.reason}", str(said.way_out))
+    elif said.state in {NodeState.STARTING, NodeState.CATCHING_UP}:
+        yield note(node, f"{said.state}: no candidate yet", "see its log if it stays so")
 
 
-def _clock(node: str, said: Mapping[str, Any]) -> Iterable[Finding]:
+def _clock(node: str, member: Member) -> Iterable[Finding]:
     """Only a leader's checkpoints show the brokers' clock."""
-    offset_ms = clock_offset_ms(said)
-    allowed_ms = int(said.get("max_clock_skew_ms") or LARGEST_SKEW_MS)
+    offset_ms, allowed_ms = member.clock_offset_ms, member.allowed_skew_ms
     if offset_ms is not None and abs(offset_ms) > allowed_ms / 2:
         found = f"its clock is {-offset_ms:+d} ms off the brokers'; {allowed_ms} ms are allowed"
         yield problem(node, found, "set the clocks, for example with `chronyc makestep`")
 
 
-def _disk(node: str, said: Mapping[str, Any]) -> Iterable[Finding]:
-    if little_disk(said):
-        free_mib, least_mib = int(said["disk_free_bytes"]) >> 20, LITTLE_DISK_BYTES >> 20
+def _disk(node: str, member: Member) -> Iterable[Finding]:
+    if member.status is not None and member.little_disk:
+        free_mib, least_mib = member.status.disk_free_bytes >> 20, LITTLE_DISK_BYTES >> 20
         yield problem(node, f"{free_mib} MiB of its disk are free, less than {least_mib}", "make room there")
 
 
-def _strangers(node: str, said: Mapping[str, Any]) -> Iterable[Finding]:
-    count = int(said.get("strange_checkpoints") or 0)
-    if count:
+def _strangers(node: str, member: Member) -> Iterable[Finding]:
+    if member.status is not None and (count := member.status.strange_checkpoints):
         found = f"{count:,} records of the checkpoint topic are not the service's; they were passed over"
         mend = "see who may write to that topic: only the nodes have to; the node's log names one"
         yield problem(node, found, mend)
 
 
-_JUDGES: Final = (_refusing, _clock, _disk, _strangers)
+_JUDGES: Final = (_state, _clock, _disk, _strangers)

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Final
 
 from delayline.signing import Keyring, SigningKey
 from election.operators import Author, Entry
 from election.registry import Registry
 from node.config import ConnectionConfig
+from ops.clients.members import Member, members_of
 from ops.clients.zookeeper import registry, required_keys
-from ops.cluster.status import members_of
 from ops.errors import ConflictError, UnavailableError
 
 LOOK_S: Final = 0.1
@@ -70,13 +70,12 @@ def _signing(new: SigningKey, begun: Keyring, ring: Keyring) -> Keyring:
 
 
 def _key_status(znodes: Registry) -> KeyStatus:
-    members = members_of(znodes)
-    return KeyStatus(required_keys(znodes), {node: _keys_of(said) for node, said in sorted(members.items())})
+    known = {node: _keys_of(member) for node, member in sorted(members_of(znodes).items())}
+    return KeyStatus(required_keys(znodes), known)
 
 
-def _keys_of(said: dict[str, Any]) -> list[str]:
-    keys = said.get("keys")
-    return [str(key) for key in keys] if isinstance(keys, list) else []
+def _keys_of(member: Member) -> list[str]:
+    return [] if member.status is None else member.status.keys
 
 
 def _wait_known(znodes: Registry, id_: str, timeout_s: float) -> None:
@@ -85,7 +84,7 @@ def _wait_known(znodes: Registry, id_: str, timeout_s: float) -> None:
     while True:
         members = members_of(znodes)
         ignorant = sorted(
-            node for node, said in members.items() if said.get("open", True) and id_ not in _keys_of(said)
+            node for node, one in members.items() if not one.is_closed and id_ not in _keys_of(one)
         )
         if not ignorant:
             return

@@ -1,1 +1,1 @@
-"""Messages that are pending: `delayline due`."""
+"""What nodes tell of messages: `delayline message show` and `list`, `delayline due`."""

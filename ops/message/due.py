@@ -11,6 +11,7 @@ import msgspec
 
 from election.operators import PauseState
 from node.config import ConnectionConfig
+from node.http.answers import AnsweringNode, Forecast
 from ops.clients.nodes import lanes_of
 from ops.clients.zookeeper import registry
 from store.due import Due
@@ -27,7 +28,7 @@ class ClusterForecast:
     """
 
     due: Due
-    nodes: Sequence[Mapping[str, Any]]
+    nodes: Sequence[AnsweringNode]
     pauses: PauseState
 
 
@@ -43,10 +44,10 @@ def forecast(config: ConnectionConfig, node: str | None) -> ClusterForecast:
     total: Due | None = None
     nodes = []
     for lane in lanes:
-        answer = lane.ask("/due", {"now_ms": None if total is None else total.now_ms}, ANSWER_TIMEOUT_S)
-        nodes.append(answer["node"])
-        due = msgspec.convert(answer["due"], Due, strict=False)
-        total = due if total is None else _together(total, due)
+        now_ms = None if total is None else total.now_ms
+        answer = lane.ask(Forecast, "/due", {"now_ms": now_ms}, ANSWER_TIMEOUT_S)
+        nodes.append(answer.node)
+        total = answer.due if total is None else _together(total, answer.due)
     assert total is not None, "a cluster has a lane"
     return ClusterForecast(total, nodes, control)
 

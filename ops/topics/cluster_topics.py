@@ -19,13 +19,14 @@ from election.operators import Author
 from election.registry import Registry
 from node.config import ConnectionConfig
 from ops.clients.kafka import KafkaAdmin
+from ops.clients.topic import Topic, WantedTopic
 from ops.clients.zookeeper import registry
 from ops.cluster.accept_kafka import require_same, write_down
 from ops.errors import ConfigError, ConflictError, NotFoundError
 from ops.topics import rules
 from ops.topics.restore import refuse_beside_records, require_all
 from ops.topics.restore import restore as restored
-from ops.topics.rules import BUFFER_MAX_MESSAGE_BYTES, Topic, TopicFinding, WantedTopic, wanted_topics
+from ops.topics.rules import BUFFER_MAX_MESSAGE_BYTES, TopicFinding, wanted_topics
 
 MOST_REPLICAS = 3
 

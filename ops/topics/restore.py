@@ -12,7 +12,7 @@ from election.operators import Author, Entry
 from election.registry import Registry
 from node.refusal import restore_command
 from ops.clients.kafka import KafkaAdmin
-from ops.cluster.status import members_of
+from ops.clients.members import members_of
 from ops.errors import ConfigError, ConflictError
 
 _NEEDED: Final = {
@@ -50,8 +50,8 @@ def restore(znodes: Registry, settings: ClusterSettings, author: Author) -> bool
     Raises ConflictError if a node works with others, or none that is there has these; SettingsNewer.
     """
     views = _of_views(znodes)
-    said = members_of(znodes)
-    working = sorted(node for node, its in views.items() if its != settings and not _refuses(said[node]))
+    members = members_of(znodes)
+    working = sorted(node for node, its in views.items() if its != settings and not members[node].refuses)
     if working:
         raise ConflictError(
             f"{', '.join(working)} works with other settings: if these are the right ones, stop it first; if"
@@ -74,13 +74,9 @@ def require_all(chosen: Mapping[str, Any]) -> None:
 def _of_views(znodes: Registry) -> dict[str, ClusterSettings]:
     """What the nodes that are there say that their views were made with."""
     found = {}
-    for node, said in members_of(znodes).items():
+    for node, member in members_of(znodes).items():
         try:
-            found[node] = ClusterSettings.from_json(str(said.get("settings")))
+            found[node] = ClusterSettings.from_json("" if member.status is None else member.status.settings)
         except ValueError:
             continue  # none yet, or another version's
     return found
-
-
-def _refuses(said: Mapping[str, Any]) -> bool:
-    return said.get("state") == "refusing"

@@ -8,11 +8,11 @@ what was delivered.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Literal
+from dataclasses import dataclass
 
 from delayline.names import ClusterNames
 from delayline.settings import KAFKA_MAX_MESSAGE_BYTES, ClusterSettings
+from ops.clients.topic import Setting, Topic, WantedTopic, min_insync_replicas
 
 _DAY_MS = 24 * 60 * 60 * 1000
 # A message that falls due on the last day of max_delay must outlive an outage of the whole service; Kafka's
@@ -29,55 +29,6 @@ OVERHEAD_BYTES = 4096
 BUFFER_MAX_MESSAGE_BYTES = 1_000_000
 
 _NAMED = 3
-
-Rule = Literal["exactly", "at least", "free"]
-
-
-@dataclass(frozen=True, slots=True)
-class Setting:
-    """A topic setting as `topics create` makes it, and how far an operator may change it."""
-
-    key: str
-    value: str
-    rule: Rule
-    why: str = ""
-
-    def allows(self, actual: str) -> bool:
-        """Whether `actual` keeps what the rule guards; -1 is Kafka's "no limit"."""
-        if self.rule == "free":
-            return True
-        if self.rule == "exactly":
-            return actual == self.value
-        return actual == "-1" or int(actual) >= int(self.value)
-
-
-@dataclass(frozen=True, slots=True)
-class WantedTopic:
-    """A topic as it must be; `partitions` is their exact number, the least, or what a new one gets."""
-
-    name: str
-    partitions: int
-    rule: Literal["exactly", "at least", "any"]
-    settings: tuple[Setting, ...]
-
-    def takes(self, partitions: int) -> bool:
-        """Whether a topic with so many will do."""
-        if self.rule == "exactly":
-            return partitions == self.partitions
-        return self.rule == "any" or partitions >= self.partitions
-
-
-@dataclass(frozen=True, slots=True)
-class Topic:
-    """A topic as it is: `replication` is that of its least replicated partition. `shut`: the partitions where
-    nothing can be committed now, for want of a leader or of replicas in sync.
-    """
-
-    name: str
-    partitions: int
-    replication: int
-    settings: Mapping[str, str] = field(default_factory=dict)
-    shut: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,11 +112,6 @@ def _dead_letter(buffer_max_message_bytes: int) -> tuple[Setting, ...]:
         Setting("max.message.bytes", str(least), "free"),
         _NO_UNCLEAN,
     )
-
-
-def min_insync_replicas(replication: int) -> int:
-    """A majority of three or more; of fewer replicas one: else one broker's restart stops the service."""
-    return replication // 2 + 1 if replication > 2 else 1
 
 
 def check(

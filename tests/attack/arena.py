@@ -10,7 +10,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-import msgspec
 import psutil
 from confluent_kafka.admin import AdminClient, NewTopic
 
@@ -20,7 +19,7 @@ from election.registry import Registry
 from election.session import Session
 from election.znodes import Znodes
 from node.config import ConnectionConfig
-from node.node import NodeState, NodeStatus
+from node.status import NodeState, NodeStatus
 from ops.demo.processes import NodeOptions, NodeProcess
 from ops.stack.ports import free_port
 from ops.topics import cluster_topics
@@ -82,7 +81,7 @@ class Arena:
     def status(self) -> NodeStatus | None:
         """What the node says of itself; None if it says nothing."""
         said = self._registry.members().get(_NODE)
-        return None if said is None else msgspec.json.decode(said, type=NodeStatus)
+        return None if said is None else NodeStatus.decode(said)
 
     def is_leader(self) -> bool:
         status = self.status()

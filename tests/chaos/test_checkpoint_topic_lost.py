@@ -9,6 +9,7 @@ import pytest
 
 from delayline import Receipt
 from delayline.names import parse_source
+from node.status import NodeState
 from ops.stack.ports import HOST
 from store.checkpoint import Checkpoint
 from tests.support.cluster import Cluster
@@ -27,7 +28,7 @@ def test_nodes_refuse_without_the_checkpoint_topic_and_say_what_to_do(cluster: C
     cluster.wait_epoch(1)
     cluster.delete_topic(cluster.names.checkpoint)
     for node_id in ("a", "b"):
-        said = cluster.wait_state(node_id, "refusing")
+        said = cluster.wait_state(node_id, NodeState.REFUSING)
         assert said["reason"].startswith("checkpoint-topic-missing: ")
         assert "delayline topics create" in said["way_out"]
 
@@ -35,9 +36,9 @@ def test_nodes_refuse_without_the_checkpoint_topic_and_say_what_to_do(cluster: C
 def test_a_node_started_without_the_checkpoint_topic_refuses(cluster: Cluster) -> None:
     cluster.delete_topic(cluster.names.checkpoint)
     cluster.start("a")
-    assert cluster.wait_state("a", "refusing")["reason"].startswith("checkpoint-topic-missing: ")
+    assert cluster.wait_state("a", NodeState.REFUSING)["reason"].startswith("checkpoint-topic-missing: ")
     cluster.create_again()
-    cluster.wait_state("a", "leader")
+    cluster.wait_state("a", NodeState.LEADER)
 
 
 @pytest.mark.walks("checkpoint-topic-missing")
@@ -60,14 +61,14 @@ def test_delivery_resumes_from_the_own_checkpoint_when_the_topic_is_made_anew(cl
             sender.run_now(f"id-{number + 50}")
         ledger = sender.flush()
         cluster.create_again()
-        cluster.wait_state("a", "leader")
+        cluster.wait_state("a", NodeState.LEADER)
         fates = settle(cluster, ledger)
     assert fates.count("delivered") == 150, "once each: the own checkpoint was the last one"
     assert fates.count("cancelled") == 50
     check_checkpoints(cluster)
     assert cluster.process("a").wait_event("checkpoint-topic-lost")["level"] == "error"
     assert _losses(cluster, "a") == 1
-    cluster.wait_state("b", "follower")
+    cluster.wait_state("b", NodeState.FOLLOWER)
 
 
 def test_without_topic_and_folders_the_znode_decides_and_only_the_gap_is_delivered_again(
@@ -115,10 +116,10 @@ def test_what_is_no_checkpoint_is_refused_until_the_topic_is_made_anew(cluster: 
     node.wait_exit()
     cluster.append_checkpoint(b'{"format": 99}')
     cluster.start("a")
-    assert cluster.wait_state("a", "refusing")["reason"].startswith("checkpoint-unreadable: ")
+    assert cluster.wait_state("a", NodeState.REFUSING)["reason"].startswith("checkpoint-unreadable: ")
     cluster.delete_topic(cluster.names.checkpoint)
     cluster.create_again()
-    cluster.wait_state("a", "leader")
+    cluster.wait_state("a", NodeState.LEADER)
     fates = settle(cluster, ledger)
     assert fates.count("delivered") == 20, "once each: the own checkpoint was the last one"
 
@@ -132,10 +133,10 @@ def test_a_mirror_that_cannot_be_read_is_refused_where_it_has_to_decide(cluster:
     cluster.delete_topic(cluster.names.checkpoint)
     cluster.create_again()
     node = cluster.start("a")
-    said = cluster.wait_state("a", "refusing")
+    said = cluster.wait_state("a", NodeState.REFUSING)
     assert said["reason"].startswith(f"checkpoint-unreadable: {cluster.znodes.checkpoint(0)}")
     cluster.kazoo.delete(cluster.znodes.checkpoint(0))
-    cluster.wait_state("a", "leader")
+    cluster.wait_state("a", NodeState.LEADER)
     assert node.running
 
 
@@ -187,7 +188,7 @@ def _lose_topic(cluster: Cluster) -> None:
     """
     cluster.delete_topic(cluster.names.checkpoint)
     cluster.process("a").wait_event("transaction-abandoned")
-    cluster.wait_state("a", "refusing")
+    cluster.wait_state("a", NodeState.REFUSING)
 
 
 def _mirrored_up_to(cluster: Cluster, ends: dict[int, int]) -> bool:

@@ -11,6 +11,7 @@ import pytest
 from delayline import Receipt
 from delayline.names import parse_source
 from election.operators import Author
+from node.status import NodeState
 from ops.checkpoint import export
 from ops.errors import ConflictError
 from ops.stack import LocalStack
@@ -78,13 +79,13 @@ def test_who_has_gone_on_without_knowing_of_a_later_checkpoint_is_not_undone(
         cluster.kazoo.delete(cluster.znodes.checkpoint(0))
         _lose_end(private, cluster)
         cluster.start("b")
-        cluster.wait_state("b", "leader")
+        cluster.wait_state("b", NodeState.LEADER)
         later = [sender.schedule() for _ in range(20)]
         sender.flush()
         found = _wait_mirrored(cluster, later)
         cluster.process("b").kill()
         cluster.start("a")
-        cluster.wait_state("a", "leader")
+        cluster.wait_state("a", NodeState.LEADER)
         _deliver(cluster, sender, 1)
     assert lost.order > found.order, "it counts as later"
     fates = read_fates(cluster)

@@ -8,6 +8,7 @@ import pytest
 
 from election.operators import PauseState, encode
 from node.core.steps import Step
+from node.status import NodeState
 from tests.support.cluster import Cluster
 from tests.support.fates import check_exactly_once
 from tests.support.fixtures import MakeCluster
@@ -75,7 +76,7 @@ def test_a_leader_paused_past_its_session_commits_nothing_more(cluster: Cluster,
         cluster.wait_leadership(2)
         cluster.wait_delivered(len(cluster.delivered) + 60)
         paused.resume()
-        cluster.wait_state(paused.node_id, "follower")
+        cluster.wait_state(paused.node_id, NodeState.FOLLOWER)
         ledger = traffic.stop()
     check_exactly_once(cluster, ledger)
     assert [one.node for one in cluster.leaderships()] == [leader_id, follower_id], (
@@ -97,7 +98,7 @@ def test_a_leader_cut_off_from_zookeeper_delivers_until_it_is_fenced(cluster: Cl
             assert _latest_ms(cluster, "a") > cut_ms + 1_000, "it stopped without ZooKeeper"
             cluster.wait_delivered(len(cluster.delivered) + 60)
             proxy.mend()
-            cluster.wait_state(cut_off.node_id, "follower")
+            cluster.wait_state(cut_off.node_id, NodeState.FOLLOWER)
             ledger = traffic.stop()
     check_exactly_once(cluster, ledger)
     assert [one.node for one in cluster.leaderships()] == ["a", "b"], "it fenced nobody back"

@@ -5,7 +5,8 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 
-from ops.cluster.status import STALE_MS
+from node.status import NodeState
+from ops.clients.members import STALE_MS
 from ops.stack import LocalStack
 from tests.support.fixtures import MakeCluster
 from tests.support.waiting import eventually
@@ -19,7 +20,7 @@ def test_a_node_is_heard_of_once_a_second_while_kafka_is_away(
     private = private_stack()
     cluster = make_cluster(private)
     cluster.start_here("a")
-    cluster.wait_state("a", "leader")
+    cluster.wait_state("a", NodeState.LEADER)
     private.kafka.kill()
     written: list[int] = []
 

@@ -15,6 +15,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
+from node.status import NodeState
 from ops import logs
 from tests.support.cluster import Cluster
 from tests.support.commands import Done, Operator, operator_of
@@ -71,7 +72,7 @@ def test_nodes_that_have_read_the_same_go_on_with_what_is_pending_and_lose_the_g
         take_from_log(cluster, 5)
         for node in "abc":
             cluster.start_here(node)
-            cluster.wait_state(node, "refusing")
+            cluster.wait_state(node, NodeState.REFUSING)
         dry = accept(cluster, operator)
         assert (dry.code, dry.data["accepted"], dry.data["goes_on"]) == (0, False, ["a", "b"])
         assert dry.data["goes_on_refusing"] == ["c"]
@@ -102,7 +103,7 @@ def test_where_no_node_has_anything_all_begin_anew(cluster: Cluster, operator: O
         shutil.rmtree(cluster.data_dir("a"))
         for node in "ab":
             cluster.start_here(node)
-            cluster.wait_state(node, "refusing")
+            cluster.wait_state(node, NodeState.REFUSING)
         assert accept(cluster, operator, "--execute").data["goes_on"] == ["a", "b"]
         cluster.wait_candidates(2)
         sender.schedule(b"after")

@@ -31,6 +31,7 @@ from delayline import DelayProducer
 from delayline.names import ClusterNames
 from node.config import NodeConfig
 from node.node import Node
+from node.status import NodeState
 from ops.checkpoint import export
 from ops.cli.main import run
 from ops.config import load
@@ -177,7 +178,7 @@ def node(closed: Closed) -> Iterator[Node]:
     try:
         closed.said = eventually(lambda: _refusal(node), "it refuses")
         closed.allow(*(one for one in closed.rights if one.resource is ResourceType.TRANSACTIONAL_ID))
-        eventually(lambda: node.state == "leader", "it is leader")
+        eventually(lambda: node.state == NodeState.LEADER, "it is leader")
         yield node
     finally:
         node.stop()
@@ -186,7 +187,7 @@ def node(closed: Closed) -> Iterator[Node]:
 
 def _refusal(node: Node) -> Any:
     status = node.status()
-    return status if status.state == "refusing" else None
+    return status if status.state == NodeState.REFUSING else None
 
 
 def test_an_operator_may_import_checkpoints_before_a_node_begins(closed: Closed) -> None:
@@ -280,4 +281,4 @@ def test_a_node_that_may_no_longer_read_a_topic_says_so_and_goes_on_when_it_may(
     closed.allow(read)
     assert said.reason == f"{code}: this node may not read {topic}"
     assert f"Give its user Read on {topic}" in said.way_out
-    eventually(lambda: node.state == "leader", "it is leader again")
+    eventually(lambda: node.state == NodeState.LEADER, "it is leader again")

@@ -9,7 +9,8 @@ import pytest
 from delayline import DelayProducer, cron, every
 from delayline.headers import H_OCCURRENCE, H_SOURCE
 from delayline.receipt import Receipt
-from ops.clients.nodes import lanes_of, show_source
+from ops.clients.nodes import lanes_of
+from ops.message.lookup import show_source
 from tests.support.cluster import Cluster
 from tests.support.requests import now_ms
 from tests.support.waiting import PATIENCE_S, becomes, eventually
@@ -101,7 +102,7 @@ def test_the_message_of_a_source_is_looked_up(cluster: Cluster, producer: DelayP
     def states() -> dict[str, str]:
         sources = {name: receipt.result(PATIENCE_S) for name, receipt in made.items()}
         shown = {name: show_source(cluster.connection, at, None, "recent") for name, at in sources.items()}
-        return {name: answer["message"]["state"] for name, answer in shown.items()}
+        return {name: answer.message.state for name, answer in shown.items()}
 
     becomes(states, {"waits": "pending", "gone": "cancelled", "there": "delivered"})
 

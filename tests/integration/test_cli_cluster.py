@@ -16,11 +16,12 @@ from confluent_kafka.admin import AclOperation
 import ops.clients.zookeeper
 import ops.cluster.status
 from election.candidates import Candidate
+from node.status import NodeState
 from ops import logs
 from ops.cli import cluster_status
+from ops.clients.members import LARGEST_CLOCK_OFFSET_MS
 from ops.clients.zookeeper import registry
 from ops.cluster import pause, remove
-from ops.cluster.status import LARGEST_CLOCK_OFFSET_MS
 from ops.doctor import topics
 from ops.topics.cluster_topics import create
 from tests.logging_state import restored_logging
@@ -147,7 +148,7 @@ def test_a_pause_does_not_wait_for_a_node_that_refuses_and_has_not_opened_its_st
     cluster: Cluster, seat: Seat
 ) -> None:
     refusing = cluster.start_here("c", lane=7)
-    cluster.wait_state("c", "refusing")
+    cluster.wait_state("c", NodeState.REFUSING)
     done = seat("pause", "-o", "json")
     assert seat("resume").code == 0
     cluster.stop_here(refusing)
@@ -190,7 +191,7 @@ def test_a_switchover_to_a_node_whose_clock_is_wrong_says_so(
 ) -> None:
     node = cluster.start("wrong", clock_offset_ms=offset_ms)
     try:
-        cluster.wait_state("wrong", "follower")
+        cluster.wait_state("wrong", NodeState.FOLLOWER)
         done = seat("switchover", "--to", "wrong")
         assert (done.code, "the clock of wrong is " in done.err) == (5, True), done.err
         members = operator("cluster", "status", "-o", "json").data["members"]

@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 
 from node.config import ConnectionConfig
+from node.status import NodeState
 from ops.checkpoint import show
 from ops.cluster import status
 from ops.stack.ports import HOST, free_port
@@ -102,7 +103,8 @@ def _wait_for_leader(service: Service) -> None:
 
 def _leads(config: ConnectionConfig) -> bool:
     shown = status.status(config)
-    return shown.members.get("n1", {}).get("state") == "leader" and shown.lanes[0].checkpoint is not None
+    led = "n1" in shown.members and shown.members["n1"].state == NodeState.LEADER
+    return led and shown.lanes[0].checkpoint is not None
 
 
 def test_a_node_leads_its_lane(service: Service) -> None:

@@ -6,7 +6,6 @@ import json
 import uuid
 from collections.abc import Iterator
 from functools import partial
-from typing import Any
 from urllib.request import urlopen
 
 import pytest
@@ -14,11 +13,13 @@ import pytest
 from delayline import DelayProducer
 from delayline.names import parse_source
 from election.operators import PauseState
+from node.http.answers import Message
 from ops.cli.main import run
-from ops.clients import nodes
+from ops.message import lookup
 from store.checkpoint import Checkpoint
 from store.holds import tag_of
 from store.keys import RowKey
+from store.lookup import Total
 from tests.logging_state import restored_logging
 from tests.stacks import Stack
 from tests.support.cluster import TARGET, Cluster
@@ -56,11 +57,11 @@ class Paused:
             producer.schedule(self.cluster.target(), b"").result(10)
         self.cluster.wait_delivered(1)
 
-    def message(self, id_: str, node: str | None = None) -> Any:
-        return nodes.show(self.cluster.connection, id_, node, "none")["message"]
+    def message(self, id_: str, node: str | None = None) -> Message:
+        return lookup.show(self.cluster.connection, id_, node, "none").message
 
     def states(self, node: str) -> list[str]:
-        return [self.message(id_, node)["state"] for id_ in IDS]
+        return [self.message(id_, node).state for id_ in IDS]
 
     def first(self, id_: str, *, done: bool) -> Checkpoint:
         """The first of all committed checkpoints under which the row is done, or else passed."""
@@ -91,8 +92,8 @@ def typed(
 @pytest.mark.parametrize("node", ["a", "b"])
 def test_every_node_shows_for_what_a_held_message_waits_and_since_when(paused: Paused, node: str) -> None:
     message, passed = paused.message("held-1", node), paused.first("held-1", done=False)
-    assert (message["state"], message["code"]) == ("parked", "target-paused")
-    assert (message["at_ms"], message["epoch"], message["due_ms"]) == (
+    assert (message.state, message.code) == ("parked", "target-paused")
+    assert (message.at_ms, message.epoch, message.due_ms) == (
         passed.at_ms,
         passed.epoch,
         paused.keys["held-1"][0],
@@ -101,11 +102,11 @@ def test_every_node_shows_for_what_a_held_message_waits_and_since_when(paused: P
 
 @pytest.mark.parametrize("node", ["a", "b"])
 def test_every_node_lists_what_is_held_before_what_is_not_due(paused: Paused, node: str) -> None:
-    listing = nodes.pending(paused.cluster.connection, {"target": paused.target}, None, 2, node)
-    more = nodes.pending(paused.cluster.connection, {"target": paused.target}, listing.next, 9, node)
-    found = [(one["id"], one["state"]) for one in (*listing.messages, *more.messages)]
+    listing = lookup.pending(paused.cluster.connection, {"target": paused.target}, None, 2, node)
+    more = lookup.pending(paused.cluster.connection, {"target": paused.target}, listing.next, 9, node)
+    found = [(one.id, one.state) for one in (*listing.messages, *more.messages)]
     assert found == [*((id_, "parked") for id_ in IDS), ("held-later", "pending")]
-    assert listing.total == {"count": 4, "at_least": False}
+    assert listing.total == Total(4, at_least=False)
 
 
 def test_the_status_counts_what_waits_for_each_target(
@@ -163,4 +164,4 @@ def test_once_the_pause_is_over_it_is_delivered_by_the_transaction_that_let_it_g
         becomes(partial(paused.states, node), ["delivered"] * 3)
     let_go = eventually(lambda: [paused.first(id_, done=True) for id_ in IDS], "it is let go")
     told = [paused.message(id_) for id_ in IDS]
-    assert [(one["at_ms"], one["epoch"]) for one in told] == [(one.at_ms, one.epoch) for one in let_go]
+    assert [(one.at_ms, one.epoch) for one in told] == [(one.at_ms, one.epoch) for one in let_go]

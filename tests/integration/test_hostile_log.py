@@ -10,6 +10,7 @@ import pytest
 
 from delayline.names import source
 from node.kafka.fetch.records import MOST_RECORDS, MOST_UNPACKED_BYTES
+from node.status import NodeState
 from tests.stacks import Stack
 from tests.support.cluster import Cluster
 from tests.support.raw import Codec, Connection, Odd, RawBatch, RawRecord, batch_of
@@ -122,7 +123,7 @@ def test_batches_that_unpack_to_very_much_are_rejected_in_little_memory(
     assert {letters[place] for place, bomb in sources.items() if bomb is not sent[-1]} == {"undecodable"}
     assert {letters[place] for place, bomb in sources.items() if bomb is sent[-1]} == {"target-missing"}
     assert resident_bytes(node.pid) < MOST_RESIDENT_BYTES
-    assert cluster.wait_state("a", "leader")
+    assert cluster.wait_state("a", NodeState.LEADER)
 
 
 def test_of_a_batch_with_very_many_records_none_is_read(cluster: Cluster, connection: Connection) -> None:

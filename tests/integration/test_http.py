@@ -14,6 +14,7 @@ from contextlib import ExitStack
 import pytest
 
 from node.http import server
+from node.http.answers import Listed
 from node.http.app import application
 from node.http.messages import Messages, NoSource, WrongLane
 from node.http.server import HttpServer
@@ -131,14 +132,14 @@ def test_a_lane_without_a_node_that_answers_says_of_each_why(stranger: int) -> N
         port = free.getsockname()[1]
     lane = LaneNodes(0, [NodeAddress("n1", "127.0.0.1", port), NodeAddress("n2", "127.0.0.1", stranger)])
     with pytest.raises(UnavailableError) as raised:
-        lane.ask("/messages", {})
+        lane.ask(Listed, "/messages", {})
     assert f"n1 at 127.0.0.1:{port}: Connection refused" in str(raised.value)
     assert f"n2 at 127.0.0.1:{stranger}: something else answers there" in str(raised.value)
 
 
 def test_a_lane_without_a_node_says_so() -> None:
     with pytest.raises(UnavailableError, match="no node of lane 3 is running"):
-        LaneNodes(3, []).ask("/messages", {})
+        LaneNodes(3, []).ask(Listed, "/messages", {})
 
 
 def test_an_http_host_that_means_this_host_alone_is_reached_from_nowhere_else() -> None:

@@ -18,12 +18,17 @@ from delayline.times import render_time
 from node.config import NodeConfig
 from node.core.ports import UNAVAILABLE
 from node.http import messages
+from node.http.answers import Message, OutcomeHistory, Shown
 from node.http.server import MOST_CONNECTIONS
 from node.kafka.target_snapshot import KafkaTargetSnapshot
+from node.status import NodeState
 from ops.cli.main import run
 from ops.clients import nodes
+from ops.message import lookup
+from ops.message.lookup import Listing
 from store.checkpoint import Checkpoint
 from store.holds import tag_of
+from store.lookup import Total
 from tests.logging_state import restored_logging
 from tests.stacks import Stack
 from tests.support.cluster import TARGET, Cluster
@@ -51,6 +56,12 @@ STATES = {
     "nobody": "unknown",
     "never": "unknown",
 }
+
+
+def history_of(shown: Shown) -> OutcomeHistory:
+    """That of a message with an id."""
+    assert shown.history is not None
+    return shown.history
 
 
 class Told:
@@ -94,34 +105,34 @@ class Told:
         for node in "ab":
             becomes(partial(self.states, node), STATES)
             becomes(partial(self._changes, node), (self.due_ms + HOUR_MS, self.due_ms + 2 * HOUR_MS, 2))
-        eventually(lambda: self.show("again")["history"]["events"], "what was replaced is answered")
+        eventually(lambda: history_of(self.show("again")).events, "what was replaced is answered")
 
-    def _changes(self, node: str) -> tuple[int, int, int]:
+    def _changes(self, node: str) -> tuple[int | None, int | None, int | None]:
         """What a state does not tell."""
         again, moved, daily = (self.message(id_, node) for id_ in ("again", "moved", "daily"))
-        return again["due_ms"], moved["due_ms"], daily["occurrence"]
+        return again.due_ms, moved.due_ms, daily.occurrence
 
     def states(self, node: str) -> dict[str, str]:
-        return {id_: self.message(id_, node)["state"] for id_ in STATES}
+        return {id_: self.message(id_, node).state for id_ in STATES}
 
-    def show(self, id_: str, node: str | None = None) -> Any:
-        return nodes.show(self.cluster.connection, id_, node, "recent")
+    def show(self, id_: str, node: str | None = None) -> Shown:
+        return lookup.show(self.cluster.connection, id_, node, "recent")
 
-    def message(self, id_: str, node: str | None = None) -> Any:
-        return self.show(id_, node)["message"]
+    def message(self, id_: str, node: str | None = None) -> Message:
+        return self.show(id_, node).message
 
     def pending(
         self, after: str | None = None, limit: int = 1_000, node: str | None = None, **query: Any
-    ) -> Any:
-        return nodes.pending(self.cluster.connection, query, after, limit, node)
+    ) -> Listing:
+        return lookup.pending(self.cluster.connection, query, after, limit, node)
 
-    def ids(self, **options: Any) -> list[str]:
-        return [message["id"] for message in self.pending(**options).messages]
+    def ids(self, **options: Any) -> list[str | None]:
+        return [message.id for message in self.pending(**options).messages]
 
     def count(self, id_prefix: str, node: str) -> int:
         """How many messages whose ids begin so the node has."""
-        counted: int = self.pending(limit=1, node=node, id_prefix=id_prefix).total["count"]
-        return counted
+        total = self.pending(limit=1, node=node, id_prefix=id_prefix).total
+        return -1 if total is None else total.count
 
     def first_covering(self, source: str, due_ms: int) -> Checkpoint:
         """The first of all committed checkpoints under which the row is done."""
@@ -167,26 +178,24 @@ def test_a_delivered_message_has_the_time_and_epoch_of_its_transaction(
     told: Told, node: str, id_: str
 ) -> None:
     message = told.message(id_, node)
-    covering = told.first_covering(told.sources[id_], message["due_ms"])
-    assert (message["epoch"], message["at_ms"]) == (covering.epoch, covering.at_ms)
-    assert (message["root"], message["target_topic"]) == (told.sources[id_], told.cluster.target())
+    covering = told.first_covering(told.sources[id_], message.due_ms or 0)
+    assert (message.epoch, message.at_ms) == (covering.epoch, covering.at_ms)
+    assert (message.root, message.target_topic) == (told.sources[id_], told.cluster.target())
 
 
 def test_a_message_that_waits_has_its_due_time_its_target_attempt_and_occurrence(told: Told) -> None:
     waits, moved, daily = (told.message(id_) for id_ in ("waits", "moved", "daily"))
-    assert (
-        waits.items() >= {"due_ms": told.due_ms, "attempt": 1, "target_topic": told.cluster.target()}.items()
-    )
-    assert (moved["due_ms"], moved["root"]) == (told.due_ms + 2 * HOUR_MS, told.sources["moved"])
-    assert daily["occurrence"] == 2
-    eventually(lambda: told.message("off")["attempt"] > 1, "it is parked")
+    assert (waits.due_ms, waits.attempt, waits.target_topic) == (told.due_ms, 1, told.cluster.target())
+    assert (moved.due_ms, moved.root) == (told.due_ms + 2 * HOUR_MS, told.sources["moved"])
+    assert daily.occurrence == 2
+    eventually(lambda: (told.message("off").attempt or 0) > 1, "it is parked")
 
 
 def test_a_message_that_was_not_delivered_has_the_reason(told: Told) -> None:
     stale, lost, gone = (told.message(id_) for id_ in ("stale", "lost", "gone"))
-    assert (stale["code"], lost["code"]) == ("expired", "target-missing")
-    assert lost["epoch"] in {one.epoch for one in told.cluster.checkpoints() if one.node == "b"}
-    assert (gone["source"], gone["due_ms"]) == (told.sources["gone"], told.due_ms)
+    assert (stale.code, lost.code) == ("expired", "target-missing")
+    assert lost.epoch in {one.epoch for one in told.cluster.checkpoints() if one.node == "b"}
+    assert (gone.source, gone.due_ms) == (told.sources["gone"], told.due_ms)
 
 
 @pytest.mark.parametrize(
@@ -201,41 +210,39 @@ def test_a_message_that_was_not_delivered_has_the_reason(told: Told) -> None:
     ],
 )
 def test_a_message_s_history_has_its_outcomes(told: Told, id_: str, outcomes: list[str]) -> None:
-    assert [event["outcome"] for event in told.show(id_)["history"]["events"]] == outcomes
+    assert [event.outcome for event in history_of(told.show(id_)).events] == outcomes
 
 
 def test_a_history_that_is_too_long_is_left_out_unless_it_is_asked_for(
     told: Told, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(messages, "MOST_HISTORY", 3)
-    left_out = told.show("again")["history"]
-    assert left_out["left_out"] > 3
-    assert left_out["events"] == []
-    whole = nodes.show(told.cluster.connection, "again", None, "all")["history"]
-    assert [event["outcome"] for event in whole["events"]] == ["replaced"]
+    found = history_of(told.show("again"))
+    assert found.left_out > 3
+    assert found.events == []
+    whole = history_of(lookup.show(told.cluster.connection, "again", None, "all"))
+    assert [event.outcome for event in whole.events] == ["replaced"]
 
 
 def test_every_answer_says_how_far_the_node_was(told: Told) -> None:
-    applied = {str(partition): 0 for partition in range(2)}
-    for answer in (told.show("waits", "a"), {"node": told.pending(node="a").nodes[0]}):
-        standing = answer["node"]
-        assert (standing["node"], standing["state"], standing["lane"]) == ("a", "follower", 0)
-        assert standing["applied"].keys() == applied.keys()
-        assert standing["delivered_up_to_ms"] > told.due_ms - 2 * HOUR_MS
-    becomes(lambda: told.show("waits", "a")["node"]["lag"], 0)
+    for standing in (told.show("waits", "a").node, told.pending(node="a").nodes[0]):
+        assert (standing.node, standing.state, standing.lane) == ("a", NodeState.FOLLOWER, 0)
+        assert standing.applied.keys() == {0, 1}
+        assert standing.delivered_up_to_ms > told.due_ms - 2 * HOUR_MS
+    becomes(lambda: told.show("waits", "a").node.lag, 0)
 
 
 def test_the_leader_is_asked_and_another_one_if_it_does_not_answer(
     told: Told, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert told.show("waits")["node"]["node"] == "b"
+    assert told.show("waits").node.node == "b"
     ask = nodes.NodeAddress.ask
     monkeypatch.setattr(
         nodes.NodeAddress,
         "ask",
         lambda self, *question: "b is away" if self.node == "b" else ask(self, *question),
     )
-    assert told.show("waits")["node"]["node"] == "a"
+    assert told.show("waits").node.node == "a"
 
 
 def test_what_is_pending_is_chosen_by_time_target_and_id(told: Told) -> None:
@@ -311,18 +318,18 @@ def test_pages_meet_each_pending_message_once_while_others_come_and_go(told: Tol
     for node in "ab":
         becomes(partial(told.count, "page-", node), LISTED)
     before, delivered = len(told.cluster.delivered), 0
-    found: list[str] = []
+    found: list[str | None] = []
     after: str | None = None
     while True:
         listing = told.pending(after, 17, node="ab"[len(found) % 2], from_ms=now_ms())
-        found += [message["id"] for message in listing.messages if message["id"] in wanted]
+        found += [message.id for message in listing.messages if message.id in wanted]
         after = listing.next
         if after is None:
             break
         told.schedule(f"passing-{delivered}")
         told.schedule(f"new-{delivered}", deliver_at=begin_ms + delivered)
         delivered += 1
-    assert sorted(found) == wanted
+    assert sorted(map(str, found)) == wanted
     told.cluster.wait_delivered(before + delivered)
 
 
@@ -338,15 +345,13 @@ def test_lanes_are_listed_together_and_each_id_is_found_in_its_own(make_cluster:
     with DelayProducer(cluster.bootstrap, cluster=cluster.name) as producer:
         for number, id_ in enumerate(ids):
             producer.schedule(cluster.target(), b"", id=id_, deliver_at=begin_ms + number)
-    becomes(
-        lambda: nodes.pending(cluster.connection, {}, None, 9, None).total, {"count": 8, "at_least": False}
-    )
-    first = nodes.pending(cluster.connection, {}, None, 5, None)
-    second = nodes.pending(cluster.connection, {}, first.next, 5, None)
-    assert [message["id"] for message in (*first.messages, *second.messages)] == ids
-    answers = [nodes.show(cluster.connection, id_, None, "none") for id_ in ids]
-    assert {answer["message"]["state"] for answer in answers} == {"pending"}
-    assert {answer["node"]["node"] for answer in answers} == {"a", "b"}
+    becomes(lambda: lookup.pending(cluster.connection, {}, None, 9, None).total, Total(8, at_least=False))
+    first = lookup.pending(cluster.connection, {}, None, 5, None)
+    second = lookup.pending(cluster.connection, {}, first.next, 5, None)
+    assert [message.id for message in (*first.messages, *second.messages)] == ids
+    answers = [lookup.show(cluster.connection, id_, None, "none") for id_ in ids]
+    assert {answer.message.state for answer in answers} == {"pending"}
+    assert {answer.node.node for answer in answers} == {"a", "b"}
 
 
 def _has_address(cluster: Cluster, node_id: str) -> bool:
@@ -360,7 +365,7 @@ def test_clients_that_hang_hold_up_neither_other_answers_nor_delivery(told: Told
         for _ in range(HANGING):
             hanging.append(ends.enter_context(socket.create_connection(("127.0.0.1", address))))
             hanging[-1].sendall(b"GET /messages HTTP/1.1\r\nHo")
-        assert told.show("waits", "b")["message"]["state"] == "pending"
+        assert told.show("waits", "b").message.state == "pending"
         told.schedule("passes-by")
         told.cluster.tail.wait(
             lambda: any(got.value == b"passes-by" for got in told.cluster.delivered), "it passes by"
@@ -389,6 +394,6 @@ def test_an_http_port_that_is_taken_is_told_in_one_line(told: Told) -> None:
         port = taken.getsockname()[1]
         config: NodeConfig = told.cluster.node_config("c", http_port=port)
         with pytest.raises(
-            PortTaken, match=f"cannot listen on HTTP port {port} at 127.0.0.1: NodeAddress already"
+            PortTaken, match=f"cannot listen on HTTP port {port} at 127.0.0.1: Address already"
         ):
             Node(config)

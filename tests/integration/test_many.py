@@ -16,6 +16,7 @@ import pytest
 
 from delayline import DelayProducer
 from delayline.headers import H_ID, H_SCHEDULED_FOR
+from node.status import NodeState
 from tests.stacks import Stack
 from tests.support.cluster import Cluster
 from tests.support.requests import now_ms
@@ -33,7 +34,7 @@ class Many:
         self.cluster = cluster
         self._producer = producer
         cluster.start("a")
-        cluster.wait_state("a", "leader")
+        cluster.wait_state("a", NodeState.LEADER)
         target = cluster.target()
         self._timed(
             f"{2 * MANY:,} scheduled and taken in",

@@ -7,6 +7,7 @@ from itertools import pairwise
 import pytest
 
 from node.core import delivery
+from node.status import NodeState
 from ops.topics import cluster_topics
 from store.checkpoint import Checkpoint
 from tests.stacks import Stack
@@ -81,14 +82,14 @@ def test_a_member_says_how_much_is_pending_and_how_far_it_is(cluster: Cluster) -
             sender.schedule(at_ms=now_ms() + 3_600_000)
         sender.flush()
         becomes(lambda: cluster.member("a").get("pending"), 10)
-        said = cluster.wait_state("a", "leader")
+        said = cluster.wait_state("a", NodeState.LEADER)
     assert sum(said["applied"].values()) == 10
     assert (said["node"], said["lane"], said["reason"], said["way_out"]) == ("a", 0, None, None)
 
 
 def test_sigterm_ends_a_refusing_node_with_code_0(cluster: Cluster) -> None:
     node = cluster.start("a", lane=7)
-    cluster.wait_state("a", "refusing")
+    cluster.wait_state("a", NodeState.REFUSING)
     node.terminate()
     assert node.wait_exit() == 0
     becomes(lambda: cluster.member("a"), {})

@@ -16,6 +16,7 @@ from confluent_kafka.admin import (
 )
 
 from delayline import requests
+from node.status import NodeState
 from ops.dead_letter.retry import Asked, send, survey
 from ops.dead_letter.search import Wanted
 from ops.stack.ports import free_port
@@ -119,7 +120,7 @@ def test_a_gap_left_by_retention_is_refused_and_by_a_rebuilt_node_if_it_may_lack
     run_once(cluster)
     ends = applied_by(cluster)
     cluster.start_here("b")
-    cluster.wait_state("b", "leader")
+    cluster.wait_state("b", NodeState.LEADER)
     with Sender(cluster) as sender:
         for number in range(20):
             sender.schedule(key=key_in(number % 2))
@@ -143,7 +144,7 @@ def test_a_rebuilt_node_goes_on_where_all_that_is_gone_was_due(make_cluster: Mak
             sender.schedule(key=key_in(number % 2))
     cluster.wait_delivered(20)
     rebuild_behind_retention(cluster, "a", running)
-    cluster.wait_state("a", "leader")
+    cluster.wait_state("a", NodeState.LEADER)
     with Sender(cluster) as sender:
         sender.schedule()
     cluster.wait_delivered(23)
@@ -263,7 +264,7 @@ def test_a_full_disk_is_refused_another_node_takes_over_and_room_brings_it_back(
         for table in store.glob("*.sst"):
             if table.is_symlink():
                 table.unlink()
-        cluster.wait_state("a", "follower")
+        cluster.wait_state("a", NodeState.FOLLOWER)
         cluster.stop_here(other)
         sender.schedule()
         sender.flush()
@@ -273,7 +274,7 @@ def test_a_full_disk_is_refused_another_node_takes_over_and_room_brings_it_back(
 
 def test_a_twin_takes_its_place_when_the_other_one_has_gone(cluster: Cluster) -> None:
     first = cluster.start_here("a")
-    cluster.wait_state("a", "leader")
+    cluster.wait_state("a", NodeState.LEADER)
     cluster.start("a", data_dir=cluster.folder / "twin", peer_port=free_port())
 
     def twins() -> list[str]:
@@ -282,7 +283,7 @@ def test_a_twin_takes_its_place_when_the_other_one_has_gone(cluster: Cluster) ->
 
     eventually(twins, "the twin refuses under a name of its own")
     cluster.stop_here(first)
-    cluster.wait_state("a", "leader")
+    cluster.wait_state("a", NodeState.LEADER)
     eventually(lambda: not twins(), "it has its name back")
     with Sender(cluster) as sender:
         sender.schedule()
@@ -295,7 +296,7 @@ def test_a_store_that_is_in_use_is_opened_when_the_other_process_has_gone(cluste
     cluster.start("b", data_dir=cluster.data_dir("a"))
     refused(cluster, "b", "store-in-use")
     cluster.stop_here(first)
-    cluster.wait_state("b", "leader")
+    cluster.wait_state("b", NodeState.LEADER)
     with Sender(cluster) as sender:
         sender.schedule()
     cluster.wait_delivered(1)
@@ -336,10 +337,10 @@ def test_a_missing_topic_of_the_clusters_own_is_named_and_its_return_noticed(
         sender.cancel("nobody")
         sender.schedule(target="nowhere")
         sender.flush()
-        said = cluster.wait_state("a", "refusing")
+        said = cluster.wait_state("a", NodeState.REFUSING)
         assert said["reason"].startswith(f"own-topic-unusable: {missing} ")
         cluster.create_again()
-        cluster.wait_state("a", "leader")
+        cluster.wait_state("a", NodeState.LEADER)
         sender.schedule()
         sender.flush()
     cluster.wait_delivered(1)
@@ -351,7 +352,7 @@ def test_a_buffer_that_is_missing_is_said_and_its_way_out_takes_nothing_away(clu
     cluster.start_here("a")
     cluster.wait_epoch(1)
     cluster.delete_topic(cluster.names.buffer)
-    said = cluster.wait_state("a", "refusing")
+    said = cluster.wait_state("a", NodeState.REFUSING)
     assert said["reason"].startswith("buffer-missing: ")
     assert "remove" not in said["way_out"]
 
@@ -368,12 +369,12 @@ def test_a_node_whose_clock_is_wrong_delivers_nothing_early_and_leads_while_it_i
     node = cluster.start("a", clock_offset_ms=3_600_000)
     refused(cluster, "a", "clock-skew")
     node.set_clock()
-    cluster.wait_state("a", "leader")
+    cluster.wait_state("a", NodeState.LEADER)
     cluster.wait_delivered(1)
     node.set_clock()
     refused(cluster, "a", "clock-skew")
     node.set_clock()
-    cluster.wait_state("a", "leader")
+    cluster.wait_state("a", NodeState.LEADER)
     cluster.tail.catch_up()
     assert [got.value for got in cluster.delivered] == [b"now"]
 

@@ -13,6 +13,7 @@ import pytest
 
 from election.operators import KafkaIds
 from node.config import ConnectionConfig
+from node.status import NodeState
 from ops.clients.kafka import KafkaAdmin
 from ops.errors import ConflictError
 from ops.stack.kafka import KafkaServer
@@ -130,7 +131,7 @@ def test_a_running_node_to_whom_another_kafka_answers_by_now_does_not_take_its_b
     first.wait_ready()
     cluster = make_cluster(GivenStack(first.address, stack.zookeeper))
     cluster.start_here("a")
-    cluster.wait_state("a", "leader")
+    cluster.wait_state("a", NodeState.LEADER)
     first.stop()
     second.launch()
     second.wait_ready()
@@ -161,7 +162,7 @@ def test_a_node_that_finds_no_checkpoint_of_its_own_ties_nothing(
     """A cluster older than the znode, and the first new node is one of another Kafka."""
     monkeypatch.setattr("node.node.INSPECT_EVERY_S", 0.0)
     cluster.start_here("a")
-    cluster.wait_state("a", "leader")
+    cluster.wait_state("a", NodeState.LEADER)
     cluster.kazoo.delete(cluster.znodes.kafka)
     staged(cluster, elsewhere)
     cluster.start_here("b", bootstrap_servers=elsewhere.address)
@@ -191,7 +192,7 @@ def test_a_buffer_that_is_not_the_one_written_down_is_no_harm_to_who_has_read_it
     found = ids(cluster)
     cluster.kazoo.set(cluster.znodes.kafka, msgspec.json.encode(KafkaIds(found.cluster, "another")))
     cluster.start_here("a")
-    cluster.wait_state("a", "leader")
+    cluster.wait_state("a", NodeState.LEADER)
 
 
 def test_settings_that_are_restored_tie_a_cluster_to_nothing(cluster: Cluster) -> None:
@@ -254,7 +255,7 @@ def test_no_other_kafka_is_accepted_while_a_node_works_where_the_cluster_is(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     cluster.start_here("a")
-    cluster.wait_state("a", "leader")
+    cluster.wait_state("a", NodeState.LEADER)
     wrong = cluster.connection.model_copy(update={"bootstrap_servers": elsewhere.address})
     with operator_of(wrong, monkeypatch, capsys) as operator:
         done = operator("cluster", "accept-kafka", "--reason", "by mistake")

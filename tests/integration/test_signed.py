@@ -21,6 +21,7 @@ from election.operators import Author
 from node.kafka.checkpoints import read_last
 from node.kafka.own_checkpoints import headers_of
 from node.node import Node
+from node.status import CAUGHT_UP, NodeState
 from ops.clients.zookeeper import registry
 from ops.errors import ConflictError, UnavailableError
 from ops.key import rotate
@@ -294,7 +295,7 @@ def test_what_is_signed_with_a_key_that_a_node_does_not_know_yet_is_taken_in_onc
     newer = replace(both, signs=both.keys[-1].id)
     headers = signed_headers(forged(cluster, mine), newer, (1, 1), partition, None, b"the service's")
     send(cluster, partition, None, b"the service's", headers)
-    said = cluster.wait_state("a", "refusing")
+    said = cluster.wait_state("a", NodeState.REFUSING)
     assert said["reason"].startswith("keys-behind: ")
     cluster.kazoo.set(cluster.znodes.keys, newer.to_json().encode())
     cluster.wait_delivered(1)
@@ -340,8 +341,7 @@ def test_a_node_that_lacks_the_newest_key_does_not_lead_before_another_one_has_p
     cluster.wait_delivered(2)
     cluster.tail.catch_up()
     assert [got.value for got in cluster.delivered] == [b"before", b"after"]
-    states = {"leader", "follower"}
-    eventually(lambda: {cluster.member(node).get("state") for node in "ab"} == states, "none refuses")
+    eventually(lambda: {cluster.member(node).get("state") for node in "ab"} == CAUGHT_UP, "none refuses")
 
 
 def test_where_no_node_has_the_newest_key_any_more_the_way_out_leads_on(
@@ -366,7 +366,7 @@ def test_a_key_that_not_every_node_knows_does_not_sign(
 ) -> None:
     cluster.start_here("a")
     monkeypatch.setattr("node.node.INSPECT_EVERY_S", 3_600.0)
-    cluster.wait_state("a", "leader")
+    cluster.wait_state("a", NodeState.LEADER)
     before = cluster.keys.signs
     with pytest.raises(UnavailableError, match="signs nothing yet: a has not said"):
         rotate.rotate(cluster.connection, Author("me", "a test", now_ms()), 0.5)

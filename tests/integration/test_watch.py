@@ -25,25 +25,26 @@ from node.http.server import HttpServer
 from node.http.watch import watched
 from node.node import Node
 from node.refusal import Refusal, RefusalCode
+from node.status import NodeState
 from ops.stack.ports import free_port
 from tests.support.cluster import Cluster
 from tests.support.requests import OpenTransaction, Sender, key_in, now_ms
 from tests.support.waiting import PATIENCE_S, eventually
 
 PLATE = Nameplate("delay", "n1", 0, "1")
-STARTING = Vitals(PLATE, "starting", None, None, [], zookeeper=True, pauses=Pauses())
+STARTING = Vitals(PLATE, NodeState.STARTING, None, None, [], zookeeper=True, pauses=Pauses())
 WAITING = STARTING._replace(waits_for="no connection to ZooKeeper")
-CATCHING_UP = STARTING._replace(state="catching-up", lag=500)
+CATCHING_UP = STARTING._replace(state=NodeState.CATCHING_UP, lag=500)
 REFUSING = STARTING._replace(
-    state="refusing", refusal=Refusal(RefusalCode.DISK_FULL, "it is full", "Make room.")
+    state=NodeState.REFUSING, refusal=Refusal(RefusalCode.DISK_FULL, "it is full", "Make room.")
 )
-FOLLOWER = STARTING._replace(state="follower", leader="n2", epoch=4, lag=10)
-LEADER = FOLLOWER._replace(state="leader", leads=True, leader=None, lag=0)
+FOLLOWER = STARTING._replace(state=NodeState.FOLLOWER, leader="n2", epoch=4, lag=10)
+LEADER = FOLLOWER._replace(state=NodeState.LEADER, leads=True, leader=None, lag=0)
 RELUCTANT = LEADER._replace(
-    state="refusing", refusal=Refusal(RefusalCode.BUFFER_MISSING, "it is not there", "See.")
+    state=NodeState.REFUSING, refusal=Refusal(RefusalCode.BUFFER_MISSING, "it is not there", "See.")
 )
 SILENT = FOLLOWER._replace(lag=None)
-STOPPING = FOLLOWER._replace(state="stopping")
+STOPPING = FOLLOWER._replace(state=NodeState.STOPPING)
 DYING = STOPPING._replace(dead=["lane"])
 
 
@@ -208,7 +209,7 @@ def scraped(port: int) -> dict[str, float]:
 OF_ALL = ("cluster", "lane", "node", "le")
 
 
-def port_of(cluster: Cluster, node: str, state: str) -> int:
+def port_of(cluster: Cluster, node: str, state: NodeState) -> int:
     return int(cluster.wait_state(node, state)["http_port"])
 
 
@@ -245,7 +246,7 @@ def test_a_node_that_cannot_start_says_what_it_waits_for_and_ends_when_told(tmp_
 
 def test_a_node_tells_of_what_it_does(cluster: Cluster) -> None:
     cluster.start_here("a")
-    port = port_of(cluster, "a", "leader")
+    port = port_of(cluster, "a", NodeState.LEADER)
     with Sender(cluster) as sender:
         for _ in range(20):
             sender.schedule()
@@ -274,7 +275,7 @@ def test_a_node_tells_of_what_it_does(cluster: Cluster) -> None:
     assert found["delayline_data_dir_free_bytes"] > 0
     assert found["delayline_rocksdb_write_stopped"] == 0
     follower = cluster.start_here("b")
-    other = port_of(cluster, "b", "follower")
+    other = port_of(cluster, "b", NodeState.FOLLOWER)
     leader = {"cluster": cluster.name, "node": "b", "lane": 0, "state": "follower", "leader": "a"}
     eventually(
         lambda: asked(other, "/leader") == (503, leader | {"epoch": cluster.checkpoints()[-1].epoch}),
@@ -297,7 +298,7 @@ def test_a_node_tells_of_what_it_does(cluster: Cluster) -> None:
 
 def test_a_node_tells_of_what_an_open_transaction_holds_back(cluster: Cluster) -> None:
     cluster.start_here("a")
-    port = port_of(cluster, "a", "leader")
+    port = port_of(cluster, "a", NodeState.LEADER)
     foreign = OpenTransaction(cluster)
     foreign.begin([b"open"] * 5, key=key_in(1))
     shown(port, "delayline_buffer_unstable_records", lambda value: value >= 5)

@@ -29,6 +29,7 @@ from confluent_kafka.admin import (
 
 from election.operators import PauseState, encode
 from node.node import Node
+from node.status import NodeState
 from ops.stack.ports import free_port
 from store import keys
 from store.rocks import RocksStore
@@ -122,7 +123,7 @@ def test_settings_that_zookeeper_has_lost_are_restored_by_the_command_that_a_nod
         cluster.start_here("a")
         said = refused(cluster, "a", "settings-missing")
         assert typed(operator(cluster), said["way_out"]).code == 0
-        cluster.wait_state("a", "leader")
+        cluster.wait_state("a", NodeState.LEADER)
 
 
 def test_no_settings_are_made_beside_requests(cluster: Cluster, operator: Type) -> None:
@@ -133,7 +134,7 @@ def test_no_settings_are_made_beside_requests(cluster: Cluster, operator: Type) 
         assert (made.code, "start a node that still has its data folder" in made.err) == (5, True)
         cluster.restore_settings()
         cluster.start_here("a")
-        cluster.wait_state("a", "leader")
+        cluster.wait_state("a", NodeState.LEADER)
 
 
 def test_who_would_make_settings_beside_requests_is_told_the_command_while_a_node_lives(
@@ -158,7 +159,7 @@ def test_settings_that_somebody_has_changed_are_restored_by_the_command_that_a_n
         assert typed(operator(cluster), said["way_out"]).code == 0
         cluster.stop_here(refusing)
         cluster.start_here("a")
-        cluster.wait_state("a", "leader")
+        cluster.wait_state("a", NodeState.LEADER)
 
 
 def test_a_view_made_under_wrong_settings_is_made_anew_once_they_are_restored(cluster: Cluster) -> None:
@@ -167,7 +168,7 @@ def test_a_view_made_under_wrong_settings_is_made_anew_once_they_are_restored(cl
         cluster.kazoo.set(cluster.znodes.settings, tightened(cluster))
         write(cluster, cluster.znodes.pauses, encode(PauseState(paused=AUTHOR)))
         wrong = cluster.start_here("b")
-        cluster.wait_state("b", "leader")
+        cluster.wait_state("b", NodeState.LEADER)
         gone(cluster, wrong, "b")
         cluster.restore_settings()
         write(cluster, cluster.znodes.pauses, encode(PauseState()))
@@ -182,7 +183,7 @@ def test_a_view_made_under_wrong_settings_is_made_anew_once_they_are_restored(cl
 
 def test_settings_are_not_restored_while_a_node_works_with_others(cluster: Cluster, operator: Type) -> None:
     cluster.start_here("a")
-    cluster.wait_state("a", "leader")
+    cluster.wait_state("a", NodeState.LEADER)
     options = ("--partitions", "2", "--lanes", "1", "--max-delay", "10s", "--level", "1s")
     done = operator(cluster)("topics", "create", "--restore", *options, "--dedup-window", "1h")
     assert (done.code, "a works with other settings" in done.err) == (5, True)
@@ -198,7 +199,7 @@ def test_settings_that_no_view_was_made_with_are_not_restored(cluster: Cluster, 
         done = operator(cluster)("topics", "create", "--restore", *options, "--dedup-window", "1h")
         assert (done.code, "no node's view was made with these settings" in done.err) == (5, True)
         assert typed(operator(cluster), said["way_out"]).code == 0
-        cluster.wait_state("a", "leader")
+        cluster.wait_state("a", NodeState.LEADER)
 
 
 def test_nothing_that_is_restored_is_left_to_a_default(cluster: Cluster, operator: Type) -> None:
@@ -218,13 +219,13 @@ def test_settings_that_cannot_be_read_are_restored_by_the_command_that_a_node_na
         assert typed(operator(cluster), said["way_out"]).code == 0
         cluster.stop_here(refusing)
         cluster.start_here("a")
-        cluster.wait_state("a", "leader")
+        cluster.wait_state("a", NodeState.LEADER)
 
 
 def test_settings_of_a_newer_version_are_left_as_they_are(cluster: Cluster, operator: Type) -> None:
     """By the way out, and by the command that restores older ones."""
     running = cluster.start_here("a")
-    cluster.wait_state("a", "leader")
+    cluster.wait_state("a", NodeState.LEADER)
     gone(cluster, running)
     newer = json.dumps(json.loads(cluster.settings.to_json()) | {"format_version": 99}).encode()
     cluster.kazoo.set(cluster.znodes.settings, newer)
@@ -253,7 +254,7 @@ def test_a_store_of_an_older_version_is_made_anew(cluster: Cluster) -> None:
         cluster.stop_here(refusing)
         shutil.rmtree(cluster.data_dir("a"))
         cluster.start_here("a")
-        cluster.wait_state("a", "leader")
+        cluster.wait_state("a", NodeState.LEADER)
 
 
 @pytest.mark.walks("store-in-use")
@@ -277,7 +278,7 @@ def test_of_two_nodes_with_one_name_one_is_stopped(cluster: Cluster) -> None:
         twin = cluster.start_here("a", data_dir=cluster.data_dir("twin"), peer_port=free_port())
         eventually(lambda: (second().get("reason") or "").startswith("node-id-taken: "), "it says so")
         cluster.stop_here(twin)
-        cluster.wait_state("a", "leader")
+        cluster.wait_state("a", NodeState.LEADER)
 
 
 @pytest.mark.walks("no-such-lane")
@@ -302,7 +303,7 @@ def test_a_node_goes_on_once_there_is_room(cluster: Cluster) -> None:
         for file in full:
             file.unlink(missing_ok=True)
         cluster.start_here("a")
-        cluster.wait_state("a", "leader")
+        cluster.wait_state("a", NodeState.LEADER)
 
 
 def fill_disk(cluster: Cluster) -> list[Path]:
@@ -327,7 +328,7 @@ def test_keys_that_are_missing_are_put_back_by_a_node_that_has_its_folder(cluste
         refusing = cluster.start_here("b")
         assert "topics create" in refused(cluster, "b", "keys-missing")["way_out"]
         cluster.start_here("a")
-        cluster.wait_state("a", "leader")
+        cluster.wait_state("a", NodeState.LEADER)
         assert cluster.keys == before
         cluster.stop_here(refusing)
         cluster.start_here("b")
@@ -345,7 +346,7 @@ def test_keys_that_were_replaced_by_mistake_come_back(cluster: Cluster) -> None:
         gone(cluster, refusing)
         cluster.kazoo.delete(cluster.znodes.keys)
         cluster.start_here("a")
-        cluster.wait_state("a", "leader")
+        cluster.wait_state("a", NodeState.LEADER)
         assert cluster.keys == before
 
 
@@ -359,7 +360,7 @@ def test_keys_that_are_damaged_come_back(cluster: Cluster) -> None:
         gone(cluster, refusing)
         cluster.kazoo.delete(cluster.znodes.keys)
         cluster.start_here("a")
-        cluster.wait_state("a", "leader")
+        cluster.wait_state("a", NodeState.LEADER)
 
 
 # -- topics
@@ -374,7 +375,7 @@ def test_a_node_that_may_read_a_topic_again_goes_on(cluster: Cluster, which: str
         cluster.allow_only(topic, AclOperation.DESCRIBE, AclOperation.WRITE)
         refused_while_it_lasts(cluster, f"{which}-forbidden")
         cluster.allow_only(topic, AclOperation.READ)
-        cluster.wait_state("a", "leader")
+        cluster.wait_state("a", NodeState.LEADER)
 
 
 @pytest.mark.walks("transactional-id-forbidden")
@@ -385,7 +386,7 @@ def test_a_node_that_may_use_its_transactional_ids_again_goes_on(cluster: Cluste
         cluster.start_here("a")
         refused_while_it_lasts(cluster, "transactional-id-forbidden")
         allow_ids(cluster, "User:ANONYMOUS")
-        cluster.wait_state("a", "leader")
+        cluster.wait_state("a", NodeState.LEADER)
 
 
 def allow_ids(cluster: Cluster, user: str) -> None:
@@ -449,4 +450,4 @@ def test_where_partitions_are_missing_those_that_are_added_make_it_go_on(cluster
 
 
 def refused_while_it_lasts(cluster: Cluster, code: str) -> None:
-    assert cluster.wait_state("a", "refusing")["reason"].startswith(f"{code}: ")
+    assert cluster.wait_state("a", NodeState.REFUSING)["reason"].startswith(f"{code}: ")

@@ -30,6 +30,7 @@ from election.operators import Author
 from election.znodes import Znodes
 from node.config import ConnectionConfig, NodeConfig
 from node.node import Node
+from node.status import NodeState
 from ops.clients.zookeeper import read_keys
 from ops.stack.ports import HOST, free_port
 from ops.topics import cluster_topics
@@ -289,7 +290,7 @@ class Cluster:
             return {}
         return said
 
-    def wait_state(self, node_id: str, state: str) -> dict[str, Any]:
+    def wait_state(self, node_id: str, state: NodeState) -> dict[str, Any]:
         """Waits until a node says that it is in this state; all that it says then."""
         said: dict[str, Any] = {}
 

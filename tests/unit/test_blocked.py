@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from node.kafka.blocked import ASK_EVERY_MS, TOLD_AFTER_MS, BlockedPartition, LastStableOffsets
+from node.kafka.blocked import ASK_EVERY_MS, TOLD_AFTER_MS, LastStableOffsets
 from node.kafka.fetch.transactions import TransactionOwner
+from node.status import BlockedPartition
 from store.checkpoint import Vector
 
 NOW_MS = 1_800_000_000_000

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from delayline.settings import ClusterSettings
 from election.operators import Author, PauseState
 from ops.cli.cluster_status import show
+from ops.clients.members import Health, Member
 from ops.cluster.status import ClusterStatus, LaneStatus
 from store.holds import Hold
 from tests.support.checkpoints import sample_checkpoint
@@ -19,9 +21,14 @@ AUTHOR = Author("ann", "it is moved", 1_767_225_600_000)
 MEMBER = {"node": "node-1", "lane": 0, "state": "leader", "at_ms": 1, "clock_offset_ms": 3, "version": "1"}
 
 
+def member(said: dict[str, Any]) -> Member:
+    """Whose clock is that of ZooKeeper's server."""
+    return Member.decode(json.dumps(said).encode(), said["at_ms"])
+
+
 def status(control: PauseState, read_ms: int = 60_000, **said: object) -> ClusterStatus:
     lane = LaneStatus(0, ("node-1",), None)
-    members = {"node-1": MEMBER | said}
+    members = {"node-1": member(MEMBER | said)}
     return ClusterStatus(ClusterSettings("delay"), (lane,), members, None, control, read_ms)
 
 
@@ -104,10 +111,10 @@ def test_why_there_is_no_lag_is_said(capsys: pytest.CaptureFixture[str]) -> None
 
 def test_the_clock_is_a_leader_s_alone(capsys: pytest.CaptureFixture[str]) -> None:
     """What another node says of it is of when it was one."""
-    once = MEMBER | {"node": "node-2", "state": "follower", "clock_offset_ms": 700}
-    snapshot = replace(status(PauseState(), read_ms=1), members={"node-1": MEMBER, "node-2": once})
+    once = member(MEMBER | {"node": "node-2", "state": "follower", "clock_offset_ms": 700})
+    snapshot = replace(status(PauseState(), read_ms=1), members={"node-1": member(MEMBER), "node-2": once})
 
-    assert snapshot.health("node-2") == "ok"
+    assert snapshot.health("node-2") == Health.OK
     show("table", snapshot)
     leader, other = capsys.readouterr().out.splitlines()[-2:]
     assert ("+3 ms" in leader, " ms" in other) == (True, False)

@@ -10,8 +10,9 @@ import pytest
 
 from delayline.settings import ClusterSettings
 from election.operators import Author, PauseState
+from ops.clients.members import Member
 from ops.cluster.status import ClusterStatus, LaneStatus
-from ops.doctor.finding import Finding
+from ops.doctor.finding import Finding, Level
 from ops.doctor.keepers import ZooKeeperStatus, judge
 from ops.doctor.nodes import judge_cluster
 from store.holds import Hold
@@ -29,8 +30,14 @@ WELL = {
     "disk_free_bytes": 1 << 40,
     "disk_total_bytes": 1 << 41,
 }
+FOLLOWER = WELL | {"node": "b", "state": "follower"}
 CONF = {"minSessionTimeout": "4000", "maxSessionTimeout": "40000"}
 SRVR = {"Zookeeper version": "3.9.3-abc, built on", "Mode": "leader"}
+
+
+def member(said: dict[str, Any]) -> Member:
+    """Whose clock is that of ZooKeeper's server."""
+    return Member.decode(msgspec.json.encode(said), said["at_ms"])
 
 
 def cluster(
@@ -45,18 +52,18 @@ def cluster(
         sample_checkpoint(lane=0, epoch=1), delivered_up_to_ms=NOW_MS - behind_ms
     )
     lane = LaneStatus(0, candidates, checkpoint)
-    members = {"a": WELL | said, "b": WELL | {"node": "b", "state": "follower"}}
+    members = {"a": member(WELL | said), "b": member(FOLLOWER)}
     return ClusterStatus(
         ClusterSettings("delay", partitions=1), (lane,), members, {0: end}, control or PauseState(), NOW_MS
     )
 
 
 def wrong(findings: list[Finding]) -> list[tuple[str, str, str]]:
-    return [(one.check, one.found, one.mend) for one in findings if one.level == "problem"]
+    return [(one.check, one.found, one.mend) for one in findings if one.level == Level.PROBLEM]
 
 
 def test_a_cluster_that_is_well_has_no_problem() -> None:
-    assert [one.level for one in judge_cluster(cluster())] == ["ok"] * 5
+    assert [one.level for one in judge_cluster(cluster())] == [Level.OK] * 5
 
 
 def test_a_node_that_was_leader_is_not_judged_by_the_clock_of_then() -> None:
@@ -66,7 +73,7 @@ def test_a_node_that_was_leader_is_not_judged_by_the_clock_of_then() -> None:
 @pytest.mark.parametrize(("trails_ms", "problems"), [(14_000, 0), (16_000, 1)])
 def test_a_follower_that_reads_no_more_checkpoints_is_a_problem(trails_ms: int, problems: int) -> None:
     status = cluster()
-    members = {**status.members, "b": {**status.members["b"], "delivered_up_to_ms": NOW_MS - trails_ms}}
+    members = {**status.members, "b": member(FOLLOWER | {"delivered_up_to_ms": NOW_MS - trails_ms})}
     found = wrong(judge_cluster(dataclasses.replace(status, members=members)))
     assert [check for check, _, _ in found] == ["b"] * problems
 
@@ -82,7 +89,7 @@ KNOWN = {
 
 def test_what_has_been_held_back_for_a_moment_is_worth_knowing_and_no_problem() -> None:
     held = [one for one in judge_cluster(cluster(blocked=[HELD | {"since_ms": NOW_MS - 9_000}])) if one.mend]
-    assert [(one.level, one.check) for one in held] == [("note", "lane 0")]
+    assert [(one.level, one.check) for one in held] == [(Level.NOTE, "lane 0")]
 
 
 @pytest.mark.parametrize(
@@ -109,7 +116,7 @@ def test_what_has_been_held_back_for_long_is_a_problem_with_its_holder_and_the_w
 
 def test_the_node_that_knows_whose_transaction_it_is_is_believed() -> None:
     status = cluster(blocked=[HELD])
-    members = {**status.members, "c": WELL | {"node": "c", "blocked": [HELD | KNOWN]}}
+    members = {**status.members, "c": member(WELL | {"node": "c", "blocked": [HELD | KNOWN]})}
     ((_, found, _),) = wrong(judge_cluster(dataclasses.replace(status, members=members)))
     assert "'sink-1'" in found
 
@@ -206,7 +213,7 @@ def test_a_lane_that_stands_ahead_of_the_clock_is_a_problem(ahead_ms: int, probl
 def test_what_clocks_that_were_ahead_have_delivered_early_is_said_until_it_would_have_been_due(
     overrun_ms: int, notes: int
 ) -> None:
-    found = [one.found for one in judge_cluster(standing_at(-1_000, overrun_ms)) if one.level == "note"]
+    found = [one.found for one in judge_cluster(standing_at(-1_000, overrun_ms)) if one.level == Level.NOTE]
     assert len([text for text in found if "2027-01-15T09:00:00" in text]) == notes
 
 

@@ -14,9 +14,10 @@ from delayline.outcome_kinds import ENDINGS, PARKS, OutcomeKind
 from delayline.settings import ClusterSettings
 from delayline.wire import H_SCHEDULED_FOR, Cancel
 from node.core.ports import Doubtful
-from node.http.message_state import MessageState
+from node.http.answers import MessageState
 from node.http.messages import Messages, NoSource, Reader, WrongLane
 from node.kafka.history import Fate
+from node.status import NodeState
 from store.arrivals import arrival
 from store.awaited import Awaited, Successor
 from store.checkpoint import Checkpoint
@@ -81,7 +82,7 @@ def messages(view: View, lanes: int = 1, lane: int = 0, past: Any = None) -> Mes
     nothing: Any = NoLog()
     settings = ClusterSettings(partitions=2, lanes=lanes)
     reader = Reader(Lookup(view), past, nothing)
-    return Messages(ClusterNames(), settings, lane, 1_000, reader, lambda: ("n1", "follower"))
+    return Messages(ClusterNames(), settings, lane, 1_000, reader, lambda: ("n1", NodeState.FOLLOWER))
 
 
 def state(view: View) -> str:

@@ -19,17 +19,17 @@ from node.health.meter import LATENESS_MS, OTHER, REASONS, Meter
 from node.health.metrics import Exposition, families
 from node.health.vitals import Nameplate, Vitals
 from node.kafka.targets import Counts
-from node.node import NodeState
 from node.refusal import Refusal, RefusalCode
+from node.status import NodeState
 from store.holds import Hold
 from store.overdue import Overdue
 from store.rocks import Figures
 
 ROOT = Path(__file__).parents[2]
 PLATE = Nameplate("delay", "n1", 0, "0.1.0")
-JUST_STARTED = Vitals(PLATE, "starting", None, None, [], zookeeper=False, pauses=Pauses())
+JUST_STARTED = Vitals(PLATE, NodeState.STARTING, None, None, [], zookeeper=False, pauses=Pauses())
 LEADER = JUST_STARTED._replace(
-    state="leader",
+    state=NodeState.LEADER,
     leads=True,
     zookeeper=True,
     pauses=Pauses(targets=frozenset({"orders"})),
@@ -48,7 +48,7 @@ LEADER = JUST_STARTED._replace(
     meter=Meter(),
 )
 REFUSING = LEADER._replace(
-    state="refusing", refusal=Refusal(RefusalCode.DISK_FULL, 'a "disk"\n', "Make room.")
+    state=NodeState.REFUSING, refusal=Refusal(RefusalCode.DISK_FULL, 'a "disk"\n', "Make room.")
 )
 
 
@@ -107,9 +107,8 @@ def test_what_is_not_known_has_no_sample(name: str) -> None:
 
 
 def test_the_present_state_is_1_and_the_others_are_0() -> None:
-    assert set(metrics.STATES) == {str(state) for state in NodeState}
-    assert {state: value(REFUSING, "state", state=state) for state in metrics.STATES} == {
-        state: float(state == "refusing") for state in metrics.STATES
+    assert {state: value(REFUSING, "state", state=state) for state in NodeState} == {
+        state: float(state == NodeState.REFUSING) for state in NodeState
     }
 
 

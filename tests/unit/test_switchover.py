@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import pytest
 
+from node.status import NodeState, NodeStatus
+from ops.clients.members import Member
 from ops.cluster.switchover import refuse
 from ops.errors import ConflictError, NotFoundError, OperatorError
 
 NOW_MS = 1_800_000_000_000
 MEMBERS = {
-    "a": {"at_ms": NOW_MS, "written_ms": NOW_MS},
-    "b": {"at_ms": NOW_MS - 900, "written_ms": NOW_MS - 890},
-    "hangs": {"at_ms": NOW_MS - 9_000, "written_ms": NOW_MS - 9_000},
-    "wrong": {"at_ms": NOW_MS - 3_600_900, "written_ms": NOW_MS - 900},
+    node: Member(NodeStatus(node, 0, NodeState.FOLLOWER, at_ms=at_ms), written_ms)
+    for node, at_ms, written_ms in (
+        ("a", NOW_MS, NOW_MS),
+        ("b", NOW_MS - 900, NOW_MS - 890),
+        ("hangs", NOW_MS - 9_000, NOW_MS - 9_000),
+        ("wrong", NOW_MS - 3_600_900, NOW_MS - 900),
+    )
 }
 
 

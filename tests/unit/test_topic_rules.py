@@ -11,15 +11,14 @@ from delayline.names import MAX_OFFSET, MAX_PARTITION, ClusterNames, source
 from delayline.settings import ClusterSettings
 from delayline.times import MAX_MS
 from delayline.wire import delivery_headers
+from ops.clients.topic import Topic, min_insync_replicas
 from ops.topics.rules import (
     OVERHEAD_BYTES,
     RETENTION_MARGIN_MS,
-    Topic,
     TopicFinding,
     check,
     check_shut,
     check_target,
-    min_insync_replicas,
     wanted_topics,
 )
 
