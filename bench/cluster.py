@@ -18,7 +18,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from bench.loader import Load
 from delayline.names import ClusterNames
 from node.config import ConnectionConfig
-from node.node import NodeStatus
+from node.status import NodeStatus
 from ops.clients.zookeeper import registry
 from ops.demo.processes import NodeOptions, NodeProcess
 from ops.stack import LocalStack, StackError

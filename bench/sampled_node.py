@@ -19,7 +19,8 @@ from typing import Final
 import psutil
 
 from node.config import NodeConfig
-from node.node import Node, NodeState
+from node.node import Node
+from node.status import NodeState
 from ops import config, logs
 
 PERIOD_S: Final = 0.02

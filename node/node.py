@@ -12,7 +12,6 @@ import time
 import uuid
 from collections.abc import Callable
 from contextlib import suppress
-from enum import StrEnum
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
@@ -40,7 +39,6 @@ from node.http.messages import Messages
 from node.http.server import HttpServer
 from node.http.watch import watched
 from node.kafka.applier import LogTooShort, NotRebuildable
-from node.kafka.blocked import BlockedPartition
 from node.kafka.errors import LastComplaint, words
 from node.kafka.reader import OffsetsGone
 from node.kafka.topics import TopicIdentity, TopicMissing, admin_client, describe, kafka_id
@@ -48,6 +46,7 @@ from node.own_settings import readable, settings_of
 from node.owner import Health
 from node.parts import Coordination, Ground, Parts
 from node.refusal import Refusal, Refusing
+from node.status import NodeState, NodeStatus
 from node.zookeeper.keyring import NodeKeyring, SharedKeys
 from node.zookeeper.membership import Membership
 from store.checkpoint import UnreadableCheckpoint
@@ -69,52 +68,6 @@ ROOM_BYTES: Final = 128 << 20  # on a disk that was full: a few tables, and the 
 LOOK_AGAIN_S: Final = 1.0
 VERSION: Final = version("delayline")
 REGISTER_TIMEOUT_S: Final = 5.0
-
-
-class NodeState(StrEnum):
-    """What a node is doing; operators see it in its member znode."""
-
-    STARTING = "starting"
-    CATCHING_UP = "catching-up"
-    FOLLOWER = "follower"
-    LEADER = "leader"
-    REFUSING = "refusing"
-    STOPPING = "stopping"
-
-
-class NodeStatus(msgspec.Struct, frozen=True):
-    """The member znode's content (JSON)."""
-
-    node: str
-    lane: int
-    state: NodeState
-    reason: str | None
-    way_out: str | None
-    epoch: int
-    applied: dict[int, int]
-    delivered_up_to_ms: int
-    pending: int
-    clock_offset_ms: int
-    pid: int
-    at_ms: int
-    peer_host: str = ""
-    http_host: str = ""
-    http_port: int = 0
-    run: str = ""  # with the next one: which process of two that are this node
-    started_ms: int = 0
-    version: str = ""
-    paused: bool = False  # by an operator
-    paused_targets: list[str] = []
-    disk_free_bytes: int = 0  # where its data is; 0 of 0: not known
-    disk_total_bytes: int = 0
-    session_timeout_s: float = 0.0  # as it asks ZooKeeper for
-    max_clock_skew_ms: int = 0
-    open: bool = False  # its store, and so whatever asks what operators want
-    settings: str = ""  # what its view was made with (JSON)
-    strange_checkpoints: int = 0  # records of the checkpoint topic that it has passed over
-    keys: list[str] = []  # the ids of those that it knows
-    blocked: list[BlockedPartition] = []  # of its lane's partitions, those that open transactions hold back
-    ahead: dict[int, int] = {}  # of those whose newest timestamp is ahead of the clock: that timestamp
 
 
 def _disk(data_dir: Path) -> tuple[int, int]:

@@ -19,7 +19,7 @@ from election.session import Session
 from election.znodes import Znodes
 from node.config import ConnectionConfig
 from node.core.delivery import HEARTBEAT_MS
-from node.node import NodeState, NodeStatus
+from node.status import NodeState, NodeStatus
 
 PERIOD_S: Final = 0.25
 SESSION_TIMEOUT_S: Final = 10.0

@@ -20,7 +20,7 @@ from election.registry import Registry
 from election.session import Session
 from election.znodes import Znodes
 from node.config import ConnectionConfig
-from node.node import NodeState, NodeStatus
+from node.status import NodeState, NodeStatus
 from ops.demo.processes import NodeOptions, NodeProcess
 from ops.stack.ports import free_port
 from ops.topics import cluster_topics

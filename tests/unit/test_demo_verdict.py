@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from node.core.delivery import HEARTBEAT_MS
-from node.node import NodeState, NodeStatus
+from node.status import NodeState, NodeStatus
 from ops.demo.episode import Episode, longest_undisturbed_pause_ms, measured
 from ops.demo.measure import Arrival, Lateness, Stretch
 from ops.demo.verdict import MEMORY_LIMIT_MB, Verdict

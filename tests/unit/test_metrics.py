@@ -19,8 +19,8 @@ from node.health.meter import LATENESS_MS, OTHER, REASONS, Meter
 from node.health.metrics import Exposition, families
 from node.health.vitals import Nameplate, Vitals
 from node.kafka.targets import Counts
-from node.node import NodeState
 from node.refusal import Refusal
+from node.status import NodeState
 from store.holds import Hold
 from store.overdue import Overdue
 from store.rocks import Figures
