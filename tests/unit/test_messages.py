@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import pytest
@@ -69,6 +69,13 @@ class HeldSince:
         return self._passed
 
 
+class Follower(NamedTuple):
+    """The node that answers."""
+
+    node: str = "n1"
+    state: str = "follower"
+
+
 @pytest.fixture
 def view(tmp_path: Path) -> View:
     return new_view(tmp_path / "store")
@@ -78,7 +85,7 @@ def messages(view: View, lanes: int = 1, lane: int = 0, past: Any = None) -> Mes
     nothing: Any = NoLog()
     settings = ClusterSettings(partitions=2, lanes=lanes)
     reader = Reader(Lookup(view), past, nothing)
-    return Messages(ClusterNames(), settings, lane, 1_000, reader, lambda: ("n1", "follower"))
+    return Messages(ClusterNames(), settings, lane, 1_000, reader, Follower())
 
 
 def state(view: View) -> str:
