@@ -29,12 +29,7 @@ COUNTING_PAUSE: Final = 19
 class Housekeeping(Role):
     """Nobody else takes anything out of the view."""
 
-    def __init__(
-        self,
-        view: View,
-        kafka_log: KafkaLog,
-        inspection: Inspection,
-    ) -> None:
+    def __init__(self, view: View, kafka_log: KafkaLog, inspection: Inspection) -> None:
         super().__init__("housekeeping")
         self.pending = 0
         self.overdue: Overdue | None = None  # not counted yet, nor is `pending`
