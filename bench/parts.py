@@ -27,6 +27,7 @@ from node.kafka.target_answers import TargetAnswers
 from node.kafka.target_lookup import TargetLookup
 from node.kafka.targets import KafkaTargets
 from node.node import YOUNG_OBJECTS
+from node.role import Roster
 from ops.stack import LocalStack
 from store.arrivals import plain_arrival
 from store.rocks import RocksStore
@@ -130,7 +131,7 @@ def _deliver(clock: Clock, cluster: Cluster, view: View) -> None:
     client, names = {"bootstrap.servers": cluster.bootstrap}, cluster.names
     targets = KafkaTargets(TargetAnswers(client, names.checkpoint), lambda _: frozenset(), lambda: None)
     lookup = TargetLookup(targets)
-    lookup.start()
+    lookup.start(Roster())
     targets.learn_all({cluster.target}, 0)
     timeout_ms = default("transaction_timeout_ms")
     keys = Keys(KEYRING)

@@ -118,6 +118,11 @@ class Candidacy:
         """The state as it is now."""
         return self._state
 
+    @property
+    def threads(self) -> tuple[threading.Thread, ...]:
+        """Those that run from `start` to `stop`."""
+        return self._thread, self._peers.thread
+
     def start(self) -> None:
         """Start the threads; the node stands once it calls `enter`."""
         self._peers.start(self._on_gone)

@@ -57,7 +57,7 @@ class Peers:
         self._selector = selectors.DefaultSelector()
         self._poke_in, self._poke_out = socket.socketpair()
         self._stopping = False
-        self._thread = threading.Thread(target=self._run, name="peers", daemon=True)
+        self.thread = threading.Thread(target=self._run, name="peers", daemon=True)  # from `start` to `stop`
 
     def start(self, on_gone: Callable[[str], None]) -> None:
         """Begin to greet.
@@ -69,7 +69,7 @@ class Peers:
         for sock in (self._listener, self._poke_out):
             sock.setblocking(False)
             self._selector.register(sock, _READ)
-        self._thread.start()
+        self.thread.start()
         # Of its own: a name server that is away takes its time.
         threading.Thread(target=self._look_self_up, name="peer-host", daemon=True).start()
 
@@ -89,15 +89,15 @@ class Peers:
     def stop(self) -> None:
         """Close everything; the others see this process as gone."""
         self._stopping = True
-        if self._thread.ident is None:
+        if self.thread.ident is None:
             self._close()
         else:
             self._poke()
 
     def join(self, timeout_s: float | None = None) -> None:
         """Wait for the end of the thread."""
-        if self._thread.ident is not None:
-            self._thread.join(timeout_s)
+        if self.thread.ident is not None:
+            self.thread.join(timeout_s)
 
     def introduce(self, guid: str | None) -> None:
         """Greet as the candidacy `guid` from now on.

@@ -129,7 +129,7 @@ class Session:
         self._client: KazooClient = None  # from `start` to `stop` only the own thread replaces it
         self._replaced_s = -_REPLACE_INTERVAL_S
         self._interval_s = _REPLACE_INTERVAL_S
-        self._thread = threading.Thread(target=self._run, name="zookeeper-session", daemon=True)
+        self.thread = threading.Thread(target=self._run, name="zookeeper-session", daemon=True)
 
     # -- life
 
@@ -137,7 +137,7 @@ class Session:
         """Begin to connect; returns at once, whether or not ZooKeeper is there."""
         self._client = self._new_client()
         self._client.start_async()
-        self._thread.start()
+        self.thread.start()
 
     def stop(self, timeout_s: float = _CLOSE_TIMEOUT_S) -> None:
         """End the session, and with it its ephemeral znodes.
@@ -146,8 +146,8 @@ class Session:
         """
         self._stopping.set()
         self._events.put(None)
-        if self._thread.is_alive():
-            self._thread.join()
+        if self.thread.is_alive():
+            self.thread.join()
         client, self._client = self._client, None
         self._set(replace(self._state, status="closed", since_ms=_now_ms()))
         if client is not None:

@@ -5,15 +5,15 @@ Once a second, on a thread of its own; nothing that it does may hold apply or de
 
 from __future__ import annotations
 
-import threading
 import time
 from typing import Final
 
 import structlog
 
 from node.core.ports import Doubtful
+from node.inspection import Inspection
 from node.kafka.checkpoints import KafkaLog
-from node.owner import Health
+from node.role import Role
 from store.checkpoint import Vector
 from store.forgetting import Expired
 from store.overdue import Overdue, counted, scans
@@ -27,47 +27,26 @@ COLLECTING_S: Final = 0.2
 COUNTING_PAUSE: Final = 19
 
 
-class Housekeeping:
-    """Runs until stopped."""
+class Housekeeping(Role):
+    """Nobody else takes anything out of the view."""
 
-    def __init__(
-        self,
-        view: View,
-        kafka_log: KafkaLog,
-        health: Health,
-    ) -> None:
+    def __init__(self, view: View, kafka_log: KafkaLog, inspection: Inspection) -> None:
+        super().__init__("housekeeping")
         self.pending = 0
         self.overdue: Overdue | None = None  # not counted yet, nor is `pending`
         self._view = view
         self._log = kafka_log
-        self._health = health
+        self._inspection = inspection
         self._count_at_s = 0.0
         self._expired: list[Expired] = []
         self._log_ends: Vector = {}
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="housekeeping", daemon=True)
-
-    def start(self) -> None:
-        """Starts the thread."""
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Asks the thread to end."""
-        self._stopping.set()
-
-    def join(self) -> None:
-        """Waits for the end of the thread."""
-        self._thread.join()
 
     def _run(self) -> None:
-        try:
-            while not self._stopping.wait(PERIOD_S):
-                self._view.prune()
-                self._collect()
-                self._count()
-                self._health.inspect()
-        except Exception as error:
-            self._health.fail(error)
+        while not self.wait(PERIOD_S):
+            self._view.prune()
+            self._collect()
+            self._count()
+            self._inspection.look()
 
     def _count(self) -> None:
         """Counting may walk the rows of a minute: it may take a twentieth of the time."""

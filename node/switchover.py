@@ -7,46 +7,30 @@ back behind it: first the candidates between the leader and the wanted node, the
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from typing import Final
 
 import structlog
 
-from election.candidacy import Candidacy
 from election.errors import ElectionError
 from election.operators import Switchover
 from election.registry import Registry
-from node.lane import LaneWorker
-from node.zookeeper.leadership import ZooKeeperElection
+from node.contender import Contender
+from store.view import View
 
 log = structlog.get_logger("delayline.switchover")
 
 VALID_S: Final = 60.0
 
 
-class SwitchoverRole:
+class Switchovers:
     """What a node does about a switchover. Used by the operator role's thread."""
 
-    def __init__(
-        self,
-        node: str,
-        lane: int,
-        registry: Registry,
-        candidacy: Candidacy,
-        election: ZooKeeperElection,
-        worker: LaneWorker,
-        stand: Callable[[], bool],
-        epoch: Callable[[], int],
-    ) -> None:
-        """`stand`: stands for leader again. `epoch`: the last one that this node knows of."""
+    def __init__(self, node: str, lane: int, registry: Registry, contender: Contender, view: View) -> None:
         self._node = node
         self._lane = lane
         self._registry = registry
-        self._candidacy = candidacy
-        self._election = election
-        self._worker = worker
-        self._stand = stand
-        self._epoch = epoch
+        self._contender = contender
+        self._view = view
         self._wanted: Switchover | None = None
         self._until_s = 0.0
 
@@ -56,9 +40,11 @@ class SwitchoverRole:
         """
         if wanted != self._wanted:
             self._wanted, self._until_s = wanted, time.monotonic() + VALID_S
-        if self._epoch() > wanted.epoch or time.monotonic() > self._until_s:
+        checkpoint = self._view.checkpoint
+        epoch = 0 if checkpoint is None else checkpoint.epoch
+        if epoch > wanted.epoch or time.monotonic() > self._until_s:
             return False
-        if self._epoch() < wanted.epoch or wanted.to == self._node:
+        if epoch < wanted.epoch or wanted.to == self._node:
             return True
         try:
             queue = [candidate.node for candidate in self._registry.candidates(self._lane).values()]
@@ -66,20 +52,12 @@ class SwitchoverRole:
             return True
         if self._resigns_for(queue, wanted.to):
             log.info("candidacy-resigned", node=self._node, to=wanted.to, epoch=wanted.epoch)
-            self._requeue()
+            self._contender.requeue()
         return True
 
     def _resigns_for(self, queue: list[str], to: str | None) -> bool:
         """A candidate that stands between, at once; the leader once the wanted one is next."""
         behind = queue[queue.index(self._node) + 1 :] if self._node in queue else []
-        if self._worker.leading:
+        if self._contender.leading:
             return bool(behind) and to in {None, behind[0]}
         return to in behind and queue[0] != self._node
-
-    def _requeue(self) -> None:
-        """Finishes the transaction under way, leaves the queue, and enters it again at its end."""
-        self._election.resign()
-        self._worker.wake()
-        self._worker.wait_idle()
-        self._candidacy.resign()
-        self._stand()

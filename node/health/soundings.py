@@ -5,7 +5,6 @@ looks at the metrics waits for none of them.
 from __future__ import annotations
 
 import shutil
-import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -17,6 +16,7 @@ import structlog
 from node.core.ports import Doubtful
 from node.kafka.blocked import LastStableOffsets
 from node.kafka.checkpoints import KafkaLog
+from node.role import Role
 from node.status import BlockedPartition
 from store.checkpoint import Reached, Vector
 from store.kv import StoreError
@@ -42,8 +42,8 @@ class Ends(NamedTuple):
     at_s: float  # monotonic
 
 
-class Soundings:
-    """Runs until stopped. What it has found may be read by any thread; None: not known."""
+class Soundings(Role):
+    """What it has found may be read by any thread; None: not known."""
 
     def __init__(
         self,
@@ -52,6 +52,8 @@ class Soundings:
         figures: Callable[[], Figures],
         data_dir: Path,
     ) -> None:
+        """Its end is not waited for where Kafka does not answer."""
+        super().__init__("soundings", end_timeout_s=END_TIMEOUT_S)
         self.figures: Figures | None = None
         self.free_bytes: int | None = None
         self.dated_by_clients: bool | None = None  # the buffer's records; see `_sound_settings`
@@ -62,8 +64,6 @@ class Soundings:
         self._reached = reached
         self._figures = figures
         self._data_dir = data_dir
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="soundings", daemon=True)
 
     @property
     def lag(self) -> int | None:
@@ -87,24 +87,12 @@ class Soundings:
         ends = self._ends
         return None if ends is None or time.monotonic() - ends.at_s > KNOWN_FOR_S else ends
 
-    def start(self) -> None:
-        """Starts the thread."""
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Asks the thread to end."""
-        self._stopping.set()
-
-    def join(self) -> None:
-        """Waits for the end of the thread, but not for a Kafka that does not answer."""
-        self._thread.join(END_TIMEOUT_S)
-
     def _run(self) -> None:
         while True:
             self._sound_disk()
             self._sound_log()
             self._sound_settings()
-            if self._stopping.wait(PERIOD_S):
+            if self.wait(PERIOD_S):
                 return
 
     def _sound_disk(self) -> None:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from node.core.ports import Pauses
 from node.health.meter import Meter
@@ -14,15 +13,6 @@ from node.status import BlockedPartition, NodeState
 from store.holds import Holds
 from store.overdue import Overdue
 from store.rocks import Figures
-
-FROM_THE_START: Final = frozenset({"membership", "node", "zookeeper-session"})
-WITH_THE_PARTS: Final = frozenset(
-    {
-        *("candidacy", "checkpoint-reader", "housekeeping", "lane", "mirror"),
-        *("operator", "peers", "soundings", "target-lookup", "target-watch"),
-    }
-)
-ONCE_CAUGHT_UP: Final = frozenset({"applier"})
 
 
 class Nameplate(NamedTuple):
@@ -68,8 +58,3 @@ class Vitals(NamedTuple):
     meter: Meter | None = None
     strange_checkpoints: Mapping[str, int] | None = None
     holds: Holds = ()
-
-
-def missing(expected: frozenset[str]) -> list[str]:
-    """Those of the threads that do not run. By their names: a process is one node."""
-    return sorted(expected - {thread.name for thread in threading.enumerate()})

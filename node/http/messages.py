@@ -8,7 +8,7 @@ Every answer says how far this node had read the log when it was given.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 import msgspec
 from confluent_kafka import KafkaException
@@ -63,6 +63,18 @@ class Reader(NamedTuple):
     kafka_log: KafkaLog
 
 
+class Speaker(Protocol):
+    """The node that answers."""
+
+    @property
+    def node(self) -> str:
+        """Its name."""
+
+    @property
+    def state(self) -> NodeState:
+        """What it is doing."""
+
+
 class Messages:
     """One node's answers. May be used by any thread; all raise `ViewClosed` and `StoreError`."""
 
@@ -73,15 +85,14 @@ class Messages:
         lane: int,
         replay_window_ms: int,
         reader: Reader,
-        standing: Callable[[], tuple[str, NodeState]],
+        speaker: Speaker,
     ) -> None:
-        """`standing`: the node's name and state."""
         self._buffer = names.buffer
         self._settings = settings
         self._lane = lane
         self._window_ms = replay_window_ms
         self._lookup, self._past, self._log = reader
-        self._node = standing
+        self._speaker = speaker
 
     def close(self) -> None:
         """Ends the answers under way, and gives no more."""
@@ -156,7 +167,7 @@ class Messages:
     def _answering_node(
         self, reached: Reached, aligned: Frontier, lag: Callable[[Reached], int | None]
     ) -> AnsweringNode:
-        node, state = self._node()
+        node, state = self._speaker.node, self._speaker.state
         return AnsweringNode(
             node, self._lane, state, reached.applied, lag(reached), aligned.delivered_up_to_ms
         )

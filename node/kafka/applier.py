@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -20,6 +19,7 @@ from node.kafka.fetch.records import ABORTED, LogRecord
 from node.kafka.reader import OffsetsGone, TopicReader
 from node.kafka.topics import admin_client, newest_gone_ms
 from node.refusal import Refusal, RefusalCode, keys_behind, log_refusal, topic_forbidden
+from node.role import Role
 from store.arrivals import Arrival, arrival, plain_arrival, spent
 from store.checkpoint import Checkpoint, Vector
 from store.view import View
@@ -38,8 +38,8 @@ class NotRebuildable(Exception):
     """An empty view cannot be made from the log as it is: it may lack what is still to be delivered."""
 
 
-class Applier:
-    """Reads the lane's partitions from where the view stands."""
+class Applier(Role):
+    """Reads the lane's partitions from where the view stands. `open` comes before `start`."""
 
     def __init__(
         self,
@@ -49,20 +49,17 @@ class Applier:
         keys: KeyringSource,
         view: View,
         wake: Callable[[], None],
-        fail: Callable[[Exception], None],
     ) -> None:
-        """`wake`: a leader has something to look at; `fail`: the thread has ended on an error."""
+        """`wake`: a leader has something to look at."""
+        super().__init__("applier")
         self._client_config = client_config
         self._names = names
         self._settings = settings
         self._keys = keys
         self._view = view
         self._wake = wake
-        self._fail = fail
         self._behind: Refusal | None = None
-        self._stopping = threading.Event()
         self._reader: TopicReader | None = None
-        self._thread = threading.Thread(target=self._run, name="applier", daemon=True)
 
     def refusal(self) -> Refusal | None:
         """Why nothing can be read, or taken in, if that ends by itself once the cause is gone."""
@@ -162,33 +159,11 @@ class Applier:
                 f"been due after {last.delivered_up_to_ms}, up to which all is delivered"
             )
 
-    def start(self) -> None:
-        """Starts the thread; `open` must have been called."""
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Asks the thread to end."""
-        self._stopping.set()
-
-    def join(self) -> None:
-        """Waits for the end of the thread."""
-        if self._thread.ident is not None:
-            self._thread.join()
-        elif self._reader is not None:
-            self._reader.close()
-
     def _run(self) -> None:
-        assert self._reader is not None, "open comes before start"
-        try:
-            self._take(self._reader)
-        except Exception as error:
-            self._fail(error)
-        finally:
-            self._reader.close()
-
-    def _take(self, reader: TopicReader) -> None:
+        reader = self._reader
+        assert reader is not None, "open comes before start"
         reached: Vector = {}
-        while not self._stopping.is_set():
+        while not self.stopping:
             records = reader.poll(POLL_S)
             if not records and reader.reached == reached:
                 continue
@@ -197,11 +172,15 @@ class Applier:
             if arrivals is not None and self._view.apply(arrivals, reached):
                 self._wake()
 
+    def _close(self) -> None:
+        if self._reader is not None:
+            self._reader.close()
+
     def _arrivals_of(self, records: Sequence[LogRecord]) -> list[Arrival] | None:
         """What a key of the cluster has signed waits until that key is known: what it is must not depend on
         when a node learns its keys. None if the node is stopped before.
         """
-        while not self._stopping.is_set():
+        while not self.stopping:
             ring, unknown = self._keys.ring, list[str]()
             arrivals = arrivals_of(records, self._settings, self._names, ring, unknown.append)
             if not unknown:
@@ -211,7 +190,7 @@ class Applier:
                 f"a request in {self._names.buffer}", unknown[0], Znodes(self._names.cluster).keys
             )
             log_refusal(log, self._behind)
-            while self._keys.ring is ring and not self._stopping.wait(KEYS_RETRY_S):
+            while self._keys.ring is ring and not self.wait(KEYS_RETRY_S):
                 pass
         return None
 

@@ -35,6 +35,7 @@ from node.refusal import (
     log_refusal,
     topic_forbidden,
 )
+from node.role import Role
 from store.checkpoint import Checkpoint, Footing, UnreadableCheckpoint, Vector
 
 log = structlog.get_logger("delayline.checkpoints")
@@ -124,8 +125,8 @@ def _read_from(
             raise Doubtful(f"{reader.topic}/{lane} is not read on: the node is to end")
 
 
-class CheckpointReader:
-    """Follows the lane's partition of the checkpoint topic on a thread of its own.
+class CheckpointReader(Role):
+    """Follows the lane's partition of the checkpoint topic.
 
     `latest` and `changed` may be used by any thread; `changed` is called when there is a newer one.
     """
@@ -138,6 +139,7 @@ class CheckpointReader:
         keys: KeyringSource,
         changed: Callable[[], None],
     ) -> None:
+        super().__init__("checkpoint-reader")
         self.refusal: Refusal | None = None  # why nobody can go on from the topic, as long as it is so
         self._client_config = client_config
         self._topic = names.checkpoint
@@ -152,20 +154,6 @@ class CheckpointReader:
         self._read_with: Keyring | None = None
         self._topic_id: str | None = None
         self._look = threading.Event()
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="checkpoint-reader", daemon=True)
-
-    def start(self) -> None:
-        """Starts the thread."""
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Asks the thread to end."""
-        self._stopping.set()
-
-    def join(self) -> None:
-        """Waits for the end of the thread."""
-        self._thread.join()
 
     def latest(self) -> Checkpoint | None:
         """The last checkpoint read so far."""
@@ -206,7 +194,7 @@ class CheckpointReader:
             return self._latest
 
     def _run(self) -> None:
-        while not self._stopping.is_set():
+        while not self.stopping:
             ring = self._keys.ring
             try:
                 self._follow()
@@ -222,19 +210,19 @@ class CheckpointReader:
                 self._refuse(topic_forbidden(RefusalCode.CHECKPOINT_FORBIDDEN, self._topic))
             except (OffsetsGone, Doubtful, KafkaException) as error:
                 log.warning("checkpoint-topic-read-failed", topic=self._topic, detail=str(error))
-                self._stopping.wait(RETRY_S)
+                self.wait(RETRY_S)
 
     def _refuse(self, why: Refusal) -> None:
         if why != self.refusal:
             log_refusal(log, why)
             self.refusal = why
-        self._stopping.wait(RETRY_S)
+        self.wait(RETRY_S)
 
     def _wait_for_others_than(self, ring: Keyring) -> None:
         """Other keys; or until it is time to look whether the topic is another one."""
         until_s = time.monotonic() + LOOK_EVERY_S
         while self._keys.ring is ring and not self._look.is_set() and time.monotonic() < until_s:
-            if self._stopping.wait(RETRY_S):
+            if self.wait(RETRY_S):
                 return
 
     def _follow(self) -> None:
@@ -248,12 +236,12 @@ class CheckpointReader:
         reader = TopicReader(self._client_config, self._topic, aborted=True)
         try:
             self._own.reset(another_topic=topic_id != self._topic_id)
-            _read_back(reader, self._lane, self._own, ring, self._stopping.is_set)
+            _read_back(reader, self._lane, self._own, ring, lambda: self.stopping)
             self._publish(topic_id, ring, reader.reached[self._lane])
             self.refusal = None
             self._changed()
             checked_s = time.monotonic()
-            while not self._stopping.is_set() and self._keys.ring is ring:
+            while not self.stopping and self._keys.ring is ring:
                 records = reader.poll(POLL_S)
                 reader.expect_allowed()
                 for record in records:

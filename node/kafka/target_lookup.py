@@ -6,7 +6,6 @@ is not there takes half of the time at most, and where it is much, a twentieth.
 
 from __future__ import annotations
 
-import threading
 import time
 from typing import Final
 
@@ -15,31 +14,25 @@ from confluent_kafka import KafkaException
 
 from node.core.ports import Doubtful
 from node.kafka.targets import NO_PAUSE, KafkaTargets
+from node.role import Role
 
 log = structlog.get_logger("delayline.targets")
 
 LONGEST_REST_S: Final = 5.0
 
 
-class TargetLookup:
-    """Runs until stopped. It has something to do where targets are in use: on a leader."""
+class TargetLookup(Role):
+    """It has something to do where targets are in use: on a leader."""
 
     def __init__(self, targets: KafkaTargets) -> None:
+        super().__init__("target-lookup")
         self._targets = targets
         self._blind = False  # the last look-up failed: said once
-        self._thread = threading.Thread(target=self._run, name="target-lookup", daemon=True)
-
-    def start(self) -> None:
-        """Starts the thread."""
-        self._thread.start()
 
     def stop(self) -> None:
-        """Asks the thread to end."""
+        """As all are; it waits where it is told what is wanted."""
+        super().stop()
         self._targets.close()
-
-    def join(self) -> None:
-        """Waits for the end of the thread."""
-        self._thread.join()
 
     def _run(self) -> None:
         rest_s = 0.0

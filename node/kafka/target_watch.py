@@ -10,7 +10,6 @@ that ends, and no new one can be made, the broker is as good as gone.
 
 from __future__ import annotations
 
-import threading
 import time
 from typing import Final
 
@@ -20,6 +19,7 @@ from confluent_kafka import KafkaException
 from node.core.ports import Doubtful
 from node.kafka.broker_links import BrokerLinks
 from node.kafka.targets import KafkaTargets
+from node.role import Role
 
 log = structlog.get_logger("delayline.targets")
 
@@ -29,44 +29,35 @@ LOOKING_PAUSE: Final = 19  # with very many targets, looking takes a twentieth o
 SHORTEST_REST_S: Final = 0.01  # something may accept connections only to end them
 
 
-class TargetWatch:
-    """Runs until stopped. It has something to do where targets are in use: on a leader."""
+class TargetWatch(Role):
+    """It has something to do where targets are in use: on a leader."""
 
     def __init__(self, targets: KafkaTargets, links: BrokerLinks) -> None:
+        super().__init__("target-watch")
         self._targets = targets
         self._links = links
         self._gone: frozenset[int] = frozenset()
         self._blind = False  # the last look failed: said once
         self._troubles: list[str] = []
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="target-watch", daemon=True)
-
-    def start(self) -> None:
-        """Starts the thread."""
-        self._thread.start()
 
     def stop(self) -> None:
-        """Asks the thread to end."""
-        self._stopping.set()
+        """As all are; it waits at its connections."""
+        super().stop()
         self._links.poke()
 
-    def join(self) -> None:
-        """Waits for the end of the thread."""
-        self._thread.join()
-
     def _run(self) -> None:
-        try:
-            while not self._stopping.is_set():
-                began_s = time.monotonic()
-                has_looked = self._look()
-                self._hold()
-                if has_looked:
-                    self._targets.note_looked(began_s)
-                took_s = time.monotonic() - began_s
-                period_s = min(max(PERIOD_S, took_s * LOOKING_PAUSE), LONGEST_PERIOD_S)
-                self._watch(began_s, max(took_s, period_s))
-        finally:
-            self._links.close()
+        while not self.stopping:
+            began_s = time.monotonic()
+            has_looked = self._look()
+            self._hold()
+            if has_looked:
+                self._targets.note_looked(began_s)
+            took_s = time.monotonic() - began_s
+            period_s = min(max(PERIOD_S, took_s * LOOKING_PAUSE), LONGEST_PERIOD_S)
+            self._watch(began_s, max(took_s, period_s))
+
+    def _close(self) -> None:
+        self._links.close()
 
     def _look(self) -> bool:
         try:
@@ -80,7 +71,7 @@ class TargetWatch:
 
     def _watch(self, began_s: float, for_s: float) -> None:
         """Holds the connections; whatever ends, is seen at once."""
-        while not self._stopping.wait(SHORTEST_REST_S) and not self._targets.is_look_wanted(began_s):
+        while not self.wait(SHORTEST_REST_S) and not self._targets.is_look_wanted(began_s):
             left_s = began_s + for_s - time.monotonic()
             if left_s <= 0:
                 return

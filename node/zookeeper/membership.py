@@ -5,35 +5,64 @@ On a thread of its own, which asks nobody but ZooKeeper: whoever does not answer
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable
+from contextlib import suppress
 from typing import Final
+
+import msgspec
+import structlog
+
+from election.errors import ElectionError, NodeIdTaken
+from election.registry import Registry
+from node import refusal
+from node.refusals import Refusals
+from node.report import Report
+from node.role import Role
+
+log = structlog.get_logger("delayline.node")
 
 PERIOD_S: Final = 1.0
 END_TIMEOUT_S: Final = 1.0
 
 
-class Membership:
-    """Runs until stopped."""
+class Membership(Role):
+    """Refuses where another process is this node, and shows it by another name as long as that is there."""
 
-    def __init__(self, publish: Callable[[], None]) -> None:
-        """`publish`: writes the status, if there is one to write."""
-        self._publish = publish
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="membership", daemon=True)
+    def __init__(self, registry: Registry, report: Report, refusals: Refusals) -> None:
+        """Its end is not waited for where ZooKeeper does not answer."""
+        super().__init__("membership", end_timeout_s=END_TIMEOUT_S)
+        self._registry = registry
+        self._report = report
+        self._refusals = refusals
+        self._name = report.node
 
-    def start(self) -> None:
-        """Starts the thread."""
-        self._thread.start()
+    @property
+    def is_itself(self) -> bool:
+        """Whether no other process is this node, as far as is known."""
+        return self._name == self._report.node
 
-    def stop(self) -> None:
-        """Asks the thread to end."""
-        self._stopping.set()
+    def publish(self) -> None:
+        """Writes the status, if there is one to write. Any thread may call it."""
+        report = self._report
+        if not report.has_news():
+            return
+        said = msgspec.json.encode(report.status())
+        try:
+            if not self.is_itself:
+                self._take_name_back(said)
+            self._registry.publish_member(self._name, said)
+        except NodeIdTaken as error:
+            self._name = f"{report.node}~{report.run_id[:8]}"  # no node id has a ~
+            self._refusals.refuse(refusal.node_id_taken(str(error)))
+        except ElectionError as error:
+            log.debug("status-publish-failed", detail=str(error))
 
-    def join(self) -> None:
-        """Waits for the end of the thread, but not for a ZooKeeper that does not answer."""
-        self._thread.join(END_TIMEOUT_S)
+    def _take_name_back(self, said: bytes) -> None:
+        """Once the other one has gone."""
+        with suppress(NodeIdTaken):
+            self._registry.publish_member(self._report.node, said)
+            self._registry.withdraw_member(self._name)
+            self._name = self._report.node
 
     def _run(self) -> None:
-        while not self._stopping.wait(PERIOD_S):
-            self._publish()
+        while not self.wait(PERIOD_S):
+            self.publish()

@@ -13,6 +13,7 @@ import structlog
 
 from election.errors import ElectionError, Superseded
 from election.registry import CheckpointMirror
+from node.role import Role
 from store.checkpoint import Checkpoint
 
 log = structlog.get_logger("delayline.mirror")
@@ -20,45 +21,29 @@ log = structlog.get_logger("delayline.mirror")
 PERIOD_S: Final = 0.2
 
 
-class Mirror:
+class Mirror(Role):
     """Writes the newest checkpoint handed over; older ones that were not written yet are passed over."""
 
     def __init__(self, mirror: CheckpointMirror, written: Callable[[], None]) -> None:
         """`written` is called on the thread after each write."""
+        super().__init__("mirror")
         self._mirror = mirror
         self._written = written
         self._handing_over = threading.Lock()
         self._newest: Checkpoint | None = None
         self._writes = True  # the last write went well: an outage is said once
-        self._changed = threading.Event()
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="mirror", daemon=True)
-
-    def start(self) -> None:
-        """Starts the thread."""
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Asks the thread to end, after it has written what was handed over."""
-        self._stopping.set()
-        self._changed.set()
-
-    def join(self) -> None:
-        """Waits for the end of the thread."""
-        self._thread.join()
 
     def put(self, checkpoint: Checkpoint) -> None:
         """Hands a checkpoint over. Never blocks."""
         with self._handing_over:
             self._newest = checkpoint
-        self._changed.set()
+        self._bell.ring()
 
     def _run(self) -> None:
-        while not self._stopping.is_set():
-            self._changed.wait()
-            self._changed.clear()
+        while not self.stopping:
+            self._bell.wait()
             self._write_newest()
-            self._stopping.wait(PERIOD_S)
+            self.wait(PERIOD_S)
         self._write_newest()
 
     def _write_newest(self) -> None:

@@ -19,6 +19,7 @@ from election.operators import Switchover, decode_pauses, decode_switchover
 from election.session import Session
 from election.znodes import Znodes
 from node.core.ports import Pauses, Unconfirmed
+from node.role import Role, Roster
 from store.operations import OperatorRequest
 
 log = structlog.get_logger("delayline.operator")
@@ -34,7 +35,7 @@ Decode = Callable[[bytes, str], Said]
 _decode_request = msgspec.json.Decoder(OperatorRequest).decode
 
 
-class OperatorWatch:
+class OperatorWatch(Role):
     """Implements `node.core.ports.Operator`. `refresh` and the others may be called by any thread."""
 
     def __init__(
@@ -48,6 +49,7 @@ class OperatorWatch:
         """`changed`: called when something is known anew. `heed`: called with a switchover while there is one
         and it says that it is of account.
         """
+        super().__init__("operator")
         self._session = session
         self._paths = znodes.pauses, znodes.request(lane), znodes.switchover(lane)
         self._on_change = changed
@@ -57,24 +59,16 @@ class OperatorWatch:
         self._asked: OperatorRequest | None = None
         self._wanted: Switchover | None = None
         self._said: set[str] = set()  # what is wrong with the znodes: said once
-        self._wake = threading.Event()
-        self._stopping = False
-        self._thread = threading.Thread(target=self._run, name="operator", daemon=True)
 
-    def start(self) -> None:
-        """Starts the thread."""
+    def start(self, roster: Roster) -> None:
+        """As all are; changes of the session wake it from now on."""
         self._session.subscribe(self._on_event)
-        self._thread.start()
+        super().start(roster)
 
     def stop(self) -> None:
-        """Asks the thread to end."""
+        """As all are."""
         self._session.unsubscribe(self._on_event)
-        self._stopping = True
-        self._wake.set()
-
-    def join(self) -> None:
-        """Waits for the end of the thread."""
-        self._thread.join()
+        super().stop()
 
     def refresh(self) -> None:
         try:
@@ -89,14 +83,13 @@ class OperatorWatch:
         return self._pauses
 
     def _on_event(self, _: Any) -> None:
-        self._wake.set()
+        self._bell.ring()
 
     def _run(self) -> None:
-        self._wake.set()
+        self._bell.ring()
         patience_s = LOOK_AGAIN_S
-        while not self._stopping:
-            self._wake.wait(patience_s)
-            self._wake.clear()
+        while not self.stopping:
+            self._bell.wait(patience_s)
             try:
                 self._read()
                 patience_s = LOOK_AGAIN_S

@@ -15,6 +15,7 @@ from node.core.ports import Doubtful
 from node.kafka.checkpoints import CheckpointReader, KafkaLog, read_last
 from node.kafka.own_checkpoints import headers_of
 from node.refusal import Refusing
+from node.role import Roster
 from ops.checkpoint import show
 from ops.clients.zookeeper import registry
 from store.checkpoint import Checkpoint
@@ -76,7 +77,7 @@ def writer(cluster: Cluster) -> Writer:
 def follower(cluster: Cluster) -> Iterator[CheckpointReader]:
     config = cluster.node_config("n").client_config()
     follower = CheckpointReader(config, cluster.names, 0, FixedKeys(cluster.keys), lambda: None)
-    follower.start()
+    follower.start(Roster())
     yield follower
     follower.stop()
     follower.join()
@@ -156,7 +157,7 @@ def test_what_is_signed_with_a_key_that_is_not_known_yet_is_waited_for(
     config = cluster.node_config("n").client_config()
     follower = CheckpointReader(config, cluster.names, 0, keys, lambda: None)
     kafka_log = KafkaLog(config, cluster.names, 0, [0, 1], follower)
-    follower.start()
+    follower.start(Roster())
     try:
         with pytest.raises(Refusing, match="keys-behind"):
             kafka_log.last_checkpoint()
@@ -254,7 +255,7 @@ def test_a_follower_that_begins_without_the_topic_finds_it_when_it_is_made(clust
     follower = CheckpointReader(
         cluster.node_config("n").client_config(), cluster.names, 0, FixedKeys(cluster.keys), lambda: None
     )
-    follower.start()
+    follower.start(Roster())
     eventually(lambda: follower.refusal, "it says that the topic is missing")
     cluster.create_again()
     eventually(follower.started, "it reads the new topic")

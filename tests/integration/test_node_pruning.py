@@ -135,7 +135,7 @@ def test_ids_go_as_fast_as_they_come(cluster: Cluster, monkeypatch: pytest.Monke
     monkeypatch.setattr(housekeeping, "COLLECTING_S", 3600.0)
     node = cluster.start_here("a", replay_window_s=0.0)
     cluster.wait_epoch(1)
-    parts: Any = node._parts
+    parts: Any = node._progress.parts
     parts.housekeeping.stop()
     parts.housekeeping.join()
     with Sender(cluster) as sender:
@@ -180,7 +180,7 @@ def _count(kv: KeyValue, prefix: bytes) -> int:
 
 
 def _store(node: Node) -> KeyValue:
-    parts: Any = node._parts
+    parts: Any = node._progress.parts
     assert parts is not None, "the node has opened its store"
     store: KeyValue = parts.view._kv
     return store

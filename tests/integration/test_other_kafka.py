@@ -125,7 +125,7 @@ def test_a_running_node_to_whom_another_kafka_answers_by_now_does_not_take_its_b
     stack: Stack,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("node.node.INSPECT_EVERY_S", 0.0)
+    monkeypatch.setattr("node.inspection.INSPECT_EVERY_S", 0.0)
     first, second = in_turn
     first.launch()
     first.wait_ready()
@@ -149,7 +149,7 @@ def test_a_cluster_is_tied_to_its_kafka_when_it_is_made(cluster: Cluster) -> Non
 def test_a_cluster_that_is_older_is_tied_by_its_first_node(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("node.node.INSPECT_EVERY_S", 0.0)
+    monkeypatch.setattr("node.inspection.INSPECT_EVERY_S", 0.0)
     run_once(cluster)
     cluster.kazoo.delete(cluster.znodes.kafka)
     cluster.start_here("a")
@@ -160,7 +160,7 @@ def test_a_node_that_finds_no_checkpoint_of_its_own_ties_nothing(
     cluster: Cluster, elsewhere: KafkaServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A cluster older than the znode, and the first new node is one of another Kafka."""
-    monkeypatch.setattr("node.node.INSPECT_EVERY_S", 0.0)
+    monkeypatch.setattr("node.inspection.INSPECT_EVERY_S", 0.0)
     cluster.start_here("a")
     cluster.wait_state("a", NodeState.LEADER)
     cluster.kazoo.delete(cluster.znodes.kafka)

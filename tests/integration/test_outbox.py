@@ -14,6 +14,7 @@ from node.kafka.outbox import KafkaOutbox, KafkaTransaction
 from node.kafka.target_answers import TargetAnswers
 from node.kafka.target_watch import TargetWatch
 from node.kafka.targets import KafkaTargets
+from node.role import Roster
 from tests.support.checkpoints import sample_checkpoint
 from tests.support.cluster import Cluster
 from tests.support.keys import KEYRING, FixedKeys
@@ -34,7 +35,7 @@ def make_outbox(cluster: Cluster) -> Iterator[MakeOutbox]:
         links = BrokerLinks()
         targets = KafkaTargets(TargetAnswers(config, cluster.names.checkpoint), links.reach, links.poke)
         watches.append(TargetWatch(targets, links))
-        watches[-1].start()
+        watches[-1].start(Roster())
         made.append(
             KafkaOutbox(
                 config, cluster.names, 0, 10_000, targets, lambda: None, lambda: False, FixedKeys(KEYRING)

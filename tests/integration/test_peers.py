@@ -61,7 +61,7 @@ class Batch:
     @cached_property
     def due_ms(self) -> dict[str, int]:
         """When the leader has each request down for, delivered or not, by source."""
-        parts: Any = self.node._parts
+        parts: Any = self.node._progress.parts
         kv: KeyValue = parts.view._kv
         buffer = self.cluster.names.buffer
         rows = [keys.timed(raw) for raw, _ in kv.scan(keys.ROW, keys.end_of(keys.ROW))]

@@ -365,12 +365,12 @@ def test_a_key_that_not_every_node_knows_does_not_sign(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster.start_here("a")
-    monkeypatch.setattr("node.node.INSPECT_EVERY_S", 3_600.0)
+    monkeypatch.setattr("node.inspection.INSPECT_EVERY_S", 3_600.0)
     cluster.wait_state("a", NodeState.LEADER)
     before = cluster.keys.signs
     with pytest.raises(UnavailableError, match="signs nothing yet: a has not said"):
         rotate.rotate(cluster.connection, Author("me", "a test", now_ms()), 0.5)
     assert cluster.keys.signs == before
-    monkeypatch.setattr("node.node.INSPECT_EVERY_S", 0.0)
+    monkeypatch.setattr("node.inspection.INSPECT_EVERY_S", 0.0)
     ring = rotate.rotate(cluster.connection, Author("me", "a test", now_ms()), PATIENCE_S).ring
     assert len(ring.keys) == 2, "the one that waited is taken"

@@ -18,7 +18,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from bench.watcher import Watched, Watching
 from node.config import NodeConfig
 from node.core.ports import Pauses
-from node.health.vitals import Nameplate, Vitals, missing
+from node.health.vitals import Nameplate, Vitals
 from node.http import server
 from node.http.app import application
 from node.http.server import HttpServer
@@ -307,7 +307,3 @@ def test_a_node_tells_of_what_an_open_transaction_holds_back(cluster: Cluster) -
     assert [one["partition"] for one in asked(port, "/readyz")[1]["blocked"]] == [1]
     foreign.abort()
     shown(port, "delayline_buffer_unstable_records", lambda value: value == 0)
-
-
-def test_a_thread_that_has_ended_is_missed() -> None:
-    assert missing(frozenset({"lane-of-nobody", threading.current_thread().name})) == ["lane-of-nobody"]

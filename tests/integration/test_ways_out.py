@@ -409,7 +409,7 @@ def test_after_a_lost_buffer_the_cluster_begins_anew_and_nothing_comes_twice(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What was pending is lost, as the row says; here nothing was."""
-    monkeypatch.setattr("node.node.INSPECT_EVERY_S", 0.0)
+    monkeypatch.setattr("node.inspection.INSPECT_EVERY_S", 0.0)
     with Sender(cluster) as sender:
         running = cluster.start_here("a")
         for number in range(COUNT):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any, cast
 
+import node.contender
 import node.housekeeping
+import node.inspection
 import node.kafka.checkpoints
-import node.node
-import node.parts
 
 
 def hurry() -> None:
@@ -15,8 +15,8 @@ def hurry() -> None:
     for module, name, seconds in (
         (node.housekeeping, "PERIOD_S", 0.2),
         (node.kafka.checkpoints, "LOOK_EVERY_S", 0.5),
-        (node.node, "INSPECT_EVERY_S", 0.2),
-        (node.parts, "SIT_OUT_S", 1.0),
+        (node.inspection, "INSPECT_EVERY_S", 0.2),
+        (node.contender, "SIT_OUT_S", 1.0),
     ):
         assert hasattr(module, name)
         setattr(cast("Any", module), name, seconds)

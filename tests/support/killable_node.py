@@ -51,7 +51,7 @@ class Trap:
 
     def _carried_by_now(self) -> int:
         assert self.node is not None, "it is told before the node starts"
-        parts: Any = self.node._parts
+        parts: Any = self.node._progress.parts
         replay = parts.view.tip.operation.replay
         return 0 if replay is None else int(replay.carried)
 

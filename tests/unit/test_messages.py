@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import pytest
@@ -17,7 +17,6 @@ from node.core.ports import Doubtful
 from node.http.answers import MessageState
 from node.http.messages import Messages, NoSource, Reader, WrongLane
 from node.kafka.history import Fate
-from node.status import NodeState
 from store.arrivals import arrival
 from store.awaited import Awaited, Successor
 from store.checkpoint import Checkpoint
@@ -73,6 +72,13 @@ class HeldSince:
         return self._passed
 
 
+class Follower(NamedTuple):
+    """The node that answers."""
+
+    node: str = "n1"
+    state: str = "follower"
+
+
 @pytest.fixture
 def view(tmp_path: Path) -> View:
     return new_view(tmp_path / "store")
@@ -82,7 +88,7 @@ def messages(view: View, lanes: int = 1, lane: int = 0, past: Any = None) -> Mes
     nothing: Any = NoLog()
     settings = ClusterSettings(partitions=2, lanes=lanes)
     reader = Reader(Lookup(view), past, nothing)
-    return Messages(ClusterNames(), settings, lane, 1_000, reader, lambda: ("n1", NodeState.FOLLOWER))
+    return Messages(ClusterNames(), settings, lane, 1_000, reader, Follower())
 
 
 def state(view: View) -> str:

@@ -13,6 +13,7 @@ from node.core.ports import Doubtful
 from node.health import soundings
 from node.health.soundings import Soundings
 from node.kafka.fetch.transactions import TransactionOwner
+from node.role import Roster
 from store.checkpoint import Reached, Vector
 from store.kv import Damaged
 from store.rocks import Figures
@@ -72,7 +73,7 @@ def sounded(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> It
     monkeypatch.setattr(soundings, "PERIOD_S", 0.005)
     monkeypatch.setattr(soundings, "END_TIMEOUT_S", 0.05)
     sounded = Soundings(cast("Any", world), world.reached, world.figures, tmp_path)
-    sounded.start()
+    sounded.start(Roster())
     yield sounded
     world.answers.set()
     sounded.stop()

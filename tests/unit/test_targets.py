@@ -19,6 +19,7 @@ from node.kafka.target_lookup import TargetLookup
 from node.kafka.target_snapshot import KafkaTargetSnapshot
 from node.kafka.targets import FEW, KNOWN_FOR_S, LOOKED_AWAY_S, MANY_PAUSE, OUT_OF_SYNC_FOR_S, KafkaTargets
 from node.refusal import Refusing
+from node.role import Roster
 
 LONG_AGO_MS = 0
 NEVER_MS = 2**62
@@ -78,7 +79,7 @@ def table(answers: Answers, monkeypatch: pytest.MonkeyPatch) -> KafkaTargets:
 def looked_after(answers: Answers) -> Iterator[KafkaTargets]:
     table = KafkaTargets(cast("TargetAnswers", answers), lambda _: frozenset(), lambda: None)
     lookup = TargetLookup(table)
-    lookup.start()
+    lookup.start(Roster())
     yield table
     lookup.stop()
     lookup.join()

@@ -1,0 +1,241 @@
+"""What a node stands on: the cluster's settings, the Kafka that it is in, and the buffer topic there."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import structlog
+from confluent_kafka import KafkaException
+
+from delayline.names import ClusterNames
+from delayline.settings import ClusterSettings
+from election.errors import ElectionError, Malformed, SettingsNewer, ZnodeMissing
+from election.operators import KafkaIds
+from election.registry import Registry, differences
+from election.znodes import Znodes
+from node import refusal
+from node.config import NodeConfig
+from node.core.ports import Doubtful
+from node.kafka.errors import LastComplaint, words
+from node.kafka.reader import OffsetsGone
+from node.kafka.topics import TopicIdentity, TopicMissing, admin_client, describe, kafka_id
+from node.own_settings import readable, settings_of
+from node.refusal import Refusal, RefusalCode, Refusing
+from node.refusals import Refusals
+from node.waiting import Waiting
+from store.identity import FORMAT, Identity, OtherFormat, OtherIdentity, claim, stored_identity
+from store.kv import KeyValue
+
+log = structlog.get_logger("delayline.node")
+
+
+class Ground(NamedTuple):
+    """As a round has found it. `kafka`: the id of the Kafka cluster; `tied`: where ZooKeeper says that the
+    cluster is.
+    """
+
+    settings: ClusterSettings
+    kafka: str
+    tied: KafkaIds | None
+    buffer: TopicIdentity
+
+
+class Survey:
+    """Finds the ground, and says why a node cannot stand on it. For any thread."""
+
+    def __init__(self, config: NodeConfig, registry: Registry, refusals: Refusals) -> None:
+        self.made_with: ClusterSettings | None = None  # the view, as far as it is known
+        self._config = config
+        self._registry = registry
+        self._refusals = refusals
+        self._names = ClusterNames(config.cluster)
+        self._znodes = Znodes(config.cluster)
+        self._complaint = LastComplaint()
+        self._admin = admin_client(config.client_config() | {"error_cb": self._complaint})
+        self._ground: Ground | None = None
+
+    def find(self, waiting: Waiting) -> Ground | None:
+        """None if the round ends before. Raises `Refusing`."""
+        settings = waiting.ask(self._settings_or_refusal)
+        if settings is None:
+            return None
+        kafka = waiting.ask(self._asked_kafka)
+        if kafka is None:
+            return None
+        buffer = waiting.ask(self._described_buffer)
+        if buffer is None:
+            return None
+        ground = self._ground = Ground(settings, *kafka, buffer)
+        self._expect_lane(ground)
+        return ground
+
+    def _settings_or_refusal(self) -> ClusterSettings:
+        try:
+            settings = self._registry.settings()
+        except ZnodeMissing as error:
+            own = self._settings_of_store()
+            if own is None:
+                raise
+            why = self.settings_missing(own)
+            self._refusals.lack(why)
+            raise Doubtful(str(why)) from error
+        except Malformed as error:
+            raise Refusing(self.unreadable(error)) from error
+        self._refusals.lack(None)
+        return settings
+
+    def _settings_of_store(self) -> ClusterSettings | None:
+        """What the view was made with, before the store is open; None if there is none."""
+        if self.made_with is None:
+            self.made_with = settings_of(self._config.data_dir / "store", self._config.cluster)
+        return self.made_with
+
+    def _asked_kafka(self) -> tuple[str, KafkaIds | None]:
+        """The id of the Kafka cluster that answers, and what the cluster is tied to."""
+        try:
+            found = kafka_id(self._admin, self._names.buffer)
+        except Doubtful as error:
+            raise self._unanswered(error) from error
+        return found, self.tied(found)
+
+    def _described_buffer(self) -> TopicIdentity:
+        try:
+            return self.described_buffer()
+        except TopicMissing as error:
+            raise Doubtful(f"{error}: run `delayline topics create`") from error
+        except Doubtful as error:
+            raise self._unanswered(error) from error
+
+    def _unanswered(self, error: Doubtful) -> Doubtful:
+        """With the brokers' address, and why the client cannot reach them, if it has said so."""
+        self._admin.poll(0)
+        cause = error.__cause__
+        if not isinstance(cause, KafkaException):
+            return error
+        why = words(self._complaint.behind(cause.args[0]))
+        return Doubtful(
+            f"{self._names.buffer} cannot be described by Kafka at {self._config.bootstrap_servers}: {why};"
+            " check bootstrap_servers, that the brokers are up, and security.protocol and sasl.* below kafka:"
+        )
+
+    def _expect_lane(self, ground: Ground) -> None:
+        """That there is this node's, with all its partitions."""
+        lane, settings, partitions = self._config.lane, ground.settings, ground.buffer.partitions
+        if partitions < settings.partitions:
+            raise Refusing(refusal.partitions_missing(partitions, self._names, settings))
+        if partitions > settings.partitions:
+            added = partitions - settings.partitions
+            way_out = "see `delayline doctor`"
+            log.warning("buffer-partitions-added", topic=self._names.buffer, added=added, way_out=way_out)
+        if lane >= settings.lanes:
+            raise Refusing(
+                Refusal(
+                    RefusalCode.NO_SUCH_LANE,
+                    f"lane {lane} of a cluster with {settings.lanes}",
+                    f"Start the node with --lane 0{f' to {settings.lanes - 1}' * (settings.lanes > 1)}.",
+                )
+            )
+
+    def claim(self, store: KeyValue, ground: Ground) -> None:
+        """That the store is this node's, and was made from this ground; a new one is now. Raises
+        `Refusing`.
+        """
+        config, settings, buffer = self._config, ground.settings, ground.buffer
+        try:
+            if stored_identity(store) is None:
+                self._expect_tied(ground)
+            claim(store, Identity(FORMAT, config.cluster, config.lane, buffer.id, settings.to_json()))
+        except OtherIdentity as error:
+            if error.field == "buffer_id":
+                raise Refusing(self.buffer_recreated(str(error))) from error
+            made_with = readable(error.stored.settings)
+            if error.field == "settings" and made_with is not None:
+                self.made_with = made_with
+                raise Refusing(self.settings_changed(made_with, settings)) from error
+            raise Refusing(refusal.other_data(str(error), config.data_dir)) from error
+        except OtherFormat as error:
+            raise Refusing(refusal.other_data(str(error), config.data_dir)) from error
+        self.made_with = settings
+
+    def _expect_tied(self, ground: Ground) -> None:
+        """A new store has nothing else that tells the buffer from one that was made anew."""
+        if ground.tied is not None and ground.tied.buffer != ground.buffer.id:
+            detail = f"{self._names.buffer} is another topic than the cluster was made with"
+            raise Refusing(self.buffer_recreated(detail))
+
+    # -- what may have changed since
+
+    def described_buffer(self) -> TopicIdentity:
+        """The buffer topic as it is now. Raises `TopicMissing`, `Doubtful`."""
+        return describe(self._admin, self._names.buffer)
+
+    def tied(self, kafka: str) -> KafkaIds | None:
+        """Where ZooKeeper says that the cluster is. Raises `Refusing` if that is another Kafka than the one
+        with this id.
+        """
+        try:
+            tied = self._registry.kafka()
+        except Malformed as error:
+            raise Doubtful(f"{error}: delete that znode, and a node that has delivered writes it") from error
+        if tied is not None and tied.cluster != kafka:
+            where = self._config.bootstrap_servers
+            raise Refusing(refusal.other_kafka(self._znodes.kafka, tied.cluster, kafka, where))
+        return tied
+
+    def expect_same(self, before: Ground, buffer: TopicIdentity, settings: ClusterSettings) -> bool:
+        """Raises `Refusing` if the buffer or the settings are others; whether the lane has more partitions
+        than before.
+        """
+        if buffer.id != before.buffer.id:
+            detail = f"{self._names.buffer} is another topic than the store was made from"
+            raise Refusing(self.unless_other_kafka(self.buffer_recreated(detail)))
+        if settings != before.settings:
+            raise Refusing(self.settings_changed(before.settings, settings))
+        had, has = (
+            len(settings.partitions_of(self._config.lane, count))
+            for count in (before.buffer.partitions, buffer.partitions)
+        )
+        return has > had
+
+    # -- why a node cannot stand there
+
+    def settings_missing(self, own: ClusterSettings) -> Refusal:
+        """ZooKeeper has lost them."""
+        return refusal.settings_missing(self._znodes.settings, self._config.zookeeper, own)
+
+    def settings_changed(self, own: ClusterSettings, found: ClusterSettings) -> Refusal:
+        """They are not those of the view."""
+        detail = f"not the settings that the store was made with: {differences(own, found)}"
+        return refusal.settings_changed(detail, own, self._config.data_dir)
+
+    def unreadable(self, error: Malformed) -> Refusal:
+        """The settings, for this version."""
+        if isinstance(error, SettingsNewer):
+            return refusal.settings_newer(str(error))
+        return refusal.settings_unreadable(str(error), self._settings_of_store())
+
+    def buffer_recreated(self, detail: str) -> Refusal:
+        """The buffer is another topic."""
+        config = self._config
+        return refusal.buffer_recreated(detail, self._names, self._znodes, config.lane, config.data_dir)
+
+    def offsets_gone(self, error: OffsetsGone) -> Refusal:
+        """Either retention has passed what was not read, or the topic was recreated."""
+        try:
+            found = self.described_buffer()
+            recreated = self._ground is not None and found.id != self._ground.buffer.id
+        except (TopicMissing, Doubtful):
+            recreated = False
+        if recreated:
+            return self.unless_other_kafka(self.buffer_recreated(str(error)))
+        return refusal.retention_gap(str(error), self._config.data_dir)
+
+    def unless_other_kafka(self, why: Refusal) -> Refusal:
+        """The topic may be another one since another Kafka answers by now."""
+        try:
+            self._asked_kafka()
+        except Refusing as refusing:
+            return refusing.refusal
+        except (Doubtful, ElectionError):
+            pass
+        return why

@@ -1,0 +1,183 @@
+"""What a node says of itself: its state, its status for operators, its vitals for whoever watches it."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+import uuid
+from importlib.metadata import version
+from typing import Any, Final
+
+from election.session import Session
+from node.config import NodeConfig
+from node.core.ports import Pauses
+from node.ground import Survey
+from node.health.vitals import Nameplate, Vitals
+from node.http.messages import Messages
+from node.http.server import HttpServer
+from node.parts import Parts
+from node.refusal import Refusal
+from node.refusals import Refusals, disk_of
+from node.role import Roster
+from node.status import NodeState, NodeStatus
+from node.waiting import Waiting
+
+VERSION: Final = version("delayline")
+
+
+class Progress:
+    """How far a node has come. Its own thread says so, any thread reads."""
+
+    def __init__(self, halt: threading.Event) -> None:
+        """`halt`: set to end the round."""
+        self.stopping = threading.Event()
+        self.waiting = Waiting(halt)
+        self.parts: Parts | None = None
+        self.candidate = False  # it has caught up, and stands for leader
+
+
+class Report:
+    """For any thread. Never blocks: it is made of what is known."""
+
+    def __init__(
+        self,
+        config: NodeConfig,
+        progress: Progress,
+        refusals: Refusals,
+        survey: Survey,
+        roster: Roster,
+        session: Session,
+        http: HttpServer,
+    ) -> None:
+        self.run_id = uuid.uuid4().hex
+        self._started_ms = time.time_ns() // 1_000_000
+        self._config = config
+        self._progress = progress
+        self._refusals = refusals
+        self._survey = survey
+        self._roster = roster
+        self._session = session
+        self._http = http
+
+    @property
+    def node(self) -> str:
+        """Its name."""
+        return self._config.node_id
+
+    @property
+    def state(self) -> NodeState:
+        """What the node is doing now."""
+        return self._state(self._why_refusing())
+
+    def _state(self, why: Refusal | None) -> NodeState:
+        """For who says why, too: the two are of one moment."""
+        if self._progress.stopping.is_set():
+            return NodeState.STOPPING
+        if why is not None:
+            return NodeState.REFUSING
+        parts = self._progress.parts
+        if parts is None:
+            return NodeState.STARTING
+        if parts.contender.leading:
+            return NodeState.LEADER
+        return NodeState.FOLLOWER if self._progress.candidate else NodeState.CATCHING_UP
+
+    def _why_refusing(self) -> Refusal | None:
+        why, parts = self._refusals.why(), self._progress.parts
+        return why if why is not None or parts is None else parts.awaiting()
+
+    def line(self) -> str:
+        """The state in words, for the service manager."""
+        why = self._why_refusing()
+        state = self._state(why)
+        return state if why is None else f"{state}: {why}"
+
+    def has_news(self) -> bool:
+        """Whether there is something to say: what runs, or why it does not."""
+        parts = self._progress.parts
+        return self._why_refusing() is not None or (parts is not None and parts.started)
+
+    def status(self) -> NodeStatus:
+        """What the member znode says."""
+        config, parts, why = self._config, self._progress.parts, self._why_refusing()
+        made_with = self._survey.made_with
+        checkpoint = None if parts is None else parts.view.checkpoint
+        pauses = Pauses() if parts is None else parts.operator.pauses()
+        free_bytes, total_bytes = disk_of(config.data_dir)
+        now_ms = time.time_ns() // 1_000_000
+        return NodeStatus(
+            node=config.node_id,
+            lane=config.lane,
+            state=self._state(why),
+            reason=None if why is None else f"{why.code}: {why.detail}",
+            way_out=None if why is None else why.way_out,
+            epoch=0 if checkpoint is None else checkpoint.epoch,
+            applied={} if parts is None else parts.view.reached().applied,
+            delivered_up_to_ms=0 if checkpoint is None else checkpoint.delivered_up_to_ms,
+            pending=0 if parts is None else parts.housekeeping.pending,
+            clock_offset_ms=0 if parts is None else parts.outbox.clock_offset_ms,
+            pid=os.getpid(),
+            at_ms=now_ms,
+            peer_host=config.peer_host,
+            http_host=self._http.host,
+            http_port=self._http.port,
+            run=self.run_id,
+            started_ms=self._started_ms,
+            version=VERSION,
+            paused=pauses.everything,
+            paused_targets=sorted(pauses.targets),
+            disk_free_bytes=free_bytes,
+            disk_total_bytes=total_bytes,
+            session_timeout_s=config.session_timeout_s,
+            max_clock_skew_ms=config.max_clock_skew_ms,
+            open=parts is not None and parts.started,
+            settings="" if made_with is None else made_with.to_json(),
+            strange_checkpoints=0 if parts is None else sum(parts.checkpoint_reader.strangers.values()),
+            keys=[] if parts is None else sorted(parts.keys.ring.ids),
+            blocked=[] if parts is None else list(parts.soundings.blocked or ()),
+            ahead={} if parts is None else parts.view.ahead_of(now_ms + config.max_clock_skew_ms),
+        )
+
+    def vitals(self) -> Vitals:
+        """What the node tells whoever watches it."""
+        parts, config, why = self._progress.parts, self._config, self._why_refusing()
+        vitals = Vitals(
+            nameplate=Nameplate(config.cluster, config.node_id, config.lane, VERSION),
+            state=self._state(why),
+            refusal=why,
+            waits_for=self._progress.waiting.cause,
+            dead=self._roster.dead(),
+            zookeeper=self._session.state.connected,
+            pauses=Pauses() if parts is None else parts.operator.pauses(),
+        )
+        return vitals if parts is None else vitals._replace(**_of_parts(parts))
+
+    def messages(self) -> Messages | None:
+        """What answers questions of messages, once the store is open."""
+        parts = self._progress.parts
+        return None if parts is None else parts.messages
+
+
+def _of_parts(parts: Parts) -> dict[str, Any]:
+    """The vitals that there are once the store is open."""
+    checkpoint, soundings, counts = parts.view.checkpoint, parts.soundings, parts.housekeeping
+    return {
+        "leads": parts.contender.leading,
+        "leader": parts.candidacy.state.leader,
+        "epoch": 0 if checkpoint is None else checkpoint.epoch,
+        "delivered_up_to_ms": 0 if checkpoint is None else checkpoint.delivered_up_to_ms,
+        "holds": () if checkpoint is None else checkpoint.holds,
+        "clock_offset_ms": parts.contender.known_offset(parts.outbox.clock_offset_ms),
+        "lag": soundings.lag,
+        "unstable": soundings.unstable,
+        "blocked": soundings.blocked,
+        "dated_by_clients": soundings.dated_by_clients,
+        "pending": None if counts.overdue is None else counts.pending,
+        "overdue": counts.overdue,
+        "figures": soundings.figures,
+        "free_bytes": soundings.free_bytes,
+        "targets": parts.targets.counts,
+        "meter": parts.lane.meter,
+        "strange_checkpoints": parts.checkpoint_reader.strangers,
+    }
