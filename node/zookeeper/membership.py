@@ -8,7 +8,6 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Final
 
-import msgspec
 import structlog
 
 from election.errors import ElectionError, NodeIdTaken
@@ -45,7 +44,7 @@ class Membership(Role):
         report = self._report
         if not report.has_news():
             return
-        said = msgspec.json.encode(report.status())
+        said = report.status().encode()
         try:
             if not self.is_itself:
                 self._take_name_back(said)

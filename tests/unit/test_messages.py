@@ -76,7 +76,7 @@ class Follower(NamedTuple):
     """The node that answers."""
 
     node: str = "n1"
-    state: str = "follower"
+    state: NodeState = NodeState.FOLLOWER
 
 
 @pytest.fixture
