@@ -389,6 +389,6 @@ def test_an_http_port_that_is_taken_is_told_in_one_line(told: Told) -> None:
         port = taken.getsockname()[1]
         config: NodeConfig = told.cluster.node_config("c", http_port=port)
         with pytest.raises(
-            PortTaken, match=f"cannot listen on HTTP port {port} at 127.0.0.1: NodeAddress already"
+            PortTaken, match=f"cannot listen on HTTP port {port} at 127.0.0.1: Address already"
         ):
             Node(config)
