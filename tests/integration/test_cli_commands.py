@@ -7,13 +7,12 @@ import json
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from syrupy.assertion import SnapshotAssertion
 
-from delayline.headers import Header
 from delayline.names import ClusterNames, parse_source
 from delayline.partitioner import partition_for
 from delayline.record import Schedule
@@ -22,6 +21,7 @@ from delayline.times import render_time
 from delayline.wire import parse
 from election.registry import Registry
 from node.config import ConnectionConfig
+from node.kafka.fetch.records import LogRecord
 from node.kafka.own_checkpoints import headers_of
 from ops.clients.zookeeper import read_keys, registry
 from store.checkpoint import Checkpoint
@@ -53,16 +53,7 @@ def cluster(operator: Operator) -> Operator:
     return operator
 
 
-class Request(NamedTuple):
-    partition: int
-    offset: int
-    timestamp_ms: int
-    key: bytes | None
-    value: bytes | None
-    headers: list[Header]
-
-
-def read_request(config: ConnectionConfig, source: str) -> Request:
+def read_request(config: ConnectionConfig, source: str) -> LogRecord:
     topic, partition, offset = parse_source(source)
     consumer = Consumer({"bootstrap.servers": config.bootstrap_servers, "group.id": "test"})
     try:
@@ -71,7 +62,7 @@ def read_request(config: ConnectionConfig, source: str) -> Request:
         assert message is not None
         assert not message.error()
         headers: Any = message.headers() or []
-        return Request(partition, offset, message.timestamp()[1], message.key(), message.value(), headers)
+        return LogRecord(partition, offset, message.timestamp()[1], message.key(), message.value(), headers)
     finally:
         consumer.close()
 
