@@ -118,9 +118,8 @@ class Run:
             {}, NAMES, 0, 10_000, Table(), lambda: None, lambda: False, FixedKeys(KEYRING)
         )
         box._committers = cast("Any", self._commits)
-        here = cast("Any", self)
-        config = Config(self.name, 0, NAMES, Limits(1, 1_000), 0, 0, here)
-        self._delivery = Delivery(config, self._view, box, here, here, here, here, here)
+        config = Config(self.name, 0, NAMES, Limits(1, 1_000), 0, 0, self)
+        self._delivery = Delivery(config, self._view, box, self, self, self, self, self)
         leadership = self._delivery.run()
         try:
             while True:
@@ -168,6 +167,9 @@ class Run:
 
     def problem(self, topic: str, partition: int, key: bytes | None, size_bytes: int) -> None:
         """Every record is welcome."""
+
+    def learn_all(self, topics: AbstractSet[str], due_ms: int) -> None:
+        """All are there."""
 
     def refresh(self) -> None:
         """ZooKeeper has nothing to say."""

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
@@ -62,25 +63,27 @@ IMPORTS = click.Command("imports", callback=lambda: importlib.import_module("no_
 RAISES = click.Command("raises", callback=lambda: (_ for _ in ()).throw(ConflictError("too late")))
 
 
+def printed(script: str) -> Any:
+    """What the last line of its output holds, run in a process of its own."""
+    command = [sys.executable, "-c", script]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    return json.loads(done.stdout.splitlines()[-1])
+
+
 def test_help_imports_nothing_slow() -> None:
-    script = (
+    code, modules = printed(
         "import json, sys\n"
         "from ops.cli.main import run\n"
         "code = run(['--help'])\n"
-        "print(json.dumps([code, sorted(sys.modules)]), file=sys.stderr)"
+        "print(json.dumps([code, sorted(sys.modules)]))"
     )
 
-    done = subprocess.run(
-        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True
-    )
-
-    code, modules = json.loads(done.stderr)
     assert code == 0
     assert not {*SLOW, "rich"} & set(modules)
 
 
 def test_a_command_imports_nothing_slow_before_it_runs() -> None:
-    script = (
+    modules = printed(
         "import importlib, json, sys\n"
         "from ops.cli.main import COMMANDS\n"
         "for where, _ in COMMANDS.values():\n"
@@ -88,11 +91,7 @@ def test_a_command_imports_nothing_slow_before_it_runs() -> None:
         "print(json.dumps(sorted(sys.modules)))"
     )
 
-    done = subprocess.run(
-        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True
-    )
-
-    assert not SLOW & set(json.loads(done.stdout))
+    assert not SLOW & set(modules)
 
 
 @pytest.mark.parametrize("name", ["", *COMMANDS])
@@ -164,7 +163,7 @@ def test_commands_options_and_choices_are_completed(typed: str, offered: list[st
 
 
 def test_completion_imports_no_command_that_is_not_typed() -> None:
-    script = (
+    found = printed(
         "import json, sys\n"
         "from click.shell_completion import ShellComplete\n"
         "from ops.cli.main import cli\n"
@@ -172,11 +171,7 @@ def test_completion_imports_no_command_that_is_not_typed() -> None:
         "print(json.dumps([len(items), [name for name in sys.modules if name.startswith('ops.cli.')]]))"
     )
 
-    done = subprocess.run(
-        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True
-    )
-
-    assert json.loads(done.stdout) == [len(COMMANDS), ["ops.cli.main"]]
+    assert found == [len(COMMANDS), ["ops.cli.main"]]
 
 
 def test_no_command_shows_the_help_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:

@@ -57,6 +57,15 @@ def commit(transaction: Transaction, checkpoint: Checkpoint, record: Outgoing = 
     committed.result()
 
 
+def commit_in_doubt(box: outbox.KafkaOutbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody says whether IN_DOUBT is committed."""
+    box.open()
+    with monkeypatch.context() as patch:
+        patch.setattr(Client, "in_doubt", True)
+        with pytest.raises(Doubtful, match="the commit is not known"):
+            commit(box.begin(), IN_DOUBT)
+
+
 def left_in_doubt(
     box: outbox.KafkaOutbox,
     table: Table,
@@ -67,11 +76,7 @@ def left_in_doubt(
     """Nobody has said whether IN_DOUBT was committed; then the outbox is opened anew, after `last`; more than
     once, where a recovery fails behind that.
     """
-    box.open()
-    with monkeypatch.context() as patch:
-        patch.setattr(Client, "in_doubt", True)
-        with pytest.raises(Doubtful, match="the commit is not known"):
-            commit(box.begin(), IN_DOUBT)
+    commit_in_doubt(box, monkeypatch)
     table.be_unled_for_a_moment("orders")
     for _ in range(openings):
         box.open()
@@ -105,11 +110,7 @@ def test_nothing_is_sent_where_what_was_aborted_has_no_marker(
 def test_what_is_in_doubt_is_watched_over_a_recovery_that_fails(
     box: outbox.KafkaOutbox, table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    box.open()
-    with monkeypatch.context() as patch:
-        patch.setattr(Client, "in_doubt", True)
-        with pytest.raises(Doubtful, match="the commit is not known"):
-            commit(box.begin(), IN_DOUBT)
+    commit_in_doubt(box, monkeypatch)
     kept = []
     monkeypatch.setattr(Settled, "settle", lambda *_: kept.append(set(table.kept)))
     for _ in range(2):
@@ -312,25 +313,28 @@ def test_what_a_leadership_has_committed_is_not_committed_again_once_another_nod
 ELSEWHERE: Final = Outgoing("invoices", 0, b"k", b"v", [], 1_000, (1_000, 0, 8))
 
 
-def shut_after_one_of_each_id(
+def begun_where_an_id_is_held_up(
     box: outbox.KafkaOutbox, table: Table, monkeypatch: pytest.MonkeyPatch, record: Outgoing = RECORD
-) -> None:
-    """A partition of a topic is, that -a has sent to; then nothing is acknowledged on that id."""
+) -> Transaction:
+    """On that id nothing is acknowledged any more: of a topic that its last transaction has sent to, a
+    partition is shut. This one is for another topic.
+    """
     monkeypatch.setattr(outbox, "SLOW_FLUSH_S", 0.01)
     box.open()
     for _ in "ab":
         commit(box.begin(), BEFORE, record)
     table.lose_leader("orders")
     monkeypatch.setattr(Client, "hangs", True)
+    transaction = box.begin()
+    transaction.send([ELSEWHERE])
+    transaction.checkpoint(IN_DOUBT)
+    return transaction
 
 
 def test_an_id_that_is_held_up_by_its_last_transaction_is_not_waited_for(
     box: outbox.KafkaOutbox, table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shut_after_one_of_each_id(box, table, monkeypatch)
-    transaction = box.begin()
-    transaction.send([ELSEWHERE])
-    transaction.checkpoint(IN_DOUBT)
+    transaction = begun_where_an_id_is_held_up(box, table, monkeypatch)
     with pytest.raises(Doubtful, match="records for orders, cannot end: orders/0 has no leader"):
         transaction.flush()
 
@@ -339,10 +343,9 @@ def test_what_was_shut_before_the_last_transaction_of_an_id_does_not_hold_it_up(
     box: outbox.KafkaOutbox, table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table.lose_leader("orders")
-    shut_after_one_of_each_id(box, table, monkeypatch, msgspec.structs.replace(RECORD, partition=1))
-    transaction = box.begin()
-    transaction.send([ELSEWHERE])
-    transaction.checkpoint(IN_DOUBT)
+    transaction = begun_where_an_id_is_held_up(
+        box, table, monkeypatch, msgspec.structs.replace(RECORD, partition=1)
+    )
     with pytest.raises(Doubtful, match="were not acknowledged"):
         transaction.flush()
 
