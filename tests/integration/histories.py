@@ -11,7 +11,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 from confluent_kafka import KafkaError, Message, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -22,6 +22,7 @@ from delayline.partitioner import partition_for
 from delayline.requests import BufferRecord
 from delayline.settings import ClusterSettings
 from delayline.wire import Header
+from node.kafka.fetch.records import LogRecord
 from pipeline.audit import LedgerWriter
 from store.checkpoint import FORMAT
 from tests.support.keys import KEYRING
@@ -30,30 +31,19 @@ TARGET_PARTITIONS = 2
 LETTER_LIMIT_BYTES = 4_000
 
 
-class Written(NamedTuple):
-    """A record of the buffer, as the parser reads it."""
-
-    partition: int
-    offset: int
-    timestamp_ms: int
-    key: bytes | None
-    value: bytes | None
-    headers: Sequence[Header]
-
-
 @dataclass
 class Request:
     """A request, and, once it is written, its place in the buffer and what it means."""
 
     record: BufferRecord
     partition: int
-    written: Written | None = None
+    written: LogRecord | None = None
     meaning: wire.Request | None = None
     source: str = ""
     cancels: Request | None = None  # by its source, which is known once that is written
 
     @property
-    def place(self) -> Written:
+    def place(self) -> LogRecord:
         assert self.written is not None, "not written yet: put it before what speaks of it"
         return self.written
 
@@ -294,7 +284,7 @@ class Writer:
             assert error is None, error
             offset, (_, timestamp_ms) = message.offset(), message.timestamp()
             assert offset is not None
-            request.written = Written(request.partition, offset, timestamp_ms, *request.record)
+            request.written = LogRecord(request.partition, offset, timestamp_ms, *request.record)
 
         if request.cancels is not None:
             request.record = requests.cancel(source=request.cancels.source)

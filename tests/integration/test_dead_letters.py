@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -22,7 +21,7 @@ from delayline.requests import BufferRecord
 from ops.clients.kafka import KafkaAdmin
 from tests.stacks import Stack
 from tests.support.cluster import Cluster
-from tests.support.commands import Operator, operator_of
+from tests.support.commands import Operator, Terminal, operator_of
 from tests.support.fixtures import MakeCluster
 from tests.support.requests import key_in, now_ms
 from tests.support.tail import Got, Tail
@@ -218,11 +217,6 @@ def test_without_the_clusters_name_nothing_is_sent(
     assert "5 letters will be sent again" in done.err
     assert "'another' is not the cluster's name" in done.err
     assert history.buffer_ends() == before
-
-
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
 
 
 @pytest.fixture(scope="module")

@@ -5,34 +5,20 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import pytest
 
 from election.candidacy import Candidacy, ElectionState
 from election.candidates import Candidate, in_order
-from election.errors import Unavailable
 from election.peer import Peers
 from election.session import Session
 from election.znodes import Znodes
 from tests.integration.election_lane import PATIENCE_S, eventually, operator
+from tests.integration.sessions import AnswerLost
 from tests.stacks import Stack
 
 HOST = "127.0.0.1"
 GUID = "a" * 32
-
-
-class Unreliable(Session):
-    """A session that loses the answers to the next `lost` creations: they are carried out."""
-
-    lost = 0
-
-    def create(self, path: str, data: bytes, **options: Any) -> str:
-        created = super().create(path, data, **options)
-        if self.lost:
-            self.lost -= 1
-            raise Unavailable("the answer was lost")
-        return created
 
 
 class Node:
@@ -40,7 +26,7 @@ class Node:
 
     def __init__(self, zookeeper: str, path: str, name: str) -> None:
         self.standings: queue.SimpleQueue[ElectionState] = queue.SimpleQueue()
-        self.session = Unreliable({"hosts": zookeeper}, 10)
+        self.session = AnswerLost({"hosts": zookeeper}, 10)
         self.peers = Peers(name, HOST, 0)
         self.candidacy = Candidacy(
             self.session, path, self.peers, node=name, host=HOST, on_change=self.standings.put

@@ -14,7 +14,7 @@ from election.registry import MOST_HISTORY, Registry
 from election.session import Delete, Make, Replace, Session
 from election.znodes import Znodes
 from store.operations import OperatorRequest, ReplayRequest, SkipRequest, StopReplay
-from tests.integration.election_lane import PATIENCE_S
+from tests.integration.sessions import started
 from tests.stacks import Stack
 
 AUTHOR = Author("somebody", "to see what happens", 7)
@@ -22,11 +22,8 @@ AUTHOR = Author("somebody", "to see what happens", 7)
 
 @pytest.fixture(scope="module")
 def session(stack: Stack) -> Iterator[Session]:
-    it = Session({"hosts": stack.zookeeper}, 10)
-    it.start()
-    it.wait_connected(PATIENCE_S)
-    yield it
-    it.stop()
+    with started(Session({"hosts": stack.zookeeper}, 10)) as it:
+        yield it
 
 
 @pytest.fixture

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
 
@@ -15,27 +14,8 @@ from election.errors import Malformed, SettingsDiffer, Superseded, Unavailable, 
 from election.registry import CheckpointMirror, Registry
 from election.session import Session
 from election.znodes import Znodes
-from tests.integration.election_lane import PATIENCE_S
+from tests.integration.sessions import AnswerLost, started
 from tests.stacks import Stack
-
-AnySession = TypeVar("AnySession", bound=Session)
-
-
-class AnswerLost(Session):
-    """A session that loses the answers to writes while `losing`: they are carried out."""
-
-    losing = False
-
-    def create(self, path: str, data: bytes, **options: Any) -> str:
-        return str(self._lose(super().create(path, data, **options)))
-
-    def write(self, path: str, data: bytes, version: int, **options: Any) -> Any:
-        return self._lose(super().write(path, data, version, **options))
-
-    def _lose(self, answer: Any) -> Any:
-        if self.losing:
-            raise Unavailable("the answer was lost")
-        return answer
 
 
 class Watched(Session):
@@ -57,14 +37,6 @@ class Watched(Session):
     def transact(self, *changes: Any, **options: Any) -> None:
         super().transact(*changes, **options)
         self.seen()
-
-
-@contextmanager
-def started(it: AnySession) -> Iterator[AnySession]:
-    it.start()
-    it.wait_connected(PATIENCE_S)
-    yield it
-    it.stop()
 
 
 @pytest.fixture
@@ -228,10 +200,9 @@ def test_a_write_whose_answer_was_lost_does_not_stop_the_next(
 ) -> None:
     for written in before:
         mirror.write(written)
-    session.losing = True
+    session.lost = 1
     with pytest.raises(Unavailable):
         mirror.write(checkpoint(1, (2, 0, 0)))
-    session.losing = False
     mirror.write(checkpoint(1, (3, 0, 0)))
     assert mirror.read() == checkpoint(1, (3, 0, 0))
 

@@ -7,7 +7,6 @@ import http.server
 import ipaddress
 import json
 import socket
-import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
 
@@ -20,6 +19,7 @@ from node.http.messages import Messages, NoSource, WrongLane
 from node.http.server import HttpServer
 from ops.clients.nodes import LaneNodes, NodeAddress
 from ops.errors import UnavailableError
+from tests.support.strangers import http_stranger
 from tests.support.waiting import PATIENCE_S
 
 HALF = b"GET /messages HTTP/1.1\r\nHo"
@@ -108,31 +108,13 @@ def ended(connection: socket.socket) -> bool:
         return True
 
 
-@pytest.fixture
-def stranger() -> Iterator[int]:
-    """The port of a server that is no node."""
-
-    class Other(http.server.BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(200)
-            self.end_headers()
-            self.wfile.write(json.dumps({"node": {"node": "another"}}).encode())
-
-        def log_message(self, *_: object) -> None:
-            """Says nothing on stderr."""
-
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Other) as other:
-        threading.Thread(target=other.serve_forever, daemon=True).start()
-        yield other.server_port
-        other.shutdown()
-
-
-def test_a_lane_without_a_node_that_answers_says_of_each_why(stranger: int) -> None:
+def test_a_lane_without_a_node_that_answers_says_of_each_why() -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    lane = LaneNodes(0, [NodeAddress("n1", "127.0.0.1", port), NodeAddress("n2", "127.0.0.1", stranger)])
-    with pytest.raises(UnavailableError) as raised:
-        lane.ask(Listed, "/messages", {})
+    with http_stranger() as stranger:
+        lane = LaneNodes(0, [NodeAddress("n1", "127.0.0.1", port), NodeAddress("n2", "127.0.0.1", stranger)])
+        with pytest.raises(UnavailableError) as raised:
+            lane.ask(Listed, "/messages", {})
     assert f"n1 at 127.0.0.1:{port}: Connection refused" in str(raised.value)
     assert f"n2 at 127.0.0.1:{stranger}: something else answers there" in str(raised.value)
 

@@ -65,6 +65,15 @@ def deliver(transaction: KafkaTransaction, *records: Outgoing, flushed: bool = T
     transaction.commit().result()
 
 
+def sent(outbox: KafkaOutbox, *records: Outgoing) -> KafkaTransaction:
+    """A transaction with these and a checkpoint, to be committed."""
+    transaction = outbox.begin()
+    transaction.send(records)
+    transaction.flush()
+    transaction.checkpoint(sample_checkpoint())
+    return transaction
+
+
 def visible(cluster: Cluster) -> list[bytes | None]:
     """What read_committed consumers see: it may be nothing yet of a commit that was just answered."""
     return [got.value for got in read_all(cluster.bootstrap, cluster.target())]
@@ -75,10 +84,7 @@ def test_a_transaction_shows_its_records_and_its_checkpoint_once_it_is_committed
 ) -> None:
     outbox = make_outbox()
     outbox.open()
-    transaction = outbox.begin()
-    transaction.send([outgoing(cluster.target(), b"1"), outgoing(cluster.target(), b"2")])
-    transaction.flush()
-    transaction.checkpoint(sample_checkpoint())
+    transaction = sent(outbox, outgoing(cluster.target(), b"1"), outgoing(cluster.target(), b"2"))
     assert (visible(cluster), cluster.checkpoints()) == ([], [])
     transaction.commit().result()
     becomes(lambda: visible(cluster), [b"1", b"2"])
@@ -102,10 +108,7 @@ def test_opening_aborts_what_a_dead_leader_left_open(cluster: Cluster, make_outb
     dead, successor = make_outbox(), make_outbox()
     dead.open()
     for value in (b"on a", b"on b"):
-        transaction = dead.begin()
-        transaction.send([outgoing(cluster.target(), value)])
-        transaction.flush()
-        transaction.checkpoint(sample_checkpoint())
+        sent(dead, outgoing(cluster.target(), value))
     while successor.warm_up():
         pass
     successor.open()
@@ -118,11 +121,7 @@ def test_the_next_transaction_may_be_sent_while_the_one_before_commits(
 ) -> None:
     outbox = make_outbox()
     outbox.open()
-    first = outbox.begin()
-    first.send([outgoing(cluster.target(), b"first")])
-    first.flush()
-    first.checkpoint(sample_checkpoint())
-    commit = first.commit()
+    commit = sent(outbox, outgoing(cluster.target(), b"first")).commit()
     second = outbox.begin()
     second.send([outgoing(cluster.target(), b"second")])
     second.flush()

@@ -4,11 +4,9 @@ must be; and the words by which the page calls them.
 
 from __future__ import annotations
 
-import http.server
 import json
 import re
 import socket
-import threading
 import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -38,6 +36,7 @@ from store.rocks import RocksStore
 from tests.stacks import Stack
 from tests.support.cluster import wait_led
 from tests.support.sasl import SaslKafka
+from tests.support.strangers import http_stranger
 from tests.support.waiting import PATIENCE_S, eventually
 
 
@@ -85,7 +84,7 @@ def prepared(stack: Stack, folder: Path) -> Iterator[Ground]:
         broker = SaslKafka(folder / "sasl", {"delay": "right"})
         ends.callback(broker.stop)
         broker.launch()
-        silent, http_port = ends.enter_context(_silent_port()), ends.enter_context(_http_port())
+        silent, http_port = ends.enter_context(_silent_port()), ends.enter_context(http_stranger())
         _make_clusters(connection)
         ends.enter_context(_folders(folder, connection, silent))
         words = {
@@ -151,18 +150,6 @@ def _silent_port() -> Iterator[int]:
     """Accepts, by its backlog, and says nothing."""
     with socket.create_server((HOST, free_port()), backlog=100) as server:
         yield server.getsockname()[1]
-
-
-@contextmanager
-def _http_port() -> Iterator[int]:
-    class Quiet(http.server.BaseHTTPRequestHandler):
-        def log_message(self, *_: object) -> None:
-            """Says nothing on stderr."""
-
-    with http.server.ThreadingHTTPServer((HOST, 0), Quiet) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield server.server_port
-        server.shutdown()
 
 
 def _make_clusters(connection: ConnectionConfig) -> None:

@@ -8,7 +8,7 @@ ways.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from collections.abc import Set as AbstractSet
 from concurrent.futures import Future
 from contextlib import suppress
@@ -23,7 +23,6 @@ from node.core.delivery import Config, Delivery
 from node.core.ports import Pauses, SelectionTargets
 from node.core.steps import Wait
 from node.kafka import outbox
-from node.kafka.targets import BATCH_BYTES
 from store.arrivals import Arrival, Kind
 from store.checkpoint import Checkpoint, Footing, Vector
 from store.rows import ScheduledRow, encode
@@ -32,6 +31,7 @@ from store.view import View
 from tests.simulation.stores import MemoryStore
 from tests.support.keys import KEYRING, FixedKeys
 from tests.support.settled import Settled
+from tests.support.targets import Table
 
 NAMES: Final = ClusterNames("delay")
 ROWS: Final = 6  # due from the beginning, one to a transaction
@@ -115,14 +115,12 @@ class Run:
         return step, (*self.mark[1:], self._script[self.mark[0] :] if self.mark else self._script)
 
     def _next_step(self) -> Op:
-        targets = cast("Any", self)
         box = self._box = outbox.KafkaOutbox(
-            {}, NAMES, 0, 10_000, targets, lambda: None, lambda: False, FixedKeys(KEYRING)
+            {}, NAMES, 0, 10_000, Table(), lambda: None, lambda: False, FixedKeys(KEYRING)
         )
         box._committers = cast("Any", self._commits)
-        here = cast("Any", self)
-        config = Config(self.name, 0, NAMES, Limits(1, 1_000), 0, 0, here)
-        self._delivery = Delivery(config, self._view, box, here, here, here, here, here)
+        config = Config(self.name, 0, NAMES, Limits(1, 1_000), 0, 0, self)
+        self._delivery = Delivery(config, self._view, box, self, self, self, self, self)
         leadership = self._delivery.run()
         try:
             while True:
@@ -153,16 +151,10 @@ class Run:
     def steady_ms(self) -> int:
         return NOW_MS
 
-    def batch_bytes(self) -> int:
-        return BATCH_BYTES
-
     is_complete = True
 
     def learn(self, wanted: SelectionTargets, *, waits: bool) -> Run:
         return self
-
-    def expect(self, topics: AbstractSet[str]) -> None:
-        """Every one is."""
 
     def require(self, topics: frozenset[str]) -> None:
         """All are there."""
@@ -179,6 +171,9 @@ class Run:
     def problem(self, topic: str, partition: int, key: bytes | None, size_bytes: int) -> None:
         """Every record is welcome."""
 
+    def learn_all(self, topics: AbstractSet[str], due_ms: int) -> None:
+        """All are there."""
+
     def refresh(self) -> None:
         """ZooKeeper has nothing to say."""
 
@@ -187,28 +182,6 @@ class Run:
 
     def pauses(self) -> Pauses:
         return NOTHING_PAUSED
-
-    @property
-    def known(self) -> dict[str, object]:
-        """Nothing needs to be."""
-        return {}
-
-    @property
-    def shut(self) -> dict[str, frozenset[int]]:
-        """No partition is."""
-        return {}
-
-    def troubles(self) -> list[str]:
-        return []
-
-    def await_look(self, topics: Collection[str]) -> None:
-        """There is nothing new to see."""
-
-    def were_led_since(self, since_s: float) -> bool:
-        return True
-
-    def unled_since(self, since_s: float, then: object) -> set[tuple[str, int]]:
-        return set()
 
     def confirm(self) -> bool:
         """A leadership begins. Its future depends on what follows, and on this much of the past."""

@@ -13,9 +13,10 @@ import msgspec
 
 from delayline.rejects import RejectCode
 from delayline.wire import Header
+from node.kafka.fetch.records import LogRecord
 from node.kafka.own_checkpoints import headers_of
 from store.checkpoint import Checkpoint
-from tests.simulation.log import Entry, Partition, SimulatedRecord, is_checkpoint
+from tests.simulation.log import Entry, Partition, is_checkpoint
 from tests.simulation.requests import H_ID, H_PARENT, H_ROOT, H_TARGET_TOPIC, TARGETS, Kind, Request
 from tests.support.keys import STRANGER
 
@@ -76,7 +77,7 @@ def _written_back(partition: Partition) -> list[Entry]:
     ]
 
 
-def _record(entry: Entry) -> SimulatedRecord:
+def _record(entry: Entry) -> LogRecord:
     assert entry.record is not None, "markers are not among them"
     return entry.record
 
@@ -119,28 +120,28 @@ def checkpoint(
 Ids = Sequence[tuple[str, int]]
 
 
-def _with(record: SimulatedRecord, name: str, value: bytes | None) -> SimulatedRecord:
+def _with(record: LogRecord, name: str, value: bytes | None) -> LogRecord:
     return record._replace(
         headers=[(name, value) if key == name else (key, old) for key, old in record.headers]
     )
 
 
-def _key(_: random.Random, record: SimulatedRecord, __: Ids) -> SimulatedRecord:
+def _key(_: random.Random, record: LogRecord, __: Ids) -> LogRecord:
     return record._replace(key=b"another")
 
 
-def _value(_: random.Random, record: SimulatedRecord, __: Ids) -> SimulatedRecord:
+def _value(_: random.Random, record: LogRecord, __: Ids) -> LogRecord:
     return record._replace(value=(record.value or b"?")[:-1] + b"!")
 
 
-def _target(rng: random.Random, record: SimulatedRecord, ids: Ids) -> SimulatedRecord:
+def _target(rng: random.Random, record: LogRecord, ids: Ids) -> LogRecord:
     old = dict(record.headers).get(H_TARGET_TOPIC)
     if old is None:  # a reschedule has none
         return _header_added(rng, record, ids)
     return _with(record, H_TARGET_TOPIC, next(one.encode() for one in TARGETS if one.encode() != old))
 
 
-def _number(rng: random.Random, record: SimulatedRecord, __: Ids) -> SimulatedRecord:
+def _number(rng: random.Random, record: LogRecord, __: Ids) -> LogRecord:
     """A time, an attempt, an occurrence, the parent: one more, or one less."""
     numbers = [
         (name, int(value))
@@ -151,13 +152,13 @@ def _number(rng: random.Random, record: SimulatedRecord, __: Ids) -> SimulatedRe
     return _with(record, name, b"%d" % (number + rng.choice((-1, 1))))
 
 
-def _root(rng: random.Random, record: SimulatedRecord, ids: Ids) -> SimulatedRecord:
+def _root(rng: random.Random, record: LogRecord, ids: Ids) -> LogRecord:
     old = dict(record.headers)[H_ROOT]
     root = b"delay.buffer/%d/%d" % (record.partition, rng.randint(0, record.offset))
     return _value(rng, record, ids) if root == old else _with(record, H_ROOT, root)
 
 
-def _id(rng: random.Random, record: SimulatedRecord, ids: Ids) -> SimulatedRecord:
+def _id(rng: random.Random, record: LogRecord, ids: Ids) -> LogRecord:
     others = [name.encode() for name, partition in ids if partition == record.partition]
     old = dict(record.headers).get(H_ID)
     others = [name for name in others if name != old]
@@ -168,32 +169,32 @@ def _id(rng: random.Random, record: SimulatedRecord, ids: Ids) -> SimulatedRecor
     return _with(record, H_ID, rng.choice(others))
 
 
-def _later(_: random.Random, record: SimulatedRecord, __: Ids) -> SimulatedRecord:
+def _later(_: random.Random, record: LogRecord, __: Ids) -> LogRecord:
     """The serial, which would make it the next one."""
     as_of, count = (dict(record.headers)[H_AS_OF] or b"").split(b".")
     return _with(record, H_AS_OF, b"%d.%d" % (int(as_of), int(count) + 1_000_000))
 
 
-def _signature(_: random.Random, record: SimulatedRecord, __: Ids) -> SimulatedRecord:
+def _signature(_: random.Random, record: LogRecord, __: Ids) -> LogRecord:
     old = dict(record.headers)[H_SIGNATURE] or b""
     return _with(record, H_SIGNATURE, old[:-1] + (b"1" if old.endswith(b"0") else b"0"))
 
 
-def _unsigned(_: random.Random, record: SimulatedRecord, __: Ids) -> SimulatedRecord:
+def _unsigned(_: random.Random, record: LogRecord, __: Ids) -> LogRecord:
     return record._replace(headers=[one for one in record.headers if one[0] != H_SIGNATURE])
 
 
-def _strangers(_: random.Random, record: SimulatedRecord, __: Ids) -> SimulatedRecord:
+def _strangers(_: random.Random, record: LogRecord, __: Ids) -> LogRecord:
     headers = [one for one in record.headers if one[0] != H_SIGNATURE]
     signature = STRANGER.sign_request(record.partition, record.key, record.value, headers)
     return record._replace(headers=[*headers, (H_SIGNATURE, signature)])
 
 
-def _header_added(_: random.Random, record: SimulatedRecord, __: Ids) -> SimulatedRecord:
+def _header_added(_: random.Random, record: LogRecord, __: Ids) -> LogRecord:
     return record._replace(headers=[*record.headers, ("trace", b"added")])
 
 
-def _header_taken(rng: random.Random, record: SimulatedRecord, ids: Ids) -> SimulatedRecord:
+def _header_taken(rng: random.Random, record: LogRecord, ids: Ids) -> LogRecord:
     own = [one for one in record.headers if not one[0].startswith("delay-")]
     if not own:
         return _header_added(rng, record, ids)
@@ -202,12 +203,12 @@ def _header_taken(rng: random.Random, record: SimulatedRecord, ids: Ids) -> Simu
     return record._replace(headers=headers)
 
 
-def _order(rng: random.Random, record: SimulatedRecord, ids: Ids) -> SimulatedRecord:
+def _order(rng: random.Random, record: LogRecord, ids: Ids) -> LogRecord:
     headers = [*record.headers[1:], record.headers[0]]
     return _value(rng, record, ids) if headers == record.headers else record._replace(headers=headers)
 
 
-def _partition(rng: random.Random, record: SimulatedRecord, ids: Ids) -> SimulatedRecord:
+def _partition(rng: random.Random, record: LogRecord, ids: Ids) -> LogRecord:
     """Into another partition; with an id it would be refused for that."""
     if H_ID in dict(record.headers):
         return _header_added(rng, record, ids)

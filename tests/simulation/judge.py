@@ -11,10 +11,11 @@ from delayline.outcome_kinds import OutcomeKind
 from delayline.rejects import RejectCode
 from node.core.plan import PAUSED
 from node.core.ports import UNAVAILABLE, UNKNOWN
+from node.kafka.fetch.records import LogRecord
 from store.checkpoint import Checkpoint
 from store.holds import MOST_OF_ONE
 from tests.simulation.host import Violation
-from tests.simulation.log import SimulatedRecord, Transaction
+from tests.simulation.log import Transaction
 from tests.simulation.model import AGAIN, DEFERRED, NEVER, Model, PendingAnswer, RecordId, Row
 from tests.simulation.operations import Operations
 from tests.simulation.requests import MOST_MISSED, REFUSED, TARGETS, Kind, Repeat
@@ -28,7 +29,7 @@ class Sent(NamedTuple):
     """A committed record of the service, with the number of its transaction."""
 
     number: int
-    record: SimulatedRecord
+    record: LogRecord
     topic: str
 
 
@@ -428,7 +429,7 @@ class Judge:
 
     def _order(
         self,
-        record: SimulatedRecord,
+        record: LogRecord,
         number: int,
         by_source: dict[tuple[str, int], Row],
         last: dict[int, tuple[int, int, int]],
@@ -471,7 +472,7 @@ class Judge:
             raise Violation("I5", f"delivered-up-to was {up_to_ms} when {row.place} was outstanding")
 
 
-def _is_of(record: SimulatedRecord, row: Row) -> bool:
+def _is_of(record: LogRecord, row: Row) -> bool:
     """Whether a delivery, or a dead letter, is a row's: others of one transaction may have its source."""
     headers = dict(record.headers)
     number = None if row.number is None else b"%d" % row.number

@@ -11,23 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from enum import Enum
-from typing import NamedTuple
 
 from delayline.wire import H_SIGNATURE, Header
+from node.kafka.fetch.records import LogRecord
 from store.arrivals import Arrival
 from store.checkpoint import Checkpoint
 from tests.simulation.requests import Request
-
-
-class SimulatedRecord(NamedTuple):
-    """A record of a topic, as the parser reads it."""
-
-    partition: int
-    offset: int
-    timestamp_ms: int
-    key: bytes | None
-    value: bytes | None
-    headers: list[Header]
 
 
 class Fate(Enum):
@@ -70,7 +59,7 @@ class Entry:
     __slots__ = ("arrivals", "checkpoint", "record", "request", "transaction")
 
     def __init__(
-        self, record: SimulatedRecord | None, transaction: Transaction | None, request: Request | None
+        self, record: LogRecord | None, transaction: Transaction | None, request: Request | None
     ) -> None:
         self.record = record
         self.transaction = transaction
@@ -118,7 +107,7 @@ class Partition:
     ) -> int:
         """Appends a record; returns its offset."""
         offset = len(self.entries)
-        record = SimulatedRecord(self.number, offset, timestamp_ms, key, value, headers)
+        record = LogRecord(self.number, offset, timestamp_ms, key, value, headers)
         self._add(Entry(record, transaction, request))
         if transaction is not None and transaction not in self._open:
             self._open[transaction] = offset

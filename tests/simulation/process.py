@@ -20,7 +20,7 @@ from node.core.ports import ANY_PARTITION, UNAVAILABLE, UNKNOWN, Doubtful, Outgo
 from node.core.steps import Step, StepDown, Wait
 from node.core.unread import HIDDEN_MS
 from node.kafka.applier import arrivals_of
-from node.kafka.fetch.records import ABORTED, LogRecord
+from node.kafka.fetch.records import ABORTED
 from node.kafka.own_checkpoints import KeysBehind, OwnCheckpoints, own_checkpoint
 from store import keys
 from store.arrivals import Arrival
@@ -497,7 +497,7 @@ class Process:
             return entry.arrivals
         assert entry.record is not None, "markers are not read"
         setup, unknown = self.world.setup, list[str]()
-        record = LogRecord(*entry.record, ABORTED if entry.aborted else None)
+        record = entry.record._replace(flaw=ABORTED) if entry.aborted else entry.record
         made = arrivals_of([record], setup.settings, setup.names, self.ring, unknown.append)
         if unknown:
             return None

@@ -6,8 +6,7 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from confluent_kafka import Producer
 from confluent_kafka.admin import (
@@ -36,6 +35,7 @@ from ops.stack.ports import HOST, free_port
 from ops.topics import cluster_topics
 from store.checkpoint import Checkpoint
 from tests.stacks import Stack
+from tests.support.closing import Closing
 from tests.support.hurry import hurry
 from tests.support.process import NodeProcess
 from tests.support.tail import Got, Tail
@@ -62,7 +62,7 @@ def wait_led(admin: AdminClient, partitions: Mapping[str, int]) -> None:
     eventually(all_led, f"{list(partitions)} have their leaders")
 
 
-class Cluster:
+class Cluster(Closing):
     """Makes the cluster's topics, and its targets (by their short names, see `target`).
 
     The targets have LogAppendTime: the brokers' word on when a message arrived. What was started is ended by
@@ -387,11 +387,3 @@ class Cluster:
         if self._kazoo is not None:
             self._kazoo.stop()
             self._kazoo.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()

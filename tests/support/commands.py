@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -25,6 +26,13 @@ class Done(NamedTuple):
     def data(self) -> Any:
         """The JSON on its standard output."""
         return json.loads(self.out)
+
+
+class Terminal(io.StringIO):
+    """A stream that somebody watches, or types into."""
+
+    def isatty(self) -> bool:
+        return True
 
 
 class Operator:

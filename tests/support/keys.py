@@ -25,6 +25,6 @@ STRANGER: Final = ring_of(key_of("0badc0de", b"s" * 32, root=STRANGERS_ROOT), ro
 
 
 class FixedKeys(NamedTuple):
-    """Implements `node.core.ports.Keys`."""
+    """Implements `node.core.ports.KeyringSource`."""
 
     ring: Keyring

@@ -5,15 +5,14 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
-from types import TracebackType
-from typing import Self
 
 from ops.stack.ports import HOST
+from tests.support.closing import Closing
 
 _CHUNK_BYTES = 65_536
 
 
-class Proxy:
+class Proxy(Closing):
     """Passes connections on to one address until `cut`; from then on it refuses them, until `mend`."""
 
     def __init__(self, address: str) -> None:
@@ -42,14 +41,6 @@ class Proxy:
         self.cut()
         _shut(self._listener)
         self._listener.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _accept(self) -> None:
         with contextlib.suppress(OSError):  # closed

@@ -8,10 +8,12 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from syrupy.assertion import SnapshotAssertion
 
 from delayline.settings import ClusterSettings
 from election.operators import Author, PauseState
 from ops.cli.cluster_status import show
+from ops.cli.output import Format
 from ops.clients.members import Health, Member
 from ops.cluster.status import ClusterStatus, LaneStatus
 from store.holds import Hold
@@ -63,25 +65,20 @@ def held(control: PauseState) -> ClusterStatus:
 
 
 @pytest.mark.parametrize(
-    ("control", "what"),
-    [(PauseState(paused_targets={"orders": AUTHOR}), "orders "), (PauseState(), "(resumed)")],
+    ("output", "control"),
+    [
+        ("table", PauseState(paused_targets={"orders": AUTHOR})),
+        ("table", PauseState()),
+        ("json", PauseState()),
+    ],
+    ids=["paused", "resumed", "data"],
 )
 def test_what_waits_since_its_target_was_paused_stands_beside_it(
-    control: PauseState, what: str, capsys: pytest.CaptureFixture[str]
+    output: Format, control: PauseState, capsys: pytest.CaptureFixture[str], snapshot: SnapshotAssertion
 ) -> None:
-    show("table", held(control))
-    (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("orders")]
-    assert (what in line, "1,234" in line, line.rstrip().endswith("2026-01-01T00:00:00.000Z")) == (
-        True,
-        True,
-        True,
-    ), line
+    show(output, held(control))
 
-
-def test_what_waits_since_its_target_was_paused_is_in_the_data(capsys: pytest.CaptureFixture[str]) -> None:
-    show("json", held(PauseState()))
-    (lane,) = json.loads(capsys.readouterr().out)["lanes"]
-    assert lane["held"] == {"orders": {"rows": 1_234, "since_ms": AUTHOR.at_ms}}
+    assert capsys.readouterr().out == snapshot
 
 
 def test_where_nothing_is_paused_nothing_is_said_of_it(capsys: pytest.CaptureFixture[str]) -> None:
@@ -91,16 +88,13 @@ def test_where_nothing_is_paused_nothing_is_said_of_it(capsys: pytest.CaptureFix
 
 
 def test_sixty_columns_hold_every_line(
-    terminal: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    terminal: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], snapshot: SnapshotAssertion
 ) -> None:
     terminal.setenv("COLUMNS", "60")
 
     show("table", status(PauseState(paused=AUTHOR)))
 
-    lines = capsys.readouterr().out.splitlines()
-    plain = [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in lines]
-    assert max(map(len, plain)) <= 60
-    assert "health     silent" in plain
+    assert re.sub(r"\x1b\[[0-9;]*m", "", capsys.readouterr().out) == snapshot
 
 
 def test_why_there_is_no_lag_is_said(capsys: pytest.CaptureFixture[str]) -> None:
@@ -124,13 +118,10 @@ def test_the_clock_is_a_leader_s_alone(capsys: pytest.CaptureFixture[str]) -> No
 
 
 def test_what_waits_behind_an_open_transaction_stands_beside_what_is_delivered(
-    capsys: pytest.CaptureFixture[str],
+    capsys: pytest.CaptureFixture[str], snapshot: SnapshotAssertion
 ) -> None:
     whose = {"transactional_id": "sink-1", "producer_id": 7}
     held = {"partition": 3, "end": 41, "records": 820, "since_ms": 0, **whose}
     show("table", status(PauseState(), at_ms=60_000, blocked=[held]))
 
-    shown = capsys.readouterr()
-    assert ("820 for 1m" in shown.out, "blocked" in shown.out) == (True, True), shown.out
-    assert "820 records of partition 3 of the buffer wait for" in shown.err
-    assert "'sink-1'" in shown.err
+    assert capsys.readouterr() == snapshot

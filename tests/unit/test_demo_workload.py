@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from itertools import pairwise
-from typing import NamedTuple
 
 import pytest
 
 from delayline.names import ClusterNames
 from delayline.requests import BufferRecord
 from delayline.settings import ClusterSettings
-from delayline.wire import Header, Reject, Schedule, parse
+from delayline.wire import Reject, Schedule, parse
+from node.kafka.fetch.records import LogRecord
 from ops.demo.rejects import WRONG
 from ops.demo.workload import MISSING_TARGET, ROUND_MS, TARGETS, TIMED, WINDOW_MS, Planned, Workload
 
@@ -20,19 +20,8 @@ SETTINGS = ClusterSettings()
 ROUNDS = WINDOW_MS // ROUND_MS
 
 
-class Written(NamedTuple):
-    """A request as the buffer has it."""
-
-    partition: int
-    offset: int
-    timestamp_ms: int
-    key: bytes | None
-    value: bytes | None
-    headers: list[Header]
-
-
-def written(request: BufferRecord, at_ms: int) -> Written:
-    return Written(request.partition(SETTINGS.partitions) or 0, 0, at_ms, *request)
+def written(request: BufferRecord, at_ms: int) -> LogRecord:
+    return LogRecord(request.partition(SETTINGS.partitions) or 0, 0, at_ms, *request)
 
 
 def workload(messages: int = 36_000) -> Workload:

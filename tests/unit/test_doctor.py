@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from syrupy.assertion import SnapshotAssertion
 
 from delayline.settings import ClusterSettings
 from election.operators import Author, PauseState
@@ -93,25 +94,12 @@ def test_what_has_been_held_back_for_a_moment_is_worth_knowing_and_no_problem() 
 
 
 @pytest.mark.parametrize(
-    ("known", "whose", "mend"),
-    [
-        (KNOWN, "61 s behind the open transaction of 'sink-1' (producer 7)", "it ends 900 s after its start"),
-        (
-            {"producer_id": 7},
-            "producer 7 that no broker says to coordinate",
-            "--partition 0 --start-offset 41",
-        ),
-        ({}, "60 s behind a transaction of a producer that Kafka does not name", "--start-offset 41"),
-    ],
+    "known", [KNOWN, {"producer_id": 7}, {}], ids=["known", "not coordinated", "not named"]
 )
 def test_what_has_been_held_back_for_long_is_a_problem_with_its_holder_and_the_way_out(
-    known: dict[str, Any], whose: str, mend: str
+    known: dict[str, Any], snapshot: SnapshotAssertion
 ) -> None:
-    ((check, found, way_out),) = wrong(judge_cluster(cluster(blocked=[HELD | known])))
-    assert check == "lane 0"
-    assert found.startswith("820 records of delay.buffer/0 have waited for")
-    assert found.endswith(whose)
-    assert mend in way_out
+    assert wrong(judge_cluster(cluster(blocked=[HELD | known]))) == snapshot
 
 
 def test_the_node_that_knows_whose_transaction_it_is_is_believed() -> None:
@@ -125,33 +113,22 @@ AUTHOR = Author("ann", "moving", 1)
 
 
 @pytest.mark.parametrize(
-    ("status", "check", "found", "mend"),
+    "status",
     [
-        (cluster(candidates=()), "lane 0", "no leader", "delayline node run"),
-        (cluster(candidates=("a",)), "lane 0", "no follower", "start another node"),
-        (cluster(behind_ms=90_000), "lane 0", "only up to 90 s ago", "delayline due"),
-        (cluster(control=PauseState(paused=AUTHOR)), "paused", "by ann: moving", "cluster resume --reason"),
-        (
-            cluster(control=PauseState(paused_targets={"t": AUTHOR})),
-            "paused",
-            "t is paused",
-            "resume --target t",
-        ),
-        (
-            cluster(state="refusing", reason="disk-full: x", way_out="Make room"),
-            "a",
-            "disk-full",
-            "Make room",
-        ),
-        (cluster(at_ms=NOW_MS - 9_000), "a", "nothing heard of it for 9 s", "cluster remove a"),
-        (cluster(clock_offset_ms=300), "a", "its clock is -300 ms off", "set the clocks"),
-        (cluster(disk_free_bytes=1 << 20), "a", "1 MiB of its disk are free", "make room"),
-        (cluster(version="2"), "versions", "nodes run 1, 2", "upgrade the others"),
+        pytest.param(cluster(candidates=()), id="no candidate"),
+        pytest.param(cluster(candidates=("a",)), id="one candidate"),
+        pytest.param(cluster(behind_ms=90_000), id="behind"),
+        pytest.param(cluster(control=PauseState(paused=AUTHOR)), id="paused"),
+        pytest.param(cluster(control=PauseState(paused_targets={"t": AUTHOR})), id="a target paused"),
+        pytest.param(cluster(state="refusing", reason="disk-full: x", way_out="Make room"), id="refusing"),
+        pytest.param(cluster(at_ms=NOW_MS - 9_000), id="silent"),
+        pytest.param(cluster(clock_offset_ms=300), id="clock"),
+        pytest.param(cluster(disk_free_bytes=1 << 20), id="disk"),
+        pytest.param(cluster(version="2"), id="versions"),
     ],
 )
-def test_each_problem_has_a_way_out(status: ClusterStatus, check: str, found: str, mend: str) -> None:
-    ((said_check, said, way_out),) = wrong(judge_cluster(status))
-    assert (said_check, found in said, mend in way_out) == (check, True, True), (said, way_out)
+def test_each_problem_has_a_way_out(status: ClusterStatus, snapshot: SnapshotAssertion) -> None:
+    assert wrong(judge_cluster(status)) == snapshot
 
 
 def test_a_paused_target_says_how_many_messages_wait_for_it() -> None:

@@ -13,11 +13,7 @@ import structlog
 
 from ops import logs
 from tests.logging_state import restored_logging
-
-
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
+from tests.support.commands import Terminal
 
 
 @pytest.fixture(autouse=True)

@@ -17,6 +17,7 @@ from node.core.ports import Doubtful
 from node.http.answers import MessageState
 from node.http.messages import Messages, NoSource, Reader, WrongLane
 from node.kafka.history import Fate
+from node.status import NodeState
 from store.arrivals import arrival
 from store.awaited import Awaited, Successor
 from store.checkpoint import Checkpoint

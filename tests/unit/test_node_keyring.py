@@ -6,12 +6,12 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
 
 import pytest
 
 from delayline.signing import NO_KEYS, Keyring
 from election.operators import Entry
+from election.registry import Registry
 from node.refusal import Refusing
 from node.zookeeper.keyring import NodeKeyring, SharedKeys
 from store.rocks import RocksStore
@@ -22,7 +22,7 @@ THIRD = key_of("0000000c", b"p" * 32, 7)
 BOTH = replace(KEYRING, keys=(*KEYRING.keys, SECOND))
 
 
-class Znode:
+class Znode(Registry):
     """As the registry has it. `meanwhile`: what another node writes once this one has looked."""
 
     def __init__(self, ring: Keyring | None, meanwhile: Keyring | None = None) -> None:
@@ -57,7 +57,7 @@ def store(tmp_path: Path) -> Iterator[RocksStore]:
 
 def of_node(store: RocksStore, znode: Znode) -> NodeKeyring:
     """The keys of a node that has just asked."""
-    shared = SharedKeys(cast("Any", znode), "/delayline/delay/keys", "a", Path("data"))
+    shared = SharedKeys(znode, "/delayline/delay/keys", "a", Path("data"))
     known = NodeKeyring(store, shared, threading.Event())
     known.renew()
     return known
@@ -127,5 +127,5 @@ def test_anothers_keys_that_come_at_the_same_time_are_refused(store: RocksStore)
 
 
 def test_a_new_store_has_no_keys_before_it_has_asked(store: RocksStore) -> None:
-    shared = SharedKeys(cast("Any", Znode(KEYRING)), "/keys", "a", Path("data"))
+    shared = SharedKeys(Znode(KEYRING), "/keys", "a", Path("data"))
     assert NodeKeyring(store, shared, threading.Event()).ring == NO_KEYS

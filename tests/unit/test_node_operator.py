@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 
@@ -15,7 +15,7 @@ from store.operations import OperatorRequest, SkipRequest
 SKIP = SkipRequest(1, 1_800_000_000_000)
 
 
-class Ensemble:
+class Ensemble(Session):
     """Has the three znodes of a lane: what is paused, asked for, and the wanted switchover."""
 
     def __init__(self, *znodes: bytes | None) -> None:
@@ -39,7 +39,7 @@ class Looked(OperatorWatch):
 def test_what_was_asked_for_while_all_stood_still_is_known_before_it_goes_on() -> None:
     paused = PauseState(paused=Author("somebody", "to skip", 1))
     ensemble = Ensemble(encode(paused), None, None)
-    watch = Looked(cast("Session", ensemble), Znodes("delay"), 0, lambda: None, lambda _: False)
+    watch = Looked(ensemble, Znodes("delay"), 0, lambda: None, lambda _: False)
     watch.refresh()
     ensemble.znodes = [encode(PauseState()), msgspec.json.encode(SKIP), None]
     watch.seen = []

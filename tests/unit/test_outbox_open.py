@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
@@ -13,26 +13,25 @@ from confluent_kafka import KafkaError, KafkaException
 from delayline.names import ClusterNames
 from node.core.ports import Doubtful
 from node.kafka import outbox
-from node.kafka.targets import BATCH_BYTES, KafkaTargets
 from node.refusal import Refusing
+from tests.support.clients import Client
 from tests.support.keys import KEYRING, FixedKeys
 from tests.support.settled import Settled
+from tests.support.targets import Table
 
 TIMED_OUT = KafkaError._TIMED_OUT
 CONCURRENT = KafkaError.CONCURRENT_TRANSACTIONS
 LOADING = KafkaError.COORDINATOR_LOAD_IN_PROGRESS
 
 
-class Client:
+class Scripted(Client):
     """A producer whose calls of `init_transactions` end with these errors, then succeed."""
 
-    def __init__(self, errors: list[int]) -> None:
+    def __init__(self, id_: str, errors: list[int]) -> None:
+        super().__init__(id_)
         self.errors = errors
         self.tries = 0
         self.initialised_s = 0.0
-
-    def list_topics(self, _: str, timeout: float) -> None:
-        """It is connected."""
 
     def init_transactions(self, timeout: float) -> None:
         self.tries += 1
@@ -41,17 +40,7 @@ class Client:
         self.initialised_s = time.perf_counter()
 
 
-class Targets:
-    """Nothing is known of any."""
-
-    def batch_bytes(self) -> int:
-        return BATCH_BYTES
-
-    def troubles(self) -> list[str]:
-        return []
-
-
-Opened = Callable[..., dict[str, list[Client]]]
+Opened = Callable[..., dict[str, list[Scripted]]]
 
 
 @pytest.fixture
@@ -60,18 +49,17 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> Opened:
 
     def run(*, a: Sequence[list[int]] = (), b: Sequence[list[int]] = (), resigning: bool = False) -> Any:
         scripts = {"a": deque(a), "b": deque(b)}
-        made: dict[str, list[Client]] = {"a": [], "b": []}
+        made: dict[str, list[Scripted]] = {"a": [], "b": []}
 
-        def make(config: dict[str, Any]) -> Client:
+        def make(config: dict[str, Any]) -> Scripted:
             suffix = config["transactional.id"][-1]
-            made[suffix].append(Client(scripts[suffix].popleft() if scripts[suffix] else []))
+            made[suffix].append(Scripted(suffix, scripts[suffix].popleft() if scripts[suffix] else []))
             return made[suffix][-1]
 
         monkeypatch.setattr(outbox, "OwnTransactions", Settled)
         monkeypatch.setattr(outbox, "Producer", make)
-        targets = cast("KafkaTargets", Targets())
         box = outbox.KafkaOutbox(
-            {}, ClusterNames("delay"), 0, 10_000, targets, lambda: None, lambda: resigning, FixedKeys(KEYRING)
+            {}, ClusterNames("delay"), 0, 10_000, Table(), lambda: None, lambda: resigning, FixedKeys(KEYRING)
         )
         try:
             box.open()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from syrupy.assertion import SnapshotAssertion
 
 from ops.check.plugin import PluginResult, Range, Status, Value, judged, line
 from ops.cli.main import run
@@ -75,27 +76,17 @@ def test_whatever_a_text_holds_the_line_is_one_and_has_one_bar() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    "asked",
     [
-        (["lag", "--warning", "x"], "'x' is no range"),
-        (["lag", "--nonsense"], "No such option"),
-        (["nonsense"], "No such command"),
-        (["lateness", "--bootstrap", "x:99999", "--zookeeper", "localhost:1"], "is no address"),
-        (["lag", "--config", "/no/such/file"], "no such configuration file"),
+        "lag --warning x",
+        "lag --nonsense",
+        "nonsense",
+        "lateness --bootstrap x:99999 --zookeeper localhost:1",
+        "lag --config /no/such/file",
     ],
 )
 def test_what_cannot_be_asked_is_unknown(
-    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
+    asked: str, capsys: pytest.CaptureFixture[str], snapshot: SnapshotAssertion
 ) -> None:
-    assert run(["check", *arguments]) == 3
-    out, err = capsys.readouterr()
-    assert out.startswith("UNKNOWN - ")
-    assert out.count("\n") == 1
-    assert said in out
-    assert err == ""
-
-
-def test_the_help_says_whose_exit_codes_these_are(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["check", "lateness", "--help"]) == 0
-    said = " ".join(capsys.readouterr().out.split())
-    assert "Exit codes are Nagios' own, not those of other commands: 0 OK, 1 warning, 2 critical" in said
+    assert run(["check", *asked.split()]) == 3
+    assert capsys.readouterr() == snapshot

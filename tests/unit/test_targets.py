@@ -6,60 +6,25 @@ import threading
 import time
 from collections.abc import Collection, Iterator
 from collections.abc import Set as AbstractSet
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
 from delayline.rejects import RejectCode
 from node.core.ports import ANY_PARTITION, UNAVAILABLE, UNKNOWN, Doubtful, SelectionTargets
 from node.kafka import target_bounds, targets
-from node.kafka.target_answers import NO_LEADER, FoundTopic, Partition, TargetAnswers, TopicLimits
+from node.kafka.target_answers import NO_LEADER
 from node.kafka.target_bounds import MISSING_FOR_S, PATIENCE_S, PATIENCE_SHARE, Listed, Missing, Patience
 from node.kafka.target_lookup import TargetLookup
 from node.kafka.target_snapshot import KafkaTargetSnapshot
 from node.kafka.targets import FEW, KNOWN_FOR_S, LOOKED_AWAY_S, MANY_PAUSE, OUT_OF_SYNC_FOR_S, KafkaTargets
 from node.refusal import Refusing
 from node.role import Roster
+from tests.support.targets import Answers
 
 LONG_AGO_MS = 0
 NEVER_MS = 2**62
 """When messages fell due: before any list, and after."""
-
-
-class Answers:
-    """Topics that are there, of brokers 1 and 2; it counts what it is asked."""
-
-    def __init__(self, *there: str) -> None:
-        self.addresses = {1: ("first", 9092), 2: ("second", 9092)}
-        self.there: dict[str, tuple[int, ...]] = dict.fromkeys(there, (1, 1))  # and who leads them
-        self.followed: dict[str, tuple[int, ...]] = {}  # who is in sync with leaders of broker 1
-        self.least_in_sync = 1
-        self.lists = 0
-        self.asked: list[int] = []  # how many names each time
-        self.silent = False
-
-    def names(self) -> frozenset[str]:
-        self.lists += 1
-        return frozenset(self.there)
-
-    def described(self, topics: Collection[str]) -> dict[str, FoundTopic | None]:
-        if self.silent:
-            raise Doubtful("the brokers do not answer")
-        self.asked.append(len(topics))
-        return {topic: self._found(topic) if topic in self.there else None for topic in topics}
-
-    def looked_up(self, topics: Collection[str]) -> dict[str, Any]:
-        limits = TopicLimits(1_000, compacted=False, least_in_sync=self.least_in_sync)
-        return {topic: one and (one, limits) for topic, one in self.described(topics).items()}
-
-    def _found(self, topic: str) -> FoundTopic:
-        """With two replicas, if there are followers."""
-        followers = self.followed.get(topic)
-        places = [
-            Partition(leader, (leader, *(followers or ())), 1 if followers is None else 2)
-            for leader in self.there[topic]
-        ]
-        return FoundTopic(tuple(places), writable=True)
 
 
 @pytest.fixture
@@ -72,12 +37,12 @@ def table(answers: Answers, monkeypatch: pytest.MonkeyPatch) -> KafkaTargets:
     """Nobody looks anything up but the test, and it does not wait."""
     monkeypatch.setattr(target_bounds, "PATIENCE_S", 0.0)
     monkeypatch.setattr(target_bounds, "PATIENCE_SHARE", 0.0)
-    return KafkaTargets(cast("TargetAnswers", answers), lambda _: frozenset(), lambda: None)
+    return KafkaTargets(answers, lambda _: frozenset(), lambda: None)
 
 
 @pytest.fixture
 def looked_after(answers: Answers) -> Iterator[KafkaTargets]:
-    table = KafkaTargets(cast("TargetAnswers", answers), lambda _: frozenset(), lambda: None)
+    table = KafkaTargets(answers, lambda _: frozenset(), lambda: None)
     lookup = TargetLookup(table)
     lookup.start(Roster())
     yield table
@@ -479,7 +444,7 @@ def test_what_is_kept_is_looked_at_though_nobody_uses_it(table: KafkaTargets, an
 def test_a_look_that_is_waited_for_begins_after_the_wait(answers: Answers) -> None:
     looks: list[float] = []
     hurried = threading.Event()
-    table = KafkaTargets(cast("TargetAnswers", answers), lambda _: frozenset(), hurried.set)
+    table = KafkaTargets(answers, lambda _: frozenset(), hurried.set)
 
     def look() -> None:
         began_s = time.monotonic()

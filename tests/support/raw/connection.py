@@ -7,9 +7,9 @@ from __future__ import annotations
 import socket
 import struct
 import time
-from types import TracebackType
-from typing import Final, NamedTuple, Self
+from typing import Final, NamedTuple
 
+from tests.support.closing import Closing
 from tests.support.raw.batch import RawBatch
 
 _TIMEOUT_S: Final = 60.0
@@ -71,7 +71,7 @@ class ProducerId(NamedTuple):
     epoch: int
 
 
-class Connection:
+class Connection(Closing):
     """Connections to the leaders of partitions; for one thread. As a context manager it closes them.
 
     AssertionError if a broker speaks none of these versions.
@@ -149,14 +149,6 @@ class Connection:
         for connected in self._sockets.values():
             connected.close()
         self._sockets.clear()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _insist(self, at: Address, api: tuple[int, int], body: bytes, error_at: int) -> _Answer:
         """Asks again while the broker says that it is not ready. The error code is so far into the answer."""
