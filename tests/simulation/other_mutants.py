@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
+import msgspec
+
+from delayline.recurrence import _following
+from store import keys
+from tests.simulation.overrides import Override, Wrap, beside
 from tests.simulation.patches import LATE, LATE_FAULTS, Mutant, Patch, profile_with
 
 # Nodes that read slowly and keep house busily: ids are forgotten as soon as they may be.
@@ -38,18 +43,35 @@ KEPT: Final = profile_with(
     turns=(50, 20, 12, 24),
 )
 
+
+def _without_its_position(
+    original: Any, self: Any, kv: Any, known: Any, aligned: Any, _: Any, *others: Any
+) -> None:
+    original(self, kv, known, aligned, None, *others)
+
+
+def _after_the_delivery(original: Any, current: Any, now_ms: Any) -> Any:
+    turn = original(current, now_ms)
+    if turn.deliver_as_ms is None or turn.following is None:
+        return turn
+    return turn._replace(following=_following(current._replace(at_ms=now_ms)))
+
+
+def _known_for_longer(original: Any, self: Any, arrival: Any) -> Any:
+    if original(self, arrival):
+        return True
+    key = keys.index(arrival.partition, arrival.id)
+    entry = self._index(key)
+    self._set_index(key, msgspec.structs.replace(entry, due_ms=entry.due_ms + 1_000))
+    return False
+
+
 OTHERS: Final = (
     Mutant(
         "late-by-alignment-only",
         "rule 1, max(aligned, in-memory)",
         "apply classifies by the aligned position alone",
-        (
-            Patch(
-                "store/apply.py",
-                "max(aligned.position or NO_KEY, position or NO_KEY)",
-                "aligned.position or NO_KEY",
-            ),
-        ),
+        (Wrap("store.apply:BatchApply.__init__", _without_its_position),),
         profile_with(LATE, LATE_FAULTS),
     ),
     Mutant(
@@ -64,11 +86,9 @@ OTHERS: Final = (
         "rule 2, tombstones",
         "a cancel leaves no tombstone",
         (
-            Patch(
-                "store/apply.py",
-                "        self._tombstones[tombstone_key] = arrival.offset\n"
-                "        self.batch.put(tombstone_key, encode(arrival.offset))\n",
-                "",
+            Override(
+                "store.apply:BatchApply._put_tombstone",
+                lambda self, _, arrival, who: self._expire_later(arrival.timestamp_ms, arrival, who),
             ),
         ),
         profile_with({"reschedule": 40, "cancel": 30, "id-now": 20}, ids=(1, 3)),
@@ -77,7 +97,7 @@ OTHERS: Final = (
         "blind-to-its-own-batch",
         "store, a batch's own writes are kept beside what was read before it",
         "a batch does not see what it has itself said of an id",
-        (Patch("store/apply.py", "        if key in self._indexes:\n", "        if False:\n"),),
+        (Wrap("store.apply:BatchApply._index", beside(_indexes={})),),
         profile_with({"id-now": 30, "id-future": 30, "cancel": 30}, ids=(1, 3)),
     ),
     Mutant(
@@ -190,10 +210,11 @@ OTHERS: Final = (
         "rule 2 [4/2067]",
         "a written-back request that is dropped leaves the answer of the control that ended it as it was",
         (
-            Patch(
-                "store/apply.py",
-                "            self._answer_first_pending(arrival.partition, id_, arrival.parent)\n",
-                "",
+            Wrap(
+                "store.apply:BatchApply._answer_first_pending",
+                lambda original, self, partition, who, parent: (
+                    None if isinstance(who, str) else original(self, partition, who, parent)
+                ),
             ),
         ),
         profile_with({"id-interval": 20, "id-cron": 10, "cancel": 20}),
@@ -202,40 +223,20 @@ OTHERS: Final = (
         "next-after-delivery",
         "an occurrence is computed from the time of the one before",
         "the next occurrence comes an interval after the delivery, not after the time that it stood for",
-        (
-            Patch(
-                "delayline/recurrence.py",
-                "    following = _following(current)\n    missed_by_ms",
-                "    following = _following(current._replace(at_ms=now_ms))\n    missed_by_ms",
-            ),
-        ),
+        (Wrap("delayline.recurrence:next_turn", _after_the_delivery),),
     ),
     Mutant(
         "duplicate-is-known-for-longer",
         "a duplicate changes nothing",
         "a duplicate moves the due time for which its id is known",
-        (
-            Patch(
-                "store/apply.py",
-                '        self._put_pending_answer(arrival, "keep", arrival.id, entry)\n',
-                '        self._put_pending_answer(arrival, "keep", arrival.id, entry)\n'
-                "        later = msgspec.structs.replace(entry, due_ms=entry.due_ms + 1_000)\n"
-                "        self._set_index(keys.index(arrival.partition, arrival.id), later)\n",
-            ),
-        ),
+        (Wrap("store.apply:BatchApply._dedupe", _known_for_longer),),
         profile_with({"id-keep": 30}),
     ),
     Mutant(
         "duplicate-ends-the-chain",
         "a duplicate changes nothing",
         "a duplicate is taken for what keeps a written-back request from being stored",
-        (
-            Patch(
-                "store/rows.py",
-                'return self.op != "keep"',
-                "return True",
-            ),
-        ),
+        (Override("store.rows:PendingAnswer.ends", lambda _: True),),
         profile_with(
             {"id-keep": 30, "id-interval": 30, "cancel": 30, "reschedule": 0, "run-now": 0}, ids=(1, 2)
         ),
@@ -244,13 +245,7 @@ OTHERS: Final = (
         "known-by-its-own-time",
         "time is the newest timestamp in the partition so far",
         "whether an id is known is judged by the record's own timestamp",
-        (
-            Patch(
-                "store/apply.py",
-                "self._newest_by(arrival) >= entry.due_ms",
-                "arrival.timestamp_ms >= entry.due_ms",
-            ),
-        ),
+        (Override("store.apply:BatchApply._newest_by", lambda _, arrival: arrival.timestamp_ms),),
         profile_with({"id-keep": 30}, {"broker-clock-step": 20}),
     ),
     Mutant(
@@ -270,13 +265,7 @@ OTHERS: Final = (
         "parked-is-not-overtaken",
         "rule 4, a park",
         "a parked message is stored though its id was cancelled or replaced meanwhile",
-        (
-            Patch(
-                "store/apply.py",
-                "if arrival.parent is not None and self._is_stale(",
-                "if arrival.parent == -1 and self._is_stale(",
-            ),
-        ),
+        (Override("store.apply:BatchApply._is_stale", lambda *_: False),),
         PARKS,
     ),
     Mutant(
