@@ -13,6 +13,7 @@ import msgspec
 
 from store.arrivals import Kind
 from store.moves import DEFERRED, OVERTAKEN, UNKNOWN
+from store.rows import message_target
 from tests.simulation.overrides import Edit, Override, Wrap
 from tests.simulation.patches import Mutant, Patch, profile_with
 from tests.simulation.profile import Profile
@@ -52,6 +53,16 @@ def _moves_nothing(original: Any, self: Any, *others: Any, **named: Any) -> Any:
     resolution = original(self, *others, **named)
     self._moved = before
     return resolution
+
+
+def _of_late_ones_none(original: Any, self: Any, rows: Any) -> Any:
+    tip = self._tip
+    return frozenset(
+        key
+        for key, raw in rows
+        if key in original(self, [(key, raw)])
+        and (tip.position is None or key > tip.position or tip.is_held(key, message_target(raw)))
+    )
 
 
 def _deferred_instead_of_overtaken(original: Any, *arguments: Any) -> Any:
@@ -104,13 +115,7 @@ AWAITED: Final = (
         "late-and-moved-is-delivered",
         "rule 1, late or due",
         "a late row that is moved is delivered",
-        (
-            Patch(
-                "store/selection.py",
-                "moved = moving.moved_of([*late, *due, *released])",
-                "moved = moving.moved_of([*due, *released])",
-            ),
-        ),
+        (Wrap("store.moves:Moving.moved_of", _of_late_ones_none),),
         profile_with(
             {"reschedule": 50, "run-now": 20, "id-past": 30, "id-now": 20},
             STALLED | {"broker-clock-step": 15},
@@ -170,13 +175,7 @@ AWAITED: Final = (
         "unnamed-followed-is-too-late",
         "rule 2, what follows is awaited",
         "a cancel by source is too late though what follows will be dropped",
-        (
-            Patch(
-                "store/selection.py",
-                "return _is_first(control) and self._awaited.follows_source(partition, control.source)",
-                "return False",
-            ),
-        ),
+        (Override("store.awaited:Awaited.follows_source", lambda *_: False),),
         FOLLOWED,
     ),
     Mutant(

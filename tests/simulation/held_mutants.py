@@ -54,6 +54,30 @@ def _with_open_holds(original: Any, self: Any, frontier: Any) -> None:
         self._by_tag[tag] = [one for one in holds if one.last is None]
 
 
+def _due_alone_waits(original: Any, rows: Any, tip: Any, moved: Any) -> Any:
+    return original([one for one in rows if tip.position is None or one[0] > tip.position], tip, moved)
+
+
+def _carry_what_is_moved(original: Any, self: Any) -> Any:
+    late, due = original(self)
+    return sorted([*late, *(one for one in self.released if one[0] in self.moved)]), due
+
+
+def _released_last(original: Any, self: Any) -> Any:
+    late, due = original(self)
+    return sorted(late, key=lambda one: one in self.released), due
+
+
+def _nothing_was_paused(original: Any, self: Any) -> Any:
+    self._paused = self._operator.pauses()
+    return original(self)
+
+
+def _the_cluster_was_not_paused(original: Any, self: Any) -> Any:
+    self._paused = msgspec.structs.replace(self._paused, everything=False)
+    return original(self)
+
+
 def _without_reminder(original: Any, kv: Any, batch: Any, *others: Any) -> Any:
     reminder = original(kv, batch, *others)
     if reminder is not None:
@@ -120,39 +144,21 @@ HELD: Final = (
         "late-is-not-held",
         "rule 8, what is late in a hold's range waits for its cursor",
         "late rows are delivered though a hold's cursor will come to them",
-        (
-            Patch(
-                "store/selection.py",
-                "waits = _waiting_of([*late, *due], tip, moved)",
-                "waits = _waiting_of(due, tip, moved)",
-            ),
-        ),
+        (Wrap("store.selection:_waiting_of", _due_alone_waits),),
         PAUSED,
     ),
     Mutant(
         "released-though-moved",
         "rule 8, a row that is moved is passed over",
         "the cursor of a hold delivers what a reschedule has moved",
-        (
-            Patch(
-                "store/selection.py",
-                "released = [one for one in self.released if one[0] not in self.moved]",
-                "released = self.released",
-            ),
-        ),
+        (Wrap("store.selection:Selection.to_carry", _carry_what_is_moved),),
         PAUSED,
     ),
     Mutant(
         "released-beside-the-due",
         "I4, what is released goes out in key order",
         "what is released goes out behind what is late",
-        (
-            Patch(
-                "store/selection.py",
-                "return sorted([*late, *released]), [one",
-                "return [*late, *released], [one",
-            ),
-        ),
+        (Wrap("store.selection:Selection.to_carry", _released_last),),
         LATE_BESIDE,
     ),
     Mutant(
@@ -212,26 +218,14 @@ HELD: Final = (
         "missing-as-before-the-pause",
         "rule 10, by no answer older than the end of a pause",
         "what was known of targets while they were paused is believed once they are not",
-        (
-            Patch(
-                "node/core/delivery.py",
-                "        if before.everything > paused.everything or before.targets - paused.targets:\n",
-                "        if False:\n",
-            ),
-        ),
+        (Wrap("node.core.delivery:Delivery._pauses", _nothing_was_paused),),
         PAUSED,
     ),
     Mutant(
         "missing-as-before-the-cluster-s-pause",
         "rule 10, by no answer older than the end of a pause",
         "what was known of targets while the cluster was paused is believed once it is not",
-        (
-            Patch(
-                "node/core/delivery.py",
-                "        if before.everything > paused.everything or before.targets - paused.targets:\n",
-                "        if before.targets - paused.targets:\n",
-            ),
-        ),
+        (Wrap("node.core.delivery:Delivery._pauses", _the_cluster_was_not_paused),),
         PAUSED,
     ),
     Mutant(

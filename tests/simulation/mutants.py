@@ -47,25 +47,24 @@ COPIED: Final = ("delayline", "store", "node", "tests/simulation", "tests/suppor
 
 def check(mutant: Mutant) -> None:
     """Raises `StaleMutant` if it does not fit the code as it is."""
+    patched(mutant, ROOT)
     for change in mutant.overrides:
         change.check()
-    with tempfile.TemporaryDirectory(prefix=f"mutant-{mutant.name}-") as folder:
-        if mutant.patches:
-            copy(Path(folder))
-            apply(mutant, Path(folder))
 
 
-def apply(mutant: Mutant, root: Path) -> None:
-    """Changes the text of the copy under `root`. Raises `StaleMutant` if it cannot."""
+def patched(mutant: Mutant, root: Path) -> dict[Path, str]:
+    """The text of the files under `root` that its patches change. Raises `StaleMutant` if they do not fit."""
+    texts: dict[Path, str] = {}
     for patch in mutant.patches:
         path = root / patch.file
-        source = path.read_text()
+        source = texts.get(path) or path.read_text()
         if source.count(patch.old) != 1:
             raise StaleMutant(
                 f"mutant {mutant.name}: its snippet stands {source.count(patch.old)} times in {patch.file}, "
                 "not once: bring tests/simulation/patches.py up to date with the source"
             )
-        path.write_text(source.replace(patch.old, patch.new))
+        texts[path] = source.replace(patch.old, patch.new)
+    return texts
 
 
 def copy(root: Path) -> None:
@@ -84,7 +83,8 @@ def hunt(mutant: Mutant) -> dict[str, Any]:
         root = Path(folder) if mutant.patches else ROOT
         if mutant.patches:
             copy(root)
-            apply(mutant, root)
+            for path, text in patched(mutant, root).items():
+                path.write_text(text)
         found = _hunt(mutant, root)
     return found | {"seconds": time.monotonic() - began_s}
 

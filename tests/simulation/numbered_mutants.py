@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
+from node.core.ports import UNKNOWN
 from store import keys
 from store.arrivals import Kind
 from store.rows import IndexEntry, decode_row
@@ -60,6 +61,22 @@ def _ignore_what_is_old(original: Any, self: Any, arrivals: Any) -> None:
         return one.kind is Kind.SCHEDULE and is_done and one.due_ms < self._window_start_ms
 
     original(self, [one for one in arrivals if not is_old(one)])
+
+
+def _recur_in_a_replay(original: Any, self: Any, key: Any, row: Any, size_bytes: Any) -> None:
+    if row.recurrence is not None and row.id is None:
+        self._recur(key, row, row.recurrence, size_bytes)
+    else:
+        original(self, key, row, size_bytes)
+
+
+def _attempted_though_unknown(
+    original: Any, self: Any, key: Any, row: Any, code: Any, detail: Any, wait_ms: Any
+) -> None:
+    if code == UNKNOWN:
+        self._park_attempted(key, row, code, detail)
+    else:
+        original(self, key, row, code, detail, wait_ms)
 
 
 def _go_on_in_turn(original: Any, self: Any) -> None:
@@ -287,17 +304,7 @@ NUMBERED: Final = (
         "replay-starts-the-next",
         "rule 8, no next occurrence",
         "an occurrence that is delivered again is followed by another one again",
-        (
-            Patch(
-                "node/core/plan.py",
-                "        if refusal is None:\n            self.records.append(record)\n"
-                "            self._replayed",
-                "        if row.recurrence is not None and row.id is None:\n"
-                "            self._recur(key, row, row.recurrence, size_bytes)\n"
-                "        elif refusal is None:\n            self.records.append(record)\n"
-                "            self._replayed",
-            ),
-        ),
+        (Wrap("node.core.plan:Plan._replay", _recur_in_a_replay),),
         profile_with({"interval": 30}, operator_share=0.1),
     ),
     Mutant(
@@ -330,13 +337,7 @@ NUMBERED: Final = (
         "replay-before-the-mark",
         "rule 8, what was written back has been applied",
         "a replay goes on though nobody knows yet what was parked",
-        (
-            Patch(
-                "store/selection.py",
-                "            waits_for = operation.replay.lacks(applied)\n",
-                "            waits_for = {}\n",
-            ),
-        ),
+        (Override("store.operations:Replay.lacks", lambda *_: {}),),
         profile_with(operator_share=0.2),
     ),
     Mutant(
@@ -428,13 +429,7 @@ NUMBERED: Final = (
         "pause-ends-with-its-leader",
         "a pause outlives the leader",
         "a new leader does not ask what is paused before it delivers",
-        (
-            Patch(
-                "node/core/delivery.py",
-                "                    self._operator.refresh()\n",
-                "                    pass\n",
-            ),
-        ),
+        (Override("tests.simulation.operator:SimulatedOperator.refresh", lambda _: None),),
         PAUSES,
     ),
     Mutant(
@@ -448,13 +443,7 @@ NUMBERED: Final = (
         "replays-to-a-paused-target",
         "rule 8, a replay waits while a target is paused",
         "a replay goes on while a target is paused",
-        (
-            Patch(
-                "node/core/delivery.py",
-                "paused=Paused(targets, replay=self._replays_to(targets)),\n",
-                "paused=Paused(targets),\n",
-            ),
-        ),
+        (Override("node.core.delivery:Delivery._replays_to", lambda *_: False),),
         profile_with(faults={"operator-pause": 20}, operator_share=0.1),
     ),
     Mutant(
@@ -467,14 +456,7 @@ NUMBERED: Final = (
         "unknown-target-is-an-attempt",
         "rule 10, what is not looked up yet is parked",
         "a message whose target was not looked up in time is parked as one whose target has no leader",
-        (
-            Patch(
-                "node/core/plan.py",
-                "            self._park_unattempted("
-                "key, row, *refusal, min(waited_ms // 2, LONGEST_UNKNOWN_MS))\n",
-                "            self._park_attempted(key, row, *refusal)\n",
-            ),
-        ),
+        (Wrap("node.core.plan:Plan._park_unattempted", _attempted_though_unknown),),
     ),
     Mutant(
         "planned-ahead-without-its-targets",

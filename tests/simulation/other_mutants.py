@@ -7,6 +7,7 @@ from typing import Any, Final
 import msgspec
 
 from delayline.recurrence import _following
+from node.core.ports import Doubtful
 from store import keys
 from tests.simulation.overrides import Override, Wrap, beside
 from tests.simulation.patches import LATE, LATE_FAULTS, Mutant, Patch, profile_with
@@ -50,6 +51,18 @@ def _without_its_position(
     original(self, kv, known, aligned, None, *others)
 
 
+def _late_in_offset_order(original: Any, *arguments: Any, **named: Any) -> Any:
+    chosen = original(*arguments, **named)
+    return msgspec.structs.replace(chosen, late=sorted(chosen.late, key=lambda one: one[0][1:]))
+
+
+def _whatever_the_clock(original: Any, self: Any, ahead: Any) -> Any:
+    try:
+        return original(self, ahead)
+    except Doubtful:
+        return ahead
+
+
 def _after_the_delivery(original: Any, current: Any, now_ms: Any) -> Any:
     turn = original(current, now_ms)
     if turn.deliver_as_ms is None or turn.following is None:
@@ -78,7 +91,7 @@ OTHERS: Final = (
         "late-in-offset-order",
         "rule 1, late rows in key order",
         "late rows are produced in the order in which they arrived",
-        (Patch("store/selection.py", "late = sorted(taking.rows)", "late = list(taking.rows)"),),
+        (Wrap("store.selection:select", _late_in_offset_order),),
         profile_with(LATE, LATE_FAULTS, transactional_share=0.4),
     ),
     Mutant(
@@ -104,13 +117,7 @@ OTHERS: Final = (
         "ids-go-before-the-end",
         "rule 2, the high watermark noted then",
         "an id is forgotten before the consumer has reached the end of the log as it was then",
-        (
-            Patch(
-                "store/view.py",
-                "        if not self.has_read_to(log_ends):\n            return False\n",
-                "",
-            ),
-        ),
+        (Wrap("store.view:View.collect", lambda original, self, expired, _: original(self, expired, {})),),
         FORGETFUL,
         begin=400,
     ),
@@ -196,13 +203,7 @@ OTHERS: Final = (
         "ahead-without-a-clock",
         "I2, what was selected ahead is due when it is sent",
         "what was planned ahead is sent though the clock has been set back since",
-        (
-            Patch(
-                "node/core/delivery.py",
-                "if now_ms < ahead.now_ms:",
-                "if now_ms < 0:",
-            ),
-        ),
+        (Wrap("node.core.delivery:Delivery._replan_if_stale", _whatever_the_clock),),
         profile_with(faults={"clock-step": 40}),
     ),
     Mutant(

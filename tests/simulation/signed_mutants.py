@@ -85,6 +85,11 @@ def _without_the_value(original: Any, secret: Any, purpose: Any, parts: Any, val
     return original(secret, purpose, parts, None if value is None else bytes(len(value)))
 
 
+def _as_of_the_frontier(original: Any, *arguments: Any, **named: Any) -> Any:
+    chosen = original(*arguments, **named)
+    return msgspec.structs.replace(chosen, as_of=dict(chosen.frontier.read) if chosen.as_of else {})
+
+
 def _no_copy(original: Any, self: Any, arrival: Any) -> Any:
     original(self, arrival)
     return False
@@ -293,14 +298,7 @@ SIGNED: Final = (
         "as-of-held-back",
         "rule 4, what the service has written is no copy",
         "as-of is the frontier's read, which late rows hold back",
-        (
-            Patch(
-                "store/selection.py",
-                "    as_of = {partition: max(offset, applied.get(partition, 0)) for partition, "
-                "offset in read.items()}\n",
-                "    as_of = dict(frontier.read)\n",
-            ),
-        ),
+        (Wrap("store.selection:select", _as_of_the_frontier),),
         LATE_CHAINS,
     ),
     Mutant(

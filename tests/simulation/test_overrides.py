@@ -53,6 +53,7 @@ def doubled(number, by=2):
     return number * by
 """
 MOST_SEEDS = 10  # of each profile
+RICH = ("paused", "paused-ahead", "moves", "keys-lost", "checkpoints-truncated")
 
 
 @pytest.fixture
@@ -169,8 +170,8 @@ def unreached() -> list[str]:
     """In a process of its own: what no seed comes to of all that mutants override."""
     names = {change.name for mutant in MUTANTS if not mutant.exhaustive for change in mutant.overrides}
     reached = install([Wrap(name, _as_it_is) for name in sorted(names)])
-    for seed, profile in product(range(MOST_SEEDS), PROFILES.values()):
-        run_seed(seed, profile)
+    for seed, profile in product(range(MOST_SEEDS), RICH):
+        run_seed(seed, PROFILES[profile])
         if all(reached.values()):
             break
     return [change.name for change, times in reached.items() if not times]
