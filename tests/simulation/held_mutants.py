@@ -10,11 +10,28 @@ import msgspec
 from store.holds import BEFORE_ALL
 from tests.simulation.overrides import Edit, Override, Wrap, afterwards
 from tests.simulation.patches import Mutant, Patch
-from tests.simulation.profile import PAUSED, PAUSED_AHEAD
+from tests.simulation.profile import PAUSED, PAUSED_AHEAD, Profile
 
 REPLAYED: Final = replace(PAUSED, operator_share=0.2, request_count=(260, 300))
 # Replays that come by what has left the window.
 WAITING: Final = replace(REPLAYED, replay_window_ms=(50, 300), messages=(1, 2, 5), carried_ms=(4_000,))
+# What was held for long goes out bit by bit, beside what brokers date whose clocks are behind.
+BESIDE_THE_LATE: Final = Profile(
+    requests={"now": 60, "past": 3},
+    faults={"operator-pause": 20, "broker-clock-step": 20},
+    request_count=(500, 600),
+    fault_count=(50, 60),
+    nodes=(1, 1),
+    partitions=(3, 3),
+    delay_ms=(0, 200),
+    messages=(2,),
+    replay_window_ms=(300,),
+    max_parks=(0,),
+    carried_ms=(4_000,),
+    operator_share=0.0,
+    skew_ms=(100,),
+    transactional_share=0.0,
+)
 # Users' transactions stay open while targets are paused: what is late then is more than one selection takes.
 LATE_BESIDE: Final = replace(
     PAUSED,
@@ -159,7 +176,7 @@ HELD: Final = (
         "I4, what is released goes out in key order",
         "what is released goes out behind what is late",
         (Wrap("store.selection:Selection.to_carry", _released_last),),
-        LATE_BESIDE,
+        BESIDE_THE_LATE,
     ),
     Mutant(
         "released-beyond-the-limits",

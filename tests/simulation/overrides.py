@@ -205,11 +205,11 @@ def _tree_of(function: FunctionType) -> ast.Module:
 
 def _definition(tree: ast.AST, path: Sequence[str]) -> ast.AST:
     for part in path:
-        tree = next(
-            one
-            for one in ast.walk(tree)
-            if isinstance(one, ast.ClassDef | ast.FunctionDef) and one.name == part
-        )
+        kinds = ast.ClassDef | ast.FunctionDef
+        found = [one for one in ast.walk(tree) if isinstance(one, kinds) and one.name == part]
+        if not found:
+            raise StaleMutant(f"{'.'.join(path)} is not written down under its name")
+        tree = found[0]
     return tree
 
 
