@@ -244,19 +244,27 @@ class BatchApply:
         return arrival
 
     def _store_late(self, partition: int, offset: int, due_ms: int, tag: int, *, named: bool) -> bool:
-        """What arrives at or below the position is late, unless the last checkpoint's applied had it. What
-        is held is kept, however old it is, as if pruning had passed it: that may not come there any more.
-        """
+        """What arrives at or below the position is late, unless the last checkpoint's applied had it."""
         key = due_ms, partition, offset
-        if offset >= self._aligned.applied.get(partition, 0):
+        if not self._was_applied(partition, offset):
             self.batch.put(keys.late(partition, offset), keys.pack_due(due_ms))
             self.urgent = True
         elif due_ms < self._window_start_ms:
-            is_held = self._aligned.is_held(key, tag)
-            if is_held:
-                kept.put(self.batch, (tag, key, named))
-            return is_held
+            return self._keep_held(key, tag, named=named)
         self.low_row = _lower(self.low_row, keys.row(*key))
+        return True
+
+    def _was_applied(self, partition: int, offset: int) -> bool:
+        """Whether the last checkpoint's applied had it."""
+        return offset < self._aligned.applied.get(partition, 0)
+
+    def _keep_held(self, key: RowKey, tag: int, *, named: bool) -> bool:
+        """What is held is kept, however old it is, as if pruning had passed it: that may not come there any
+        more.
+        """
+        if not self._aligned.is_held(key, tag):
+            return False
+        kept.put(self.batch, (tag, key, named))
         return True
 
     def _make_current(self, arrival: Arrival, id_: str) -> bool:

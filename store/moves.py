@@ -7,7 +7,7 @@ read yet, nobody can say: then the reschedule is deferred, behind that.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Final
 
@@ -56,6 +56,17 @@ class Resolution(msgspec.Struct, frozen=True, gc=False):
 def last_request_of(row: RescheduleRow, offset: int) -> int:
     """The offset of the user's own reschedule, which may have been deferred since."""
     return offset if row.root is None else parse_source(row.root)[2]
+
+
+def _last_word_first(
+    reschedules: Iterable[tuple[RowKey, RescheduleRow]],
+) -> list[tuple[RowKey, RescheduleRow]]:
+    return sorted(reschedules, key=lambda one: last_request_of(one[1], one[0][2]), reverse=True)
+
+
+def _may_be_deferred(row: RescheduleRow) -> bool:
+    """Whether it may be deferred once more for a row that is done."""
+    return row.attempt <= MOST_DEFERRED
 
 
 class Named:
@@ -111,7 +122,7 @@ class Moving:
         its turn.
         """
         last_requests: dict[tuple[int, str], RowKey] = {}  # by partition and id
-        for key, row in sorted(reschedules, key=lambda one: last_request_of(one[1], one[0][2]), reverse=True):
+        for key, row in _last_word_first(reschedules):
             name = key[1], row.id
             last = last_requests.get(name)
             if key in refused:
@@ -151,7 +162,7 @@ class Moving:
         elif entry.last_request > last_request:
             outcome = OVERTAKEN
         elif self._may_be_followed(partition, entry, stored):
-            again = row.attempt <= MOST_DEFERRED
+            again = _may_be_deferred(row)
             outcome = DEFERRED if again else TOO_LATE
         else:
             outcome = self._against(partition, entry, stored, offset, last_request)

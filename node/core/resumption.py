@@ -31,4 +31,9 @@ def resumed(last: Checkpoint | None, others: Iterable[Checkpoint], footing: Foot
     if known and not of_topic:
         newest = max(known, key=lambda one: one.at_ms)
         of_topic = [one for one in known if one.footing.topic_id == newest.footing.topic_id]
-    return max(of_topic, key=lambda one: (one.footing.leader_epoch, one.order), default=None)
+    return max(of_topic, key=_order, default=None)
+
+
+def _order(one: Checkpoint) -> tuple[int, tuple[int, int]]:
+    """Of one topic's, the one to go on from compares greatest: who went on later knew of more."""
+    return one.footing.leader_epoch, one.order

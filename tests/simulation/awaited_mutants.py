@@ -7,8 +7,14 @@ tests of their own (tests/unit/test_moves.py).
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
+import msgspec
+
+from store.arrivals import Kind
+from store.moves import DEFERRED, OVERTAKEN, UNKNOWN
+from store.rows import message_target
+from tests.simulation.overrides import Edit, Override, Wrap
 from tests.simulation.patches import Mutant, Patch, profile_with
 from tests.simulation.profile import Profile
 
@@ -35,6 +41,34 @@ WAITS: Final = (
     "                yield Wait(None)\n"
     "                continue\n"
 )
+
+
+def _knows_nothing_moved(original: Any, self: Any, *others: Any) -> None:
+    original(self, *others)
+    self._moved.clear()
+
+
+def _moves_nothing(original: Any, self: Any, *others: Any, **named: Any) -> Any:
+    before = set(self._moved)
+    resolution = original(self, *others, **named)
+    self._moved = before
+    return resolution
+
+
+def _of_late_ones_none(original: Any, self: Any, rows: Any) -> Any:
+    tip = self._tip
+    return frozenset(
+        key
+        for key, raw in rows
+        if key in original(self, [(key, raw)])
+        and (tip.position is None or key > tip.position or tip.is_held(key, message_target(raw)))
+    )
+
+
+def _deferred_instead_of_overtaken(original: Any, *arguments: Any) -> Any:
+    outcome = original(*arguments)
+    return DEFERRED if outcome == OVERTAKEN else outcome
+
 
 AWAITED: Final = (
     Mutant(
@@ -67,27 +101,21 @@ AWAITED: Final = (
         "moved-is-delivered",
         "rule 1, a moved row is passed over",
         "a row that is awaited as moved is delivered where it was",
-        (Patch("store/moves.py", "set(awaited.moved)", "set()"),),
+        (Wrap("store.moves:Moving.__init__", _knows_nothing_moved),),
         MOVED,
     ),
     Mutant(
         "moved-here-is-delivered",
         "rule 1, a moved row is passed over",
         "a row that the selection itself moves is delivered as well",
-        (Patch("store/moves.py", "self._moved.add((partition, entry.offset))", "pass"),),
+        (Wrap("store.moves:Moving._resolve", _moves_nothing),),
         MOVED,
     ),
     Mutant(
         "late-and-moved-is-delivered",
         "rule 1, late or due",
         "a late row that is moved is delivered",
-        (
-            Patch(
-                "store/selection.py",
-                "moved = moving.moved_of([*late, *due, *released])",
-                "moved = moving.moved_of([*due, *released])",
-            ),
-        ),
+        (Wrap("store.moves:Moving.moved_of", _of_late_ones_none),),
         profile_with(
             {"reschedule": 50, "run-now": 20, "id-past": 30, "id-now": 20},
             STALLED | {"broker-clock-step": 15},
@@ -147,13 +175,7 @@ AWAITED: Final = (
         "unnamed-followed-is-too-late",
         "rule 2, what follows is awaited",
         "a cancel by source is too late though what follows will be dropped",
-        (
-            Patch(
-                "store/answers.py",
-                "return _is_first(control) and self._awaited.follows_source(partition, control.source)",
-                "return False",
-            ),
-        ),
+        (Override("store.awaited:Awaited.follows_source", lambda *_: False),),
         FOLLOWED,
     ),
     Mutant(
@@ -193,10 +215,11 @@ AWAITED: Final = (
         "awaited, unlisted",
         "what is not listed for want of room is not said to be",
         (
-            Patch(
-                "store/awaited.py",
-                "                    unlisted[partition] = max(offset + 1, unlisted.get(partition, 0))\n",
-                "",
+            Wrap(
+                "store.awaited:Awaited.with_written",
+                lambda original, self, *others: msgspec.structs.replace(
+                    original(self, *others), unlisted=self.unlisted
+                ),
             ),
         ),
         FULL,
@@ -205,41 +228,57 @@ AWAITED: Final = (
         "moved-without-a-bound",
         "awaited, there is room",
         "a row is moved though the list of what was moved is full",
-        (Patch("store/moves.py", " or self._count(partition) >= self._most:", ":"),),
+        (Override("store.moves:Moving._count", lambda *_: 0),),
         profile_with({"reschedule": 50, "id-future": 60}, STALLED, ids=(6, 12), awaited=(1, 2)),
     ),
     Mutant(
         "moves-what-is-moved",
         "rule 3, deferred",
         "a row that is awaited as moved is moved again",
-        (Patch("store/moves.py", "successor is not None and successor.moved_by is not None:", "False:"),),
+        (
+            Edit(
+                "store.moves:Moving._against",
+                "successor is not None and successor.moved_by is not None",
+                "False",
+            ),
+        ),
         MOVED,
     ),
     Mutant(
         "deferred-for-an-earlier-word",
         "rule 3, deferred",
         "a reschedule is deferred though its row is awaited as moved by a later one",
-        (
-            Patch(
-                "store/moves.py",
-                "return OVERTAKEN if successor.moved_by > last_request else DEFERRED",
-                "return DEFERRED",
-            ),
-        ),
+        (Wrap("store.moves:Moving._against", _deferred_instead_of_overtaken),),
         MOVED,
     ),
     Mutant(
         "followed-is-too-late-to-move",
         "rule 3, deferred",
         "a reschedule is too late though what follows its row is awaited",
-        (Patch("store/moves.py", "return successor.moved_by is None", "return False"),),
+        (
+            Wrap(
+                "store.moves:Moving._may_be_followed",
+                lambda original, self, partition, entry, stored: (
+                    self._awaited.successor(partition, entry.offset) is None
+                    and original(self, partition, entry, stored)
+                ),
+            ),
+        ),
         FOLLOWED,
     ),
     Mutant(
         "too-late-though-unlisted",
         "rule 3, deferred",
         "a reschedule is too late though what follows its row may be awaited and not listed",
-        (Patch("store/moves.py", "return hides and self._done(", "return False and self._done("),),
+        (
+            Wrap(
+                "store.moves:Moving._may_be_followed",
+                lambda original, self, partition, entry, stored: (
+                    self._awaited.successor(partition, entry.offset) is not None
+                    and original(self, partition, entry, stored)
+                ),
+            ),
+        ),
         FULL,
         seeds=600,
     ),
@@ -278,7 +317,7 @@ AWAITED: Final = (
         "deferred-for-ever",
         "rule 3, twice at most",
         "a reschedule of what is followed is deferred as often as may be",
-        (Patch("store/moves.py", "MOST_DEFERRED: Final = 2", "MOST_DEFERRED: Final = 1 << 30"),),
+        (Override("store.moves:_may_be_deferred", lambda _: True),),
         profile_with(
             {"id-interval": 90, "reschedule": 60},
             STALLED | {"target-leader-lost": 40, "operator-pause": 20},
@@ -294,13 +333,7 @@ AWAITED: Final = (
         "word-is-its-own-place",
         "rule 3, its word is its root's",
         "a reschedule that was deferred counts as if it had been made then",
-        (
-            Patch(
-                "store/moves.py",
-                "return offset if row.root is None else parse_source(row.root)[2]",
-                "return offset",
-            ),
-        ),
+        (Override("store.moves:last_request_of", lambda _, offset: offset),),
         MOVED,
     ),
     Mutant(
@@ -321,33 +354,21 @@ AWAITED: Final = (
         "first-word-counts",
         "rule 3, the last word counts",
         "of several reschedules of an id in a selection the first one is carried out",
-        (Patch("store/moves.py", "one[0][2]), reverse=True)", "one[0][2]))"),),
+        (Wrap("store.moves:_last_word_first", lambda original, reschedules: original(reschedules)[::-1]),),
         MOVED,
     ),
     Mutant(
         "expiry-is-not-passed-on",
         "rule 3, the expiry that those before it have said",
         "what an overtaken reschedule said of the expiry is gone",
-        (
-            Patch(
-                "store/moves.py",
-                "            expire_at_ms = overtaken.expire_at_ms\n",
-                "            expire_at_ms = None\n",
-            ),
-        ),
+        (Override("store.moves:Moving._pass_on_expiry", lambda *_: None),),
         MOVED,
     ),
     Mutant(
         "cancelled-is-unknown",
         "rule 3, overtaken",
         "a reschedule that a later cancel has overtaken is said to have found nothing",
-        (
-            Patch(
-                "store/moves.py",
-                "return OVERTAKEN if raw is not None and decode_offset(raw) > last_request else UNKNOWN",
-                "return UNKNOWN",
-            ),
-        ),
+        (Override("store.moves:Moving._without_entry", lambda *_: UNKNOWN),),
         profile_with({"reschedule": 40, "cancel": 40, "id-future": 30}, ids=(1, 4)),
     ),
     Mutant(
@@ -355,10 +376,9 @@ AWAITED: Final = (
         "rule 4, a copy changes nothing",
         "a copy of a reschedule that was deferred is one",
         (
-            Patch(
-                "store/apply.py",
-                "return _rejected_copy(arrival) if is_copy else arrival",
-                "return arrival",
+            Wrap(
+                "store.apply:_rejected_copy",
+                lambda original, copy: copy if copy.kind is Kind.RESCHEDULE else original(copy),
             ),
         ),
         profile_with({"reschedule": 50, "run-now": 15, "id-future": 40, "copied": 40}, STALLED, ids=(1, 4)),

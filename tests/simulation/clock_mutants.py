@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
+import msgspec
+
+from tests.simulation.overrides import Edit, Wrap
 from tests.simulation.patches import Mutant, Patch
 from tests.simulation.profile import CLOCKS_JUMP, PAUSED_AHEAD
 
@@ -27,6 +30,17 @@ IN_ONE_MOMENT: Final = replace(
     messages=(1, 2),
 )
 
+
+def _without_those_behind(
+    original: Any, overruns: Any, position: Any, delivered_up_to_ms: Any, needed: Any
+) -> Any:
+    return tuple(
+        one
+        for one in original(overruns, position, delivered_up_to_ms, needed)
+        if position is None or delivered_up_to_ms < one.delivered_up_to_ms or one.number in needed
+    )
+
+
 CLOCKS: Final = (
     Mutant(
         "ahead-for-as-long-as-it-was",
@@ -46,10 +60,9 @@ CLOCKS: Final = (
         "rule 6, what both were becomes an overrun",
         "with the position, what it had done is given up",
         (
-            Patch(
-                "store/checkpoint.py",
-                "overruns=with_one(self.overruns, last, holds.needed_by(self.holds, self.overruns)),",
-                "overruns=(),",
+            Wrap(
+                "store.checkpoint:Frontier.rewound",
+                lambda original, *arguments: msgspec.structs.replace(original(*arguments), overruns=()),
             ),
         ),
         CLOCKS_JUMP,
@@ -58,27 +71,14 @@ CLOCKS: Final = (
         "one-overrun",
         "rule 6, what was done by an overrun stays done",
         "a second rewind forgets what the first one has kept",
-        (
-            Patch(
-                "store/overrun.py",
-                "kept = tuple(one for one in overruns if one.position > last.position"
-                " or one.number in needed)",
-                "kept = ()",
-            ),
-        ),
+        (Wrap("store.checkpoint:with_one", lambda original, *arguments: original(*arguments)[-1:]),),
         CLOCKS_JUMP,
     ),
     Mutant(
         "overrun-ends-early",
         "rule 6, until the position has reached its own",
         "an overrun is dropped once delivered-up-to has reached its own",
-        (
-            Patch(
-                "store/overrun.py",
-                "        or position < one.position\n",
-                "",
-            ),
-        ),
+        (Wrap("store.overrun:left_of", _without_those_behind),),
         IN_ONE_MOMENT,
     ),
     Mutant(
@@ -112,10 +112,10 @@ CLOCKS: Final = (
         "rule 6, nobody counts what an overrun has done",
         "a store that reads the log again counts what an overrun has done",
         (
-            Patch(
-                "store/apply.py",
-                "waits = not (overruns and self._aligned.overran((due_ms, partition, offset)))",
-                "waits = True",
+            Edit(
+                "store.apply:BatchApply.add",
+                "not (overruns and self._aligned.overran((due_ms, partition, offset)))",
+                "True",
             ),
         ),
         CRASHES,
@@ -124,13 +124,7 @@ CLOCKS: Final = (
         "discounted-twice",
         "rule 6, nobody counts what an overrun has done",
         "what is cancelled is counted out, though an overrun has done it",
-        (
-            Patch(
-                "store/apply.py",
-                "if self._aligned.overran(key) or self._is_gone(key):",
-                "if self._is_gone(key):",
-            ),
-        ),
+        (Edit("store.apply:BatchApply._remove", "self._aligned.overran(key)", "False"),),
         CLOCKS_JUMP,
     ),
     Mutant(
@@ -166,13 +160,7 @@ CLOCKS: Final = (
         "early-by-what-a-partition-leader-says",
         "rule 1, ahead by the allowed skew at most",
         "the newest timestamp moves the clock, however far it is ahead",
-        (
-            Patch(
-                "node/core/leader_clock.py",
-                "self._view.newest_ms(own_ms + self._max_skew_ms)",
-                "self._view.newest_ms()",
-            ),
-        ),
+        (Wrap("store.view:View.newest_ms", lambda original, self, _=None: original(self)),),
         CLOCKS_JUMP,
     ),
 )

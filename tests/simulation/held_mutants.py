@@ -3,14 +3,35 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
+import msgspec
+
+from store.holds import BEFORE_ALL
+from tests.simulation.overrides import Edit, Override, Wrap, afterwards
 from tests.simulation.patches import Mutant, Patch
-from tests.simulation.profile import PAUSED, PAUSED_AHEAD
+from tests.simulation.profile import PAUSED, PAUSED_AHEAD, Profile
 
 REPLAYED: Final = replace(PAUSED, operator_share=0.2, request_count=(260, 300))
 # Replays that come by what has left the window.
 WAITING: Final = replace(REPLAYED, replay_window_ms=(50, 300), messages=(1, 2, 5), carried_ms=(4_000,))
+# What was held for long goes out bit by bit, beside what brokers date whose clocks are behind.
+BESIDE_THE_LATE: Final = Profile(
+    requests={"now": 60, "past": 3},
+    faults={"operator-pause": 20, "broker-clock-step": 20},
+    request_count=(500, 600),
+    fault_count=(50, 60),
+    nodes=(1, 1),
+    partitions=(3, 3),
+    delay_ms=(0, 200),
+    messages=(2,),
+    replay_window_ms=(300,),
+    max_parks=(0,),
+    carried_ms=(4_000,),
+    operator_share=0.0,
+    skew_ms=(100,),
+    transactional_share=0.0,
+)
 # Users' transactions stay open while targets are paused: what is late then is more than one selection takes.
 LATE_BESIDE: Final = replace(
     PAUSED,
@@ -21,45 +42,92 @@ LATE_BESIDE: Final = replace(
     foreign_abort_share=0.0,
 )
 
+
+def _begin_with_all(original: Any, holds: Any, *others: Any) -> Any:
+    known = {(one.target, one.first, one.since) for one in holds}
+    return tuple(
+        one
+        if (one.target, one.first, one.since) in known
+        else msgspec.structs.replace(one, next=BEFORE_ALL, since=0)
+        for one in original(holds, *others)
+    )
+
+
+def _go_on(original: Any, holds: Any, paused: Any, *others: Any) -> Any:
+    kept = tuple(msgspec.structs.replace(one, last=None) if one.target in paused else one for one in holds)
+    return original(kept, paused, *others)
+
+
+def _begin_behind_overruns(
+    original: Any, holds: Any, paused: Any, position: Any, overruns: Any, now_ms: Any
+) -> Any:
+    at = max(position or BEFORE_ALL, *(one.position for one in overruns), BEFORE_ALL)
+    return original(holds, paused, at, overruns, now_ms)
+
+
+def _with_open_holds(original: Any, self: Any, frontier: Any) -> None:
+    original(self, frontier)
+    for tag, holds in self._by_tag.items():
+        self._by_tag[tag] = [one for one in holds if one.last is None]
+
+
+def _due_alone_waits(original: Any, rows: Any, tip: Any, moved: Any) -> Any:
+    return original([one for one in rows if tip.position is None or one[0] > tip.position], tip, moved)
+
+
+def _carry_what_is_moved(original: Any, self: Any) -> Any:
+    late, due = original(self)
+    return sorted([*late, *(one for one in self.released if one[0] in self.moved)]), due
+
+
+def _released_last(original: Any, self: Any) -> Any:
+    late, due = original(self)
+    return sorted(late, key=lambda one: one in self.released), due
+
+
+def _nothing_was_paused(original: Any, self: Any) -> Any:
+    self._paused = self._operator.pauses()
+    return original(self)
+
+
+def _the_cluster_was_not_paused(original: Any, self: Any) -> Any:
+    self._paused = msgspec.structs.replace(self._paused, everything=False)
+    return original(self)
+
+
+def _without_reminder(original: Any, kv: Any, batch: Any, *others: Any) -> Any:
+    reminder = original(kv, batch, *others)
+    if reminder is not None:
+        batch.delete(reminder)
+    return reminder
+
+
+def _unnumbered(original: Any, self: Any, now_ms: Any) -> Any:
+    rewound = original(self, now_ms)
+    *others, last = rewound.overruns
+    return msgspec.structs.replace(rewound, overruns=(*others, msgspec.structs.replace(last, number=1)))
+
+
 HELD: Final = (
     Mutant(
         "held-is-done",
         "rule 8, what is held is not done",
         "what the position has passed is done, held or not",
-        (
-            Patch(
-                "store/checkpoint.py",
-                "return self.passed(key) and not self.is_held(key, target)",
-                "return self.passed(key)",
-            ),
-        ),
+        (Override("store.checkpoint:Frontier.done", lambda self, key, _: self.passed(key)),),
         PAUSED,
     ),
     Mutant(
         "hold-begins-with-all",
         "rule 8, a hold begins at the position",
         "a hold holds what was delivered before it began",
-        (
-            Patch(
-                "store/holds.py",
-                "Hold(target, first, first, last, since=since)",
-                "Hold(target, first, BEFORE_ALL, last)",
-            ),
-        ),
+        (Wrap("store.holds:with_pauses", _begin_with_all),),
         PAUSED,
     ),
     Mutant(
         "hold-goes-on-at-its-end",
         "rule 8, a hold ends at the position",
         "a target that is paused again goes on with the hold that it had",
-        (
-            Patch(
-                "store/holds.py",
-                "since = max((one.number for one in overruns), default=0)",
-                "kept = [msgspec.structs.replace(one, last=None) if one.target in paused else one"
-                " for one in kept]\n    since = max((one.number for one in overruns), default=0)",
-            ),
-        ),
+        (Wrap("store.holds:with_pauses", _go_on),),
         PAUSED,
     ),
     Mutant(
@@ -67,15 +135,11 @@ HELD: Final = (
         "rule 8, the cursor of a hold",
         "a hold ends with its pause",
         (
-            Patch(
-                "store/holds.py",
-                "msgspec.structs.replace(hold, last=_end_of(hold, at, overruns))",
-                "hold",
-            ),
-            Patch(
-                "store/holds.py",
-                "    kept = [hold for hold in kept if hold.last is None or hold.next < hold.last]\n",
-                "    kept = [hold for hold in kept if hold.target in paused]\n",
+            Wrap(
+                "store.holds:with_pauses",
+                lambda original, holds, paused, *others: original(
+                    tuple(one for one in holds if one.target in paused), paused, *others
+                ),
             ),
         ),
         PAUSED,
@@ -97,40 +161,22 @@ HELD: Final = (
         "late-is-not-held",
         "rule 8, what is late in a hold's range waits for its cursor",
         "late rows are delivered though a hold's cursor will come to them",
-        (
-            Patch(
-                "store/selection.py",
-                "waits = _waiting_of([*late, *due], tip, moved)",
-                "waits = _waiting_of(due, tip, moved)",
-            ),
-        ),
+        (Wrap("store.selection:_waiting_of", _due_alone_waits),),
         PAUSED,
     ),
     Mutant(
         "released-though-moved",
         "rule 8, a row that is moved is passed over",
         "the cursor of a hold delivers what a reschedule has moved",
-        (
-            Patch(
-                "store/selection.py",
-                "released = [one for one in self.released if one[0] not in self.moved]",
-                "released = self.released",
-            ),
-        ),
+        (Wrap("store.selection:Selection.to_carry", _carry_what_is_moved),),
         PAUSED,
     ),
     Mutant(
         "released-beside-the-due",
         "I4, what is released goes out in key order",
         "what is released goes out behind what is late",
-        (
-            Patch(
-                "store/selection.py",
-                "return sorted([*late, *released]), [one",
-                "return [*late, *released], [one",
-            ),
-        ),
-        LATE_BESIDE,
+        (Wrap("store.selection:Selection.to_carry", _released_last),),
+        BESIDE_THE_LATE,
     ),
     Mutant(
         "released-beyond-the-limits",
@@ -150,10 +196,9 @@ HELD: Final = (
         "rule 8, a replay delivers again what was delivered",
         "a replay delivers what was held when it began",
         (
-            Patch(
-                "store/operations.py",
-                "return was_passed and hold_of(self.holds, self.overruns, key, target) is None",
-                "return was_passed",
+            Wrap(
+                "store.operations:Replay.covers",
+                lambda original, self, *others: original(msgspec.structs.replace(self, holds=()), *others),
             ),
         ),
         replace(REPLAYED, replay_window_ms=(2_000,)),
@@ -169,13 +214,7 @@ HELD: Final = (
         "held-is-not-stored-again",
         "rule 1, what is held is kept by a node that begins anew",
         "a node that reads the log again leaves out what is held and older than the replay window",
-        (
-            Patch(
-                "store/apply.py",
-                "is_held = self._aligned.is_held(key, tag)",
-                "is_held = False",
-            ),
-        ),
+        (Override("store.apply:BatchApply._keep_held", lambda *_, **__: False),),
         PAUSED,
     ),
     Mutant(
@@ -197,26 +236,14 @@ HELD: Final = (
         "missing-as-before-the-pause",
         "rule 10, by no answer older than the end of a pause",
         "what was known of targets while they were paused is believed once they are not",
-        (
-            Patch(
-                "node/core/delivery.py",
-                "        if before.everything > paused.everything or before.targets - paused.targets:\n",
-                "        if False:\n",
-            ),
-        ),
+        (Wrap("node.core.delivery:Delivery._pauses", _nothing_was_paused),),
         PAUSED,
     ),
     Mutant(
         "missing-as-before-the-cluster-s-pause",
         "rule 10, by no answer older than the end of a pause",
         "what was known of targets while the cluster was paused is believed once it is not",
-        (
-            Patch(
-                "node/core/delivery.py",
-                "        if before.everything > paused.everything or before.targets - paused.targets:\n",
-                "        if before.targets - paused.targets:\n",
-            ),
-        ),
+        (Wrap("node.core.delivery:Delivery._pauses", _the_cluster_was_not_paused),),
         PAUSED,
     ),
     Mutant(
@@ -276,10 +303,9 @@ HELD: Final = (
         "rule 8, a node that begins anew stores what is held",
         "what is held and read again behind where pruning has been is not found",
         (
-            Patch(
-                "store/apply.py",
-                "                kept.put(self.batch, (tag, key, named))\n",
-                "                pass\n",
+            Override(
+                "store.apply:BatchApply._keep_held",
+                lambda self, key, tag, **_: self._aligned.is_held(key, tag),
             ),
         ),
         PAUSED,
@@ -301,13 +327,7 @@ HELD: Final = (
         "released-with-what-is-held",
         "rule 8, pruning leaves what is held",
         "with what one hold has released goes what another one of the target has",
-        (
-            Patch(
-                "store/kept.py",
-                "hold_of(self._by_tag.get(tag, ()), ",
-                "hold_of([one for one in self._by_tag.get(tag, ()) if one.last is None], ",
-            ),
-        ),
+        (Wrap("store.kept:_Staying.__init__", _with_open_holds),),
         PAUSED,
     ),
     Mutant(
@@ -340,39 +360,21 @@ HELD: Final = (
         "replayed-is-dropped",
         "rule 8, pruning leaves what a replay will carry",
         "what a replay will carry goes with what was released",
-        (
-            Patch(
-                "store/kept.py",
-                "if replay is not None and replay.spans(key) else None",
-                "if False else None",
-            ),
-        ),
+        (Wrap("store.kept:_Staying.__init__", afterwards(_replay=None)),),
         WAITING,
     ),
     Mutant(
         "due-entry-of-what-is-held-goes",
         "rule 8, pruning leaves the due entry of what is held",
         "a cancel by source does not find what is held",
-        (
-            Patch(
-                "store/due_index.py",
-                "    if not any(kept.offsets(kv, partition, first, first - first % BLOCK + BLOCK)):\n",
-                "    if True:\n",
-            ),
-        ),
+        (Override("store.due_index:kept_since", lambda *_: None),),
         PAUSED,
     ),
     Mutant(
         "id-behind-what-is-held-stays",
         "rule 8, no other id waits for what is held",
         "what cannot be forgotten yet is not looked at again",
-        (
-            Patch(
-                "store/expiry.py",
-                "batch.put(reminder, encode(Expiry([due_ms], [], [])))",
-                "pass",
-            ),
-        ),
+        (Wrap("store.expiry:take_out", _without_reminder),),
         replace(
             PAUSED,
             requests=PAUSED.requests | {"id-past": 40, "cancel": 50},
@@ -388,39 +390,21 @@ HELD: Final = (
         "hold-begins-behind-overruns",
         "rule 8, a hold begins at the position",
         "after a rewind a hold begins behind what overruns have passed",
-        (
-            Patch(
-                "store/holds.py",
-                "at = BEFORE_ALL if position is None else position",
-                "at = max(position or BEFORE_ALL, *(one.position for one in overruns), BEFORE_ALL)",
-            ),
-        ),
+        (Wrap("store.holds:with_pauses", _begin_behind_overruns),),
         PAUSED_AHEAD,
     ),
     Mutant(
         "held-though-done-before",
         "rule 8, what was done before stays done",
         "a hold holds what an overrun before it has done",
-        (
-            Patch(
-                "store/holds.py",
-                "return any(one.number <= self.since and one.covers(key) for one in overruns)",
-                "return False",
-            ),
-        ),
+        (Override("store.holds:Hold.began_after", lambda *_: False),),
         PAUSED_AHEAD,
     ),
     Mutant(
         "overrun-is-dropped-below-a-hold",
         "rule 8, overruns on which a hold rests are kept",
         "an overrun is dropped though a hold rests on it",
-        (
-            Patch(
-                "store/holds.py",
-                "return overrun.number <= self.since and self.next < overrun.position",
-                "return False",
-            ),
-        ),
+        (Override("store.holds:Hold.rests_on", lambda *_: False),),
         PAUSED_AHEAD,
         begin=243,
         seeds=700,
@@ -429,35 +413,33 @@ HELD: Final = (
         "overruns-are-not-numbered",
         "rule 8, what a later overrun covers is held",
         "each overrun counts as one from before all holds that know of any",
-        (Patch("store/checkpoint.py", "max(numbers) + 1", "1"),),
+        (Wrap("store.checkpoint:Frontier.rewound", _unnumbered),),
         PAUSED_AHEAD,
     ),
     Mutant(
         "hold-ends-before-overruns",
         "rule 8, a hold ends behind what overruns have passed since",
         "a hold ends at the position, though overruns have passed more of what it holds",
-        (
-            Patch(
-                "store/holds.py",
-                "return max(position, *(one.position for one in overruns if one.number > hold.since),"
-                " BEFORE_ALL)",
-                "return position",
-            ),
-        ),
+        (Override("store.holds:_end_of", lambda _, position, __: position),),
         PAUSED_AHEAD,
     ),
     Mutant(
         "holds-share-keys",
         "rule 8, no two holds of a target share a key",
         "a hold begins at the position, though another one of its target ends behind that",
-        (Patch("store/holds.py", "at = max(at, hold.last)", "at = max(at, BEFORE_ALL)"),),
+        (Edit("store.holds:_left_open", "max(at, hold.last)", "at"),),
         PAUSED_AHEAD,
     ),
     Mutant(
         "cursor-ahead-of-the-clock",
         "rule 8, where a rewind leaves next ahead of the clock",
         "what is due before a cursor that is ahead of the clock is parked",
-        (Patch("store/holds.py", "if at < hold.next and now < hold.next:", "if at < BEFORE_ALL:"),),
+        (
+            Wrap(
+                "store.holds:_left_open",
+                lambda original, *arguments: (one for one in original(*arguments) if one[1] is None),
+            ),
+        ),
         PAUSED_AHEAD,
     ),
 )

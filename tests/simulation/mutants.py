@@ -1,7 +1,9 @@
 """`make mutants`: leaves one clause of the rules out at a time, and reports the first seed that finds it.
 
-Each mutant is patched into a copy of the packages in a temporary folder and hunted there by a process of its
-own; the seed that finds it must be clean on the code as it is. The clause "the first transaction on -a, then
+Each mutant is hunted by a process of its own, which changes what functions of the product do
+(tests/simulation/overrides.py); where that is not enough, it runs a copy of the packages, in a temporary
+folder, whose text is patched. Each change must be reached there, and the seed that finds the mutant must be
+clean on the code as it is. The clause "the first transaction on -a, then
 strictly in turn" is left out in tests/simulation/fencing.py, which searches all orders of steps.
 """
 
@@ -22,11 +24,13 @@ from typing import Any, Final
 from rich.console import Console
 from rich.table import Table
 
+from tests.simulation import fencing
 from tests.simulation.awaited_mutants import AWAITED
 from tests.simulation.clock_mutants import CLOCKS
 from tests.simulation.held_mutants import HELD
 from tests.simulation.numbered_mutants import NUMBERED
 from tests.simulation.other_mutants import OTHERS
+from tests.simulation.overrides import StaleMutant, install
 from tests.simulation.partition_mutants import PARTITIONS
 from tests.simulation.patches import Mutant
 from tests.simulation.resumption_mutants import RESUMPTION
@@ -41,21 +45,26 @@ BROKEN: Final = frozenset(
 COPIED: Final = ("delayline", "store", "node", "tests/simulation", "tests/support")
 
 
-class StalePatch(Exception):
-    """The source that a mutant changes has changed."""
+def check(mutant: Mutant) -> None:
+    """Raises `StaleMutant` if it does not fit the code as it is."""
+    patched(mutant, ROOT)
+    for change in mutant.overrides:
+        change.check()
 
 
-def apply(mutant: Mutant, root: Path) -> None:
-    """Changes the copy under `root`. Raises `StalePatch` if it cannot."""
+def patched(mutant: Mutant, root: Path) -> dict[Path, str]:
+    """The text of the files under `root` that its patches change. Raises `StaleMutant` if they do not fit."""
+    texts: dict[Path, str] = {}
     for patch in mutant.patches:
         path = root / patch.file
-        source = path.read_text()
+        source = texts.get(path) or path.read_text()
         if source.count(patch.old) != 1:
-            raise StalePatch(
+            raise StaleMutant(
                 f"mutant {mutant.name}: its snippet stands {source.count(patch.old)} times in {patch.file}, "
                 "not once: bring tests/simulation/patches.py up to date with the source"
             )
-        path.write_text(source.replace(patch.old, patch.new))
+        texts[path] = source.replace(patch.old, patch.new)
+    return texts
 
 
 def copy(root: Path) -> None:
@@ -68,13 +77,15 @@ def copy(root: Path) -> None:
 
 
 def hunt(mutant: Mutant) -> dict[str, Any]:
-    """Finds the first seed that fails on the mutant, in a copy and a process of its own."""
+    """Finds the first seed that fails on the mutant, in a process of its own."""
     began_s = time.monotonic()
     with tempfile.TemporaryDirectory(prefix=f"mutant-{mutant.name}-") as folder:
-        root = Path(folder)
-        copy(root)
-        apply(mutant, root)
-        found = _search(root) if mutant.exhaustive else _hunt(mutant, root)
+        root = Path(folder) if mutant.patches else ROOT
+        if mutant.patches:
+            copy(root)
+            for path, text in patched(mutant, root).items():
+                path.write_text(text)
+        found = _hunt(mutant, root)
     return found | {"seconds": time.monotonic() - began_s}
 
 
@@ -83,24 +94,24 @@ def _hunt(mutant: Mutant, root: Path) -> dict[str, Any]:
     if done.returncode != 0:
         raise RuntimeError(f"mutant {mutant.name} could not be run: {done.stderr[-2000:]}")
     found: dict[str, Any] = json.loads(done.stdout)
-    if found["invariant"] in BROKEN:
-        raise RuntimeError(f"mutant {mutant.name} is no program: {found['failure']}")
+    require_proof(mutant, found)
     if found["seed"] is not None:
-        found["clean"] = run_seed(found["seed"], mutant.profile).failure is None
+        found["clean"] = _is_clean(mutant, found["seed"])
     return found
 
 
-def _search(root: Path) -> dict[str, Any]:
-    """The exhaustive search finds the mutant, and nothing in the code as it is."""
-    done = _python(root, "-m", "tests.simulation.fencing")
-    verdict = done.stdout.rstrip().rpartition("\n")[2]
-    if verdict.startswith("CLEAN "):
-        return {"seed": None, "invariant": None, "failure": None}
-    if not verdict.startswith("VIOLATION "):
-        raise RuntimeError(f"the search could not be run: {done.stderr[-2000:]}")
-    failure = verdict.removeprefix("VIOLATION ")
-    clean = _python(ROOT, "-m", "tests.simulation.fencing").returncode == 0
-    return {"seed": "search", "invariant": failure[:2], "failure": failure, "clean": clean}
+def require_proof(mutant: Mutant, found: dict[str, Any]) -> None:
+    """Raises `RuntimeError` if what was found says nothing of the clause."""
+    if found["invariant"] in BROKEN:
+        raise RuntimeError(f"mutant {mutant.name} is no program: {found['failure']}")
+    if found["unreached"]:
+        raise RuntimeError(f"mutant {mutant.name} never comes to {', '.join(found['unreached'])}")
+
+
+def _is_clean(mutant: Mutant, seed: int) -> bool:
+    if mutant.exhaustive:
+        return _python(ROOT, "-m", "tests.simulation.fencing").returncode == 0
+    return run_seed(seed, mutant.profile).failure is None
 
 
 def _python(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -111,14 +122,26 @@ def _python(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def _hunt_here(name: str) -> None:
-    """In the copy: prints the first seed that fails, as JSON."""
+    """In a process of its own: prints the first seed that fails, as JSON, and what was not reached."""
     mutant = next(one for one in MUTANTS if one.name == name)
+    reached = install(mutant.overrides)
+    found = _search() if mutant.exhaustive else _first_failed(mutant)
+    print(json.dumps(found | {"unreached": [one.name for one, times in reached.items() if not times]}))
+
+
+def _first_failed(mutant: Mutant) -> dict[str, Any]:
     for seed in range(mutant.begin, mutant.begin + mutant.seeds):
         result = run_seed(seed, mutant.profile)
         if result.failure is not None:
-            print(json.dumps({"seed": seed, "invariant": result.invariant, "failure": result.failure}))
-            return
-    print(json.dumps({"seed": None, "invariant": None, "failure": None}))
+            return {"seed": seed, "invariant": result.invariant, "failure": result.failure}
+    return {"seed": None, "invariant": None, "failure": None}
+
+
+def _search() -> dict[str, Any]:
+    """The exhaustive search finds the mutant, and nothing in the code as it is."""
+    failure = fencing.search().violation
+    seed, invariant = (None, None) if failure is None else ("search", failure[:2])
+    return {"seed": seed, "invariant": invariant, "failure": failure}
 
 
 def main() -> int:

@@ -5,8 +5,15 @@ The number says how often leaving the clause out went wrong in the throw-away mo
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
+import msgspec
+
+from node.core.ports import UNKNOWN
+from store import keys
+from store.arrivals import Kind
+from store.rows import IndexEntry, decode_row
+from tests.simulation.overrides import Override, Wrap
 from tests.simulation.patches import LATE, LATE_FAULTS, Mutant, Patch, profile_with
 
 PAUSES: Final = profile_with(faults={"operator-pause": 20})
@@ -19,6 +26,64 @@ MARKERS: Final = profile_with(
     partitions=(2, 3),
     fault_count=(60, 90),
 )
+
+
+def _leave_what_is_selected(original: Any, self: Any, partition: Any, entry: Any) -> None:
+    is_selected = (entry.due_ms, partition, entry.offset) <= self._bound
+    if not is_selected or self._kv.get(keys.late(partition, entry.offset)) is not None:
+        original(self, partition, entry)
+
+
+def _move_at_once(original: Any, self: Any, arrival: Any) -> Any:
+    index_key = keys.index(arrival.partition, arrival.id or "")
+    entry = self._index(index_key) if arrival.kind is Kind.RESCHEDULE else None
+    if entry is not None:
+        key = entry.due_ms, arrival.partition, entry.offset
+        raw = self._kv.get(keys.row(*key))
+        if raw is not None and key > self._bound:
+            due_ms = max(arrival.timestamp_ms, decode_row(arrival.raw).scheduled_for_ms)
+            self.batch.delete(keys.row(*key))
+            self.batch.put(keys.row(due_ms, *key[1:]), raw)
+            self._set_index(index_key, IndexEntry(due_ms, key[2], entry.origin, entry.root))
+    return original(self, arrival)
+
+
+def _with_its_own_origin(original: Any, self: Any, key: Any, entry: Any) -> None:
+    if entry is not None:
+        entry = msgspec.structs.replace(entry, origin=entry.offset)
+    original(self, key, entry)
+
+
+def _ignore_what_is_old(original: Any, self: Any, arrivals: Any) -> None:
+    def is_old(one: Any) -> bool:
+        key = one.due_ms, one.partition, one.offset
+        is_done = key <= self._bound and one.offset < self._aligned.applied.get(one.partition, 0)
+        return one.kind is Kind.SCHEDULE and is_done and one.due_ms < self._window_start_ms
+
+    original(self, [one for one in arrivals if not is_old(one)])
+
+
+def _recur_in_a_replay(original: Any, self: Any, key: Any, row: Any, size_bytes: Any) -> None:
+    if row.recurrence is not None and row.id is None:
+        self._recur(key, row, row.recurrence, size_bytes)
+    else:
+        original(self, key, row, size_bytes)
+
+
+def _attempted_though_unknown(
+    original: Any, self: Any, key: Any, row: Any, code: Any, detail: Any, wait_ms: Any
+) -> None:
+    if code == UNKNOWN:
+        self._park_attempted(key, row, code, detail)
+    else:
+        original(self, key, row, code, detail, wait_ms)
+
+
+def _go_on_in_turn(original: Any, self: Any) -> None:
+    turn = self._turn
+    original(self)
+    self._turn = turn
+
 
 NUMBERED: Final = (
     Mutant(
@@ -38,13 +103,7 @@ NUMBERED: Final = (
         "all-below-is-late",
         "rule 1 [132/3000]",
         "at apply a key at or below the position is late even if the last checkpoint had applied it",
-        (
-            Patch(
-                "store/apply.py",
-                "if offset >= self._aligned.applied.get(partition, 0):\n",
-                "if offset >= 0:\n",
-            ),
-        ),
+        (Override("store.apply:BatchApply._was_applied", lambda *_: False),),
         profile_with(
             faults={"empty": 60, "crash": 30, "crash-leader": 40, "stall-apply": 30},
             messages=(1, 2, 3, 5),
@@ -85,16 +144,7 @@ NUMBERED: Final = (
         "selected-not-removed",
         "rule 2 [367/3000]",
         "a cancel or replace leaves a row where it is that is in flight or delivered",
-        (
-            Patch(
-                "store/apply.py",
-                "        self.batch.delete(keys.row(entry.due_ms, partition, entry.offset))\n",
-                "        selected = (entry.due_ms, partition, entry.offset) <= self._bound\n"
-                "        if selected and self._kv.get(keys.late(partition, entry.offset)) is None:\n"
-                "            return\n"
-                "        self.batch.delete(keys.row(entry.due_ms, partition, entry.offset))\n",
-            ),
-        ),
+        (Wrap("store.apply:BatchApply._remove", _leave_what_is_selected),),
     ),
     Mutant(
         "answered-with-applied",
@@ -128,61 +178,21 @@ NUMBERED: Final = (
         "rescheduled-at-apply",
         "rule 3 [124/3000]",
         "a reschedule moves the row at apply, if the view at hand says that it is pending",
-        (
-            Patch(
-                "store/apply.py",
-                "        if arrival.kind is _CANCEL:\n",
-                "        if arrival.kind is Kind.RESCHEDULE:\n"
-                "            self._move(arrival)\n"
-                "        if arrival.kind is _CANCEL:\n",
-            ),
-            Patch(
-                "store/apply.py",
-                "    def _is_stale(self",
-                "    def _move(self, arrival):\n"
-                "        from store.rows import decode_row\n"
-                "        index_key = keys.index(arrival.partition, arrival.id)\n"
-                "        entry = self._index(index_key)\n"
-                "        if entry is None:\n"
-                "            return\n"
-                "        key = (entry.due_ms, arrival.partition, entry.offset)\n"
-                "        raw = self._kv.get(keys.row(*key))\n"
-                "        if raw is None or key <= self._bound:\n"
-                "            return\n"
-                "        due_ms = max(arrival.timestamp_ms, decode_row(arrival.raw).scheduled_for_ms)\n"
-                "        self.batch.delete(keys.row(*key))\n"
-                "        self.batch.put(keys.row(due_ms, *key[1:]), raw)\n"
-                "        self._set_index(index_key, IndexEntry(due_ms, *key[2:], entry.origin, entry.root))\n"
-                "\n"
-                "    def _is_stale(self",
-            ),
-        ),
+        (Wrap("store.apply:BatchApply._resolve", _move_at_once),),
         profile_with({"reschedule": 30, "run-now": 20}),
     ),
     Mutant(
         "origin-is-own-offset",
         "rule 3 [108/3445]",
         "which request is older is told by its own offset, not by its parent's",
-        (
-            Patch(
-                "store/apply.py",
-                "origin = arrival.offset if arrival.parent is None else arrival.parent",
-                "origin = arrival.offset",
-            ),
-        ),
+        (Wrap("store.apply:BatchApply._set_index", _with_its_own_origin),),
         profile_with({"reschedule": 30, "run-now": 20}, ids=(1, 3)),
     ),
     Mutant(
         "written-back-never-dropped",
         "rule 4 [378/3000]",
         "a written-back request is stored though a later schedule or cancel of its id stands before it",
-        (
-            Patch(
-                "store/apply.py",
-                "if arrival.parent is not None and self._is_stale(",
-                "if arrival.parent == -1 and self._is_stale(",
-            ),
-        ),
+        (Override("store.apply:BatchApply._is_stale", lambda *_: False),),
         profile_with({"reschedule": 30, "run-now": 20, "cancel": 20}, ids=(1, 3)),
     ),
     Mutant(
@@ -281,10 +291,11 @@ NUMBERED: Final = (
         "rule 8 [3/402]",
         "a replay carries what has arrived in its range since it began",
         (
-            Patch(
-                "store/operations.py",
-                "was_passed = self.spans(key) and key[2] < self.applied.get(key[1], 0)",
-                "was_passed = self.spans(key)",
+            Wrap(
+                "store.operations:Replay.covers",
+                lambda original, self, key, *others: original(
+                    msgspec.structs.replace(self, applied={key[1]: key[2] + 1}), key, *others
+                ),
             ),
         ),
         profile_with(LATE, LATE_FAULTS, operator_share=0.1),
@@ -293,17 +304,7 @@ NUMBERED: Final = (
         "replay-starts-the-next",
         "rule 8, no next occurrence",
         "an occurrence that is delivered again is followed by another one again",
-        (
-            Patch(
-                "node/core/plan.py",
-                "        if refusal is None:\n            self.records.append(record)\n"
-                "            self._replayed",
-                "        if row.recurrence is not None and row.id is None:\n"
-                "            self._recur(key, row, row.recurrence, size_bytes)\n"
-                "        elif refusal is None:\n            self.records.append(record)\n"
-                "            self._replayed",
-            ),
-        ),
+        (Wrap("node.core.plan:Plan._replay", _recur_in_a_replay),),
         profile_with({"interval": 30}, operator_share=0.1),
     ),
     Mutant(
@@ -336,13 +337,7 @@ NUMBERED: Final = (
         "replay-before-the-mark",
         "rule 8, what was written back has been applied",
         "a replay goes on though nobody knows yet what was parked",
-        (
-            Patch(
-                "store/selection.py",
-                "        waits_for = replay.lacks(self._reached.applied)\n",
-                "        waits_for = {}\n",
-            ),
-        ),
+        (Override("store.operations:Replay.lacks", lambda *_: {}),),
         profile_with(operator_share=0.2),
     ),
     Mutant(
@@ -434,13 +429,7 @@ NUMBERED: Final = (
         "pause-ends-with-its-leader",
         "a pause outlives the leader",
         "a new leader does not ask what is paused before it delivers",
-        (
-            Patch(
-                "node/core/recovery.py",
-                "                    self._operator.refresh()\n",
-                "                    pass\n",
-            ),
-        ),
+        (Override("tests.simulation.operator:SimulatedOperator.refresh", lambda _: None),),
         PAUSES,
     ),
     Mutant(
@@ -454,13 +443,7 @@ NUMBERED: Final = (
         "replays-to-a-paused-target",
         "rule 8, a replay waits while a target is paused",
         "a replay goes on while a target is paused",
-        (
-            Patch(
-                "node/core/delivery.py",
-                "paused=Paused(targets, replay=self._replays_to(targets)),\n",
-                "paused=Paused(targets),\n",
-            ),
-        ),
+        (Override("node.core.delivery:Delivery._replays_to", lambda *_: False),),
         profile_with(faults={"operator-pause": 20}, operator_share=0.1),
     ),
     Mutant(
@@ -473,14 +456,7 @@ NUMBERED: Final = (
         "unknown-target-is-an-attempt",
         "rule 10, what is not looked up yet is parked",
         "a message whose target was not looked up in time is parked as one whose target has no leader",
-        (
-            Patch(
-                "node/core/plan.py",
-                "            self._park_unattempted("
-                "key, row, *refusal, min(waited_ms // 2, LONGEST_UNKNOWN_MS))\n",
-                "            self._park_attempted(key, row, *refusal)\n",
-            ),
-        ),
+        (Wrap("node.core.plan:Plan._park_unattempted", _attempted_though_unknown),),
     ),
     Mutant(
         "planned-ahead-without-its-targets",
@@ -552,18 +528,7 @@ NUMBERED: Final = (
         "covered-old-rows-ignored",
         "rule 9 [1/1938]",
         "a row that is done and older than the window is passed over at apply: it replaces nothing",
-        (
-            Patch(
-                "store/apply.py",
-                "        for arrival in arrivals:\n",
-                "        for arrival in arrivals:\n"
-                "            key = (arrival.due_ms, arrival.partition, arrival.offset)\n"
-                "            covered = arrival.offset < self._aligned.applied.get(arrival.partition, 0)\n"
-                "            if arrival.kind == Kind.SCHEDULE and key <= self._bound and covered:\n"
-                "                if arrival.due_ms < self._window_start_ms:\n"
-                "                    continue\n",
-            ),
-        ),
+        (Wrap("store.apply:BatchApply.add", _ignore_what_is_old),),
         profile_with(
             {"id-far": 40, "id-now": 40, "id-past": 20, "id-future": 20, "cancel": 3, "reschedule": 3},
             {"empty": 40, "crash-leader": 20, "expire-session": 15},
@@ -575,13 +540,7 @@ NUMBERED: Final = (
         "turn-goes-on",
         "rule 5, first on -a",
         "the first transaction of a leadership is on the id whose turn it was in the one before",
-        (
-            Patch(
-                "node/kafka/outbox.py",
-                "        self._note_unmarked()\n        self._turn = 0\n",
-                "        self._note_unmarked()\n",
-            ),
-        ),
+        (Wrap("node.kafka.outbox:KafkaOutbox.open", _go_on_in_turn),),
         exhaustive=True,
     ),
 )

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
+import msgspec
+
+from delayline.recurrence import _following
+from node.core.ports import Doubtful
+from store import keys
+from tests.simulation.overrides import Override, Wrap, beside
 from tests.simulation.patches import LATE, LATE_FAULTS, Mutant, Patch, profile_with
 
 # Nodes that read slowly and keep house busily: ids are forgotten as soon as they may be.
@@ -38,25 +44,54 @@ KEPT: Final = profile_with(
     turns=(50, 20, 12, 24),
 )
 
+
+def _without_its_position(
+    original: Any, self: Any, kv: Any, known: Any, aligned: Any, _: Any, *others: Any
+) -> None:
+    original(self, kv, known, aligned, None, *others)
+
+
+def _late_in_offset_order(original: Any, *arguments: Any, **named: Any) -> Any:
+    chosen = original(*arguments, **named)
+    return msgspec.structs.replace(chosen, late=sorted(chosen.late, key=lambda one: one[0][1:]))
+
+
+def _whatever_the_clock(original: Any, self: Any, ahead: Any) -> Any:
+    try:
+        return original(self, ahead)
+    except Doubtful:
+        return ahead
+
+
+def _after_the_delivery(original: Any, current: Any, now_ms: Any) -> Any:
+    turn = original(current, now_ms)
+    if turn.deliver_as_ms is None or turn.following is None:
+        return turn
+    return turn._replace(following=_following(current._replace(at_ms=now_ms)))
+
+
+def _known_for_longer(original: Any, self: Any, arrival: Any) -> Any:
+    if original(self, arrival):
+        return True
+    key = keys.index(arrival.partition, arrival.id)
+    entry = self._index(key)
+    self._set_index(key, msgspec.structs.replace(entry, due_ms=entry.due_ms + 1_000))
+    return False
+
+
 OTHERS: Final = (
     Mutant(
         "late-by-alignment-only",
         "rule 1, max(aligned, in-memory)",
         "apply classifies by the aligned position alone",
-        (
-            Patch(
-                "store/apply.py",
-                "max(aligned.position or NO_KEY, position or NO_KEY)",
-                "aligned.position or NO_KEY",
-            ),
-        ),
+        (Wrap("store.apply:BatchApply.__init__", _without_its_position),),
         profile_with(LATE, LATE_FAULTS),
     ),
     Mutant(
         "late-in-offset-order",
         "rule 1, late rows in key order",
         "late rows are produced in the order in which they arrived",
-        (Patch("store/selection.py", "late = sorted(taking.rows)", "late = list(taking.rows)"),),
+        (Wrap("store.selection:select", _late_in_offset_order),),
         profile_with(LATE, LATE_FAULTS, transactional_share=0.4),
     ),
     Mutant(
@@ -64,11 +99,9 @@ OTHERS: Final = (
         "rule 2, tombstones",
         "a cancel leaves no tombstone",
         (
-            Patch(
-                "store/apply.py",
-                "        self._tombstones[tombstone_key] = arrival.offset\n"
-                "        self.batch.put(tombstone_key, encode(arrival.offset))\n",
-                "",
+            Override(
+                "store.apply:BatchApply._put_tombstone",
+                lambda self, _, arrival, who: self._expire_later(arrival.timestamp_ms, arrival, who),
             ),
         ),
         profile_with({"reschedule": 40, "cancel": 30, "id-now": 20}, ids=(1, 3)),
@@ -77,20 +110,14 @@ OTHERS: Final = (
         "blind-to-its-own-batch",
         "store, a batch's own writes are kept beside what was read before it",
         "a batch does not see what it has itself said of an id",
-        (Patch("store/apply.py", "        if key in self._indexes:\n", "        if False:\n"),),
+        (Wrap("store.apply:BatchApply._index", beside(_indexes={})),),
         profile_with({"id-now": 30, "id-future": 30, "cancel": 30}, ids=(1, 3)),
     ),
     Mutant(
         "ids-go-before-the-end",
         "rule 2, the high watermark noted then",
         "an id is forgotten before the consumer has reached the end of the log as it was then",
-        (
-            Patch(
-                "store/forgetting.py",
-                "        if not self._frontiers.has_read_to(log_ends):\n            return False\n",
-                "",
-            ),
-        ),
+        (Wrap("store.view:View.collect", lambda original, self, expired, _: original(self, expired, {})),),
         FORGETFUL,
         begin=400,
     ),
@@ -176,13 +203,7 @@ OTHERS: Final = (
         "ahead-without-a-clock",
         "I2, what was selected ahead is due when it is sent",
         "what was planned ahead is sent though the clock has been set back since",
-        (
-            Patch(
-                "node/core/delivery.py",
-                "if now_ms < ahead.reading.now_ms:",
-                "if now_ms < 0:",
-            ),
-        ),
+        (Wrap("node.core.delivery:Delivery._replan_if_stale", _whatever_the_clock),),
         profile_with(faults={"clock-step": 40}),
     ),
     Mutant(
@@ -190,10 +211,11 @@ OTHERS: Final = (
         "rule 2 [4/2067]",
         "a written-back request that is dropped leaves the answer of the control that ended it as it was",
         (
-            Patch(
-                "store/apply.py",
-                "            self._answer_first_pending(arrival.partition, id_, arrival.parent)\n",
-                "",
+            Wrap(
+                "store.apply:BatchApply._answer_first_pending",
+                lambda original, self, partition, who, parent: (
+                    None if isinstance(who, str) else original(self, partition, who, parent)
+                ),
             ),
         ),
         profile_with({"id-interval": 20, "id-cron": 10, "cancel": 20}),
@@ -202,40 +224,20 @@ OTHERS: Final = (
         "next-after-delivery",
         "an occurrence is computed from the time of the one before",
         "the next occurrence comes an interval after the delivery, not after the time that it stood for",
-        (
-            Patch(
-                "delayline/recurrence.py",
-                "    following = _following(current)\n    missed_by_ms",
-                "    following = _following(current._replace(at_ms=now_ms))\n    missed_by_ms",
-            ),
-        ),
+        (Wrap("delayline.recurrence:next_turn", _after_the_delivery),),
     ),
     Mutant(
         "duplicate-is-known-for-longer",
         "a duplicate changes nothing",
         "a duplicate moves the due time for which its id is known",
-        (
-            Patch(
-                "store/apply.py",
-                '        self._put_pending_answer(arrival, "keep", arrival.id, entry)\n',
-                '        self._put_pending_answer(arrival, "keep", arrival.id, entry)\n'
-                "        later = msgspec.structs.replace(entry, due_ms=entry.due_ms + 1_000)\n"
-                "        self._set_index(keys.index(arrival.partition, arrival.id), later)\n",
-            ),
-        ),
+        (Wrap("store.apply:BatchApply._dedupe", _known_for_longer),),
         profile_with({"id-keep": 30}),
     ),
     Mutant(
         "duplicate-ends-the-chain",
         "a duplicate changes nothing",
         "a duplicate is taken for what keeps a written-back request from being stored",
-        (
-            Patch(
-                "store/rows.py",
-                'return self.op != "keep"',
-                "return True",
-            ),
-        ),
+        (Override("store.rows:PendingAnswer.ends", lambda _: True),),
         profile_with(
             {"id-keep": 30, "id-interval": 30, "cancel": 30, "reschedule": 0, "run-now": 0}, ids=(1, 2)
         ),
@@ -244,13 +246,7 @@ OTHERS: Final = (
         "known-by-its-own-time",
         "time is the newest timestamp in the partition so far",
         "whether an id is known is judged by the record's own timestamp",
-        (
-            Patch(
-                "store/apply.py",
-                "self._newest_by(arrival) >= entry.due_ms",
-                "arrival.timestamp_ms >= entry.due_ms",
-            ),
-        ),
+        (Override("store.apply:BatchApply._newest_by", lambda _, arrival: arrival.timestamp_ms),),
         profile_with({"id-keep": 30}, {"broker-clock-step": 20}),
     ),
     Mutant(
@@ -270,13 +266,7 @@ OTHERS: Final = (
         "parked-is-not-overtaken",
         "rule 4, a park",
         "a parked message is stored though its id was cancelled or replaced meanwhile",
-        (
-            Patch(
-                "store/apply.py",
-                "if arrival.parent is not None and self._is_stale(",
-                "if arrival.parent == -1 and self._is_stale(",
-            ),
-        ),
+        (Override("store.apply:BatchApply._is_stale", lambda *_: False),),
         PARKS,
     ),
     Mutant(

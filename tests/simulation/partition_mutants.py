@@ -2,36 +2,33 @@
 
 from __future__ import annotations
 
-from typing import Final
+from functools import partial
+from typing import Any, Final
 
+from delayline.names import MAX_OFFSET
+from tests.simulation.overrides import Override
 from tests.simulation.patches import Mutant, Patch
 from tests.simulation.profile import PARTITIONS_ADDED
+
+
+def _has_applied(self: Any, *vectors: Any, lacking: int) -> bool:
+    applied = self.reached().applied
+    return all(applied.get(p, lacking) >= offset for vector in vectors for p, offset in vector.items())
+
 
 PARTITIONS: Final = (
     Mutant(
         "leads-without-a-partition",
         "added partitions, does not lead without them",
         "a new leader does not ask for what the last checkpoint has of partitions that it lacks",
-        (
-            Patch(
-                "store/view.py",
-                "all(applied.get(p, -1) >= offset for vector",
-                "all(p not in applied or applied[p] >= offset for vector",
-            ),
-        ),
+        (Override("store.view:View.has_applied", partial(_has_applied, lacking=MAX_OFFSET)),),
         PARTITIONS_ADDED,
     ),
     Mutant(
         "leads-without-an-empty-partition",
         "added partitions, does not lead without them",
         "a new leader leads without a partition of which nothing has been taken in",
-        (
-            Patch(
-                "store/view.py",
-                "all(applied.get(p, -1) >= offset for vector",
-                "all(applied.get(p, 0) >= offset for vector",
-            ),
-        ),
+        (Override("store.view:View.has_applied", partial(_has_applied, lacking=0)),),
         PARTITIONS_ADDED,
     ),
     Mutant(

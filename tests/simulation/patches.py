@@ -1,7 +1,8 @@
 """The mutants: each leaves one clause of the rules (docs/design.md, "Exactly-once: the rule") out.
 
-A mutant is a change to a *copy* of the sources: production code has no switches. Each has a profile of
-requests and faults that provokes what the clause is there for.
+Production code has no switches: a mutant is hunted in a process of its own, where functions of the product do
+something else (tests/simulation/overrides.py), or in which a patched copy of the sources runs. Each has a
+profile of requests and faults that provokes what the clause is there for.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from tests.simulation.overrides import Change
 from tests.simulation.profile import DEFAULT, FAULTS, REQUESTS, Profile
 
 
@@ -28,11 +30,21 @@ class Mutant:
     name: str
     clause: str  # the rule, and how often leaving it out went wrong in the model that the rules come from
     without: str  # what the mutant does
-    patches: tuple[Patch, ...]
+    changes: tuple[Change | Patch, ...]
     profile: Profile = DEFAULT
     begin: int = 0  # the first seed to try
     seeds: int = 300  # give up after so many
     exhaustive: bool = False  # found by tests/simulation/fencing.py instead of by seeds
+
+    @property
+    def patches(self) -> list[Patch]:
+        """Those of its changes that want a copy of the sources."""
+        return [one for one in self.changes if isinstance(one, Patch)]
+
+    @property
+    def overrides(self) -> list[Change]:
+        """Those of its changes that the process that runs it makes itself."""
+        return [one for one in self.changes if not isinstance(one, Patch)]
 
 
 def profile_with(

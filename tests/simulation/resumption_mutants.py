@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
+from tests.simulation.overrides import Edit, Override, Wrap, afterwards
 from tests.simulation.patches import Mutant, Patch, profile_with
 from tests.simulation.profile import CHECKPOINTS_LOST, CHECKPOINTS_TRUNCATED
 
@@ -41,16 +42,21 @@ PRUNED: Final = profile_with(
 )
 CLAUSE: Final = "rule 6, the latest that is known"
 
+
+def _of_any_topic(last: Any, others: Any, _: Any) -> Any:
+    known = [*([] if last is None else [last]), *others]
+    return max(known, key=lambda one: (one.footing.leader_epoch, one.order), default=None)
+
+
 RESUMPTION: Final = (
     Mutant(
         "topic-decides",
         CLAUSE,
         "the topic decides whenever it has a checkpoint, though it has lost its end",
         (
-            Patch(
-                "node/core/resumption.py",
-                "    if known and not of_topic:\n",
-                "    if last is not None:\n        return last\n    if known and not of_topic:\n",
+            Wrap(
+                "node.core.resumption:resumed",
+                lambda original, last, *others: original(last, *others) if last is None else last,
             ),
         ),
         CHECKPOINTS_TRUNCATED,
@@ -120,20 +126,14 @@ RESUMPTION: Final = (
         "any-topic",
         "rule 6, of the same topic",
         "a later checkpoint of a topic that was lost decides over those of the new one",
-        (Patch("node/core/resumption.py", "one.footing.topic_id == topic_id", "one.footing.topic_id"),),
+        (Override("node.core.resumption:resumed", _of_any_topic),),
         CHECKPOINTS_LOST,
     ),
     Mutant(
         "any-leader-epoch",
         "rule 6, and nobody has gone on without it",
         "a later checkpoint of the topic decides, though somebody has gone on without having known of it",
-        (
-            Patch(
-                "node/core/resumption.py",
-                "key=lambda one: (one.footing.leader_epoch, one.order)",
-                "key=lambda one: one.order",
-            ),
-        ),
+        (Override("node.core.resumption:_order", lambda one: (0, one.order)),),
         FORKS,
     ),
     Mutant(
@@ -154,13 +154,7 @@ RESUMPTION: Final = (
         "left-open-is-left",
         "rule 6, aborted again",
         "what is open of the lane's own in the checkpoint topic, whose marker is lost, is left as it is",
-        (
-            Patch(
-                "tests/simulation/outbox.py",
-                "            if world.checkpoints.has_left_open(id_):\n",
-                "            if False:\n",
-            ),
-        ),
+        (Override("tests.simulation.log:Partition.has_left_open", lambda *_: False),),
         CHECKPOINTS_TRUNCATED,
     ),
     Mutant(
@@ -168,10 +162,10 @@ RESUMPTION: Final = (
         "rule 6, aborted again",
         "what is open of the lane's own in the checkpoint topic is aborted on the first id alone",
         (
-            Patch(
-                "tests/simulation/outbox.py",
-                "        for id_ in world.coordinator:\n",
-                "        for id_ in world.coordinator[:1]:\n",
+            Edit(
+                "tests.simulation.outbox:SimulatedOutbox._settle",
+                "world.coordinator",
+                "world.coordinator[:1]",
             ),
         ),
         CHECKPOINTS_TRUNCATED,
@@ -180,14 +174,14 @@ RESUMPTION: Final = (
         "left-open-not-seen",
         "rule 6, the topic is read to its end",
         "a new leader goes on though a transaction of the lane's own hides the end of the checkpoint topic",
-        (Patch("tests/simulation/process.py", "if self._checkpoints.is_own_open:", "if False:"),),
+        (Override("tests.simulation.log:Partition.is_own_open", lambda _: False),),
         HIDDEN,
     ),
     Mutant(
         "held-not-waited-for",
         "rule 6, the topic is read to its end",
         "a new leader goes on though a stranger's transaction hides the end of the checkpoint topic",
-        (Patch("tests/simulation/process.py", "if self._checkpoints.is_held:", "if False:"),),
+        (Override("tests.simulation.log:Partition.is_held", lambda _: False),),
         HIDDEN,
     ),
     Mutant(
@@ -207,26 +201,14 @@ RESUMPTION: Final = (
         "pruned-is-taken-off",
         "rule 6, a lost end is counted anew",
         "a cancel of what was pruned by a checkpoint that was lost is taken from the count",
-        (
-            Patch(
-                "store/apply.py",
-                "self._aligned.overran(key) or self._is_gone(key)",
-                "self._aligned.overran(key)",
-            ),
-        ),
+        (Override("store.apply:BatchApply._is_gone", lambda *_: False),),
         PRUNED,
     ),
     Mutant(
         "released-behind",
         "rule 6, nothing behind the position goes",
         "what was held when it was pruned past goes where a lost end has made its hold unknown",
-        (
-            Patch(
-                "store/kept.py",
-                "        if self._position is None or key > self._position:\n",
-                "        if False:\n",
-            ),
-        ),
+        (Wrap("store.kept:_Staying.__init__", afterwards(_position=(1 << 62, 0, 0))),),
         PRUNED,
     ),
 )

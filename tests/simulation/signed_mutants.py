@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Final
+from functools import partial
+from typing import Any, Final
 
+import msgspec
+
+from delayline.headers import H_SIGNATURE
+from node.kafka.own_checkpoints import FORGED, UNSIGNED, KeysBehind
+from store.arrivals import Kind
+from store.checkpoint import Checkpoint
+from tests.simulation.overrides import Edit, Override, Wrap, beside
 from tests.simulation.patches import Mutant, Patch, profile_with
 from tests.simulation.profile import FAULTS, KEYS_LOST, Profile
 
@@ -49,31 +57,68 @@ ANSWERED_ONE_BY_ONE: Final = Profile(
     batches=(60,),
 )
 
+
+def _take(kind: Any, original: Any, record: Any, *others: Any) -> Any:
+    found = original(record, *others)
+    return Checkpoint.decode(record.value or b"") if found == kind else found
+
+
+def _forged_if_keys_are_behind(original: Any, *arguments: Any) -> Any:
+    try:
+        return original(*arguments)
+    except KeysBehind:
+        return FORGED
+
+
+def _any_control_is_applied(self: Any, partition: Any, who: Any, parent: Any, above: Any = None) -> None:
+    offset = self._first_pending(partition, who, 0 if above is None else parent + above)
+    if offset is not None:
+        control = self._pending_answer(partition, offset)
+        self._store_pending_answer(partition, offset, msgspec.structs.replace(control, effective=True))
+
+
+def _without_the_headers_values(original: Any, partition: Any, key: Any, headers: Any) -> Any:
+    return original(partition, key, [(name, None) for name, _ in headers])
+
+
+def _without_the_value(original: Any, secret: Any, purpose: Any, parts: Any, value: Any) -> Any:
+    return original(secret, purpose, parts, None if value is None else bytes(len(value)))
+
+
+def _as_of_the_frontier(original: Any, *arguments: Any, **named: Any) -> Any:
+    chosen = original(*arguments, **named)
+    return msgspec.structs.replace(chosen, as_of=dict(chosen.frontier.read) if chosen.as_of else {})
+
+
+def _no_copy(original: Any, self: Any, arrival: Any) -> Any:
+    original(self, arrival)
+    return False
+
+
+def _no_copy_of_the_last(original: Any, self: Any, arrival: Any) -> Any:
+    return arrival.serial != self.serials.get(arrival.partition) and original(self, arrival)
+
+
+def _copy_of_a_selection(original: Any, self: Any, arrival: Any) -> Any:
+    last = self.serials.get(arrival.partition)
+    if arrival.serial is not None and last is not None and arrival.serial[0] <= last[0]:
+        return True
+    return original(self, arrival)
+
+
 SIGNED: Final = (
     Mutant(
         "strangers-checkpoint-taken",
         "rule 6, signed checkpoints",
         "whoever writes to the checkpoint topic says what is delivered",
-        (
-            Patch(
-                "node/kafka/own_checkpoints.py",
-                "            return FORGED\n",
-                "            pass\n",
-            ),
-        ),
+        (Wrap("node.kafka.own_checkpoints:own_checkpoint", partial(_take, FORGED)),),
         STRANGE_CHECKPOINTS,
     ),
     Mutant(
         "unknown-key-passed-over",
         "rule 6, what a key of the cluster has signed that is not known",
         "a node whose keys are behind leads from an older checkpoint",
-        (
-            Patch(
-                "node/kafka/own_checkpoints.py",
-                "            if error.unknown_key is not None:\n",
-                "            if False:\n",
-            ),
-        ),
+        (Wrap("node.kafka.own_checkpoints:own_checkpoint", _forged_if_keys_are_behind),),
         KEYS_LOST,
     ),
     Mutant(
@@ -81,10 +126,9 @@ SIGNED: Final = (
         "rule 4, what a key of the cluster has signed that is not known",
         "a node whose keys are behind rejects what the service has written back",
         (
-            Patch(
-                "delayline/parser.py",
-                "        unknown_key = error.unknown_key if isinstance(error, BadSignatureError) else None\n",
-                "        unknown_key = None\n",
+            Wrap(
+                "delayline.parser:_refuse",
+                lambda original, code, detail, serial=None, _=None: original(code, detail, serial),
             ),
         ),
         KEYS_LOST,
@@ -94,10 +138,11 @@ SIGNED: Final = (
         "Znodes, keys",
         "a node that knows more keys than ZooKeeper takes over what stands there",
         (
-            Patch(
-                "delayline/signing.py",
-                "        if both == set(self.keys):\n            return self\n",
-                "        if both == set(self.keys):\n            return other\n",
+            Wrap(
+                "delayline.signing:Keyring.united",
+                lambda original, self, other: (
+                    other if set(self.keys) >= set(other.keys) else original(self, other)
+                ),
             ),
         ),
         KEYS_LOST,
@@ -106,26 +151,14 @@ SIGNED: Final = (
         "unsigned-checkpoint-taken",
         "rule 6, signed checkpoints",
         "a checkpoint without a signature counts",
-        (
-            Patch(
-                "node/kafka/own_checkpoints.py",
-                "            return UNSIGNED\n",
-                '            return Checkpoint.decode(record.value or b"")\n',
-            ),
-        ),
+        (Wrap("node.kafka.own_checkpoints:own_checkpoint", partial(_take, UNSIGNED)),),
         STRANGE_CHECKPOINTS,
     ),
     Mutant(
         "old-checkpoint-taken",
         "rule 6, the latest checkpoint counts",
         "the last checkpoint in the topic counts, though it is a copy of an older one",
-        (
-            Patch(
-                "node/kafka/own_checkpoints.py",
-                "        return self.latest is None or found.order >= self.latest.order\n",
-                "        return True\n",
-            ),
-        ),
+        (Override("node.kafka.own_checkpoints:OwnCheckpoints._is_not_older", lambda *_: True),),
         STRANGE_CHECKPOINTS,
     ),
     Mutant(
@@ -143,7 +176,7 @@ SIGNED: Final = (
         "aborted-checkpoint-counts",
         "rule 6, the latest checkpoint counts",
         "a copy of a checkpoint that was aborted counts",
-        (Patch("node/kafka/own_checkpoints.py", " and found not in self._aborted[found.first]:", ":"),),
+        (Override("node.kafka.own_checkpoints:OwnCheckpoints._remember", lambda *_: None),),
         ABORTED_CHECKPOINTS,
     ),
     Mutant(
@@ -151,10 +184,10 @@ SIGNED: Final = (
         "rule 4, signed",
         "whoever sends delay-parent is believed",
         (
-            Patch(
-                "delayline/signing.py",
-                "        if not hmac.compare_digest(made, match[2]):\n",
-                "        if len(made) != len(match[2]):\n",
+            Edit(
+                "delayline.signing:Keyring._check",
+                "not hmac.compare_digest(made, match[2])",
+                "len(made) != len(match[2])",
             ),
         ),
         profile_with(STRANGERS),
@@ -164,10 +197,11 @@ SIGNED: Final = (
         "rule 4, signed",
         "a request without a signature is believed to be the service's",
         (
-            Patch(
-                "delayline/parser.py",
-                "    if keyring.is_younger_than(partition, offset):\n",
-                "    if H_SIGNATURE not in found:\n",
+            Wrap(
+                "delayline.parser:_serial",
+                lambda original, record, found, keyring: (
+                    original(record, found, keyring) if H_SIGNATURE in found else None
+                ),
             ),
         ),
         profile_with(STRANGERS),
@@ -179,30 +213,19 @@ SIGNED: Final = (
             f"{what}-not-signed",
             "rules 4 and 6, signed",
             f"the {what} can be altered",
-            (Patch("delayline/signing.py", old, new),),
+            (Wrap(name, around),),
             profile_with(STRANGERS, {"strange-checkpoint": 40}),
         )
-        for what, old, new in (
-            ("header", ", _packed(value))\n", ",)\n"),
-            ("value", "        digest.update(value)\n", "        pass\n"),
+        for what, name, around in (
+            ("header", "delayline.signing:_parts_of", _without_the_headers_values),
+            ("value", "delayline.signing:_digest", _without_the_value),
         )
     ),
     Mutant(
         "control-below-the-parent",
         "rule 2, the first control above the parent",
         "the first control of the id that waits is taken for the one that ended it, wherever it stands",
-        (
-            Patch(
-                "store/apply.py",
-                "self._first_pending(partition, who, parent + 1)",
-                "self._first_pending(partition, who, 0)",
-            ),
-            Patch(
-                "store/apply.py",
-                "        if control.previous <= parent:\n",
-                "        if control is not None:\n",
-            ),
-        ),
+        (Override("store.apply:BatchApply._answer_first_pending", _any_control_is_applied),),
         ENDED,
     ),
     Mutant(
@@ -210,10 +233,8 @@ SIGNED: Final = (
         "rule 2, no later one takes its place",
         "a later control is taken for the one that has been answered",
         (
-            Patch(
-                "store/apply.py",
-                "        if control.previous <= parent:\n",
-                "        if control is not None:\n",
+            Override(
+                "store.apply:BatchApply._answer_first_pending", partial(_any_control_is_applied, above=1)
             ),
         ),
         ANSWERED_ONE_BY_ONE,
@@ -222,21 +243,14 @@ SIGNED: Final = (
         "control-of-this-batch-not-found",
         "rule 2, the first control above the parent",
         "a control that is taken in with the dropped request is not found",
-        (
-            Patch(
-                "store/apply.py",
-                "        return next((offset for offset in self._endings.get((partition, who), ()) "
-                "if offset >= begin), None)\n",
-                "        return None\n",
-            ),
-        ),
+        (Wrap("store.apply:BatchApply._first_pending", beside(_endings={})),),
         ENDED,
     ),
     Mutant(
         "serial-not-checked",
         "rule 4, a copy changes nothing",
         "a copy of what the service has written back counts",
-        (Patch("store/apply.py", "if last is not None and serial <= last:", "if False:"),),
+        (Wrap("store.apply:BatchApply._is_copy", _no_copy),),
         profile_with(STRANGERS),
     ),
     Mutant(
@@ -244,10 +258,11 @@ SIGNED: Final = (
         "rule 4, a copy changes nothing",
         "a copy of what the service has written back and aborted counts",
         (
-            Patch(
-                "store/apply.py",
-                "        is_copy = self._is_copy(arrival)\n",
-                "        is_copy = arrival.kind is not _SPENT and self._is_copy(arrival)\n",
+            Wrap(
+                "store.apply:BatchApply._resolve",
+                lambda original, self, arrival: (
+                    None if arrival.kind is Kind.SPENT else original(self, arrival)
+                ),
             ),
         ),
         profile_with(STRANGERS, {"commit-aborted": 30, "crash-leader": 20}),
@@ -256,14 +271,14 @@ SIGNED: Final = (
         "last-one-counts-again",
         "rule 4, a copy changes nothing",
         "a copy of what was written back last counts",
-        (Patch("store/apply.py", "serial <= last:", "serial < last:"),),
+        (Wrap("store.apply:BatchApply._is_copy", _no_copy_of_the_last),),
         profile_with(STRANGERS),
     ),
     Mutant(
         "serial-without-its-count",
         "rule 4, what the service has written is no copy",
         "of what one selection writes back, only the first counts",
-        (Patch("store/apply.py", "serial <= last:", "serial[0] <= last[0]:"),),
+        (Wrap("store.apply:BatchApply._is_copy", _copy_of_a_selection),),
         profile_with(MUCH_WRITTEN_BACK),
     ),
     Mutant(
@@ -283,14 +298,7 @@ SIGNED: Final = (
         "as-of-held-back",
         "rule 4, what the service has written is no copy",
         "as-of is the frontier's read, which late rows hold back",
-        (
-            Patch(
-                "store/selection.py",
-                "    as_of = {partition: max(offset, applied.get(partition, 0)) for partition, "
-                "offset in read.items()}\n",
-                "    as_of = dict(frontier.read)\n",
-            ),
-        ),
+        (Wrap("store.selection:select", _as_of_the_frontier),),
         LATE_CHAINS,
     ),
     Mutant(

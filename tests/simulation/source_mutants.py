@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Final
+from functools import partial
+from typing import Any, Final
 
+from store import keys
+from tests.simulation.overrides import Override, Wrap, beside
 from tests.simulation.patches import Mutant, Patch, profile_with
 from tests.simulation.profile import Profile
 
@@ -48,6 +51,41 @@ AGAIN: Final = Profile(
     messages=(20, 100),
 )
 
+
+def _not_overtaken(original: Any, self: Any, arrival: Any) -> Any:
+    around = beside() if arrival.id is not None else beside(_tombstone=lambda _: -1)
+    return around(original, self, arrival)
+
+
+def _not_found(original: Any, self: Any, partition: Any, root: Any, entry: Any, *, named: bool) -> None:
+    written_back = None if entry is None else self._in_batch(partition, entry.offset)
+    if written_back is None or (written_back.id is not None) is not named:
+        original(self, partition, root, entry)
+
+
+def _whatever_its_source(self: Any, partition: Any, _: Any, entry: Any, place: Any) -> Any:
+    if entry is not None:
+        id_ = self._id_of_written_back(partition, entry)
+    else:
+        id_ = None if place is None else place.id
+    return None if id_ is None or self._index(keys.index(partition, id_)) is None else id_
+
+
+def _nothing_is_not_cancelled(
+    original: Any, self: Any, arrival: Any, source: Any, entry: Any, place: Any
+) -> None:
+    if self._row_without_id(arrival.partition, source, entry, place) is None:
+        self._put_pending_answer(arrival, "cancel", None, None, source)
+    else:
+        original(self, arrival, source, entry, place)
+
+
+def _with_its_expiry(original: Any, self: Any, partition: Any, entry: Any) -> None:
+    original(self, partition, entry)
+    self.batch.delete(keys.expiry(partition, entry.due_ms, entry.offset))
+    self.batch.delete(keys.kept(partition, entry.offset))
+
+
 SOURCES: Final = (
     Mutant(
         "source-answer-does-not-wait",
@@ -60,13 +98,7 @@ SOURCES: Final = (
         "unnamed-is-not-overtaken",
         "rule 4, without an id",
         "what was written back without an id is stored though its source was cancelled meanwhile",
-        (
-            Patch(
-                "store/apply.py",
-                "if self._tombstone(keys.source_tombstone(partition, root)) > parent:",
-                "if self._tombstone(keys.source_tombstone(partition, root)) > 1 << 62:",
-            ),
-        ),
+        (Wrap("store.apply:BatchApply._apply_written_back", _not_overtaken),),
         CHAINS,
     ),
     Mutant(
@@ -74,10 +106,11 @@ SOURCES: Final = (
         "rule 2, applied",
         "a dropped request without an id does not make the cancel of its source applied",
         (
-            Patch(
-                "store/apply.py",
-                "            self._answer_first_pending(partition, root, parent)\n",
-                "",
+            Wrap(
+                "store.apply:BatchApply._answer_first_pending",
+                lambda original, self, partition, who, parent: (
+                    None if isinstance(who, int) else original(self, partition, who, parent)
+                ),
             ),
         ),
         CHAINS,
@@ -86,66 +119,35 @@ SOURCES: Final = (
         "source-is-its-own-row",
         "rule 2, what was last written back for it",
         "what is written back without an id is not found by its source",
-        (
-            Patch(
-                "store/apply.py",
-                "        self._set_source(\n            partition, root, IndexEntry(",
-                "        (\n            partition, root, IndexEntry(",
-            ),
-        ),
+        (Wrap("store.apply:BatchApply._set_source", partial(_not_found, named=False)),),
         CHAINS,
     ),
     Mutant(
         "moved-is-not-found-by-its-source",
         "rule 2, the id's entry goes back to that source",
         "what is written back with an id is not found by its source",
-        (
-            Patch(
-                "store/apply.py",
-                "            self._set_source(arrival.partition, arrival.root, current)\n",
-                "            pass\n",
-            ),
-        ),
+        (Wrap("store.apply:BatchApply._set_source", partial(_not_found, named=True)),),
         FIRST_FORGOTTEN,
     ),
     Mutant(
         "source-cancels-whoever-has-its-id",
         "rule 2, the id's entry goes back to that source",
         "a cancel by source cancels what has replaced its message",
-        (
-            Patch(
-                "store/apply.py",
-                "return id_ if current is not None and current.source == source else None",
-                "return id_ if current is not None else None",
-            ),
-        ),
+        (Override("store.apply:BatchApply._id_of_source", _whatever_its_source),),
         profile_with({"cancel-source": 60, "id-future": 60}, batches=(60,), ids=(1, 3)),
     ),
     Mutant(
         "cancelled-source-is-found-again",
         "rule 2, nothing where it has been cancelled before",
         "after its chain was cancelled, a source's own row is found",
-        (
-            Patch(
-                "store/apply.py",
-                "        if self._tombstone(keys.source_tombstone(partition, source)) >= 0:\n"
-                "            return None\n",
-                "",
-            ),
-        ),
+        (Wrap("store.apply:BatchApply._row_without_id", beside(_tombstone=lambda _: -1)),),
         CHAINS,
     ),
     Mutant(
         "no-tombstone-of-nothing",
         "rule 2, found or not",
         "a cancel by source that finds nothing leaves no tombstone",
-        (
-            Patch(
-                "store/apply.py",
-                "        self._put_tombstone(keys.source_tombstone(",
-                "        if entry is not None:\n            self._put_tombstone(keys.source_tombstone(",
-            ),
-        ),
+        (Wrap("store.apply:BatchApply._cancel_without_id", _nothing_is_not_cancelled),),
         FORGETFUL,
     ),
     Mutant(
@@ -165,20 +167,14 @@ SOURCES: Final = (
         "all-is-without-end",
         "rule 3, some 10,000 at most",
         "of occurrences that were missed, each is delivered, however many they are",
-        (
-            Patch(
-                "delayline/recurrence.py",
-                "following.at_ms <= missed_by_ms:",
-                "(recurrence.missed != ALL and following.at_ms <= missed_by_ms):",
-            ),
-        ),
+        (Override("delayline.recurrence:_mean_ms", lambda _: 1 << 40),),
         profile_with({"interval": 40, "cron": 10}, {"operator-pause": 40}),
     ),
     Mutant(
         "shared-expiry-goes-with-one",
         "Store, it goes as a whole",
         "what removes a request removes the expiry entry that others share with it",
-        (Patch("store/apply.py", "if entry.origin != entry.offset:", "if True:"),),
+        (Wrap("store.apply:BatchApply._remove", _with_its_expiry),),
         profile_with({"cancel-source": 60, "id-future": 60}, batches=(60,)),
     ),
     Mutant(
