@@ -4,11 +4,12 @@ BIN := .venv/bin
 ARGS ?=
 SEEDS ?= 0:20000
 
-.PHONY: help setup demo test check format simulate mutants attack bench bench-full bench-compare bench-docs bench-parts bench-polls bench-ids lock clean
+.PHONY: help setup demo test test-fast check format simulate mutants attack bench bench-full bench-compare bench-docs bench-parts bench-polls bench-ids lock clean
 
 help:
 	@echo "make demo      three nodes deliver through failures, then Spark audits"
 	@echo "make test      all tests (ARGS='-k name' for some)"
+	@echo "make test-fast unit tests, a short simulation, one failover on the real stack: under a minute"
 	@echo "make check     lint, format, types, layers"
 	@echo "make format    put the code into shape"
 	@echo "make simulate  the delivery core under seeded faults, taken up where it stopped (SEEDS=0:20000)"
@@ -30,7 +31,11 @@ demo: setup
 	$(BIN)/delayline demo $(ARGS)
 
 test: setup
-	$(BIN)/python -m pytest -n 2 --no-loadscope-reorder $(ARGS)
+	$(BIN)/python -m pytest -n 4 --no-loadscope-reorder $(ARGS)
+
+test-fast: setup
+	$(BIN)/python -m pytest -n 2 --no-loadscope-reorder -m "unit or fast" tests/chaos/test_kill_points.py \
+		tests/simulation/test_simulation.py tests/unit $(ARGS)
 
 check: setup
 	$(BIN)/ruff check .

@@ -11,8 +11,8 @@ from tests.attack.copies import COPY
 from tests.attack.run import Options, attack
 from tests.stacks import Stack
 
-SECONDS = 40.0
-A_PART = Options(SECONDS, seed=1, bomb_every_s=8.0, salvo_every_s=50.0, salvo=10)
+SECONDS = 20.0
+A_PART = Options(SECONDS, seed=1, bomb_every_s=4.0, salvo_every_s=20.0, salvo=10)
 
 
 def test_nothing_that_is_sent_stops_grows_or_falsifies_anything(

@@ -16,7 +16,7 @@ POINTS = [
     (Step.BEFORE_BEGIN, 0.0),
     (Step.AFTER_PRODUCE, 0.0),
     (Step.AFTER_CHECKPOINT_RECORD, 0.0),
-    (Step.DURING_COMMIT, 0.0),
+    pytest.param(Step.DURING_COMMIT, 0.0, marks=pytest.mark.fast),
     (Step.DURING_COMMIT, 0.001),
     (Step.DURING_COMMIT, 0.003),
     (Step.AFTER_COMMIT, 0.0),

@@ -20,6 +20,7 @@ from kazoo.exceptions import NoNodeError
 from election.candidates import Candidate, in_order
 from election.znodes import Znodes
 from tests.support import waiting
+from tests.support.process import is_stopped
 
 PATIENCE_S = 20.0
 _ROOT = Path(__file__).parents[2]
@@ -196,6 +197,7 @@ def paused(pid: int | None) -> Iterator[None]:
     assert pid is not None, "it runs"
     os.kill(pid, signal.SIGSTOP)
     try:
+        eventually(lambda: is_stopped(pid))
         yield
     finally:
         os.kill(pid, signal.SIGCONT)

@@ -6,7 +6,7 @@ from pyspark.sql import SparkSession
 
 from delayline.names import source
 from delayline.settings import ClusterSettings
-from node.kafka.fetch.records import MOST_RECORDS
+from node.kafka.fetch.records import MOST_UNPACKED_BYTES
 from ops.clients.zookeeper import registry, required_keys
 from pipeline.audit import AuditConfig, audit
 from tests.integration.audited import Audited
@@ -16,6 +16,8 @@ from tests.stacks import Stack
 from tests.support.cluster import Cluster
 from tests.support.raw import Codec, Connection, RawRecord, batch_of
 
+RECORDS = 20
+
 
 def test_each_record_of_a_batch_that_was_rejected_as_a_whole_is_dead_by_its_letter(
     cluster: Cluster, stack: Stack, spark: SparkSession
@@ -24,8 +26,9 @@ def test_each_record_of_a_batch_that_was_rejected_as_a_whole_is_dead_by_its_lett
     cluster.wait_epoch(1)
     target = (b"delay-target-topic", cluster.targets[0].encode())
     sound = RawRecord(value=b"x", headers=(target,))
+    large = RawRecord(value=bytes(MOST_UNPACKED_BYTES // RECORDS), headers=(target,))  # together too large
     with Connection(stack.bootstrap) as connection:
-        for batch in (batch_of([sound] * (MOST_RECORDS + 1), Codec.GZIP), batch_of([sound])):
+        for batch in (batch_of([large] * RECORDS, Codec.GZIP), batch_of([sound])):
             produced = connection.produce(cluster.names.buffer, 0, batch)
     behind = source(cluster.names.buffer, 0, produced.base_offset)
     cluster.tail.wait(
@@ -36,7 +39,7 @@ def test_each_record_of_a_batch_that_was_rejected_as_a_whole_is_dead_by_its_lett
         config = AuditConfig(stack.bootstrap, cluster.settings, required_keys(znodes))
     report = audit(spark, config).report
     assert report.violations == ()
-    assert (report.classes["dead-lettered"], report.classes["delivered"]) == (MOST_RECORDS + 1, 1)
+    assert (report.classes["dead-lettered"], report.classes["delivered"]) == (RECORDS, 1)
 
 
 def test_what_a_letter_says_of_a_batch_is_not_believed(cluster_name: str, audited: Audited) -> None:

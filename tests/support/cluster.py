@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,7 @@ from tests.support.closing import Closing
 from tests.support.hurry import hurry
 from tests.support.process import NodeProcess
 from tests.support.tail import Got, Tail
-from tests.support.waiting import PATIENCE_S, eventually
+from tests.support.waiting import PATIENCE_S, becomes, eventually
 
 SESSION_TIMEOUT_S = 2.0
 TARGET = "target"
@@ -52,14 +53,12 @@ def wait_led(admin: AdminClient, partitions: Mapping[str, int]) -> None:
     the controller's word. `partitions`: how many each topic has, by name.
     """
 
-    def all_led() -> bool:
-        there = admin.list_topics(timeout=PATIENCE_S).topics
-        return all(
-            name in there and sum(p.leader >= 0 for p in there[name].partitions.values()) == count
-            for name, count in partitions.items()
-        )
+    def led(topic: str) -> int:
+        there = admin.list_topics(topic, timeout=PATIENCE_S).topics[topic]
+        return sum(one.leader >= 0 for one in there.partitions.values())
 
-    eventually(all_led, f"{list(partitions)} have their leaders")
+    for topic, count in partitions.items():
+        becomes(partial(led, topic), count)
 
 
 class Cluster(Closing):

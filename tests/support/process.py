@@ -80,7 +80,7 @@ class NodeProcess:
 
     def wait_paused(self) -> None:
         """Until SIGSTOP has stopped it, whoever sent it."""
-        eventually(self._is_paused, f"{self.node_id} is stopped")
+        eventually(lambda: is_stopped(self.pid), f"{self.node_id} is stopped")
 
     def resume(self) -> None:
         """SIGCONT."""
@@ -116,10 +116,6 @@ class NodeProcess:
     def _signal(self, number: signal.Signals) -> None:
         os.kill(self._process.pid, number)
 
-    def _is_paused(self) -> bool:
-        with open(f"/proc/{self._process.pid}/stat") as stat:  # noqa: PTH123 - no path of ours
-            return stat.read().rpartition(")")[2].split()[0] == "T"
-
     def _lines(self) -> list[dict[str, Any]]:
         lines = []
         for line in self._log_file.read_text().splitlines():
@@ -128,3 +124,12 @@ class NodeProcess:
             except ValueError:
                 continue  # a half-written line, or the interpreter's own words
         return lines
+
+
+def is_stopped(pid: int) -> bool:
+    """Whether SIGSTOP has stopped every thread of a process: they stop one after the other."""
+    try:
+        stats = [file.read_text() for file in Path(f"/proc/{pid}/task").glob("*/stat")]
+    except OSError:
+        return False  # one of them has just ended
+    return all(stat.rpartition(")")[2].split()[0] == "T" for stat in stats)

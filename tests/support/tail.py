@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from delayline.wire import Header, Reject, read_headers
-from tests.support.waiting import PATIENCE_S
+from tests.support.waiting import PATIENCE_S, eventually
 
 LOOKUP_TIMEOUT_S = 10.0
 _CONFIG = {
@@ -18,7 +19,7 @@ _CONFIG = {
     "enable.partition.eof": True,  # the end may be transaction markers, which no message shows
     "auto.offset.reset": "error",
     "allow.auto.create.topics": False,
-    "fetch.wait.max.ms": 20,
+    "fetch.wait.max.ms": 50,  # an end is told so late; asked more often, a broker does little else
     "log_level": 0,
 }
 
@@ -52,11 +53,10 @@ class Tail:
         isolation = "read_uncommitted" if and_aborted else "read_committed"
         self._consumer = Consumer(_CONFIG | {"bootstrap.servers": bootstrap, "isolation.level": isolation})
         self.records: dict[str, list[Got]] = {topic: [] for topic in topics}
-        metadata = self._consumer.list_topics(timeout=LOOKUP_TIMEOUT_S).topics
         self._partitions = [
             TopicPartition(topic, partition, 0)
             for topic in self.records
-            for partition in metadata[topic].partitions
+            for partition in self._consumer.list_topics(topic, LOOKUP_TIMEOUT_S).topics[topic].partitions
         ]
         self._reached = {(at.topic, at.partition): 0 for at in self._partitions}
         self._consumer.assign(self._partitions)
@@ -80,7 +80,9 @@ class Tail:
     def catch_up(self) -> None:
         """Reads all that is there now."""
         for at in self._partitions:
-            _, end = self._consumer.get_watermark_offsets(at, timeout=LOOKUP_TIMEOUT_S)
+            marks = eventually(partial(self._watermarks, at), f"the end of {at.topic}/{at.partition} is told")
+            assert marks is not None, "eventually returns what is true"
+            _, end = marks
             self._read_to(at, end)
 
     def reached(self, topic: str, partition: int) -> int:
@@ -95,6 +97,15 @@ class Tail:
 
     def close(self) -> None:
         self._consumer.close()
+
+    def _watermarks(self, at: TopicPartition) -> tuple[int, int] | None:
+        """None while the client has no broker for it: one that was away has just come back."""
+        try:
+            return self._consumer.get_watermark_offsets(at, timeout=LOOKUP_TIMEOUT_S)
+        except KafkaException as error:
+            if error.args[0].code() not in (KafkaError._UNKNOWN_PARTITION, *_PASSING):
+                raise
+            return None
 
     def _read_to(self, at: TopicPartition, end: int) -> None:
         place = at.topic, at.partition
