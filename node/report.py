@@ -133,7 +133,7 @@ class Report:
             max_clock_skew_ms=config.max_clock_skew_ms,
             open=parts is not None and parts.started,
             settings="" if made_with is None else made_with.to_json(),
-            strange_checkpoints=0 if parts is None else sum(parts.checkpoint_reader.strangers.values()),
+            rejected_checkpoints=0 if parts is None else sum(parts.checkpoint_reader.rejected.values()),
             keys=[] if parts is None else sorted(parts.keys.ring.ids),
             blocked=[] if parts is None else list(parts.soundings.blocked or ()),
             ahead={} if parts is None else parts.view.ahead_of(now_ms + config.max_clock_skew_ms),
@@ -179,5 +179,5 @@ def _of_parts(parts: Parts) -> dict[str, Any]:
         "free_bytes": soundings.free_bytes,
         "targets": parts.targets.counts,
         "meter": parts.lane.meter,
-        "strange_checkpoints": parts.checkpoint_reader.strangers,
+        "rejected_checkpoints": parts.checkpoint_reader.rejected,
     }

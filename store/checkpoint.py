@@ -140,7 +140,7 @@ def nothing(partitions: Sequence[int]) -> Frontier:
     return Frontier(position=None, applied=nowhere, seen=nowhere, read=nowhere, delivered_up_to_ms=0)
 
 
-class Footing(msgspec.Struct, frozen=True):
+class Lineage(msgspec.Struct, frozen=True):
     """The checkpoint topic as a leadership has found it: Kafka's id of it, and the leader epoch of the lane's
     partition. A partition loses its end only where its leader changes, and each change raises that epoch.
     """
@@ -149,7 +149,7 @@ class Footing(msgspec.Struct, frozen=True):
     leader_epoch: int
 
 
-NO_FOOTING: Final = Footing(topic_id="", leader_epoch=0)
+NO_LINEAGE: Final = Lineage(topic_id="", leader_epoch=0)
 
 
 class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
@@ -175,7 +175,7 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
     node: str
     at_ms: int
     first: bool = False
-    footing: Footing
+    lineage: Lineage
 
     @property
     def write_back(self) -> WriteBack:

@@ -456,7 +456,7 @@ class Delivery:
             overruns=frontier.overruns,
             node=self._config.node,
             at_ms=self._clock.own_ms(),
-            footing=last.footing,
+            lineage=last.lineage,
         )
 
     def _await_commit(self) -> Process[None]:

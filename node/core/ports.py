@@ -13,7 +13,7 @@ import msgspec
 from delayline.rejects import Code, ParkCode, RejectCode
 from delayline.signing import Keyring
 from delayline.wire import Header
-from store.checkpoint import Checkpoint, Footing, Vector
+from store.checkpoint import Checkpoint, Lineage, Vector
 from store.keys import RowKey
 from store.operations import OperatorRequest
 
@@ -126,7 +126,7 @@ class Log(Protocol):
         `Refusing` where only an operator can help: the topic is missing.
         """
 
-    def footing(self) -> Footing:
+    def lineage(self) -> Lineage:
         """The checkpoint topic and the leader epoch of the lane's partition, as they are now. Raises what
         `last_checkpoint` does.
         """
@@ -213,8 +213,8 @@ class TargetSnapshot(Protocol):
         self, topic: str, partition: int, key: bytes | None, size_bytes: int
     ) -> tuple[Code, str] | None:
         """The dead-letter code and detail if a record of that size, with that key, cannot go there. With
-        `UNAVAILABLE` it may later: the partition is shut. With `UNKNOWN` it may, too: the topic has not
-        been looked up yet.
+        `UNAVAILABLE` it may later: the partition is unavailable. With `UNKNOWN` it may, too: the topic has
+        not been looked up yet.
         """
 
 

@@ -15,7 +15,7 @@ from node.core.ports import Clock, Doubtful, LeaderElection, Log, Operator, Outb
 from node.core.resumption import resumed
 from node.core.steps import RETRY_MS, Process, Step, StepDown, Wait
 from node.refusal import Refusing
-from store.checkpoint import FORMAT, NO_FOOTING, Checkpoint, Vector
+from store.checkpoint import FORMAT, NO_LINEAGE, Checkpoint, Vector
 from store.view import View
 
 log = structlog.get_logger("delayline.delivery")
@@ -55,7 +55,7 @@ class Recovery:
         self._operator = operator
         self._clock = clock
         self._epoch_known = 0  # none is used twice
-        self._footing = NO_FOOTING  # of this leadership
+        self._lineage = NO_LINEAGE  # of this leadership
         self._first_at_ms = 0
 
     def recover(self, own: Checkpoint | None) -> Process[Recovered | StepDown]:
@@ -90,7 +90,7 @@ class Recovery:
             node=self._node,
             at_ms=self._first_at_ms,
             first=True,
-            footing=self._footing,
+            lineage=self._lineage,
         )
 
     def _confirm_leader(self) -> Process[bool]:
@@ -121,13 +121,13 @@ class Recovery:
         """
         mirrored = yield from self._mirrored()
         last, own = self._log.last_checkpoint(), self._view.checkpoint
-        self._footing = self._log.footing()
+        self._lineage = self._log.lineage()
         if isinstance(mirrored, Refusing):
             if last is None:
                 raise mirrored
             mirrored = None
         others = [one for one in (mirrored, own) if one is not None and one.epoch]
-        found = resumed(last, others, self._footing)
+        found = resumed(last, others, self._lineage)
         if found is None:
             return self._initial_checkpoint()
         self._epoch_known = max(self._epoch_known, found.epoch, *(one.epoch for one in others))
@@ -150,7 +150,7 @@ class Recovery:
     def _report_lost_end(self, last: Checkpoint | None, found: Checkpoint, others: list[Checkpoint]) -> None:
         """Says so if the topic has lost its end, or all of it."""
         latest = max(others, key=lambda one: one.order, default=found)
-        if last is None and found.footing.topic_id != self._footing.topic_id:
+        if last is None and found.lineage.topic_id != self._lineage.topic_id:
             self._report_lost(found)
         elif last is not found:
             self._report_truncated(found)
@@ -193,7 +193,7 @@ class Recovery:
             delivered_up_to_ms=0,
             node=self._node,
             at_ms=self._clock.now_ms(),
-            footing=NO_FOOTING,
+            lineage=NO_LINEAGE,
         )
 
     def _catch_up(self, last: Checkpoint) -> Process[Vector | None]:

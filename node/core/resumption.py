@@ -5,7 +5,7 @@ last one, and of the same topic, the topic has lost its end, and the later one i
 delivered.
 
 Not if the topic was made anew since, or if somebody has gone on without knowing of it: who went on from that
-one would deliver again what was delivered since. Both show in the footing: a topic that is made anew has
+one would deliver again what was delivered since. Both show in the lineage: a topic that is made anew has
 another id, and a leadership that began after the end was lost has a higher leader epoch than what was lost.
 Where the topic is empty, and those known are of several that were before it, an id says nothing of the order:
 the time of what was committed last tells which of them was the last.
@@ -15,25 +15,25 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from store.checkpoint import Checkpoint, Footing
+from store.checkpoint import Checkpoint, Lineage
 
 
-def resumed(last: Checkpoint | None, others: Iterable[Checkpoint], footing: Footing) -> Checkpoint | None:
+def resumed(last: Checkpoint | None, others: Iterable[Checkpoint], lineage: Lineage) -> Checkpoint | None:
     """The one to go on from; None if nothing was ever delivered.
 
-    `last`: the topic's. `others`: those known elsewhere. `footing`: read after `last`.
+    `last`: the topic's. `others`: those known elsewhere. `lineage`: read after `last`.
     """
     known = list(others)
-    topic_id = footing.topic_id if last is None else last.footing.topic_id
-    of_topic = [one for one in known if one.footing.topic_id == topic_id]
+    topic_id = lineage.topic_id if last is None else last.lineage.topic_id
+    of_topic = [one for one in known if one.lineage.topic_id == topic_id]
     if last is not None:
         of_topic.insert(0, last)
     if known and not of_topic:
         newest = max(known, key=lambda one: one.at_ms)
-        of_topic = [one for one in known if one.footing.topic_id == newest.footing.topic_id]
+        of_topic = [one for one in known if one.lineage.topic_id == newest.lineage.topic_id]
     return max(of_topic, key=_order, default=None)
 
 
 def _order(one: Checkpoint) -> tuple[int, tuple[int, int]]:
     """Of one topic's, the one to go on from compares greatest: who went on later knew of more."""
-    return one.footing.leader_epoch, one.order
+    return one.lineage.leader_epoch, one.order

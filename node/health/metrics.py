@@ -195,8 +195,8 @@ def _refusing(vitals: Vitals) -> Metric:
 
 def _strange(vitals: Vitals) -> Metric:
     says = "Records of the checkpoint topic that are not the service's, or are copies, and were passed over."
-    family = CounterMetricFamily(PREFIX + "strange_checkpoints", says, labels=["kind"])
-    for kind, count in (vitals.strange_checkpoints or {}).items():
+    family = CounterMetricFamily(PREFIX + "rejected_checkpoints", says, labels=["kind"])
+    for kind, count in (vitals.rejected_checkpoints or {}).items():
         family.add_metric([kind], count)
     return family
 

@@ -30,8 +30,8 @@ class Vitals(NamedTuple):
     `refusal`: why it cannot be leader; `waits_for`: what keeps it from going on, in words. `dead`: threads
     that should run and do not. `leads`: whether it is leader, and be it one that has begun to refuse;
     `leader`: the lane's, as ZooKeeper last said. `lag`, `unstable` and `blocked`: of the buffer, see
-    `node.health.soundings`. `strange_checkpoints`: by kind, what was passed over in the checkpoint topic, see
-    `node.kafka.own_checkpoints`. `holds`: the aligned checkpoint's.
+    `node.health.soundings`. `rejected_checkpoints`: by kind, what was passed over in the checkpoint topic,
+    see `node.kafka.own_checkpoints`. `holds`: the aligned checkpoint's.
     """
 
     nameplate: Nameplate
@@ -56,5 +56,5 @@ class Vitals(NamedTuple):
     free_bytes: int | None = None
     targets: Counts | None = None
     meter: Meter | None = None
-    strange_checkpoints: Mapping[str, int] | None = None
+    rejected_checkpoints: Mapping[str, int] | None = None
     holds: Holds = ()

@@ -36,7 +36,7 @@ from node.refusal import (
     topic_forbidden,
 )
 from node.role import Role
-from store.checkpoint import Checkpoint, Footing, UnreadableCheckpoint, Vector
+from store.checkpoint import Checkpoint, Lineage, UnreadableCheckpoint, Vector
 
 log = structlog.get_logger("delayline.checkpoints")
 
@@ -161,9 +161,9 @@ class CheckpointReader(Role):
             return self._latest
 
     @property
-    def strangers(self) -> dict[str, int]:
+    def rejected(self) -> dict[str, int]:
         """How many records were passed over, by kind (node/kafka/own_checkpoints.py)."""
-        return dict(self._own.strangers)
+        return dict(self._own.rejected)
 
     def look_again(self) -> None:
         """The topic may be another one than before, or none: looks whether it is, at once."""
@@ -286,10 +286,10 @@ class KafkaLog:
     def last_checkpoint(self) -> Checkpoint | None:
         return self._checkpoint_reader.wait_for(self._topic_id(), self._decided_end())
 
-    def footing(self) -> Footing:
+    def lineage(self) -> Lineage:
         """The leader itself says its epoch: others may have heard of an older one."""
         topic_id, topic = self._topic_id(), self._names.checkpoint
-        return Footing(topic_id, self._latest_offsets(topic, [self._lane])[self._lane].leader_epoch or 0)
+        return Lineage(topic_id, self._latest_offsets(topic, [self._lane])[self._lane].leader_epoch or 0)
 
     def _topic_id(self) -> str:
         """Raises `Refusing` if the checkpoint topic is missing."""

@@ -107,7 +107,7 @@ _NOT_ITS_OWN: Final = frozenset(
 T = TypeVar("T")
 
 Sent = tuple[Sequence[Outgoing], AbstractSet[PartitionId]]
-"""What was sent in a transaction, and which partitions were shut then."""
+"""What was sent in a transaction, and which partitions were unavailable then."""
 
 _Odd = SystemError | AttributeError
 
@@ -117,17 +117,17 @@ ProducerRef = list[Producer]
 
 class Touched(NamedTuple):
     """Where a transaction may have something open: since when, by `time.monotonic`, in topics as they were
-    known then, in all of their partitions or only in some; and which of them were shut then.
+    known then, in all of their partitions or only in some; and which of them were unavailable then.
     """
 
     begun_s: float
     known: KnownTargets
     partition_ids: AbstractSet[PartitionId] | None = None
-    shut: AbstractSet[PartitionId] = frozenset()
+    unavailable: AbstractSet[PartitionId] = frozenset()
 
     def lost(self, targets: KafkaTargets) -> set[PartitionId]:
         """Where of these there may have been no leader since."""
-        lost = targets.unled_since(self.begun_s, self.known) - self.shut
+        lost = targets.unled_since(self.begun_s, self.known) - self.unavailable
         return lost if self.partition_ids is None else lost & self.partition_ids
 
 
@@ -449,7 +449,7 @@ class KafkaOutbox:
             raise Refusing(transactional_ids_forbidden(self._names.transactional_ids(self._lane)))
 
     def _why(self) -> str:
-        """What keeps a transaction from its end: the marker of a partition that is shut."""
+        """What keeps a transaction from its end: the marker of a partition that is unavailable."""
         troubles = "; ".join(self._targets.troubles())
         return f", for its last transaction cannot end: {troubles}" if troubles else ""
 
@@ -500,7 +500,7 @@ class KafkaTransaction:
         self._checkpoint: Checkpoint | None = None
         self.begun_s = time.monotonic()
         self._sent: Sequence[Outgoing] = ()
-        self._shut: set[PartitionId] = set()  # when it was sent
+        self._unavailable: set[PartitionId] = set()  # when it was sent
         self._known: KnownTargets = {}  # when it was sent
         self._unmarked = unmarked
         self._before = before
@@ -528,7 +528,9 @@ class KafkaTransaction:
                 and record.key is None
                 and topic in open_partitions
             ):
-                partition = random.choice(open_partitions[topic])  # the client would take a shut one, too
+                partition = random.choice(
+                    open_partitions[topic]
+                )  # the client would take an unavailable one, too
             while True:
                 try:
                     # By position: names cost a fifth more. The one left out is another name of `on_delivery`.
@@ -551,7 +553,7 @@ class KafkaTransaction:
     @property
     def sent(self) -> Sent:
         """What it has sent."""
-        return self._sent, self._shut
+        return self._sent, self._unavailable
 
     @property
     def topics(self) -> frozenset[str]:
@@ -562,17 +564,18 @@ class KafkaTransaction:
     def touched(self) -> Touched:
         """Where it may have something open."""
         known = {topic: self._known[topic] for topic in self.topics if topic in self._known}
-        return Touched(self.begun_s, known, None, self._shut)
+        return Touched(self.begun_s, known, None, self._unavailable)
 
     def _expect_open(self) -> dict[str, Sequence[int]]:
-        """Of topics of which some partitions are shut, those that are not.
+        """Of topics of which some partitions are unavailable, those that are not.
 
-        Raises `Doubtful` where what was planned has been shut since: it would hold this transaction up.
+        Raises `Doubtful` where what was planned has been unavailable since: it would hold this transaction
+        up.
         """
         targets = self._outbox._targets
-        self._known, shut = targets.known, targets.shut
-        topics = shut.keys() & self.topics if shut else set[str]()
-        self._shut = {(topic, number) for topic in topics for number in shut[topic]}
+        self._known, unavailable = targets.known, targets.unavailable
+        topics = unavailable.keys() & self.topics if unavailable else set[str]()
+        self._unavailable = {(topic, number) for topic in topics for number in unavailable[topic]}
         if self._unmarked.aborted or self._unmarked.committed:
             self._expect_marked()
         for record in self._sent if topics else ():
@@ -584,12 +587,12 @@ class KafkaTransaction:
 
     def _expect_marked(self) -> None:
         """What is sent where a marker lacks would be committed with what was aborted there, or what was
-        committed be aborted with it. Where such a partition is shut, nothing is sent there.
+        committed be aborted with it. Where such a partition is unavailable, nothing is sent there.
         """
         sent_to = self.topics
         unmarked = {
             partition_id
-            for partition_id in self._unmarked.partition_ids - self._shut
+            for partition_id in self._unmarked.partition_ids - self._unavailable
             if partition_id[0] in sent_to
         }
         if unmarked:
@@ -604,7 +607,7 @@ class KafkaTransaction:
             node=first.node,
             at_ms=first.at_ms,
             first=True,
-            footing=first.footing,
+            lineage=first.lineage,
         )
 
     def flush(self) -> Offsets:
@@ -627,12 +630,12 @@ class KafkaTransaction:
         here might take longer than what it is asked for.
         """
         targets = self._outbox._targets
-        changed = targets.changed(self.topics, self._known, self._shut)
+        changed = targets.changed(self.topics, self._known, self._unavailable)
         if changed is not None:
-            raise Doubtful(f"{changed} was deleted, changed or shut while records were sent to it")
-        if self._before is not None and targets.shut:
-            sent, shut = self._before
-            held_up_by = targets.changed({record.topic for record in sent}, {}, shut)
+            raise Doubtful(f"{changed} was deleted, changed or unavailable while records were sent to it")
+        if self._before is not None and targets.unavailable:
+            sent, unavailable = self._before
+            held_up_by = targets.changed({record.topic for record in sent}, {}, unavailable)
             if held_up_by is not None:
                 why = "; ".join(targets.troubles())
                 raise Doubtful(

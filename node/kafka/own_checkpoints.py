@@ -105,7 +105,7 @@ class OwnCheckpoints:
     def __init__(self, topic: str) -> None:
         self.latest: Checkpoint | None = None
         self._aborted: tuple[list[Checkpoint], list[Checkpoint]] = [], []  # of these, the first ones: apart
-        self.strangers: Counter[str] = Counter()  # by kind: what was not the service's, or a copy
+        self.rejected: Counter[str] = Counter()  # by kind: what was not the service's, or a copy
         self._topic = topic
         self._reported_to = 0  # so that what is read twice is counted once
 
@@ -156,8 +156,8 @@ class OwnCheckpoints:
         if record.offset < self._reported_to:
             return
         self._reported_to = record.offset + 1
-        self.strangers[kind] += 1
-        if self.strangers[kind] == 1:
+        self.rejected[kind] += 1
+        if self.rejected[kind] == 1:
             log.error(
                 "checkpoint-rejected",
                 kind=kind,

@@ -14,16 +14,16 @@ from node.kafka.target_answers import NO_LEADER, Partition, TopicLimits
 
 
 class Target(msgspec.Struct, frozen=True):
-    """`leaderless`: the partitions whose leader is none, or cannot be reached; `shut`: those, and where too
-    few replicas are in sync. `told`: a broker has refused it, whatever the brokers say of it. `doubted`: by
-    this nothing is refused.
+    """`leaderless`: the partitions whose leader is none, or cannot be reached; `unavailable`: those, and
+    where too few replicas are in sync. `told`: a broker has refused it, whatever the brokers say of it.
+    `doubted`: by this nothing is refused.
     """
 
     states: tuple[Partition, ...]
     limits: TopicLimits
     brokers: frozenset[int]
     leaderless: frozenset[int]
-    shut: frozenset[int]
+    unavailable: frozenset[int]
     refusal: tuple[Code, str] | None
     until_s: float
     told: bool = False
@@ -33,18 +33,18 @@ class Target(msgspec.Struct, frozen=True):
     def partitions(self) -> int:
         return len(self.states)
 
-    def shut_partition(self, partition: int, key: bytes | None) -> int | None:
-        """The shut partition that a record would go to. One without a key, for any partition, goes to one
-        that is open (`KafkaTargets.open_partitions`), if there is one.
+    def unavailable_partition(self, partition: int, key: bytes | None) -> int | None:
+        """The unavailable partition that a record would go to. One without a key, for any partition, goes to
+        one that is open (`KafkaTargets.open_partitions`), if there is one.
         """
         if partition == ANY_PARTITION and key is None:
-            return 0 if len(self.shut) == self.partitions else None
+            return 0 if len(self.unavailable) == self.partitions else None
         number = (
             partition_for(key, self.partitions)
             if partition == ANY_PARTITION and key is not None
             else partition
         )
-        return number if number in self.shut else None
+        return number if number in self.unavailable else None
 
 
 class Unreached(msgspec.Struct, frozen=True):
@@ -54,7 +54,7 @@ class Unreached(msgspec.Struct, frozen=True):
     out_of_sync: frozenset[int] = frozenset()
 
     def seen(self, target: Target) -> Target:
-        """With what is shut now. A leader is in sync with itself."""
+        """With what is unavailable now. A leader is in sync with itself."""
         least = target.limits.least_in_sync
         leaderless = frozenset(
             number
@@ -66,10 +66,10 @@ class Unreached(msgspec.Struct, frozen=True):
             for number, partition in enumerate(target.states if least > 1 else ())
             if self._in_sync(partition) < min(least, partition.replicas)
         )
-        return msgspec.structs.replace(target, leaderless=leaderless, shut=leaderless.union(lacking))
+        return msgspec.structs.replace(target, leaderless=leaderless, unavailable=leaderless.union(lacking))
 
-    def why_shut(self, target: Target, number: int) -> str:
-        """What a shut partition lacks."""
+    def why_unavailable(self, target: Target, number: int) -> str:
+        """What an unavailable partition lacks."""
         partition = target.states[number]
         if partition.leader == NO_LEADER:
             return "has no leader"
@@ -108,7 +108,7 @@ class KafkaTargetSnapshot:
 
     def takes_any(self, topic: str, size_bytes: int) -> bool:
         target = self._known.get(topic)
-        if target is None or target.shut:
+        if target is None or target.unavailable:
             return False
         return self.problem(topic, ANY_PARTITION, None, size_bytes) is None
 
@@ -142,7 +142,7 @@ class KafkaTargetSnapshot:
             )
         if size_bytes > target.limits.limit_bytes:
             return RejectCode.TOO_LARGE, f"{size_bytes} bytes; {topic} takes {target.limits.limit_bytes}"
-        number = target.shut_partition(partition, key) if target.shut else None
+        number = target.unavailable_partition(partition, key) if target.unavailable else None
         if number is None:
             return None
-        return UNAVAILABLE, f"{topic}/{number} {self._unreached.why_shut(target, number)}"
+        return UNAVAILABLE, f"{topic}/{number} {self._unreached.why_unavailable(target, number)}"

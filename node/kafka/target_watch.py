@@ -1,4 +1,4 @@
-"""The target watch: notices that a target's partition is shut before anything is sent there.
+"""The target watch: notices that a target's partition is unavailable before anything is sent there.
 
 A transaction that has touched a partition without a leader, or with too few replicas in sync, can neither
 commit nor abort: its markers cannot be written there. Its transactional id then answers

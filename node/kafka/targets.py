@@ -55,8 +55,8 @@ PartitionId = tuple[str, int]
 
 
 KnownTargets = Mapping[str, Target]
-Shut = Mapping[str, frozenset[int]]
-"""Topics that have shut partitions, and which those are."""
+UnavailablePartitions = Mapping[str, frozenset[int]]
+"""Topics that have unavailable partitions, and which those are."""
 _LookedUp = dict[str, Target | None]
 """None: the topic is missing."""
 
@@ -91,7 +91,7 @@ class KafkaTargets:
         self._patience = Patience(time.monotonic())
         self._unreached = Unreached()  # replaced as a whole
         self._gone_s: dict[int, float] = {}  # since when
-        self._shut: Shut = {}  # replaced as a whole
+        self._unavailable: UnavailablePartitions = {}  # replaced as a whole
         self._led_again_s: dict[PartitionId, float] = {}  # in the order of when; guarded by `_changing`
         self._unled_s = -math.inf  # when any partition was without a leader last; guarded by `_changing`
         self._doubts = 0
@@ -264,9 +264,9 @@ class KafkaTargets:
         return Counts(len(self._known), len(self._missing), len(self._wanted))
 
     @property
-    def shut(self) -> Shut:
+    def unavailable(self) -> UnavailablePartitions:
         """The partitions of targets in use where nothing can be committed now; it does not change."""
-        return self._shut
+        return self._unavailable
 
     def refuse(self, topic: str, code: RejectCode, detail: str) -> None:
         """A broker has refused the topic: its messages go to the dead-letter topic for a while."""
@@ -275,14 +275,14 @@ class KafkaTargets:
             self._replace({**self._known, topic: refused})
 
     def changed(
-        self, topics: AbstractSet[str], then: KnownTargets, shut: AbstractSet[PartitionId]
+        self, topics: AbstractSet[str], then: KnownTargets, unavailable: AbstractSet[PartitionId]
     ) -> str | None:
-        """One of them that has gone, has a shut partition that is not among `shut`, or another number of
-        partitions than `then`, as far as the watch has seen it.
+        """One of them that has gone, has an unavailable partition that is not among `unavailable`, or another
+        number of partitions than `then`, as far as the watch has seen it.
         """
-        now_shut = self._shut
-        for topic in sorted(topics & now_shut.keys()):
-            if any((topic, number) not in shut for number in now_shut[topic]):
+        now_unavailable = self._unavailable
+        for topic in sorted(topics & now_unavailable.keys()):
+            if any((topic, number) not in unavailable for number in now_unavailable[topic]):
                 return topic
         known = self._known
         for topic in topics & then.keys():
@@ -292,17 +292,19 @@ class KafkaTargets:
         return None
 
     def open_partitions(self, topic: str) -> Sequence[int]:
-        """The partitions that are not shut, if some are and some are not; else nothing."""
+        """The partitions that are not unavailable, if some are and some are not; else nothing."""
         target = self._known.get(topic)
-        if target is None or not target.shut:
+        if target is None or not target.unavailable:
             return ()
-        return [number for number in range(target.partitions) if number not in target.shut]
+        return [number for number in range(target.partitions) if number not in target.unavailable]
 
     def troubles(self) -> list[str]:
-        """Why partitions are shut, of a few."""
-        shut = ((topic, one, number) for topic, one in self._known.items() for number in sorted(one.shut))
-        few, why_shut = itertools.islice(shut, FEW_TROUBLES), self._unreached.why_shut
-        return [f"{topic}/{number} {why_shut(target, number)}" for topic, target, number in few]
+        """Why partitions are unavailable, of a few."""
+        unavailable = (
+            (topic, one, number) for topic, one in self._known.items() for number in sorted(one.unavailable)
+        )
+        few, why_unavailable = itertools.islice(unavailable, FEW_TROUBLES), self._unreached.why_unavailable
+        return [f"{topic}/{number} {why_unavailable(target, number)}" for topic, target, number in few]
 
     def unled_since(self, since_s: float, then: KnownTargets) -> set[PartitionId]:
         """The partitions of these targets that may have been without a leader then, by `time.monotonic`, or
@@ -314,7 +316,7 @@ class KafkaTargets:
                 topic for topic in then if topic not in known or self._began_to_watch_s(topic) > since_s
             }
             unled = {(topic, number) for topic in unwatched for number in range(then[topic].partitions)}
-            for topic in then.keys() & self._shut.keys():
+            for topic in then.keys() & self._unavailable.keys():
                 unled.update((topic, number) for number in known[topic].leaderless)
             unled.update(
                 partition_id
@@ -329,7 +331,7 @@ class KafkaTargets:
         not count here: brokers end what is idle.
         """
         with self._changing:
-            return not self._shut and max(self._unled_s, self._watched_since_s) < since_s
+            return not self._unavailable and max(self._unled_s, self._watched_since_s) < since_s
 
     def _began_to_watch_s(self, topic: str) -> float:
         return max(self._watched_since_s, self._watched_s.get(topic, math.inf))
@@ -506,7 +508,9 @@ class KafkaTargets:
         while led_again_s and led_again_s[oldest := next(iter(led_again_s))] <= now_s - UNLED_FOR_S:
             del led_again_s[oldest]
         self._known = known
-        self._shut = {topic: target.shut for topic, target in known.items() if target.shut}
+        self._unavailable = {
+            topic: target.unavailable for topic, target in known.items() if target.unavailable
+        }
 
     def _note_led_again(self, partitions: Iterable[PartitionId]) -> None:
         now_s = time.monotonic()

@@ -49,7 +49,7 @@ class CheckpointPair:
 
     @property
     def _of_one_topic(self) -> bool:
-        return len({one.footing.topic_id for one in (self.in_topic, self.in_znode) if one is not None}) == 1
+        return len({one.lineage.topic_id for one in (self.in_topic, self.in_znode) if one is not None}) == 1
 
     @property
     def meaning(self) -> str:

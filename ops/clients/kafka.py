@@ -68,7 +68,7 @@ class KafkaAdmin:
                 partitions=len(metadata[name].partitions),
                 replication=min(len(p.replicas) for p in metadata[name].partitions.values()),
                 settings=settings[name],
-                shut=_shut(metadata[name], int(settings[name]["min.insync.replicas"])),
+                unavailable=_unavailable(metadata[name], int(settings[name]["min.insync.replicas"])),
             )
             for name in there
         }
@@ -197,7 +197,7 @@ class KafkaAdmin:
         return from_kafka(self._complaint.behind(error.args[0]), self.bootstrap_servers)
 
 
-def _shut(topic: TopicMetadata, least_in_sync: int) -> tuple[int, ...]:
+def _unavailable(topic: TopicMetadata, least_in_sync: int) -> tuple[int, ...]:
     """The partitions where nothing can be committed. Brokers ask for no more replicas than there are."""
     return tuple(
         number

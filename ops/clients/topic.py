@@ -45,15 +45,15 @@ class WantedTopic:
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """A topic as it is: `replication` is that of its least replicated partition. `shut`: the partitions where
-    nothing can be committed now, for want of a leader or of replicas in sync.
+    """A topic as it is: `replication` is that of its least replicated partition. `unavailable`: the
+    partitions where nothing can be committed now, for want of a leader or of replicas in sync.
     """
 
     name: str
     partitions: int
     replication: int
     settings: Mapping[str, str] = field(default_factory=dict)
-    shut: tuple[int, ...] = ()
+    unavailable: tuple[int, ...] = ()
 
 
 def min_insync_replicas(replication: int) -> int:

@@ -203,7 +203,7 @@ def _disk(node: str, member: Member) -> Iterable[Finding]:
 
 
 def _strangers(node: str, member: Member) -> Iterable[Finding]:
-    if member.status is not None and (count := member.status.strange_checkpoints):
+    if member.status is not None and (count := member.status.rejected_checkpoints):
         found = f"{count:,} records of the checkpoint topic are not the service's; they were passed over"
         mend = "see who may write to that topic: only the nodes have to; the node's log names one"
         yield problem(node, found, mend)

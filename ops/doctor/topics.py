@@ -38,7 +38,7 @@ def _of_cluster(admin: KafkaAdmin, settings: ClusterSettings, brokers: int) -> l
     wanted = wanted_topics(settings)
     names = ClusterNames(settings.cluster)
     actual = admin.topics([topic.name for topic in wanted])
-    wrong = rules.check_shut(actual.values())
+    wrong = rules.check_availability(actual.values())
     wrong += rules.check(wanted, actual, bootstrap_servers=admin.bootstrap_servers, brokers=brokers)
     findings = [problem("topics", f"{one.topic} {one.problem}", one.mend) for one in wrong]
     if not wrong:

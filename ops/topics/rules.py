@@ -139,17 +139,17 @@ def check_target(
     return _check_size(actual[target], buffer, mender) + _check_target_insync(actual[target], mender)
 
 
-def check_shut(actual: Iterable[Topic]) -> list[TopicFinding]:
+def check_availability(actual: Iterable[Topic]) -> list[TopicFinding]:
     """Topics that take nothing now, whatever their settings should be."""
     return [
         TopicFinding(
             topic.name,
-            f"takes nothing in {', '.join(map(str, topic.shut[:_NAMED]))}: no leader, or fewer than "
+            f"takes nothing in {', '.join(map(str, topic.unavailable[:_NAMED]))}: no leader, or fewer than "
             f"{topic.settings['min.insync.replicas']} replicas in sync",
             "start the brokers that are away",
         )
         for topic in actual
-        if topic.shut
+        if topic.unavailable
     ]
 
 

@@ -42,7 +42,7 @@ class Story(NamedTuple):
     meanwhile: int  # came to the nine targets that have all they need, while the tenth had not
     strict: list[Got]  # at the tenth
     codes: Counter[str]  # of what was parked
-    shut: tuple[int, ...]  # of the tenth, as operators are told
+    unavailable: tuple[int, ...]  # of the tenth, as operators are told
     in_flight: list[Got]  # at another cluster's target that lost a replica in the middle
 
 
@@ -68,7 +68,7 @@ def _told(second: SecondBroker, cluster: Cluster, flight: Cluster) -> Story:
         one.start_here("a")
         one.wait_epoch(1)
     strict = Tail(cluster.bootstrap, [cluster.target("strict")])
-    meanwhile, shut = _lose_replicas(second, cluster, strict)
+    meanwhile, unavailable = _lose_replicas(second, cluster, strict)
     second.start()
     strict.wait(lambda: len(_values(strict)) == ROUNDS + 1, "what was parked arrives")
     in_flight = _stop_in_transaction(second, flight)
@@ -86,7 +86,7 @@ def _told(second: SecondBroker, cluster: Cluster, flight: Cluster) -> Story:
         meanwhile,
         strict.records[cluster.target("strict")],
         Counter(one["code"] for one in cluster.outcomes if one["outcome"] == "parked"),
-        shut,
+        unavailable,
         in_flight.records[flight.target("strict")],
     )
 
@@ -105,7 +105,7 @@ def _lose_replicas(second: SecondBroker, cluster: Cluster, strict: Tail) -> tupl
     meanwhile = len(cluster.wait_delivered(len(SOUND) * (ROUNDS + 1))) - len(SOUND)
     target = cluster.target("strict")
     _wait_out_of_sync(cluster, target)
-    return meanwhile, KafkaAdmin(cluster.connection).topics([target])[target].shut
+    return meanwhile, KafkaAdmin(cluster.connection).topics([target])[target].unavailable
 
 
 def _stop_in_transaction(second: SecondBroker, cluster: Cluster) -> Tail:
@@ -168,7 +168,7 @@ def test_what_was_parked_for_want_of_replicas_arrives_once(story: Story) -> None
 
 
 def test_operators_are_told_which_partitions_take_nothing(story: Story) -> None:
-    assert story.shut == (0, 1)
+    assert story.unavailable == (0, 1)
 
 
 def test_what_was_under_way_to_a_target_arrives_once_when_it_asks_for_fewer_replicas(story: Story) -> None:

@@ -26,14 +26,14 @@ class Audited:
         self._spark = spark
         self._ledger = folder / "ledger.jsonl"
         self.acknowledged_too: dict[str, BufferRecord] = {}
-        self.strange_checkpoints: list[bytes] = []
+        self.rejected_checkpoints: list[bytes] = []
 
     def __call__(self, history: History, *more: Step) -> Audit:
         with LedgerWriter(self._ledger) as ledger:
             Writer(self._bootstrap, history.settings, ledger).write([*history.steps, *more])
             for source, record in self.acknowledged_too.items():
                 ledger.add(source, record)
-        if self.strange_checkpoints:
+        if self.rejected_checkpoints:
             self._write_strangely(ClusterNames(history.settings.cluster).checkpoint)
         return self.audit(history)
 
@@ -43,7 +43,7 @@ class Audited:
         for got in read_all(self._bootstrap, topic, and_aborted=True):
             headers: Any = got.headers
             stranger.produce(topic, got.value, got.key, got.partition, headers=headers)
-        for raw in self.strange_checkpoints:
+        for raw in self.rejected_checkpoints:
             stranger.produce(topic, raw, b"0", 0)
         assert stranger.flush(PATIENCE_S) == 0
 

@@ -68,7 +68,7 @@ def test_what_strangers_forge_and_copy_is_no_flaw_of_the_service(
     forged: list[Header] = [(H_TARGET_TOPIC, b"orders"), (H_PARENT, b"0"), (H_ROOT, root)]
     made_up = Request(BufferRecord(b"k", b"made up", forged), 0)
     ended = bad_parents(history, copy, made_up)
-    audited.strange_checkpoints = [b"{}", b"none"]
+    audited.rejected_checkpoints = [b"{}", b"none"]
     far_ahead = {"position": [history.base_ms + 4_000_000, 0, 0]}
     aborted = Transaction(claims=far_ahead, epoch=2, node="n2", aborted=True)
     report = audited(history, copy, made_up, ended, aborted).report

@@ -177,7 +177,7 @@ def test_strangers_records_in_the_checkpoint_topic_are_passed_over_and_reported(
     producer.schedule(cluster.target(), b"after").result(PATIENCE_S)
     cluster.wait_delivered(2)
     assert cluster.mirrored().epoch < 1_000_000
-    eventually(lambda: cluster.member("b").get("strange_checkpoints") == 3, "it says so")
+    eventually(lambda: cluster.member("b").get("rejected_checkpoints") == 3, "it says so")
 
 
 def test_copies_of_old_checkpoints_move_nothing_back_even_for_a_new_node(
@@ -216,7 +216,7 @@ def test_a_copy_of_a_checkpoint_that_was_aborted_moves_nothing_for_who_reads_on_
     for _ in range(20):  # more than a reader looks at from the end
         copier.produce(topic, never.encode(), never.record_key, 0, headers=headers)
     assert copier.flush(PATIENCE_S) == 0
-    eventually(lambda: cluster.member("a").get("strange_checkpoints") == 20, "it says so")
+    eventually(lambda: cluster.member("a").get("rejected_checkpoints") == 20, "it says so")
     found = read_last(cluster.connection.client_config(), topic, 0, cluster.keys)
     assert found is not None
     assert found.epoch == last.epoch

@@ -24,7 +24,7 @@ from node.core.ports import Pauses, SelectionTargets
 from node.core.steps import Wait
 from node.kafka import outbox
 from store.arrivals import Arrival, Kind
-from store.checkpoint import Checkpoint, Footing, Vector
+from store.checkpoint import Checkpoint, Lineage, Vector
 from store.rows import ScheduledRow, encode
 from store.selection import Limits
 from store.view import View
@@ -207,8 +207,8 @@ class Run:
         raw = self.ask("read")
         return None if raw is None else Checkpoint.decode(raw)
 
-    def footing(self) -> Footing:
-        return Footing("checkpoints", 0)
+    def lineage(self) -> Lineage:
+        return Lineage("checkpoints", 0)
 
     def last_stable_offsets(self) -> Vector:
         return {0: ROWS}

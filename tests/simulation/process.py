@@ -25,7 +25,7 @@ from node.kafka.own_checkpoints import KeysBehind, OwnCheckpoints, own_checkpoin
 from store import keys
 from store.arrivals import Arrival
 from store.awaited import Awaited
-from store.checkpoint import Checkpoint, Footing, Frontier, Vector
+from store.checkpoint import Checkpoint, Frontier, Lineage, Vector
 from store.forgetting import Expired
 from store.holds import Hold, may_go_to
 from store.keys import RowKey
@@ -320,9 +320,9 @@ class Process:
             self._latest_known = latest([*world.lost, world.checkpoints], known)
             self._epoch_known = max((one.epoch for one in known), default=0)
 
-    def footing(self) -> Footing:
+    def lineage(self) -> Lineage:
         self.meanwhile()
-        return Footing(f"topic-{len(self.world.lost)}", self.world.checkpoints.leader_epoch)
+        return Lineage(f"topic-{len(self.world.lost)}", self.world.checkpoints.leader_epoch)
 
     @property
     def ring(self) -> Keyring:

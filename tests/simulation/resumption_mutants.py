@@ -45,7 +45,7 @@ CLAUSE: Final = "rule 6, the latest that is known"
 
 def _of_any_topic(last: Any, others: Any, _: Any) -> Any:
     known = [*([] if last is None else [last]), *others]
-    return max(known, key=lambda one: (one.footing.leader_epoch, one.order), default=None)
+    return max(known, key=lambda one: (one.lineage.leader_epoch, one.order), default=None)
 
 
 RESUMPTION: Final = (
@@ -115,8 +115,8 @@ RESUMPTION: Final = (
             ),
             Patch(
                 "node/core/recovery.py",
-                "        self._footing = self._log.footing()\n",
-                "        self._footing = self._log.footing()\n"
+                "        self._lineage = self._log.lineage()\n",
+                "        self._lineage = self._log.lineage()\n"
                 "        mirrored = yield from self._mirrored()\n",
             ),
         ),
@@ -137,10 +137,10 @@ RESUMPTION: Final = (
         FORKS,
     ),
     Mutant(
-        "old-footing",
-        "rule 6, the footing is read after the topic",
-        "a leadership takes over the footing of the one before",
-        (Patch("node/core/recovery.py", "            footing=self._footing,\n", ""),),
+        "old-lineage",
+        "rule 6, the lineage is read after the topic",
+        "a leadership takes over the lineage of the one before",
+        (Patch("node/core/recovery.py", "            lineage=self._lineage,\n", ""),),
         FORKS,
     ),
     Mutant(

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from store.checkpoint import Checkpoint, Footing
+from store.checkpoint import Checkpoint, Lineage
 
 
 def sample_checkpoint(lane: int = 0, **changes: Any) -> Checkpoint:
@@ -23,6 +23,6 @@ def sample_checkpoint(lane: int = 0, **changes: Any) -> Checkpoint:
         delivered_up_to_ms=1_767_225_600_001,
         node="n1",
         at_ms=1_767_225_600_002,
-        footing=Footing("topic", 0),
+        lineage=Lineage("topic", 0),
     )
     return msgspec.structs.replace(sample, **changes)

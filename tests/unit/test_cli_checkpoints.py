@@ -7,12 +7,12 @@ from functools import partial
 import pytest
 
 from ops.checkpoint.show import CheckpointPair
-from store.checkpoint import Footing
+from store.checkpoint import Lineage
 from tests.support.checkpoints import sample_checkpoint
 
-FOOTING = Footing("topic", 1)
-BASE = sample_checkpoint(epoch=3, footing=FOOTING)
-later = partial(sample_checkpoint, epoch=3, footing=FOOTING)
+LINEAGE = Lineage("topic", 1)
+BASE = sample_checkpoint(epoch=3, lineage=LINEAGE)
+later = partial(sample_checkpoint, epoch=3, lineage=LINEAGE)
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,7 @@ later = partial(sample_checkpoint, epoch=3, footing=FOOTING)
             "the znode is ahead, so the topic has lost its end",
         ),
         (
-            CheckpointPair(0, True, BASE, later(epoch=4, footing=Footing("lost", 1))),
+            CheckpointPair(0, True, BASE, later(epoch=4, lineage=Lineage("lost", 1))),
             True,
             "the znode is ahead, of a topic that was lost since",
         ),

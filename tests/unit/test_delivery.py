@@ -15,7 +15,7 @@ from delayline.wire import H_ERROR
 from node.core.delivery import HEARTBEAT_MS, Config, Delivery
 from node.core.ports import UNKNOWN, Doubtful, Offsets, Outgoing, Pauses, RecordRejected, SelectionTargets
 from node.core.steps import Step, Wait
-from store.checkpoint import Checkpoint, Footing, Vector
+from store.checkpoint import Checkpoint, Lineage, Vector
 from store.holds import MOST_HOLDS
 from store.selection import Limits
 from store.view import View
@@ -37,7 +37,7 @@ class World:
         self.sent: list[Outgoing] = []
         self.checkpoints: list[Checkpoint] = []
         self.ends: Vector = {}
-        self.found = Footing("topic", 3)
+        self.found = Lineage("topic", 3)
         self.paused = Pauses()
         self.calls: list[str] = []  # of the transactions
         self.buffer_takes_bytes = 1 << 20
@@ -76,7 +76,7 @@ class World:
     def last_checkpoint(self) -> Checkpoint | None:
         return self.checkpoints[-1] if self.checkpoints else None
 
-    def footing(self) -> Footing:
+    def lineage(self) -> Lineage:
         return self.found
 
     def last_stable_offsets(self) -> Vector:
@@ -468,7 +468,7 @@ def test_a_leadership_stands_on_the_topic_that_it_has_found(
 ) -> None:
     take(view, at(0, 0, schedule(world.now - 1)))
     run_to_wait(delivery.run())
-    assert {one.footing for one in world.checkpoints} == {world.found}
+    assert {one.lineage for one in world.checkpoints} == {world.found}
 
 
 LEADER = ["first checkpoint", "commit"]

@@ -15,7 +15,7 @@ from delayline.names import ClusterNames
 from node.core.ports import Doubtful, Outgoing, Transaction
 from node.kafka import outbox
 from node.kafka.targets import PartitionId
-from store.checkpoint import NO_FOOTING, Checkpoint, Footing
+from store.checkpoint import NO_LINEAGE, Checkpoint, Lineage
 from tests.support.clients import Client
 from tests.support.keys import KEYRING, FixedKeys
 from tests.support.settled import Settled
@@ -27,7 +27,7 @@ RECORD = Outgoing(*PLACE, b"k", b"v", [], 1_000, (1_000, 0, 7))
 NONE = dict.fromkeys(range(1), 0)
 BEFORE = Checkpoint(
     lane=0, epoch=1, number=1, position=None, applied=NONE, seen=NONE, read=NONE, written_back=NONE,
-    delivered_up_to_ms=1_000, node="a", at_ms=1_000, footing=NO_FOOTING,
+    delivered_up_to_ms=1_000, node="a", at_ms=1_000, lineage=NO_LINEAGE,
 )  # fmt: skip
 IN_DOUBT = msgspec.structs.replace(BEFORE, position=(1_000, 0, 7), applied={0: 8})
 
@@ -81,7 +81,7 @@ def left_in_doubt(
     for _ in range(openings):
         box.open()
     first = box.begin()
-    anew = {"epoch": 2, "node": "b", "at_ms": 2_000, "first": True, "footing": Footing("topic", 4)}
+    anew = {"epoch": 2, "node": "b", "at_ms": 2_000, "first": True, "lineage": Lineage("topic", 4)}
     first.checkpoint(msgspec.structs.replace(last, **anew))
     first.commit().result()
     Client.sent.clear()
@@ -90,7 +90,7 @@ def left_in_doubt(
 
 
 @contextmanager
-def shut_still(table: Table) -> Iterator[None]:
+def unavailable_still(table: Table) -> Iterator[None]:
     """What was without a leader is so meanwhile."""
     table.lose_leader("orders")
     yield
@@ -129,11 +129,11 @@ def test_what_was_aborted_without_a_marker_is_aborted_again_on_its_id(
         commit(box.begin(), IN_DOUBT)
 
 
-def test_what_is_shut_still_is_aborted_again_once_it_is_open(
+def test_what_is_unavailable_still_is_aborted_again_once_it_is_open(
     box: outbox.KafkaOutbox, table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     left_in_doubt(box, table, monkeypatch, BEFORE)
-    with shut_still(table):
+    with unavailable_still(table):
         box.open()
         box.begin().commit().result()
     assert Settled.aborted == []
@@ -147,7 +147,7 @@ def test_where_a_marker_lacks_is_watched_though_nothing_is_sent_there(
     box: outbox.KafkaOutbox, table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     left_in_doubt(box, table, monkeypatch, BEFORE)
-    with shut_still(table):
+    with unavailable_still(table):
         box.open()
         table.kept.clear()
         box.begin()
@@ -170,7 +170,7 @@ def test_nothing_is_sent_to_what_is_open_again_since_a_transaction_began(
     box: outbox.KafkaOutbox, table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     left_in_doubt(box, table, monkeypatch, BEFORE)
-    with shut_still(table):
+    with unavailable_still(table):
         box.open()
         transaction = box.begin()
     with pytest.raises(Doubtful, match="what was aborted or committed in orders/0 may be open there still"):
@@ -282,7 +282,7 @@ def test_nothing_is_sent_where_what_was_committed_lacks_its_marker(
     box: outbox.KafkaOutbox, table: Table
 ) -> None:
     lost_after_commits(box, table, 2)
-    with shut_still(table):
+    with unavailable_still(table):
         transaction = box.begin()
     Client.sent.clear()
     with pytest.raises(Doubtful, match="in orders/0 may be open there still"):
@@ -317,7 +317,7 @@ def begun_where_an_id_is_held_up(
     box: outbox.KafkaOutbox, table: Table, monkeypatch: pytest.MonkeyPatch, record: Outgoing = RECORD
 ) -> Transaction:
     """On that id nothing is acknowledged any more: of a topic that its last transaction has sent to, a
-    partition is shut. This one is for another topic.
+    partition is unavailable. This one is for another topic.
     """
     monkeypatch.setattr(outbox, "SLOW_FLUSH_S", 0.01)
     box.open()
@@ -339,7 +339,7 @@ def test_an_id_that_is_held_up_by_its_last_transaction_is_not_waited_for(
         transaction.flush()
 
 
-def test_what_was_shut_before_the_last_transaction_of_an_id_does_not_hold_it_up(
+def test_what_was_unavailable_before_the_last_transaction_of_an_id_does_not_hold_it_up(
     box: outbox.KafkaOutbox, table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table.lose_leader("orders")

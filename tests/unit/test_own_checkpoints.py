@@ -42,7 +42,7 @@ def epoch_of(own: OwnCheckpoints) -> int:
 
 def test_the_latest_counts_and_not_the_last() -> None:
     own = taken(written(0, 1), written(1, 2), written(2, 1))
-    assert (epoch_of(own), own.strangers) == (2, {"copied": 1})
+    assert (epoch_of(own), own.rejected) == (2, {"copied": 1})
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_the_latest_counts_and_not_the_last() -> None:
 )
 def test_what_the_service_has_not_written_is_passed_over_and_counted(kind: str, strange: LogRecord) -> None:
     own = taken(written(0), strange)
-    assert (epoch_of(own), own.strangers) == (1, {kind: 1})
+    assert (epoch_of(own), own.rejected) == (1, {kind: 1})
 
 
 def test_what_a_key_of_the_cluster_has_signed_is_not_passed_over_while_that_key_is_not_known() -> None:
@@ -78,17 +78,17 @@ def test_what_was_aborted_waits_for_the_key_that_has_signed_it() -> None:
 
 def test_a_copy_of_what_was_aborted_is_passed_over_and_counted() -> None:
     own = taken(written(0), aborted(written(1, 2)), written(2, 2), written(3, 2))
-    assert (epoch_of(own), own.strangers) == (1, {"copied": 2})
+    assert (epoch_of(own), own.rejected) == (1, {"copied": 2})
 
 
 def test_what_comes_after_what_was_aborted_counts() -> None:
     own = taken(written(0), aborted(written(1, 2)), written(2, 2, first=True), written(3, 3))
-    assert (epoch_of(own), own.strangers) == (3, {})
+    assert (epoch_of(own), own.rejected) == (3, {})
 
 
 def test_what_was_committed_counts_though_its_copy_was_aborted() -> None:
     own = taken(written(0, 2), aborted(written(1, 2)))
-    assert (epoch_of(own), own.strangers) == (2, {})
+    assert (epoch_of(own), own.rejected) == (2, {})
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_what_was_committed_counts_though_its_copy_was_aborted() -> None:
 )
 def test_what_the_service_has_not_written_and_was_aborted_is_nothing(strange: LogRecord) -> None:
     own = taken(written(0), aborted(strange), written(2, 2))
-    assert (epoch_of(own), own.strangers) == (2, {})
+    assert (epoch_of(own), own.rejected) == (2, {})
 
 
 def test_what_was_aborted_and_cannot_be_read_is_nothing() -> None:
@@ -111,7 +111,7 @@ def test_what_was_aborted_and_cannot_be_read_is_nothing() -> None:
 def test_first_checkpoints_that_are_aborted_again_and_again_put_no_other_out() -> None:
     tries = [aborted(written(number, number, first=True)) for number in range(3, MOST_ABORTED + 10)]
     own = taken(written(0), aborted(written(1, 2)), *tries, written(MOST_ABORTED + 10, 2))
-    assert (epoch_of(own), own.strangers) == (1, {"copied": 1})
+    assert (epoch_of(own), own.rejected) == (1, {"copied": 1})
 
 
 def test_what_is_read_twice_is_counted_once() -> None:
@@ -120,7 +120,7 @@ def test_what_is_read_twice_is_counted_once() -> None:
     own.reset()
     for record in (written(2), strange):
         own.take(record, KEYRING)
-    assert own.strangers == {"unsigned": 1}
+    assert own.rejected == {"unsigned": 1}
 
 
 def test_below_the_keys_all_counts_as_it_did() -> None:

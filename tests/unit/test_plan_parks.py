@@ -190,7 +190,7 @@ def test_what_was_too_large_to_be_parked_is_delivered_where_it_need_not_be(row: 
         (msgspec.structs.replace(ROW, occurrence=4, recurrence=HOURLY), Limited(orders=10_000), frozenset()),
         (IN_NOWHERE, Limited(orders=10_000), frozenset()),
     ],
-    ids=["not known yet", "shut", "paused", "a chain that goes on", "an unknown time zone"],
+    ids=["not known yet", "unavailable", "paused", "a chain that goes on", "an unknown time zone"],
 )
 def test_what_was_too_large_to_be_written_back_is_a_dead_letter_where_it_has_to_be(
     row: ScheduledRow, targets: TargetSnapshot, paused: frozenset[str]

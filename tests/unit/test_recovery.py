@@ -13,13 +13,13 @@ from node.core.ports import Doubtful, Unconfirmed
 from node.core.recovery import Recovered, Recovery
 from node.core.steps import Step, StepDown, Wait
 from node.refusal import Refusal, RefusalCode, Refusing
-from store.checkpoint import Checkpoint, Footing, Vector
+from store.checkpoint import Checkpoint, Lineage, Vector
 from store.view import View
 from tests.support.checkpoints import sample_checkpoint
 from tests.unit.view_records import at, new_view, schedule, take
 
 NOW_MS = 1_767_225_600_000
-TOPIC = Footing("topic", 3)
+TOPIC = Lineage("topic", 3)
 UNREADABLE = Refusing(Refusal(RefusalCode.CHECKPOINT_UNREADABLE, "it is newer", "upgrade"))
 
 
@@ -76,8 +76,8 @@ class World:
         self.while_read()
         return self.in_topic
 
-    def footing(self) -> Footing:
-        self._call("footing")
+    def lineage(self) -> Lineage:
+        self._call("lineage")
         return self.stands_on
 
     def last_stable_offsets(self) -> Vector:
@@ -106,14 +106,14 @@ def recovery(world: World, view: View) -> Recovery:
     return Recovery("a", 0, view, *[world] * 5)  # type: ignore[arg-type]
 
 
-def of(epoch: int, number: int, node: str = "b", footing: Footing = TOPIC) -> Checkpoint:
+def of(epoch: int, number: int, node: str = "b", lineage: Lineage = TOPIC) -> Checkpoint:
     """One that nothing has been delivered under."""
     nowhere = {0: 0, 1: 0}
     return sample_checkpoint(
         epoch=epoch,
         number=number,
         node=node,
-        footing=footing,
+        lineage=lineage,
         position=(NOW_MS, 0, 0),
         applied=nowhere,
         seen=nowhere,
@@ -153,7 +153,7 @@ def first_wait(recovery: Recovery) -> Wait:
 
 def test_it_is_one_road(world: World, recovery: Recovery) -> None:
     run(recovery)
-    fencing, reading = ["drop", "confirm", "refresh", "open"], ["znode", "topic", "footing", "stable", "ends"]
+    fencing, reading = ["drop", "confirm", "refresh", "open"], ["znode", "topic", "lineage", "stable", "ends"]
     assert world.calls == fencing + reading
 
 
@@ -237,8 +237,8 @@ def test_a_topic_made_anew_decides_as_soon_as_somebody_has_gone_on_in_it(
     world: World, view: View, recovery: Recovery
 ) -> None:
     view.align(of(2, 22))
-    world.stands_on = anew = Footing("anew", 0)
-    world.in_topic = of(1, 1, footing=anew)
+    world.stands_on = anew = Lineage("anew", 0)
+    world.in_topic = of(1, 1, lineage=anew)
     assert said(recovery) == [("checkpoint-topic-lost", "error")]
     assert view.checkpoint == world.in_topic
 
@@ -342,16 +342,16 @@ def test_one_that_is_tried_again_bears_another_time(world: World, recovery: Reco
 
 
 def test_no_epoch_is_used_twice_that_is_known_anywhere(world: World, recovery: Recovery) -> None:
-    world.in_topic, world.in_znode = of(2, 20), of(7, 1, footing=Footing("another topic", 0))
+    world.in_topic, world.in_znode = of(2, 20), of(7, 1, lineage=Lineage("another topic", 0))
     assert recovery.first_checkpoint(resumed(recovery)).epoch == 8
 
 
-def test_the_footing_is_read_after_the_topic(world: World, recovery: Recovery) -> None:
+def test_the_lineage_is_read_after_the_topic(world: World, recovery: Recovery) -> None:
     """Should it lose its end meanwhile, who goes on without that stands on the leader that has lost it."""
-    led_anew = Footing("topic", TOPIC.leader_epoch + 1)
+    led_anew = Lineage("topic", TOPIC.leader_epoch + 1)
 
     def lead_anew() -> None:
         world.stands_on = led_anew
 
     world.while_read = lead_anew
-    assert recovery.first_checkpoint(resumed(recovery)).footing == led_anew
+    assert recovery.first_checkpoint(resumed(recovery)).lineage == led_anew

@@ -5,17 +5,17 @@ from __future__ import annotations
 import pytest
 
 from node.core.resumption import resumed
-from store.checkpoint import Checkpoint, Footing
+from store.checkpoint import Checkpoint, Lineage
 from tests.support.checkpoints import sample_checkpoint
 
-NOW = Footing("topic", 5)
+NOW = Lineage("topic", 5)
 
 
 def of(
     epoch: int, number: int, topic_id: str = "topic", leader_epoch: int = 3, at_ms: int = 1_000
 ) -> Checkpoint:
-    footing = Footing(topic_id, leader_epoch)
-    return sample_checkpoint(epoch=epoch, number=number, footing=footing, at_ms=at_ms)
+    lineage = Lineage(topic_id, leader_epoch)
+    return sample_checkpoint(epoch=epoch, number=number, lineage=lineage, at_ms=at_ms)
 
 
 LAST = of(2, 20)

@@ -342,30 +342,33 @@ def test_what_has_changed_under_a_transaction_is_what_the_watch_has_seen(
     assert table.changed({"orders"}, then, set()) == "orders"
 
 
-def test_places_without_a_leader_are_forgotten_after_a_while(
+def test_partitions_without_a_leader_are_forgotten_after_a_while(
     table: KafkaTargets, answers: Answers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answers.there["orders"] = (1, NO_LEADER)
     use(table, "orders")
     before_s, then = time.monotonic(), table.known
-    assert (table.shut, table.unled_since(before_s, then)) == ({"orders": frozenset({1})}, {("orders", 1)})
+    assert (table.unavailable, table.unled_since(before_s, then)) == (
+        {"orders": frozenset({1})},
+        {("orders", 1)},
+    )
     answers.there["orders"] = (1, 1)
     table.look()
-    assert (table.shut, table.unled_since(before_s, then)) == ({}, {("orders", 1)})
+    assert (table.unavailable, table.unled_since(before_s, then)) == ({}, {("orders", 1)})
     assert table.unled_since(time.monotonic(), then) == set()
     monkeypatch.setattr(targets, "UNLED_FOR_S", 0.0)
     table.look()
     assert table.unled_since(before_s, then) == set()
 
 
-def test_places_of_a_broker_whose_connection_ended_may_have_been_without_a_leader(
+def test_partitions_of_a_broker_whose_connection_ended_may_have_been_without_a_leader(
     table: KafkaTargets, answers: Answers
 ) -> None:
     answers.there["orders"] = (1, 2)
     use(table, "orders")
     before_s = time.monotonic()
     table.lose(frozenset(), frozenset({2}))
-    assert (table.shut, table.unled_since(before_s, table.known)) == ({}, {("orders", 1)})
+    assert (table.unavailable, table.unled_since(before_s, table.known)) == ({}, {("orders", 1)})
 
 
 def test_a_connection_that_has_ended_and_was_made_again_is_no_leader_lost(
@@ -394,7 +397,7 @@ def test_a_leader_that_was_lost_for_a_while_is_known_to_have_been(
     )
 
 
-def test_places_that_nobody_has_watched_may_have_been_without_a_leader(table: KafkaTargets) -> None:
+def test_partitions_that_nobody_has_watched_may_have_been_without_a_leader(table: KafkaTargets) -> None:
     use(table, "orders", "invoices")
     before_s, then = time.monotonic(), {"orders": table.known["orders"]}
     table.note_looked(before_s + LOOKED_AWAY_S / 2)
@@ -404,7 +407,7 @@ def test_places_that_nobody_has_watched_may_have_been_without_a_leader(table: Ka
     assert table.unled_since(before_s + LOOKED_AWAY_S * 2, then) == set()
 
 
-def test_places_of_what_is_no_longer_known_may_have_been_without_a_leader(
+def test_partitions_of_what_is_no_longer_known_may_have_been_without_a_leader(
     table: KafkaTargets, answers: Answers
 ) -> None:
     use(table, "orders")
@@ -414,7 +417,7 @@ def test_places_of_what_is_no_longer_known_may_have_been_without_a_leader(
     assert table.unled_since(before_s, then) == {("orders", 0), ("orders", 1)}
 
 
-def test_places_of_what_was_out_of_use_for_a_while_may_have_been_without_a_leader_meanwhile(
+def test_partitions_of_what_was_out_of_use_for_a_while_may_have_been_without_a_leader_meanwhile(
     table: KafkaTargets, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     use(table, "orders", "invoices")
@@ -435,10 +438,10 @@ def test_what_is_kept_is_looked_at_though_nobody_uses_it(table: KafkaTargets, an
     table.look_up()
     answers.there["orders"] = (1, NO_LEADER)
     table.look()
-    assert table.shut == {}
+    assert table.unavailable == {}
     table.keep({"orders"})
     table.look()
-    assert table.shut == {"orders": frozenset({1})}
+    assert table.unavailable == {"orders": frozenset({1})}
 
 
 def test_a_look_that_is_waited_for_begins_after_the_wait(answers: Answers) -> None:
@@ -467,7 +470,7 @@ def test_a_look_that_does_not_come_is_a_doubt(table: KafkaTargets, monkeypatch: 
         table.await_look({"orders"})
 
 
-def test_places_that_stay_without_a_leader_cost_nothing_more_with_each_look(
+def test_partitions_that_stay_without_a_leader_cost_nothing_more_with_each_look(
     table: KafkaTargets, answers: Answers
 ) -> None:
     answers.there["orders"] = (NO_LEADER,) * 1_000
@@ -498,7 +501,7 @@ def test_what_lacks_replicas_has_lost_no_leader(table: KafkaTargets, answers: An
     """Kafka writes its markers once it has them again."""
     answers.least_in_sync, answers.followed["orders"] = 2, ()
     use(table, "orders")
-    assert (set(table.shut), table.unled_since(time.monotonic(), table.known)) == ({"orders"}, set())
+    assert (set(table.unavailable), table.unled_since(time.monotonic(), table.known)) == ({"orders"}, set())
 
 
 def test_more_replicas_are_not_asked_for_than_there_are(table: KafkaTargets, answers: Answers) -> None:

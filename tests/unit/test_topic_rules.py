@@ -17,7 +17,7 @@ from ops.topics.rules import (
     RETENTION_MARGIN_MS,
     TopicFinding,
     check,
-    check_shut,
+    check_availability,
     check_target,
     wanted_topics,
 )
@@ -225,9 +225,9 @@ def test_a_target_that_asks_for_all_its_replicas_is_found() -> None:
 
 def test_a_topic_that_takes_nothing_now_is_found() -> None:
     actual = as_wanted()
-    actual[NAMES.checkpoint] = replace(actual[NAMES.checkpoint], shut=(0, 1))
+    actual[NAMES.checkpoint] = replace(actual[NAMES.checkpoint], unavailable=(0, 1))
 
-    (found,) = check_shut(actual.values())
+    (found,) = check_availability(actual.values())
 
     assert found.problem == "takes nothing in 0, 1: no leader, or fewer than 2 replicas in sync"
 

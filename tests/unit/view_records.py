@@ -7,7 +7,7 @@ from pathlib import Path
 from delayline.rejects import RejectCode
 from delayline.wire import Cancel, Reject, Request, Reschedule, Schedule
 from store.arrivals import Arrival, arrival
-from store.checkpoint import NO_FOOTING, Checkpoint
+from store.checkpoint import NO_LINEAGE, Checkpoint
 from store.rocks import RocksStore
 from store.selection import NOTHING_PAUSED, Limits, Paused, Selection
 from store.view import View
@@ -77,7 +77,7 @@ def checkpoint_of(selection: Selection, epoch: int = 1) -> Checkpoint:
         holds=frontier.holds,
         node="n1",
         at_ms=0,
-        footing=NO_FOOTING,
+        lineage=NO_LINEAGE,
     )
 
 
