@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import (
     AdminClient,
     ConfigEntry,
@@ -34,6 +34,9 @@ FOREVER_MS = 2**62
 
 _EARLIEST = OffsetSpec.earliest()
 _LATEST = OffsetSpec.latest()
+
+# Of anybody's topic that was made a moment ago.
+_SOON_LED = (KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE)
 
 PartitionId = tuple[str, int]
 """Topic and partition."""
@@ -157,9 +160,16 @@ class Offsets:
             return {}
         level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
         request = {TopicPartition(*place): spec for place in places}
-        with self._asking():
-            answers = self._admin.list_offsets(request, isolation_level=level, request_timeout=TIMEOUT_S)
-            return {(at.topic, at.partition): future.result().offset for at, future in answers.items()}
+        deadline = time.monotonic() + TIMEOUT_S
+        while True:
+            with self._asking():
+                answers = self._admin.list_offsets(request, isolation_level=level, request_timeout=TIMEOUT_S)
+                try:
+                    return {(at.topic, at.partition): one.result().offset for at, one in answers.items()}
+                except KafkaException as error:
+                    if error.args[0].code() not in _SOON_LED or time.monotonic() > deadline:
+                        raise
+            time.sleep(0.05)
 
     @contextmanager
     def _asking(self) -> Iterator[None]:
