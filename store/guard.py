@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from functools import wraps
 from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
 from store.kv import Stalled
@@ -43,6 +44,7 @@ def retry_stalled(method: Callable[Concatenate[G, P], R]) -> Callable[Concatenat
     once it has lasted, if the node is to end.
     """
 
+    @wraps(method)
     def run(part: G, /, *args: P.args, **kwargs: P.kwargs) -> R:
         stall: Stall | None = None
         while True:
@@ -58,6 +60,4 @@ def retry_stalled(method: Callable[Concatenate[G, P], R]) -> Callable[Concatenat
             stall.over()
         return done
 
-    run.__doc__ = method.__doc__
-    run.__name__ = method.__name__
     return run

@@ -11,11 +11,13 @@ from typing import Any, Final
 
 import msgspec
 
+from delayline.names import parse_source
 from store.arrivals import Kind
+from store.awaited import NOTHING
 from store.moves import DEFERRED, OVERTAKEN, UNKNOWN
 from store.rows import message_target
 from tests.simulation.overrides import Edit, Override, Wrap
-from tests.simulation.patches import Mutant, Patch, profile_with
+from tests.simulation.patches import Mutant, profile_with
 from tests.simulation.profile import Profile
 
 STALLED: Final = {"foreign-stall": 40, "crash-leader": 20, "target-leader-lost": 10}
@@ -34,13 +36,14 @@ FULL: Final = profile_with(
     awaited=(1,),
 )
 
-WAITS: Final = (
-    "            written_back = self.write_back.written_back or {}\n"
-    "            if self._in_flight is None and not self._view.has_applied(written_back):\n"
-    "                self._view.wake_always()\n"
-    "                yield Wait(None)\n"
-    "                continue\n"
-)
+WAITS: Final = """
+    paused = self._pauses()
+    written_back = self.write_back.written_back or {}
+    if self._in_flight is None and not self._view.has_applied(written_back):
+        self._view.wake_always()
+        yield Wait(None)
+        continue
+"""
 
 
 def _knows_nothing_moved(original: Any, self: Any, *others: Any) -> None:
@@ -65,6 +68,16 @@ def _of_late_ones_none(original: Any, self: Any, rows: Any) -> Any:
     )
 
 
+def _to_written_back(original: Any, self: Any, last: Any) -> Any:
+    seen = {p: max(offset, last.seen.get(p, 0)) for p, offset in last.written_back.items()}
+    return original(self, msgspec.structs.replace(last, seen=last.seen | seen))
+
+
+def _of_its_root(original: Any, row: Any, parent: Any, *others: Any) -> Any:
+    request = original(row, parent, *others)
+    return request if row.root is None else request._replace(parent=parse_source(row.root)[2])
+
+
 def _deferred_instead_of_overtaken(original: Any, *arguments: Any) -> Any:
     outcome = original(*arguments)
     return DEFERRED if outcome == OVERTAKEN else outcome
@@ -75,26 +88,14 @@ AWAITED: Final = (
         "waits-for-what-was-written-back",
         "rule 1, nothing waits",
         "nothing is selected before what was written back has been applied",
-        (
-            Patch(
-                "node/core/delivery.py",
-                "            if self._next_plan is not None:\n                yield from",
-                WAITS + "            if self._next_plan is not None:\n                yield from",
-            ),
-        ),
+        (Edit("node.core.delivery:Delivery._deliver", "paused = self._pauses()", WAITS),),
         FOLLOWED,
     ),
     Mutant(
         "recovers-to-written-back",
         "rule 6, not to written-back",
         "a new leader reads the log to all that was written back",
-        (
-            Patch(
-                "node/core/recovery.py",
-                "self._view.has_applied(last.seen)",
-                "self._view.has_applied(last.seen, last.written_back)",
-            ),
-        ),
+        (Wrap("node.core.recovery:Recovery._catch_up", _to_written_back),),
         FOLLOWED,
     ),
     Mutant(
@@ -128,8 +129,8 @@ AWAITED: Final = (
         "rule 5, what seen has not passed",
         "what is applied is not listed any more, though it is not seen yet",
         (
-            Patch(
-                "node/core/delivery.py",
+            Edit(
+                "node.core.delivery:Delivery._checkpoint",
                 "last.awaited.beyond(frontier.seen)",
                 "last.awaited.beyond(self._view.reached().applied)",
             ),
@@ -141,10 +142,9 @@ AWAITED: Final = (
         "rule 6, repeats the last one",
         "the first checkpoint of an epoch does not say what is awaited",
         (
-            Patch(
-                "node/core/recovery.py",
-                "            format=FORMAT,\n",
-                "            format=FORMAT,\n            awaited=type(last.awaited)(),\n",
+            Wrap(
+                "node.core.recovery:Recovery.first_checkpoint",
+                lambda original, *arguments: msgspec.structs.replace(original(*arguments), awaited=NOTHING),
             ),
         ),
         MOVED,
@@ -153,7 +153,7 @@ AWAITED: Final = (
         "looks-ahead-over-ids",
         "rule 5, the next selection waits for the commit",
         "what comes next is selected while what is written back with an id is sent",
-        (Patch("node/core/delivery.py", "waits or sent.plan.written_back.awaits or", "waits or"),),
+        (Edit("node.core.delivery:Delivery._plan_next", "sent.plan.written_back.awaits", "False"),),
         profile_with(
             {"reschedule": 50, "id-interval": 30, "id-future": 30}, STALLED, ids=(1, 3), small=(1, 2)
         ),
@@ -163,8 +163,8 @@ AWAITED: Final = (
         "rule 2, what follows is awaited",
         "a cancel is too late though what follows the row that it removed will be dropped",
         (
-            Patch(
-                "store/answers.py",
+            Edit(
+                "store.answers:Answering._is_effective",
                 "removed is not None and self._awaited.successor(partition, removed.offset) is not None",
                 "False",
             ),
@@ -183,10 +183,8 @@ AWAITED: Final = (
         "rule 2, the first control",
         "a cancel by source ends what another one before it has ended",
         (
-            Patch(
-                "store/answers.py",
-                "(control.id is None and control.previous < 0)",
-                "control.id is None",
+            Override(
+                "store.answers:_is_first", lambda control: control.removed is not None or control.id is None
             ),
         ),
         profile_with(
@@ -202,10 +200,10 @@ AWAITED: Final = (
         "rule 2, nobody can say",
         "a cancel is answered though what follows may be awaited and not listed",
         (
-            Patch(
-                "store/answers.py",
-                "if self._awaited.may_hide(partition, applied):",
-                "if False:",
+            Edit(
+                "store.answers:Answering._may_be_followed",
+                "self._awaited.may_hide(partition, applied)",
+                "False",
             ),
         ),
         FULL,
@@ -287,8 +285,8 @@ AWAITED: Final = (
         "rule 2, what follows is awaited",
         "what is selected beside a transaction that is sent takes for awaited what that one has seen",
         (
-            Patch(
-                "store/selection.py",
+            Edit(
+                "store.selection:select",
                 "write_back._replace(awaited=write_back.awaited.beyond(tip.seen))",
                 "write_back",
             ),
@@ -340,14 +338,7 @@ AWAITED: Final = (
         "parent-is-the-root",
         "rule 3, the parent of what it writes",
         "what a reschedule that was deferred writes back has the user's own as its parent",
-        (
-            Patch(
-                "node/core/written_back.py",
-                "        moved_by=resolution.last_request,\n",
-                "        moved_by=resolution.last_request,\n"
-                "        parent=parent if row.root is None else parse_source(row.root)[2],\n",
-            ),
-        ),
+        (Wrap("node.core.written_back:moved_request", _of_its_root),),
         MOVED,
     ),
     Mutant(

@@ -7,8 +7,8 @@ from typing import Any, Final
 
 import msgspec
 
-from tests.simulation.overrides import Edit, Wrap
-from tests.simulation.patches import Mutant, Patch
+from tests.simulation.overrides import Edit, Override, Wrap
+from tests.simulation.patches import Mutant
 from tests.simulation.profile import CLOCKS_JUMP, PAUSED_AHEAD
 
 # Nodes that die while what was done is behind the position, and stores that lose what they have.
@@ -46,13 +46,7 @@ CLOCKS: Final = (
         "ahead-for-as-long-as-it-was",
         "rule 6, a rewind",
         "a leader waits for its position, however far it is ahead",
-        (
-            Patch(
-                "node/core/leader_clock.py",
-                "return ahead_ms > skew_ms and len(tip.overruns) < MOST_OVERRUNS",
-                "return False",
-            ),
-        ),
+        (Override("node.core.leader_clock:LeaderClock.must_rewind", lambda *_: False),),
         CLOCKS_JUMP,
     ),
     Mutant(
@@ -85,26 +79,14 @@ CLOCKS: Final = (
         "late-behind-the-step",
         "rule 6, the leader aligns to its rewind",
         "what was late behind the position that was rewound stays late as well",
-        (
-            Patch(
-                "node/core/delivery.py",
-                "if flight.selection.rewinds:",
-                "if False:",
-            ),
-        ),
+        (Edit("node.core.delivery:Delivery._await_commit", "flight.selection.rewinds", "False"),),
         CLOCKS_JUMP,
     ),
     Mutant(
         "counted-though-done",
         "rule 6, nobody counts what an overrun has done",
         "whoever aligns to a rewind does not count anew",
-        (
-            Patch(
-                "store/alignment.py",
-                "if not new.overran(key):",
-                "if key:",
-            ),
-        ),
+        (Edit("store.alignment:recounted", "not new.overran(key)", "True"),),
         CLOCKS_JUMP,
     ),
     Mutant(
@@ -132,10 +114,8 @@ CLOCKS: Final = (
         "rule 8, still inside the replay window",
         "what is kept is judged by delivered-up-to, though it was rewound",
         (
-            Patch(
-                "store/view.py",
-                "kept_from_ms = tip.once_delivered_up_to_ms - self._window_ms",
-                "kept_from_ms = tip.delivered_up_to_ms - self._window_ms",
+            Override(
+                "store.checkpoint:Frontier.once_delivered_up_to_ms", lambda self: self.delivered_up_to_ms
             ),
         ),
         REPLAYS,
@@ -147,10 +127,9 @@ CLOCKS: Final = (
         "rule 2, until the reschedules before it are done",
         "a cancel is forgotten though a reschedule before it waits, which a clock ahead has dated later",
         (
-            Patch(
-                "store/forgetting.py",
-                "at >= settled or",
-                "at >= self._frontiers.aligned.applied.get(partition, 0) or",
+            Override(
+                "store.forgetting:Forgetting._settled_in",
+                lambda self, partition: self._frontiers.aligned.applied.get(partition, 0),
             ),
         ),
         PAUSED_AHEAD,

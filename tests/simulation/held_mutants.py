@@ -9,7 +9,7 @@ import msgspec
 
 from store.holds import BEFORE_ALL
 from tests.simulation.overrides import Edit, Override, Wrap, afterwards
-from tests.simulation.patches import Mutant, Patch
+from tests.simulation.patches import Mutant
 from tests.simulation.profile import PAUSED, PAUSED_AHEAD, Profile
 
 REPLAYED: Final = replace(PAUSED, operator_share=0.2, request_count=(260, 300))
@@ -95,6 +95,22 @@ def _the_cluster_was_not_paused(original: Any, self: Any) -> Any:
     return original(self)
 
 
+def _all_of_them(self: Any, batch: Any, end: Any) -> Any:
+    batch.delete_range(self.pruned.low_row, end)
+    return end
+
+
+def _with_pauses_of_now(original: Any, self: Any, carried: Any, *others: Any, **named: Any) -> Any:
+    targets = self._operator.pauses().targets
+    chosen = msgspec.structs.replace(carried.selection, paused_targets=targets)
+    return original(self, msgspec.structs.replace(carried, selection=chosen), *others, **named)
+
+
+def _and_what_holds_let_go(original: Any, self: Any, late_limits: Any) -> Any:
+    self._may_go_to = [None for _ in self._may_go_to]
+    return original(self, late_limits)
+
+
 def _without_reminder(original: Any, kv: Any, batch: Any, *others: Any) -> Any:
     reminder = original(kv, batch, *others)
     if reminder is not None:
@@ -149,10 +165,9 @@ HELD: Final = (
         "rule 8, holds are in the checkpoint",
         "a new leader knows of no holds",
         (
-            Patch(
-                "node/core/recovery.py",
-                "            last,\n            format=FORMAT,\n",
-                "            last,\n            holds=(),\n            format=FORMAT,\n",
+            Wrap(
+                "node.core.recovery:Recovery.first_checkpoint",
+                lambda original, *arguments: msgspec.structs.replace(original(*arguments), holds=()),
             ),
         ),
         PAUSED,
@@ -183,8 +198,8 @@ HELD: Final = (
         "rule 10, a refused record is found by halving",
         "what is released comes on top of what a selection may carry",
         (
-            Patch(
-                "store/selection.py",
+            Edit(
+                "store.selection:_Selecting._take_released",
                 "self._taking.left + self._released_part - replayed",
                 "self._limits.messages",
             ),
@@ -207,7 +222,7 @@ HELD: Final = (
         "held-is-pruned",
         "rule 9, what is held is kept",
         "what is held is pruned with the replay window",
-        (Patch("store/pruning.py", "        if not self._frontiers.aligned.holds:\n", "        if True:\n"),),
+        (Override("store.pruning:Pruning._delete_rows", _all_of_them),),
         PAUSED,
     ),
     Mutant(
@@ -221,15 +236,7 @@ HELD: Final = (
         "plans-for-another-pause",
         "rule 8, what was selected before a pause was known",
         "what was selected before a pause was known is parked, where it is planned after it",
-        (
-            Patch(
-                "node/core/delivery.py",
-                "plan.add(carried)",
-                "chosen = msgspec.structs.replace("
-                "chosen, paused_targets=self._operator.pauses().targets)\n"
-                "        plan.add(msgspec.structs.replace(carried, selection=chosen))",
-            ),
-        ),
+        (Wrap("node.core.delivery:Delivery._planned", _with_pauses_of_now),),
         PAUSED,
     ),
     Mutant(
@@ -250,26 +257,14 @@ HELD: Final = (
         "released-after-the-late",
         "rule 8, a quarter at least",
         "a hold gets nothing while late rows do not all fit",
-        (
-            Patch(
-                "store/selection.py",
-                "released, left = self._take_released(",
-                "released, left = ([], tip.holds) if late_limits is not None else self._take_released(",
-            ),
-        ),
+        (Wrap("store.selection:_Selecting._hold_back", _and_what_holds_let_go),),
         LATE_BESIDE,
     ),
     Mutant(
         "released-after-all-else",
         "rule 8, a quarter at least",
         "a hold gets what all else has left",
-        (
-            Patch(
-                "store/selection.py",
-                "limits.messages - 1) if any(self._may_go_to) else 0",
-                "limits.messages - 1) if False else 0",
-            ),
-        ),
+        (Edit("store.selection:_Selecting.__init__", "any(self._may_go_to)", "False"),),
         PAUSED,
     ),
     Mutant(
@@ -277,10 +272,8 @@ HELD: Final = (
         "rule 2, an index entry outlives its row",
         "the id of what is held is forgotten as if its row had gone",
         (
-            Patch(
-                "store/forgetting.py",
-                "stays = {at for at, is_there in noted if is_there}",
-                "stays = set()",
+            Edit(
+                "store.forgetting:Forgetting._staying", "{at for at, is_there in noted if is_there}", "set()"
             ),
         ),
         PAUSED,
@@ -289,13 +282,7 @@ HELD: Final = (
         "held-is-not-noted",
         "rule 8, pruning notes what it leaves",
         "a cursor does not find what pruning has left",
-        (
-            Patch(
-                "store/pruning.py",
-                "                kept.put(batch, left)\n",
-                "                pass\n",
-            ),
-        ),
+        (Edit("store.pruning:Pruning._delete_rows", "kept.put(batch, left)", "None"),),
         PAUSED,
     ),
     Mutant(
@@ -314,13 +301,7 @@ HELD: Final = (
         "released-is-left",
         "rule 8, what is released goes by the next pruning",
         "what pruning has left stays for ever",
-        (
-            Patch(
-                "store/pruning.py",
-                "left = begin if self._prune_rows() else self._drop_released(begin)",
-                "left = begin if self._prune_rows() else None",
-            ),
-        ),
+        (Override("store.pruning:Pruning._drop_released", lambda *_: None),),
         PAUSED,
     ),
     Mutant(
@@ -334,13 +315,7 @@ HELD: Final = (
         "pruning-waits-for-a-replay",
         "rule 8, pruning does not wait for a replay while anything is held",
         "a replay that waits for the end of a pause keeps all from being pruned",
-        (
-            Patch(
-                "store/pruning.py",
-                "if replay is None or not aligned.holds or replay.lacks(self._frontiers.applied):",
-                "if True:",
-            ),
-        ),
+        (Override("store.pruning:Pruning._before_ms", lambda self: self.window_start_ms()),),
         WAITING,
     ),
     Mutant(
@@ -348,10 +323,9 @@ HELD: Final = (
         "rule 8, pruning leaves what a replay will carry",
         "pruning beside holds goes over the rows of a replay",
         (
-            Patch(
-                "store/pruning.py",
-                "stays = replay is not None and will_carry(self._kv, replay, key, raw)",
-                "stays = False",
+            Wrap(
+                "store.pruning:Pruning._left",
+                lambda original, self, key, raw, _: original(self, key, raw, None),
             ),
         ),
         WAITING,

@@ -1,8 +1,7 @@
 """`make mutants`: leaves one clause of the rules out at a time, and reports the first seed that finds it.
 
 Each mutant is hunted by a process of its own, which changes what functions of the product do
-(tests/simulation/overrides.py); where that is not enough, it runs a copy of the packages, in a temporary
-folder, whose text is patched. Each change must be reached there, and the seed that finds the mutant must be
+(tests/simulation/overrides.py). Each change must be reached there, and the seed that finds the mutant must be
 clean on the code as it is. The clause "the first transaction on -a, then
 strictly in turn" is left out in tests/simulation/fencing.py, which searches all orders of steps.
 """
@@ -12,13 +11,10 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import shutil
 import subprocess
 import sys
-import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any, Final
 
 from rich.console import Console
@@ -30,7 +26,7 @@ from tests.simulation.clock_mutants import CLOCKS
 from tests.simulation.held_mutants import HELD
 from tests.simulation.numbered_mutants import NUMBERED
 from tests.simulation.other_mutants import OTHERS
-from tests.simulation.overrides import StaleMutant, install
+from tests.simulation.overrides import install
 from tests.simulation.partition_mutants import PARTITIONS
 from tests.simulation.patches import Mutant
 from tests.simulation.resumption_mutants import RESUMPTION
@@ -42,62 +38,25 @@ MUTANTS: Final = (*NUMBERED, *AWAITED, *HELD, *OTHERS, *SOURCES, *SIGNED, *PARTI
 BROKEN: Final = frozenset(
     {"AttributeError", "ImportError", "NameError", "SyntaxError", "TypeError", "UnboundLocalError"}
 )
-COPIED: Final = ("delayline", "store", "node", "tests/simulation", "tests/support")
 
 
 def check(mutant: Mutant) -> None:
     """Raises `StaleMutant` if it does not fit the code as it is."""
-    patched(mutant, ROOT)
-    for change in mutant.overrides:
+    for change in mutant.changes:
         change.check()
-
-
-def patched(mutant: Mutant, root: Path) -> dict[Path, str]:
-    """The text of the files under `root` that its patches change. Raises `StaleMutant` if they do not fit."""
-    texts: dict[Path, str] = {}
-    for patch in mutant.patches:
-        path = root / patch.file
-        source = texts.get(path) or path.read_text()
-        if source.count(patch.old) != 1:
-            raise StaleMutant(
-                f"mutant {mutant.name}: its snippet stands {source.count(patch.old)} times in {patch.file}, "
-                "not once: bring tests/simulation/patches.py up to date with the source"
-            )
-        texts[path] = source.replace(patch.old, patch.new)
-    return texts
-
-
-def copy(root: Path) -> None:
-    """Copies the packages that the simulation needs to `root`."""
-    for package in COPIED:
-        shutil.copytree(
-            ROOT / package, root / package, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info")
-        )
-    shutil.copy(ROOT / "tests" / "__init__.py", root / "tests" / "__init__.py")
 
 
 def hunt(mutant: Mutant) -> dict[str, Any]:
     """Finds the first seed that fails on the mutant, in a process of its own."""
     began_s = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix=f"mutant-{mutant.name}-") as folder:
-        root = Path(folder) if mutant.patches else ROOT
-        if mutant.patches:
-            copy(root)
-            for path, text in patched(mutant, root).items():
-                path.write_text(text)
-        found = _hunt(mutant, root)
-    return found | {"seconds": time.monotonic() - began_s}
-
-
-def _hunt(mutant: Mutant, root: Path) -> dict[str, Any]:
-    done = _python(root, "-m", "tests.simulation.mutants", "--hunt", mutant.name)
+    done = _python("-m", "tests.simulation.mutants", "--hunt", mutant.name)
     if done.returncode != 0:
         raise RuntimeError(f"mutant {mutant.name} could not be run: {done.stderr[-2000:]}")
     found: dict[str, Any] = json.loads(done.stdout)
     require_proof(mutant, found)
     if found["seed"] is not None:
         found["clean"] = _is_clean(mutant, found["seed"])
-    return found
+    return found | {"seconds": time.monotonic() - began_s}
 
 
 def require_proof(mutant: Mutant, found: dict[str, Any]) -> None:
@@ -110,21 +69,21 @@ def require_proof(mutant: Mutant, found: dict[str, Any]) -> None:
 
 def _is_clean(mutant: Mutant, seed: int) -> bool:
     if mutant.exhaustive:
-        return _python(ROOT, "-m", "tests.simulation.fencing").returncode == 0
+        return _python("-m", "tests.simulation.fencing").returncode == 0
     return run_seed(seed, mutant.profile).failure is None
 
 
-def _python(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    environment = os.environ | {"PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
+def _python(*arguments: str) -> subprocess.CompletedProcess[str]:
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"}
     return subprocess.run(
-        [sys.executable, *arguments], cwd=folder, env=environment, capture_output=True, text=True, check=False
+        [sys.executable, *arguments], cwd=ROOT, env=environment, capture_output=True, text=True, check=False
     )
 
 
 def _hunt_here(name: str) -> None:
     """In a process of its own: prints the first seed that fails, as JSON, and what was not reached."""
     mutant = next(one for one in MUTANTS if one.name == name)
-    reached = install(mutant.overrides)
+    reached = install(mutant.changes)
     found = _search() if mutant.exhaustive else _first_failed(mutant)
     print(json.dumps(found | {"unreached": [one.name for one, times in reached.items() if not times]}))
 

@@ -5,6 +5,7 @@ The number says how often leaving the clause out went wrong in the throw-away mo
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -12,9 +13,9 @@ import msgspec
 from node.core.ports import UNKNOWN
 from store import keys
 from store.arrivals import Kind
-from store.rows import IndexEntry, decode_row
-from tests.simulation.overrides import Override, Wrap
-from tests.simulation.patches import LATE, LATE_FAULTS, Mutant, Patch, profile_with
+from store.rows import IndexEntry, decode_row, encode, message_target
+from tests.simulation.overrides import Edit, Override, Wrap
+from tests.simulation.patches import LATE, LATE_FAULTS, Mutant, profile_with
 
 PAUSES: Final = profile_with(faults={"operator-pause": 20})
 
@@ -79,6 +80,75 @@ def _attempted_though_unknown(
         original(self, key, row, code, detail, wait_ms)
 
 
+def _not_held_back(original: Any, self: Any, late_limits: Any) -> Any:
+    advance = original(self, late_limits)
+    applied = dict(self._reached.applied)
+    return advance._replace(frontier=msgspec.structs.replace(advance.frontier, applied=applied))
+
+
+def _late_goes_at_once(original: Any, self: Any, *arguments: Any, **named: Any) -> Any:
+    chosen = original(self, *arguments, **named)
+    batch = self._kv.batch()
+    for key, _ in chosen.late:
+        batch.delete(keys.late(*key[1:]))
+    self._kv.write(batch)
+    return chosen
+
+
+def _answered_with_applied(original: Any, self: Any, *arguments: Any) -> Any:
+    chosen = original(self, *arguments)
+    frontier, seen = chosen.frontier, self._tip.seen
+    if frontier.applied == self._reached.applied:
+        return chosen
+    passed = {p: max(offset, seen.get(p, 0)) for p, offset in frontier.applied.items()}
+    return msgspec.structs.replace(
+        chosen,
+        frontier=msgspec.structs.replace(frontier, seen=passed),
+        answers=[one for one in chosen.answers if one.place[1] < passed[one.place[0]]],
+    )
+
+
+def _begin_at_once(self: Any, last: Any) -> Any:
+    self._last = self._recovery.first_checkpoint(last)
+    self._view.align(self._last)
+    yield from ()
+
+
+def _says_what_is_applied(original: Any, self: Any, last: Any, of: tuple[str, ...]) -> Any:
+    applied = self._view.reached().applied
+    return msgspec.structs.replace(original(self, last), **dict.fromkeys(of, applied))
+
+
+def _numbers_no_request(original: Any, self: Any, last: Any) -> Any:
+    operation = msgspec.structs.replace(last.operation, number=0)
+    return msgspec.structs.replace(original(self, last), operation=operation)
+
+
+def _read_before_it_is_applied(original: Any, self: Any, arrivals: Any, read: Any, *others: Any) -> Any:
+    self._frontiers.read_on(read)
+    return original(self, arrivals, read, *others)
+
+
+def _applied_as_far_as_read(original: Any, self: Any, batch: Any, *others: Any) -> Any:
+    heard = original(self, batch, *others)
+    heard = heard._replace(applied=heard.applied | self.read)
+    batch.put(keys.APPLIED, encode(heard.applied))
+    return heard
+
+
+def _not_if_marked(original: Any, kv: Any, key: Any, raw: Any) -> Any:
+    return original(kv, key, raw) if kv.get(keys.park_mark(*key[1:])) is None else None
+
+
+def _whatever_is_replayed(self: Any) -> Any:
+    return self._frontiers.aligned.delivered_up_to_ms - self._window_ms
+
+
+def _skip_and_end(self: Any, key: Any, row: Any, recurrence: Any) -> None:
+    if self._turn(key, row, recurrence) is not None:
+        self._own_outcome(key, row, "skipped")
+
+
 def _go_on_in_turn(original: Any, self: Any) -> None:
     turn = self._turn
     original(self)
@@ -90,13 +160,7 @@ NUMBERED: Final = (
         "no-hold-back",
         "rule 1 [48/3000]",
         "late rows that do not fit do not hold the applied vector back",
-        (
-            Patch(
-                "store/selection.py",
-                "            applied | late_limits,\n",
-                "            dict(applied),\n",
-            ),
-        ),
+        (Wrap("store.selection:_Selecting._hold_back", _not_held_back),),
         profile_with(LATE, LATE_FAULTS, messages=(1, 2, 3), transactional_share=0.4),
     ),
     Mutant(
@@ -114,17 +178,7 @@ NUMBERED: Final = (
         "late-gone-at-selection",
         "rule 1 [213/3000]",
         "late entries go when they are selected, not when the commit is known",
-        (
-            Patch(
-                "store/view.py",
-                "            self._frontiers.tip = chosen.frontier\n",
-                "            self._frontiers.tip = chosen.frontier\n"
-                "            batch = self._kv.batch()\n"
-                "            for key, _ in chosen.late:\n"
-                "                batch.delete(keys.late(key[1], key[2]))\n"
-                "            self._kv.write(batch)\n",
-            ),
-        ),
+        (Wrap("store.view:View.select", _late_goes_at_once),),
         profile_with(LATE, LATE_FAULTS, transactional_share=0.4),
     ),
     Mutant(
@@ -132,10 +186,11 @@ NUMBERED: Final = (
         "rule 1 [319/3000]",
         "late rows that a transaction in flight carries are selected again",
         (
-            Patch(
-                "store/taking.py",
-                "late_keys(kv, partition, tip.applied.get(partition, 0))\n",
-                "late_keys(kv, partition, 0)\n",
+            Wrap(
+                "store.taking:take_late",
+                lambda original, kv, tip, *others: original(
+                    kv, msgspec.structs.replace(tip, applied={}), *others
+                ),
             ),
         ),
         profile_with(LATE, LATE_FAULTS, transactional_share=0.4),
@@ -150,22 +205,7 @@ NUMBERED: Final = (
         "answered-with-applied",
         "rule 2 [3/6397]",
         "a control is answered in the transaction whose applied (not seen) first passes it",
-        (
-            Patch(
-                "store/selection.py",
-                "            applied | late_limits,\n            dict(applied),\n",
-                "            applied | late_limits,\n"
-                "            {p: max(o, tip.seen.get(p, 0)) for p, o in (applied | late_limits).items()},\n",
-            ),
-            Patch(
-                "store/selection.py",
-                "        due = advance.due\n",
-                "        due = advance.due\n"
-                "        if late_limits is not None:\n"
-                "            passed = advance.frontier.seen\n"
-                "            answers = [one for one in answers if one.place[1] < passed[one.place[0]]]\n",
-            ),
-        ),
+        (Wrap("store.selection:_Selecting.select", _answered_with_applied),),
         profile_with(
             {**LATE, "cancel": 30, "id-past": 30, "id-now": 30},
             LATE_FAULTS,
@@ -200,17 +240,16 @@ NUMBERED: Final = (
         "rule 5 [334/3000]",
         "the checkpoint record of n+1 is produced, and n+1 committed, before n is known to be committed",
         (
-            Patch(
-                "node/core/delivery.py",
-                "        yield Step.AFTER_PRODUCE\n        yield from self._await_commit()\n",
-                "        yield Step.AFTER_PRODUCE\n"
-                "        if self._last is None:\n"  # else it would fail for want of an epoch, not of the rule
-                "            yield from self._await_commit()\n",
+            # Else it would fail for want of an epoch, not of the rule.
+            Edit(
+                "node.core.delivery:Delivery._send_transaction",
+                "yield Step.AFTER_PRODUCE\nyield from self._await_commit()",
+                "yield Step.AFTER_PRODUCE\nif self._last is None: yield from self._await_commit()",
             ),
-            Patch(
-                "node/core/delivery.py",
-                "        commit = transaction.commit()\n",
-                "        commit = transaction.commit()\n        yield from self._await_commit()\n",
+            Edit(
+                "node.core.delivery:Delivery._send_transaction",
+                "commit = transaction.commit()",
+                "commit = transaction.commit()\nyield from self._await_commit()",
             ),
         ),
         profile_with(faults={"commit-aborted": 40, "commit-lost": 30}),
@@ -219,26 +258,16 @@ NUMBERED: Final = (
         "no-first-checkpoint",
         "rule 6 [1906/1982]",
         "a new leader begins without committing a first checkpoint",
-        (
-            Patch(
-                "node/core/delivery.py",
-                "        yield from self._begin_leadership(last)\n",
-                "        self._last = self._recovery.first_checkpoint(last)\n"
-                "        self._view.align(self._last)\n",
-            ),
-        ),
+        (Override("node.core.delivery:Delivery._begin_leadership", _begin_at_once),),
     ),
     Mutant(
         "first-checkpoint-passes",
         "rule 6 [1906/1982]",
         "the first checkpoint says that all that was applied is covered",
         (
-            Patch(
-                "node/core/recovery.py",
-                "            epoch=self._epoch_known + 1,\n",
-                "            epoch=self._epoch_known + 1,\n"
-                "            applied=self._view.reached().applied,\n"
-                "            seen=self._view.reached().applied,\n",
+            Wrap(
+                "node.core.recovery:Recovery.first_checkpoint",
+                partial(_says_what_is_applied, of=("applied", "seen")),
             ),
         ),
         profile_with(LATE, LATE_FAULTS | {"crash-leader": 30}),
@@ -247,23 +276,18 @@ NUMBERED: Final = (
         "first-checkpoint-answers",
         "rule 6 [1906/1982]",
         "the first checkpoint says that all controls that were applied are answered",
-        (
-            Patch(
-                "node/core/recovery.py",
-                "            epoch=self._epoch_known + 1,\n",
-                "            epoch=self._epoch_known + 1,\n            seen=self._view.reached().applied,\n",
-            ),
-        ),
+        (Wrap("node.core.recovery:Recovery.first_checkpoint", partial(_says_what_is_applied, of=("seen",))),),
     ),
     Mutant(
         "no-sweep-if-equal",
         "rule 6 [243/3000]",
         "aligning to a checkpoint that passes nothing leaves the late entries as they are",
         (
-            Patch(
-                "store/alignment.py",
-                "    for key in late_rows(kv, applied, old):\n",
-                "    for key in late_rows(kv, applied, old) if new != old else ():\n",
+            Wrap(
+                "store.alignment:sweep_late",
+                lambda original, kv, batch, applied, old, new: (
+                    None if new == old else original(kv, batch, applied, old, new)
+                ),
             ),
         ),
         profile_with(LATE, LATE_FAULTS | {"commit-aborted": 30, "send-fails": 20}),
@@ -273,16 +297,8 @@ NUMBERED: Final = (
         "rule 7 [1479/3000 stall]",
         "applied is the consumer's position, which also passes markers",
         (
-            Patch(
-                "store/view.py",
-                "            self._write(apply, fresh, known)\n",
-                "            frontiers.read_on(read)\n            self._write(apply, fresh, known)\n",
-            ),
-            Patch(
-                "store/frontiers.py",
-                " for a in fresh if a.kind is not Kind.SPENT},",
-                " for a in fresh if a.kind is not Kind.SPENT} | self.read,",
-            ),
+            Wrap("store.view:View._take", _read_before_it_is_applied),
+            Wrap("store.frontiers:Frontiers.write_heard", _applied_as_far_as_read),
         ),
         MARKERS,
     ),
@@ -311,26 +327,14 @@ NUMBERED: Final = (
         "replay-passes-occurrences-over",
         "rule 8, parked or followed by the next one",
         "an occurrence that the next one follows counts as parked",
-        (
-            Patch(
-                "store/replays.py",
-                "    return None if row.scheduled_for_ms == mark.scheduled_for_ms else target",
-                "    return None",
-            ),
-        ),
+        (Wrap("store.replays:replayable", _not_if_marked),),
         profile_with({"interval": 30}, operator_share=0.1),
     ),
     Mutant(
         "replay-carries-what-was-parked",
         "rule 8, parked or followed by the next one",
         "a message that was parked is delivered again for each time that it was",
-        (
-            Patch(
-                "store/replays.py",
-                "    return None if row.scheduled_for_ms == mark.scheduled_for_ms else target",
-                "    return target",
-            ),
-        ),
+        (Override("store.replays:replayable", lambda _, __, raw: message_target(raw)),),
         profile_with(operator_share=0.1),
     ),
     Mutant(
@@ -344,27 +348,14 @@ NUMBERED: Final = (
         "replay-starts-anew",
         "rule 8, a new leader goes on from the cursor",
         "a request is taken up again by the next leader",
-        (
-            Patch(
-                "node/core/recovery.py",
-                "            epoch=self._epoch_known + 1,\n",
-                "            epoch=self._epoch_known + 1,\n"
-                "            operation=msgspec.structs.replace(last.operation, number=0),\n",
-            ),
-        ),
+        (Wrap("node.core.recovery:Recovery.first_checkpoint", _numbers_no_request),),
         profile_with(faults={"crash-leader": 30}, operator_share=0.1),
     ),
     Mutant(
         "replay-is-pruned",
         "rule 8, still inside the replay window",
         "pruning does not wait for a replay",
-        (
-            Patch(
-                "store/pruning.py",
-                "                start_ms = min(start_ms, replay.next[0])\n",
-                "                pass\n",
-            ),
-        ),
+        (Override("store.pruning:Pruning.window_start_ms", _whatever_is_replayed),),
         profile_with(operator_share=0.1, messages=(1, 2, 3), replay_window_ms=(300, 2_000)),
     ),
     Mutant(
@@ -372,10 +363,10 @@ NUMBERED: Final = (
         "rule 8, still inside the replay window",
         "what is kept is judged by the aligned checkpoint, though others may be ahead of it",
         (
-            Patch(
-                "store/view.py",
-                "kept_from_ms = tip.once_delivered_up_to_ms - self._window_ms",
-                "kept_from_ms = self._frontiers.aligned.once_delivered_up_to_ms - self._window_ms",
+            Edit(
+                "store.view:View._asked",
+                "tip.once_delivered_up_to_ms",
+                "self._frontiers.aligned.once_delivered_up_to_ms",
             ),
         ),
         profile_with(operator_share=0.1, replay_window_ms=(50, 300)),
@@ -385,13 +376,7 @@ NUMBERED: Final = (
         "skip-ends-chains",
         "rule 8 [796/976]",
         "an occurrence that is skipped is not followed by the next one",
-        (
-            Patch(
-                "node/core/plan.py",
-                "        self._own_outcome(key, row, _SKIPPED)\n        if turn.following is not None:\n",
-                "        self._own_outcome(key, row, _SKIPPED)\n        if False:\n",
-            ),
-        ),
+        (Override("node.core.plan:Plan._skip_occurrence", _skip_and_end),),
         profile_with({"interval": 20, "cron": 10}, operator_share=0.1),
     ),
     Mutant(
@@ -399,13 +384,9 @@ NUMBERED: Final = (
         "rule 8, what arrives later is delivered",
         "what has arrived at or below the key to which was skipped is skipped, too",
         (
-            Patch(
-                "node/core/plan.py",
-                "        skipped_to, first_due = selection.skip_to, len(late)\n",
-                "        skipped_to, first_due = selection.skip_to, 0\n",
-            ),
-            Patch(
-                "node/core/plan.py",
+            Edit("node.core.plan:Plan.add", "len(late)", "0"),
+            Edit(
+                "node.core.plan:Plan.add",
                 "bisect_right(due, skipped_to, key=itemgetter(0))",
                 "sum(key <= skipped_to for key, _ in chosen)",
             ),
@@ -417,10 +398,10 @@ NUMBERED: Final = (
         "a pause",
         "a leader goes on though operators have paused the cluster",
         (
-            Patch(
-                "node/core/delivery.py",
-                " or paused.everything:\n                yield",
-                ":\n                yield",
+            Edit(
+                "node.core.delivery:Delivery._deliver",
+                "not_before_ms is not None or paused.everything",
+                "not_before_ms is not None",
             ),
         ),
         PAUSES,
@@ -436,7 +417,7 @@ NUMBERED: Final = (
         "pause-of-a-target-is-not-heeded",
         "a paused target",
         "what goes to a paused target is delivered",
-        (Patch("node/core/plan.py", "if is_paused and self._refused(key) is None:", "if False:"),),
+        (Edit("node.core.plan:Plan._schedule", "is_paused and self._refused(key) is None", "False"),),
         PAUSES,
     ),
     Mutant(
@@ -450,7 +431,7 @@ NUMBERED: Final = (
         "unknown-target-is-a-dead-letter",
         "rule 10, what is not looked up yet is parked",
         "a message whose target was not looked up in time is a dead letter",
-        (Patch("node/core/plan.py", "        elif refusal[0] == UNKNOWN:\n", "        elif False:\n"),),
+        (Edit("node.core.plan:Plan._schedule", "refusal[0] == UNKNOWN", "False"),),
     ),
     Mutant(
         "unknown-target-is-an-attempt",
@@ -462,13 +443,7 @@ NUMBERED: Final = (
         "planned-ahead-without-its-targets",
         "rule 10, a replay's targets are waited for",
         "what was planned ahead while a target was not known goes out as it was planned",
-        (
-            Patch(
-                "node/core/delivery.py",
-                "        if now_ms - ahead.reading.now_ms <= STALE_MS and not ahead.lacks:\n",
-                "        if now_ms - ahead.reading.now_ms <= STALE_MS:\n",
-            ),
-        ),
+        (Edit("node.core.delivery:Delivery._replan_if_stale", "ahead.lacks", "False"),),
         profile_with(operator_share=0.2),
     ),
     Mutant(
@@ -476,8 +451,8 @@ NUMBERED: Final = (
         "rule 10, a replay's targets are waited for",
         "what a replay carries is a dead letter where its target was not looked up in time",
         (
-            Patch(
-                "node/core/plan.py",
+            Edit(
+                "node.core.plan:carried_by",
                 "SelectionTargets(targets.topics, last_due_ms, _topics(replayed), last_replayed_ms)",
                 "SelectionTargets(targets.topics | _topics(replayed), last_due_ms)",
             ),
@@ -489,10 +464,9 @@ NUMBERED: Final = (
         "rule 10, nothing is waited for while a transaction is under way",
         "what is planned ahead waits for its targets",
         (
-            Patch(
-                "node/core/delivery.py",
-                "self._planned(carried_by(chosen), reading, waits=False)",
-                "self._planned(carried_by(chosen), reading)",
+            Wrap(
+                "node.core.delivery:Delivery._planned",
+                lambda original, self, carried, reading, **_: original(self, carried, reading),
             ),
         ),
     ),
@@ -501,10 +475,10 @@ NUMBERED: Final = (
         "rule 10, targets are known before anything is planned",
         "what a replay carries goes out without anybody having asked what its targets are",
         (
-            Patch(
-                "node/core/plan.py",
-                "    if replayed:\n        last_replayed_ms",
-                "    if False:\n        last_replayed_ms",
+            Edit(
+                "node.core.plan:carried_by",
+                "SelectionTargets(targets.topics, last_due_ms, _topics(replayed), last_replayed_ms)",
+                "targets",
             ),
         ),
         profile_with(operator_share=0.2),
@@ -513,13 +487,7 @@ NUMBERED: Final = (
         "prunes-past-late",
         "rule 9 [109/3000]",
         "pruning does not stop below the smallest late key",
-        (
-            Patch(
-                "store/pruning.py",
-                "            end = min(end, keys.row(*key))\n",
-                "            del key\n",
-            ),
-        ),
+        (Edit("store.pruning:Pruning._end", "min(end, keys.row(*key))", "end"),),
         profile_with(
             LATE, LATE_FAULTS, replay_window_ms=(0, 20), messages=(1, 2, 3), transactional_share=0.4
         ),

@@ -9,8 +9,8 @@ import msgspec
 from delayline.recurrence import _following
 from node.core.ports import Doubtful
 from store import keys
-from tests.simulation.overrides import Override, Wrap, beside
-from tests.simulation.patches import LATE, LATE_FAULTS, Mutant, Patch, profile_with
+from tests.simulation.overrides import Edit, Override, Wrap, beside
+from tests.simulation.patches import LATE, LATE_FAULTS, Mutant, profile_with
 
 # Nodes that read slowly and keep house busily: ids are forgotten as soon as they may be.
 FORGETFUL: Final = profile_with(
@@ -54,6 +54,11 @@ def _without_its_position(
 def _late_in_offset_order(original: Any, *arguments: Any, **named: Any) -> Any:
     chosen = original(*arguments, **named)
     return msgspec.structs.replace(chosen, late=sorted(chosen.late, key=lambda one: one[0][1:]))
+
+
+def _as_if_delivered(original: Any, *arguments: Any) -> bool:
+    original(*arguments)
+    return True
 
 
 def _whatever_the_clock(original: Any, self: Any, ahead: Any) -> Any:
@@ -126,12 +131,10 @@ OTHERS: Final = (
         "rule 6, init_transactions, then read",
         "a new leader reads the checkpoint topic before it has fenced the others",
         (
-            Patch(
-                "node/core/recovery.py",
-                "        self._outbox.open()\n        yield Step.OPENED\n"
-                "        last = yield from self._last_checkpoint()\n",
-                "        last = yield from self._last_checkpoint()\n"
-                "        self._outbox.open()\n        yield Step.OPENED\n",
+            Edit(
+                "node.core.recovery:Recovery.recover",
+                "self._outbox.open()\nyield Step.OPENED\nlast = yield from self._last_checkpoint()",
+                "last = yield from self._last_checkpoint()\nself._outbox.open()\nyield Step.OPENED",
             ),
         ),
         exhaustive=True,
@@ -140,51 +143,27 @@ OTHERS: Final = (
         "recovery-reads-only-seen",
         "rule 6, the last stable offset as it is now",
         "a new leader does not read on to the end of the buffer: a cancel made meanwhile may not count",
-        (
-            Patch(
-                "node/core/recovery.py",
-                "while not (self._view.has_applied(last.seen) and self._view.has_read_to(ends)):",
-                "while not self._view.has_applied(last.seen):",
-            ),
-        ),
+        (Override("store.view:View.has_read_to", lambda *_: True),),
     ),
     Mutant(
         "in-flight-not-forgotten",
         "rule 6, having forgotten what was in flight",
         "a recovery does not give up what was selected: its tip stays where it was",
-        (
-            Patch(
-                "store/view.py",
-                "            self._frontiers.tip = self._frontiers.aligned\n",
-                "            pass\n",
-            ),
-        ),
+        (Override("store.view:View.abandon", lambda self: self._pending.jump(self.tip.position)),),
         profile_with(LATE, LATE_FAULTS),
     ),
     Mutant(
         "passed-rows-not-late",
         "rule 6, align",
         "aligning makes no late rows of those that the checkpoint passed without having applied them",
-        (
-            Patch(
-                "store/alignment.py",
-                "if new.position is None or not behind:",
-                "if new.position is None or behind in {True, False}:",
-            ),
-        ),
+        (Override("store.alignment:make_late", lambda *_: None),),
         profile_with(LATE, LATE_FAULTS),
     ),
     Mutant(
         "clock-behind-the-position",
         "rule 6, not before the clock has reached the position's due",
         "a leader selects while its clock is behind the position",
-        (
-            Patch(
-                "node/core/leader_clock.py",
-                "if position is not None and now_ms < position[0] else None",
-                "if position is not None and now_ms < 0 else None",
-            ),
-        ),
+        (Override("node.core.leader_clock:LeaderClock.not_before_ms", lambda *_: None),),
         profile_with(LATE, {**LATE_FAULTS, "clock-step": 150, "resign": 40}, skew_ms=(240,)),
     ),
     Mutant(
@@ -192,8 +171,8 @@ OTHERS: Final = (
         "rule 5, after all of n's were acknowledged: order",
         "the next transaction's messages are sent before those of the one in flight are acknowledged",
         (
-            Patch(
-                "node/core/delivery.py",
+            Edit(
+                "node.core.delivery:Delivery._send_transaction",
                 "{} if alone and not written_back.records else transaction.flush()",
                 "transaction.flush() if written_back.records else {}",
             ),
@@ -254,10 +233,9 @@ OTHERS: Final = (
         "an id is kept as long as it is known",
         "the index entry goes with its row, though a duplicate may still come",
         (
-            Patch(
-                "store/forgetting.py",
-                "min(gone_ms, known_ms + 1)",
-                "gone_ms",
+            Override(
+                "store.forgetting:Forgetting._before_ms",
+                lambda self, _: max(0, self._pruning.pruned_ms + 1, self._pruning.window_start_ms()),
             ),
         ),
         KEPT,
@@ -274,10 +252,10 @@ OTHERS: Final = (
         "rule 4, a park",
         "what is parked a second time carries the offset of the request that was parked first",
         (
-            Patch(
-                "node/core/plan.py",
-                "request = request_of(row, key[2])._replace(\n            due_ms=",
-                "request = request_of(row, row.parent or key[2])._replace(\n            due_ms=",
+            Edit(
+                "node.core.plan:Plan._park_attempted",
+                "request_of(row, key[2])",
+                "request_of(row, row.parent or key[2])",
             ),
         ),
         PARKS,
@@ -286,45 +264,27 @@ OTHERS: Final = (
         "parked-occurrence-goes-on",
         "a parked occurrence is not followed",
         "the next occurrence is written back beside the one that is parked",
-        (
-            Patch(
-                "node/core/plan.py",
-                "                return  # what follows, follows from the later try\n",
-                "                pass\n",
-            ),
-        ),
+        (Wrap("node.core.plan:Plan._schedule", _as_if_delivered),),
         PARKS,
     ),
     Mutant(
         "refused-occurrence-goes-on",
         "what is refused for what it is ends its chain",
         "an occurrence that the brokers refuse for what it is is followed by the next one",
-        (
-            Patch(
-                "node/core/plan.py",
-                "        if refused is None:\n            return turn\n",
-                "        return turn\n",
-            ),
-        ),
+        (Edit("node.core.plan:Plan._turn", "refused is None", "True"),),
         profile_with({"interval": 20, "id-interval": 10, "cron": 10}),
     ),
     Mutant(
         "late-does-not-wake",
         "no polling tick",
         "late arrivals and controls do not wake the leader",
-        (Patch("store/view.py", "return apply.urgent or self._wake", "return self._wake"),),
+        (Edit("store.view:View._take", "apply.urgent", "False"),),
         profile_with(LATE, LATE_FAULTS),
     ),
     Mutant(
         "earlier-does-not-wake",
         "an earlier arrival wakes it",
         "an arrival that falls due before the time for which the leader waits does not wake it",
-        (
-            Patch(
-                "store/view.py",
-                "apply.first_due_ms < self._wake_due_ms",
-                "apply.first_due_ms < 0",
-            ),
-        ),
+        (Edit("store.view:View._take", "apply.first_due_ms < self._wake_due_ms", "False"),),
     ),
 )

@@ -6,8 +6,8 @@ from functools import partial
 from typing import Any, Final
 
 from delayline.names import MAX_OFFSET
-from tests.simulation.overrides import Override
-from tests.simulation.patches import Mutant, Patch
+from tests.simulation.overrides import Edit, Override
+from tests.simulation.patches import Mutant
 from tests.simulation.profile import PARTITIONS_ADDED
 
 
@@ -35,13 +35,7 @@ PARTITIONS: Final = (
         "forgets-a-partition",
         "added partitions, what a store has read is its lane's",
         "a process that starts without having heard of a partition takes nothing of what its store has of it",
-        (
-            Patch(
-                "store/frontiers.py",
-                "partitions = sorted({*partitions, *stored})",
-                "partitions = sorted({*partitions})",
-            ),
-        ),
+        (Edit("store.frontiers:Frontiers.__init__", "{*partitions, *stored}", "{*partitions}"),),
         PARTITIONS_ADDED,
     ),
 )

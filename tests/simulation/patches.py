@@ -1,8 +1,8 @@
 """The mutants: each leaves one clause of the rules (docs/design.md, "Exactly-once: the rule") out.
 
 Production code has no switches: a mutant is hunted in a process of its own, where functions of the product do
-something else (tests/simulation/overrides.py), or in which a patched copy of the sources runs. Each has a
-profile of requests and faults that provokes what the clause is there for.
+something else (tests/simulation/overrides.py). Each has a profile of requests and faults that provokes what
+the clause is there for.
 """
 
 from __future__ import annotations
@@ -15,36 +15,17 @@ from tests.simulation.profile import DEFAULT, FAULTS, REQUESTS, Profile
 
 
 @dataclass(frozen=True)
-class Patch:
-    """Replaces `old`, which stands exactly once in the file, by `new`."""
-
-    file: str
-    old: str
-    new: str
-
-
-@dataclass(frozen=True)
 class Mutant:
     """A clause left out."""
 
     name: str
     clause: str  # the rule, and how often leaving it out went wrong in the model that the rules come from
     without: str  # what the mutant does
-    changes: tuple[Change | Patch, ...]
+    changes: tuple[Change, ...]
     profile: Profile = DEFAULT
     begin: int = 0  # the first seed to try
     seeds: int = 300  # give up after so many
     exhaustive: bool = False  # found by tests/simulation/fencing.py instead of by seeds
-
-    @property
-    def patches(self) -> list[Patch]:
-        """Those of its changes that want a copy of the sources."""
-        return [one for one in self.changes if isinstance(one, Patch)]
-
-    @property
-    def overrides(self) -> list[Change]:
-        """Those of its changes that the process that runs it makes itself."""
-        return [one for one in self.changes if not isinstance(one, Patch)]
 
 
 def profile_with(

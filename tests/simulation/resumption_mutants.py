@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+import msgspec
+
+from node.core.ports import Unconfirmed
+from node.core.steps import RETRY_MS, Wait
+from node.refusal import Refusing
 from tests.simulation.overrides import Edit, Override, Wrap, afterwards
-from tests.simulation.patches import Mutant, Patch, profile_with
+from tests.simulation.patches import Mutant, profile_with
 from tests.simulation.profile import CHECKPOINTS_LOST, CHECKPOINTS_TRUNCATED
 
 # Leaders that lose what only they knew of, and come back soon.
@@ -43,6 +48,16 @@ PRUNED: Final = profile_with(
 CLAUSE: Final = "rule 6, the latest that is known"
 
 
+def _mirrored_at_once(self: Any) -> Any:
+    try:
+        return self._election.mirrored()
+    except Unconfirmed:
+        yield Wait(self._clock.now_ms() + RETRY_MS)
+        return None
+    except Refusing as refusing:
+        return refusing
+
+
 def _of_any_topic(last: Any, others: Any, _: Any) -> Any:
     known = [*([] if last is None else [last]), *others]
     return max(known, key=lambda one: (one.lineage.leader_epoch, one.order), default=None)
@@ -66,10 +81,10 @@ RESUMPTION: Final = (
         CLAUSE,
         "the znode's checkpoint does not count where the topic has one",
         (
-            Patch(
-                "node/core/recovery.py",
-                "for one in (mirrored, own) if one",
-                "for one in ((mirrored, own) if last is None else (own,)) if one",
+            Edit(
+                "node.core.recovery:Recovery._last_checkpoint",
+                "(mirrored, own)",
+                "(mirrored, own) if last is None else (own,)",
             ),
         ),
         CHECKPOINTS_TRUNCATED,
@@ -79,10 +94,10 @@ RESUMPTION: Final = (
         CLAUSE,
         "the node's own checkpoint does not count where the topic has one",
         (
-            Patch(
-                "node/core/recovery.py",
-                "for one in (mirrored, own) if one",
-                "for one in ((mirrored, own) if last is None else (mirrored,)) if one",
+            Edit(
+                "node.core.recovery:Recovery._last_checkpoint",
+                "(mirrored, own)",
+                "(mirrored, own) if last is None else (mirrored,)",
             ),
         ),
         CHECKPOINTS_TRUNCATED,
@@ -91,14 +106,7 @@ RESUMPTION: Final = (
         "znode-not-waited-for",
         CLAUSE,
         "a new leader goes on without the znode's checkpoint where ZooKeeper does not answer",
-        (
-            Patch(
-                "node/core/recovery.py",
-                "                yield Wait(self._clock.now_ms() + RETRY_MS)\n            except Refusing as",
-                "                yield Wait(self._clock.now_ms() + RETRY_MS)\n                return None\n"
-                "            except Refusing as",
-            ),
-        ),
+        (Override("node.core.recovery:Recovery._mirrored", _mirrored_at_once),),
         FORKS,
         begin=300,
         seeds=700,
@@ -108,16 +116,14 @@ RESUMPTION: Final = (
         "rule 6, the znode is read first",
         "the znode is read after the topic: what another leader commits meanwhile looks like a lost end",
         (
-            Patch(
-                "node/core/recovery.py",
-                "        mirrored = yield from self._mirrored()\n        last, own",
-                "        last, own",
-            ),
-            Patch(
-                "node/core/recovery.py",
-                "        self._lineage = self._log.lineage()\n",
-                "        self._lineage = self._log.lineage()\n"
-                "        mirrored = yield from self._mirrored()\n",
+            Edit(
+                "node.core.recovery:Recovery._last_checkpoint",
+                "mirrored = yield from self._mirrored()\n"
+                "last, own = self._log.last_checkpoint(), self._view.checkpoint\n"
+                "self._lineage = self._log.lineage()",
+                "last, own = self._log.last_checkpoint(), self._view.checkpoint\n"
+                "self._lineage = self._log.lineage()\n"
+                "mirrored = yield from self._mirrored()",
             ),
         ),
         CHECKPOINTS_TRUNCATED,
@@ -140,14 +146,27 @@ RESUMPTION: Final = (
         "old-lineage",
         "rule 6, the lineage is read after the topic",
         "a leadership takes over the lineage of the one before",
-        (Patch("node/core/recovery.py", "            lineage=self._lineage,\n", ""),),
+        (
+            Wrap(
+                "node.core.recovery:Recovery.first_checkpoint",
+                lambda original, self, last: msgspec.structs.replace(
+                    original(self, last), lineage=last.lineage
+                ),
+            ),
+        ),
         FORKS,
     ),
     Mutant(
         "epoch-used-again",
         "rule 6, no epoch is used twice",
         "the next epoch is counted from what a new leader goes on from, not from all that it knows",
-        (Patch("node/core/recovery.py", "found.epoch, *(one.epoch for one in others))", "found.epoch)"),),
+        (
+            Edit(
+                "node.core.recovery:Recovery._last_checkpoint",
+                "max(self._epoch_known, found.epoch, *(one.epoch for one in others))",
+                "max(self._epoch_known, found.epoch)",
+            ),
+        ),
         CHECKPOINTS_LOST,
     ),
     Mutant(
@@ -189,10 +208,9 @@ RESUMPTION: Final = (
         "rule 6, a lost end is counted anew",
         "what was pruned by a checkpoint that was lost counts as pending behind an earlier one",
         (
-            Patch(
-                "store/view.py",
-                "        if frontier.is_behind(old):\n",
-                "        if frontier.overruns and frontier.is_behind(old):\n",
+            Wrap(
+                "store.checkpoint:Frontier.is_behind",
+                lambda original, self, last: bool(self.overruns) and original(self, last),
             ),
         ),
         PRUNED,

@@ -12,7 +12,7 @@ from node.kafka.own_checkpoints import FORGED, UNSIGNED, KeysBehind
 from store.arrivals import Kind
 from store.checkpoint import Checkpoint
 from tests.simulation.overrides import Edit, Override, Wrap, beside
-from tests.simulation.patches import Mutant, Patch, profile_with
+from tests.simulation.patches import Mutant, profile_with
 from tests.simulation.profile import FAULTS, KEYS_LOST, Profile
 
 STRANGERS: Final = {"forged": 30, "copied": 30, "interval": 20, "id-interval": 10, "reschedule": 20}
@@ -90,6 +90,15 @@ def _as_of_the_frontier(original: Any, *arguments: Any, **named: Any) -> Any:
     return msgspec.structs.replace(chosen, as_of=dict(chosen.frontier.read) if chosen.as_of else {})
 
 
+def _at_the_time(original: Any, self: Any, last: Any) -> Any:
+    return msgspec.structs.replace(original(self, last), at_ms=self._clock.now_ms())
+
+
+def _with_the_counts_themselves(original: Any, self: Any, keyring: Any, as_of: Any, counts: Any) -> None:
+    original(self, keyring, as_of, counts)
+    self.counts = counts
+
+
 def _no_copy(original: Any, self: Any, arrival: Any) -> Any:
     original(self, arrival)
     return False
@@ -165,7 +174,7 @@ SIGNED: Final = (
         "first-checkpoint-tried-again",
         "rule 6, the latest checkpoint counts",
         "a first checkpoint may be the same as one that was aborted, and is taken for its copy",
-        (Patch("node/core/recovery.py", "self._first_at_ms + 1)", "0)"),),
+        (Wrap("node.core.recovery:Recovery.first_checkpoint", _at_the_time),),
         profile_with(
             {"forged": 20, "copied": 30},
             {"strange-checkpoint": 40, "commit-aborted": 150, "crash-leader": 60, "resign": 60},
@@ -285,13 +294,7 @@ SIGNED: Final = (
         "serial-not-stored",
         "rule 4, a copy changes nothing",
         "a node that was started again takes a copy for the service's",
-        (
-            Patch(
-                "store/frontiers.py",
-                "        if serials != known.serials:\n",
-                "        if False:\n",
-            ),
-        ),
+        (Edit("store.frontiers:Frontiers.write_heard", "serials != known.serials", "False"),),
         profile_with(STRANGERS, {"crash": 40}),
     ),
     Mutant(
@@ -305,13 +308,7 @@ SIGNED: Final = (
         "counts-begin-anew",
         "rule 4, what the service has written is no copy",
         "a new leader counts from its reader's place, not from the log's end",
-        (
-            Patch(
-                "node/core/recovery.py",
-                "        counts = self._log.high_watermarks()\n",
-                "        counts = dict(ends)\n",
-            ),
-        ),
+        (Edit("node.core.recovery:Recovery._catch_up", "self._log.high_watermarks()", "dict(ends)"),),
         profile_with(
             MUCH_WRITTEN_BACK,
             {"foreign-stall": 40, "crash-leader": 30, "commit-aborted": 20},
@@ -322,13 +319,7 @@ SIGNED: Final = (
         "plan-made-anew-counts-on",
         "rule 4, what the service has written is no copy",
         "a plan made anew takes further counts, and some are above the offsets of their records",
-        (
-            Patch(
-                "node/core/written_back.py",
-                "        self.counts = dict(counts)\n",
-                "        self.counts = counts\n",
-            ),
-        ),
+        (Wrap("node.core.written_back:Stamp.__init__", _with_the_counts_themselves),),
         profile_with(MUCH_WRITTEN_BACK, small=(1, 2)),
     ),
 )

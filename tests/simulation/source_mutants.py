@@ -6,8 +6,8 @@ from functools import partial
 from typing import Any, Final
 
 from store import keys
-from tests.simulation.overrides import Override, Wrap, beside
-from tests.simulation.patches import Mutant, Patch, profile_with
+from tests.simulation.overrides import Override, Wrap, afterwards, beside
+from tests.simulation.patches import Mutant, profile_with
 from tests.simulation.profile import Profile
 
 CHAINS: Final = profile_with({"cancel-source": 40, "interval": 30, "cron": 10, "cancel": 3, "id-keep": 2})
@@ -91,7 +91,7 @@ SOURCES: Final = (
         "source-answer-does-not-wait",
         "rule 2, the answer waits",
         "a cancel by source is answered before it is known what the transaction before writes back",
-        (Patch("store/answers.py", "return not self._known and control.id is None", "return False"),),
+        (Wrap("store.answers:Answering.__init__", afterwards(_known=True)),),
         CHAINS,
     ),
     Mutant(
@@ -154,13 +154,7 @@ SOURCES: Final = (
         "source-goes-before-its-own-row",
         "rule 2, not before the source's own row has gone",
         "what was written back for a source is forgotten though the source's own row is there",
-        (
-            Patch(
-                "store/forgetting.py",
-                "if isinstance(who, int) and due_index.has_row(self._kv, partition, who):",
-                "if False:",
-            ),
-        ),
+        (Override("store.due_index:has_row", lambda *_: False),),
         AGAIN,
     ),
     Mutant(
@@ -181,13 +175,7 @@ SOURCES: Final = (
         "due-entries-go-with-their-rows",
         "Store, no id that old is left",
         "due entries go though an id is known that they lead to",
-        (
-            Patch(
-                "store/forgetting.py",
-                "oldest_ms = self._oldest_id_ms(partition) if found else None",
-                "oldest_ms = None",
-            ),
-        ),
+        (Override("store.forgetting:Forgetting._oldest_id_ms", lambda *_: None),),
         FORGETFUL,
     ),
 )
