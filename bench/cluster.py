@@ -31,7 +31,7 @@ POLL_S: Final = 0.2  # a look takes its share of the two cores
 PATIENCE_S: Final = 600.0
 AHEAD_MS: Final = 5_000
 QUIET: Final = {"log_level": "2"}  # what goes wrong is raised; the client need not print it as well
-INGESTED_IN_A_MS: Final = 80  # sent and taken in, at the least
+APPLIED_IN_A_MS: Final = 80  # sent and taken in, at the least
 
 
 class Sample(NamedTuple):
@@ -137,7 +137,7 @@ class Cluster:
         """Sends messages that fall due within `span_ms`, the first once all are applied; the load says when.
         Raises `TimeoutError` if the node was too slow.
         """
-        due_ms = int(time.time() * 1000) + AHEAD_MS + count // INGESTED_IN_A_MS
+        due_ms = int(time.time() * 1000) + AHEAD_MS + count // APPLIED_IN_A_MS
         load = self.load(count, first_due_ms=due_ms, span_ms=span_ms)
         load.send()
         self.node.wait("all applied", lambda sample: sample.applied == count)

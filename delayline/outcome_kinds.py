@@ -33,7 +33,7 @@ class OutcomeKind(StrEnum):
     DEFERRED = "deferred"
 
 
-class Role(Enum):
+class Sort(Enum):
     """What an outcome is to the request under whose source it is written."""
 
     ANSWER = auto()  # to a cancel, a reschedule, or a schedule that has met another of its id
@@ -42,7 +42,7 @@ class Role(Enum):
     UNWRITTEN = auto()  # no record says so
 
 
-def role_of(outcome: OutcomeKind) -> Role:
+def sort_of(outcome: OutcomeKind) -> Sort:
     """The one place that sorts them; mypy says so if one is left out."""
     match outcome:
         case (
@@ -54,23 +54,23 @@ def role_of(outcome: OutcomeKind) -> Role:
             | OutcomeKind.UNKNOWN
             | OutcomeKind.DUPLICATE
         ):
-            return Role.ANSWER
+            return Sort.ANSWER
         case OutcomeKind.EXPIRED | OutcomeKind.DEAD_LETTERED | OutcomeKind.SKIPPED:
-            return Role.ENDING
+            return Sort.ENDING
         case OutcomeKind.PARKED:
-            return Role.PARK
+            return Sort.PARK
         case OutcomeKind.DELIVERED | OutcomeKind.REPLAYED | OutcomeKind.DEFERRED:
-            return Role.UNWRITTEN
+            return Sort.UNWRITTEN
         case _:
             assert_never(outcome)
 
 
-def _of(role: Role) -> frozenset[OutcomeKind]:
-    return frozenset(outcome for outcome in OutcomeKind if role_of(outcome) is role)
+def _of(sort: Sort) -> frozenset[OutcomeKind]:
+    return frozenset(outcome for outcome in OutcomeKind if sort_of(outcome) is sort)
 
 
-ANSWERS: Final = _of(Role.ANSWER)
-ENDINGS: Final = _of(Role.ENDING)
-PARKS: Final = _of(Role.PARK)
+ANSWERS: Final = _of(Sort.ANSWER)
+ENDINGS: Final = _of(Sort.ENDING)
+PARKS: Final = _of(Sort.PARK)
 WRITTEN: Final = ANSWERS | ENDINGS | PARKS
 """Those of the outcomes topic."""

@@ -52,7 +52,7 @@ class Contender:
         with self._changing:  # `stand` would take the resignation back
             self.refusal = why
             self._election.resign()
-        threading.Thread(target=self._sit_out, name="recused", daemon=True).start()
+        threading.Thread(target=self._sit_out, name="sits-out", daemon=True).start()
 
     def _sit_out(self) -> None:
         self._idle.wait()

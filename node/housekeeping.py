@@ -84,7 +84,7 @@ class Housekeeping(Role):
         try:
             self._log_ends = self._log.high_watermarks()
         except Doubtful as error:
-            log.warning("ids-collection-failed", detail=str(error))
+            log.warning("ids-expiry-failed", detail=str(error))
             return False
         self._expired = expired
         return True

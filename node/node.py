@@ -31,6 +31,7 @@ from node.http.server import HttpServer
 from node.http.watch import watched
 from node.kafka.applier import LogTooShort, NotRebuildable
 from node.kafka.reader import OffsetsGone
+from node.membership import Membership
 from node.parts import Coordination, Makings, Parts
 from node.refusal import Refusing
 from node.refusals import LOOK_AGAIN_S, Refusals, of_store
@@ -38,7 +39,6 @@ from node.report import Progress, Report
 from node.role import Roster
 from node.status import CAUGHT_UP, NodeState, NodeStatus
 from node.zookeeper.keyring import NodeKeyring, SharedKeys
-from node.zookeeper.membership import Membership
 from store.checkpoint import UnreadableCheckpoint
 from store.identity import refresh
 from store.kv import Stalled, StoreError
@@ -151,7 +151,7 @@ class Node:
     def _mend(self, error: Exception) -> bool:
         """What an operator can mend is a refusal. False for all else: it ends the process."""
         if isinstance(error, Stalled) and self._stopping.is_set():
-            log.warning("write-abandoned", detail=str(error))
+            log.warning("write-dropped", detail=str(error))
             return True
         if isinstance(error, OffsetsGone):
             why = self._survey.offsets_gone(error)

@@ -154,7 +154,7 @@ def checkpoint_topic_missing(detail: str) -> Refusal:
     return Refusal(
         RefusalCode.CHECKPOINT_TOPIC_MISSING,
         detail,
-        "Run `delayline topics create`: delivery then resumes from the last checkpoint known, and what was "
+        "Run `delayline topics create`: delivery then goes on from the last checkpoint known, and what was "
         "delivered after it is delivered again.",
     )
 
@@ -165,7 +165,7 @@ def checkpoint_unreadable(where: str, detail: str) -> Refusal:
         RefusalCode.CHECKPOINT_UNREADABLE,
         f"{where} holds no checkpoint that this version can read: {detail}",
         "Run this node in the version that wrote it. If another program did, delete that topic or znode and "
-        "run `delayline topics create`: delivery then resumes from the last checkpoint known, and what was "
+        "run `delayline topics create`: delivery then goes on from the last checkpoint known, and what was "
         "delivered after it is delivered again.",
     )
 

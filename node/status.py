@@ -79,7 +79,7 @@ class NodeStatus(msgspec.Struct, frozen=True):
     settings: str = ""  # what its view was made with (JSON)
     rejected_checkpoints: int = 0  # records of the checkpoint topic that it has passed over
     keys: list[str] = []  # the ids of those that it knows
-    blocked: list[BlockedPartition] = []  # of its lane's partitions, those that open transactions hold back
+    blocked: list[BlockedPartition] = []  # of its lane's partitions, those that open transactions block
     ahead: dict[int, int] = {}  # of those whose newest timestamp is ahead of the clock: that timestamp
 
     @classmethod

@@ -35,7 +35,7 @@ class Switchovers:
         self._until_s = 0.0
 
     def heed(self, wanted: Switchover) -> bool:
-        """Steps back if it is this node's turn. False if the switchover is over: nobody would be glad of one
+        """Resigns if it is this node's turn. False if the switchover is over: nobody would be glad of one
         that comes to pass much later.
         """
         if wanted != self._wanted:

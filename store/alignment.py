@@ -20,7 +20,7 @@ def drop_carried(batch: Batch, chosen: Selection) -> None:
     for _, partition, offset in (key for key, _ in chosen.late):
         batch.delete(keys.late(partition, offset))
     for answer in chosen.answers:
-        _drop_pending_answer(batch, *answer.place, answer.control)
+        _drop_pending_answer(batch, *answer.place, answer.pending)
 
 
 def sweep_late(kv: KeyValue, batch: Batch, applied: Vector, old: Frontier, new: Frontier) -> None:
@@ -57,10 +57,10 @@ def drop_answered(kv: KeyValue, batch: Batch, old: Frontier, new: Frontier) -> N
             _drop_pending_answer(batch, *keys.placed(raw_key), decode_pending_answer(raw))
 
 
-def _drop_pending_answer(batch: Batch, partition: int, offset: int, control: PendingAnswer) -> None:
+def _drop_pending_answer(batch: Batch, partition: int, offset: int, pending: PendingAnswer) -> None:
     batch.delete(keys.pending_answer(partition, offset))
-    if control.ends:
-        batch.delete(keys.ending(partition, control.who, offset))
+    if pending.ends:
+        batch.delete(keys.ending(partition, pending.who, offset))
 
 
 def recounted(kv: KeyValue, old: Frontier, new: Frontier) -> dict[int, int]:

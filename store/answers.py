@@ -15,7 +15,7 @@ class Answer(msgspec.Struct, frozen=True, gc=False):
     """What became of a cancel or replace."""
 
     place: RecordId
-    control: PendingAnswer
+    pending: PendingAnswer
     effective: bool
 
 
@@ -40,47 +40,47 @@ class Answering:
             begin = keys.pending_answer(partition, self._tip.seen.get(partition, 0))
             for raw_key, raw in kv.scan(begin, keys.pending_answer(partition, applied[partition])):
                 place = keys.placed(raw_key)
-                control = decode_pending_answer(raw)
-                effective = self._is_effective(partition, control)
-                undecided = not effective and self._may_be_followed(partition, control, applied)
+                pending = decode_pending_answer(raw)
+                effective = self._is_effective(partition, pending)
+                undecided = not effective and self._may_be_followed(partition, pending, applied)
                 if undecided:
                     self.undecided = True
                 if undecided or len(self.answers) == self._most:
                     seen[partition] = place[1]
                     break
-                self.answers.append(Answer(place, control, effective=effective))
+                self.answers.append(Answer(place, pending, effective=effective))
         return {**applied, **seen} if seen else None
 
-    def _is_effective(self, partition: int, control: PendingAnswer) -> bool:
+    def _is_effective(self, partition: int, pending: PendingAnswer) -> bool:
         """Not if the removed row is done under the previous transaction's checkpoint (rule 2), and nothing
-        follows it: what does, stands behind the control, which will therefore have ended it.
+        follows it: what does, stands behind the pending answer, which will therefore have ended it.
         """
-        removed = control.removed
-        if control.effective or not control.ends:
-            return control.effective
+        removed = pending.removed
+        if pending.effective or not pending.ends:
+            return pending.effective
         if removed is not None and not self._tip.done(
             (removed.due_ms, partition, removed.offset), removed.tag
         ):
             return True
-        if control.id is not None:
+        if pending.id is not None:
             return removed is not None and self._awaited.successor(partition, removed.offset) is not None
-        assert control.source is not None, "it names one of the two"
-        return _is_first(control) and self._awaited.follows_source(partition, control.source)
+        assert pending.source is not None, "it names one of the two"
+        return _is_first(pending) and self._awaited.follows_source(partition, pending.source)
 
-    def _may_be_followed(self, partition: int, control: PendingAnswer, applied: Vector) -> bool:
+    def _may_be_followed(self, partition: int, pending: PendingAnswer, applied: Vector) -> bool:
         """Whether something may have been written back after what it removed, that it will have ended: it is
         not listed, or, without an id, of the transaction that is being sent.
         """
-        if not control.ends or not _is_first(control):
+        if not pending.ends or not _is_first(pending):
             return False
         if self._awaited.may_hide(partition, applied):
             self.waits_for[partition] = self._awaited.unlisted[partition]
             return True
-        return not self._known and control.id is None
+        return not self._known and pending.id is None
 
 
-def _is_first(control: PendingAnswer) -> bool:
+def _is_first(pending: PendingAnswer) -> bool:
     """Whether what follows what was there would be ended by this one: of a source, another cancel may stand
     before it.
     """
-    return control.removed is not None or (control.id is None and control.previous < 0)
+    return pending.removed is not None or (pending.id is None and pending.previous < 0)

@@ -451,30 +451,30 @@ class BatchApply:
             assert source is not None, "it names one of the two"
             cancelled = self._tombstone(keys.source_tombstone(partition, source))
         previous = cancelled if removed is None else max(cancelled, removed.origin)
-        control = PendingAnswer(op, id_, removed, effective=False, previous=previous, source=source)
-        self._store_pending_answer(partition, arrival.offset, control)
-        if control.ends:
-            self.batch.put(keys.ending(partition, control.who, arrival.offset), b"")
-            self._endings.setdefault((partition, control.who), []).append(arrival.offset)
+        pending = PendingAnswer(op, id_, removed, effective=False, previous=previous, source=source)
+        self._store_pending_answer(partition, arrival.offset, pending)
+        if pending.ends:
+            self.batch.put(keys.ending(partition, pending.who, arrival.offset), b"")
+            self._endings.setdefault((partition, pending.who), []).append(arrival.offset)
         self.urgent = True
 
     def _answer_first_pending(self, partition: int, who: str | int, parent: int) -> None:
-        """The first control above the parent of a dropped written-back request has ended it (rule 2). One
-        without an id is told by its source.
+        """The first pending answer above the parent of a dropped written-back request has ended it (rule 2).
+        One without an id is told by its source.
 
-        Nothing of the id stands between the two, so the last of it before the control is not above the
+        Nothing of the id stands between the two, so the last of it before the pending answer is not above the
         parent. The first one may have been answered and gone, on this node and not on others: then no later
         one takes its place.
         """
         offset = self._first_pending(partition, who, parent + 1)
         if offset is None:
             return
-        control = self._pending_answer(partition, offset)
-        if control.previous <= parent:
-            self._store_pending_answer(partition, offset, msgspec.structs.replace(control, effective=True))
+        pending = self._pending_answer(partition, offset)
+        if pending.previous <= parent:
+            self._store_pending_answer(partition, offset, msgspec.structs.replace(pending, effective=True))
 
     def _first_pending(self, partition: int, who: str | int, begin: int) -> int | None:
-        """The first control of an id, or of a source, from an offset on that waits for its answer and is none
+        """The first one of an id, or of a source, from an offset on that waits for its answer and is none
         that asks to keep: in the store, or, since a batch comes after all that is stored, in this batch.
         """
         end = keys.ending(partition, who, MAX_OFFSET)
@@ -489,13 +489,13 @@ class BatchApply:
         raw = self._kv.get(keys.pending_answer(partition, offset))
         if raw is None:
             raise Damaged(
-                f"the control {partition}/{offset} is missing: remove the data folder, the node rebuilds it"
+                f"pending answer {partition}/{offset} is missing: remove the data folder; it is rebuilt"
             )
         return decode_pending_answer(raw)
 
-    def _store_pending_answer(self, partition: int, offset: int, control: PendingAnswer) -> None:
-        self._pending_answers[partition, offset] = control
-        self.batch.put(keys.pending_answer(partition, offset), encode(control))
+    def _store_pending_answer(self, partition: int, offset: int, pending: PendingAnswer) -> None:
+        self._pending_answers[partition, offset] = pending
+        self.batch.put(keys.pending_answer(partition, offset), encode(pending))
 
     def _index(self, key: bytes) -> IndexEntry | None:
         if key in self._indexes:

@@ -27,7 +27,7 @@ _NOWHERE: Final = -1, -1, -1  # below every key
 
 
 class Reached(msgspec.Struct, frozen=True):
-    """How far the view has read the log: offsets of messages + 1, and where the consumer stands, which
+    """How far the view has read the log: offsets of messages + 1, and where the reader stands, which
     also passes transaction markers (rule 7).
     """
 

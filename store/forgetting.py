@@ -134,7 +134,7 @@ class Forgetting:
     def collect(self, expired: Sequence[Expired], log_ends: Vector) -> bool:
         """Drops the index entries and tombstones of `expired` that still point to what went.
 
-        Only once the consumer has passed `log_ends`, the high watermarks noted after `expired` was
+        Only once the reader has passed `log_ends`, the high watermarks noted after `expired` was
         called: until then a written-back request that they must overtake may still be on its way
         (rule 2). False if it has not.
         """

@@ -65,7 +65,7 @@ class Frontiers:
         return Reached(dict(self.applied), dict(self.read))
 
     def has_read_to(self, ends: Vector) -> bool:
-        """Whether the consumer has passed the ends: there may be nothing but markers below them."""
+        """Whether the reader has passed the ends: there may be nothing but markers below them."""
         return all(self.read.get(partition, 0) >= end for partition, end in ends.items())
 
     def write_heard(
@@ -101,12 +101,12 @@ class Frontiers:
         return heard
 
     def read_on(self, read: Mapping[int, int]) -> None:
-        """The consumer stands there."""
+        """The reader stands there."""
         # It never moves back: what is written back rests on that (store/apply.py, `_is_copy`).
         self.read.update({p: max(offset, self.read.get(p, 0)) for p, offset in read.items()})
 
     def write_aligned(self, batch: Batch, checkpoint: Checkpoint) -> None:
-        """Puts the checkpoint, and where the consumer stands."""
+        """Puts the checkpoint, and where the reader stands."""
         batch.put(keys.ALIGNED, checkpoint.encode())
         batch.put(keys.READ, encode(self.read))
 

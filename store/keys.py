@@ -5,7 +5,7 @@ prefix key                            value
 ====== ============================== ==========================================================
 ``r``  due, partition, offset         the row: a message or a request that waits for its time
 ``l``  partition, offset              due: the row arrived with a key at or below the position
-``c``  partition, offset              a control request that waits for its answer
+``c``  partition, offset              a pending answer
 ``e``  partition, id or source, offset  the same one by its id or source, if it ends what was before it: empty
 ``i``  partition, id                  the id's last request
 ``t``  partition, id                  offset of the id's last cancel
@@ -116,12 +116,12 @@ def late(partition: int, offset: int) -> bytes:
 
 
 def pending_answer(partition: int, offset: int) -> bytes:
-    """A control request's row."""
+    """A pending answer's row."""
     return _pack_placed(PENDING_ANSWER, partition, offset)
 
 
 def ending(partition: int, who: str | int, offset: int) -> bytes:
-    """A control's entry among those of its id, or of its source, in the order of their offsets."""
+    """A pending answer's entry among those of its id, or of its source, in the order of their offsets."""
     name = who.encode() if isinstance(who, str) else _unnamed.pack(_NO_ID, who)
     return _sized.pack(ENDING, partition, len(name)) + name + _last.pack(offset)
 
@@ -133,7 +133,7 @@ def ending_offset(raw: bytes) -> int:
 
 
 def placed(raw: bytes) -> tuple[int, int]:
-    """The (partition, offset) of a late entry's or a control row's key."""
+    """The (partition, offset) of a late entry's or a pending answer's key."""
     _, partition, offset = _placed.unpack(raw)
     return partition, offset
 

@@ -37,7 +37,7 @@ class Stall:
     def over(self) -> None:
         """The write was taken."""
         if self._said:
-            log.info("store-resumed", after_s=round(time.monotonic() - self._begin_s, 1))
+            log.info("store-stall-ended", after_s=round(time.monotonic() - self._begin_s, 1))
 
     def _say(self, error: Stalled) -> None:
         if not self._said:

@@ -89,11 +89,11 @@ class View:
         return all(applied.get(p, -1) >= offset for vector in vectors for p, offset in vector.items())
 
     def has_read_to(self, ends: Vector) -> bool:
-        """Whether the consumer has passed the ends: there may be nothing but markers below them."""
+        """Whether the reader has passed the ends: there may be nothing but markers below them."""
         return self._frontiers.has_read_to(ends)
 
     def apply(self, arrivals: Sequence[Arrival], read: Vector) -> bool:
-        """Takes arrivals in log order (per partition) and where the consumer stands behind them. One thread
+        """Takes arrivals in log order (per partition) and where the reader stands behind them. One thread
         does, so that what it reads beforehand, without the lock, stays true, but for what is pruned or
         forgotten meanwhile. Then it is read again, and removals are locked out until the batch is taken in.
 
@@ -251,7 +251,7 @@ class View:
     def align(self, new: Checkpoint) -> None:
         """Takes over a checkpoint read from the checkpoint topic (rule 6, *align*): the late index is swept,
         then the rows that it passed without having applied them become late. The same way a leader aligns to
-        its own step back: what has come since, due behind the new position, is late no more.
+        its own rewind: what has come since, due behind the new position, is late no more.
         """
         frontiers, frontier, old = self._frontiers, new.frontier, self._frontiers.aligned
         assert frontiers.tip == old, "never align while a transaction is in flight"
@@ -285,7 +285,7 @@ class View:
         return self._forgetting.expired(most)
 
     def collect(self, expired: Sequence[Expired], log_ends: Vector) -> bool:
-        """Forgets them, but only once the consumer has passed the high watermarks noted after `expired`.
+        """Forgets them, but only once the reader has passed the high watermarks noted after `expired`.
         False if it has not.
         """
         return self._forgetting.collect(expired, log_ends)

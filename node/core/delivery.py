@@ -36,7 +36,7 @@ from node.core.ports import (
     Outbox,
     OutboxError,
     Pauses,
-    RecordRejected,
+    RecordRefused,
     Targets,
 )
 from node.core.recovery import Recovery
@@ -170,7 +170,7 @@ class Delivery:
     def _abandon(self, error: OutboxError) -> Process[None]:
         """After any failure the only road is recovery; what was in flight is decided there."""
         log.warning("transaction-abandoned", reason=type(error).__name__.lower(), detail=str(error))
-        isolated = isinstance(error, RecordRejected) and self._isolation.isolate(error, self._sending)
+        isolated = isinstance(error, RecordRefused) and self._isolation.isolate(error, self._sending)
         if isinstance(error, Doubtful) and self._sending is not None and self._sending.rows:
             # So much may be more than the brokers take in the time that there is.
             self._isolation.shorten(self._sending)
@@ -468,7 +468,7 @@ class Delivery:
             yield Wait(None)
         try:
             flight.commit.result()
-        except RecordRejected:
+        except RecordRefused:
             self._sending = flight.selection  # not what may have been sent since
             raise
         yield Step.AFTER_COMMIT

@@ -446,9 +446,9 @@ class Plan:
 
     def _answer(self, answer: Answer) -> None:
         """Writes the answer to a cancel or replace; a replace is answered only if effective (rule 2)."""
-        control = answer.control
+        pending = answer.pending
         partition, offset = answer.place
-        op = control.op
+        op = pending.op
         if op == "schedule":
             if not answer.effective:
                 return
@@ -458,12 +458,12 @@ class Plan:
         elif answer.effective:
             outcome = OutcomeKind.CANCELLED
         else:
-            outcome = OutcomeKind.UNKNOWN if control.removed is None else OutcomeKind.TOO_LATE
-        message, root = self._named(partition, control.removed)
-        if control.source is not None:
-            root = source(self._buffer, partition, control.source)
+            outcome = OutcomeKind.UNKNOWN if pending.removed is None else OutcomeKind.TOO_LATE
+        message, root = self._named(partition, pending.removed)
+        if pending.source is not None:
+            root = source(self._buffer, partition, pending.source)
         own = source(self._buffer, partition, offset)
-        self._outcome(own, outcome, op=op, id_=control.id, message=message, root=root)
+        self._outcome(own, outcome, op=op, id_=pending.id, message=message, root=root)
 
     def _named(self, partition: int, entry: IndexEntry | None) -> tuple[str | None, str | None]:
         """The sources of an index entry's row and of the user's request behind it."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from delayline.rejects import Code
-from node.core.ports import RecordRejected
+from node.core.ports import RecordRefused
 from store.keys import RowKey
 from store.selection import Selection
 
@@ -36,7 +36,7 @@ class Isolation:
         self.most = most
         self._all = most
 
-    def isolate(self, error: RecordRejected, sent: Selection | None) -> bool:
+    def isolate(self, error: RecordRefused, sent: Selection | None) -> bool:
         """What was refused is remembered; if that is not known, a shorter prefix is tried next. False if that
         brings nothing new: what is refused is no row's own record.
         """

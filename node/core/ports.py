@@ -49,10 +49,10 @@ class Fenced(OutboxError):
     """Another producer has initialised this transactional id: recover, if this node is leader at all."""
 
 
-class RecordRejected(OutboxError):
+class RecordRefused(OutboxError):
     """A record was refused for what it is, and will be again: the transaction is aborted.
 
-    `codes` has the rows known to be the cause, each with its dead-letter code and detail; it is empty if
+    `codes` has the rows known to be the cause, each with its letter's code and detail; it is empty if
     the cause is somewhere among the rows that were sent. `code` is the one for that unknown row.
     """
 
@@ -71,7 +71,7 @@ class Commit(Protocol):
         """Whether `result` would return or raise at once."""
 
     def result(self) -> None:
-        """Waits until the commit is known. Raises `Doubtful` (also when slow), `Fenced`, and `RecordRejected`
+        """Waits until the commit is known. Raises `Doubtful` (also when slow), `Fenced`, and `RecordRefused`
         if it was a record that was not flushed before.
         """
 
@@ -80,10 +80,10 @@ class Transaction(Protocol):
     """A transaction under way on one of the two transactional ids."""
 
     def send(self, records: Sequence[Outgoing]) -> None:
-        """Hands records over, in order. Raises `RecordRejected`, `Doubtful`, `Fenced`."""
+        """Hands records over, in order. Raises `RecordRefused`, `Doubtful`, `Fenced`."""
 
     def flush(self) -> Offsets:
-        """Waits until all are acknowledged; the offsets of what was written back. Raises `RecordRejected`,
+        """Waits until all are acknowledged; the offsets of what was written back. Raises `RecordRefused`,
         `Doubtful`, `Fenced`.
         """
 
@@ -212,7 +212,7 @@ class TargetSnapshot(Protocol):
     def problem(
         self, topic: str, partition: int, key: bytes | None, size_bytes: int
     ) -> tuple[Code, str] | None:
-        """The dead-letter code and detail if a record of that size, with that key, cannot go there. With
+        """The code and detail if a record of that size, with that key, cannot go there. With
         `UNAVAILABLE` it may later: the partition is unavailable. With `UNKNOWN` it may, too: the topic has
         not been looked up yet.
         """

@@ -202,7 +202,7 @@ def _strange(vitals: Vitals) -> Metric:
 
 
 def _blocked(blocked: Sequence[BlockedPartition]) -> Iterator[Metric]:
-    """A partition is there only while it is held back."""
+    """A partition is there only while it is blocked."""
     records = GaugeMetricFamily(
         PREFIX + "buffer_blocked_records",
         "Offsets behind a last stable offset that stands still: an open transaction holds them back.",

@@ -32,7 +32,7 @@ END_TIMEOUT_S: Final = 1.0
 
 class Ends(NamedTuple):
     """Where the lane's partitions of the buffer end, at all and for who reads what is committed; how far this
-    node had read them; and what is held back.
+    node had read them; and what is blocked.
     """
 
     high: Vector
@@ -73,13 +73,13 @@ class Soundings(Role):
 
     @property
     def unstable(self) -> int | None:
-        """How many offsets of the buffer are held back by transactions that are open."""
+        """How many offsets of the buffer are behind transactions that are open."""
         ends = self._known()
         return None if ends is None else _behind(ends.stable, ends.high)
 
     @property
     def blocked(self) -> list[BlockedPartition] | None:
-        """The partitions of the buffer that open transactions hold back for longer than is usual."""
+        """The partitions of the buffer that open transactions block for longer than is usual."""
         ends = self._known()
         return None if ends is None else ends.blocked
 
@@ -102,7 +102,7 @@ class Soundings(Role):
             self.free_bytes = shutil.disk_usage(self._data_dir).free
 
     def _sound_log(self) -> None:
-        """One after the other: what comes meanwhile is neither held back nor not read yet."""
+        """One after the other: what comes meanwhile is neither blocked nor not read yet."""
         with suppress(Doubtful):
             high = self._log.high_watermarks()
             stable = self._log.last_stable_offsets()
@@ -122,7 +122,7 @@ class Soundings(Role):
         with suppress(Doubtful):
             before, self.dated_by_clients = self.dated_by_clients, self._log.dated_by_clients()
             if self.dated_by_clients and not before:
-                log.error("buffer-timestamps-unsafe", way_out="see `delayline topics check`")
+                log.error("buffer-timestamps-lost", way_out="see `delayline topics check`")
             elif before and not self.dated_by_clients:
                 log.info("buffer-timestamps-restored")
 

@@ -152,7 +152,7 @@ class Foreseen(Answer, frozen=True):
 
 
 class ProbedPartition(msgspec.Struct, frozen=True):
-    """A partition of the buffer that an open transaction holds back."""
+    """A partition of the buffer that an open transaction blocks."""
 
     partition: int
     records: int

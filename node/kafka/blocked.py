@@ -30,7 +30,7 @@ class LastStableOffsets:
         self._asked_ms: int | None = None
 
     def sounded(self, high: Vector, stable: Vector, now_ms: int) -> list[BlockedPartition]:
-        """What is held back by now, the longest first."""
+        """What is blocked by now, the longest first."""
         self._stand = {
             partition: self._standing(partition, end, now_ms)
             for partition, end in stable.items()

@@ -346,7 +346,7 @@ class KafkaLog:
         try:
             return owners(self._client_config, topic, ends)
         except (Unreachable, Unsupported) as error:
-            log.debug("transaction-owners-unknown", detail=str(error))
+            log.debug("transaction-owners-lookup-failed", detail=str(error))
             return {}
 
     def ends(

@@ -41,7 +41,7 @@ from node.core.ports import (
     KeyringSource,
     Offsets,
     Outgoing,
-    RecordRejected,
+    RecordRefused,
 )
 from node.kafka.own_checkpoints import headers_of
 from node.kafka.own_transactions import OwnTransactions
@@ -381,7 +381,7 @@ class KafkaOutbox:
                     raise Doubtful(f"what was {how} in {forbidden} cannot be {how} again there")
                 unmarked[turn] -= partition_ids
                 log.warning(
-                    "transaction-reaborted" if how == "aborted" else "committed-again",
+                    "transaction-reaborted" if how == "aborted" else "transaction-recommitted",
                     partitions=named(partition_ids),
                 )
         return any(led)
@@ -732,7 +732,7 @@ class KafkaTransaction:
             self._outbox._targets.refuse(topic, RejectCode.TARGET_FORBIDDEN, detail)
             raise Doubtful(detail)
         if code in _REFUSED:
-            raise RecordRejected(
+            raise RecordRefused(
                 detail, {} if row is None else {row: (_REFUSED[code], detail)}, _REFUSED[code]
             )
         raise _translated(KafkaException(error), "a record was not acknowledged")

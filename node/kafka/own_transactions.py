@@ -204,7 +204,7 @@ class OwnTransactions:
                 code, left, self._led = error.error.code(), str(error), None
             waited_s = time.monotonic() - begun_s - self._read_s
             if code in _NOT_SAID or (code in _GONE and waited_s > GONE_S):
-                log.debug("transactions-unknown", detail=left)
+                log.debug("transactions-lookup-failed", detail=left)
                 return
             if waited_s > TIMEOUT_S or resigning():
                 raise Doubtful(left)
@@ -297,7 +297,7 @@ class OwnTransactions:
             before_s, self._read_s = self._read_s, time.monotonic() - begun_s
             if before_s <= TIMEOUT_S < self._read_s:
                 log.warning(
-                    "checkpoint-without-marker-read",
+                    "unmarked-checkpoint-read",
                     record=f"{self._topic}/{self._lane}/{left.at.begin}",
                     reached=found.reached,
                     end=end,

@@ -103,12 +103,12 @@ class OperatorWatch(Role):
         """Reads all three znodes and watches them. One reading at a time: what is known never goes back."""
         with self._reading:
             before = self._pauses, self._asked
-            control, request, switchover = self._session.read_all(
+            pauses, request, switchover = self._session.read_all(
                 self._paths, watch=self._on_event, timeout_s=READ_TIMEOUT_S
             )
             # Before the pauses, in this order: what was asked for while all stood still, a skip, comes first.
             self._asked = self._decoded(self._paths[1], request, _request)
-            self._pauses = self._paused_by(control)
+            self._pauses = self._paused_by(pauses)
             self._wanted = self._decoded(self._paths[2], switchover, decode_switchover)
         if (self._pauses, self._asked) != before:
             log.info("operator-requests-read", pauses=str(self._pauses), asked=str(self._asked))
@@ -117,10 +117,10 @@ class OperatorWatch(Role):
     def _paused_by(self, data: bytes | None) -> Pauses:
         if data is None:
             return Pauses()
-        control = self._decoded(self._paths[0], data, decode_pauses)
-        if control is None:
+        pauses = self._decoded(self._paths[0], data, decode_pauses)
+        if pauses is None:
             return Pauses(everything=True)
-        return Pauses(control.paused is not None, frozenset(control.paused_targets))
+        return Pauses(pauses.paused is not None, frozenset(pauses.paused_targets))
 
     def _decoded(self, path: str, data: bytes | None, decode: Decode[Said]) -> Said | None:
         """None where there is nothing, or nothing that can be read: that is said once."""
@@ -131,7 +131,7 @@ class OperatorWatch(Role):
         except Malformed as error:
             if str(error) not in self._said:
                 self._said.add(str(error))
-                log.error("operator-requests-unreadable", detail=str(error))  # noqa: TRY400 - one line
+                log.error("operator-requests-read-failed", detail=str(error))  # noqa: TRY400 - one line
             return None
 
 

@@ -152,7 +152,7 @@ def carry_out(
 
 
 class _Keys(NamedTuple):
-    """Implements `node.core.ports.Keys`."""
+    """Implements `node.core.ports.KeyringSource`."""
 
     ring: Keyring
 

@@ -74,12 +74,12 @@ def carry_out(
         for number in lanes:
             asked.append(_ask(znodes, number, request, author, asked))
             say(f"lane {number}: request {asked[-1].number} is asked for")
-        control, _ = znodes.pauses()
-        if control.paused is not None:
+        pauses, _ = znodes.pauses()
+        if pauses.paused is not None:
             say("warning: the cluster is paused: it is done once the cluster is resumed")
             return False
-        if isinstance(request, ReplayRequest) and control.paused_targets:
-            say(f"warning: {_held(control)}: a replay waits until no target is paused")
+        if isinstance(request, ReplayRequest) and pauses.paused_targets:
+            say(f"warning: {_paused_targets(pauses)}: a replay waits until no target is paused")
         _follow(znodes, asked, say, timeout_s)
     failed = [one.failed for one in asked if one.failed is not None]
     if failed:
@@ -135,16 +135,16 @@ def cancel(
         for number, what in busy.items():
             entry = Entry(what=described(stop), author=author, lane=number, before=what)
             asked.append(Asked(number, znodes.ask(number, stop, entry, instead=True), stop))
-        control, _ = znodes.pauses()
-        if control.paused is None:
+        pauses, _ = znodes.pauses()
+        if pauses.paused is None:
             _follow(znodes, asked, say, timeout_s)
         else:
             say("warning: the cluster is paused: replays end once the cluster is resumed")
-    return [Cancelled(one.lane, one.number, busy[one.lane]) for one in asked], control.paused is None
+    return [Cancelled(one.lane, one.number, busy[one.lane]) for one in asked], pauses.paused is None
 
 
-def _held(control: PauseState) -> str:
-    return f"{', '.join(sorted(control.paused_targets))} paused"
+def _paused_targets(pauses: PauseState) -> str:
+    return f"{', '.join(sorted(pauses.paused_targets))} paused"
 
 
 def _require_leaders(znodes: Registry, lanes: Sequence[int]) -> None:

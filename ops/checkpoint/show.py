@@ -56,7 +56,7 @@ class CheckpointPair:
         """What the pair says about the cluster, and what to do if that is bad."""
         if not self.topic_exists:
             return (
-                "the checkpoint topic is missing: run 'delayline topics create', then the next leader resumes"
+                "the checkpoint topic is missing: run 'delayline topics create', then the next leader goes on"
                 " from the znode; what was delivered after that may be delivered again"
             )
         if self.in_topic is None:
@@ -79,7 +79,7 @@ _OTHER_TOPIC = (
     " was delivered after it may be delivered again"
 )
 _TOPIC_EMPTY = (
-    "the checkpoint topic is empty: the next leader resumes from the znode, and what was delivered after that"
+    "the checkpoint topic is empty: the next leader goes on from the znode, and what was delivered after that"
     " may be delivered again"
 )
 
@@ -101,7 +101,7 @@ def show(config: ConnectionConfig, lane: int | None = None) -> Shown:
     topic = ClusterNames(config.cluster).checkpoint
     with registry(config) as znodes:
         wanted = wanted_lanes(config, znodes, lane)
-        control, _ = znodes.pauses()
+        pauses, _ = znodes.pauses()
         # The mirror first: a commit between the two reads then never makes it look ahead of the topic.
         mirrors = {number: mirrored_checkpoint(znodes, number) for number in wanted}
         asked = {number: last_request(znodes, number) for number in wanted}
@@ -118,7 +118,7 @@ def show(config: ConnectionConfig, lane: int | None = None) -> Shown:
             )
             for number, mirror in mirrors.items()
         ],
-        control,
+        pauses,
     )
 
 

@@ -116,9 +116,9 @@ def _change_row(change: Change) -> dict[str, Any]:
     return texts | {"at": render_time(change.at_ms), "lane": lane}
 
 
-def _paused(control: PauseState, now_ms: int) -> list[Text]:
-    found = [] if control.paused is None else [("the whole cluster", control.paused)]
-    found += [(f"target {target}", author) for target, author in sorted(control.paused_targets.items())]
+def _paused(pauses: PauseState, now_ms: int) -> list[Text]:
+    found = [] if pauses.paused is None else [("the whole cluster", pauses.paused)]
+    found += [(f"target {target}", author) for target, author in sorted(pauses.paused_targets.items())]
     return [Text(_said(what, author, now_ms), style="bold red") for what, author in found]
 
 
@@ -211,7 +211,7 @@ def _vector(vector: dict[int, int]) -> str:
     return " ".join(f"{partition}:{offset}" for partition, offset in sorted(vector.items())) or "-"
 
 
-def _as_data(pair: CheckpointPair, control: PauseState) -> dict[str, Any]:
+def _as_data(pair: CheckpointPair, pauses: PauseState) -> dict[str, Any]:
     import msgspec
 
     return {
@@ -221,5 +221,5 @@ def _as_data(pair: CheckpointPair, control: PauseState) -> dict[str, Any]:
         "alarming": pair.alarming,
         "meaning": pair.meaning,
         "waits": msgspec.to_builtins(pair.waits),
-        "control": msgspec.to_builtins(control),
+        "pauses": msgspec.to_builtins(pauses),
     }

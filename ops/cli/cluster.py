@@ -77,11 +77,11 @@ def resume(
 
 
 def _emit_pause(output: Format, done: Any) -> None:
-    control = done.pauses
+    pauses = done.pauses
     values = {
         "cluster": done.cluster,
-        "paused": control.paused is not None,
-        "paused_targets": sorted(control.paused_targets),
+        "paused": pauses.paused is not None,
+        "paused_targets": sorted(pauses.paused_targets),
         "nodes": list(done.nodes),
         "took_s": round(done.took_s, 3),
     }

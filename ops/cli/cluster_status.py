@@ -118,9 +118,9 @@ def show(output: Format, snapshot: ClusterStatus) -> None:
             )
 
 
-def show_pauses(control: PauseState, held: Mapping[str, Held], now_ms: int) -> None:
+def show_pauses(pauses: PauseState, held: Mapping[str, Held], now_ms: int) -> None:
     """What operators have paused, in red, if there is anything; and what waits since then, or still does."""
-    whole = [] if control.paused is None else [("the whole cluster", control.paused)]
+    whole = [] if pauses.paused is None else [("the whole cluster", pauses.paused)]
     rows = [
         {
             "paused": Text(what, style="bold red"),
@@ -129,12 +129,12 @@ def show_pauses(control: PauseState, held: Mapping[str, Held], now_ms: int) -> N
             "reason": Text(author.reason, style="red"),
             **_waiting(held.get(what), now_ms),
         }
-        for what, author in (*whole, *sorted(control.paused_targets.items()))
+        for what, author in (*whole, *sorted(pauses.paused_targets.items()))
     ]
     rows += [
         {"paused": f"{target} (resumed)", **_waiting(one, now_ms)}
         for target, one in held.items()
-        if target not in control.paused_targets
+        if target not in pauses.paused_targets
     ]
     if rows:
         without = frozenset() if held else _OF_HOLDS
@@ -257,9 +257,9 @@ def _held_as_data(lane: LaneStatus) -> dict[str, Any]:
     return held
 
 
-def pauses_as_data(control: PauseState) -> dict[str, Any]:
+def pauses_as_data(pauses: PauseState) -> dict[str, Any]:
     """What is paused, by whom and why."""
     import msgspec
 
-    said: dict[str, Any] = msgspec.to_builtins(control)
+    said: dict[str, Any] = msgspec.to_builtins(pauses)
     return said

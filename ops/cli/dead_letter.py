@@ -187,7 +187,7 @@ def _emit_retry(output: Format, config: ConnectionConfig, tally: Tally, sent: Se
         if rows:
             emit(output, [{**row, "target": _shown(row["target"])} for row in rows], RETRY_COLUMNS)
         return
-    data = {"cluster": config.cluster, "to_send": tally.to_send, "expired_meanwhile": tally.late}
+    data = {"cluster": config.cluster, "to_send": tally.to_send, "expired_meanwhile": tally.expired}
     emit(output, [], {}, data=data | {"groups": rows, "sent": None if sent is None else _sent_rows(sent)})
 
 
@@ -198,9 +198,9 @@ def _sent_rows(sent: Sent) -> list[dict[str, str]]:
 
 
 def _say_dry(tally: Tally, *, execute: bool) -> None:
-    late = f", {tally.late} of them past their delay-expire-at" if tally.late else ""
+    expired = f", {tally.expired} of them past their delay-expire-at" if tally.expired else ""
     then = "" if execute or not tally.to_send else "; --execute sends them"
-    say(f"{_count(tally.to_send)} can be sent again{late}; nothing was sent{then}")
+    say(f"{_count(tally.to_send)} can be sent again{expired}; nothing was sent{then}")
 
 
 def _say_sent(tally: Tally, sent: Sent) -> None:

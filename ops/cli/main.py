@@ -39,7 +39,7 @@ COMMANDS = {
     "completion": ("ops.cli.completion:completion_command", "Print what completes commands in a shell."),
     "audit": ("ops.cli.audit:audit_command", "Prove with Spark what became of every request."),
 }
-_OUR_PACKAGES = ("delayline", "store", "election", "node", "ops")
+_OUR_PACKAGES = ("delayline", "store", "election", "node", "pipeline", "ops")
 
 
 class LazyGroup(click.Group):

@@ -33,7 +33,7 @@ class Health(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class BlockedStatus:
-    """A partition of the buffer that an open transaction holds back, and whose that is as far as it is known.
+    """A partition of the buffer that an open transaction blocks, and whose that is as far as it is known.
 
     `blocked_ms`: for how long it has been open, or a node has seen the partition stand still. See
     `node.status.BlockedPartition`.

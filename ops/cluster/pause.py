@@ -91,12 +91,12 @@ def _named(verb: str, targets: Sequence[str]) -> str:
     return f"{verb} {' '.join(targets)}".rstrip()
 
 
-def _paused(control: PauseState) -> list[str]:
-    return [*(["the whole cluster"] if control.paused else []), *sorted(control.paused_targets)]
+def _paused(pauses: PauseState) -> list[str]:
+    return [*(["the whole cluster"] if pauses.paused else []), *sorted(pauses.paused_targets)]
 
 
-def _what_is(control: PauseState) -> str:
-    paused = _paused(control)
+def _what_is(pauses: PauseState) -> str:
+    paused = _paused(pauses)
     return f"; what is: {', '.join(paused)}" if paused else ", nor is anything else"
 
 
@@ -123,10 +123,10 @@ def _change(
         znodes.settings()
         before, _ = znodes.pauses()
         words = words + comment(before)
-        control = znodes.change_pauses(change, entry)
-        nodes = _wait_known(znodes, control, timeout_s)
-        words += _unseen_leaders(znodes) if control != PauseState() else []
-    return Changed(config.cluster, control, nodes, time.monotonic() - begun_s, words)
+        pauses = znodes.change_pauses(change, entry)
+        nodes = _wait_known(znodes, pauses, timeout_s)
+        words += _unseen_leaders(znodes) if pauses != PauseState() else []
+    return Changed(config.cluster, pauses, nodes, time.monotonic() - begun_s, words)
 
 
 def _unseen_leaders(znodes: Registry) -> list[str]:
@@ -137,7 +137,7 @@ def _unseen_leaders(znodes: Registry) -> list[str]:
     ]
 
 
-def _wait_known(znodes: Registry, control: PauseState, timeout_s: float) -> tuple[str, ...]:
+def _wait_known(znodes: Registry, pauses: PauseState, timeout_s: float) -> tuple[str, ...]:
     """Every node that is there says that it knows; UnavailableError names those that do not.
 
     A candidate must say so itself, since it may have asked before this was written. Another node whose store
@@ -148,7 +148,7 @@ def _wait_known(znodes: Registry, control: PauseState, timeout_s: float) -> tupl
         members, candidates = members_of(znodes), _candidates(znodes)
         closed = {node for node, member in members.items() if member.is_closed} - candidates
         there = sorted(members.keys() | candidates)
-        ignorant = [node for node in there if node not in closed and not _knows(members.get(node), control)]
+        ignorant = [node for node in there if node not in closed and not _knows(members.get(node), pauses)]
         if not ignorant:
             return tuple(there)
         if time.monotonic() > until_s:
@@ -165,10 +165,10 @@ def _candidates(znodes: Registry) -> set[str]:
     return {candidate.node for lane in lanes for candidate in znodes.candidates(lane).values()}
 
 
-def _knows(member: Member | None, control: PauseState) -> bool:
+def _knows(member: Member | None, pauses: PauseState) -> bool:
     if member is None or member.status is None:
         return False
-    paused, targets = control.paused is not None, sorted(control.paused_targets)
+    paused, targets = pauses.paused is not None, sorted(pauses.paused_targets)
     return (member.status.paused, member.status.paused_targets) == (paused, targets)
 
 

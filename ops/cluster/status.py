@@ -125,10 +125,10 @@ def read(znodes: Registry, config: ConnectionConfig) -> ClusterStatus:
     """The same, in a session that is there."""
     settings = znodes.settings()
     lanes = tuple(_lane(znodes, lane) for lane in range(settings.lanes))
-    members, (control, _) = members_of(znodes), znodes.pauses()
+    members, (pauses, _) = members_of(znodes), znodes.pauses()
     read_ms = time.time_ns() // 1_000_000  # before Kafka is asked, which may be away
     ends, no_ends = _buffer_ends(config)
-    return ClusterStatus(settings, lanes, members, ends, control, read_ms, no_ends)
+    return ClusterStatus(settings, lanes, members, ends, pauses, read_ms, no_ends)
 
 
 def _buffer_ends(config: ConnectionConfig) -> tuple[dict[int, int] | None, str | None]:

@@ -36,11 +36,11 @@ _ON_REQUEST: Final = frozenset((RejectCode.EXPIRED,))
 
 
 class Choice(NamedTuple):
-    """What becomes of a letter, and the request to send; `late`: its `delay-expire-at` has passed."""
+    """What becomes of a letter, and the request to send; `expired`: its `delay-expire-at` has passed."""
 
     fate: Fate
     request: BufferRecord | None = None
-    late: bool = False
+    expired: bool = False
 
 
 class _Record(NamedTuple):

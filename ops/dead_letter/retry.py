@@ -50,15 +50,15 @@ class Group(NamedTuple):
 
 @dataclass(slots=True)
 class Tally:
-    """How many letters have which fate; `late` counts those to send whose `delay-expire-at` has passed."""
+    """How many letters have which fate; `expired` counts those to send whose `delay-expire-at` has passed."""
 
     groups: Counter[Group] = field(default_factory=Counter)
-    late: int = 0
+    expired: int = 0
 
     def note(self, letter: Letter, choice: Choice) -> None:
         """Counts a letter."""
         self.groups[Group(choice.fate, letter.code or NO_LETTER, letter.target)] += 1
-        self.late += choice.late
+        self.expired += choice.expired
 
     @property
     def to_send(self) -> int:

@@ -31,9 +31,9 @@ def judge_cluster(status: ClusterStatus) -> list[Finding]:
 
 
 def _paused(status: ClusterStatus) -> list[Finding]:
-    control = status.pauses
-    found = [] if control.paused is None else [("the whole cluster", "", control.paused)]
-    found += [(name, f" --target {name}", by) for name, by in sorted(control.paused_targets.items())]
+    pauses = status.pauses
+    found = [] if pauses.paused is None else [("the whole cluster", "", pauses.paused)]
+    found += [(name, f" --target {name}", by) for name, by in sorted(pauses.paused_targets.items())]
     if not found:
         return [ok("paused", "nothing is")]
     return [
@@ -130,25 +130,27 @@ def _trailing(status: ClusterStatus) -> Iterable[Finding]:
 def _blocked(status: ClusterStatus) -> Iterable[Finding]:
     """Nobody reads behind an open transaction: what is committed there waits, and is no node's to deliver."""
     for lane in status.lanes:
-        for held in status.blocked(lane.lane):
+        for blocked in status.blocked(lane.lane):
             buffer = ClusterNames(status.settings.cluster).buffer
             found = (
-                f"{held.records:,} records of {buffer}/{held.partition} have waited for"
-                f" {held.blocked_ms // 1000} s behind {held.owner}"
+                f"{blocked.records:,} records of {buffer}/{blocked.partition} have waited for"
+                f" {blocked.blocked_ms // 1000} s behind {blocked.owner}"
             )
-            tell = problem if held.blocked_ms > LONG_BLOCKED_MS else note
-            yield tell(f"lane {lane.lane}", found, _end_of(held, buffer))
+            tell = problem if blocked.blocked_ms > LONG_BLOCKED_MS else note
+            yield tell(f"lane {lane.lane}", found, _end_of(blocked, buffer))
 
 
-def _end_of(held: BlockedStatus, buffer: str) -> str:
+def _end_of(blocked: BlockedStatus, buffer: str) -> str:
     """How the transaction ends."""
-    if held.transactional_id is None:
+    if blocked.transactional_id is None:
         return (
             "if kafka-transactions.sh find-hanging finds it, too: kafka-transactions.sh abort --topic"
-            f" {buffer} --partition {held.partition} --start-offset {held.end}"
+            f" {buffer} --partition {blocked.partition} --start-offset {blocked.end}"
         )
     itself = (
-        "" if held.timeout_ms is None else f"; by itself it ends {held.timeout_ms // 1000} s after its start"
+        ""
+        if blocked.timeout_ms is None
+        else f"; by itself it ends {blocked.timeout_ms // 1000} s after its start"
     )
     return f"have that producer commit or abort, or start it again{itself}"
 

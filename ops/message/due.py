@@ -24,7 +24,7 @@ SCALES: Final = ("seconds", "minutes", "days")
 @dataclass(frozen=True, slots=True)
 class ClusterForecast:
     """`due`: of all lanes, by the clock of the first one's node. `nodes`: who has answered, and how far each
-    had read; `control`: what is paused, and so will not be delivered when it falls due.
+    had read; `pauses`: what is paused, and so will not be delivered when it falls due.
     """
 
     due: Due
@@ -39,7 +39,7 @@ def forecast(config: ConnectionConfig, node: str | None) -> ClusterForecast:
     UnavailableError if no node of a lane answers.
     """
     with registry(config) as znodes:
-        control, _ = znodes.pauses()
+        pauses, _ = znodes.pauses()
     _, lanes = lanes_of(config, node)
     total: Due | None = None
     nodes = []
@@ -49,7 +49,7 @@ def forecast(config: ConnectionConfig, node: str | None) -> ClusterForecast:
         nodes.append(answer.node)
         total = answer.due if total is None else _together(total, answer.due)
     assert total is not None, "a cluster has a lane"
-    return ClusterForecast(total, nodes, control)
+    return ClusterForecast(total, nodes, pauses)
 
 
 def _together(one: Due, other: Due) -> Due:

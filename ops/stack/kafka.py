@@ -20,7 +20,7 @@ from ops.stack.ports import HOST, accepts, wait_free
 from ops.stack.server import START_LIMIT_S, Server
 
 # One broker, so every internal topic has one replica; one partition, so that a start loads quickly.
-# Timed-out transactions are looked for every second (default 10 s): an open one holds back its readers.
+# Timed-out transactions are looked for every second (default 10 s): an open one blocks its readers.
 # Access rules can be tried: a topic without any stays open to everyone.
 # A killed broker may register again when its old session has ended (default 9 s): so a short one.
 _CONFIG = """\

@@ -50,7 +50,7 @@ def rejected_batches(dead_letters: DataFrame, client_config: dict[str, Any], buf
     """Those of which there is a letter (`dead_letters` as in `pipeline.audit.evidence`), and which are so:
     what a letter says is not believed, the batch itself is read again.
 
-    Raises an `OperatorError` if it cannot be read.
+    Raises `PipelineError` if it cannot be read.
     """
     detail = last_header(F.col("headers"), H_ERROR_DETAIL)
     place = F.split("source", "/")

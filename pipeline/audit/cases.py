@@ -24,7 +24,7 @@ from pipeline.audit.meaning import REJECT, RESCHEDULE, SCHEDULE
 # reschedule that was deferred is answered by it.
 _ROW = (
     "offset", "due_ms", "scheduled_for_ms", "expire_at_ms", "attempt", "occurrence", "settled_by",
-    "settled_at_ms", "reign", "late", "removed", "skipped", "key_sha", "value_sha", "key_bytes",
+    "settled_at_ms", "spell", "late", "removed", "skipped", "key_sha", "value_sha", "key_bytes",
     "value_bytes", "headers", "answered_by", "judged", "held", "resumed_ms", "hold",
 )  # fmt: skip
 # What a request that was written back says of what follows.
@@ -43,7 +43,7 @@ def cases(requests: DataFrame, evidence: Evidence, ledger: DataFrame | None) -> 
     The columns of its request (all null if there is none), and `row`, what the message is delivered by. Then,
     each with how many there are and the first of them as a struct: `delivered`; `letter`; by root, or if it
     recurs by its own place, `effective` (cancelled, replaced) and `ending` (expired, dead-lettered, skipped);
-    by key `answer` (to a control request or replace), `own_ending`, `own_park`, and `strange`, what is no
+    by key `answer` (to a cancel, reschedule or replace), `own_ending`, `own_park`, and `strange`, what is no
     outcome. `park`: the last of its parks, by root, or if it recurs by its own place.
     `rewrites`: how many requests were written back for this one; `following`: the first of them.
     `acknowledged`: the ledger's hash.

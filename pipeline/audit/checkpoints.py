@@ -63,7 +63,7 @@ def _is_own(ring: Keyring) -> Callable[..., bool]:
 def checkpoints(topic: DataFrame, compacted_before_ms: int) -> DataFrame:
     """The checkpoints in the order of their lane's log; `seq` is the offset.
 
-    `reign`: how often the position has gone back by then. `whole_from` is the `seq` of the first one after
+    `spell`: how often the position has gone back by then. `whole_from` is the `seq` of the first one after
     which none has been compacted away (null: no such): of what a later one covers, the one just before it is
     known.
     """
@@ -101,12 +101,12 @@ def checkpoints(topic: DataFrame, compacted_before_ms: int) -> DataFrame:
                 )
             ),
         )
-        .withColumn("reign", F.coalesce(F.sum(fell).over(order), F.lit(0)))
+        .withColumn("spell", F.coalesce(F.sum(fell).over(order), F.lit(0)))
     )
 
 
 def checkpoint_violations(found: DataFrame) -> DataFrame:
-    """Steps back, and epochs that are not one after the other: columns `kind`, `source`, `detail`."""
+    """Rewinds, and epochs that are not one after the other: columns `kind`, `source`, `detail`."""
     fields = F.struct("seq", "epoch", "node", "position", *VECTORS, "delivered_up_to_ms")
     readable = F.col("epoch").isNotNull()
     order = Window.partitionBy("lane", readable).orderBy("seq")

@@ -3,8 +3,8 @@
 *Settled by* is the transaction that took a row: the first checkpoint with key <= position and offset <
 applied, or of what waited for the end of a pause, the one that has let it go (pipeline/audit/holds.py). *Seen
 by* is the first checkpoint with offset < seen, which answers a cancel or replace. Vectors never go back,
-and a position does not within a *reign*, from one rewind to the next: so each is the first checkpoint of
-a running minimum, by reign; a checkpoint is named by its offset in its lane's log. A row is late iff the
+and a position does not within a *spell*, from one rewind to the next: so each is the first checkpoint of
+a running minimum, by spell; a checkpoint is named by its offset in its lane's log. A row is late iff the
 transaction before had passed its key already, which is to say: its position was reached by an earlier
 checkpoint than its offset. One task sorts a lane by key (spilling to disk), one sorts each partition.
 
@@ -33,7 +33,7 @@ def with_history(requests: DataFrame, checkpoints: DataFrame) -> DataFrame:
     """`requests`, which say which of them are duplicates, with these columns added.
 
     `settled_by`, `seen_by`: checkpoints, null if there is none yet. `settled_at_ms`: when the broker took
-    the former, and `reign` its own. `held`, `resumed_ms` and `hold`: see pipeline/audit/holds.py.
+    the former, and `spell` its own. `held`, `resumed_ms` and `hold`: see pipeline/audit/holds.py.
     `whole_from`: of what no later checkpoint than this covers, the order in time cannot be told. `late`.
     `dropped`: a written-back request that was dropped. `removed`: the cancel or replace that removed this row
     before it was settled. `gone_by`: the checkpoint that has seen what removed it, settled or not. `moved`: a
@@ -76,34 +76,34 @@ def _of_ids(placed: DataFrame) -> DataFrame:
 
 
 def _placed(requests: DataFrame, checkpoints: DataFrame) -> DataFrame:
-    """Adds `settled_by`, `settled_at_ms`, `reign`, `seen_by` and `late`.
+    """Adds `settled_by`, `settled_at_ms`, `spell`, `seen_by` and `late`.
 
     By key first, then by offset: the id's windows then find each partition's records together already.
     """
     by_key = ["due_ms", "partition", "offset"]
-    last = checkpoints.agg(F.max("reign")).collect()[0][0] or 0
-    reigns = [f"passed_by_{reign}" for reign in range(last + 1)]
-    passed = _least(requests, _keys_passed(checkpoints, reigns), ["lane"], by_key, reigns)
+    last = checkpoints.agg(F.max("spell")).collect()[0][0] or 0
+    spells = [f"passed_by_{spell}" for spell in range(last + 1)]
+    passed = _least(requests, _keys_passed(checkpoints, spells), ["lane"], by_key, spells)
     bounds = _offsets_covered(checkpoints)
     placed = _least(passed, bounds, ["partition"], ["offset"], ["applied_by", "seen_by"])
-    settled = F.coalesce(*(_settled_in(reign, name) for reign, name in enumerate(reigns)))
+    settled = F.coalesce(*(_settled_in(spell, name) for spell, name in enumerate(spells)))
     return (
         placed.withColumn("settled", settled)
         .withColumns(
             {
                 "settled_by": F.col("settled.seq"),
                 "settled_at_ms": F.col("settled.at_ms"),
-                "reign": F.col("settled.reign"),
+                "spell": F.col("settled.spell"),
                 "seen_by": F.col("seen_by.seq"),
                 "late": F.coalesce(F.col("settled.late"), F.lit(False)),
             }
         )
-        .drop("settled", "applied_by", *reigns)
+        .drop("settled", "applied_by", *spells)
     )
 
 
-def _settled_in(reign: int, name: str) -> Column:
-    """The checkpoint that settled a row, if it is one of that reign."""
+def _settled_in(spell: int, name: str) -> Column:
+    """The checkpoint that settled a row, if it is one of that spell."""
     passed, applied = F.col(name), F.col("applied_by")
     late = passed["seq"] < applied["seq"]
     last = F.when(late, applied["seq"]).otherwise(passed["seq"])
@@ -111,7 +111,7 @@ def _settled_in(reign: int, name: str) -> Column:
     both = F.col("due_ms").isNotNull() & passed.isNotNull() & applied.isNotNull()
     return F.when(
         both & (last <= passed["until"]),
-        F.struct(last.alias("seq"), at_ms.alias("at_ms"), F.lit(reign).alias("reign"), late.alias("late")),
+        F.struct(last.alias("seq"), at_ms.alias("at_ms"), F.lit(spell).alias("spell"), late.alias("late")),
     )
 
 
@@ -143,10 +143,10 @@ def _taken() -> Column:
     return F.struct("seq", F.col("timestamp_ms").alias("at_ms"))
 
 
-def _keys_passed(checkpoints: DataFrame, reigns: list[str]) -> DataFrame:
-    """For each position the checkpoint that has it, under the name of its reign, and the reign's last."""
+def _keys_passed(checkpoints: DataFrame, spells: list[str]) -> DataFrame:
+    """For each position the checkpoint that has it, under the name of its spell, and the spell's last."""
     position = F.col("position")
-    until = F.max("seq").over(Window.partitionBy("lane", "reign"))
+    until = F.max("seq").over(Window.partitionBy("lane", "spell"))
     passed_by = F.struct("seq", F.col("timestamp_ms").alias("at_ms"), F.col("until"))
     return (
         checkpoints.withColumn("until", until)
@@ -156,7 +156,7 @@ def _keys_passed(checkpoints: DataFrame, reigns: list[str]) -> DataFrame:
             position[0].alias("due_ms"),
             position[1].cast("int").alias("partition"),
             position[2].alias("offset"),
-            *(F.when(F.col("reign") == reign, passed_by).alias(name) for reign, name in enumerate(reigns)),
+            *(F.when(F.col("spell") == spell, passed_by).alias(name) for spell, name in enumerate(spells)),
         )
     )
 

@@ -30,7 +30,7 @@ def line() -> Column:
             F.when(row["late"], F.struct(F.when(row["hold"].isNull(), row["settled_by"]), row["hold"])).alias(
                 "late_in"
             ),
-            row["reign"].alias("reign"),
+            row["spell"].alias("spell"),
             delivered["offset"].alias("offset"),
             F.struct(row["due_ms"], "partition", row["offset"]).alias("key"),
         ),
@@ -40,7 +40,7 @@ def line() -> Column:
 def order_violations(verdicts: DataFrame) -> DataFrame:
     """Messages delivered behind one with a greater key: columns `kind`, `source`, `detail`."""
     lines = verdicts.filter(F.col("line").isNotNull()).select("source", "line.*")
-    order = Window.partitionBy("lane", "topic", "partition", "late_in", "reign").orderBy("offset")
+    order = Window.partitionBy("lane", "topic", "partition", "late_in", "spell").orderBy("offset")
     compared = lines.withColumn("before", F.lag(F.struct("key", "source", "offset")).over(order))
     before, place = F.col("before"), F.concat_ws("/", "topic", "partition", "offset")
     behind = said(

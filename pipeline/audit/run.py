@@ -73,7 +73,7 @@ class Audit:
 def audit(spark: SparkSession, config: AuditConfig) -> Audit:
     """Hold every request in the buffer against all that became of it.
 
-    Raises an OperatorError if Kafka does not answer, or one of the cluster's topics is missing.
+    Raises PipelineError if Kafka does not answer, or one of the cluster's topics is missing.
     """
     return _Run(spark, config).verdict()
 

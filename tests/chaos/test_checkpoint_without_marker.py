@@ -61,8 +61,11 @@ def _cluster(stack: LocalStack, folder: Path, name: str) -> Cluster:
 def _lose_markers(second: SecondBroker, clusters: dict[str, Cluster]) -> None:
     for cluster in clusters.values():
         wait_led(cluster.admin, {cluster.names.checkpoint: 1})
-    leaders = {name: _pause_in_transaction(cluster, name) for name, cluster in clusters.items()}
-    ids = {name: _open_id(cluster) for name, cluster in clusters.items()}
+    leaders: dict[str, NodeProcess] = {}
+    ids: dict[str, str] = {}
+    for name in sorted(clusters, key="aborted".__eq__):  # last whose transaction Kafka ends soon
+        leaders[name] = _pause_in_transaction(clusters[name], name)
+        ids[name] = _open_id(clusters[name])
     second.kill()
     for name in ("committed", "handed-over"):
         leaders[name].resume()

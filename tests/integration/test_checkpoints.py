@@ -139,7 +139,7 @@ def test_a_mirror_that_is_there_before_its_commit_can_be_read_is_no_alarm(
 
 
 class ChangingKeys:
-    """Implements `node.core.ports.Keys`: others become known."""
+    """Implements `node.core.ports.KeyringSource`: others become known."""
 
     def __init__(self, ring: Keyring) -> None:
         self.ring = ring

@@ -86,11 +86,11 @@ class Delivered:
             str(self.begin_ms + last + 1),
         )
 
-    def pause(self, control: PauseState) -> None:
+    def pause(self, pauses: PauseState) -> None:
         """Pauses and resumes; returns once the node knows."""
         with registry(self.cluster.connection) as znodes:
-            znodes.change_pauses(lambda _: control, Entry(what="pause", author=AUTHOR))
-        becomes(lambda: self.cluster.member("a").get("paused"), control.paused is not None)
+            znodes.change_pauses(lambda _: pauses, Entry(what="pause", author=AUTHOR))
+        becomes(lambda: self.cluster.member("a").get("paused"), pauses.paused is not None)
 
 
 @pytest.fixture(scope="module")

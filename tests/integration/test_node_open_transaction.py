@@ -1,4 +1,4 @@
-"""A foreign transaction left open in the buffer holds back what comes behind it, and nothing else."""
+"""A foreign transaction left open in the buffer blocks what comes behind it, and nothing else."""
 
 from __future__ import annotations
 

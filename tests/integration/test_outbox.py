@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from node.core.ports import ANY_PARTITION, Doubtful, Fenced, OutboxError, Outgoing, RecordRejected
+from node.core.ports import ANY_PARTITION, Doubtful, Fenced, OutboxError, Outgoing, RecordRefused
 from node.kafka.broker_links import BrokerLinks
 from node.kafka.outbox import KafkaOutbox, KafkaTransaction
 from node.kafka.target_answers import TargetAnswers
@@ -199,7 +199,7 @@ def test_a_record_too_large_for_its_topic_is_refused_with_its_code(
     cluster: Cluster, make_outbox: MakeOutbox, *, flushed: bool
 ) -> None:
     outbox = opened_with_a_small_target(cluster, make_outbox)
-    with pytest.raises(RecordRejected) as refused:
+    with pytest.raises(RecordRefused) as refused:
         deliver(outbox.begin(), outgoing(cluster.target("small"), b"x" * 3_000), flushed=flushed)
     assert refused.value.code == "too-large"
 

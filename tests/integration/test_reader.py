@@ -12,6 +12,7 @@ from confluent_kafka.admin import NewTopic
 
 from node.kafka import reader as readers
 from node.kafka.fetch.ready import MOST_POLLED
+from node.kafka.fetch.records import ABORTED
 from node.kafka.reader import FETCH_BYTES, OffsetsGone, TopicReader
 from tests.stacks import Stack
 from tests.support.aborted import abort
@@ -72,7 +73,11 @@ def read_all(
         _, end = reader.bounds(0)
         reader.start({0: 0})
         batches = reader.read_to({0: end}, poll_s=0.1, patience_s=PATIENCE_S)
-        return [(one.offset, one.flaw and one.flaw.code) for batch in batches for one in batch]
+        return [
+            (one.offset, "aborted" if one.flaw is ABORTED else one.flaw and one.flaw.code)
+            for batch in batches
+            for one in batch
+        ]
     finally:
         reader.close()
 

@@ -180,11 +180,11 @@ AWAITED: Final = (
     ),
     Mutant(
         "second-cancel-of-a-source-is-applied",
-        "rule 2, the first control",
+        "rule 2, the first pending answer",
         "a cancel by source ends what another one before it has ended",
         (
             Override(
-                "store.answers:_is_first", lambda control: control.removed is not None or control.id is None
+                "store.answers:_is_first", lambda pending: pending.removed is not None or pending.id is None
             ),
         ),
         profile_with(

@@ -170,7 +170,7 @@ def _impair(world: World, process: Process, fault: str) -> None:
     elif fault == "expire-session":
         world.ensemble.remove(process)
     elif fault == "stall-apply":
-        process.ingest_stalled = True
+        process.apply_stalled = True
     elif fault == "stall-follower":
         process.follower_stalled = True
     world.after(lasts_ms, process.recover)

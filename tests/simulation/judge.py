@@ -60,8 +60,8 @@ class Judge:
             self._replayed(number, row)
         for row in self._model.rows.values():
             self._row(row)
-        for control in self._model.pending_answers:
-            self._pending_answer(control)
+        for pending in self._model.pending_answers:
+            self._pending_answer(pending)
         self._nothing_else()
         self._orders()
         self._delivered_up_to()
@@ -365,27 +365,27 @@ class Judge:
         forgotten = ended_ms is not None and self._may_forget(ended_ms, row.done_in)
         return {OutcomeKind.UNKNOWN} if forgotten else set()
 
-    def _pending_answer(self, control: PendingAnswer) -> None:
-        number = self._model.seen_in(control.place)
-        removed, request = control.removed, control.request
-        named = None if request.source is None else (control.place[0], request.source)
+    def _pending_answer(self, pending: PendingAnswer) -> None:
+        number = self._model.seen_in(pending.place)
+        removed, request = pending.removed, pending.request
+        named = None if request.source is None else (pending.place[0], request.source)
         if number == NEVER:
-            raise Violation("I7", f"{control.place} was never answered")
-        if control.duplicate:
-            self._expect(control.place, number, {OutcomeKind.DUPLICATE}, removed)
+            raise Violation("I7", f"{pending.place} was never answered")
+        if pending.duplicate:
+            self._expect(pending.place, number, {OutcomeKind.DUPLICATE}, removed)
             return
-        if control.request.kind is Kind.CANCEL and removed is None:
-            self._expect(control.place, number, {OutcomeKind.UNKNOWN}, None, named=named)
+        if pending.request.kind is Kind.CANCEL and removed is None:
+            self._expect(pending.place, number, {OutcomeKind.UNKNOWN}, None, named=named)
             return
         assert removed is not None, "a replace has replaced something"
-        if removed.done_in >= number or control.ended:
-            applied = OutcomeKind.CANCELLED if control.request.kind is Kind.CANCEL else OutcomeKind.REPLACED
-            self._expect(control.place, number, {applied}, removed, named=named)
-        elif control.request.kind is Kind.CANCEL:
+        if removed.done_in >= number or pending.ended:
+            applied = OutcomeKind.CANCELLED if pending.request.kind is Kind.CANCEL else OutcomeKind.REPLACED
+            self._expect(pending.place, number, {applied}, removed, named=named)
+        elif pending.request.kind is Kind.CANCEL:
             wanted = {OutcomeKind.TOO_LATE}
             if self._forgotten(removed, number):
                 wanted.add(OutcomeKind.UNKNOWN)
-            self._expect(control.place, number, wanted, removed, named=named)
+            self._expect(pending.place, number, wanted, removed, named=named)
 
     def _forgotten(self, row: Row | None, number: int) -> bool:
         """Whether the id of a row that is done may have been forgotten before a transaction."""
@@ -440,7 +440,7 @@ class Judge:
             return
         if id(record) in self._again or not _is_of(record, row):
             return  # what is delivered again has no order to keep
-        order = number if self._model.late(row) else -1 - self._model.reign(number)
+        order = number if self._model.late(row) else -1 - self._model.spell(number)
         if last.get(order, row.key) > row.key:
             raise Violation("I4", f"{row.place} came after {last[order]}")
         last[order] = row.key

@@ -130,7 +130,7 @@ class Model:
                 return number
         return NEVER
 
-    def reign(self, number: int) -> int:
+    def spell(self, number: int) -> int:
         """How often the position had gone back by a transaction."""
         return next(which for which, (_, end) in enumerate(self._reigns) if number < end)
 
@@ -377,13 +377,13 @@ class Model:
         followed.successor = row
 
     def _end_by_first_control(self, dropped: Row) -> None:
-        for control in self.pending_answers:
-            is_above = control.place[0] == dropped.place[0] and control.place[1] > dropped.origin
-            same = control.id == dropped.request.id
-            if control.id is None and control.request.source != dropped.root[1]:
+        for pending in self.pending_answers:
+            is_above = pending.place[0] == dropped.place[0] and pending.place[1] > dropped.origin
+            same = pending.id == dropped.request.id
+            if pending.id is None and pending.request.source != dropped.root[1]:
                 same = False
-            if same and is_above and not control.duplicate:
-                control.ended = True
+            if same and is_above and not pending.duplicate:
+                pending.ended = True
                 return
 
     def _moved(self, place: RecordId, timestamp_ms: int, reschedule: Row) -> Row:

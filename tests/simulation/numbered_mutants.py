@@ -204,7 +204,7 @@ NUMBERED: Final = (
     Mutant(
         "answered-with-applied",
         "rule 2 [3/6397]",
-        "a control is answered in the transaction whose applied (not seen) first passes it",
+        "a pending answer is answered in the transaction whose applied (not seen) first passes it",
         (Wrap("store.selection:_Selecting.select", _answered_with_applied),),
         profile_with(
             {**LATE, "cancel": 30, "id-past": 30, "id-now": 30},
@@ -275,7 +275,7 @@ NUMBERED: Final = (
     Mutant(
         "first-checkpoint-answers",
         "rule 6 [1906/1982]",
-        "the first checkpoint says that all controls that were applied are answered",
+        "the first checkpoint says that all pending answers that were applied are answered",
         (Wrap("node.core.recovery:Recovery.first_checkpoint", partial(_says_what_is_applied, of=("seen",))),),
     ),
     Mutant(

@@ -188,7 +188,7 @@ OTHERS: Final = (
     Mutant(
         "dropped-request-ends-nothing",
         "rule 2 [4/2067]",
-        "a written-back request that is dropped leaves the answer of the control that ended it as it was",
+        "a written-back request that is dropped leaves the pending answer that ended it as it was",
         (
             Wrap(
                 "store.apply:BatchApply._answer_first_pending",
@@ -277,7 +277,7 @@ OTHERS: Final = (
     Mutant(
         "late-does-not-wake",
         "no polling tick",
-        "late arrivals and controls do not wake the leader",
+        "late arrivals and pending answers do not wake the leader",
         (Edit("store.view:View._take", "apply.urgent", "False"),),
         profile_with(LATE, LATE_FAULTS),
     ),

@@ -8,7 +8,7 @@ from typing import Final
 
 from delayline.partitioner import partition_for
 from delayline.rejects import RejectCode
-from node.core.ports import ANY_PARTITION, Commit, Doubtful, Fenced, Offsets, Outgoing, RecordRejected
+from node.core.ports import ANY_PARTITION, Commit, Doubtful, Fenced, Offsets, Outgoing, RecordRefused
 from node.kafka.own_checkpoints import headers_of
 from store.checkpoint import Checkpoint
 from tests.simulation.coordinator import EndTxnAnswer
@@ -48,7 +48,7 @@ class SimulatedCommit:
             return
         try:
             self._transaction.finish()
-        except (Doubtful, Fenced, RecordRejected) as error:
+        except (Doubtful, Fenced, RecordRefused) as error:
             self._answered(error)
         else:
             self._end()
@@ -128,7 +128,7 @@ class SimulatedTransaction:
         """What the client itself refuses."""
         if self._to_target(record) and (record.value or b"").startswith(BIG_VALUE):
             assert record.row is not None, "a delivery comes from a row"
-            raise RecordRejected(
+            raise RecordRefused(
                 "message too large", {record.row: (RejectCode.TOO_LARGE, "message too large")}
             )
         self._host.vouch(record.timestamp_ms)
@@ -145,12 +145,12 @@ class SimulatedTransaction:
                 self._send(record)
 
     def finish(self) -> None:
-        """Sends what is left. Raises what `let_go` does, and `RecordRejected` if the brokers have not taken
+        """Sends what is left. Raises what `let_go` does, and `RecordRefused` if the brokers have not taken
         all.
         """
         self.let_go()
         if self._refused:
-            raise RecordRejected("a record of the batch is invalid", {})
+            raise RecordRefused("a record of the batch is invalid", {})
 
     def _to_target(self, record: Outgoing) -> bool:
         return record.topic in self._host.world.target_topics

@@ -108,7 +108,7 @@ class Process:
         self.paused = self.cut_off = False
         self.resign_asked = False
         self.role = "none"
-        self.ingest_stalled = False
+        self.apply_stalled = False
         self.follower_stalled = False
         self.armed: list[str] = []
         self.in_call = False
@@ -233,7 +233,7 @@ class Process:
 
     def recover(self) -> None:
         """Whatever impaired it has passed."""
-        self.paused = self.cut_off = self.ingest_stalled = self.follower_stalled = False
+        self.paused = self.cut_off = self.apply_stalled = self.follower_stalled = False
 
     # ------------------------------------------------------------------ Clock, Targets, Log
 
@@ -358,7 +358,7 @@ class Process:
 
     def apply(self) -> bool:
         """Reads some of the buffer into the view. False if there was nothing."""
-        if self.ingest_stalled:
+        if self.apply_stalled:
             return False
         rng = self.world.rng
         arrivals: list[Arrival] = []

@@ -73,8 +73,8 @@ def _forged_if_keys_are_behind(original: Any, *arguments: Any) -> Any:
 def _any_control_is_applied(self: Any, partition: Any, who: Any, parent: Any, above: Any = None) -> None:
     offset = self._first_pending(partition, who, 0 if above is None else parent + above)
     if offset is not None:
-        control = self._pending_answer(partition, offset)
-        self._store_pending_answer(partition, offset, msgspec.structs.replace(control, effective=True))
+        pending = self._pending_answer(partition, offset)
+        self._store_pending_answer(partition, offset, msgspec.structs.replace(pending, effective=True))
 
 
 def _without_the_headers_values(original: Any, partition: Any, key: Any, headers: Any) -> Any:
@@ -231,16 +231,16 @@ SIGNED: Final = (
         )
     ),
     Mutant(
-        "control-below-the-parent",
-        "rule 2, the first control above the parent",
-        "the first control of the id that waits is taken for the one that ended it, wherever it stands",
+        "pending-below-the-parent",
+        "rule 2, the first pending answer above the parent",
+        "the first one of the id that waits is taken for the one that ended it, wherever it stands",
         (Override("store.apply:BatchApply._answer_first_pending", _any_control_is_applied),),
         ENDED,
     ),
     Mutant(
-        "control-that-took-no-place",
+        "pending-that-took-no-place",
         "rule 2, no later one takes its place",
-        "a later control is taken for the one that has been answered",
+        "a later pending answer is taken for the one that has been answered",
         (
             Override(
                 "store.apply:BatchApply._answer_first_pending", partial(_any_control_is_applied, above=1)
@@ -249,9 +249,9 @@ SIGNED: Final = (
         ANSWERED_ONE_BY_ONE,
     ),
     Mutant(
-        "control-of-this-batch-not-found",
-        "rule 2, the first control above the parent",
-        "a control that is taken in with the dropped request is not found",
+        "pending-of-this-batch-not-found",
+        "rule 2, the first pending answer above the parent",
+        "a pending answer that is taken in with the dropped request is not found",
         (Wrap("store.apply:BatchApply._first_pending", beside(_endings={})),),
         ENDED,
     ),

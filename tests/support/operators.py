@@ -15,16 +15,16 @@ def write(cluster: Cluster, path: str, data: bytes) -> None:
     cluster.kazoo.set(path, data)
 
 
-def say(cluster: Cluster, control: PauseState) -> None:
+def say(cluster: Cluster, pauses: PauseState) -> None:
     """Pauses and resumes; returns once all nodes know."""
-    write(cluster, cluster.znodes.pauses, encode(control))
+    write(cluster, cluster.znodes.pauses, encode(pauses))
 
     def known() -> bool:
         said = [cluster.member(node) for node in cluster.candidates()]
         return all(
-            one.get("paused") is (control.paused is not None)
-            and one.get("paused_targets") == sorted(control.paused_targets)
+            one.get("paused") is (pauses.paused is not None)
+            and one.get("paused_targets") == sorted(pauses.paused_targets)
             for one in said
         )
 
-    eventually(known, f"all know of {control}")
+    eventually(known, f"all know of {pauses}")

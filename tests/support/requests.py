@@ -162,7 +162,7 @@ class Sender:
 
 
 class OpenTransaction:
-    """Requests of a producer whose transaction stays open until `commit` or `abort`: it holds back all that
+    """Requests of a producer whose transaction stays open until `commit` or `abort`: it blocks all that
     comes after it in its partitions, and what it commits arrives late.
     """
 

@@ -25,7 +25,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from delayline.headers import Header
 from delayline.retry import Attempt, Handler, Ladder, RetryingConsumer, RetryLater, create_topics
-from tests.support.cluster import Cluster
+from tests.support.cluster import Cluster, wait_led
 from tests.support.tail import Got, Tail
 from tests.support.waiting import PATIENCE_S, eventually
 
@@ -63,8 +63,9 @@ class Work:
         self._admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
         topic = NewTopic(name, partitions, 1, config=dict(settings or {}))
         self._admin.create_topics([topic])[name].result(PATIENCE_S)
-        self._wait_for(name)
+        wait_led(self._admin, {name: partitions})
         create_topics(self.config, [name])
+        wait_led(self._admin, {self.retries: partitions})
         self._producer = Producer({"bootstrap.servers": cluster.bootstrap, "linger.ms": 0, "log_level": 0})
         self._tail: Tail | None = None
         if not is_new:

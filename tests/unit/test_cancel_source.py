@@ -50,7 +50,7 @@ def answers(view: View, now_ms: int = 5_000, *, known: bool = True) -> list[tupl
 def meaning(answer: Answer) -> str:
     if answer.effective:
         return "cancelled"
-    return "unknown" if answer.control.removed is None else "too-late"
+    return "unknown" if answer.pending.removed is None else "too-late"
 
 
 class TestWithoutAnId:
@@ -141,7 +141,7 @@ class TestWithAnId:
         take(view, at(0, 0, schedule(9_000, "x")))
         take(view, at(0, 1, of(0)), at(0, 2, cancel("x")))
         (first, second) = view.select(5_000, MANY).answers
-        assert (meaning(first), first.control.id, meaning(second)) == ("cancelled", "x", "unknown")
+        assert (meaning(first), first.pending.id, meaning(second)) == ("cancelled", "x", "unknown")
 
     def test_of_a_moved_one_too(self, view: View) -> None:
         take(view, at(0, 0, schedule(9_000, "x")), at(0, 1, reschedule("x", 8_000)))

@@ -28,10 +28,10 @@ def member(said: dict[str, Any]) -> Member:
     return Member.decode(json.dumps(said).encode(), said["at_ms"])
 
 
-def status(control: PauseState, read_ms: int = 60_000, **said: object) -> ClusterStatus:
+def status(pauses: PauseState, read_ms: int = 60_000, **said: object) -> ClusterStatus:
     lane = LaneStatus(0, ("node-1",), None)
     members = {"node-1": member(MEMBER | said)}
-    return ClusterStatus(ClusterSettings("delay"), (lane,), members, None, control, read_ms)
+    return ClusterStatus(ClusterSettings("delay"), (lane,), members, None, pauses, read_ms)
 
 
 @pytest.fixture
@@ -44,28 +44,28 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
 
 
 @pytest.mark.parametrize(
-    ("control", "what"),
+    ("pauses", "what"),
     [
         (PauseState(paused=AUTHOR), "the whole cluster"),
         (PauseState(paused_targets={"orders": AUTHOR}), "orders"),
     ],
 )
 def test_what_is_paused_stands_first_in_red(
-    control: PauseState, what: str, terminal: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    pauses: PauseState, what: str, terminal: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    show("table", status(control))
+    show("table", status(pauses))
 
     assert f"\x1b[1;31m{what}" in capsys.readouterr().out.splitlines()[2]
 
 
-def held(control: PauseState) -> ClusterStatus:
+def held(pauses: PauseState) -> ClusterStatus:
     """Of `orders` 1,234 messages wait."""
     checkpoint = sample_checkpoint(holds=(Hold("orders", (1, 0, 0), (AUTHOR.at_ms, 0, 0), None, 1_234),))
-    return replace(status(control), lanes=(LaneStatus(0, ("node-1",), checkpoint),))
+    return replace(status(pauses), lanes=(LaneStatus(0, ("node-1",), checkpoint),))
 
 
 @pytest.mark.parametrize(
-    ("output", "control"),
+    ("output", "pauses"),
     [
         ("table", PauseState(paused_targets={"orders": AUTHOR})),
         ("table", PauseState()),
@@ -74,9 +74,9 @@ def held(control: PauseState) -> ClusterStatus:
     ids=["paused", "resumed", "data"],
 )
 def test_what_waits_since_its_target_was_paused_stands_beside_it(
-    output: Format, control: PauseState, capsys: pytest.CaptureFixture[str], snapshot: SnapshotAssertion
+    output: Format, pauses: PauseState, capsys: pytest.CaptureFixture[str], snapshot: SnapshotAssertion
 ) -> None:
-    show(output, held(control))
+    show(output, held(pauses))
 
     assert capsys.readouterr().out == snapshot
 

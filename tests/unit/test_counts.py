@@ -61,7 +61,7 @@ class Lane:
         self._paused = Paused(frozenset(targets))
 
     def _jump(self) -> None:
-        """A clock that is ahead for one selection; then the position steps back."""
+        """A clock that is ahead for one selection; then the position is rewound."""
         now_ms = self.now_ms
         self.now_ms += self.random.randint(0, 3 * MINUTE_MS)
         self._deliver()

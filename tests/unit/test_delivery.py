@@ -13,7 +13,7 @@ from delayline.rejects import Code, RejectCode
 from delayline.signing import Keyring
 from delayline.wire import H_ERROR
 from node.core.delivery import HEARTBEAT_MS, Config, Delivery
-from node.core.ports import UNKNOWN, Doubtful, Offsets, Outgoing, Pauses, RecordRejected, SelectionTargets
+from node.core.ports import UNKNOWN, Doubtful, Offsets, Outgoing, Pauses, RecordRefused, SelectionTargets
 from node.core.steps import Step, Wait
 from store.checkpoint import Checkpoint, Lineage, Vector
 from store.holds import MOST_HOLDS
@@ -322,7 +322,7 @@ def test_if_it_is_refused_then_its_dead_letter_says_so_and_is_whole(
 ) -> None:
     def refuse() -> None:
         world.while_sent = lambda: None
-        raise RecordRejected(
+        raise RecordRefused(
             "it takes no such message", {(world.now, 0, 0): (RejectCode.UNDELIVERABLE, "it takes none")}
         )
 

@@ -43,7 +43,7 @@ def member(said: dict[str, Any]) -> Member:
 
 def cluster(
     candidates: tuple[str, ...] = ("a", "b"),
-    control: PauseState | None = None,
+    pauses: PauseState | None = None,
     behind_ms: int = 0,
     end: int = 10,
     **said: Any,
@@ -55,7 +55,7 @@ def cluster(
     lane = LaneStatus(0, candidates, checkpoint)
     members = {"a": member(WELL | said), "b": member(FOLLOWER)}
     return ClusterStatus(
-        ClusterSettings("delay", partitions=1), (lane,), members, {0: end}, control or PauseState(), NOW_MS
+        ClusterSettings("delay", partitions=1), (lane,), members, {0: end}, pauses or PauseState(), NOW_MS
     )
 
 
@@ -118,8 +118,8 @@ AUTHOR = Author("ann", "moving", 1)
         pytest.param(cluster(candidates=()), id="no candidate"),
         pytest.param(cluster(candidates=("a",)), id="one candidate"),
         pytest.param(cluster(behind_ms=90_000), id="behind"),
-        pytest.param(cluster(control=PauseState(paused=AUTHOR)), id="paused"),
-        pytest.param(cluster(control=PauseState(paused_targets={"t": AUTHOR})), id="a target paused"),
+        pytest.param(cluster(pauses=PauseState(paused=AUTHOR)), id="paused"),
+        pytest.param(cluster(pauses=PauseState(paused_targets={"t": AUTHOR})), id="a target paused"),
         pytest.param(cluster(state="refusing", reason="disk-full: x", way_out="Make room"), id="refusing"),
         pytest.param(cluster(at_ms=NOW_MS - 9_000), id="silent"),
         pytest.param(cluster(clock_offset_ms=300), id="clock"),
@@ -133,7 +133,7 @@ def test_each_problem_has_a_way_out(status: ClusterStatus, snapshot: SnapshotAss
 
 def test_a_paused_target_says_how_many_messages_wait_for_it() -> None:
     hold = Hold("t", (1, 0, 0), (1, 0, 0), None, 7)
-    status = cluster(control=PauseState(paused_targets={"t": AUTHOR}))
+    status = cluster(pauses=PauseState(paused_targets={"t": AUTHOR}))
     (lane,) = status.lanes
     assert lane.checkpoint is not None
     checkpoint = msgspec.structs.replace(lane.checkpoint, holds=(hold,))

@@ -114,7 +114,7 @@ def test_the_id_of_a_source_is_found_though_the_first_of_its_batch_was_cancelled
     take(view, at(0, 0, schedule(9_000, "a")), at(0, 1, schedule(8_000, "b")))
     take(view, at(0, 2, cancel("a")))
     take(view, at(0, 3, Cancel(None, 1)))
-    assert (view.pending(), view.select(1_000, MANY).answers[-1].control.id) == (0, "b")
+    assert (view.pending(), view.select(1_000, MANY).answers[-1].pending.id) == (0, "b")
 
 
 def test_a_message_that_is_dated_ahead_keeps_no_id(view: View) -> None:

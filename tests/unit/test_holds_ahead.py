@@ -33,7 +33,7 @@ def view(tmp_path: Path) -> Iterator[View]:
 
 
 def ahead(view: View, paused: Paused = NOTHING_PAUSED) -> None:
-    """By a clock that was ahead it comes to what is due in half an hour; then the position steps back."""
+    """By a clock that was ahead it comes to what is due in half an hour; then the position is rewound."""
     take(view, at(0, 0, schedule(HALF_HOUR_MS, "x")), at(0, 1, schedule(AHEAD_MS - 1, target="bills")))
     deliver(view, AHEAD_MS, paused=paused)
     rewind(view, NOW_MS)

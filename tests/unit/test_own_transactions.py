@@ -236,7 +236,7 @@ def test_a_long_read_is_said_to_hold_the_lane_up(settle: Settle, monkeypatch: py
     kafka.takes_s = 0.01
     with capture_logs() as said:
         settle(kafka)
-    assert [one["event"] for one in said] == ["checkpoint-without-marker-read", "checkpoint-marker-lost"]
+    assert [one["event"] for one in said] == ["unmarked-checkpoint-read", "checkpoint-marker-lost"]
 
 
 def test_a_read_that_fails_again_and_again_goes_on_where_it_stood(settle: Settle) -> None:

@@ -6,13 +6,13 @@ import pytest
 
 from delayline.rejects import RejectCode
 from node.core.poison import Isolation, Poisoned
-from node.core.ports import RecordRejected
+from node.core.ports import RecordRefused
 from store.checkpoint import nothing
 from store.keys import RowKey
 from store.selection import Selection
 
 A, B, C, D = KEYS = [(1_000, 0, offset) for offset in range(4)]
-UNKNOWN_ROW = RecordRejected("a record of the batch is invalid", {})
+UNKNOWN_ROW = RecordRefused("a record of the batch is invalid", {})
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def of(*keys: RowKey) -> Selection:
 
 
 def test_a_row_that_is_known_to_be_refused_is_remembered_with_why(isolation: Isolation) -> None:
-    assert isolation.isolate(RecordRejected("refused", {B: (RejectCode.TOO_LARGE, "it is")}), of(*KEYS))
+    assert isolation.isolate(RecordRefused("refused", {B: (RejectCode.TOO_LARGE, "it is")}), of(*KEYS))
     assert (isolation.rows, isolation.most) == ({B: Poisoned(RejectCode.TOO_LARGE, "it is")}, 8)
 
 
@@ -88,7 +88,7 @@ def test_each_commit_lets_twice_as_much_be_selected_up_to_all(isolation: Isolati
 
 def test_what_is_committed_is_poison_no_more(isolation: Isolation) -> None:
     isolation.isolate(
-        RecordRejected("refused", {A: (RejectCode.TOO_LARGE, ""), D: (RejectCode.TOO_LARGE, "")}), of(*KEYS)
+        RecordRefused("refused", {A: (RejectCode.TOO_LARGE, ""), D: (RejectCode.TOO_LARGE, "")}), of(*KEYS)
     )
     isolation.note_committed(of(A, B))
     assert set(isolation.rows) == {D}

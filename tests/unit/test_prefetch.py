@@ -96,7 +96,7 @@ def test_an_id_that_is_forgotten_while_a_batch_is_looked_up_is_looked_up_again(
     store.after_look_up = lambda: view.collect(expired, {0: 2})
     take(view, at(0, 2, cancel("a"), timestamp_ms=9_500))
     (answer,) = view.select(10_000, MANY).answers
-    assert answer.control.removed is None
+    assert answer.pending.removed is None
 
 
 def test_counts_that_are_read_ahead_are_those_of_before_the_batch(view: View) -> None:

@@ -52,4 +52,4 @@ def test_a_write_that_is_refused_for_long_is_said_once_and_that_it_is_over(store
             assert store.refused.acquire(timeout=10)
         store.takes.set()
         writer.join()
-    assert [line["event"] for line in said] == ["store-stalled", "store-resumed"]
+    assert [line["event"] for line in said] == ["store-stalled", "store-stall-ended"]

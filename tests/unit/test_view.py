@@ -157,7 +157,7 @@ class TestControls:
     def test_a_cancel_of_nothing_says_so(self, view: View) -> None:
         take(view, at(0, 0, cancel("x")))
         (answer,) = view.select(3_000, MANY).answers
-        assert answer.control.removed is None
+        assert answer.pending.removed is None
 
     def test_a_schedule_replaces_a_pending_one_of_its_id(self, view: View) -> None:
         take(view, at(0, 0, schedule(2_000, "x")), at(0, 1, schedule(2_500, "x")))
@@ -271,7 +271,7 @@ class TestPruning:
         assert view.collect(expired, {0: 5})
         take(view, at(0, 5, cancel("x")))
         (answer,) = view.select(9_000, MANY).answers
-        assert answer.control.removed is None
+        assert answer.pending.removed is None
 
     def test_an_id_that_was_scheduled_again_stays(self, view: View) -> None:
         take(view, at(0, 0, schedule(2_000, "x")))

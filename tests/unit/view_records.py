@@ -51,7 +51,7 @@ def reject() -> Reject:
 
 
 def take(view: View, *arrivals: Arrival) -> bool:
-    """Ingests in log order; the consumer stands right behind."""
+    """Applies in log order; the reader stands right behind."""
     return view.apply(list(arrivals), {a.partition: a.offset + 1 for a in arrivals})
 
 

@@ -1,4 +1,4 @@
-"""What several tests of a view do with a selection, and with a position that steps back."""
+"""What several tests of a view do with a selection, and with a position that is rewound."""
 
 from __future__ import annotations
 

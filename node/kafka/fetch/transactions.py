@@ -1,4 +1,4 @@
-"""Whose open transaction holds back the end of a partition.
+"""Whose open transaction blocks a partition.
 
 The leader of a partition knows its open transactions by their producers' ids (DescribeProducers, KIP-664).
 The transactional id and since when it is open only its coordinator knows, which may be any broker; one that
