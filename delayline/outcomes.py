@@ -46,6 +46,8 @@ class Outcome:
         """Read a record's value; ValueError if it is no outcome."""
         try:
             said = json.loads(raw)
+            if not isinstance(said["outcome"], str) or not isinstance(said["root"], str | None):
+                raise TypeError("its outcome, or its root, is no text")
             return cls(*[said[name] for name in _FIELDS])
         except (KeyError, TypeError) as error:
             raise ValueError(f"no outcome: {error!r}") from None

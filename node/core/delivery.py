@@ -335,6 +335,7 @@ class Delivery:
         known is parked (rule 10).
         """
         config, chosen = self._config, carried.selection
+        stamp = Stamp(config.keys.ring, chosen.as_of, self._counts)
         targets = self._targets.learn(carried.targets, waits=waits)
         plan = Plan(
             config.names,
@@ -344,7 +345,7 @@ class Delivery:
             targets,
             self._isolation.rows,
             config.max_parks,
-            Stamp(config.keys.ring, chosen.as_of, self._counts),
+            stamp,
         )
         plan.add(carried)
         return _Planned(carried, plan, reading, lacks=not (waits or targets.is_complete))

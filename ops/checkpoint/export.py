@@ -29,6 +29,7 @@ from ops.checkpoint.show import CheckpointPair, last_request, show, wanted_lanes
 from ops.clients.kafka import KafkaAdmin
 from ops.clients.zookeeper import mirrored_checkpoint, read_keys, registry
 from ops.errors import ConfigError, ConflictError, NotFoundError, from_kafka
+from store.checkpoint import FORMAT as CHECKPOINT_FORMAT
 from store.checkpoint import Checkpoint
 
 FORMAT: Final = 2
@@ -42,6 +43,12 @@ class LaneFile(msgspec.Struct, frozen=True):
     lane: int
     last: Checkpoint
     leaderships: list[Checkpoint]
+
+
+class _Format(msgspec.Struct, frozen=True):
+    """What every version says of an export."""
+
+    format: int
 
 
 class CheckpointFile(msgspec.Struct, frozen=True):
@@ -73,14 +80,17 @@ def _lane_file(config: ConnectionConfig, pair: CheckpointPair) -> LaneFile:
 def read_file(raw: bytes, where: str) -> CheckpointFile:
     """What `exported` has given, as JSON. Raises ConfigError."""
     try:
+        of = msgspec.json.decode(raw, type=_Format).format
+        if of != FORMAT:
+            raise ConfigError(f"{where} has format {of}; this version reads format {FORMAT}")
         found = msgspec.json.decode(raw, type=CheckpointFile)
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
         raise ConfigError(
             f"{where} is no export of checkpoints ({error}): 'delayline checkpoint export' makes one"
         ) from error
-    if found.format != FORMAT:
-        raise ConfigError(f"{where} has format {found.format}; this version reads format {FORMAT}")
     for one in found.lanes:
+        if any(checkpoint.format != CHECKPOINT_FORMAT for checkpoint in (one.last, *one.leaderships)):
+            raise ConfigError(f"{where} has checkpoints of another format than {CHECKPOINT_FORMAT}")
         if any(checkpoint.lane != one.lane for checkpoint in (one.last, *one.leaderships)):
             raise ConfigError(f"{where} has checkpoints of other lanes below lane {one.lane}")
     if not found.lanes or len({one.lane for one in found.lanes}) < len(found.lanes):

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, Literal
 
+import msgspec
+
 from election.registry import Registry
 from node.status import NodeState, NodeStatus, UnreadableStatus
 
@@ -62,22 +64,40 @@ class BlockedStatus:
         return f"the open transaction of {self.transactional_id!r} (producer {self.producer_id})"
 
 
+class _Http(msgspec.Struct):
+    """What every version has said of its HTTP interface."""
+
+    http_host: str = ""
+    http_port: int = 0
+
+
+def _http_of(data: bytes) -> tuple[str, int]:
+    try:
+        said = msgspec.json.decode(data, type=_Http)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        return "", 0
+    return said.http_host, said.http_port
+
+
 @dataclass(frozen=True, slots=True)
 class Member:
     """A member znode. `status`: None if it holds none that this version can read; `written_ms`: when it was
-    written, by the clock of ZooKeeper's server: the node's own may be wrong.
+    written, by the clock of ZooKeeper's server: the node's own may be wrong. `http`: host and port of its
+    HTTP interface, of whatever version it is; no host if it does not say.
     """
 
     status: NodeStatus | None
     written_ms: int
+    http: tuple[str, int] = ("", 0)
 
     @classmethod
     def decode(cls, data: bytes, written_ms: int) -> Member:
         """Of another version, or of no node: it is a member all the same."""
         try:
-            return cls(NodeStatus.decode(data), written_ms)
+            status = NodeStatus.decode(data)
+            return cls(status, written_ms, (status.http_host, status.http_port))
         except UnreadableStatus:
-            return cls(None, written_ms)
+            return cls(None, written_ms, _http_of(data))
 
     @property
     def lane(self) -> int | None:

@@ -175,5 +175,7 @@ def _knows(member: Member | None, pauses: PauseState) -> bool:
 def _silence(node: str, member: Member | None) -> str:
     if member is None:
         return f"{node} (has told nothing of itself)"
+    if member.status is None:
+        return f"{node} (its status cannot be read: it is of another version)"
     silence_ms = member.silent_ms(time.time_ns() // 1_000_000)
     return f"{node} (silent for {silence_ms // 1000} s)" if silence_ms > STALE_MS else node

@@ -55,8 +55,8 @@ def _sign_of_life(node: str, member: Member | None, standing: list[Candidate]) -
         age_ms = member.silent_ms(time.time_ns() // 1_000_000)
         if age_ms < STALE_MS:
             return f"it told of itself {max(0, age_ms) // 1000} s ago"
-        host, port = ("", 0) if member.status is None else (member.status.http_host, member.status.http_port)
-        if host and port and not isinstance(_asked(NodeAddress(node, host, port)), str):
+        host, port = member.http
+        if host and port and _answers(node, member, host, port):
             return f"it answers at {host}:{port}"
     for candidate in standing:
         if _greets(candidate):
@@ -64,8 +64,15 @@ def _sign_of_life(node: str, member: Member | None, standing: list[Candidate]) -
     return None
 
 
-def _asked(address: NodeAddress) -> Forecast | str:
-    return address.ask(Forecast, "/due", {}, ANSWER_TIMEOUT_S)
+def _answers(node: str, member: Member, host: str, port: int) -> bool:
+    """One of another version may answer otherwise: of such a one it is enough that somebody does."""
+    if member.status is not None:
+        return not isinstance(NodeAddress(node, host, port).ask(Forecast, "/due", {}, ANSWER_TIMEOUT_S), str)
+    try:
+        socket.create_connection((host, port), ANSWER_TIMEOUT_S).close()
+    except OSError:
+        return False
+    return True
 
 
 def _greets(candidate: Candidate) -> bool:

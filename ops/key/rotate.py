@@ -91,7 +91,7 @@ def _wait_known(znodes: Registry, id_: str, timeout_s: float) -> None:
         if time.monotonic() > until_s:
             raise UnavailableError(
                 f"the new key is written and signs nothing yet: {', '.join(ignorant)} has not said within"
-                f" {timeout_s:g} s that it knows it; see 'delayline cluster status', or run this again to"
-                " wait on"
+                f" {timeout_s:g} s that it knows it (or not in words of this version); see 'delayline cluster"
+                " status', or run this again to wait on"
             )
         time.sleep(LOOK_S)

@@ -47,10 +47,16 @@ def refuse_beside_records(znodes: Registry, admin: KafkaAdmin, buffer: str) -> N
 def restore(znodes: Registry, settings: ClusterSettings, author: Author) -> bool:
     """Writes the settings that the cluster was made with, whatever stands there; False if they do already.
 
-    Raises ConflictError if a node works with others, or none that is there has these; SettingsNewer.
+    Raises ConflictError if a node works with others, or may, or none that is there has these; SettingsNewer.
     """
     views = _of_views(znodes)
     members = members_of(znodes)
+    unreadable = sorted(node for node, member in members.items() if member.status is None)
+    if unreadable:
+        raise ConflictError(
+            f"{', '.join(unreadable)} says nothing that this version can read, and may work with other"
+            " settings: stop it first, or use its version of this command"
+        )
     working = sorted(node for node, its in views.items() if its != settings and not members[node].refuses)
     if working:
         raise ConflictError(

@@ -189,6 +189,13 @@ def test_settings_are_not_restored_while_a_node_works_with_others(cluster: Clust
     assert (done.code, "a works with other settings" in done.err) == (5, True)
 
 
+def test_settings_are_not_restored_beside_a_node_of_another_version(cluster: Cluster, operator: Type) -> None:
+    cluster.kazoo.create(f"{cluster.znodes.members}/newer", b'{"state": "dreaming"}', makepath=True)
+    options = ("--partitions", "2", "--lanes", "1", "--max-delay", "10s", "--level", "1s")
+    done = operator(cluster)("topics", "create", "--restore", *options, "--dedup-window", "1h")
+    assert (done.code, "newer says nothing that this version can read" in done.err) == (5, True)
+
+
 def test_settings_that_no_view_was_made_with_are_not_restored(cluster: Cluster, operator: Type) -> None:
     with counted(cluster) as running:
         cluster.stop_here(running)

@@ -32,6 +32,11 @@ def test_what_a_node_of_another_version_says_besides_is_passed_over() -> None:
     assert Member.decode(more, NOW_MS).status == SAID
 
 
+def test_where_a_node_of_another_version_answers_is_known() -> None:
+    newer = b'{"node": "a", "state": "dreaming", "http_host": "here", "http_port": 17400}'
+    assert Member.decode(newer, NOW_MS) == Member(None, NOW_MS, ("here", 17_400))
+
+
 def test_what_a_node_does_not_say_is_not_known() -> None:
     said = Member.decode(b'{"node": "a", "lane": 1, "state": "follower"}', NOW_MS)
     assert said.status == NodeStatus("a", 1, NodeState.FOLLOWER)

@@ -49,6 +49,9 @@ def acknowledged(outcomes: Outcomes, number: int) -> PendingOutcome:
     return awaited
 
 
+NO_TEXT = json.dumps(json.loads(RAW) | {"outcome": ["cancelled"]}).encode()
+
+
 def kept(outcomes: Outcomes) -> int:
     return len(outcomes._unclaimed) + len(outcomes._awaited) + len(outcomes._in_flight)
 
@@ -57,7 +60,9 @@ def test_an_outcome_is_read_as_the_leader_wrote_it() -> None:
     assert Outcome.decode(RAW) == CANCELLED
 
 
-@pytest.mark.parametrize("raw", [b"", b"\xff", b"null", b"[]", b'"cancelled"', b'{"outcome": "cancelled"}'])
+@pytest.mark.parametrize(
+    "raw", [b"", b"\xff", b"null", b"[]", b'"cancelled"', b'{"outcome": "cancelled"}', NO_TEXT]
+)
 def test_a_record_that_is_no_outcome_is_told_from_one(raw: bytes) -> None:
     with pytest.raises(ValueError, match=r"."):
         Outcome.decode(raw)
