@@ -154,7 +154,7 @@ def _ivy(wanted: JarSet, scratch: Path, into: Path, step: Callable[[], None]) ->
 def _ivy_module(wanted: JarSet) -> str:
     wants = "\n".join(
         f'<dependency org="{jar.organisation}" name="{jar.name}" rev="{jar.revision}"'
-        ' conf="default->leader" transitive="false"/>'
+        ' conf="default->master" transitive="false"/>'
         for jar in wanted.jars
     )
     return (
