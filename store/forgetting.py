@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from itertools import islice
-from typing import Final
+from typing import Final, NamedTuple
 
 from store import due_index, expiry, kept, keys
 from store.checkpoint import Vector
@@ -27,6 +27,20 @@ Expired = tuple[RowKey, Expiry, bool]
 """What names an entry of the expiry queue: the last due time, the partition and the first offset; what goes
 of it; and whether that is all, and nothing else leads there.
 """
+
+
+class _Noted(NamedTuple):
+    """Of a partition, at some time: what was applied, and the time of the last reschedule in it.
+
+    `passed_ms`: delivered-up-to as it was once the aligned *applied* had passed that; None before.
+    """
+
+    end: int
+    last_ms: int
+    passed_ms: int | None = None
+
+
+_NOTHING_NOTED: Final = _Noted(0, 0)
 
 
 class Forgetting:
@@ -47,7 +61,7 @@ class Forgetting:
         self._lowest_new_expiry: dict[int, bytes] = {}  # since the last `expired`
         self._next = deque(partitions)
         self._low_due_index = {partition: keys.due_index_end(partition, 0, 0) for partition in partitions}
-        self._noted: dict[int, tuple[int, int]] = {}  # by partition: applied, and last move, at some time
+        self._noted: dict[int, _Noted] = {}
         self._settled: Vector = {}  # below that no reschedule waits
 
     def taken(self, low_expiry: Mapping[int, bytes], low_due_index: Mapping[int, bytes]) -> None:
@@ -108,14 +122,31 @@ class Forgetting:
     def _settled_in(self, partition: int) -> int:
         """An offset below which all reschedules are done: each has to find what came after it, which may bear
         an earlier time, where clocks were ahead before.
+
+        A late one is done once *applied* has passed it (rule 1). One above the position is done once
+        delivered-up-to has risen since then, to its time at least: what it was before says nothing of what
+        came after it was reached.
         """
-        aligned, heard = self._frontiers.aligned, self._frontiers.heard
         for _ in range(2):  # what is noted for the first time may be so already
-            end, last_ms = self._noted.get(partition, (0, 0))
-            if aligned.applied.get(partition, 0) >= end and aligned.delivered_up_to_ms >= last_ms:
-                self._settled[partition] = end
-                self._noted[partition] = heard.applied[partition], heard.last_moves.get(partition, 0)
+            noted = self._passed(self._noted.get(partition, _NOTHING_NOTED), partition)
+            if noted is None:
+                heard = self._frontiers.heard
+                self._settled[partition] = self._noted.get(partition, _NOTHING_NOTED).end
+                noted = _Noted(heard.applied[partition], heard.last_moves.get(partition, 0))
+            self._noted[partition] = noted
         return self._settled.get(partition, 0)
+
+    def _passed(self, noted: _Noted, partition: int) -> _Noted | None:
+        """What is still to be waited for; None if nothing is."""
+        aligned = self._frontiers.aligned
+        up_to_ms = aligned.delivered_up_to_ms
+        if aligned.applied.get(partition, 0) < noted.end:
+            return noted
+        if not noted.last_ms:
+            return None  # it has had none
+        if noted.passed_ms is None or up_to_ms < noted.passed_ms:
+            return noted._replace(passed_ms=up_to_ms)  # anew, where a rewind has lowered it
+        return None if up_to_ms > noted.passed_ms and up_to_ms >= noted.last_ms else noted
 
     def _staying(self, partition: int, entry: Expiry) -> tuple[bool, AbstractSet[int]]:
         """Those of an entry that cannot be forgotten yet: their rows are held, or a source's own row is there

@@ -7,9 +7,10 @@ from typing import Any, Final
 
 import msgspec
 
+from store.forgetting import Forgetting, _Noted
 from tests.simulation.overrides import Edit, Override, Wrap
 from tests.simulation.patches import Mutant
-from tests.simulation.profile import CLOCKS_JUMP, PAUSED_AHEAD
+from tests.simulation.profile import CLOCKS_JUMP, Profile
 
 # Nodes that die while what was done is behind the position, and stores that lose what they have.
 CRASHES: Final = replace(
@@ -39,6 +40,33 @@ def _without_those_behind(
         for one in original(overruns, position, delivered_up_to_ms, needed)
         if position is None or delivered_up_to_ms < one.delivered_up_to_ms or one.number in needed
     )
+
+
+# Few ids, forgotten as soon as they may be, while clocks jump and late rows do not all fit.
+CANCELS_BESIDE_THE_LATE: Final = Profile(
+    requests={"now": 30, "reschedule": 60, "run-now": 20, "cancel": 60},
+    faults={"clocks-jump": 50, "foreign-stall": 12},
+    fault_count=(40, 60),
+    request_count=(300, 340),
+    nodes=(1, 1),
+    partitions=(1, 1),
+    ids=(10, 20),
+    replay_window_ms=(0,),
+    dedup_window_ms=(0,),
+    operator_share=0.0,
+    transactional_share=0.1,
+    foreign_abort_share=0.0,
+    turns=(45, 20, 10, 25),
+)
+
+
+def _settled_at_once(self: Forgetting, partition: int) -> int:
+    aligned, heard = self._frontiers.aligned, self._frontiers.heard
+    end, last_ms = self._noted.get(partition, (0, 0, None))[:2]
+    if aligned.applied.get(partition, 0) >= end and aligned.delivered_up_to_ms >= last_ms:
+        self._settled[partition] = end
+        self._noted[partition] = _Noted(heard.applied[partition], heard.last_moves.get(partition, 0))
+    return self._settled.get(partition, 0)
 
 
 CLOCKS: Final = (
@@ -132,8 +160,14 @@ CLOCKS: Final = (
                 lambda self, partition: self._frontiers.aligned.applied.get(partition, 0),
             ),
         ),
-        PAUSED_AHEAD,
-        begin=240,
+        CANCELS_BESIDE_THE_LATE,
+    ),
+    Mutant(
+        "forgotten-by-an-old-delivered-up-to",
+        "rule 2, until the reschedules before it are done",
+        "a reschedule counts as done by a time that was reached before it came",
+        (Override("store.forgetting:Forgetting._settled_in", _settled_at_once),),
+        CANCELS_BESIDE_THE_LATE,
     ),
     Mutant(
         "early-by-what-a-partition-leader-says",

@@ -358,7 +358,9 @@ class Judge:
             raise Violation("I7", f"{row.place} was deferred as {headers}")
 
     def _known_to_be_overtaken(self, row: Row) -> set[str]:
-        """What overtook it may have been forgotten."""
+        """What overtook it may have been forgotten only where it was deferred, behind that (rule 2)."""
+        if row.root == row.place:
+            return set()
         assert row.request.id is not None, "a reschedule names an id"
         seen = self._found.checkpoints[row.done_in].seen.get(row.place[0], 0)
         ended_ms = self._model.ended_ms(row.place[0], row.request.id, seen)
