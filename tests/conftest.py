@@ -28,8 +28,8 @@ from tests.workers import FileByFile, place
 DEADLINES_S = {"unit": 60, "simulation": 180, "integration": 120, "chaos": 240}
 # What the whole run may take on two cores, seconds; and what the tests of a group may take together, four of
 # them side by side. Both are printed at the end.
-LIMIT_S = 480
-BUDGETS_S = {"unit": 60, "simulation": 180, "integration": 1200, "chaos": 480}
+LIMIT_S = 900
+BUDGETS_S = {"unit": 60, "simulation": 300, "integration": 1800, "chaos": 780}
 _LOG_LINES = 60
 _TESTS = Path(__file__).parent
 _lender = pytest.StashKey[Lender]()
