@@ -494,7 +494,7 @@ class CheckpointMirror:
             return _Written(0, order)
         if standing.order > order:
             raise Superseded(
-                f"{self.path} holds epoch and position {standing.order}, which is later than {order}: "
+                f"{self.path} holds epoch, number and position {standing.order}, later than {order}: "
                 "another node has become leader"
             )
         return _Written(self._session.write(self.path, checkpoint, standing.version).version, order)

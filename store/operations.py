@@ -91,12 +91,6 @@ class Operation(msgspec.Struct, frozen=True):
     replay: Replay | None = None
     skip_to: RowKey | None = None  # what is due by then is skipped
 
-    @property
-    def order(self) -> tuple[int, bool, RowKey]:
-        """Later ones compare greater."""
-        replay = self.replay
-        return self.number, replay is None, (-1, -1, -1) if replay is None else replay.next
-
 
 def taken_up(
     now: Operation,

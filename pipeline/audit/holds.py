@@ -16,13 +16,13 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from pipeline.audit.meaning import SCHEDULE
+from store.keys import RowKey
 
 _KEY: Final = "struct<due_ms: long, partition: long, offset: long>"
 _PART: Final = f"struct<end: {_KEY}, seq: long, at_ms: long>"
 _HOLD: Final = f"struct<first: {_KEY}, last: {_KEY}, over_ms: long, parts: array<{_PART}>>"
 _OF_TARGETS: Final = f"of_lane int, paused_target string, holds array<{_HOLD}>"
 
-RowKey = tuple[int, int, int]
 BEHIND_ALL: Final[RowKey] = (2**63 - 1, 2**31 - 1, 2**63 - 1)
 
 

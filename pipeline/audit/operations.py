@@ -26,6 +26,7 @@ from pipeline.audit.content import last_header
 from pipeline.audit.evidence import Evidence, at_its_row
 from pipeline.audit.flaw import flaws, said, violations
 from pipeline.audit.meaning import SCHEDULE
+from store.keys import RowKey
 
 _KEY: Final = "struct<due_ms: long, partition: long, offset: decimal(20, 0)>"
 _REPLAY: Final = (
@@ -35,8 +36,6 @@ _REPLAY: Final = (
 _SKIP: Final = "lane int, settled_by long, skipped_to_ms long"
 _CONTENT: Final = ("target_key_sha", "value_sha", "headers", "target_topic", "target_partition")
 _NO_FLAWS: Final = "kind string, source string, detail string"
-
-RowKey = tuple[int, int, int]
 
 
 @dataclass(slots=True)

@@ -8,6 +8,8 @@ from itertools import pairwise
 from delayline.signing import Serial
 from store.awaited import Successor
 from store.checkpoint import Checkpoint
+from store.keys import RowKey
+from store.operations import Operation
 from tests.simulation.host import Violation
 from tests.simulation.judge import Found, Judge, Sent
 from tests.simulation.log import Transaction
@@ -102,6 +104,12 @@ def _sort_in(world: World, found: Found, sent: Sent) -> None:
         kind.setdefault((headers["delay-source"] or b"").decode(), []).append(sent)
 
 
+def _order(operation: Operation) -> tuple[int, bool, RowKey]:
+    """Later ones compare greater."""
+    replay = operation.replay
+    return operation.number, replay is None, (-1, -1, -1) if replay is None else replay.next
+
+
 def check_progress(last: Checkpoint | None, one: Checkpoint) -> None:
     """I5: nothing in a checkpoint moves back from the one before it, and no partition goes; but for the
     position and delivered-up-to in a rewind, which changes nothing else.
@@ -115,7 +123,7 @@ def check_progress(last: Checkpoint | None, one: Checkpoint) -> None:
                 raise Violation("I5", f"{name} moved back from {before} to {after}")
         if (one.position or (-1, -1, -1)) < (last.position or (-1, -1, -1)):
             raise Violation("I5", f"position moved back from {last.position} to {one.position}")
-        if one.operation.order < last.operation.order:
+        if _order(one.operation) < _order(last.operation):
             raise Violation("I5", f"an operation moved back from {last.operation} to {one.operation}")
         if one.delivered_up_to_ms < last.delivered_up_to_ms:
             raise Violation("I5", "delivered-up-to moved back")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 
 import msgspec
 import pytest
@@ -20,7 +19,7 @@ from store.holds import MOST_HOLDS
 from store.selection import Limits
 from store.view import View
 from tests.support.keys import KEYRING
-from tests.unit.view_records import MANY, at, new_view, reschedule, schedule, take
+from tests.unit.view_records import MANY, at, reschedule, schedule, take
 
 NAMES = ClusterNames("delay")
 SKEW_MS = 500
@@ -166,13 +165,6 @@ class World:
 @pytest.fixture
 def world() -> World:
     return World()
-
-
-@pytest.fixture
-def view(tmp_path: Path) -> Iterator[View]:
-    view = new_view(tmp_path / "store")
-    yield view
-    view.close()
 
 
 @pytest.fixture

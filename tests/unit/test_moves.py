@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from delayline.wire import Cancel, Request, Reschedule
@@ -13,16 +10,9 @@ from store.awaited import NOTHING, Awaited, Predecessor, Successor
 from store.checkpoint import Vector, WriteBack
 from store.selection import Limits, Selection
 from store.view import View
-from tests.unit.view_records import MANY, at, cancel, deliver, new_view, offsets, reschedule, schedule, take
+from tests.unit.view_records import MANY, at, cancel, deliver, offsets, reschedule, schedule, take
 
 LATER_MS = 9_000
-
-
-@pytest.fixture
-def view(tmp_path: Path) -> Iterator[View]:
-    view = new_view(tmp_path / "store")
-    yield view
-    view.close()
 
 
 def deferred(offset: int, root: int, attempt: int = 2) -> Arrival:

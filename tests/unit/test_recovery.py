@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 import msgspec
 import pytest
@@ -16,7 +15,7 @@ from node.refusal import Refusal, RefusalCode, Refusing
 from store.checkpoint import Checkpoint, Lineage, Vector
 from store.view import View
 from tests.support.checkpoints import sample_checkpoint
-from tests.unit.view_records import at, new_view, schedule, take
+from tests.unit.view_records import at, schedule, take
 
 NOW_MS = 1_767_225_600_000
 TOPIC = Lineage("topic", 3)
@@ -92,13 +91,6 @@ class World:
 @pytest.fixture
 def world() -> World:
     return World()
-
-
-@pytest.fixture
-def view(tmp_path: Path) -> Iterator[View]:
-    view = new_view(tmp_path / "store")
-    yield view
-    view.close()
 
 
 @pytest.fixture

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import msgspec
 import pytest
 
@@ -12,7 +9,7 @@ from node.core.unread import HIDDEN_MS, Unread
 from store.checkpoint import nothing
 from store.selection import Selection
 from store.view import View
-from tests.unit.view_records import at, new_view, schedule, take
+from tests.unit.view_records import at, schedule, take
 
 NOW_MS = 1_000_000
 HEARTBEAT_MS = NOW_MS + 1_000
@@ -34,13 +31,6 @@ class Time:
 @pytest.fixture
 def time() -> Time:
     return Time()
-
-
-@pytest.fixture
-def view(tmp_path: Path) -> Iterator[View]:
-    view = new_view(tmp_path / "store")
-    yield view
-    view.close()
 
 
 @pytest.fixture
