@@ -26,7 +26,6 @@ SETTINGS: Final = {"cleanup.policy": "compact", "min.compaction.lag.ms": str(24 
 NAMES: Final = ("committed", "handed-over", "aborted")
 MESSAGES: Final = 20
 SOON_MS: Final = 300
-RECORDED_S: Final = 0.3  # until the checkpoint's record is acknowledged
 
 
 @pytest.fixture(scope="module")
@@ -96,7 +95,7 @@ def _pause_in_transaction(cluster: Cluster, name: str) -> NodeProcess:
     """A leader that stands still in a transaction whose records are all acknowledged."""
     is_ended_by_kafka = name == "aborted"
     leader = cluster.start(
-        "a", step=Step.AFTER_CHECKPOINT_RECORD, signal_name="SIGSTOP", delay_s=RECORDED_S,
+        "a", step=Step.AFTER_CHECKPOINT_RECORD, signal_name="SIGSTOP", acknowledged=True,
         transaction_timeout_ms=15_000 if is_ended_by_kafka else 60_000,
         session_timeout_s=30.0 if is_ended_by_kafka else 6.0,
     )  # fmt: skip

@@ -26,7 +26,6 @@ from tests.support.waiting import eventually
 LOG_APPEND: Final = {"message.timestamp.type": "LogAppendTime"}
 MESSAGES: Final = 20
 SOON_MS: Final = 300
-RECORDED_S: Final = 0.5  # until what was sent is acknowledged
 
 
 class Story(NamedTuple):
@@ -79,7 +78,7 @@ def _pause_in_transaction(cluster: Cluster, target: str) -> tuple[NodeProcess, i
     of them comes later.
     """
     leader = cluster.start(
-        "a", step=Step.AFTER_PRODUCE, signal_name="SIGSTOP", delay_s=RECORDED_S,
+        "a", step=Step.AFTER_PRODUCE, signal_name="SIGSTOP", acknowledged=True,
         transaction_timeout_ms=60_000, session_timeout_s=30.0,
     )  # fmt: skip
     cluster.wait_epoch(1)

@@ -118,6 +118,7 @@ def _told(second: SecondBroker, parks: Cluster, strict: Cluster, flight: Cluster
     sick.wait(lambda: wanted <= _sources(sick), "what was parked arrives")
     blinded.resume()
     parks.tail.wait(lambda: _all_dealt_with(parks, receipts), "all else is dealt with")
+    parks.tail.catch_up()
     arrived = [got for tail in (parks.tail, sick) for topic in tail.records for got in tail.records[topic]]
     sick.close()
     return Story(
@@ -132,7 +133,7 @@ def _pause_in_transaction(cluster: Cluster) -> NodeProcess:
     aborted it.
     """
     leader = cluster.start(
-        "a", step=Step.AFTER_CHECKPOINT_RECORD, signal_name="SIGSTOP", delay_s=0.3,
+        "a", step=Step.AFTER_CHECKPOINT_RECORD, signal_name="SIGSTOP", acknowledged=True,
         transaction_timeout_ms=1_000, session_timeout_s=20.0,
     )  # fmt: skip
     cluster.wait_epoch(1)

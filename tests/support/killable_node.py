@@ -2,9 +2,10 @@
 
 Takes one argument, JSON: `config`, the fields of a NodeConfig, and what no configuration of a node can say:
 `step`, at which to die once SIGUSR1 has armed it; `signal`, SIGKILL or SIGSTOP; `delay_s`, how long after
-the step; `carried`, how many messages a replay that is under way must have carried before;
-`clock_offset_ms`, by which the process's clock is wrong until SIGUSR2, and again from the next on;
-`brokers_too`, whether the brokers' is wrong with it, as far as the process can see by its checkpoints.
+the step; `acknowledged`, whether the brokers must have what its transaction has sent before that; `carried`,
+how many messages a replay that is under way must have carried; `clock_offset_ms`, by which the process's
+clock is wrong until SIGUSR2, and again from the next on; `brokers_too`, whether the brokers' is wrong with
+it, as far as the process can see by its checkpoints.
 
 It ends with the test that started it, whose end closes its stdin.
 """
@@ -30,12 +31,13 @@ from tests.support.hurry import hurry
 class Trap:
     """Called at every step; once armed, sends this process the signal at the next one that is its own."""
 
-    def __init__(self, step: str | None, signal_name: str, delay_s: float, carried: int) -> None:
+    def __init__(self, given: dict[str, Any]) -> None:
         self.node: Node | None = None  # the one that calls it
-        self._step = step
-        self._signal = signal.Signals[signal_name]
-        self._delay_s = delay_s
-        self._carried = carried
+        self._step = given["step"]
+        self._signal = signal.Signals[given["signal"]]
+        self._delay_s = given["delay_s"]
+        self._is_acknowledged = given["acknowledged"]
+        self._carried = given["carried"]
         self._armed = False
 
     def arm(self, *_: Any) -> None:
@@ -45,14 +47,20 @@ class Trap:
         if not self._armed or step != self._step or self._carried_by_now() < self._carried:
             return
         self._armed = False
+        if self._is_acknowledged:
+            outbox = self._parts.outbox
+            outbox._last[1 - outbox._turn].flush()  # of the transaction under way
         if self._delay_s:
             time.sleep(self._delay_s)  # the commit runs on meanwhile, on its own thread
         os.kill(os.getpid(), self._signal)
 
-    def _carried_by_now(self) -> int:
+    @property
+    def _parts(self) -> Any:
         assert self.node is not None, "it is told before the node starts"
-        parts: Any = self.node._progress.parts
-        replay = parts.view.tip.operation.replay
+        return self.node._progress.parts
+
+    def _carried_by_now(self) -> int:
+        replay = self._parts.view.tip.operation.replay
         return 0 if replay is None else int(replay.carried)
 
 
@@ -99,7 +107,7 @@ def main() -> int:
         set_clock_wrong(given["clock_offset_ms"], brokers_too=given["brokers_too"])
     config = NodeConfig(**given["config"])
     hurry()
-    trap = Trap(given["step"], given["signal"], given["delay_s"], given["carried"])
+    trap = Trap(given)
     signal.signal(signal.SIGUSR1, trap.arm)
     logs.configure(node=config.node_id, lane=config.lane)
     trap.node = Node(config, trap)
