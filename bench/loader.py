@@ -1,4 +1,4 @@
-"""Sends requests with plain confluent-kafka: at full speed, or at a rate. A worker (bench/worker.py).
+"""Sends requests with plain confluent-kafka: at full speed, or at a rate. A job (bench/job.py).
 
 The job is a `Load`; the result, the seconds from the first one sent to the last one acknowledged.
 """
@@ -14,7 +14,7 @@ from typing import Any, Final, cast
 from confluent_kafka import Producer
 
 from bench import message
-from bench.worker import Worker, serve, work
+from bench.job import JobProcess, serve, work
 from delayline import requests
 from delayline.headers import Header
 
@@ -48,11 +48,11 @@ class Load:
         """Sends it; returns the seconds that it took."""
         return float(work("bench.loader", asdict(self)))
 
-    def begin(self) -> Worker:
+    def begin(self) -> JobProcess:
         """Sends it beside what else is going on; returns once the first is about to be sent."""
-        worker = Worker("bench.loader", asdict(self))
-        worker.wait_ready()
-        return worker
+        process = JobProcess("bench.loader", asdict(self))
+        process.wait_ready()
+        return process
 
 
 Sent = tuple[bytes, bytes | None, list[Header]]
@@ -136,7 +136,7 @@ def _id(number: int) -> str:
 
 
 def send(job: dict[str, Any], ready: Any) -> float:
-    """The worker's job."""
+    """What the job's process does."""
     load = Load(**job)
     producer = Producer({"bootstrap.servers": load.bootstrap, **CONFIG, **load.settings})
     producer.list_topics(load.topic, timeout=10)

@@ -1,6 +1,6 @@
-"""Reads a topic as an application would (read_committed) and notes when. A worker (bench/worker.py).
+"""Reads a topic as an application would (read_committed) and notes when. A job (bench/job.py).
 
-The job is a `Reading`, the result a `Read`.
+The job is a `ReadJob`, the result a `Read`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any, Final
 from confluent_kafka import Consumer, TopicPartition
 
 from bench import message
-from bench.worker import Worker, serve
+from bench.job import JobProcess, serve
 
 BATCH: Final = 2_000
 QUIET_S: Final = 60.0
@@ -33,7 +33,7 @@ BUCKETS_MS: Final = (1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 20, 25, 30, 40, 50, 75, 10
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class ReadJob:
     """What is to be read."""
 
     bootstrap: str
@@ -44,11 +44,11 @@ class Reading:
     from_ms: int = 0  # lateness of those due from then on
     others: Sequence[str] = ()  # further topics, from where they end now
 
-    def begin(self) -> Worker:
+    def begin(self) -> JobProcess:
         """Reads beside what else is going on; returns once it is about to read."""
-        worker = Worker("bench.reader", asdict(self))
-        worker.wait_ready()
-        return worker
+        process = JobProcess("bench.reader", asdict(self))
+        process.wait_ready()
+        return process
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +71,8 @@ class Read:
 
 
 def read(job: dict[str, Any], ready: Any) -> dict[str, Any]:
-    """The worker's job."""
-    reading = Reading(**{**job, "offsets": {int(p): offset for p, offset in job["offsets"].items()}})
+    """What the job's process does."""
+    reading = ReadJob(**{**job, "offsets": {int(p): offset for p, offset in job["offsets"].items()}})
     consumer = Consumer({"bootstrap.servers": reading.bootstrap, **CONFIG})
     others = [place for topic in reading.others for place in _places(consumer, topic, {})]
     consumer.assign([*_places(consumer, reading.topic, reading.offsets), *others])

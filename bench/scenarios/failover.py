@@ -34,7 +34,7 @@ ENDLESS_S: Final = 3_600
 KILL_S: Final = 10  # from one to the next, at the most
 
 
-class Failover:
+class RepeatedFailover:
     """So many kills at so many messages a second; on a stack of its own."""
 
     def __init__(self, rate: int, kills: int) -> None:

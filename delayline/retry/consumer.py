@@ -18,7 +18,7 @@ from typing import Final, Self
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from delayline.errors import ClosedError, ConsumeError
-from delayline.retry.answer import AttemptResult, Failed
+from delayline.retry.answer import AttemptResult, FailedAttempt
 from delayline.retry.config import (
     consumer_of,
     group_of,
@@ -27,10 +27,10 @@ from delayline.retry.config import (
     seconds,
 )
 from delayline.retry.ladder import ROCKETMQ, Ladder
-from delayline.retry.progress import OPEN, Mark, Progress
+from delayline.retry.progress import OPEN, Mark, PartitionProgress
 from delayline.retry.sender import Sender
 from delayline.retry.topics import RetryTopics
-from delayline.retry.worker import HandledRecord, Handler, Handling, PartitionId, Worker
+from delayline.retry.worker import HandledRecord, Handler, HandlerWorker, Handling, PartitionId
 
 _log = logging.getLogger(__name__)
 
@@ -97,11 +97,11 @@ class RetryingConsumer:
         self._consumer = consumer_of(config)
         self._is_incremental = is_incremental(config)
         self._sender = Sender(config, cluster, ladder, self._topics)
-        self._worker = Worker(handler, self._sender, self._topics)
+        self._worker = HandlerWorker(handler, self._sender, self._topics)
         self._stopping = Event()
         self._is_used = False
         self._error: BaseException | None = None
-        self._partitions: dict[PartitionId, Progress] = {}
+        self._partitions: dict[PartitionId, PartitionProgress] = {}
         self._paused: set[PartitionId] = set()
         self._waiting: deque[HandledRecord] = deque()
         self._handling: Handling | None = None
@@ -192,7 +192,9 @@ class RetryingConsumer:
         deaths = progress.times_in_hand(record.offset)
         outcome: AttemptResult = None
         if self._max_deaths is not None and deaths >= self._max_deaths:
-            outcome = Failed("process-died", f"{deaths} processes died with this message in hand", final=True)
+            outcome = FailedAttempt(
+                "process-died", f"{deaths} processes died with this message in hand", final=True
+            )
         elif mark := progress.mark_before(record.offset):
             if not self._commit({record.place: (record.offset, mark)}):
                 self._pause()
@@ -255,7 +257,7 @@ class RetryingConsumer:
 
     def _assigned(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         for at in self._committed(consumer, partitions):
-            self._partitions[at.topic, at.partition] = Progress(at.offset, Mark.parse(at.metadata))
+            self._partitions[at.topic, at.partition] = PartitionProgress(at.offset, Mark.parse(at.metadata))
         assign = consumer.incremental_assign if self._is_incremental else consumer.assign
         assign([self._begins_at(at) for at in partitions])
 

@@ -13,7 +13,7 @@ from node.kafka.own_checkpoints import own_checkpoint
 from store.checkpoint import Checkpoint, UnreadableCheckpoint
 
 
-class Evidence:
+class LeftOpen:
     """What was read so far, up to `reached`.
 
     `checkpoint`: the last one that the producer has sent, None if none is the service's own, or it cannot be

@@ -45,7 +45,7 @@ class LaneFile(msgspec.Struct, frozen=True):
     leaderships: list[Checkpoint]
 
 
-class _Format(msgspec.Struct, frozen=True):
+class _ExportFormat(msgspec.Struct, frozen=True):
     """What every version says of an export."""
 
     format: int
@@ -80,7 +80,7 @@ def _lane_file(config: ConnectionConfig, pair: CheckpointPair) -> LaneFile:
 def read_file(raw: bytes, where: str) -> CheckpointFile:
     """What `exported` has given, as JSON. Raises ConfigError."""
     try:
-        of = msgspec.json.decode(raw, type=_Format).format
+        of = msgspec.json.decode(raw, type=_ExportFormat).format
         if of != FORMAT:
             raise ConfigError(f"{where} has format {of}; this version reads format {FORMAT}")
         found = msgspec.json.decode(raw, type=CheckpointFile)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ops.clients.records import RecordId
     from ops.dead_letter.letter import Letter
     from ops.dead_letter.retry import Sent, Tally
-    from ops.dead_letter.search import Wanted
+    from ops.dead_letter.search import LetterFilter
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -66,10 +66,10 @@ def _filter_options(command: Command) -> Command:
     return command
 
 
-def _wanted(options: dict[str, Any]) -> Wanted:
-    from ops.dead_letter.search import Wanted
+def _wanted(options: dict[str, Any]) -> LetterFilter:
+    from ops.dead_letter.search import LetterFilter
 
-    return Wanted(**{name: options.pop(name) for name in _FILTER_NAMES})
+    return LetterFilter(**{name: options.pop(name) for name in _FILTER_NAMES})
 
 
 LETTER_COLUMNS = {
@@ -140,7 +140,7 @@ def retry(
     Without --execute it says how many there are, and of which codes. A letter is sent again once. Left out,
     unless their place or code is named: requests that were rejected for what they are, and expired ones.
     """
-    from ops.dead_letter.retry import Asked, send, survey
+    from ops.dead_letter.retry import LettersToRetry, send, survey
     from ops.topics import cluster_topics
 
     wanted = _wanted(options)
@@ -150,7 +150,7 @@ def retry(
     if execute:
         expect_answer(confirm)
     config = connect(options)
-    asked = Asked(wanted, _places(places, config.cluster), limit, keep_time, _now_ms())
+    asked = LettersToRetry(wanted, _places(places, config.cluster), limit, keep_time, _now_ms())
     found = survey(config, cluster_topics.read_settings(config), asked)
     tally = found.tally()
     if not execute or not tally.to_send:

@@ -12,7 +12,7 @@ from ops.cli.output import Format, age, emit, emit_one, output_option, say
 
 if TYPE_CHECKING:
     from node.http.answers import AnsweringNode, Extent, Message, Shown
-    from ops.message.lookup import Listing
+    from ops.message.lookup import MessageListing
 
 _NODE = click.option(
     "--node", metavar="NODE", help="The node to ask (default: the leader, or any that answers)."
@@ -184,7 +184,7 @@ def _show(answer: Shown) -> None:
         say(f"its outcomes cannot be told: {history.trouble}")
 
 
-def _say_count(listing: Listing) -> None:
+def _say_count(listing: MessageListing) -> None:
     shown, total = len(listing.messages), listing.total
     of = "" if total is None else f" of {'at least ' if total.at_least else ''}{total.count}"
     say(f"{shown}{of} pending" + (f"; more behind --after {listing.next}" if listing.next else ""))

@@ -23,7 +23,7 @@ _KAFKA_TIMEOUT_S: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class Changed:
+class PauseResult:
     """What is paused now, the nodes that know or ask before they deliver, and what else an operator should be
     told.
     """
@@ -35,7 +35,7 @@ class Changed:
     words: list[str] = field(default_factory=list)
 
 
-def pause(config: ConnectionConfig, targets: Sequence[str], author: Author, timeout_s: float) -> Changed:
+def pause(config: ConnectionConfig, targets: Sequence[str], author: Author, timeout_s: float) -> PauseResult:
     """Pause the cluster, or these targets; what is paused already stays so, in its first author's name.
 
     Raises ZnodeMissing if the cluster was never created, ConfigError for one of its own topics, and
@@ -64,7 +64,7 @@ def pause(config: ConnectionConfig, targets: Sequence[str], author: Author, time
     )
 
 
-def resume(config: ConnectionConfig, targets: Sequence[str], author: Author, timeout_s: float) -> Changed:
+def resume(config: ConnectionConfig, targets: Sequence[str], author: Author, timeout_s: float) -> PauseResult:
     """Take a pause back. Raises NotFoundError if there is none, and as `pause`."""
 
     def resumed(before: PauseState) -> PauseState:
@@ -117,7 +117,7 @@ def _change(
     entry: Entry,
     timeout_s: float,
     words: list[str],
-) -> Changed:
+) -> PauseResult:
     begun_s = time.monotonic()
     with registry(config) as znodes:
         znodes.settings()
@@ -126,7 +126,7 @@ def _change(
         pauses = znodes.change_pauses(change, entry)
         nodes = _wait_known(znodes, pauses, timeout_s)
         words += _unseen_leaders(znodes) if pauses != PauseState() else []
-    return Changed(config.cluster, pauses, nodes, time.monotonic() - begun_s, words)
+    return PauseResult(config.cluster, pauses, nodes, time.monotonic() - begun_s, words)
 
 
 def _unseen_leaders(znodes: Registry) -> list[str]:

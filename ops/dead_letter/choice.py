@@ -15,7 +15,7 @@ from delayline.wire import H_ID, Reject, parse
 from ops.clients.records import RecordId
 from ops.dead_letter.again import has_passed, request_again
 from ops.dead_letter.letter import Letter
-from ops.dead_letter.search import Wanted
+from ops.dead_letter.search import LetterFilter
 from ops.dead_letter.since import Since
 
 Fate = Literal["send", "retried", "not-named", "id-used", "incomplete", "no-letter", "reject"]
@@ -69,7 +69,7 @@ class Chooser:
     """
 
     settings: ClusterSettings
-    wanted: Wanted
+    wanted: LetterFilter
     named: frozenset[RecordId]
     since: Since
     null_values: frozenset[str]

@@ -18,7 +18,7 @@ from node.config import KafkaConfig
 from ops.clients.records import RecordId, records_at
 from ops.dead_letter.choice import Choice, Chooser, Fate
 from ops.dead_letter.letter import Letter
-from ops.dead_letter.search import NO_LETTER, Wanted, age_order, find, find_at
+from ops.dead_letter.search import NO_LETTER, LetterFilter, age_order, find, find_at
 from ops.dead_letter.since import Since, look_since
 
 _PRODUCER: Final = {
@@ -30,10 +30,10 @@ _BLOCK_S: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class LettersToRetry:
     """Which letters to send again: those at `places`, or without any the oldest `limit` of those wanted."""
 
-    wanted: Wanted
+    wanted: LetterFilter
     places: frozenset[RecordId]
     limit: int | None
     keep_time: bool
@@ -86,7 +86,7 @@ class LetterSurvey:
     """The letters that were found, and how to decide about each; what they hold is read once more."""
 
     config: KafkaConfig
-    wanted: Wanted
+    wanted: LetterFilter
     picked: frozenset[RecordId]
     chooser: Chooser
 
@@ -108,7 +108,7 @@ class LetterSurvey:
         return tally
 
 
-def survey(config: KafkaConfig, settings: ClusterSettings, asked: Asked) -> LetterSurvey:
+def survey(config: KafkaConfig, settings: ClusterSettings, asked: LettersToRetry) -> LetterSurvey:
     """Finds the letters, and what the buffer has seen since.
 
     Raises NotFoundError if a place or a topic is missing, and what says that Kafka does not answer.
@@ -130,7 +130,7 @@ def survey(config: KafkaConfig, settings: ClusterSettings, asked: Asked) -> Lett
     return LetterSurvey(config, asked.wanted, frozenset(letter.place for letter in letters), chooser)
 
 
-def _light(config: KafkaConfig, asked: Asked) -> list[Letter]:
+def _light(config: KafkaConfig, asked: LettersToRetry) -> list[Letter]:
     """The letters asked for, with a mark for a value: what they hold may be more than there is memory."""
     found = find_at(config, asked.places) if asked.places else find(config, asked.wanted)
     light = (replace(letter, value=None if letter.value is None else b"") for letter in found)

@@ -19,7 +19,7 @@ NO_LETTER = "none"
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class LetterFilter:
     """Which letters: None and empty mean any. The times are the letters' own, `to_ms` exclusive."""
 
     codes: frozenset[str] = frozenset()
@@ -40,16 +40,16 @@ class Wanted:
 
 
 @dataclass(slots=True)
-class Listing:
+class LetterListing:
     """Some letters, in order, and how many there are of each code in all."""
 
     letters: list[Letter]
     codes: Counter[str] = field(default_factory=Counter)
 
 
-def listed(letters: Iterable[Letter], limit: int, *, oldest_first: bool) -> Listing:
+def listed(letters: Iterable[Letter], limit: int, *, oldest_first: bool) -> LetterListing:
     """The newest or the oldest letters, and the counts of all; holds no more than `limit` of them."""
-    listing = Listing([])
+    listing = LetterListing([])
 
     def counted() -> Iterator[Letter]:
         for letter in letters:
@@ -66,7 +66,7 @@ def age_order(letter: Letter) -> tuple[int, RecordId]:
     return letter.at_ms, letter.place
 
 
-def find(config: KafkaConfig, wanted: Wanted) -> Iterator[Letter]:
+def find(config: KafkaConfig, wanted: LetterFilter) -> Iterator[Letter]:
     """The letters that are wanted, each partition's in order.
 
     Raises NotFoundError if the topic is missing, and what `ops.clients.records` raises.

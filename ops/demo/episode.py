@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ops.demo.measure import Arrival, Stretch, due_near, gap_ms, longest_pause_ms
+from ops.demo.measure import ReceivedMessage, Stretch, due_near, gap_ms, longest_pause_ms
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Failover:
     epoch: int
 
 
-def measured(episode: Episode, arrivals: Sequence[Arrival]) -> Failover:
+def measured(episode: Episode, arrivals: Sequence[ReceivedMessage]) -> Failover:
     """What the receipts say of an episode."""
     at_ms = [arrival.at_ms for arrival in arrivals]
     return Failover(
@@ -55,7 +55,7 @@ def measured(episode: Episode, arrivals: Sequence[Arrival]) -> Failover:
     )
 
 
-def longest_undisturbed_pause_ms(stretches: Sequence[Stretch], arrivals: Sequence[Arrival]) -> float:
+def longest_undisturbed_pause_ms(stretches: Sequence[Stretch], arrivals: Sequence[ReceivedMessage]) -> float:
     """The longest time without a receipt where nothing was disturbed."""
     at_ms = [arrival.at_ms for arrival in arrivals]
     return round(max((longest_pause_ms(at_ms, stretch) for stretch in stretches), default=0.0), 1)

@@ -10,7 +10,7 @@ from typing import ClassVar, Final
 
 from ops.demo.episode import Episode
 from ops.demo.errors import DemoError
-from ops.demo.measure import Arrival
+from ops.demo.measure import ReceivedMessage
 from ops.demo.processes import NodeProcess
 from ops.demo.watch import Watch, now_ms
 from ops.stack import LocalStack
@@ -28,7 +28,7 @@ class Scene:
     stack: LocalStack
     nodes: Mapping[str, NodeProcess]
     watch: Watch
-    arrivals: Sequence[Arrival]
+    arrivals: Sequence[ReceivedMessage]
     session_timeout_s: float
 
     def leader(self) -> NodeProcess:

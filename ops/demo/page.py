@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from ops.demo.episode import Failover
 from ops.demo.verdict import MEMORY_LIMIT_MB, Verdict, versions
 from ops.demo.view import FAULT_NAMES
-from pipeline.audit.figures import Mark
+from pipeline.audit.figures import FigureMark
 from pipeline.audit.page import Marks, sections, shown, subtitle
 from pipeline.audit.picture import Picture
 from pipeline.page import Cell, Column, Facts, Headline, Page, Row, Section, Table, Text
@@ -25,7 +25,7 @@ def demo_page(verdict: Verdict, picture: Picture) -> Page:
 
 def _marks(failovers: Sequence[Failover]) -> Marks:
     marks = [
-        Mark(one.at_ms, f"{FAULT_NAMES[one.kind]}: {one.gap_ms:.0f} ms", gap_ms=one.gap_ms)
+        FigureMark(one.at_ms, f"{FAULT_NAMES[one.kind]}: {one.gap_ms:.0f} ms", gap_ms=one.gap_ms)
         for one in failovers
     ]
     return Marks(marks, "what was done to the cluster, with the gap that a consumer had.")

@@ -21,7 +21,7 @@ from ops.demo.errors import DemoError
 from ops.demo.faults import FAULTS, Fault, Scene, suffer
 from ops.demo.measure import Stretch, lateness_of, lateness_within
 from ops.demo.receipts import Receipts
-from ops.demo.sender import Sender
+from ops.demo.sender import WorkloadSender
 from ops.demo.verdict import Verdict
 from ops.demo.view import FAULT_NAMES, LiveStatus, LiveView
 from ops.demo.watch import Watch, now_ms
@@ -118,27 +118,27 @@ class Demo:
             {"bootstrap.servers": self._cluster.stack.bootstrap, "delivery.timeout.ms": ANSWER_MS}
         )
 
-    def _start_load(self, producer: DelayProducer) -> Sender:
+    def _start_load(self, producer: DelayProducer) -> WorkloadSender:
         """Schedule the bulk, begin with the rest, and let everybody's first seconds pass."""
         assert self._cluster.settings is not None
         self._stage = "scheduling ahead"
         messages = self._options.messages
         start_ms = int(now_ms()) + LEAD_MS + messages // SENT_IN_A_MS
         workload = Workload(SEED, start_ms, messages, self._cluster.settings.partitions)
-        sender = Sender(workload, messages, producer, self._ledger)
+        sender = WorkloadSender(workload, messages, producer, self._ledger)
         sender.send_bulk()
         sender.start()
         self._watch_until(start_ms + WARM_UP_MS, sender)
         return sender
 
-    def _stay_calm(self, sender: Sender) -> None:
+    def _stay_calm(self, sender: WorkloadSender) -> None:
         """A stretch in which nothing is disturbed."""
         self._stage = "undisturbed"
         begin_ms = now_ms()
         self._watch_until(begin_ms + CALM_MS, sender)
         self._stretches.append(Stretch(begin_ms, now_ms()))
 
-    def _watch_until(self, until_ms: float, sender: Sender) -> None:
+    def _watch_until(self, until_ms: float, sender: WorkloadSender) -> None:
         while now_ms() < until_ms:
             if sender.failure is not None:
                 raise sender.failure

@@ -53,7 +53,7 @@ def _lane_of(lane: int, lanes: Sequence[LaneNodes], what: str, node: str | None)
 
 
 @dataclass(slots=True)
-class Listing:
+class MessageListing:
     """Pending messages in key order. `next`: the cursor behind which more may be; `total`: of the first page
     alone; `nodes`: those that have answered, and how far each was.
     """
@@ -66,7 +66,7 @@ class Listing:
 
 def pending(
     config: ConnectionConfig, query: Mapping[str, Any], after: str | None, limit: int, node: str | None
-) -> Listing:
+) -> MessageListing:
     """Up to `limit` pending messages behind `after`, of all lanes, or of one node's."""
     _, lanes = lanes_of(config, node)
     walks = [_Walk(lane, dict(query), parse_cursor(after) if after else _NOWHERE) for lane in lanes]
@@ -74,7 +74,7 @@ def pending(
     totals = [walk.total for walk in walks if walk.total is not None]
     counted = Total(sum(total.count for total in totals), any(total.at_least for total in totals))
     standing = [walk.standing for walk in walks if walk.standing is not None]
-    return Listing(rows, rest, counted if totals else None, standing)
+    return MessageListing(rows, rest, counted if totals else None, standing)
 
 
 def _merged(walks: Sequence[_Walk], limit: int) -> tuple[list[Message], str | None]:

@@ -21,7 +21,7 @@ from node.core.ports import Doubtful
 from node.kafka.fetch.batches import REJECTED_BATCH
 from node.kafka.reader import OffsetsGone, TopicReader
 from pipeline.audit.content import last_header
-from pipeline.errors import Unavailable
+from pipeline.errors import KafkaSilent
 
 POLL_S: Final = 0.2
 PATIENCE_S: Final = 15.0
@@ -82,5 +82,5 @@ def _span(reader: TopicReader, partition: int, first: int) -> tuple[int, int, in
     except OffsetsGone:
         return None  # and so are its records
     except Doubtful as error:
-        raise Unavailable(str(error)) from error
+        raise KafkaSilent(str(error)) from error
     return None

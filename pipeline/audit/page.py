@@ -9,11 +9,11 @@ from itertools import groupby
 from delayline.outcome_kinds import OutcomeKind
 from delayline.times import render_time
 from pipeline.audit.classes import CLASSES
-from pipeline.audit.figures import Mark, failover_marks, lateness_figure, timeline_figure
+from pipeline.audit.figures import FigureMark, failover_marks, lateness_figure, timeline_figure
 from pipeline.audit.meaning import CANCEL, REJECT, RESCHEDULE, SCHEDULE
 from pipeline.audit.picture import Picture
-from pipeline.audit.report import INVARIANTS, KINDS, Report
-from pipeline.audit.stories import Event, Story
+from pipeline.audit.report import INVARIANTS, KINDS, AuditReport
+from pipeline.audit.stories import Story, StoryEvent
 from pipeline.audit.timeline import REACH_MS
 from pipeline.page import Cell, Column, Facts, Figure, Fold, Headline, Page, Part, Section, Table, Text
 from pipeline.page.figures import duration
@@ -23,7 +23,7 @@ from pipeline.page.figures import duration
 class Marks:
     """What stands out in the timeline, and what it is."""
 
-    marks: Sequence[Mark]
+    marks: Sequence[FigureMark]
     meaning: str
 
 
@@ -84,7 +84,7 @@ def _ms(value: int | None) -> str | None:
     return None if value is None else f"{value:,} ms"
 
 
-def _checks(report: Report) -> Table:
+def _checks(report: AuditReport) -> Table:
     columns = [Column("invariant"), Column("check"), Column("found", number=True), Column("meaning")]
     counts = {kind: report.found(kind) for kind in KINDS}
     return Table(
@@ -108,7 +108,7 @@ def _violations(picture: Picture) -> list[Section]:
     return [Section("Violations", [note, *folds])]
 
 
-def _of_kind(told: Sequence[Story], report: Report, *, unfolded: bool) -> Fold:
+def _of_kind(told: Sequence[Story], report: AuditReport, *, unfolded: bool) -> Fold:
     kind = told[0].violation.kind
     found = report.found(kind)
     more = f", the first {len(told)} of them here; {found - len(told):,} more" if found > len(told) else ""
@@ -132,7 +132,7 @@ def _story(story: Story, *, unfolded: bool) -> Fold:
     return Fold(violation.source, parts, unfolded)
 
 
-def _row(event: Event, about: str) -> tuple[Cell | str | int | None, ...]:
+def _row(event: StoryEvent, about: str) -> tuple[Cell | str | int | None, ...]:
     says = event.says if event.of == about else f"{event.says} (of {event.of})"
     return (shown(event.at_ms), event.what, event.epoch, event.place, says)
 
@@ -153,7 +153,7 @@ def _classes(picture: Picture) -> Table:
     return Table([*columns, Column("requests", number=True)], rows)
 
 
-def _occurrences(report: Report) -> list[Section]:
+def _occurrences(report: AuditReport) -> list[Section]:
     if not report.occurrences:
         return []
     rows = [

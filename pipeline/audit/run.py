@@ -31,7 +31,7 @@ from pipeline.audit.meaning import requests, without_copies, written_back
 from pipeline.audit.moves import move_violations
 from pipeline.audit.operations import Operations, operations, replayed, with_skips
 from pipeline.audit.order import order_violations
-from pipeline.audit.report import Lateness, Report, by_field, listed
+from pipeline.audit.report import AuditReport, Lateness, by_field, listed
 from pipeline.audit.snapshot import FOREVER_MS, Extent, Offsets
 from pipeline.audit.source import records
 from pipeline.audit.verdicts import verdicts
@@ -67,7 +67,7 @@ class Audit:
     lateness: DataFrame
     epochs: DataFrame
     records: Records
-    report: Report
+    report: AuditReport
 
 
 def audit(spark: SparkSession, config: AuditConfig) -> Audit:
@@ -75,10 +75,10 @@ def audit(spark: SparkSession, config: AuditConfig) -> Audit:
 
     Raises PipelineError if Kafka does not answer, or one of the cluster's topics is missing.
     """
-    return _Run(spark, config).verdict()
+    return _AuditRun(spark, config).verdict()
 
 
-class _Run:
+class _AuditRun:
     """The steps of one audit, in their order."""
 
     def __init__(self, spark: SparkSession, config: AuditConfig) -> None:
@@ -232,14 +232,14 @@ class _Run:
 
     def _report(
         self, classes: DataFrame, lateness: DataFrame, violations: DataFrame, ledger_lines: int | None
-    ) -> Report:
+    ) -> AuditReport:
         rows = classes.collect()
         counted = [row for row in rows if row["kind"] != OCCURRENCE]
         occurred = {row["class"]: row["count"] for row in rows if row["kind"] == OCCURRENCE}
         kinds = {row["kind"]: row["count"] for row in violations.groupBy("kind").count().collect()}
         shown = violations.orderBy("kind", "source").limit(self._config.listed).collect() if kinds else []
         totals = {name: sum(row["count"] for row in counted if row["class"] == name) for name in CLASSES}
-        return Report(
+        return AuditReport(
             requests=sum(totals.values()),
             classes=totals,
             ledger=ledger_lines,

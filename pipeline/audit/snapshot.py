@@ -24,7 +24,7 @@ from confluent_kafka.admin import (
 
 from delayline.names import ClusterNames
 from pipeline.audit.config import AuditConfig
-from pipeline.errors import KafkaFailed, Missing, Unavailable
+from pipeline.errors import KafkaFailed, KafkaSilent, MissingInKafka
 
 TIMEOUT_S = 15.0
 # An open transaction hides what is behind it from read_committed readers; the service's own last 10 s at
@@ -121,7 +121,7 @@ class Offsets:
                 return
             if time.monotonic() > deadline:
                 topic, partition = places[0]
-                raise Unavailable(
+                raise KafkaSilent(
                     f"{topic}/{partition} has had an open transaction for {SETTLE_S:.0f} s, at offset "
                     f"{stable[places[0]]}: nobody can read on from there; audit again when it has ended"
                 )
@@ -196,7 +196,7 @@ def _places(topics: Iterable[str], partitions: Mapping[str, int]) -> list[Partit
 def _require_own(names: ClusterNames, partitions: Mapping[str, int]) -> None:
     missing = sorted(names.own_topics - set(partitions))
     if missing:
-        raise Missing(
+        raise MissingInKafka(
             f"cluster {names.cluster} has no topic {', '.join(missing)}: is that the cluster's name? "
             "`delayline topics create` makes them"
         )

@@ -30,7 +30,7 @@ _ROUND: Final = {-2: "before it", -1: "before it", 0: "itself", 1: "after it"}
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class StoryEvent:
     """A record: when (its timestamp, epoch ms), what it is, where it is, and what it says.
 
     `of` is the request that it belongs to. `epoch` is its own word where it has one, and else that which was
@@ -50,7 +50,7 @@ class Story:
     """A violation and its records; `left_out`: how many more there are of a sort."""
 
     violation: Violation
-    events: Sequence[Event]
+    events: Sequence[StoryEvent]
     left_out: Mapping[str, int]
 
 
@@ -122,12 +122,12 @@ class _Teller:
         order = sorted(events.values(), key=lambda event: (event.at_ms, _RANK.index(event.what), event.place))
         return Story(violation, tuple(order), left_out)
 
-    def _event(self, row: Row) -> Event:
+    def _event(self, row: Row) -> StoryEvent:
         epoch = row["epoch"]
         if epoch is None and row["what"] in _BY_A_LEADER:
             epoch = self._epoch_at(_place(row["of"])[1] % self._lanes, row["timestamp_ms"])
         says = row["says"] + (self._lateness(row) if row["what"] == "delivery" else "")
-        return Event(row["timestamp_ms"], row["what"], row["place"], says, row["of"], epoch)
+        return StoryEvent(row["timestamp_ms"], row["what"], row["place"], says, row["of"], epoch)
 
     def _lateness(self, row: Row) -> str:
         due_ms = self._due_ms.get(row["of"])

@@ -25,7 +25,7 @@ from node.status import NodeState
 from ops.cli.main import run
 from ops.clients import nodes
 from ops.message import lookup
-from ops.message.lookup import Listing
+from ops.message.lookup import MessageListing
 from store.checkpoint import Checkpoint
 from store.holds import tag_of
 from store.lookup import Total
@@ -123,7 +123,7 @@ class Told:
 
     def pending(
         self, after: str | None = None, limit: int = 1_000, node: str | None = None, **query: Any
-    ) -> Listing:
+    ) -> MessageListing:
         return lookup.pending(self.cluster.connection, query, after, limit, node)
 
     def ids(self, **options: Any) -> list[str | None]:

@@ -15,7 +15,7 @@ from structlog.testing import capture_logs
 from node.core.ports import Doubtful
 from node.kafka import own_transactions
 from node.kafka.fetch.batches import Batch, batches_of
-from node.kafka.left_open import Evidence
+from node.kafka.left_open import LeftOpen
 from node.kafka.own_transactions import OwnTransactions
 from store.checkpoint import Checkpoint
 from tests.support import coordinating
@@ -280,8 +280,8 @@ def batch(*records: Checkpoint, producer: int = -1) -> Batch:
     return batches_of(batch_bytes(0, list(records), producer, signed=True))[0]
 
 
-def read(*batches: Batch) -> Evidence:
-    found = Evidence(NAMES.checkpoint, 0, FixedKeys(KEYRING), 7, 0)
+def read(*batches: Batch) -> LeftOpen:
+    found = LeftOpen(NAMES.checkpoint, 0, FixedKeys(KEYRING), 7, 0)
     for one in batches:
         found.take(one)
     return found
