@@ -74,8 +74,8 @@ def read(job: dict[str, Any], ready: Any) -> dict[str, Any]:
     """What the job's process does."""
     reading = ReadJob(**{**job, "offsets": {int(p): offset for p, offset in job["offsets"].items()}})
     consumer = Consumer({"bootstrap.servers": reading.bootstrap, **CONFIG})
-    others = [place for topic in reading.others for place in _places(consumer, topic, {})]
-    consumer.assign([*_places(consumer, reading.topic, reading.offsets), *others])
+    others = [start for topic in reading.others for start in _starts(consumer, topic, {})]
+    consumer.assign([*_starts(consumer, reading.topic, reading.offsets), *others])
     ready()
     batches, late_us, due_in = [], array("q"), message.due_in
     left, quiet_s = reading.count, time.monotonic()
@@ -98,13 +98,13 @@ def read(job: dict[str, Any], ready: Any) -> dict[str, Any]:
     return asdict(summarised(batches, sorted(late_us)))
 
 
-def _places(consumer: Consumer, topic: str, offsets: Mapping[int, int]) -> list[TopicPartition]:
+def _starts(consumer: Consumer, topic: str, offsets: Mapping[int, int]) -> list[TopicPartition]:
     partitions = consumer.list_topics(topic, timeout=10).topics[topic].partitions
-    places = [TopicPartition(topic, partition) for partition in partitions]
-    for place in places:
-        known = offsets.get(place.partition)
-        place.offset = consumer.get_watermark_offsets(place, timeout=10)[1] if known is None else known
-    return places
+    starts = [TopicPartition(topic, partition) for partition in partitions]
+    for start in starts:
+        known = offsets.get(start.partition)
+        start.offset = consumer.get_watermark_offsets(start, timeout=10)[1] if known is None else known
+    return starts
 
 
 def summarised(batches: Sequence[tuple[float, int]], late_us: Sequence[int]) -> Read:

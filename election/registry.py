@@ -97,10 +97,10 @@ class Registry:
         path = self._znodes.settings
 
         def attempt() -> bool:
-            standing = self._look(path)
-            if standing is not None and self._holds(standing[0], settings):
+            present = self._look(path)
+            if present is not None and self._holds(present[0], settings):
                 return False
-            self._put(path, settings.to_json().encode(), None if standing is None else standing[1], entry)
+            self._put(path, settings.to_json().encode(), None if present is None else present[1], entry)
             return True
 
         return self._persistently(attempt)
@@ -300,14 +300,14 @@ class Registry:
         path = self._znodes.request(lane)
 
         def attempt() -> int:
-            standing = self._look(path)
-            last = 0 if standing is None else _number(standing[0], path)
+            present = self._look(path)
+            last = 0 if present is None else _number(present[0], path)
             taken_up = self._taken_up(lane)
             if last > taken_up and not instead:
                 raise RequestWaits(f"request {last} at {path} waits for the leader of lane {lane}")
             number = max(last, taken_up) + 1
             data = msgspec.json.encode(msgspec.structs.replace(request, number=number))
-            self._put(path, data, None if standing is None else standing[1], entry)
+            self._put(path, data, None if present is None else present[1], entry)
             return number
 
         return self._persistently(attempt)
@@ -322,8 +322,8 @@ class Registry:
         path = self._znodes.switchover(lane)
 
         def attempt() -> None:
-            standing = self._look(path)
-            self._put(path, encode(wanted), None if standing is None else standing[1], entry)
+            present = self._look(path)
+            self._put(path, encode(wanted), None if present is None else present[1], entry)
 
         self._persistently(attempt)
 
@@ -342,17 +342,17 @@ class Registry:
         path = self._znodes.gap(lane)
 
         def attempt() -> None:
-            standing = self._look(path)
-            self._put(path, encode(gap), None if standing is None else standing[1], entry)
+            present = self._look(path)
+            self._put(path, encode(gap), None if present is None else present[1], entry)
 
         self._persistently(attempt)
 
-    def remove_node(self, node: str, standing: Collection[tuple[int, str]], entry: Entry) -> list[str]:
+    def remove_node(self, node: str, candidates: Collection[tuple[int, str]], entry: Entry) -> list[str]:
         """Deletes the status of a node that is dead and its candidacies, by lane and znode's name; returns
         the paths of those that were still there. If none was, nothing is recorded. One that lives makes them
         anew.
         """
-        candidacies = [f"{self._znodes.candidates(lane)}/{name}" for lane, name in standing]
+        candidacies = [f"{self._znodes.candidates(lane)}/{name}" for lane, name in candidates]
         paths = [*candidacies, self._znodes.member(node)]
         self._ensure(self._znodes.history)
 
@@ -472,10 +472,10 @@ class CheckpointMirror:
         After Unavailable nobody knows what stands there: the next write looks first.
         """
         order = _order(checkpoint, "what is to be mirrored")
-        standing, self._written = self._written, None
-        if standing is not None:
+        present, self._written = self._written, None
+        if present is not None:
             try:
-                self._written = self._replace(checkpoint, order, standing)
+                self._written = self._replace(checkpoint, order, present)
                 return
             except (ZnodeChanged, ZnodeMissing):
                 pass  # somebody else was here: over what stands now, unless it is later
@@ -488,16 +488,16 @@ class CheckpointMirror:
             return None
         return _Written(stat.version, _order(data, self.path))
 
-    def _replace(self, checkpoint: bytes, order: _Order, standing: _Written | None) -> _Written:
-        if standing is None:
+    def _replace(self, checkpoint: bytes, order: _Order, present: _Written | None) -> _Written:
+        if present is None:
             self._session.create(self.path, checkpoint)
             return _Written(0, order)
-        if standing.order > order:
+        if present.order > order:
             raise Superseded(
-                f"{self.path} holds epoch, number and position {standing.order}, later than {order}: "
+                f"{self.path} holds epoch, number and position {present.order}, later than {order}: "
                 "another node has become leader"
             )
-        return _Written(self._session.write(self.path, checkpoint, standing.version).version, order)
+        return _Written(self._session.write(self.path, checkpoint, present.version).version, order)
 
 
 class _Run(msgspec.Struct):

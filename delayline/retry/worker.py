@@ -43,7 +43,7 @@ _SHOWN.maxother = 80
 class HandledRecord(NamedTuple):
     """A consumed message, and where it is."""
 
-    place: PartitionId
+    partition_id: PartitionId
     offset: int
     message: Message
 
@@ -112,7 +112,7 @@ class HandlerWorker:
             handling.is_answered = True
 
     def _attempt(self, record: HandledRecord) -> tuple[Attempt, FailedAttempt | None]:
-        (topic, partition), message = record.place, record.message
+        (topic, partition), message = record.partition_id, record.message
         here = source(topic, partition, record.offset)
         headers, unreadable = _headers(message)
         timestamp_ms = message.timestamp()[1]

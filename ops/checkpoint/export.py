@@ -198,11 +198,11 @@ def _records(znodes: Registry, one: LaneFile) -> list[Checkpoint]:
     """The leaderships, then where it goes on from. A request that stands in ZooKeeper is as old as the
     trouble, or older: it counts as taken up.
     """
-    standing = last_request(znodes, one.lane)
+    present = last_request(znodes, one.lane)
     operation = one.last.operation
-    if standing is not None and standing.number > operation.number:
+    if present is not None and present.number > operation.number:
         operation = msgspec.structs.replace(
-            operation, number=standing.number, request=standing, refused=_PASSED
+            operation, number=present.number, request=present, refused=_PASSED
         )
     last = msgspec.structs.replace(one.last, operation=operation, first=False)
     return [*(first for first in one.leaderships if first.first), last]

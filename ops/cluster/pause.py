@@ -52,7 +52,7 @@ def pause(config: ConnectionConfig, targets: Sequence[str], author: Author, time
         there = dict.fromkeys(targets, author) | before.paused_targets
         return msgspec.structs.replace(before, paused_targets=there)
 
-    def standing(before: PauseState) -> list[str]:
+    def already(before: PauseState) -> list[str]:
         if targets:
             found = [(target, before.paused_targets.get(target)) for target in targets]
         else:
@@ -60,7 +60,7 @@ def pause(config: ConnectionConfig, targets: Sequence[str], author: Author, time
         return [f"{what} was paused before, by {was.by}: {was.reason}" for what, was in found if was]
 
     return _change(
-        config, paused, standing, Entry(what=_named("pause", targets), author=author), timeout_s, words
+        config, paused, already, Entry(what=_named("pause", targets), author=author), timeout_s, words
     )
 
 

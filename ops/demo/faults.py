@@ -28,7 +28,7 @@ class Scene:
     stack: LocalStack
     nodes: Mapping[str, NodeProcess]
     watch: Watch
-    arrivals: Sequence[ReceivedMessage]
+    received: Sequence[ReceivedMessage]
     session_timeout_s: float
 
     def leader(self) -> NodeProcess:
@@ -67,7 +67,7 @@ class Scene:
         """Wait until messages come that fell due a moment after `since_ms`."""
         self.wait(
             "somebody delivers again",
-            lambda: bool(self.arrivals) and self.arrivals[-1].scheduled_for_ms > since_ms + AFTERMATH_MS,
+            lambda: bool(self.received) and self.received[-1].scheduled_for_ms > since_ms + AFTERMATH_MS,
             CARRY_ON_S,
         )
 

@@ -29,7 +29,7 @@ class Stretch(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ReceivedLateness:
-    """Of some arrivals, in milliseconds; None if there were none."""
+    """Of some messages, in milliseconds; None if there were none."""
 
     count: int = 0
     p50: float | None = None
@@ -47,15 +47,15 @@ def lateness_of(late_ms: Iterable[float]) -> ReceivedLateness:
 
 
 def lateness_within(
-    arrivals: Iterable[ReceivedMessage], stretches: Sequence[Stretch], kinds: frozenset[str]
+    received: Iterable[ReceivedMessage], stretches: Sequence[Stretch], kinds: frozenset[str]
 ) -> ReceivedLateness:
     """Lateness of the messages of `kinds` that were due, and came, within one of the stretches."""
     return lateness_of(
-        arrival.at_ms - arrival.scheduled_for_ms
-        for arrival in arrivals
-        if arrival.kind in kinds
+        message.at_ms - message.scheduled_for_ms
+        for message in received
+        if message.kind in kinds
         and any(
-            stretch.begin_ms <= arrival.scheduled_for_ms and arrival.at_ms <= stretch.end_ms
+            stretch.begin_ms <= message.scheduled_for_ms and message.at_ms <= stretch.end_ms
             for stretch in stretches
         )
     )

@@ -70,7 +70,7 @@ class Demo:
         self._receipts = Receipts(self._cluster.stack.bootstrap, list(TARGETS))
         self._ledger = LedgerWriter(options.folder / "ledger.jsonl")
         self._scene = Scene(
-            self._cluster.stack, self._cluster.nodes, self._watch, self._receipts.arrivals, SESSION_TIMEOUT_S
+            self._cluster.stack, self._cluster.nodes, self._watch, self._receipts.received, SESSION_TIMEOUT_S
         )
 
     @property
@@ -149,16 +149,16 @@ class Demo:
     def _strike(self, fault: Fault) -> None:
         """One fault, until everything is whole again."""
         self._stage = FAULT_NAMES[fault.kind]
-        self._failovers.append(measured(suffer(self._scene, fault), self._receipts.arrivals))
+        self._failovers.append(measured(suffer(self._scene, fault), self._receipts.received))
 
     def _delivered_up_to_ms(self) -> int:
         leader = self._watch.view.leader_status
         return 0 if leader is None else leader.delivered_up_to_ms
 
     def _picture(self) -> LiveStatus:
-        view, arrivals = self._watch.view, self._receipts.arrivals
+        view, received = self._watch.view, self._receipts.received
         leader = view.leader_status
-        newest = [arrival for arrival in arrivals[-NEWEST:] if arrival.kind in TIMED]
+        newest = [message for message in received[-NEWEST:] if message.kind in TIMED]
         return LiveStatus(
             stage=self._stage,
             leader=view.leader,
@@ -166,8 +166,8 @@ class Demo:
             states={node: str(status.state) for node, status in view.members.items()},
             acknowledged=self._ledger.lines,
             pending=0 if leader is None else leader.pending,
-            delivered=len(arrivals),
-            lateness=lateness_of(arrival.at_ms - arrival.scheduled_for_ms for arrival in newest),
+            delivered=len(received),
+            lateness=lateness_of(message.at_ms - message.scheduled_for_ms for message in newest),
             failovers=tuple(self._failovers),
         )
 
@@ -187,12 +187,12 @@ class Demo:
                 spark.stop()
 
     def _verdict(self, seen: AuditPicture) -> Verdict:
-        arrivals = self._receipts.arrivals
+        received = self._receipts.received
         return Verdict(
             audited=seen.report,
             failovers=tuple(self._failovers),
-            lateness=lateness_within(arrivals, self._stretches, TIMED),
-            longest_undisturbed_pause_ms=longest_undisturbed_pause_ms(self._stretches, arrivals),
+            lateness=lateness_within(received, self._stretches, TIMED),
+            longest_undisturbed_pause_ms=longest_undisturbed_pause_ms(self._stretches, received),
             undisturbed_s=sum(stretch.end_ms - stretch.begin_ms for stretch in self._stretches) / 1000,
             peak_memory_mb={node: used // 2**20 for node, used in sorted(self._watch.peak_bytes.items())},
             duration_s=time.monotonic() - self._begin_s,

@@ -82,8 +82,8 @@ class Workload:
         kinds = random.choices(list(_WEIGHTS), list(_WEIGHTS.values()), k=count)
         planned = [
             request
-            for place, kind in enumerate(kinds)
-            for request in maker.make(kind, begin_ms + ROUND_MS * place // count, begin_ms + ROUND_MS)
+            for index, kind in enumerate(kinds)
+            for request in maker.make(kind, begin_ms + ROUND_MS * index // count, begin_ms + ROUND_MS)
         ]
         return sorted(planned, key=lambda request: request.send_ms)
 

@@ -159,11 +159,11 @@ def _settle(
     them, and ConflictError if there are none and the buffer has records.
     """
     try:
-        standing = znodes.settings()
+        present = znodes.settings()
     except ZnodeMissing:
         refuse_beside_records(znodes, admin, ClusterNames(cluster).buffer)
         return _settings(ClusterSettings, cluster=cluster, **chosen), False
-    settings = _settings(replace, standing, **chosen)
+    settings = _settings(replace, present, **chosen)
     znodes.check_settings(settings)
     return settings, True
 

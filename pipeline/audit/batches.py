@@ -53,12 +53,12 @@ def rejected_batches(dead_letters: DataFrame, client_config: dict[str, Any], buf
     Raises `PipelineError` if it cannot be read.
     """
     detail = last_header(F.col("headers"), H_ERROR_DETAIL)
-    place = F.split("source", "/")
+    parts = F.split("source", "/")
     spans = (
         dead_letters.filter((F.col("code") == RejectCode.UNDECODABLE) & detail.rlike(f"^{REJECTED_BATCH}"))
         .select(
-            F.get(place, F.lit(1)).try_cast("int").alias("partition"),
-            F.get(place, F.lit(2)).try_cast("long").alias("first"),
+            F.get(parts, F.lit(1)).try_cast("int").alias("partition"),
+            F.get(parts, F.lit(2)).try_cast("long").alias("first"),
         )
         .dropna()
         .distinct()

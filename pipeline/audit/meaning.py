@@ -118,6 +118,11 @@ def source(topic: str, partition: str, offset: str) -> Column:
     return F.concat_ws("/", topic, F.col(partition).cast("string"), F.col(offset).cast("string"))
 
 
+def beside_source(offset: str) -> Column:
+    """What `source` names, at another offset of the same partition."""
+    return F.concat_ws("/", F.substring_index("source", "/", 2), F.col(offset).cast("string"))
+
+
 def _parser(
     settings: ClusterSettings, keyring: Keyring, partitions: Mapping[str, int], rejected: RejectedBatches
 ) -> Callable[..., tuple[Any, ...]]:

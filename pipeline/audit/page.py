@@ -134,7 +134,7 @@ def _story(story: Story, *, unfolded: bool) -> Fold:
 
 def _row(event: StoryEvent, about: str) -> tuple[Cell | str | int | None, ...]:
     says = event.says if event.of == about else f"{event.says} (of {event.of})"
-    return (shown(event.at_ms), event.what, event.epoch, event.place, says)
+    return (shown(event.at_ms), event.what, event.epoch, event.record, says)
 
 
 def _classes(picture: Picture) -> Table:

@@ -207,7 +207,7 @@ class _AuditRun:
         extent, taken_ms = self._extent(targets), self._snapshot.taken_ms
         keeping = self._offsets.keeping({topic for topic, _ in extent.end})
         compacted = {topic: taken_ms for topic in targets if keeping[topic].compaction_lag_ms is not None}
-        cut = [place for place in extent.end if extent.first[place] > 0]
+        cut = [one for one in extent.end if extent.first[one] > 0]
         if not cut:
             return compacted
         newest_gone_ms = {topic: taken_ms - keeping[topic].retention_ms for topic, _ in cut}

@@ -168,12 +168,12 @@ def test_a_mirror_holds_the_last_checkpoint_byte_for_byte(mirror: CheckpointMirr
     ids=["epoch", "position", "none"],
 )
 def test_a_mirror_never_goes_back(registry: Registry, mirror: CheckpointMirror, earlier: bytes) -> None:
-    standing = checkpoint(3, (5, 0, 0))
-    mirror.write(standing)
+    present = checkpoint(3, (5, 0, 0))
+    mirror.write(present)
     for writer in (mirror, registry.mirror(0)):
         with pytest.raises(Superseded, match="another node has become leader"):
             writer.write(earlier)
-    assert mirror.read() == standing
+    assert mirror.read() == present
 
 
 def test_a_leader_that_was_succeeded_cannot_take_the_mirror_back(

@@ -225,10 +225,10 @@ def test_a_history_that_is_too_long_is_left_out_unless_it_is_asked_for(
 
 
 def test_every_answer_says_how_far_the_node_was(told: Told) -> None:
-    for standing in (told.show("waits", "a").node, told.pending(node="a").nodes[0]):
-        assert (standing.node, standing.state, standing.lane) == ("a", NodeState.FOLLOWER, 0)
-        assert standing.applied.keys() == {0, 1}
-        assert standing.delivered_up_to_ms > told.due_ms - 2 * HOUR_MS
+    for answering in (told.show("waits", "a").node, told.pending(node="a").nodes[0]):
+        assert (answering.node, answering.state, answering.lane) == ("a", NodeState.FOLLOWER, 0)
+        assert answering.applied.keys() == {0, 1}
+        assert answering.delivered_up_to_ms > told.due_ms - 2 * HOUR_MS
     becomes(lambda: told.show("waits", "a").node.lag, 0)
 
 

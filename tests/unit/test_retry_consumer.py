@@ -29,7 +29,7 @@ def test_what_waits_and_what_is_in_hand_of_a_lost_partition_is_the_next_ones() -
     consumer._handling = Handling(record_of(LOST), None)
     consumer._lost(consumer._consumer, [TopicPartition(*LOST)])
     assert consumer._handling.is_abandoned
-    assert [record.place for record in consumer._waiting] == [KEPT]
+    assert [record.partition_id for record in consumer._waiting] == [KEPT]
     assert list(consumer._partitions) == [KEPT]
 
 
