@@ -18,6 +18,7 @@ from typing import Final, Self
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from delayline.errors import ClosedError, ConsumeError
+from delayline.names import PartitionId
 from delayline.retry.answer import AttemptResult, FailedAttempt
 from delayline.retry.config import (
     consumer_of,
@@ -30,7 +31,7 @@ from delayline.retry.ladder import ROCKETMQ, Ladder
 from delayline.retry.progress import OPEN, Mark, PartitionProgress
 from delayline.retry.sender import Sender
 from delayline.retry.topics import RetryTopics
-from delayline.retry.worker import HandledRecord, Handler, HandlerWorker, Handling, PartitionId
+from delayline.retry.worker import HandledRecord, Handler, HandlerWorker, Handling
 
 _log = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ from confluent_kafka import Message
 
 from delayline.errors import ConfigurationError
 from delayline.headers import Header
-from delayline.names import source
+from delayline.names import PartitionId, source
 from delayline.record import Reject
 from delayline.retry.answer import AttemptResult, FailedAttempt
 from delayline.retry.attempt import Attempt, read_first, read_retried
@@ -30,10 +30,6 @@ Handler: TypeAlias = Callable[[Attempt], RetryLater | None]
 
 It has failed if it raises, or returns anything else.
 """
-
-PartitionId: TypeAlias = tuple[str, int]
-"""Topic and partition."""
-
 
 _LAZY: Final = (inspect.iscoroutinefunction, inspect.isasyncgenfunction, inspect.isgeneratorfunction)
 _SHOWN: Final = Repr()  # short, and fit for what has no text

@@ -31,7 +31,7 @@ import msgspec
 import structlog
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from delayline.names import ClusterNames
+from delayline.names import ClusterNames, PartitionId
 from delayline.rejects import RejectCode
 from node.core.ports import (
     ANY_PARTITION,
@@ -45,7 +45,7 @@ from node.core.ports import (
 )
 from node.kafka.own_checkpoints import headers_of
 from node.kafka.own_transactions import OwnTransactions
-from node.kafka.targets import BATCH_BYTES, KafkaTargets, KnownTargets, PartitionId, named
+from node.kafka.targets import BATCH_BYTES, KafkaTargets, KnownTargets, named
 from node.refusal import Refusing, transactional_ids_forbidden
 from store.checkpoint import Checkpoint
 from store.keys import RowKey

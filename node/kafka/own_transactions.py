@@ -40,7 +40,7 @@ import msgspec
 import structlog
 from confluent_kafka import KafkaError, KafkaException, Producer
 
-from delayline.names import ClusterNames
+from delayline.names import ClusterNames, PartitionId
 from node.core.ports import Doubtful, KeyringSource
 from node.kafka.fetch.batches import Batch, batches_of
 from node.kafka.fetch.brokers import ANSWER_S, LATEST, NO_ERROR, Brokers, Led, PartitionLeader, Unreachable
@@ -59,7 +59,6 @@ from node.kafka.fetch.options import Unsupported
 from node.kafka.fetch.protocol import NO_EPOCH, READ_ALL, FetchRequest, Wanted
 from node.kafka.left_open import LeftOpen
 from node.kafka.own_checkpoints import headers_of
-from node.kafka.targets import PartitionId
 from store.checkpoint import Checkpoint
 
 log = structlog.get_logger("delayline.outbox")

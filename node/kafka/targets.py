@@ -19,6 +19,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from delayline.names import PartitionId
 from delayline.rejects import Code, RejectCode
 from node.core.ports import Doubtful, SelectionTargets
 from node.kafka.broker_links import Address
@@ -49,10 +50,6 @@ MOST_WANTED: Final = 50_000
 ASK_AGAIN_S: Final = 0.5  # what could not be looked up is no longer wanted
 BATCH_BYTES: Final = 1_000_000
 SMALLEST_BATCH_BYTES: Final = 1_024
-
-PartitionId = tuple[str, int]
-"""A topic and one of its partitions."""
-
 
 KnownTargets = Mapping[str, Target]
 UnavailablePartitions = Mapping[str, frozenset[int]]

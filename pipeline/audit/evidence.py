@@ -8,12 +8,11 @@ from dataclasses import dataclass, replace
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from delayline.names import ClusterNames
+from delayline.names import ClusterNames, PartitionId
 from delayline.rejects import RejectCode
 from delayline.wire import H_ERROR, H_OCCURRENCE, H_PARENT, H_SOURCE
 from pipeline.audit.content import digest, last_header
 from pipeline.audit.meaning import SCHEDULE, beside_source, source
-from pipeline.audit.snapshot import PartitionId
 
 NO_NUMBER = 0
 """In place of the number of an occurrence: the first one is still to be found."""

@@ -22,7 +22,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from delayline.names import ClusterNames
+from delayline.names import ClusterNames, PartitionId
 from pipeline.audit.config import AuditConfig
 from pipeline.errors import KafkaFailed, KafkaSilent, MissingInKafka
 
@@ -37,9 +37,6 @@ _LATEST = OffsetSpec.latest()
 
 # Of anybody's topic that was made a moment ago.
 _SOON_LED = (KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE)
-
-PartitionId = tuple[str, int]
-"""Topic and partition."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,10 @@ from collections.abc import Iterable, Mapping
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from delayline.names import PartitionId
 from pipeline.audit.config import AuditConfig
 from pipeline.audit.security import spark_options
-from pipeline.audit.snapshot import Extent, PartitionId
+from pipeline.audit.snapshot import Extent
 
 RECORD = (
     "topic string, partition int, offset long, timestamp_ms long, by_broker boolean, "

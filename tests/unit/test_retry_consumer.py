@@ -10,9 +10,10 @@ import pytest
 from confluent_kafka import TopicPartition
 
 from delayline.errors import ClosedError, ConfigurationError
+from delayline.names import PartitionId
 from delayline.retry import Attempt, RetryingConsumer
 from delayline.retry.progress import CLOSED, Mark, PartitionProgress, State
-from delayline.retry.worker import HandledRecord, Handling, PartitionId
+from delayline.retry.worker import HandledRecord, Handling
 
 CONFIG = {"bootstrap.servers": "127.0.0.1:1", "group.id": "g", "log_level": 0}
 KEPT, LOST = ("t", 0), ("t", 1)
