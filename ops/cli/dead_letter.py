@@ -194,7 +194,9 @@ def _emit_retry(output: Format, config: ConnectionConfig, tally: Tally, sent: Se
 def _sent_rows(sent: Sent) -> list[dict[str, str]]:
     from ops.dead_letter.letter import render_place
 
-    return [{"place": render_place(place), "source": source} for place, source in sent.sources.items()]
+    return [
+        {"place": render_place(record_id), "source": source} for record_id, source in sent.sources.items()
+    ]
 
 
 def _say_dry(tally: Tally, *, execute: bool) -> None:
@@ -225,7 +227,7 @@ def _as_data(letter: Letter) -> dict[str, Any]:
     from ops.dead_letter.letter import render_place
 
     return {
-        "place": render_place(letter.place),
+        "place": render_place(letter.record_id),
         "at_ms": letter.at_ms,
         "code": letter.code,
         "id": letter.id,

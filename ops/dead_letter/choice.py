@@ -61,7 +61,7 @@ class Chooser:
     Args:
         settings: the cluster's.
         wanted: the letters that were asked for; a code that is named there is meant.
-        named: places that were named.
+        named: the letters that were named.
         since: what the buffer says of the letters.
         null_values: sources of requests that have no value, as their letters do.
         now_ms: the time that counts for `delay-expire-at`.
@@ -89,7 +89,7 @@ class Chooser:
     def _obstacle(self, letter: Letter) -> Fate | None:
         if letter.code is None:
             return "no-letter"
-        if source(self._names.dead_letter, *letter.place) in self.since.retried:
+        if source(self._names.dead_letter, *letter.record_id) in self.since.retried:
             return "retried"
         if not self._is_meant(letter):
             return "not-named"
@@ -103,7 +103,7 @@ class Chooser:
 
     def _is_meant(self, letter: Letter) -> bool:
         was_accepted = letter.code in DELIVERY_CODES - _ON_REQUEST
-        return was_accepted or letter.place in self.named or letter.code in self.wanted.codes
+        return was_accepted or letter.record_id in self.named or letter.code in self.wanted.codes
 
     def _is_incomplete(self, letter: Letter) -> bool:
         """A request that was accepted has headers; one that asks for a delivery may have no value."""
@@ -113,7 +113,7 @@ class Chooser:
 
     def _is_overtaken(self, letter: Letter) -> bool:
         raw_id = letter.first(H_ID)
-        if raw_id is None or letter.place in self.named:
+        if raw_id is None or letter.record_id in self.named:
             return False
         return self.since.has_later(letter, raw_id)
 

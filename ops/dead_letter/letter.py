@@ -31,7 +31,7 @@ class Letter:
     `code` is None, and `source` and `detail` are empty, for a record that the service has not written.
     """
 
-    place: RecordId
+    record_id: RecordId
     at_ms: int
     key: bytes | None
     value: bytes | None
@@ -100,6 +100,6 @@ def parse_place(text: str, topic: str) -> RecordId:
     raise ValueError(f"{text[:300]!r} is no place: write partition/offset, as in 0/17")
 
 
-def render_place(place: RecordId) -> str:
+def render_place(record_id: RecordId) -> str:
     """What `parse_place` reads."""
-    return f"{place[0]}/{place[1]}"
+    return f"{record_id[0]}/{record_id[1]}"

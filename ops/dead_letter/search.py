@@ -63,7 +63,7 @@ def listed(letters: Iterable[Letter], limit: int, *, oldest_first: bool) -> Lett
 
 def age_order(letter: Letter) -> tuple[int, RecordId]:
     """Older letters first."""
-    return letter.at_ms, letter.place
+    return letter.at_ms, letter.record_id
 
 
 def find(config: KafkaConfig, wanted: LetterFilter) -> Iterator[Letter]:
@@ -78,14 +78,14 @@ def find(config: KafkaConfig, wanted: LetterFilter) -> Iterator[Letter]:
     )
 
 
-def find_at(config: KafkaConfig, places: Iterable[RecordId]) -> Iterator[Letter]:
-    """The letters at these places, in the order of places; NotFoundError if one is not there."""
+def find_at(config: KafkaConfig, record_ids: Iterable[RecordId]) -> Iterator[Letter]:
+    """The letters with these record ids, in the order of ids; NotFoundError if one is not there."""
     topic = ClusterNames(config.cluster).dead_letter
     partitions = KafkaAdmin(config).require(topic).partitions
-    wanted = sorted(set(places))
-    _require([place for place in wanted if place[0] not in partitions], topic)
+    wanted = sorted(set(record_ids))
+    _require([one for one in wanted if one[0] not in partitions], topic)
     found = [read_letter(message) for message in records_at(config, topic, wanted)]
-    _require(sorted(set(wanted) - {letter.place for letter in found}), topic)
+    _require(sorted(set(wanted) - {letter.record_id for letter in found}), topic)
     return iter(found)
 
 

@@ -342,7 +342,7 @@ class Brokers:
 
 
 def send_three(brokers: Brokers) -> Any:
-    letters: Iterable[Letter] = [replace(letter(TARGET), place=(0, offset)) for offset in range(3)]
+    letters: Iterable[Letter] = [replace(letter(TARGET), record_id=(0, offset)) for offset in range(3)]
     make: Callable[[], DelayProducer] = lambda: brokers  # type: ignore[assignment,return-value]  # noqa: E731
     choices = ((one, chooser().choose(one)) for one in letters)
     return send_with(make, [(letter(TARGET, code="expired"), Choice("not-named")), *choices])
