@@ -1,4 +1,4 @@
-"""The membership role: shows the node's status in its member znode, once a second.
+"""The membership worker: shows the node's status in its member znode, once a second.
 
 On a thread of its own, which asks nobody but ZooKeeper: whoever does not answer, a node that lives says so.
 """
@@ -15,7 +15,7 @@ from election.registry import Registry
 from node import refusal
 from node.refusals import Refusals
 from node.report import Report
-from node.role import Role
+from node.worker import Worker
 
 log = structlog.get_logger("delayline.node")
 
@@ -23,7 +23,7 @@ PERIOD_S: Final = 1.0
 END_TIMEOUT_S: Final = 1.0
 
 
-class Membership(Role):
+class Membership(Worker):
     """Refuses where another process is this node, and shows it by another name as long as that is there."""
 
     def __init__(self, registry: Registry, report: Report, refusals: Refusals) -> None:

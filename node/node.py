@@ -36,8 +36,8 @@ from node.parts import Coordination, Makings, Parts
 from node.refusal import Refusing
 from node.refusals import LOOK_AGAIN_S, Refusals, of_store
 from node.report import Progress, Report
-from node.role import Roster
 from node.status import CAUGHT_UP, NodeState, NodeStatus
+from node.worker import Roster
 from node.zookeeper.keyring import NodeKeyring, SharedKeys
 from store.checkpoint import UnreadableCheckpoint
 from store.identity import refresh

@@ -35,8 +35,8 @@ from node.kafka.targets import KafkaTargets
 from node.lane import LaneWorker, SystemClock
 from node.refusal import Refusal
 from node.refusals import Refusals
-from node.role import Bell, Role, Roster
 from node.switchover import Switchovers
+from node.worker import Bell, Roster, Worker
 from node.zookeeper.keyring import NodeKeyring
 from node.zookeeper.leadership import ZooKeeperElection
 from node.zookeeper.mirror import Mirror
@@ -142,9 +142,9 @@ class Parts:
         self.operator.start(self._roster)
         self.candidacy.start()
         self._roster.expect(*self.candidacy.threads)
-        others: tuple[Role, ...] = (self.lane, self.housekeeping, self._lookup, self._watch, self.soundings)
-        for role in others:
-            role.start(self._roster)
+        others: tuple[Worker, ...] = (self.lane, self.housekeeping, self._lookup, self._watch, self.soundings)
+        for worker in others:
+            worker.start(self._roster)
         self.started = True
 
     def open_apply(self, gap: Gap | None) -> None:
@@ -176,15 +176,15 @@ class Parts:
         self._leave_election()
         self._roster.release(*self.candidacy.threads)
         self.candidacy.stop()
-        roles: tuple[Role, ...] = (
+        workers: tuple[Worker, ...] = (
             *(self.operator, self._mirror, self.applier, self.housekeeping),
             *(self.checkpoint_reader, self._lookup, self._watch, self.soundings),
         )
         self.messages.close()
-        for role in roles:
-            role.stop()
-        for role in roles:
-            role.join()
+        for worker in workers:
+            worker.stop()
+        for worker in workers:
+            worker.join()
         self.candidacy.join()
         with suppress(StoreError):  # the refusal has said so; what is not flushed is read from the log again
             self.view.flush()

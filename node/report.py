@@ -19,9 +19,9 @@ from node.http.server import HttpServer
 from node.parts import Parts
 from node.refusal import Refusal
 from node.refusals import Refusals, disk_of
-from node.role import Roster
 from node.status import NodeState, NodeStatus
 from node.waiting import Waiting
+from node.worker import Roster
 
 VERSION: Final = version("delayline")
 

@@ -1,4 +1,4 @@
-"""The apply role: from the buffer topic into the view, in batches, on a thread of its own."""
+"""The apply worker: from the buffer topic into the view, in batches, on a thread of its own."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from node.kafka.fetch.records import ABORTED, LogRecord
 from node.kafka.reader import OffsetsGone, TopicReader
 from node.kafka.topics import admin_client, newest_gone_ms
 from node.refusal import Refusal, RefusalCode, keys_behind, log_refusal, topic_forbidden
-from node.role import Role
+from node.worker import Worker
 from store.arrivals import Arrival, arrival, plain_arrival, spent
 from store.checkpoint import Checkpoint, Vector
 from store.view import View
@@ -38,7 +38,7 @@ class NotRebuildable(Exception):
     """An empty view cannot be made from the log as it is: it may lack what is still to be delivered."""
 
 
-class Applier(Role):
+class Applier(Worker):
     """Reads the lane's partitions from where the view stands. `open` comes before `start`."""
 
     def __init__(

@@ -19,7 +19,7 @@ from node.kafka.target_lookup import TargetLookup
 from node.kafka.target_snapshot import KafkaTargetSnapshot
 from node.kafka.targets import FEW, KNOWN_FOR_S, LOOKED_AWAY_S, MANY_PAUSE, OUT_OF_SYNC_FOR_S, KafkaTargets
 from node.refusal import Refusing
-from node.role import Roster
+from node.worker import Roster
 from tests.support.targets import Answers
 
 LONG_AGO_MS = 0
