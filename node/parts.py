@@ -18,6 +18,7 @@ from node.config import NodeConfig
 from node.contender import Contender
 from node.core.delivery import Config, Delivery
 from node.core.steps import Step
+from node.current_refusal import CurrentRefusal
 from node.ground import Ground, Survey
 from node.health.soundings import Soundings
 from node.housekeeping import Housekeeping
@@ -34,7 +35,6 @@ from node.kafka.target_watch import TargetWatch
 from node.kafka.targets import KafkaTargets
 from node.lane import LaneWorker, SystemClock
 from node.refusal import Refusal
-from node.refusals import Refusals
 from node.switchover import Switchovers
 from node.worker import Bell, Roster, Worker
 from node.zookeeper.keyring import NodeKeyring
@@ -74,7 +74,7 @@ class Parts:
         makings: Makings,
         coordination: Coordination,
         survey: Survey,
-        refusals: Refusals,
+        current_refusal: CurrentRefusal,
         speaker: Speaker,
         roster: Roster,
         hook: Callable[[Step], None],
@@ -104,7 +104,7 @@ class Parts:
             bell,
             hook,
         )
-        self.housekeeping = self._housekeeping(makings.ground, survey, coordination.registry, refusals)
+        self.housekeeping = self._housekeeping(makings.ground, survey, coordination.registry, current_refusal)
         self.soundings = Soundings(
             self.kafka_log, self.view.reached, makings.store.figures, makings.config.data_dir
         )
@@ -116,10 +116,10 @@ class Parts:
         return OperatorWatch(session, Znodes(config.cluster), config.lane, bell.ring, switchovers.heed)
 
     def _housekeeping(
-        self, ground: Ground, survey: Survey, registry: Registry, refusals: Refusals
+        self, ground: Ground, survey: Survey, registry: Registry, current_refusal: CurrentRefusal
     ) -> Housekeeping:
         inspection = Inspection(
-            ground, survey, registry, refusals, self.keys, self.view, self.checkpoint_reader
+            ground, survey, registry, current_refusal, self.keys, self.view, self.checkpoint_reader
         )
         return Housekeeping(self.view, self.kafka_log, inspection)
 

@@ -1,8 +1,8 @@
 """A worker: one thing that a node does all the time, on a thread of its own, until it is asked to stop.
 
-All are made from `Worker` but two kinds. What answers over HTTP is ended by way of its server, and nobody could
-ask for its health but by it (node/http/server.py). The session, the candidacy and the peers (election/) know
-nothing of nodes: who starts them puts their threads on the roster.
+All are made from `Worker` but two kinds. What answers over HTTP is ended by way of its server, and nobody
+could ask for its health but by it (node/http/server.py). The session, the candidacy and the peers (election/)
+know nothing of nodes: who starts them puts their threads on the roster.
 """
 
 from __future__ import annotations
@@ -76,8 +76,8 @@ class Worker(ABC):
     """`start` once, `stop` once, then `join`. An error that ends the thread goes to who has started it."""
 
     def __init__(self, name: str, *, bell: Bell | None = None, end_timeout_s: float | None = None) -> None:
-        """`bell`: what wakes the worker, if others have it, too; it rings at `stop`. `end_timeout_s`: how long
-        to wait for the thread's end, where it may wait for somebody who does not answer.
+        """`bell`: what wakes the worker, if others have it, too; it rings at `stop`. `end_timeout_s`:
+        how long to wait for the thread's end, where it may wait for somebody who does not answer.
         """
         self._bell = bell or Bell()
         self._end_timeout_s = end_timeout_s

@@ -1,5 +1,5 @@
-"""The soundings worker: figures that others have to be asked for, Kafka, RocksDB and the disk, so that whoever
-looks at the metrics waits for none of them.
+"""The soundings worker: figures that others have to be asked for, Kafka, RocksDB and the disk, so that
+whoever looks at the metrics waits for none of them.
 """
 
 from __future__ import annotations
