@@ -165,7 +165,7 @@ class View:
         request: OperatorRequest | None = None,
         *,
         write_back: WriteBack = NO_WRITE_BACK,
-        refused: AbstractSet[RowKey] = frozenset(),
+        poison: AbstractSet[RowKey] = frozenset(),
         paused: Paused = NOTHING_PAUSED,
     ) -> Selection:
         """Selects behind the tip and moves it (rule 1). An empty selection says how far nothing is due:
@@ -173,7 +173,7 @@ class View:
 
         `request`: an operator's, which this selection takes up if none after it has been taken up before.
         `write_back`: that of the checkpoint that the tip leads to; while it is not known, no request is taken
-        up. `refused`: rows that are to be dead letters.
+        up. `poison`: rows that are to be dead letters.
         """
         with self.guard.lock:
             before = self._frontiers.tip
@@ -184,7 +184,7 @@ class View:
                 now_ms,
                 limits,
                 write_back=write_back,
-                refused=refused,
+                poison=poison,
                 paused=paused,
             )
             after = chosen.frontier

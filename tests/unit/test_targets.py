@@ -270,7 +270,7 @@ def test_what_a_broker_has_refused_is_asked_anew_once_a_pause_is_over(
     table: KafkaTargets, answers: Answers
 ) -> None:
     use(table, "orders")
-    table.refuse("orders", RejectCode.TARGET_FORBIDDEN, "Write was withdrawn")
+    table.obstruct("orders", RejectCode.TARGET_FORBIDDEN, "Write was withdrawn")
     table.ask_anew()
     assert codes_as_looked_up(table, "orders") == [UNKNOWN, None]
 
