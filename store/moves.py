@@ -17,7 +17,7 @@ from delayline.names import parse_source
 from delayline.outcome_kinds import OutcomeKind
 from store import keys
 from store.checkpoint import Frontier, WriteBack
-from store.keys import RowKey
+from store.keys import RecordId, RowKey
 from store.kv import KeyValue
 from store.rows import IndexEntry, RescheduleRow, decode_index, decode_offset, message_target
 
@@ -111,7 +111,7 @@ class Moving:
         self._frontier = frontier
         self._awaited = awaited
         self._most = most
-        self._moved: set[tuple[int, int]] = set(awaited.moved)
+        self._moved: set[RecordId] = set(awaited.moved)
         self._counts: dict[int, int] = {}  # of moved rows, by partition
 
     def resolve(

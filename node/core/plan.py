@@ -447,7 +447,7 @@ class Plan:
     def _answer(self, answer: Answer) -> None:
         """Writes the answer to a cancel or replace; a replace is answered only if effective (rule 2)."""
         pending = answer.pending
-        partition, offset = answer.place
+        partition, offset = answer.at
         op = pending.op
         if op == "schedule":
             if not answer.effective:

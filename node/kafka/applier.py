@@ -88,8 +88,8 @@ class Applier(Worker):
         reader = TopicReader(self._client_config, self._names.buffer, aborted=True)
         given_up = None if gap is None or not self._stands_at(gap) else gap
         try:
-            places = self._view.reached().read
-            reader.start({p: self._first_offset(reader, p, last, given_up) for p in places})
+            partitions = self._view.reached().read
+            reader.start({p: self._first_offset(reader, p, last, given_up) for p in partitions})
         except Exception:
             reader.close()
             raise

@@ -409,9 +409,8 @@ class KafkaTargets:
         now_s, doubts = time.monotonic(), self._doubts
         known, asked_s = self._known, self._asked_s.copy()
         used = [t for t, one in known.items() if asked_s.get(t, 0) > now_s - KNOWN_FOR_S and not one.told]
-        old = [
-            t for t in used if known[t].obstacle is not None or known[t].until_s < now_s + RENEWED_BEFORE_S
-        ]
+        soon_s = now_s + RENEWED_BEFORE_S
+        old = [t for t in used if known[t].obstacle is not None or known[t].until_s < soon_s]
         young = set(used).difference(old)
         for some in _by_few(old):
             self._publish(self._looked_up(some, now_s), doubts)

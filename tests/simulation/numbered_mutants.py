@@ -104,7 +104,7 @@ def _answered_with_applied(original: Any, self: Any, *arguments: Any) -> Any:
     return msgspec.structs.replace(
         chosen,
         frontier=msgspec.structs.replace(frontier, seen=passed),
-        answers=[one for one in chosen.answers if one.place[1] < passed[one.place[0]]],
+        answers=[one for one in chosen.answers if one.at[1] < passed[one.at[0]]],
     )
 
 

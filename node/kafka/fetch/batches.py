@@ -295,9 +295,9 @@ def _record(
         delta_ms, delta = body.int64(), body.int32()
     except _UnreadableError as error:
         return _unread(partition, batch, index, f"it cannot be read: {error}"), index
-    place = partition, batch.base_offset + delta, _timestamp_ms(batch, batch.first_ms + delta_ms)
+    at = partition, batch.base_offset + delta, _timestamp_ms(batch, batch.first_ms + delta_ms)
     if len(raw) > LARGEST_RECORD_BYTES + SERVICE_BYTES:
-        return LogRecord(*place, None, None, [], _too_large(len(raw))), delta
+        return LogRecord(*at, None, None, [], _too_large(len(raw))), delta
     key: bytes | None = None
     value: bytes | None = None
     headers: list[Header] = []
@@ -307,7 +307,7 @@ def _record(
         headers = body.headers(most_headers + SERVICE_HEADERS)
         if not any(name == H_PARENT for name, _ in headers):
             if len(raw) > LARGEST_RECORD_BYTES:
-                return LogRecord(*place, None, None, [], _too_large(len(raw))), delta
+                return LogRecord(*at, None, None, [], _too_large(len(raw))), delta
             if len(headers) > most_headers:
                 headers, flaw = [], _too_many_headers(len(headers), most_headers)
     except UnicodeDecodeError:
@@ -316,7 +316,7 @@ def _record(
         flaw = _too_many_headers(error.count, most_headers)
     except _UnreadableError as error:
         flaw = Reject(RejectCode.UNDECODABLE, f"it cannot be read: {error}")
-    return LogRecord(*place, key, value, headers, flaw), delta
+    return LogRecord(*at, key, value, headers, flaw), delta
 
 
 class _TooManyHeadersError(Exception):
@@ -392,9 +392,9 @@ def _number(raw: memoryview, at: int, most_bytes: int, bits: int) -> tuple[int, 
     in its bits is left out, as brokers do.
     """
     value = 0
-    for place, byte in enumerate(raw[at : at + most_bytes]):
-        value |= (byte & 0x7F) << (7 * place)
+    for index, byte in enumerate(raw[at : at + most_bytes]):
+        value |= (byte & 0x7F) << (7 * index)
         if byte < 0x80:
             value &= (1 << bits) - 1
-            return (value >> 1) ^ -(value & 1), at + place + 1
+            return (value >> 1) ^ -(value & 1), at + index + 1
     raise _UnreadableError("a number has no end")
