@@ -171,10 +171,8 @@ class Lookup:
             if id_ is not None or raw_cancel is not None:
                 cancelled_by = None if id_ is not None or raw_cancel is None else decode_offset(raw_cancel)
                 return IdState(reached, aligned, None, None, cancelled_by, id_)
-            raw_entry, due_entry = (
-                kv.get(keys.source(partition, source)),
-                due_index.find(kv, partition, source),
-            )
+            raw_entry = kv.get(keys.source(partition, source))
+            due_entry = due_index.find(kv, partition, source)
             if raw_entry is not None:
                 key = _key(decode_index(raw_entry), partition)
             elif due_entry is not None and due_entry.id is None:
