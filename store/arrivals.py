@@ -1,4 +1,4 @@
-"""What the log's records become before they are taken into the view: pure, and outside its lock."""
+"""What the log's records become before they are applied: pure, and outside its lock."""
 
 from __future__ import annotations
 

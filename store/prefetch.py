@@ -35,7 +35,7 @@ class Prefetched(NamedTuple):
 
 
 def prefetch(kv: KeyValue, pending: Pending, arrivals: Sequence[Arrival]) -> Prefetched:
-    """Reads it; for the thread that takes the batch in."""
+    """Reads it; for the thread that applies the batch."""
     minutes = {one.due_ms // MINUTE_MS for one in arrivals}
     asking = [one for one in arrivals if one.id is not None and one.kind is not _RESCHEDULE]
     rooted = [(one.partition, one.root) for one in arrivals if one.root is not None]

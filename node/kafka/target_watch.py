@@ -91,5 +91,5 @@ class TargetWatch(Worker):
         if troubles and troubles != self._troubles:
             log.warning("targets-unavailable", some=troubles)
         elif self._troubles and not troubles:
-            log.info("targets-available")
+            log.info("targets-restored")
         self._troubles = troubles
