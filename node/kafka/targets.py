@@ -23,7 +23,7 @@ from delayline.rejects import Code, RejectCode
 from node.core.ports import Doubtful, SelectionTargets
 from node.kafka.broker_links import Address
 from node.kafka.target_answers import NO_LEADER, NO_LIMITS, FoundTopic, TargetAnswers, TopicLimits
-from node.kafka.target_bounds import MISSING_FOR_S, Listed, Missing, Patience
+from node.kafka.target_bounds import MISSING_FOR_S, Missing, Patience, TopicList
 from node.kafka.target_snapshot import KafkaTargetSnapshot, Target, Unreached
 from node.kafka.topics import TIMEOUT_S
 from node.refusal import Refusing, own_topic_unusable
@@ -82,7 +82,7 @@ class KafkaTargets:
         self._changing = threading.Condition()
         self._known: KnownTargets = {}  # never changed in place: who reads it needs no lock
         self._missing = Missing()
-        self._listed: Listed | None = None  # guarded by `_changing`, as `_missing` is; read without
+        self._listed: TopicList | None = None  # guarded by `_changing`, as `_missing` is; read without
         self._wanted: dict[str, None] = {}  # by the lane, in order; guarded by `_changing`
         self._urgent = False  # somebody waits for all that is wanted
         self._closed = False
@@ -362,7 +362,7 @@ class KafkaTargets:
         absent: list[str] = []
         try:
             if self._are_many(names, now_s):
-                listed = Listed(self._answers.names(), now_s, time.time_ns() // 1_000_000)
+                listed = TopicList(self._answers.names(), now_s, time.time_ns() // 1_000_000)
                 absent = [name for name in names if name not in listed.names]
                 names = [name for name in names if name in listed.names]
                 with self._changing:
