@@ -27,7 +27,7 @@ from node.kafka.target_answers import TargetAnswers
 from node.kafka.target_lookup import TargetLookup
 from node.kafka.targets import KafkaTargets
 from node.node import YOUNG_OBJECTS
-from node.role import Roster
+from node.worker import Roster
 from ops.stack import LocalStack
 from store.arrivals import plain_arrival
 from store.rocks import RocksStore

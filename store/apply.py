@@ -20,7 +20,7 @@ from store.arrivals import Arrival, Kind
 from store.checkpoint import Frontier, Vector
 from store.due_index import DueEntry
 from store.holds import NO_TAG
-from store.keys import RowKey
+from store.keys import RecordId, RowKey
 from store.kv import Damaged, KeyValue
 from store.prefetch import Prefetched
 from store.rows import (
@@ -93,17 +93,17 @@ class BatchApply:
         self._newest_ms = taken.newest_ms
         self._dedup_window_ms = dedup_window_ms
         self._gone_to = taken.gone_to
-        self._running_ms: dict[tuple[int, int], int] = {}  # the newest timestamp by then, by place
+        self._running_ms: dict[RecordId, int] = {}  # the newest timestamp by then
         self._arrivals: Sequence[Arrival] = ()
         self._known = known
         self._indexes: dict[bytes, bytes | None] = {}  # as they will be once the batch is written
         self._tombstones: dict[bytes, int] = {}
         self._sources: dict[bytes, IndexEntry | None] = {}
-        self._pending_answers: dict[tuple[int, int], PendingAnswer] = {}
+        self._pending_answers: dict[RecordId, PendingAnswer] = {}
         self._due_index: dict[int, dict[int, int]] = {}  # packed, by partition and offset
         self._ids: dict[int, dict[int, str]] = {}  # of those of them that have one
-        self._by_place: dict[tuple[int, int], Arrival] = {}  # once it is needed
-        self._unstored: set[tuple[int, int]] = set()  # of this batch: done, and older than what is kept
+        self._by_record: dict[RecordId, Arrival] = {}  # once it is needed
+        self._unstored: set[RecordId] = set()  # of this batch: done, and older than what is kept
         self._endings: dict[
             tuple[int, str | int], list[int]
         ] = {}  # this batch's pending answers, by id or source
@@ -114,14 +114,14 @@ class BatchApply:
         indexes, known = self._indexes, self._known.indexes
         first_due_ms = self.first_due_ms
         overruns = bool(self._aligned.overruns)
-        placed_in, begin = -1, b""
+        current, begin = -1, b""
         taken: dict[int, int] = {}
         ids: dict[int, str] = {}
         self._arrivals = arrivals
         for arrival in arrivals:
             partition, offset, _, kind, due_ms, id_, parent, _, raw, _, tag = arrival
-            if partition != placed_in:
-                placed_in, begin = partition, keys.index(partition, "")
+            if partition != current:
+                current, begin = partition, keys.index(partition, "")
                 taken, ids = self._due_index.setdefault(partition, {}), self._ids.setdefault(partition, {})
             if kind is not _SCHEDULE or parent is not None:
                 admitted = self._resolve(arrival)
@@ -328,12 +328,12 @@ class BatchApply:
 
     def _cancel_source(self, arrival: Arrival, source: int) -> None:
         entry = self._source(arrival.partition, source)
-        place = self._place(arrival.partition, source) if entry is None else None
-        id_ = self._id_of_source(arrival.partition, source, entry, place)
+        due_entry = self._due_entry(arrival.partition, source) if entry is None else None
+        id_ = self._id_of_source(arrival.partition, source, entry, due_entry)
         if id_ is not None:
             self._cancel_id(arrival, id_, source)
         else:
-            self._cancel_without_id(arrival, source, entry, place)
+            self._cancel_without_id(arrival, source, entry, due_entry)
 
     def _cancel_id(self, arrival: Arrival, id_: str, source: int | None) -> None:
         partition = arrival.partition
@@ -346,10 +346,10 @@ class BatchApply:
         self._put_tombstone(keys.tombstone(partition, id_), arrival, id_)
 
     def _cancel_without_id(
-        self, arrival: Arrival, source: int, entry: IndexEntry | None, place: DueEntry | None
+        self, arrival: Arrival, source: int, entry: IndexEntry | None, due_entry: DueEntry | None
     ) -> None:
         """The tombstone stays, found or not: another node may still know what this one has forgotten."""
-        entry = self._row_without_id(arrival.partition, source, entry, place)
+        entry = self._row_without_id(arrival.partition, source, entry, due_entry)
         if entry is not None:
             self._remove(arrival.partition, entry)
         self._put_pending_answer(arrival, "cancel", None, entry, source)
@@ -361,13 +361,13 @@ class BatchApply:
         self._expire_later(arrival.timestamp_ms, arrival, who)
 
     def _id_of_source(
-        self, partition: int, source: int, entry: IndexEntry | None, place: DueEntry | None
+        self, partition: int, source: int, entry: IndexEntry | None, due_entry: DueEntry | None
     ) -> str | None:
         """The id of a source's message, if the id's entry goes back to that source."""
         if entry is not None:
             id_ = self._id_of_written_back(partition, entry)
         else:
-            id_ = None if place is None else place.id
+            id_ = None if due_entry is None else due_entry.id
         current = None if id_ is None else self._index(keys.index(partition, id_))
         return id_ if current is not None and current.source == source else None
 
@@ -378,22 +378,22 @@ class BatchApply:
         return expiry.id_of_written_back(self._kv, partition, entry.due_ms, entry.offset)
 
     def _row_without_id(
-        self, partition: int, source: int, entry: IndexEntry | None, place: DueEntry | None
+        self, partition: int, source: int, entry: IndexEntry | None, due_entry: DueEntry | None
     ) -> IndexEntry | None:
         """The row of a source without an id: what was last written back for it, or its own. None if it was
         cancelled, or is no more.
         """
         if self._tombstone(keys.source_tombstone(partition, source)) >= 0:
             return None
-        if entry is not None or place is None or place.id is not None:
+        if entry is not None or due_entry is None or due_entry.id is not None:
             return entry
         new = self._in_batch(partition, source)
         if new is not None and (partition, source) not in self._unstored:
-            return IndexEntry(place.due_ms, source, source, None, new.tag)
-        raw = self._kv.get(keys.row(place.due_ms, partition, source))
-        return None if raw is None else IndexEntry(place.due_ms, source, source, None, row_tag(raw))
+            return IndexEntry(due_entry.due_ms, source, source, None, new.tag)
+        raw = self._kv.get(keys.row(due_entry.due_ms, partition, source))
+        return None if raw is None else IndexEntry(due_entry.due_ms, source, source, None, row_tag(raw))
 
-    def _place(self, partition: int, offset: int) -> DueEntry | None:
+    def _due_entry(self, partition: int, offset: int) -> DueEntry | None:
         taken = self._due_index.get(partition, {}).get(offset)
         if taken is not None:
             return DueEntry(taken >> 1, self._ids[partition].get(offset))
@@ -401,9 +401,9 @@ class BatchApply:
         return stored[at] if at in stored else due_index.find(self._kv, partition, offset)
 
     def _in_batch(self, partition: int, offset: int) -> Arrival | None:
-        if not self._by_place:
-            self._by_place = {(one.partition, one.offset): one for one in self._arrivals}
-        return self._by_place.get((partition, offset))
+        if not self._by_record:
+            self._by_record = {(one.partition, one.offset): one for one in self._arrivals}
+        return self._by_record.get((partition, offset))
 
     def _remove(self, partition: int, entry: IndexEntry) -> None:
         """Removes the row at once: in flight or not, delivered or not; only the answer waits (rule 2).

@@ -223,10 +223,10 @@ _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(Checkpoint).decode
 
 
-class _Format(msgspec.Struct, frozen=True):
+class _CheckpointFormat(msgspec.Struct, frozen=True):
     """What every version says of a checkpoint."""
 
     format: int
 
 
-_format = msgspec.json.Decoder(_Format).decode
+_format = msgspec.json.Decoder(_CheckpointFormat).decode

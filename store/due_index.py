@@ -30,8 +30,8 @@ class DueEntry(NamedTuple):
 
 
 def packed(due_ms: int, *, named: bool) -> int:
-    """A place as it is written: the due time, doubled, and one more with an id: then, in the store, the last
-    due time of its expiry entry (store/expiry.py).
+    """A due entry as it is written: the due time, doubled, and one more with an id: then, in the store, the
+    last due time of its expiry entry (store/expiry.py).
     """
     return due_ms << 1 | named
 
@@ -82,14 +82,14 @@ def kept_since(kv: KeyValue, partition: int, first: int) -> int | None:
 
 
 def find(kv: KeyValue, partition: int, offset: int) -> DueEntry | None:
-    """The place of a user's schedule; None if it is none, or has been forgotten."""
+    """The due entry of a user's schedule; None if it is none, or has been forgotten."""
     found: tuple[bytes, bytes] | None = None
     begin = keys.due_index(partition, offset - offset % BLOCK)
     for entry in kv.scan(begin, keys.due_index(partition, offset + 1)):
         found = entry
     if found is None:
         return None
-    at = (offset - keys.placed(found[0])[1]) * _ENTRY_BYTES
+    at = (offset - keys.record_id(found[0])[1]) * _ENTRY_BYTES
     number = _one.unpack_from(found[1], at)[0] if at < len(found[1]) else _NOTHING
     if number & 1:
         named = expiry.find(kv, partition, number >> 1, offset)
@@ -104,8 +104,8 @@ def id_of_source(kv: KeyValue, partition: int, source: int) -> str | None:
         entry = decode_index(raw)
         id_ = expiry.id_of_written_back(kv, partition, entry.due_ms, entry.offset)
     else:
-        place = find(kv, partition, source)
-        id_ = None if place is None else place.id
+        due_entry = find(kv, partition, source)
+        id_ = None if due_entry is None else due_entry.id
     if id_ is None:
         return None
     raw = kv.get(keys.index(partition, id_))
@@ -114,5 +114,5 @@ def id_of_source(kv: KeyValue, partition: int, source: int) -> str | None:
 
 def has_row(kv: KeyValue, partition: int, offset: int) -> bool:
     """Whether a user's schedule still has its own row."""
-    place = find(kv, partition, offset)
-    return place is not None and kv.get(keys.row(place.due_ms, partition, offset)) is not None
+    due_entry = find(kv, partition, offset)
+    return due_entry is not None and kv.get(keys.row(due_entry.due_ms, partition, offset)) is not None

@@ -88,7 +88,7 @@ def content(kv: KeyValue, raw_key: bytes, raw: bytes) -> tuple[bytes, Expiry]:
 
 
 def take_out(kv: KeyValue, batch: Batch, at: RowKey, gone: Expiry, before_ms: int) -> bytes | None:
-    """Takes what is forgotten out of what stands at a place of the queue, of which all before `before_ms` is
+    """Takes what is forgotten out of what the queue has at a key, of which all before `before_ms` is
     looked at now. What is left is looked at again once it has been there for twice as long: the key of its
     reminder.
     """

@@ -1,6 +1,6 @@
 """The view: a node's rows and indexes, a function of the log and of the aligned checkpoint.
 
-It takes the log in (`apply`), selects what a leader sends (`select`, `committed`, `abandon`), follows what
+It applies the log (`apply`), selects what a leader sends (`select`, `committed`, `abandon`), follows what
 others have committed (`align`), and tells what waits (`pending`, `snapshot`). How far it has come is in
 store/frontiers.py. What need not be kept is removed by two parts, each with a state of its own: rows by
 store/pruning.py, what leads to them by store/forgetting.py.
@@ -82,7 +82,7 @@ class View:
             return self._frontiers.reached()
 
     def has_applied(self, *vectors: Vector) -> bool:
-        """Whether all messages below the vectors' offsets have been taken in; of a partition that the view
+        """Whether all messages below the vectors' offsets have been applied; of a partition that the view
         lacks, not even none have.
         """
         applied = self._frontiers.applied
@@ -95,7 +95,7 @@ class View:
     def apply(self, arrivals: Sequence[Arrival], read: Vector) -> bool:
         """Takes arrivals in log order (per partition) and where the reader stands behind them. One thread
         does, so that what it reads beforehand, without the lock, stays true, but for what is pruned or
-        forgotten meanwhile. Then it is read again, and removals are locked out until the batch is taken in.
+        forgotten meanwhile. Then it is read again, and removals are locked out until the batch is applied.
 
         True if there is now something that a leader should look at before the time that the last
         `select` told it to wait for.
@@ -165,7 +165,7 @@ class View:
         request: OperatorRequest | None = None,
         *,
         write_back: WriteBack = NO_WRITE_BACK,
-        refused: AbstractSet[RowKey] = frozenset(),
+        poison: AbstractSet[RowKey] = frozenset(),
         paused: Paused = NOTHING_PAUSED,
     ) -> Selection:
         """Selects behind the tip and moves it (rule 1). An empty selection says how far nothing is due:
@@ -173,7 +173,7 @@ class View:
 
         `request`: an operator's, which this selection takes up if none after it has been taken up before.
         `write_back`: that of the checkpoint that the tip leads to; while it is not known, no request is taken
-        up. `refused`: rows that are to be dead letters.
+        up. `poison`: rows that are to be dead letters.
         """
         with self.guard.lock:
             before = self._frontiers.tip
@@ -184,7 +184,7 @@ class View:
                 now_ms,
                 limits,
                 write_back=write_back,
-                refused=refused,
+                poison=poison,
                 paused=paused,
             )
             after = chosen.frontier

@@ -35,7 +35,7 @@ from node.refusal import (
     log_refusal,
     topic_forbidden,
 )
-from node.role import Role
+from node.worker import Worker
 from store.checkpoint import Checkpoint, Lineage, UnreadableCheckpoint, Vector
 
 log = structlog.get_logger("delayline.checkpoints")
@@ -125,7 +125,7 @@ def _read_from(
             raise Doubtful(f"{reader.topic}/{lane} is not read on: the node is to end")
 
 
-class CheckpointReader(Role):
+class CheckpointReader(Worker):
     """Follows the lane's partition of the checkpoint topic.
 
     `latest` and `changed` may be used by any thread; `changed` is called when there is a newer one.

@@ -375,7 +375,7 @@ class KafkaOutbox:
                     unmarked[turn], Touched(time.monotonic(), topics, partition_ids)
                 )
                 if (forbidden := end(turn, partition_ids)) is not None:
-                    self._targets.refuse(
+                    self._targets.obstruct(
                         forbidden, RejectCode.TARGET_FORBIDDEN, f"{forbidden}: Write was withdrawn"
                     )
                     raise Doubtful(f"what was {how} in {forbidden} cannot be {how} again there")
@@ -729,7 +729,7 @@ class KafkaTransaction:
         code = error.code()
         detail = f"{topic}: {error.str()}"
         if code == KafkaError.TOPIC_AUTHORIZATION_FAILED:
-            self._outbox._targets.refuse(topic, RejectCode.TARGET_FORBIDDEN, detail)
+            self._outbox._targets.obstruct(topic, RejectCode.TARGET_FORBIDDEN, detail)
             raise Doubtful(detail)
         if code in _REFUSED:
             raise RecordRefused(

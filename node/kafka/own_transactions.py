@@ -42,7 +42,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 
 from delayline.names import ClusterNames, PartitionId
 from node.core.ports import Doubtful, KeyringSource
-from node.kafka.fetch.batches import Batch, batches_of
+from node.kafka.fetch.batches import RecordBatch, batches_of
 from node.kafka.fetch.brokers import ANSWER_S, LATEST, NO_ERROR, Brokers, Led, PartitionLeader, Unreachable
 from node.kafka.fetch.coordinators import (
     ABORTED,
@@ -316,7 +316,7 @@ class OwnTransactions:
             self._found[left.id_] = of, found
         return found
 
-    async def _fetch(self, begin: int) -> list[Batch]:
+    async def _fetch(self, begin: int) -> list[RecordBatch]:
         assert self._led is not None, "it was asked for"
         wanted = [Wanted(self._lane, begin, self._partition_leader.epoch, NO_EPOCH)]
         request = FetchRequest(self._led.topic_id, wanted, 0, FETCH_BYTES, READ_ALL)

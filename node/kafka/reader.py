@@ -222,7 +222,7 @@ class TopicReader:
                 return
 
     async def _wait(self, timeout_s: float) -> None:
-        """Until something has come of what is under way, which is taken in. Raises `OffsetsGone`."""
+        """Until something has come of what is under way, which is taken up. Raises `OffsetsGone`."""
         under_way = [*self._fetches.values(), *([] if self._learning is None else [self._learning])]
         if not under_way:
             await asyncio.sleep(timeout_s)

@@ -114,10 +114,10 @@ def newest_gone_ms(admin: AdminClient, topic: str, partition: int) -> int | None
     with LogAppendTime: no later than the first one left, and old enough for the topic's retention. None: the
     topic says nothing of either. Raises `Doubtful`.
     """
-    place = TopicPartition(topic, partition)
+    asked = TopicPartition(topic, partition)
     resource = ConfigResource(ResourceType.TOPIC, topic)
     first = OffsetSpec.for_timestamp(0)
-    found = admin.list_offsets({place: first}, request_timeout=TIMEOUT_S)[place]
+    found = admin.list_offsets({asked: first}, request_timeout=TIMEOUT_S)[asked]
     (described,) = ask(
         admin, topic, lambda timeout_s: dict(admin.describe_configs([resource], request_timeout=timeout_s))
     )

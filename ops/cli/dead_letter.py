@@ -15,10 +15,10 @@ from ops.cli.output import Format, age, emit, emit_one, output_option, printable
 if TYPE_CHECKING:
     from delayline.wire import Header
     from node.config import ConnectionConfig
-    from ops.clients.records import RecordId
     from ops.dead_letter.letter import Letter
     from ops.dead_letter.retry import Sent, Tally
     from ops.dead_letter.search import LetterFilter
+    from store.keys import RecordId
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 

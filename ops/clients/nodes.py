@@ -15,7 +15,7 @@ import msgspec
 
 from delayline.settings import ClusterSettings
 from node.config import ConnectionConfig
-from node.http.answers import Answer, Failed
+from node.http.answers import Failed, NodeAnswer
 from node.status import NodeState, NodeStatus
 from ops.clients.members import Member, members_of
 from ops.clients.zookeeper import registry
@@ -24,7 +24,7 @@ from ops.errors import NotFoundError, OperatorError, UnavailableError
 CONNECT_TIMEOUT_S: Final = 2.0
 ANSWER_TIMEOUT_S: Final = 30.0
 
-Given = TypeVar("Given", bound=Answer)
+Given = TypeVar("Given", bound=NodeAnswer)
 Read = TypeVar("Read", bound=msgspec.Struct)
 
 

@@ -14,9 +14,7 @@ from node.core.ports import Doubtful
 from node.kafka.fetch.records import LogRecord
 from node.kafka.reader import TopicReader
 from ops.errors import UnavailableError, from_kafka
-
-RecordId = tuple[int, int]
-"""(partition, offset) of a record."""
+from store.keys import RecordId
 
 _WAIT_S: Final = 0.2
 _PATIENCE_S: Final = 10.0  # for the next record or the end of a partition

@@ -12,11 +12,11 @@ from delayline.rejects import DELIVERY_CODES, RejectCode
 from delayline.requests import BufferRecord
 from delayline.settings import ClusterSettings
 from delayline.wire import H_ID, Reject, parse
-from ops.clients.records import RecordId
 from ops.dead_letter.again import has_passed, request_again
 from ops.dead_letter.letter import Letter
 from ops.dead_letter.search import LetterFilter
 from ops.dead_letter.since import Since
+from store.keys import RecordId
 
 Fate = Literal["send", "retried", "not-named", "id-used", "incomplete", "no-letter", "reject"]
 

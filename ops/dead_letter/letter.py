@@ -18,7 +18,7 @@ from delayline.wire import (
     Header,
 )
 from node.kafka.fetch.records import LogRecord
-from ops.clients.records import RecordId
+from store.keys import RecordId
 
 _PLACE: Final = re.compile(r"([0-9]{1,10})/([0-9]{1,19})", re.ASCII)
 _SERVICES_OWN: Final = (H_SOURCE, H_ERROR, H_ERROR_DETAIL)

@@ -15,11 +15,12 @@ from delayline.names import ClusterNames, parse_source
 from delayline.settings import ClusterSettings
 from delayline.wire import H_ID
 from node.config import KafkaConfig
-from ops.clients.records import RecordId, records_at
+from ops.clients.records import records_at
 from ops.dead_letter.choice import Choice, Chooser, Fate
 from ops.dead_letter.letter import Letter
 from ops.dead_letter.search import NO_LETTER, LetterFilter, age_order, find, find_at
 from ops.dead_letter.since import Since, look_since
+from store.keys import RecordId
 
 _PRODUCER: Final = {
     "message.max.bytes": 1_000_000_000,  # the brokers' limits decide: they took the request once
@@ -31,8 +32,7 @@ _BLOCK_S: Final = 5.0
 
 @dataclass(frozen=True, slots=True)
 class LettersToRetry:
-    """Which letters to send again: those of `record_ids`, or without any the oldest `limit` of what
-    is wanted."""
+    """Which letters to send again: those of `record_ids`, or if it is empty the oldest `limit` wanted."""
 
     wanted: LetterFilter
     record_ids: frozenset[RecordId]

@@ -10,9 +10,10 @@ from dataclasses import dataclass, field, replace
 from delayline.names import ClusterNames
 from node.config import KafkaConfig
 from ops.clients.kafka import KafkaAdmin
-from ops.clients.records import RecordId, records_at, records_from
+from ops.clients.records import records_at, records_from
 from ops.dead_letter.letter import Letter, read_letter, render_place
 from ops.errors import NotFoundError
+from store.keys import RecordId
 
 NO_LETTER = "none"
 """What stands for the code of a record that is no dead letter of the service."""

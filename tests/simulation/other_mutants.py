@@ -264,14 +264,14 @@ OTHERS: Final = (
         "parked-occurrence-goes-on",
         "a parked occurrence is not followed",
         "the next occurrence is written back beside the one that is parked",
-        (Wrap("node.core.plan:Plan._schedule", _as_if_delivered),),
+        (Wrap("node.core.plan:Plan._deliver_or_park", _as_if_delivered),),
         PARKS,
     ),
     Mutant(
         "refused-occurrence-goes-on",
         "what is refused for what it is ends its chain",
         "an occurrence that the brokers refuse for what it is is followed by the next one",
-        (Edit("node.core.plan:Plan._turn", "refused is None", "True"),),
+        (Edit("node.core.plan:Plan._turn", "poisoned is None", "True"),),
         profile_with({"interval": 20, "id-interval": 10, "cron": 10}),
     ),
     Mutant(

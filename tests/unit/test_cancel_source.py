@@ -44,7 +44,7 @@ def back(due_ms: int, parent: int, root: int = 0, id_: str | None = None) -> Sch
 def answers(view: View, now_ms: int = 5_000, *, known: bool = True) -> list[tuple[int, str]]:
     """Offset and meaning of each answer of the next selection."""
     write_back = NO_WRITE_BACK if known else WriteBack()
-    return [(one.place[1], meaning(one)) for one in view.select(now_ms, MANY, write_back=write_back).answers]
+    return [(one.at[1], meaning(one)) for one in view.select(now_ms, MANY, write_back=write_back).answers]
 
 
 def meaning(answer: Answer) -> str:
@@ -226,7 +226,7 @@ def test_a_follower_finds_what_the_leader_has_written_back(view: View, tmp_path:
 
 def found(view: View, prefix: bytes) -> list[tuple[int, int]]:
     def take_all(kv: KeyValue, *_: object) -> list[tuple[int, int]]:
-        return [keys.placed(key) for key, _ in kv.scan(prefix, keys.end_of(prefix))]
+        return [keys.record_id(key) for key, _ in kv.scan(prefix, keys.end_of(prefix))]
 
     return view.snapshot(take_all)
 

@@ -31,7 +31,7 @@ TARGET: Header = ("delay-target-topic", b"orders")
 def letter(*headers: Header, code: str | None = "target-missing", **fields: Any) -> Letter:
     """A letter at 0/17 whose request had these headers."""
     values: dict[str, Any] = {
-        "place": (0, 17),
+        "record_id": (0, 17),
         "at_ms": NOW_MS - 60_000,
         "key": b"k",
         "value": b"v",

@@ -48,7 +48,7 @@ def test_an_entry_ends_with_its_block(tmp_path: Path) -> None:
     due_index.write(batch, 0, dict.fromkeys(range(BLOCK - 2, 2 * BLOCK + 1), 8))
     store.write(batch)
     found = [
-        (keys.placed(key)[1], len(raw) // 8)
+        (keys.record_id(key)[1], len(raw) // 8)
         for key, raw in store.scan(keys.DUE_INDEX, keys.end_of(keys.DUE_INDEX))
     ]
     assert found == [(BLOCK - 2, 2), (BLOCK, BLOCK), (2 * BLOCK, 1)]

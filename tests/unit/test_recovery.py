@@ -126,7 +126,7 @@ def run(recovery: Recovery, own: Checkpoint | None = None) -> Recovered | StepDo
         return found
 
 
-def resumed(recovery: Recovery) -> Checkpoint:
+def gone_on_from(recovery: Recovery) -> Checkpoint:
     """The checkpoint that it goes on from."""
     found = run(recovery)
     assert isinstance(found, Recovered), found
@@ -156,7 +156,7 @@ def test_what_is_written_back_next_is_counted_from_the_logs_ends(recovery: Recov
 
 
 def test_where_nothing_was_ever_delivered_it_begins_at_the_beginning(recovery: Recovery) -> None:
-    last = resumed(recovery)
+    last = gone_on_from(recovery)
     assert (last.epoch, last.position, last.seen) == (0, None, {0: 0, 1: 0})
 
 
@@ -237,7 +237,7 @@ def test_a_topic_made_anew_decides_as_soon_as_somebody_has_gone_on_in_it(
 
 def test_the_znodes_decides_where_it_is_the_latest_one_of_the_topic(world: World, recovery: Recovery) -> None:
     world.in_topic, world.in_znode = of(2, 20), of(2, 99)
-    assert resumed(recovery).number == 99
+    assert gone_on_from(recovery).number == 99
 
 
 def test_a_topic_that_has_all_is_not_called_lost(world: World, view: View, recovery: Recovery) -> None:
@@ -276,7 +276,7 @@ def test_a_znode_that_cannot_be_read_does_not_matter_where_the_topic_has_one(
     world: World, recovery: Recovery
 ) -> None:
     world.in_topic, world.in_znode = of(2, 20), UNREADABLE
-    assert resumed(recovery) == of(2, 20)
+    assert gone_on_from(recovery) == of(2, 20)
 
 
 def test_it_does_where_the_topic_has_none(world: World, recovery: Recovery) -> None:
@@ -322,20 +322,20 @@ def test_an_epochs_first_checkpoint_repeats_the_last_one_under_the_next_epoch(
     world: World, recovery: Recovery
 ) -> None:
     world.in_topic = of(2, 20)
-    first = recovery.first_checkpoint(resumed(recovery))
+    first = recovery.first_checkpoint(gone_on_from(recovery))
     assert (first.epoch, first.number, first.node, first.first) == (3, 20, "a", True)
     assert (first.frontier, first.write_back) == (world.in_topic.frontier, world.in_topic.write_back)
 
 
 def test_one_that_is_tried_again_bears_another_time(world: World, recovery: Recovery) -> None:
-    last = resumed(recovery)
+    last = gone_on_from(recovery)
     tried = [recovery.first_checkpoint(last).at_ms for _ in range(3)]
     assert tried == [NOW_MS, NOW_MS + 1, NOW_MS + 2]
 
 
 def test_no_epoch_is_used_twice_that_is_known_anywhere(world: World, recovery: Recovery) -> None:
     world.in_topic, world.in_znode = of(2, 20), of(7, 1, lineage=Lineage("another topic", 0))
-    assert recovery.first_checkpoint(resumed(recovery)).epoch == 8
+    assert recovery.first_checkpoint(gone_on_from(recovery)).epoch == 8
 
 
 def test_the_lineage_is_read_after_the_topic(world: World, recovery: Recovery) -> None:
@@ -346,4 +346,4 @@ def test_the_lineage_is_read_after_the_topic(world: World, recovery: Recovery) -
         world.stands_on = led_anew
 
     world.while_read = lead_anew
-    assert recovery.first_checkpoint(resumed(recovery)).lineage == led_anew
+    assert recovery.first_checkpoint(gone_on_from(recovery)).lineage == led_anew

@@ -35,7 +35,7 @@ def view(tmp_path: Path) -> View:
 
 def outcomes(view: View, now_ms: int = 5_000) -> list[tuple[int, bool]]:
     """Offset of each control answered by the next selection, and whether it was effective."""
-    return [(answer.place[1], answer.effective) for answer in deliver(view, now_ms).answers]
+    return [(answer.at[1], answer.effective) for answer in deliver(view, now_ms).answers]
 
 
 class TestSelection:
@@ -128,7 +128,7 @@ class TestControls:
             view.abandon()
             view.align(told)
         take(view, at(0, 3, cancel("x")), at(0, 4, schedule(8_000, "x", parent=1)))
-        assert [(a.place[1], a.effective) for a in view.select(2_000, MANY).answers] == [(3, False)]
+        assert [(a.at[1], a.effective) for a in view.select(2_000, MANY).answers] == [(3, False)]
 
     def test_a_cancel_before_the_selection_removes_the_row(self, view: View) -> None:
         take(view, at(0, 0, schedule(2_000, "x")), at(0, 1, cancel("x")))
