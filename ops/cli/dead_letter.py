@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from ops.cli.operator import agree, confirm_option, expect_answer
-from ops.cli.options import connect, connect_kafka, connection_options
+from ops.cli.options import connect, connect_kafka, connection_options, together
 from ops.cli.output import Format, age, emit, emit_one, output_option, printable, say
 
 if TYPE_CHECKING:
@@ -19,8 +18,6 @@ if TYPE_CHECKING:
     from ops.dead_letter.retry import Sent, Tally
     from ops.dead_letter.search import LetterFilter
     from store.keys import RecordId
-
-Command = TypeVar("Command", bound=Callable[..., Any])
 
 _SHORT = 60
 
@@ -50,7 +47,7 @@ def _codes(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> fr
     return frozenset(values)
 
 
-_FILTERS: tuple[Callable[[Any], Any], ...] = (
+_filter_options = together(
     click.option("--code", "codes", multiple=True, callback=_codes, help="Of this code; may be repeated."),
     click.option("--target", metavar="TOPIC", help="To this target topic."),
     click.option("--id", metavar="ID", help="With this delay-id."),
@@ -58,12 +55,6 @@ _FILTERS: tuple[Callable[[Any], Any], ...] = (
     click.option("--to", "to_ms", metavar="TIME", callback=_time_ms, help="Older than this."),
 )
 _FILTER_NAMES = ("codes", "target", "id", "from_ms", "to_ms")
-
-
-def _filter_options(command: Command) -> Command:
-    for option in reversed(_FILTERS):
-        command = option(command)
-    return command
 
 
 def _wanted(options: dict[str, Any]) -> LetterFilter:

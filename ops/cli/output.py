@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 import click
 from rich import box
@@ -18,9 +18,10 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
+from ops.cli.options import Command
+
 Format = Literal["table", "json", "yaml", "csv"]
 Row = Mapping[str, Any]
-Command = TypeVar("Command", bound=Callable[..., Any])
 
 # No table of ours is wider; a pipe has no width of its own, and a row cut there is a row lost.
 _PIPE_WIDTH = 1000
