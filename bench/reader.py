@@ -1,6 +1,6 @@
 """Reads a topic as an application would (read_committed) and notes when. A job (bench/job.py).
 
-The job is a `ReadJob`, the result a `Read`.
+The job is a `ReadJob`, the result a `ReadResult`.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class ReadJob:
 
 
 @dataclass(frozen=True, slots=True)
-class Read:
+class ReadResult:
     """What was read. Times are epoch ms; lateness is in ms, `histogram` counts by `BUCKETS_MS` (at most so
     late; the last count is of all that were later).
     """
@@ -107,12 +107,12 @@ def _starts(consumer: Consumer, topic: str, offsets: Mapping[int, int]) -> list[
     return starts
 
 
-def summarised(batches: Sequence[tuple[float, int]], late_us: Sequence[int]) -> Read:
+def summarised(batches: Sequence[tuple[float, int]], late_us: Sequence[int]) -> ReadResult:
     """What batches (epoch ms, messages) and latenesses (ascending) come to."""
     count = sum(size for _, size in batches)
     first_ms, half_ms, most_ms, last_ms = (_reached_ms(batches, share * count) for share in SHARES)
     pauses_ms = (at_ms - before_ms for (before_ms, _), (at_ms, _) in pairwise(batches))
-    read = Read(count, first_ms, half_ms, most_ms, last_ms, pause_ms=max(pauses_ms, default=0.0))
+    read = ReadResult(count, first_ms, half_ms, most_ms, last_ms, pause_ms=max(pauses_ms, default=0.0))
     if not late_us:
         return read
     return replace(

@@ -27,8 +27,8 @@ from election.errors import (
     ZnodeMissing,
 )
 from election.operators import (
-    Entry,
     Gap,
+    HistoryEntry,
     KafkaIds,
     PauseState,
     Switchover,
@@ -41,7 +41,7 @@ from election.operators import (
 from election.session import Delete, Make, Replace, Session
 from election.znodes import Znodes
 
-Done = TypeVar("Done")
+Result = TypeVar("Result")
 
 MOST_HISTORY: Final = 1_000
 _MOST_TRIES: Final = 10  # against others who write the same znode
@@ -90,7 +90,7 @@ class Registry:
             ) from None
         return self._decoded_settings(data)
 
-    def restore_settings(self, settings: ClusterSettings, entry: Entry) -> bool:
+    def restore_settings(self, settings: ClusterSettings, entry: HistoryEntry) -> bool:
         """Write the settings over what stands there, or where nothing does; False if the very same stand
         there. SettingsNewer if what stands is a newer version's.
         """
@@ -145,7 +145,7 @@ class Registry:
             return False
         return True
 
-    def tie_anew(self, change: Callable[[KafkaIds | None], KafkaIds], entry: Entry) -> None:
+    def tie_anew(self, change: Callable[[KafkaIds | None], KafkaIds], entry: HistoryEntry) -> None:
         """Writes what `change` makes of what stands; if that is the same, nothing is written, nor
         recorded. ZnodeChanged if others write it all the time.
         """
@@ -174,7 +174,7 @@ class Registry:
         """The cluster's keys; None if there is no such znode. Malformed if they cannot be read."""
         return self._read_keys()[0]
 
-    def change_keys(self, change: Callable[[Keyring], Keyring], entry: Entry) -> Keyring:
+    def change_keys(self, change: Callable[[Keyring], Keyring], entry: HistoryEntry) -> Keyring:
         """Writes what `change` makes of the keys, and gives it back; if it makes nothing of them, nothing is
         written, nor recorded. ZnodeMissing, Malformed; ZnodeChanged if others write it all the time.
         """
@@ -278,7 +278,7 @@ class Registry:
         data, version = found
         return decode_pauses(data, self._znodes.pauses), version
 
-    def change_pauses(self, change: Callable[[PauseState], PauseState], entry: Entry) -> PauseState:
+    def change_pauses(self, change: Callable[[PauseState], PauseState], entry: HistoryEntry) -> PauseState:
         """Pauses and resumes: writes what `change` makes of what stands, and gives it back. If it makes
         nothing of it, nothing is written, nor recorded. ZnodeChanged if others write it all the time.
         """
@@ -292,7 +292,7 @@ class Registry:
 
         return self._persistently(attempt)
 
-    def ask(self, lane: int, request: msgspec.Struct, entry: Entry, *, instead: bool = False) -> int:
+    def ask(self, lane: int, request: msgspec.Struct, entry: HistoryEntry, *, instead: bool = False) -> int:
         """Asks the lane's leader for something (store/operations.py); returns the number that the request
         has got in place of its own. RequestWaits if an earlier one was not taken up yet, unless this one is
         to stand `instead`.
@@ -317,7 +317,7 @@ class Registry:
         found = self._look(self._znodes.request(lane))
         return None if found is None else found[0]
 
-    def want_switchover(self, lane: int, wanted: Switchover, entry: Entry) -> None:
+    def want_switchover(self, lane: int, wanted: Switchover, entry: HistoryEntry) -> None:
         """Wants the lane's leader to step down."""
         path = self._znodes.switchover(lane)
 
@@ -337,7 +337,7 @@ class Registry:
         found = self._look(path)
         return None if found is None else decode_gap(found[0], path)
 
-    def accept_gap(self, lane: int, gap: Gap, entry: Entry) -> None:
+    def accept_gap(self, lane: int, gap: Gap, entry: HistoryEntry) -> None:
         """Gives up what retention has taken of the lane's log."""
         path = self._znodes.gap(lane)
 
@@ -347,7 +347,9 @@ class Registry:
 
         self._persistently(attempt)
 
-    def remove_node(self, node: str, candidates: Collection[tuple[int, str]], entry: Entry) -> list[str]:
+    def remove_node(
+        self, node: str, candidates: Collection[tuple[int, str]], entry: HistoryEntry
+    ) -> list[str]:
         """Deletes the status of a node that is dead and its candidacies, by lane and znode's name; returns
         the paths of those that were still there. If none was, nothing is recorded. One that lives makes them
         anew.
@@ -366,13 +368,13 @@ class Registry:
         self._forget_oldest()
         return removed
 
-    def record(self, entry: Entry) -> None:
+    def record(self, entry: HistoryEntry) -> None:
         """Writes what an operator has changed elsewhere into the history."""
         self._ensure(self._znodes.history)
         self._session.transact(self._noted(entry))
         self._forget_oldest()
 
-    def history(self, most: int = MOST_HISTORY) -> list[Entry]:
+    def history(self, most: int = MOST_HISTORY) -> list[HistoryEntry]:
         """The last changes by operators, `most` of them, in order. Malformed."""
         root = self._znodes.history
         try:
@@ -399,7 +401,7 @@ class Registry:
             return None
         return data, stat.version
 
-    def _put(self, path: str, data: bytes, version: int | None, entry: Entry) -> None:
+    def _put(self, path: str, data: bytes, version: int | None, entry: HistoryEntry) -> None:
         """Writes a znode of this version (None: that is not there), and the entry with it."""
         self._ensure(self._znodes.history)
         if version is None:
@@ -408,7 +410,7 @@ class Registry:
         self._session.transact(put, self._noted(entry))
         self._forget_oldest()
 
-    def _noted(self, entry: Entry) -> Make:
+    def _noted(self, entry: HistoryEntry) -> Make:
         return Make(f"{self._znodes.history}/entry-", encode(entry), sequence=True)
 
     def _ensure(self, path: str) -> None:
@@ -421,7 +423,7 @@ class Registry:
         for name in sorted(self._session.children(self._znodes.history))[:-MOST_HISTORY]:
             self._session.delete(f"{self._znodes.history}/{name}")
 
-    def _persistently(self, attempt: Callable[[], Done]) -> Done:
+    def _persistently(self, attempt: Callable[[], Result]) -> Result:
         """Again, on what stands then, if somebody else was faster."""
         for _ in range(_MOST_TRIES - 1):
             with suppress(ZnodeChanged, ZnodeExists, ZnodeMissing):

@@ -9,7 +9,7 @@ from typing import Final
 from bench.cluster import Cluster, Clusters
 from bench.loader import Load
 from bench.measured import Measured
-from bench.reader import Read, ReadJob
+from bench.reader import ReadJob, ReadResult
 
 HOUR_MS: Final = 3_600_000
 
@@ -44,5 +44,5 @@ def _answered_per_s(cluster: Cluster, controls: Load) -> float:
     with ReadJob(cluster.bootstrap, cluster.names.outcomes, controls.count).begin() as reader:
         begun_ms = time.time() * 1000
         with controls.begin():
-            read = Read(**reader.result())
+            read = ReadResult(**reader.result())
     return controls.count / ((read.last_ms - begun_ms) / 1000)

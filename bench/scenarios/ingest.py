@@ -11,7 +11,7 @@ from typing import Final
 
 from bench.cluster import Cluster, Clusters
 from bench.measured import Measured
-from bench.reader import Read, ReadJob
+from bench.reader import ReadJob, ReadResult
 
 HOUR_MS: Final = 3_600_000
 
@@ -67,7 +67,7 @@ class Ingest:
             cluster.load(1).send()
             begun_ms = time.time() * 1000
             node.launch()
-            read = Read(**reader.result())
+            read = ReadResult(**reader.result())
         return Measured(
             {
                 f"restart.{self._name}": read.last_ms - begun_ms,

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from bench.cluster import Cluster
 from bench.figures import RATE
 from bench.measured import Measured
-from bench.reader import Read, ReadJob
+from bench.reader import ReadJob, ReadResult
 
 LEAD_MS: Final = 1_000
 WARM_UP_MS: Final = 3_000
@@ -20,7 +20,7 @@ TAKES_S: Final = MEASURED_S + (WARM_UP_MS + LEAD_MS) / 1000
 class Came(NamedTuple):
     """How the messages came, and at which rate they were sent."""
 
-    read: Read
+    read: ReadResult
     sent_per_s: float
 
     def measured(self, name: str, more: dict[str, float]) -> Measured:
@@ -65,4 +65,4 @@ class Pace(NamedTuple):
         with reading.begin() as reader:
             on_begin(from_ms / 1000)
             sent_s = load.send()
-            return Came(Read(**reader.result()), self.messages / sent_s)
+            return Came(ReadResult(**reader.result()), self.messages / sent_s)

@@ -15,7 +15,7 @@ from typing import Any, Final
 from bench.cluster import TARGET_PARTITIONS, Clusters
 from bench.loader import FAST, Load
 from bench.measured import Measured
-from bench.reader import Read, ReadJob
+from bench.reader import ReadJob, ReadResult
 
 SWEEP_MESSAGES: Final = 200_000
 TRIES: Final = 3
@@ -37,7 +37,7 @@ class Yardstick:
         produce_s = _seconds(clusters, topic, messages, self._settings)
         everything = dict.fromkeys(range(TARGET_PARTITIONS), 0)
         with ReadJob(clusters.stack.bootstrap, topic, messages, everything).begin() as reader:
-            read = Read(**reader.result())
+            read = ReadResult(**reader.result())
         clusters.remove([topic])
         consume_s = (read.last_ms - read.first_ms) / 1000  # the first batch is there at once
         return Measured(

@@ -19,7 +19,7 @@ from delayline.names import ClusterNames
 from delayline.settings import ClusterSettings
 from delayline.signing import Keyring
 from delayline.times import render_time
-from election.operators import Author, Entry
+from election.operators import Author, HistoryEntry
 from election.registry import Registry
 from node.config import ConnectionConfig
 from node.kafka.own_checkpoints import headers_of
@@ -177,7 +177,7 @@ def _settle(config: ConnectionConfig, lane: int) -> None:
 def _record(config: ConnectionConfig, one: LanePlan, author: Author) -> None:
     after = f"epoch {one.last.epoch}, delivered up to {render_time(one.last.delivered_up_to_ms)}"
     with registry(config) as znodes:
-        znodes.record(Entry(what="import", author=author, lane=one.lane, after=after))
+        znodes.record(HistoryEntry(what="import", author=author, lane=one.lane, after=after))
 
 
 def _write(producer: Producer, topic: str, one: LanePlan, ring: Keyring) -> None:

@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from election.errors import ElectionError
-from election.operators import Author, Entry, PauseState
+from election.operators import Author, HistoryEntry, PauseState
 from election.registry import Registry
 from node.config import ConnectionConfig
 from node.http.answers import Foreseen
@@ -95,7 +95,7 @@ def _ask(
     before: Sequence[LaneRequest],
 ) -> LaneRequest:
     """Asks one lane's leader; `before`: those that were asked already, for the error to name."""
-    entry = Entry(what=described(request), author=author, lane=lane)
+    entry = HistoryEntry(what=described(request), author=author, lane=lane)
     try:
         return LaneRequest(lane, znodes.ask(lane, request, entry), request)
     except ElectionError as error:
@@ -133,7 +133,7 @@ def cancel(
         _require_leaders(znodes, list(busy))
         asked, stop = [], StopReplay(0)
         for number, what in busy.items():
-            entry = Entry(what=described(stop), author=author, lane=number, before=what)
+            entry = HistoryEntry(what=described(stop), author=author, lane=number, before=what)
             asked.append(LaneRequest(number, znodes.ask(number, stop, entry, instead=True), stop))
         pauses, _ = znodes.pauses()
         if pauses.paused is None:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from delayline.wire import Header
     from node.config import ConnectionConfig
     from ops.dead_letter.letter import Letter
-    from ops.dead_letter.retry import Sent, Tally
+    from ops.dead_letter.retry import SentLetters, Tally
     from ops.dead_letter.search import LetterFilter
     from store.keys import RecordId
 
@@ -167,7 +167,7 @@ def _places(texts: tuple[str, ...], cluster: str) -> frozenset[RecordId]:
 RETRY_COLUMNS = {"letters": "letters", "code": "code", "target": "target", "why": "what becomes of them"}
 
 
-def _emit_retry(output: Format, config: ConnectionConfig, tally: Tally, sent: Sent | None) -> None:
+def _emit_retry(output: Format, config: ConnectionConfig, tally: Tally, sent: SentLetters | None) -> None:
     from ops.dead_letter.choice import WHY
 
     rows = [
@@ -182,7 +182,7 @@ def _emit_retry(output: Format, config: ConnectionConfig, tally: Tally, sent: Se
     emit(output, [], {}, data=data | {"groups": rows, "sent": None if sent is None else _sent_rows(sent)})
 
 
-def _sent_rows(sent: Sent) -> list[dict[str, str]]:
+def _sent_rows(sent: SentLetters) -> list[dict[str, str]]:
     from ops.dead_letter.letter import render_place
 
     return [
@@ -196,7 +196,7 @@ def _say_dry(tally: Tally, *, execute: bool) -> None:
     say(f"{_count(tally.to_send)} can be sent again{expired}; nothing was sent{then}")
 
 
-def _say_sent(tally: Tally, sent: Sent) -> None:
+def _say_sent(tally: Tally, sent: SentLetters) -> None:
     """Raises what ended the sending too early, with what was sent."""
     done = f"{len(sent.sources)} of {_count(tally.to_send)} sent again"
     if sent.error is None:

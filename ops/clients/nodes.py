@@ -25,7 +25,7 @@ CONNECT_TIMEOUT_S: Final = 2.0
 ANSWER_TIMEOUT_S: Final = 30.0
 
 Given = TypeVar("Given", bound=NodeAnswer)
-Read = TypeVar("Read", bound=msgspec.Struct)
+Decoded = TypeVar("Decoded", bound=msgspec.Struct)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class NodeAddress:
         return f"{where}: {failed.error}"
 
 
-def _decoded(kind: type[Read], raw: bytes) -> Read | None:
+def _decoded(kind: type[Decoded], raw: bytes) -> Decoded | None:
     try:
         return msgspec.json.decode(raw, type=kind)
     except (msgspec.MsgspecError, UnicodeError, RecursionError):

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from delayline.names import ClusterNames
-from election.operators import Author, Entry, Gap
+from election.operators import Author, Gap, HistoryEntry
 from election.registry import Registry
 from node.config import ConnectionConfig
 from node.refusal import RETENTION_GAP
@@ -84,7 +84,7 @@ def accept(config: ConnectionConfig, found: GapSurvey, author: Author, timeout_s
         {part.partition: part.begin for part in found.parts},
         author,
     )
-    entry = Entry(
+    entry = HistoryEntry(
         what="accept-gap",
         author=author,
         lane=found.lane,

@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from delayline.names import ClusterNames
-from election.operators import Author, Entry, PauseState
+from election.operators import Author, HistoryEntry, PauseState
 from election.registry import Registry
 from node.config import ConnectionConfig
 from ops.clients.kafka import KafkaAdmin
@@ -60,7 +60,7 @@ def pause(config: ConnectionConfig, targets: Sequence[str], author: Author, time
         return [f"{what} was paused before, by {was.by}: {was.reason}" for what, was in found if was]
 
     return _change(
-        config, paused, already, Entry(what=_named("pause", targets), author=author), timeout_s, words
+        config, paused, already, HistoryEntry(what=_named("pause", targets), author=author), timeout_s, words
     )
 
 
@@ -83,7 +83,7 @@ def resume(config: ConnectionConfig, targets: Sequence[str], author: Author, tim
         return [f"still paused: {what}" for what in _paused(after)]
 
     return _change(
-        config, resumed, still, Entry(what=_named("resume", targets), author=author), timeout_s, []
+        config, resumed, still, HistoryEntry(what=_named("resume", targets), author=author), timeout_s, []
     )
 
 
@@ -114,7 +114,7 @@ def _change(
     config: ConnectionConfig,
     change: Callable[[PauseState], PauseState],
     comment: Callable[[PauseState], list[str]],
-    entry: Entry,
+    entry: HistoryEntry,
     timeout_s: float,
     words: list[str],
 ) -> PauseResult:

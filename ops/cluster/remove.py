@@ -7,7 +7,7 @@ import time
 from typing import Final
 
 from election.candidates import Candidate
-from election.operators import Author, Entry
+from election.operators import Author, HistoryEntry
 from node.config import ConnectionConfig
 from node.http.answers import Forecast
 from ops.clients.members import STALE_MS, Member, members_of
@@ -38,7 +38,7 @@ def remove(config: ConnectionConfig, node: str, author: Author) -> list[str]:
         sign = _sign_of_life(node, member, [candidate for *_, candidate in candidates])
         if sign is not None:
             raise ConflictError(f"{node} lives: {sign}; stop its process, its znodes then go by themselves")
-        entry = Entry(what="remove", author=author, before=node)
+        entry = HistoryEntry(what="remove", author=author, before=node)
         removed = znodes.remove_node(node, [(lane, name) for lane, name, _ in candidates], entry)
     if not removed:
         raise _gone(config, node)

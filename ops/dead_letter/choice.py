@@ -18,7 +18,7 @@ from ops.dead_letter.search import LetterFilter
 from ops.dead_letter.since import Since
 from store.keys import RecordId
 
-Fate = Literal["send", "retried", "not-named", "id-used", "incomplete", "no-letter", "reject"]
+LetterFate = Literal["send", "retried", "not-named", "id-used", "incomplete", "no-letter", "reject"]
 
 WHY: Final[dict[str, str]] = {
     "send": "can be sent again",
@@ -38,7 +38,7 @@ _ON_REQUEST: Final = frozenset((RejectCode.EXPIRED,))
 class Choice(NamedTuple):
     """What becomes of a letter, and the request to send; `expired`: its `delay-expire-at` has passed."""
 
-    fate: Fate
+    fate: LetterFate
     request: BufferRecord | None = None
     expired: bool = False
 
@@ -86,7 +86,7 @@ class Chooser:
             return Choice("reject")
         return Choice("send", request, has_passed(letter, self.now_ms))
 
-    def _obstacle(self, letter: Letter) -> Fate | None:
+    def _obstacle(self, letter: Letter) -> LetterFate | None:
         if letter.code is None:
             return "no-letter"
         if source(self._names.dead_letter, *letter.record_id) in self.since.retried:

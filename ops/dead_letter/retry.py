@@ -16,7 +16,7 @@ from delayline.settings import ClusterSettings
 from delayline.wire import H_ID
 from node.config import KafkaConfig
 from ops.clients.records import records_at
-from ops.dead_letter.choice import Choice, Chooser, Fate
+from ops.dead_letter.choice import Choice, Chooser, LetterFate
 from ops.dead_letter.letter import Letter
 from ops.dead_letter.search import NO_LETTER, LetterFilter, age_order, find, find_at
 from ops.dead_letter.since import Since, look_since
@@ -44,7 +44,7 @@ class LettersToRetry:
 class Group(NamedTuple):
     """Letters that have the same fate."""
 
-    fate: Fate
+    fate: LetterFate
     code: str
     target: str | None
 
@@ -68,7 +68,7 @@ class Tally:
 
 
 @dataclass(slots=True)
-class Sent:
+class SentLetters:
     """What was acknowledged, by the letter's record id; `error` is what ended the sending too early."""
 
     sources: dict[RecordId, str] = field(default_factory=dict)
@@ -151,7 +151,7 @@ def _null_values(config: KafkaConfig, letters: Iterable[Letter]) -> frozenset[st
     return frozenset(sources[one.partition, one.offset] for one in found if one.value is None)
 
 
-def send(found: LetterSurvey) -> Sent:
+def send(found: LetterSurvey) -> SentLetters:
     """Sends the requests, idempotently, until one fails; waits for every answer."""
     config, partitions = found.config, found.chooser.settings.partitions
     properties = _PRODUCER | config.client_config()
@@ -163,9 +163,9 @@ def send(found: LetterSurvey) -> Sent:
     )
 
 
-def send_with(make: Callable[[], DelayProducer], choices: Iterable[tuple[Letter, Choice]]) -> Sent:
+def send_with(make: Callable[[], DelayProducer], choices: Iterable[tuple[Letter, Choice]]) -> SentLetters:
     """`send` with another producer."""
-    sent = Sent()
+    sent = SentLetters()
     try:
         with make() as producer:
             for letter, choice in choices:
@@ -178,6 +178,6 @@ def send_with(make: Callable[[], DelayProducer], choices: Iterable[tuple[Letter,
     return sent
 
 
-def _send_one(producer: DelayProducer, record_id: RecordId, choice: Choice, sent: Sent) -> None:
+def _send_one(producer: DelayProducer, record_id: RecordId, choice: Choice, sent: SentLetters) -> None:
     assert choice.request is not None, "what is not to be sent has no request"
     producer.send(choice.request, on_delivery=lambda receipt: sent.answered(record_id, receipt))

@@ -32,7 +32,7 @@ from pipeline.audit.moves import move_violations
 from pipeline.audit.operations import Operations, operations, replayed, with_skips
 from pipeline.audit.order import order_violations
 from pipeline.audit.report import AuditReport, Lateness, by_field, listed
-from pipeline.audit.snapshot import FOREVER_MS, Extent, Offsets
+from pipeline.audit.snapshot import FOREVER_MS, TopicExtent, TopicOffsets
 from pipeline.audit.source import records
 from pipeline.audit.verdicts import verdicts
 from pipeline.errors import WrongInput
@@ -85,7 +85,7 @@ class _AuditRun:
         self._spark = spark
         self._config = config
         self._names = config.names
-        self._offsets = Offsets(config)
+        self._offsets = TopicOffsets(config)
         self._snapshot = self._offsets.snapshot(self._names)
         self._done = Operations()  # by operators
 
@@ -179,7 +179,7 @@ class _AuditRun:
         self._offsets.settle(self._extent(targets))
         return Evidence.of(self._read, self._names, targets)
 
-    def _extent(self, targets: Collection[str]) -> Extent:
+    def _extent(self, targets: Collection[str]) -> TopicExtent:
         return self._snapshot.evidence.of([*targets, self._names.outcomes, self._names.dead_letter])
 
     def _ledger(self) -> DataFrame | None:

@@ -40,16 +40,16 @@ _SOON_LED = (KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABL
 
 
 @dataclass(frozen=True, slots=True)
-class Extent:
+class TopicExtent:
     """The part of some topics that is read: of each partition the first offset and the end (exclusive)."""
 
     first: Mapping[PartitionId, int]
     end: Mapping[PartitionId, int]
 
-    def of(self, topics: Iterable[str]) -> Extent:
+    def of(self, topics: Iterable[str]) -> TopicExtent:
         """The same for some of the topics."""
         wanted = frozenset(topics)
-        return Extent(
+        return TopicExtent(
             {
                 partition_id: offset
                 for partition_id, offset in self.first.items()
@@ -80,13 +80,13 @@ class Snapshot:
     """The topics of a cluster at one time."""
 
     partitions: Mapping[str, int]
-    checkpoint: Extent
-    evidence: Extent  # outcomes, dead letters, and every topic that could be a target
-    buffer: Extent
+    checkpoint: TopicExtent
+    evidence: TopicExtent  # outcomes, dead letters, and every topic that could be a target
+    buffer: TopicExtent
     taken_ms: int
 
 
-class Offsets:
+class TopicOffsets:
     """What the brokers say of topics and offsets; every method raises an OperatorError if they do not."""
 
     def __init__(self, config: AuditConfig) -> None:
@@ -107,13 +107,13 @@ class Offsets:
         first = self._list(_partition_ids([*own, *others], partitions), _EARLIEST)
         return Snapshot(
             partitions,
-            Extent(first, checkpoint_end).of([names.checkpoint]),
-            Extent(first, evidence_end).of(evidence),
-            Extent(first, buffer_end).of([names.buffer]),
+            TopicExtent(first, checkpoint_end).of([names.checkpoint]),
+            TopicExtent(first, evidence_end).of(evidence),
+            TopicExtent(first, buffer_end).of([names.buffer]),
             taken_ms,
         )
 
-    def settle(self, extent: Extent) -> None:
+    def settle(self, extent: TopicExtent) -> None:
         """Wait until read_committed readers see all of `extent`: until no transaction is open in it."""
         partition_ids = extent.filled()
         deadline = time.monotonic() + SETTLE_S

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 from delayline.names import PartitionId
 from pipeline.audit.config import AuditConfig
 from pipeline.audit.security import spark_options
-from pipeline.audit.snapshot import Extent
+from pipeline.audit.snapshot import TopicExtent
 
 RECORD = (
     "topic string, partition int, offset long, timestamp_ms long, by_broker boolean, "
@@ -20,7 +20,7 @@ RECORD = (
 
 
 def records(
-    spark: SparkSession, config: AuditConfig, extent: Extent, *, and_aborted: bool = False
+    spark: SparkSession, config: AuditConfig, extent: TopicExtent, *, and_aborted: bool = False
 ) -> DataFrame:
     """The records of `extent`, with the columns of `RECORD`; those of aborted transactions only if asked for.
 
