@@ -65,7 +65,7 @@ from store.checkpoint import Checkpoint
 log = structlog.get_logger("delayline.outbox")
 
 TIMEOUT_S: Final = 10.0
-SHORTEST_REST_S: Final = 0.003
+SHORTEST_REST_S: Final = 0.003  # about what an answer takes on one network
 LONGEST_REST_S: Final = 0.25
 CONFIRM_S: Final = 5.0
 GONE_S: Final = 1.0
@@ -208,7 +208,7 @@ class OwnTransactions:
                 return
             if waited_s > TIMEOUT_S or resigning():
                 raise Doubtful(left)
-            await asyncio.sleep(min(max(SHORTEST_REST_S, waited_s / 4), LONGEST_REST_S))
+            await asyncio.sleep(rest_s(waited_s))
 
     async def _step(self, resigning: Callable[[], bool]) -> str | None:
         """One look, and what is to be done then; the id that is waited for, if any. Raises `Unreachable`."""
@@ -363,6 +363,11 @@ class OwnTransactions:
             consequence="it is aborted; what it has delivered is delivered again, if it was committed and "
             "neither ZooKeeper nor this node knows that",
         )
+
+
+def rest_s(waited_s: float) -> float:
+    """Before the next try, once so much was waited: little is added to it, and nobody is asked all the time."""
+    return min(max(SHORTEST_REST_S, waited_s / 4), LONGEST_REST_S)
 
 
 async def _sound(asked: Awaitable[T]) -> T:
