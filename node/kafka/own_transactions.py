@@ -366,7 +366,7 @@ class OwnTransactions:
 
 
 def rest_s(waited_s: float) -> float:
-    """Before the next try, once so much was waited: little is added to it, and nobody is asked all the time."""
+    """Before the next try, once so much was waited: little is added, and nobody is asked all the time."""
     return min(max(SHORTEST_REST_S, waited_s / 4), LONGEST_REST_S)
 
 
