@@ -38,7 +38,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 import structlog
-from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka import KafkaError, Producer
 
 from delayline.names import ClusterNames
 from node.core.ports import Doubtful, KeyringSource
@@ -55,7 +55,6 @@ from node.kafka.fetch.coordinators import (
     TransactionState,
     open_in,
 )
-from node.kafka.fetch.options import Unsupported
 from node.kafka.fetch.protocol import NO_EPOCH, READ_ALL, FetchRequest, Wanted
 from node.kafka.left_open import Evidence
 from node.kafka.own_checkpoints import headers_of
@@ -131,10 +130,7 @@ class OwnTransactions:
         self._ids = names.transactional_ids(lane)
         self._keys = keys
         self._loop = asyncio.new_event_loop()
-        try:
-            self._brokers = Brokers(client_config)
-        except Unsupported as error:
-            raise KafkaException(KafkaError(KafkaError._INVALID_ARG, str(error))) from error
+        self._brokers = Brokers(client_config)
         self._coordinators = Coordinators(self._brokers, transaction_timeout_ms)
         self._led: Led | None = None
         self._found: dict[str, tuple[tuple[Any, ...], Evidence]] = {}  # by id, and of what
