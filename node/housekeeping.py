@@ -71,14 +71,14 @@ class Housekeeping(Worker):
 
     def _collect_chosen(self) -> bool:
         """Whether those chosen have gone."""
-        if self._expired and not self._view.collect(self._expired, self._log_ends):
+        if self._expired and not self._view.forgetting.collect(self._expired, self._log_ends):
             return False
         self._expired = []
         return True
 
     def _choose(self) -> bool:
         """Whether there were any to choose."""
-        expired = self._view.expired(MOST_EXPIRED)
+        expired = self._view.forgetting.expired(MOST_EXPIRED)
         if not expired:
             return False
         try:

@@ -107,58 +107,20 @@ def spent(record: ConsumerRecord, serial: Serial) -> Arrival:
 def _schedule(record: ConsumerRecord, request: wire.Schedule) -> Arrival:
     """The hot path: no field is looked up by its name where all of them are needed."""
     (
-        id_,
-        for_ms,
-        due_ms,
-        topic,
-        target_key,
-        target_partition,
-        expire_at_ms,
-        _,
-        parent,
-        root,
-        attempt,
-        nth,
-        recurrence,
-        keep,
-        serial,
-        moved_by,
-    ) = request
+        id_, for_ms, due_ms, topic, target_key, target_partition, expire_at_ms, _,
+        parent, root, attempt, nth, recurrence, keep, serial, moved_by,
+    ) = request  # fmt: skip
     key = record.key
+    other_key = None if target_key == key else (target_key,)
     row = ScheduledRow(
-        key,
-        record.value,
-        _headers(record),
-        id_,
-        topic,
-        target_partition,
-        None if target_key == key else (target_key,),
-        for_ms,
-        expire_at_ms,
-        parent,
-        root,
-        attempt,
-        nth,
-        recurrence,
-        moved_by,
-    )
+        key, record.value, _headers(record), id_, topic, target_partition, other_key, for_ms, expire_at_ms,
+        parent, root, attempt, nth, recurrence, moved_by,
+    )  # fmt: skip
+    kind = _KEEP if keep else _SCHEDULE
     root_offset = None if root is None else parse_source(root)[2]
-    return _new_arrival(
-        Arrival,
-        (
-            record.partition,
-            record.offset,
-            record.timestamp_ms,
-            _KEEP if keep else _SCHEDULE,
-            due_ms,
-            id_,
-            parent,
-            root_offset,
-            encode(row),
-            serial,
-            NO_TAG if recurrence is not None and nth is None else tag_of(topic),
-        ),
-    )
+    tag = NO_TAG if recurrence is not None and nth is None else tag_of(topic)
+    at = (record.partition, record.offset, record.timestamp_ms)
+    return _new_arrival(Arrival, (*at, kind, due_ms, id_, parent, root_offset, encode(row), serial, tag))
 
 
 def _headers(record: ConsumerRecord) -> Headers:

@@ -3,7 +3,7 @@
 - *aligned*: the last checkpoint known to be committed, kept in the store;
 - *tip*: where the last selection leads, in memory only. It is ahead of *aligned* while transactions
   are in flight, and falls back to it when they are abandoned;
-- *applied*: what was taken from the log, kept in the store with the rows, in the same batch; *read* goes
+- *applied*: how far the log was applied, kept in the store with the rows, in the same batch; *read* goes
   past the markers behind it, and is kept with each checkpoint.
 
 After a crash the store is exactly some earlier state, and the log replays the rest.

@@ -35,6 +35,9 @@ RecordId = tuple[int, int]
 RowKey = tuple[int, int, int]
 """(due_ms, partition, offset): a total order that is a function of the log alone."""
 
+NO_KEY: Final[RowKey] = (-1, -1, -1)
+"""Below every key."""
+
 ROW: Final = b"r"
 LATE: Final = b"l"
 PENDING_ANSWER: Final = b"c"

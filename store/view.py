@@ -3,7 +3,7 @@
 It applies the log (`apply`), selects what a leader sends (`select`, `committed`, `abandon`), follows what
 others have committed (`align`), and tells what waits (`pending`, `snapshot`). How far it has come is in
 store/frontiers.py. What need not be kept is removed by two parts, each with a state of its own: rows by
-store/pruning.py, what leads to them by store/forgetting.py.
+store/pruning.py (`prune`), what leads to them by store/forgetting.py (`forgetting`).
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ import msgspec
 
 from delayline.signing import Serial
 from store import alignment, keys, selection
-from store.apply import BatchApply, Taken
+from store.apply import BatchApply
 from store.arrivals import Arrival
 from store.checkpoint import NO_WRITE_BACK, Checkpoint, Frontier, Reached, Vector, WriteBack
-from store.forgetting import Expired, Forgetting
+from store.forgetting import Forgetting
 from store.frontiers import Frontiers
 from store.guard import Guard, retry_stalled
 from store.keys import RowKey
@@ -53,7 +53,7 @@ class View:
         self._frontiers = Frontiers(kv, partitions)
         self._pending = Pending(kv, self._frontiers.tip.position)
         self._pruning = Pruning(kv, self.guard, self._frontiers, self._pending, replay_window_ms)
-        self._forgetting = Forgetting(kv, self.guard, self._frontiers, self._pruning, dedup_window_ms)
+        self.forgetting = Forgetting(kv, self.guard, self._frontiers, self._pruning, dedup_window_ms)
         self._wake_due_ms: int | None = None
 
     @property
@@ -118,16 +118,15 @@ class View:
         """As `apply`. None, and nothing is done, if something was removed since `known` was read."""
         if removals != self.guard.removals:
             return None
-        frontiers, heard = self._frontiers, self._frontiers.heard
-        fresh = [a for a in arrivals if a.offset >= heard.applied[a.partition]]
+        frontiers, applied = self._frontiers, self._frontiers.applied
+        fresh = [a for a in arrivals if a.offset >= applied[a.partition]]
         apply = BatchApply(
             self._kv,
             known,
-            frontiers.aligned,
-            frontiers.tip.position,
+            frontiers,
+            self._pruning.pruned.gone_to,
             self._pruning.window_start_ms(),
             self._dedup_window_ms,
-            Taken(heard.newest_ms, heard.last_moves, heard.serials, self._pruning.pruned.gone_to),
         )
         if fresh:
             apply.add(fresh)
@@ -144,7 +143,7 @@ class View:
         self._frontiers.heard = heard
         self._pending.taken(counts, apply.counts, apply.counts_below)
         self._pruning.taken(pruned)
-        self._forgetting.taken(apply.low_expiry, apply.low_due_index)
+        self.forgetting.taken(apply.low_expiry, apply.low_due_index)
 
     @retry_stalled
     def start_at(self, partition: int, applied: int, read: int, serial: Serial | None = None) -> None:
@@ -278,17 +277,7 @@ class View:
         entries of which no row is left. In steps, each under the locks that its own part says.
         """
         if self._pruning.prune():
-            self._forgetting.forget_due_entries()
-
-    def expired(self, most: int) -> list[Expired]:
-        """Some `most` ids and sources that may be forgotten, for `collect`."""
-        return self._forgetting.expired(most)
-
-    def collect(self, expired: Sequence[Expired], log_ends: Vector) -> bool:
-        """Forgets them, but only once the reader has passed the high watermarks noted after `expired`.
-        False if it has not.
-        """
-        return self._forgetting.collect(expired, log_ends)
+            self.forgetting.forget_due_entries()
 
     def pending(self) -> int:
         """How many rows wait: those behind the tip, the late ones and what is held. What has to be walked is

@@ -20,7 +20,6 @@ from delayline.signing import Keyring
 from election.znodes import Znodes
 from node.core.ports import Doubtful, KeyringSource
 from node.kafka.fetch.brokers import Unreachable
-from node.kafka.fetch.options import Unsupported
 from node.kafka.fetch.transactions import TransactionOwner, owners
 from node.kafka.own_checkpoints import KeysBehind, OwnCheckpoints
 from node.kafka.reader import OffsetsGone, TopicForbidden, TopicReader
@@ -345,7 +344,7 @@ class KafkaLog:
     def _owners(self, topic: str, ends: Vector) -> dict[int, TransactionOwner]:
         try:
             return owners(self._client_config, topic, ends)
-        except (Unreachable, Unsupported) as error:
+        except (Unreachable, KafkaException) as error:
             log.debug("transaction-owners-lookup-failed", detail=str(error))
             return {}
 

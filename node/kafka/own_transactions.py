@@ -38,7 +38,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 import structlog
-from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka import KafkaError, Producer
 
 from delayline.names import ClusterNames, PartitionId
 from node.core.ports import Doubtful, KeyringSource
@@ -55,7 +55,6 @@ from node.kafka.fetch.coordinators import (
     TransactionState,
     open_in,
 )
-from node.kafka.fetch.options import Unsupported
 from node.kafka.fetch.protocol import NO_EPOCH, READ_ALL, FetchRequest, Wanted
 from node.kafka.left_open import LeftOpen
 from node.kafka.own_checkpoints import headers_of
@@ -64,7 +63,7 @@ from store.checkpoint import Checkpoint
 log = structlog.get_logger("delayline.outbox")
 
 TIMEOUT_S: Final = 10.0
-SHORTEST_REST_S: Final = 0.003
+SHORTEST_REST_S: Final = 0.003  # about what an answer takes on one network
 LONGEST_REST_S: Final = 0.25
 CONFIRM_S: Final = 5.0
 GONE_S: Final = 1.0
@@ -130,10 +129,7 @@ class OwnTransactions:
         self._ids = names.transactional_ids(lane)
         self._keys = keys
         self._loop = asyncio.new_event_loop()
-        try:
-            self._brokers = Brokers(client_config)
-        except Unsupported as error:
-            raise KafkaException(KafkaError(KafkaError._INVALID_ARG, str(error))) from error
+        self._brokers = Brokers(client_config)
         self._coordinators = Coordinators(self._brokers, transaction_timeout_ms)
         self._led: Led | None = None
         self._found: dict[str, tuple[tuple[Any, ...], LeftOpen]] = {}  # by id, and of what
@@ -207,7 +203,7 @@ class OwnTransactions:
                 return
             if waited_s > TIMEOUT_S or resigning():
                 raise Doubtful(left)
-            await asyncio.sleep(min(max(SHORTEST_REST_S, waited_s / 4), LONGEST_REST_S))
+            await asyncio.sleep(rest_s(waited_s))
 
     async def _step(self, resigning: Callable[[], bool]) -> str | None:
         """One look, and what is to be done then; the id that is waited for, if any. Raises `Unreachable`."""
@@ -362,6 +358,11 @@ class OwnTransactions:
             consequence="it is aborted; what it has delivered is delivered again, if it was committed and "
             "neither ZooKeeper nor this node knows that",
         )
+
+
+def rest_s(waited_s: float) -> float:
+    """Before the next try, once so much was waited: little is added, and nobody is asked all the time."""
+    return min(max(SHORTEST_REST_S, waited_s / 4), LONGEST_REST_S)
 
 
 async def _sound(asked: Awaitable[T]) -> T:

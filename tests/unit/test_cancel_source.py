@@ -178,9 +178,9 @@ class TestForgetting:
         take(view, at(0, 1, schedule(5_000), timestamp_ms=2_000))
         deliver(view, 9_000)
         view.prune()
-        before, expired = places_of(view), view.expired(10)
+        before, expired = places_of(view), view.forgetting.expired(10)
         view.apply([], {0: 5})
-        view.collect(expired, {0: 5})
+        view.forgetting.collect(expired, {0: 5})
         view.prune()
         assert (before, places_of(view)) == ([(0, 0), (0, 1)], [(0, 1)])
 
@@ -190,9 +190,9 @@ class TestForgetting:
         take(view, at(0, 1, back(4_000, 0)), at(0, 2, schedule(99_000), timestamp_ms=4_000))
         deliver(view, 9_000)
         view.prune()
-        expired = view.expired(10)
+        expired = view.forgetting.expired(10)
         view.apply([], {0: 3})
-        assert (expired, view.collect(expired, {0: 3})) == (
+        assert (expired, view.forgetting.collect(expired, {0: 3})) == (
             [((4_000, 0, 1), Expiry([4_000], [1], [0]), True)],
             True,
         )
@@ -204,7 +204,7 @@ class TestForgetting:
         take(view, at(0, 1, back(4_000, 0)), at(0, 2, schedule(99_000), timestamp_ms=4_000))
         deliver(view, 5_500)
         view.prune()
-        assert [entry.whose for _, entry, _ in view.expired(10)] == [[]]
+        assert [entry.whose for _, entry, _ in view.forgetting.expired(10)] == [[]]
 
     def test_a_node_that_has_forgotten_the_source_drops_what_follows_all_the_same(self, view: View) -> None:
         take(view, at(0, 0, schedule(2_000)))

@@ -19,11 +19,11 @@ def written(*batches: dict[int, int]) -> MemoryStore:
     store = MemoryStore()
     for due_ms in batches:
         batch = store.batch()
-        taken = {offset: due_index.packed(at_ms, named=bool(at_ms % 2)) for offset, at_ms in due_ms.items()}
+        packed = {offset: due_index.pack(at_ms, named=bool(at_ms % 2)) for offset, at_ms in due_ms.items()}
         ids = {offset: f"id-{offset}" for offset, at_ms in due_ms.items() if at_ms % 2}
         if ids:
-            expiry.write(batch, 3, taken, ids, 0)
-        due_index.write(batch, 3, taken)
+            expiry.write(batch, 3, packed, ids, 0)
+        due_index.write(batch, 3, packed)
         store.write(batch)
     return store
 

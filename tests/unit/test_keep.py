@@ -93,10 +93,10 @@ def test_an_id_is_kept_as_long_as_it_is_known(view: View) -> None:
     deliver(view, 60_000)
     view.prune()
     take(view, at(0, 1, schedule(90_000), 2_999))
-    assert view.expired(10) == []
+    assert view.forgetting.expired(10) == []
     take(view, at(0, 2, schedule(90_000), 3_000))
     deliver(view, 60_000)
-    assert view.expired(10) == [((2_000, 0, 0), Expiry([2_000], [0], ["x"]), True)]
+    assert view.forgetting.expired(10) == [((2_000, 0, 0), Expiry([2_000], [0], ["x"]), True)]
 
 
 def test_a_written_back_request_overtakes_no_duplicate(view: View) -> None:
