@@ -26,7 +26,7 @@ from ops.stack.server import Server
 from ops.topics import cluster_topics
 
 TARGET_PARTITIONS: Final = 4
-SESSION_TIMEOUT_S: Final = 20.0  # a node that is stopped for a while must not lose its place
+SESSION_TIMEOUT_S: Final = 20.0  # a node that is stopped for a while must not lose its candidacy
 POLL_S: Final = 0.2  # a look takes its share of the two cores
 PATIENCE_S: Final = 600.0
 AHEAD_MS: Final = 5_000

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from bench.worker import WorkerFailed
+from bench.job import JobFailed
 from ops.errors import OperatorError
 from ops.stack import StackError
 
-PLAIN: Final = (TimeoutError, WorkerFailed, StackError, OperatorError)
+PLAIN: Final = (TimeoutError, JobFailed, StackError, OperatorError)
 """Errors whose message is a line for people."""
 
 

@@ -12,7 +12,7 @@ OFFERED_AT_LEAST: Final = 0.98
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class FigureKind:
     """Of figures whose names begin alike, and end so."""
 
     prefix: str
@@ -23,32 +23,34 @@ class Kind:
 
 
 KINDS: Final = (
-    Kind("plain.produce", "plain producer, the best of a sweep", "msgs/s", more_is_better=True),
-    Kind("plain.consume", "plain consumer", "msgs/s", more_is_better=True),
-    Kind("ingest.", "from the log into the view", "msgs/s", more_is_better=True),
-    Kind("rebuild.", "process start to candidate, from an empty folder", "msgs/s", more_is_better=True),
-    Kind("delivery", "overdue backlog to the target", "msgs/s", more_is_better=True),
-    Kind("both.", "both at once", "msgs/s", more_is_better=True),
-    Kind("control.", "beside a million pending ids: sent to answered", "requests/s", more_is_better=True),
-    Kind("lateness.", "due to received, read_committed", "ms"),
-    Kind("lateness.", "offered", "msgs/s", more_is_better=True, suffix=RATE),
-    Kind("troubled.", "nine of ten targets, the tenth in trouble: due to received", "ms"),
-    Kind("troubled.", "longest time in which the nine got nothing", "ms", suffix=".pause"),
-    Kind("troubled.", "offered", "msgs/s", more_is_better=True, suffix=RATE),
-    Kind("moved.", "while one id is moved so often a second: due to received", "ms"),
-    Kind("moved.", "offered", "msgs/s", more_is_better=True, suffix=RATE),
-    Kind("scraped.", "while the node's metrics are read: due to received", "ms"),
-    Kind("scraped.", "offered", "msgs/s", more_is_better=True, suffix=RATE),
-    Kind("scraped.", "longest answer to a scrape", "ms", suffix=".answer"),
-    Kind("scraped.", "scrapes answered", "scrapes/s", more_is_better=True, suffix=".scrapes"),
-    Kind("burst.", "all due within a second: received, since the first was due", "ms"),
-    Kind("gap.", "longest pause round each kill", "ms"),
-    Kind("gap.", "longest pause in two calm seconds before each kill", "ms", suffix=".undisturbed"),
-    Kind("gap.", "offered", "msgs/s", more_is_better=True, suffix=RATE),
-    Kind("restart.", "process start of a killed node to its first delivery", "ms"),
-    Kind("memory.", "a node's peak", "MB"),
-    Kind("disk.", "per pending message", "bytes"),
-    Kind("cpu.", "per message", "us"),
+    FigureKind("plain.produce", "plain producer, the best of a sweep", "msgs/s", more_is_better=True),
+    FigureKind("plain.consume", "plain consumer", "msgs/s", more_is_better=True),
+    FigureKind("ingest.", "from the log into the view", "msgs/s", more_is_better=True),
+    FigureKind("rebuild.", "process start to candidate, from an empty folder", "msgs/s", more_is_better=True),
+    FigureKind("delivery", "overdue backlog to the target", "msgs/s", more_is_better=True),
+    FigureKind("both.", "both at once", "msgs/s", more_is_better=True),
+    FigureKind(
+        "control.", "beside a million pending ids: sent to answered", "requests/s", more_is_better=True
+    ),
+    FigureKind("lateness.", "due to received, read_committed", "ms"),
+    FigureKind("lateness.", "offered", "msgs/s", more_is_better=True, suffix=RATE),
+    FigureKind("troubled.", "nine of ten targets, the tenth in trouble: due to received", "ms"),
+    FigureKind("troubled.", "longest time in which the nine got nothing", "ms", suffix=".pause"),
+    FigureKind("troubled.", "offered", "msgs/s", more_is_better=True, suffix=RATE),
+    FigureKind("moved.", "while one id is moved so often a second: due to received", "ms"),
+    FigureKind("moved.", "offered", "msgs/s", more_is_better=True, suffix=RATE),
+    FigureKind("scraped.", "while the node's metrics are read: due to received", "ms"),
+    FigureKind("scraped.", "offered", "msgs/s", more_is_better=True, suffix=RATE),
+    FigureKind("scraped.", "longest answer to a scrape", "ms", suffix=".answer"),
+    FigureKind("scraped.", "scrapes answered", "scrapes/s", more_is_better=True, suffix=".scrapes"),
+    FigureKind("burst.", "all due within a second: received, since the first was due", "ms"),
+    FigureKind("gap.", "longest pause round each kill", "ms"),
+    FigureKind("gap.", "longest pause in two calm seconds before each kill", "ms", suffix=".undisturbed"),
+    FigureKind("gap.", "offered", "msgs/s", more_is_better=True, suffix=RATE),
+    FigureKind("restart.", "process start of a killed node to its first delivery", "ms"),
+    FigureKind("memory.", "a node's peak", "MB"),
+    FigureKind("disk.", "per pending message", "bytes"),
+    FigureKind("cpu.", "per message", "us"),
 )
 
 
@@ -107,7 +109,7 @@ GOALS: Final = (
 )
 
 
-def kind(figure: str) -> Kind:
+def kind(figure: str) -> FigureKind:
     """The kind of a figure: of those that its name fits, the one that says most of it."""
     fitting = [one for one in KINDS if figure.startswith(one.prefix) and figure.endswith(one.suffix)]
     return max(fitting, key=lambda one: len(one.suffix))

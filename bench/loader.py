@@ -1,4 +1,4 @@
-"""Sends requests with plain confluent-kafka: at full speed, or at a rate. A worker (bench/worker.py).
+"""Sends requests with plain confluent-kafka: at full speed, or at a rate. A job (bench/job.py).
 
 The job is a `Load`; the result, the seconds from the first one sent to the last one acknowledged.
 """
@@ -14,7 +14,7 @@ from typing import Any, Final, cast
 from confluent_kafka import Producer
 
 from bench import message
-from bench.worker import Worker, serve, work
+from bench.job import JobProcess, serve, work
 from delayline import requests
 from delayline.headers import Header
 
@@ -48,18 +48,18 @@ class Load:
         """Sends it; returns the seconds that it took."""
         return float(work("bench.loader", asdict(self)))
 
-    def begin(self) -> Worker:
+    def begin(self) -> JobProcess:
         """Sends it beside what else is going on; returns once the first is about to be sent."""
-        worker = Worker("bench.loader", asdict(self))
-        worker.wait_ready()
-        return worker
+        process = JobProcess("bench.loader", asdict(self))
+        process.wait_ready()
+        return process
 
 
-Sent = tuple[bytes, bytes | None, list[Header]]
+Payload = tuple[bytes, bytes | None, list[Header]]
 """Key, value and headers of a request."""
 
 
-def _records(load: Load) -> Iterator[Sent]:
+def _records(load: Load) -> Iterator[Payload]:
     if load.op == "move":
         return _moves(load)
     if load.op != "schedule":
@@ -76,13 +76,13 @@ def _dues_ms(load: Load) -> Iterator[int]:
     return (load.first_due_ms + number * load.span_ms // load.count for number in range(load.count))
 
 
-def _plain(load: Load) -> Iterator[Sent]:
+def _plain(load: Load) -> Iterator[Payload]:
     headers = message.headers
     for number, due_ms in enumerate(_dues_ms(load)):
         yield message.key(number), message.value(number), headers(load.target, due_ms)
 
 
-def _with_ids(load: Load) -> Iterator[Sent]:
+def _with_ids(load: Load) -> Iterator[Payload]:
     for number, due_ms in enumerate(_dues_ms(load)):
         request = requests.schedule(
             load.target,
@@ -96,7 +96,7 @@ def _with_ids(load: Load) -> Iterator[Sent]:
         yield request.key, request.value, request.headers
 
 
-def _controls(load: Load) -> Iterator[Sent]:
+def _controls(load: Load) -> Iterator[Payload]:
     for number in range(load.count):
         if load.op == "cancel":
             request = requests.cancel(_id(number))
@@ -106,7 +106,7 @@ def _controls(load: Load) -> Iterator[Sent]:
         yield request.key, None, request.headers
 
 
-def _moves(load: Load) -> Iterator[Sent]:
+def _moves(load: Load) -> Iterator[Payload]:
     """One message, moved again and again."""
     for number in _paced(load):
         request = requests.reschedule(_id(0), deliver_at=load.first_due_ms + number)
@@ -122,7 +122,7 @@ def _paced(load: Load) -> Iterator[int]:
         yield number
 
 
-def _at_rate(load: Load) -> Iterator[Sent]:
+def _at_rate(load: Load) -> Iterator[Payload]:
     targets = load.targets or [load.target]
     for number in _paced(load):
         due_ms = time.time_ns() // 1_000_000 + load.lead_ms
@@ -136,7 +136,7 @@ def _id(number: int) -> str:
 
 
 def send(job: dict[str, Any], ready: Any) -> float:
-    """The worker's job."""
+    """What the job's process does."""
     load = Load(**job)
     producer = Producer({"bootstrap.servers": load.bootstrap, **CONFIG, **load.settings})
     producer.list_topics(load.topic, timeout=10)

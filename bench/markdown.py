@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from bench.figures import GOALS, KINDS, Kind, kind, offered_only
+from bench.figures import GOALS, KINDS, FigureKind, kind, offered_only
 from bench.record import RunRecord
 from bench.table import goal_text, number
 
@@ -47,7 +47,7 @@ def replaced(page: str, table: str, profile: str) -> str:
     return f"{head}{first}\n{table}{last}{tail}"
 
 
-def _heading(of_kind: Kind, first_line: str) -> str:
+def _heading(of_kind: FigureKind, first_line: str) -> str:
     unit = f", {of_kind.unit}" if of_kind.unit else ""
     return _row(f"*{of_kind.says}{unit}*", *[""] * (first_line.count("|") - 2))
 

@@ -27,7 +27,7 @@ from node.kafka.target_answers import TargetAnswers
 from node.kafka.target_lookup import TargetLookup
 from node.kafka.targets import KafkaTargets
 from node.node import YOUNG_OBJECTS
-from node.role import Roster
+from node.worker import Roster
 from ops.stack import LocalStack
 from store.arrivals import plain_arrival
 from store.rocks import RocksStore
@@ -40,7 +40,7 @@ LANE: Final = 0
 KEYRING: Final = Keyring.make(0)
 
 
-class Part(NamedTuple):
+class PartCost(NamedTuple):
     """CPU time for each message, us."""
 
     name: str
@@ -54,7 +54,7 @@ class Keys(NamedTuple):
     ring: Keyring
 
 
-class Clock:
+class PartTimes:
     """What the parts have taken so far, ns: own and process."""
 
     def __init__(self) -> None:
@@ -70,9 +70,9 @@ class Clock:
         self.spent_ns[name] = known[0] + own_ns, known[1] + process_ns
 
 
-def measure(messages: int) -> list[Part]:
+def measure(messages: int) -> list[PartCost]:
     """All of them, on a stack of its own. Raises `TimeoutError`, `StackError`."""
-    clock = Clock()
+    times = PartTimes()
     with (
         TemporaryDirectory(prefix="delayline-bench-") as folder,
         LocalStack(Path(folder) / "stack") as stack,
@@ -87,11 +87,13 @@ def measure(messages: int) -> list[Part]:
             ClusterSettings().dedup_window_ms,
         )
         gc.set_threshold(YOUNG_OBJECTS)
-        _ingest(clock, cluster, view, messages)
-        _deliver(clock, cluster, view)
+        _ingest(times, cluster, view, messages)
+        _deliver(times, cluster, view)
         store.close()
-    spent = clock.spent_ns.items()
-    return [Part(name, own / 1000 / messages, process / 1000 / messages) for name, (own, process) in spent]
+    spent = times.spent_ns.items()
+    return [
+        PartCost(name, own / 1000 / messages, process / 1000 / messages) for name, (own, process) in spent
+    ]
 
 
 def default(setting: str) -> Any:
@@ -99,26 +101,26 @@ def default(setting: str) -> Any:
     return NodeConfig.model_fields[setting].default
 
 
-def _ingest(clock: Clock, cluster: Cluster, view: View, messages: int) -> None:
+def _ingest(times: PartTimes, cluster: Cluster, view: View, messages: int) -> None:
     """From the log into the view, as node/kafka/applier.py does it."""
     settings, names = ClusterSettings(cluster=cluster.names.cluster), cluster.names
     reader = TopicReader({"bootstrap.servers": cluster.bootstrap}, names.buffer)
     reader.start(view.reached().read)
     left, deadline_s = messages, time.monotonic() + PATIENCE_S
     while left:
-        with clock.time("fetch"):
+        with times.time("fetch"):
             records = reader.poll(POLL_S)
-        with clock.time("parse"):
+        with times.time("parse"):
             found = [
                 parse_plain(one.headers, one.partition, one.timestamp_ms, settings, names) for one in records
             ]
-        with clock.time("encode"):
+        with times.time("encode"):
             arrivals = [
                 plain_arrival(one[:3], one.key, one.value, one.headers, *plain)
                 for one, plain in zip(records, found, strict=True)
                 if plain
             ]
-        with clock.time("put"):
+        with times.time("put"):
             view.apply(arrivals, reader.reached)
         left -= len(arrivals)
         if time.monotonic() > deadline_s:
@@ -126,7 +128,7 @@ def _ingest(clock: Clock, cluster: Cluster, view: View, messages: int) -> None:
     reader.close()
 
 
-def _deliver(clock: Clock, cluster: Cluster, view: View) -> None:
+def _deliver(times: PartTimes, cluster: Cluster, view: View) -> None:
     """From the view to the target, transaction after transaction, as node/core/delivery.py does it."""
     client, names = {"bootstrap.servers": cluster.bootstrap}, cluster.names
     targets = KafkaTargets(TargetAnswers(client, names.checkpoint), lambda _: frozenset(), lambda: None)
@@ -140,14 +142,14 @@ def _deliver(clock: Clock, cluster: Cluster, view: View) -> None:
     limits = Limits(default("selection_max_messages"), default("selection_max_bytes"))
     now_ms, chosen = time.time_ns() // 1_000_000, None
     while chosen is None or chosen.size:
-        with clock.time("select"):
+        with times.time("select"):
             chosen = view.select(now_ms, limits)
-        with clock.time("plan"):
+        with times.time("plan"):
             carried, stamp = carried_by(chosen), Stamp(KEYRING, chosen.as_of, {})
             known = targets.learn(carried.targets, waits=True)
             plan = Plan(names, LANE, 1, now_ms, known, {}, default("max_parks"), stamp)
             plan.add(carried)
-        with clock.time("produce"):
+        with times.time("produce"):
             transaction = outbox.begin()
             transaction.send(plan.records)
             transaction.commit().result()

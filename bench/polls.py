@@ -35,7 +35,7 @@ class Polls(NamedTuple):
 
 
 def measure(rates: Sequence[int], seconds: float) -> Iterator[tuple[int, Polls]]:
-    """One rate after the other, on a stack of its own. Raises `StackError`, `WorkerFailed`."""
+    """One rate after the other, on a stack of its own. Raises `StackError`, `JobFailed`."""
     with (
         TemporaryDirectory(prefix="delayline-bench-") as folder,
         LocalStack(Path(folder) / "stack") as stack,

@@ -11,8 +11,8 @@ from typing import Final, Protocol
 from bench.cluster import Clusters
 from bench.measured import Measured
 from bench.scenarios.control import Control
-from bench.scenarios.delivery import Both, Delivery
-from bench.scenarios.failover import Failover
+from bench.scenarios.delivery import Backlog, Both
+from bench.scenarios.failover import RepeatedFailover
 from bench.scenarios.ingest import Ingest
 from bench.scenarios.lateness import Burst, Steady
 from bench.scenarios.moved import MOVES, Moved
@@ -55,7 +55,7 @@ class Profile:
     name: str
     rounds: int
     scenarios: Sequence[tuple[str, Scenario]]
-    failovers: Sequence[tuple[str, Failover]]  # once: they repeat themselves
+    failovers: Sequence[tuple[str, RepeatedFailover]]  # once: they repeat themselves
 
     def only(self, beginnings: Sequence[str]) -> Profile:
         """Those whose names begin with one of them; all, if there are none. Raises `NoSuchScenario`."""
@@ -100,8 +100,8 @@ def profile(name: str, rounds: int) -> Profile:
         ("ingest-rising", Ingest("rising", MILLION)),
         ("ingest-random", Ingest("random", MILLION)),
         ("ingest-ids", Ingest("random", MILLION, ids=True)),
-        ("delivery", Delivery(backlog)),
-        ("delivery-ids", Delivery(backlog, ids=True)),
+        ("delivery", Backlog(backlog)),
+        ("delivery-ids", Backlog(backlog, ids=True)),
         ("both", Both(backlog)),
         ("lateness-1000", Steady(1_000)),
         ("lateness-5000", Steady(5_000)),
@@ -115,5 +115,5 @@ def profile(name: str, rounds: int) -> Profile:
             ("ingest-random-10m", Ingest("random", 10 * MILLION)),
             ("ingest-ids-10m", Ingest("random", 10 * MILLION, ids=True)),
         ]
-    failovers = [(f"failover-{rate}", Failover(rate, KILLS)) for rate in (1_000, 10_000)]
+    failovers = [(f"failover-{rate}", RepeatedFailover(rate, KILLS)) for rate in (1_000, 10_000)]
     return Profile(name, rounds, scenarios, failovers)

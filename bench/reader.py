@@ -1,6 +1,6 @@
-"""Reads a topic as an application would (read_committed) and notes when. A worker (bench/worker.py).
+"""Reads a topic as an application would (read_committed) and notes when. A job (bench/job.py).
 
-The job is a `Reading`, the result a `Read`.
+The job is a `ReadJob`, the result a `ReadResult`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any, Final
 from confluent_kafka import Consumer, TopicPartition
 
 from bench import message
-from bench.worker import Worker, serve
+from bench.job import JobProcess, serve
 
 BATCH: Final = 2_000
 QUIET_S: Final = 60.0
@@ -33,7 +33,7 @@ BUCKETS_MS: Final = (1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 20, 25, 30, 40, 50, 75, 10
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class ReadJob:
     """What is to be read."""
 
     bootstrap: str
@@ -44,15 +44,15 @@ class Reading:
     from_ms: int = 0  # lateness of those due from then on
     others: Sequence[str] = ()  # further topics, from where they end now
 
-    def begin(self) -> Worker:
+    def begin(self) -> JobProcess:
         """Reads beside what else is going on; returns once it is about to read."""
-        worker = Worker("bench.reader", asdict(self))
-        worker.wait_ready()
-        return worker
+        process = JobProcess("bench.reader", asdict(self))
+        process.wait_ready()
+        return process
 
 
 @dataclass(frozen=True, slots=True)
-class Read:
+class ReadResult:
     """What was read. Times are epoch ms; lateness is in ms, `histogram` counts by `BUCKETS_MS` (at most so
     late; the last count is of all that were later).
     """
@@ -71,11 +71,11 @@ class Read:
 
 
 def read(job: dict[str, Any], ready: Any) -> dict[str, Any]:
-    """The worker's job."""
-    reading = Reading(**{**job, "offsets": {int(p): offset for p, offset in job["offsets"].items()}})
+    """What the job's process does."""
+    reading = ReadJob(**{**job, "offsets": {int(p): offset for p, offset in job["offsets"].items()}})
     consumer = Consumer({"bootstrap.servers": reading.bootstrap, **CONFIG})
-    others = [place for topic in reading.others for place in _places(consumer, topic, {})]
-    consumer.assign([*_places(consumer, reading.topic, reading.offsets), *others])
+    others = [start for topic in reading.others for start in _starts(consumer, topic, {})]
+    consumer.assign([*_starts(consumer, reading.topic, reading.offsets), *others])
     ready()
     batches, late_us, due_in = [], array("q"), message.due_in
     left, quiet_s = reading.count, time.monotonic()
@@ -98,21 +98,21 @@ def read(job: dict[str, Any], ready: Any) -> dict[str, Any]:
     return asdict(summarised(batches, sorted(late_us)))
 
 
-def _places(consumer: Consumer, topic: str, offsets: Mapping[int, int]) -> list[TopicPartition]:
+def _starts(consumer: Consumer, topic: str, offsets: Mapping[int, int]) -> list[TopicPartition]:
     partitions = consumer.list_topics(topic, timeout=10).topics[topic].partitions
-    places = [TopicPartition(topic, partition) for partition in partitions]
-    for place in places:
-        known = offsets.get(place.partition)
-        place.offset = consumer.get_watermark_offsets(place, timeout=10)[1] if known is None else known
-    return places
+    starts = [TopicPartition(topic, partition) for partition in partitions]
+    for start in starts:
+        known = offsets.get(start.partition)
+        start.offset = consumer.get_watermark_offsets(start, timeout=10)[1] if known is None else known
+    return starts
 
 
-def summarised(batches: Sequence[tuple[float, int]], late_us: Sequence[int]) -> Read:
+def summarised(batches: Sequence[tuple[float, int]], late_us: Sequence[int]) -> ReadResult:
     """What batches (epoch ms, messages) and latenesses (ascending) come to."""
     count = sum(size for _, size in batches)
     first_ms, half_ms, most_ms, last_ms = (_reached_ms(batches, share * count) for share in SHARES)
     pauses_ms = (at_ms - before_ms for (before_ms, _), (at_ms, _) in pairwise(batches))
-    read = Read(count, first_ms, half_ms, most_ms, last_ms, pause_ms=max(pauses_ms, default=0.0))
+    read = ReadResult(count, first_ms, half_ms, most_ms, last_ms, pause_ms=max(pauses_ms, default=0.0))
     if not late_us:
         return read
     return replace(

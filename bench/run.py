@@ -22,12 +22,12 @@ from ops.stack import LocalStack
 
 ROUNDS: Final = 3
 
-Say = Callable[[str, Measured | str], None]
+SayMeasured = Callable[[str, Measured | str], None]
 """Is told the name of a scenario that has ended, and what it has measured or why it failed."""
 Keep = Callable[[RunRecord], None]
 
 
-def run(profile: Profile, say: Say, keep: Keep) -> RunRecord:
+def run(profile: Profile, say: SayMeasured, keep: Keep) -> RunRecord:
     """Runs the profile; `keep` gets the record after each scenario, those that failed included: a failure
     keeps no other scenario from running. Raises `NoRoom`, `StackError` if there is no stack to run on, and
     `KeyboardInterrupt`, after which the record that was kept last is the run's.
@@ -53,7 +53,7 @@ def _run_rounds(profile: Profile, clusters: Clusters, under_way: UnderWay) -> No
 class UnderWay:
     """A run so far: what was measured, and what failed."""
 
-    def __init__(self, profile: Profile, settings: dict[str, str], say: Say, keep: Keep) -> None:
+    def __init__(self, profile: Profile, settings: dict[str, str], say: SayMeasured, keep: Keep) -> None:
         self._profile = profile
         self._settings = settings
         self._say = say

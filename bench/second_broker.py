@@ -43,11 +43,7 @@ class SecondBroker(KafkaServer):
     def _prepare(self) -> None:
         self._config.write_text(self._settings() + _CONFIG.format(node=SECOND, address=self.address))
         if not self._meta.exists():
-            self._format(self._cluster_id())
-
-    def _cluster_id(self) -> str:
-        lines = self._stack.kafka._meta.read_text().splitlines()  # noqa: SLF001 - the same class
-        return next(line.partition("=")[2] for line in lines if line.startswith("cluster.id="))
+            self._format(self._stack.kafka.cluster_id())
 
     def serves(self) -> bool:
         """Whether the controller counts it among the brokers, as its neighbour says."""

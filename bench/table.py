@@ -15,7 +15,7 @@ from rich.text import Text
 
 from bench.figures import GOALS, Goal, kind, offered_only
 from bench.ids import Round
-from bench.parts import Part
+from bench.parts import PartCost
 from bench.polls import Polls
 from bench.record import RunRecord
 
@@ -24,7 +24,7 @@ WIDTH: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class TerminalColumn:
     """A column. Where the terminal is too narrow, the one with the highest `drop` goes first; 0 stays."""
 
     name: str
@@ -33,41 +33,41 @@ class Column:
 
 
 SHOWN: Final = (
-    Column("figure"),
-    Column("what", drop=5),
-    Column("median", number=True),
-    Column("least", number=True, drop=4),
-    Column("most", number=True, drop=3),
-    Column("unit", drop=1),
-    Column("goal", drop=2),
+    TerminalColumn("figure"),
+    TerminalColumn("what", drop=5),
+    TerminalColumn("median", number=True),
+    TerminalColumn("least", number=True, drop=4),
+    TerminalColumn("most", number=True, drop=3),
+    TerminalColumn("unit", drop=1),
+    TerminalColumn("goal", drop=2),
 )
 COMPARED: Final = (
-    Column("figure"),
-    Column("first", number=True),
-    Column("second", number=True),
-    Column("second / first", number=True),
-    Column("unit", drop=2),
-    Column("", drop=1),
+    TerminalColumn("figure"),
+    TerminalColumn("first", number=True),
+    TerminalColumn("second", number=True),
+    TerminalColumn("second / first", number=True),
+    TerminalColumn("unit", drop=2),
+    TerminalColumn("", drop=1),
 )
 PARTS: Final = (
-    Column("part, us a message"),
-    Column("its thread", number=True),
-    Column("the process", number=True),
+    TerminalColumn("part, us a message"),
+    TerminalColumn("its thread", number=True),
+    TerminalColumn("the process", number=True),
 )
 POLLS: Final = (
-    Column("sent a second", number=True),
-    Column("came", number=True),
-    Column("polls", number=True),
-    Column("its thread, ms", number=True),
-    Column("late p50, ms", number=True),
-    Column("late p99, ms", number=True),
+    TerminalColumn("sent a second", number=True),
+    TerminalColumn("came", number=True),
+    TerminalColumn("polls", number=True),
+    TerminalColumn("its thread, ms", number=True),
+    TerminalColumn("late p50, ms", number=True),
+    TerminalColumn("late p99, ms", number=True),
 )
 IDS: Final = (
-    Column("taken in"),
-    Column("msgs/s", number=True),
-    Column("its thread, us", number=True),
-    Column("the process, us", number=True),
-    Column("view locked at most, ms", number=True),
+    TerminalColumn("taken in"),
+    TerminalColumn("msgs/s", number=True),
+    TerminalColumn("its thread, us", number=True),
+    TerminalColumn("the process, us", number=True),
+    TerminalColumn("view locked at most, ms", number=True),
 )
 
 
@@ -107,9 +107,9 @@ def compare(console: Console, first: RunRecord, second: RunRecord) -> None:
     console.print(fitted(console, COMPARED, rows))
 
 
-def show_parts(console: Console, parts: Sequence[Part]) -> None:
+def show_parts(console: Console, parts: Sequence[PartCost]) -> None:
     """What the parts of a message's way cost, and all of them together."""
-    whole = Part("all", sum(part.own_us for part in parts), sum(part.process_us for part in parts))
+    whole = PartCost("all", sum(part.own_us for part in parts), sum(part.process_us for part in parts))
     rows = [(part.name, f"{part.own_us:.2f}", f"{part.process_us:.2f}") for part in (*parts, whole)]
     console.print(fitted(console, PARTS, rows))
 
@@ -134,7 +134,9 @@ def _spread(values: Sequence[float]) -> str:
     return f"{number(statistics.median(values))} ({number(min(values))} to {number(max(values))})"
 
 
-def fitted(console: Console, columns: Sequence[Column], rows: Sequence[Sequence[str | Text]]) -> Table:
+def fitted(
+    console: Console, columns: Sequence[TerminalColumn], rows: Sequence[Sequence[str | Text]]
+) -> Table:
     """The table without as many of its columns as do not fit; none is cut."""
     left = list(range(len(columns)))
     while True:

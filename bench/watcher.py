@@ -1,4 +1,4 @@
-"""Looks at a node's metrics again and again, and holds connections that hang. A worker (bench/worker.py).
+"""Looks at a node's metrics again and again, and holds connections that hang. A job (bench/job.py).
 
 The job is a `Watching`, the result a `Watched`.
 """
@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-from bench.worker import Worker, serve
+from bench.job import JobProcess, serve
 
 ANSWER_TIMEOUT_S: Final = 10.0
 A_BYTE_EVERY_S: Final = 1.0
@@ -35,11 +35,11 @@ class Watching:
     slow: int = 0
     half: int = 0
 
-    def begin(self) -> Worker:
+    def begin(self) -> JobProcess:
         """Watches beside what else is going on; returns once the connections stand."""
-        worker = Worker("bench.watcher", asdict(self))
-        worker.wait_ready()
-        return worker
+        process = JobProcess("bench.watcher", asdict(self))
+        process.wait_ready()
+        return process
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ def _ended(connection: socket.socket) -> bool:
 
 
 def watch(job: dict[str, Any], ready: Any) -> dict[str, Any]:
-    """The worker's job."""
+    """What the job's process does."""
     watching = Watching(**job)
     hanging = _Hanging(watching)
     ready()

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeAlias
 
 # Kafka's own limit (its class Topic): the name and "-<partition>" must fit a file name.
 TOPIC_MAX_LENGTH: Final = 249
 MAX_OFFSET: Final = 2**63 - 1
 MAX_PARTITION: Final = 2**31 - 1
+
+PartitionId: TypeAlias = tuple[str, int]
+"""Topic and partition."""
 
 _LEGAL_TOPIC = re.compile(r"[a-zA-Z0-9._-]+", re.ASCII)
 _SOURCE = re.compile(r"([^/]+)/([0-9]{1,10})/([0-9]{1,19})", re.ASCII)

@@ -182,10 +182,10 @@ def parse_plain(
     `parse`, which would say the same of whatever is answered here.
     """
     keys = tuple([key for key, _ in headers])
-    places = _plain_places.get(keys)
-    if places is None:
-        places = _learn_plain(keys)
-    target, time, id_place, time_of = places
+    indexes = _plain_indexes.get(keys)
+    if indexes is None:
+        indexes = _learn_plain(keys)
+    target, time, id_index, time_of = indexes
     if time_of is None:
         return None
     raw_target, raw_time = headers[target][1], headers[time][1]
@@ -196,7 +196,7 @@ def parse_plain(
         if scheduled_for_ms - timestamp_ms > settings.max_delay_ms:
             return None
         topic = _target_topic(raw_target, settings.targets, names.cluster)
-        id_ = None if id_place is None else _read_id(headers[id_place][1] or b"", partition, settings)
+        id_ = None if id_index is None else _read_id(headers[id_index][1] or b"", partition, settings)
         return topic, scheduled_for_ms, id_
     except (ValueError, _RefusedError):
         return None
@@ -211,34 +211,34 @@ def _after(raw: bytes, timestamp_ms: int) -> int:
 
 
 _TimeOf: TypeAlias = Callable[[bytes, int], int]
-_Places: TypeAlias = tuple[int, int, int | None, _TimeOf | None]
+_PlainIndexes: TypeAlias = tuple[int, int, int | None, _TimeOf | None]
 """Where among the headers the target, the time and the id are, and how the time is read; None: it is no plain
 one.
 """
 
-_NOT_PLAIN: Final[_Places] = (0, 0, None, None)
-_MOST_PLACES: Final = 1024
+_NOT_PLAIN: Final[_PlainIndexes] = (0, 0, None, None)
+_MOST_PLAIN: Final = 1024
 _MOST_KEYS: Final = 64
 _MOST_KEYS_LENGTH: Final = 249
 """What is remembered is the users' own header keys: with these bounds, a few megabytes at most."""
-_plain_places: dict[tuple[str, ...], _Places] = {}
+_plain_indexes: dict[tuple[str, ...], _PlainIndexes] = {}
 
 
-def _learn_plain(keys: tuple[str, ...]) -> _Places:
+def _learn_plain(keys: tuple[str, ...]) -> _PlainIndexes:
     """Works it out for header keys in their order; remembers it while that costs little."""
-    own = [place for place, key in enumerate(keys) if key.startswith(PREFIX)]
-    asked = {keys[place]: place for place in own}
-    places = _NOT_PLAIN
+    own = [index for index, key in enumerate(keys) if key.startswith(PREFIX)]
+    asked = {keys[index]: index for index in own}
+    indexes = _NOT_PLAIN
     is_plain = len(own) == (3 if H_ID in asked else 2) and H_TARGET_TOPIC in asked
     if is_plain and not any(NUL in key for key in keys):
         for time_key, time_of in ((H_DELIVER_AT, _at), (H_AFTER, _after)):
             if time_key in asked:
-                places = asked[H_TARGET_TOPIC], asked[time_key], asked.get(H_ID), time_of
+                indexes = asked[H_TARGET_TOPIC], asked[time_key], asked.get(H_ID), time_of
     if len(keys) <= _MOST_KEYS and sum(map(len, keys)) <= _MOST_KEYS_LENGTH:  # an empty key takes room, too
-        if len(_plain_places) >= _MOST_PLACES:
-            _plain_places.clear()
-        _plain_places[keys] = places
-    return places
+        if len(_plain_indexes) >= _MOST_PLAIN:
+            _plain_indexes.clear()
+        _plain_indexes[keys] = indexes
+    return indexes
 
 
 class _RefusedError(Exception):

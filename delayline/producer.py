@@ -155,11 +155,11 @@ class DelayProducer:
         """
         if source is None:
             return self.send(requests.cancel(id), on_delivery=on_delivery)
-        place = source if isinstance(source, str) else source.result(self._max_block_s)
-        request = requests.cancel(id, source=place)
-        if parse_source(place)[0] != self._topic:
+        named = source if isinstance(source, str) else source.result(self._max_block_s)
+        request = requests.cancel(id, source=named)
+        if parse_source(named)[0] != self._topic:
             raise InvalidRequestError(
-                RejectCode.BAD_SOURCE, f"{place} is not in {self._topic}: use its own cluster's producer"
+                RejectCode.BAD_SOURCE, f"{named} is not in {self._topic}: use its own cluster's producer"
             )
         return self.send(request, on_delivery=on_delivery)
 
@@ -275,8 +275,8 @@ class DelayProducer:
         deadline = deadline_after(self._max_block_s)
         headers: Any = request.headers  # the client's type says str | bytes, invariantly
         count = self._partitions
-        place = request.own_partition if count is None else request.partition(count)
-        partition = _ANY_PARTITION if place is None else place
+        chosen = request.own_partition if count is None else request.partition(count)
+        partition = _ANY_PARTITION if chosen is None else chosen
         while True:
             try:
                 producer.produce(

@@ -26,6 +26,7 @@ from delayline.headers import (
     H_UNTIL,
     Header,
 )
+from delayline.times import DAY_MS
 
 CRON_MAX_LENGTH: Final = 128
 SHORTEST_MS: Final = 1_000
@@ -51,7 +52,6 @@ MOST_PASSED: Final = 1_000
 
 MOST_MISSED: int = 10_000
 """Missed occurrences that are delivered one by one, or a few more. The simulation makes it less."""
-_DAY_MS: Final = 86_400_000
 
 
 class UnknownTimeZoneError(Exception):
@@ -199,7 +199,7 @@ def next_turn(current: Occurrence, now_ms: int) -> Turn:
 
 def _mean_ms(recurrence: Recurrence) -> int:
     """From one occurrence to the next: of cron, in the mean of a day on which it fires."""
-    return recurrence.interval_ms if recurrence.cron is None else _DAY_MS // _fires_in_a_day(recurrence.cron)
+    return recurrence.interval_ms if recurrence.cron is None else DAY_MS // _fires_in_a_day(recurrence.cron)
 
 
 @lru_cache(maxsize=4096)

@@ -10,25 +10,21 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from delayline.names import MAX_PARTITION, ClusterNames
+from delayline.times import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
 
 FORMAT_VERSION = 1
 
 KAFKA_MAX_MESSAGE_BYTES = 1_048_588  # the default of `max.message.bytes`
 
-_SECOND_MS = 1_000
-_MINUTE_MS = 60 * _SECOND_MS
-_HOUR_MS = 60 * _MINUTE_MS
-_DAY_MS = 24 * _HOUR_MS
-
 # RocketMQ's default table (messageDelayLevel), so that its users keep their numbers.
 ROCKETMQ_LEVELS_MS = (
-    *(seconds * _SECOND_MS for seconds in (1, 5, 10, 30)),
-    *(minutes * _MINUTE_MS for minutes in (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 20, 30)),
-    *(hours * _HOUR_MS for hours in (1, 2)),
+    *(seconds * SECOND_MS for seconds in (1, 5, 10, 30)),
+    *(minutes * MINUTE_MS for minutes in (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 20, 30)),
+    *(hours * HOUR_MS for hours in (1, 2)),
 )
 
 # A timestamp plus the longest delay must stay a signed 64-bit number of milliseconds.
-_MAX_DELAY_LIMIT_MS = 1_000 * 366 * _DAY_MS
+_MAX_DELAY_LIMIT_MS = 1_000 * 366 * DAY_MS
 
 
 class NewerSettings(ValueError):
@@ -49,9 +45,9 @@ class ClusterSettings:
     partitions: int = 4
     lanes: int = 1
     levels_ms: tuple[int, ...] = ROCKETMQ_LEVELS_MS
-    max_delay_ms: int = 366 * _DAY_MS
+    max_delay_ms: int = 366 * DAY_MS
     targets: tuple[str, ...] = ()
-    dedup_window_ms: int = _HOUR_MS
+    dedup_window_ms: int = HOUR_MS
     format_version: int = FORMAT_VERSION
 
     def __post_init__(self) -> None:

@@ -21,11 +21,11 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _SECOND = timedelta(seconds=1)
 _MILLISECOND = timedelta(milliseconds=1)
 
-_SECOND_MS = 1_000
-_MINUTE_MS = 60 * _SECOND_MS
-_HOUR_MS = 60 * _MINUTE_MS
-_DAY_MS = 24 * _HOUR_MS
-_WEEK_MS = 7 * _DAY_MS
+SECOND_MS: Final = 1_000
+MINUTE_MS: Final = 60 * SECOND_MS
+HOUR_MS: Final = 60 * MINUTE_MS
+DAY_MS: Final = 24 * HOUR_MS
+_WEEK_MS = 7 * DAY_MS
 
 _RFC3339 = re.compile(
     rb"(\d{4}-\d\d-\d\d[Tt](?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d)(?:\.(\d+))?"
@@ -33,12 +33,12 @@ _RFC3339 = re.compile(
 )
 _NUMBER = rb"(\d+(?:\.\d+)?)"
 _SHORT = re.compile(rb"(?:%(n)sd)?(?:%(n)sh)?(?:%(n)sm)?(?:%(n)ss)?(?:%(n)sms)?" % {b"n": _NUMBER})
-_SHORT_UNITS = (_DAY_MS, _HOUR_MS, _MINUTE_MS, _SECOND_MS, 1)
+_SHORT_UNITS = (DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, 1)
 _ISO_NUMBER = rb"(\d+(?:[.,]\d+)?)"
 _ISO = re.compile(
     rb"P(?:%(n)sW|(?:%(n)sD)?(?:T(?=\d)(?:%(n)sH)?(?:%(n)sM)?(?:%(n)sS)?)?)" % {b"n": _ISO_NUMBER}
 )
-_ISO_UNITS = (_WEEK_MS, _DAY_MS, _HOUR_MS, _MINUTE_MS, _SECOND_MS)
+_ISO_UNITS = (_WEEK_MS, DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS)
 
 _TIME_HELP = "write epoch milliseconds (1767225600000) or RFC 3339 with an offset (2026-01-01T00:00:00Z)"
 _DURATION_HELP = "write 1500ms, 90s, 1h30m, 2d or ISO 8601 (PT30M)"
@@ -133,11 +133,11 @@ def _rfc3339_ms(match: re.Match[bytes]) -> int:
         elapsed = datetime.fromisoformat(moment.decode() + "+00:00") - _EPOCH
     except ValueError:
         raise ValueError(f"no such day: {_TIME_HELP}") from None
-    ms = elapsed // _SECOND * _SECOND_MS
+    ms = elapsed // _SECOND * SECOND_MS
     if fraction is not None:
-        ms += _scaled(b"0." + fraction, _SECOND_MS)
+        ms += _scaled(b"0." + fraction, SECOND_MS)
     if sign is not None:
-        offset_ms = int(hours) * _HOUR_MS + int(minutes) * _MINUTE_MS
+        offset_ms = int(hours) * HOUR_MS + int(minutes) * MINUTE_MS
         ms += offset_ms if sign == b"-" else -offset_ms
     return _not_negative(ms, "before 1970")
 

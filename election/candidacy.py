@@ -1,4 +1,4 @@
-"""Standing for leader of a lane.
+"""A candidacy for leader of a lane.
 
 One thread compares ZooKeeper with what should be, again and again: is my znode there, is it my session's, who
 is ahead of me? Events (watches, session changes, peers that are gone) only wake it, so that one that is
@@ -226,41 +226,41 @@ class Candidacy:
             self._session.sync(self.path)  # a new connection may be to a server that lags behind
             self._synced = state
         self._delete_gone()
-        return self._take_place(state.session_id)
+        return self._take_position(state.session_id)
 
-    def _take_place(self, session_id: int) -> float | None:
-        place = queue_position_of(self._guid, self._children())
-        if place.mine is None:
-            return self._queue_up(place)
-        claim = _Claim(place.mine, session_id)
-        if place.leads and self._claim == claim:
+    def _take_position(self, session_id: int) -> float | None:
+        position = queue_position_of(self._guid, self._children())
+        if position.mine is None:
+            return self._queue_up(position)
+        claim = _Claim(position.mine, session_id)
+        if position.leads and self._claim == claim:
             # A name is never used twice, so what was checked once holds; a failover saves a round trip.
-            self._lead(place.mine)
-        stat = self._session.exists(self._znode(place.mine), watch=self._on_watch)
+            self._lead(position.mine)
+        stat = self._session.exists(self._znode(position.mine), watch=self._on_watch)
         if stat is None:
             return 0.0
         if stat.owner != session_id:
             # Made in an earlier session, and its answer was lost: it would end with that session.
             self._void("the znode is an earlier session's")
-            self._delete(place.mine)
+            self._delete(position.mine)
             return 0.0
         self._claim = claim
         self._yield_until_s = None
         self._peers.introduce(self._guid)  # one who resigned and entered again before ZooKeeper knew of it
-        return self._take_turn(place, place.mine)
+        return self._take_turn(position, position.mine)
 
-    def _take_turn(self, place: QueuePosition, mine: str) -> float | None:
-        for name in place.surplus:
+    def _take_turn(self, position: QueuePosition, mine: str) -> float | None:
+        for name in position.surplus:
             self._delete(name)
-        if place.leads:
+        if position.leads:
             self._lead(mine)
             self._peers.follow({})
             return None
-        for name in {place.ahead[0], place.ahead[-1]}:
+        for name in {position.ahead[0], position.ahead[-1]}:
             if self._session.exists(self._znode(name), watch=self._on_watch) is None:
                 return 0.0
-        self._follow(place.ahead)
-        self._leader = place.ahead[0]
+        self._follow(position.ahead)
+        self._leader = position.ahead[0]
         leader = self._seen[self._leader]
         known = None if leader is UNREADABLE else leader.node
         self._become(ElectionState("follower", mine, _now_ms(), known))
@@ -276,10 +276,10 @@ class Candidacy:
         except ZnodeMissing:
             return []  # made with the first candidacy
 
-    def _queue_up(self, place: QueuePosition) -> float:
+    def _queue_up(self, position: QueuePosition) -> float:
         if self._claim is not None:
             self._void("somebody deleted the znode")
-        if self._lets_leader_go_first(place):
+        if self._lets_leader_go_first(position):
             return _YIELD_POLL_S
         self._guid = self._guid or new_guid()
         self._peers.introduce(self._guid)
@@ -288,8 +288,8 @@ class Candidacy:
         self._session.create(self._znode(f"{self._guid}-"), data, ephemeral=True, sequence=True)
         return 0.0
 
-    def _lets_leader_go_first(self, place: QueuePosition) -> bool:
-        if place.ahead or self._leader is None or not self._peers.has_greeted(self._leader):
+    def _lets_leader_go_first(self, position: QueuePosition) -> bool:
+        if position.ahead or self._leader is None or not self._peers.has_greeted(self._leader):
             return False
         if self._yield_until_s is None:
             self._yield_until_s = time.monotonic() + _YIELD_S

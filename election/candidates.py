@@ -43,7 +43,7 @@ UNREADABLE = Candidate("?", "", 0, 0)
 
 @dataclass(frozen=True, slots=True)
 class QueuePosition:
-    """The place of one candidate in the queue.
+    """Where one candidate stands in the queue.
 
     `mine` is its znode (None: not queued), `ahead` are those before it, lowest first, `surplus` are further
     znodes of the same candidacy, left by a `create` that was carried out twice.

@@ -51,7 +51,7 @@ class KafkaIds(msgspec.Struct, frozen=True):
     buffer: str
 
 
-class Entry(msgspec.Struct, frozen=True, kw_only=True):
+class HistoryEntry(msgspec.Struct, frozen=True, kw_only=True):
     """What an operator has changed, for the cluster's history; `lane` None: all of them."""
 
     what: str
@@ -61,7 +61,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     after: str | None = None
 
 
-def encode(said: PauseState | Switchover | Gap | KafkaIds | Entry) -> bytes:
+def encode(said: PauseState | Switchover | Gap | KafkaIds | HistoryEntry) -> bytes:
     """As JSON."""
     return msgspec.json.encode(said)
 
@@ -86,9 +86,9 @@ def decode_kafka(data: bytes, path: str) -> KafkaIds:
     return _decoded(data, KafkaIds, f"{path} does not say which Kafka it is")
 
 
-def decode_entry(data: bytes, path: str) -> Entry:
+def decode_entry(data: bytes, path: str) -> HistoryEntry:
     """Reads `encode`'s bytes; Malformed."""
-    return _decoded(data, Entry, f"{path} is no entry of the history")
+    return _decoded(data, HistoryEntry, f"{path} is no entry of the history")
 
 
 def _decoded(data: bytes, of: type[Said], otherwise: str) -> Said:

@@ -32,7 +32,7 @@ _LOOPBACK: Final = "127.0.0.1"
 _READ = selectors.EVENT_READ
 _WRITE = selectors.EVENT_WRITE
 
-Address = tuple[socket.AddressFamily, Any]
+SocketAddress = tuple[socket.AddressFamily, Any]
 
 
 class Peers:
@@ -298,8 +298,10 @@ class _Connection:
         self.link = link
         self.sock: socket.socket | None = None
         self.retry_at_s: float | None = time.monotonic()
-        self.address: Address | None = None  # kept, so that no name is looked up in a failover
-        self.found: Address | OSError | UnicodeError | None = None  # a look-up's answer, until it is used
+        self.address: SocketAddress | None = None  # kept, so that no name is looked up in a failover
+        self.found: SocketAddress | OSError | UnicodeError | None = (
+            None  # a look-up's answer, until it is used
+        )
         self._complaints: set[str] = set()
 
     def complain(self) -> None:
@@ -351,7 +353,7 @@ def _listen(host: str, port: int) -> socket.socket:
         ) from error
 
 
-def _resolve(peer: Peer) -> Address:
+def _resolve(peer: Peer) -> SocketAddress:
     family, _, _, _, address = socket.getaddrinfo(peer.host, peer.port, type=socket.SOCK_STREAM)[0]
     return family, address
 

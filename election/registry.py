@@ -27,8 +27,8 @@ from election.errors import (
     ZnodeMissing,
 )
 from election.operators import (
-    Entry,
     Gap,
+    HistoryEntry,
     KafkaIds,
     PauseState,
     Switchover,
@@ -41,7 +41,7 @@ from election.operators import (
 from election.session import Delete, Make, Replace, Session
 from election.znodes import Znodes
 
-Done = TypeVar("Done")
+Result = TypeVar("Result")
 
 MOST_HISTORY: Final = 1_000
 _MOST_TRIES: Final = 10  # against others who write the same znode
@@ -90,17 +90,17 @@ class Registry:
             ) from None
         return self._decoded_settings(data)
 
-    def restore_settings(self, settings: ClusterSettings, entry: Entry) -> bool:
+    def restore_settings(self, settings: ClusterSettings, entry: HistoryEntry) -> bool:
         """Write the settings over what stands there, or where nothing does; False if the very same stand
         there. SettingsNewer if what stands is a newer version's.
         """
         path = self._znodes.settings
 
         def attempt() -> bool:
-            standing = self._look(path)
-            if standing is not None and self._holds(standing[0], settings):
+            present = self._look(path)
+            if present is not None and self._holds(present[0], settings):
                 return False
-            self._put(path, settings.to_json().encode(), None if standing is None else standing[1], entry)
+            self._put(path, settings.to_json().encode(), None if present is None else present[1], entry)
             return True
 
         return self._persistently(attempt)
@@ -145,7 +145,7 @@ class Registry:
             return False
         return True
 
-    def tie_anew(self, change: Callable[[KafkaIds | None], KafkaIds], entry: Entry) -> None:
+    def tie_anew(self, change: Callable[[KafkaIds | None], KafkaIds], entry: HistoryEntry) -> None:
         """Writes what `change` makes of what stands; if that is the same, nothing is written, nor
         recorded. ZnodeChanged if others write it all the time.
         """
@@ -174,7 +174,7 @@ class Registry:
         """The cluster's keys; None if there is no such znode. Malformed if they cannot be read."""
         return self._read_keys()[0]
 
-    def change_keys(self, change: Callable[[Keyring], Keyring], entry: Entry) -> Keyring:
+    def change_keys(self, change: Callable[[Keyring], Keyring], entry: HistoryEntry) -> Keyring:
         """Writes what `change` makes of the keys, and gives it back; if it makes nothing of them, nothing is
         written, nor recorded. ZnodeMissing, Malformed; ZnodeChanged if others write it all the time.
         """
@@ -278,7 +278,7 @@ class Registry:
         data, version = found
         return decode_pauses(data, self._znodes.pauses), version
 
-    def change_pauses(self, change: Callable[[PauseState], PauseState], entry: Entry) -> PauseState:
+    def change_pauses(self, change: Callable[[PauseState], PauseState], entry: HistoryEntry) -> PauseState:
         """Pauses and resumes: writes what `change` makes of what stands, and gives it back. If it makes
         nothing of it, nothing is written, nor recorded. ZnodeChanged if others write it all the time.
         """
@@ -292,7 +292,7 @@ class Registry:
 
         return self._persistently(attempt)
 
-    def ask(self, lane: int, request: msgspec.Struct, entry: Entry, *, instead: bool = False) -> int:
+    def ask(self, lane: int, request: msgspec.Struct, entry: HistoryEntry, *, instead: bool = False) -> int:
         """Asks the lane's leader for something (store/operations.py); returns the number that the request
         has got in place of its own. RequestWaits if an earlier one was not taken up yet, unless this one is
         to stand `instead`.
@@ -300,14 +300,14 @@ class Registry:
         path = self._znodes.request(lane)
 
         def attempt() -> int:
-            standing = self._look(path)
-            last = 0 if standing is None else _number(standing[0], path)
+            present = self._look(path)
+            last = 0 if present is None else _number(present[0], path)
             taken_up = self._taken_up(lane)
             if last > taken_up and not instead:
                 raise RequestWaits(f"request {last} at {path} waits for the leader of lane {lane}")
             number = max(last, taken_up) + 1
             data = msgspec.json.encode(msgspec.structs.replace(request, number=number))
-            self._put(path, data, None if standing is None else standing[1], entry)
+            self._put(path, data, None if present is None else present[1], entry)
             return number
 
         return self._persistently(attempt)
@@ -317,13 +317,13 @@ class Registry:
         found = self._look(self._znodes.request(lane))
         return None if found is None else found[0]
 
-    def want_switchover(self, lane: int, wanted: Switchover, entry: Entry) -> None:
+    def want_switchover(self, lane: int, wanted: Switchover, entry: HistoryEntry) -> None:
         """Wants the lane's leader to step down."""
         path = self._znodes.switchover(lane)
 
         def attempt() -> None:
-            standing = self._look(path)
-            self._put(path, encode(wanted), None if standing is None else standing[1], entry)
+            present = self._look(path)
+            self._put(path, encode(wanted), None if present is None else present[1], entry)
 
         self._persistently(attempt)
 
@@ -337,22 +337,24 @@ class Registry:
         found = self._look(path)
         return None if found is None else decode_gap(found[0], path)
 
-    def accept_gap(self, lane: int, gap: Gap, entry: Entry) -> None:
+    def accept_gap(self, lane: int, gap: Gap, entry: HistoryEntry) -> None:
         """Gives up what retention has taken of the lane's log."""
         path = self._znodes.gap(lane)
 
         def attempt() -> None:
-            standing = self._look(path)
-            self._put(path, encode(gap), None if standing is None else standing[1], entry)
+            present = self._look(path)
+            self._put(path, encode(gap), None if present is None else present[1], entry)
 
         self._persistently(attempt)
 
-    def remove_node(self, node: str, standing: Collection[tuple[int, str]], entry: Entry) -> list[str]:
+    def remove_node(
+        self, node: str, candidates: Collection[tuple[int, str]], entry: HistoryEntry
+    ) -> list[str]:
         """Deletes the status of a node that is dead and its candidacies, by lane and znode's name; returns
         the paths of those that were still there. If none was, nothing is recorded. One that lives makes them
         anew.
         """
-        candidacies = [f"{self._znodes.candidates(lane)}/{name}" for lane, name in standing]
+        candidacies = [f"{self._znodes.candidates(lane)}/{name}" for lane, name in candidates]
         paths = [*candidacies, self._znodes.member(node)]
         self._ensure(self._znodes.history)
 
@@ -366,13 +368,13 @@ class Registry:
         self._forget_oldest()
         return removed
 
-    def record(self, entry: Entry) -> None:
+    def record(self, entry: HistoryEntry) -> None:
         """Writes what an operator has changed elsewhere into the history."""
         self._ensure(self._znodes.history)
         self._session.transact(self._noted(entry))
         self._forget_oldest()
 
-    def history(self, most: int = MOST_HISTORY) -> list[Entry]:
+    def history(self, most: int = MOST_HISTORY) -> list[HistoryEntry]:
         """The last changes by operators, `most` of them, in order. Malformed."""
         root = self._znodes.history
         try:
@@ -399,7 +401,7 @@ class Registry:
             return None
         return data, stat.version
 
-    def _put(self, path: str, data: bytes, version: int | None, entry: Entry) -> None:
+    def _put(self, path: str, data: bytes, version: int | None, entry: HistoryEntry) -> None:
         """Writes a znode of this version (None: that is not there), and the entry with it."""
         self._ensure(self._znodes.history)
         if version is None:
@@ -408,7 +410,7 @@ class Registry:
         self._session.transact(put, self._noted(entry))
         self._forget_oldest()
 
-    def _noted(self, entry: Entry) -> Make:
+    def _noted(self, entry: HistoryEntry) -> Make:
         return Make(f"{self._znodes.history}/entry-", encode(entry), sequence=True)
 
     def _ensure(self, path: str) -> None:
@@ -421,7 +423,7 @@ class Registry:
         for name in sorted(self._session.children(self._znodes.history))[:-MOST_HISTORY]:
             self._session.delete(f"{self._znodes.history}/{name}")
 
-    def _persistently(self, attempt: Callable[[], Done]) -> Done:
+    def _persistently(self, attempt: Callable[[], Result]) -> Result:
         """Again, on what stands then, if somebody else was faster."""
         for _ in range(_MOST_TRIES - 1):
             with suppress(ZnodeChanged, ZnodeExists, ZnodeMissing):
@@ -449,9 +451,8 @@ class CheckpointMirror:
     lost.
 
     It may lag behind the topic and never decides while the topic is there. For one thread, which sees to it
-    that there are at most five writes a second. A write never replaces a checkpoint of a later epoch, nor
-    one of the same epoch and a later position: a leader that was succeeded unawares cannot take the mirror
-    back.
+    that there are at most five writes a second. A write never replaces a later checkpoint: a leader that was
+    succeeded unawares cannot take the mirror back.
     """
 
     def __init__(self, session: Session, path: str) -> None:
@@ -471,11 +472,11 @@ class CheckpointMirror:
 
         After Unavailable nobody knows what stands there: the next write looks first.
         """
-        order = _order(checkpoint, "what is to be mirrored")
-        standing, self._written = self._written, None
-        if standing is not None:
+        order = checkpoint_order(checkpoint, "what is to be mirrored")
+        present, self._written = self._written, None
+        if present is not None:
             try:
-                self._written = self._replace(checkpoint, order, standing)
+                self._written = self._replace(checkpoint, order, present)
                 return
             except (ZnodeChanged, ZnodeMissing):
                 pass  # somebody else was here: over what stands now, unless it is later
@@ -486,18 +487,18 @@ class CheckpointMirror:
             data, stat = self._session.read(self.path)
         except ZnodeMissing:
             return None
-        return _Written(stat.version, _order(data, self.path))
+        return _Written(stat.version, checkpoint_order(data, self.path))
 
-    def _replace(self, checkpoint: bytes, order: _Order, standing: _Written | None) -> _Written:
-        if standing is None:
+    def _replace(self, checkpoint: bytes, order: tuple[int, int], present: _Written | None) -> _Written:
+        if present is None:
             self._session.create(self.path, checkpoint)
             return _Written(0, order)
-        if standing.order > order:
+        if present.order > order:
             raise Superseded(
-                f"{self.path} holds epoch, number and position {standing.order}, later than {order}: "
+                f"{self.path} holds epoch and number {present.order}, later than {order}: "
                 "another node has become leader"
             )
-        return _Written(self._session.write(self.path, checkpoint, standing.version).version, order)
+        return _Written(self._session.write(self.path, checkpoint, present.version).version, order)
 
 
 class _Run(msgspec.Struct):
@@ -534,29 +535,27 @@ def _number(request: bytes, path: str) -> int:
         raise Malformed(f"{path} holds no request: {error}") from error
 
 
-_Order = tuple[int, int, tuple[int, ...]]
-"""Epoch, number, then position; no position is before every position."""
-
-
 @dataclass(frozen=True, slots=True)
 class _Written:
     """The version of the mirror's znode and what it holds."""
 
     version: int
-    order: _Order
+    order: tuple[int, int]
 
 
 class _Progress(msgspec.Struct):
     """What orders checkpoints; the rest of their JSON is none of this package's business."""
 
     epoch: int
-    position: tuple[int, int, int] | None
     number: int = 0
 
 
-def _order(data: bytes, where: str) -> _Order:
+def checkpoint_order(data: bytes, where: str) -> tuple[int, int]:
+    """What `Checkpoint.order` says of one (store/checkpoint.py), which this package cannot import: a unit
+    test sees to it that they agree. `where` it is, for the error.
+    """
     try:
         progress = msgspec.json.decode(data, type=_Progress)
     except msgspec.MsgspecError as error:
         raise Malformed(f"{where} holds no checkpoint: {error}") from error
-    return progress.epoch, progress.number, progress.position or ()
+    return progress.epoch, progress.number

@@ -46,14 +46,14 @@ _CLOSE_TIMEOUT_S = 2.0
 
 _WITH_ANOTHER = (RolledBackError, RuntimeInconsistency)  # a change that failed because another one did
 
-Status = Literal["connecting", "connected", "suspended", "lost", "closed"]
-_STATUS: dict[str, Status] = {
+SessionStatus = Literal["connecting", "connected", "suspended", "lost", "closed"]
+_STATUS: dict[str, SessionStatus] = {
     KazooState.CONNECTED: "connected",
     KazooState.SUSPENDED: "suspended",
     KazooState.LOST: "lost",
 }
 
-Watch = Callable[[Any], None]
+WatchCallback = Callable[[Any], None]
 """Called once, on kazoo's thread; must not block. Pass the same function again: kazoo keeps each new one."""
 
 
@@ -64,7 +64,7 @@ class SessionState:
     `suspended`: no connection; the session may or may not be over. `lost`: a server said that it is over.
     """
 
-    status: Status
+    status: SessionStatus
     session_id: int | None
     since_ms: int
 
@@ -184,7 +184,9 @@ class Session:
         data, stat = self._call("read", path, lambda client: client.get_async(path), timeout_s)
         return data, _stat(stat)
 
-    def exists(self, path: str, *, watch: Watch | None = None, timeout_s: float | None = None) -> Stat | None:
+    def exists(
+        self, path: str, *, watch: WatchCallback | None = None, timeout_s: float | None = None
+    ) -> Stat | None:
         """What is known of a znode, None if it is not there; `watch` is called when that changes."""
         stat = self._call("look at", path, lambda client: client.exists_async(path, watch=watch), timeout_s)
         return None if stat is None else _stat(stat)
@@ -195,7 +197,7 @@ class Session:
         return names
 
     def read_all(
-        self, paths: Sequence[str], *, watch: Watch, timeout_s: float | None = None
+        self, paths: Sequence[str], *, watch: WatchCallback, timeout_s: float | None = None
     ) -> list[bytes | None]:
         """The data of some znodes, None for one that is not there; `watch` is called when any of them is
         made, written or deleted. Sent together: one round trip.
@@ -380,7 +382,7 @@ def _if_there(path: str, client: KazooClient) -> _IfThere:
     return _IfThere(client.get_async(path))
 
 
-def _watched(path: str, watch: Watch, client: KazooClient) -> Any:
+def _watched(path: str, watch: WatchCallback, client: KazooClient) -> Any:
     return client.exists_async(path, watch=watch)
 
 

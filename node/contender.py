@@ -8,7 +8,7 @@ import structlog
 
 from election.candidacy import Candidacy
 from node.refusal import SIT_OUT_S, Refusal, clock_skewed, log_refusal
-from node.role import Bell
+from node.worker import Bell
 from node.zookeeper.leadership import ZooKeeperElection
 
 log = structlog.get_logger("delayline.node")

@@ -16,12 +16,12 @@ from election.znodes import Znodes
 from node import refusal
 from node.config import NodeConfig
 from node.core.ports import Doubtful
+from node.current_refusal import CurrentRefusal
 from node.kafka.errors import LastComplaint, words
 from node.kafka.reader import OffsetsGone
 from node.kafka.topics import TopicIdentity, TopicMissing, admin_client, describe, kafka_id
 from node.own_settings import readable, settings_of
 from node.refusal import Refusal, RefusalCode, Refusing
-from node.refusals import Refusals
 from node.waiting import Waiting
 from store.identity import FORMAT, Identity, OtherFormat, OtherIdentity, claim, stored_identity
 from store.kv import KeyValue
@@ -43,11 +43,11 @@ class Ground(NamedTuple):
 class Survey:
     """Finds the ground, and says why a node cannot stand on it. For any thread."""
 
-    def __init__(self, config: NodeConfig, registry: Registry, refusals: Refusals) -> None:
+    def __init__(self, config: NodeConfig, registry: Registry, current_refusal: CurrentRefusal) -> None:
         self.made_with: ClusterSettings | None = None  # the view, as far as it is known
         self._config = config
         self._registry = registry
-        self._refusals = refusals
+        self._current_refusal = current_refusal
         self._names = ClusterNames(config.cluster)
         self._znodes = Znodes(config.cluster)
         self._complaint = LastComplaint()
@@ -77,11 +77,11 @@ class Survey:
             if own is None:
                 raise
             why = self.settings_missing(own)
-            self._refusals.lack(why)
+            self._current_refusal.lack(why)
             raise Doubtful(str(why)) from error
         except Malformed as error:
             raise Refusing(self.unreadable(error)) from error
-        self._refusals.lack(None)
+        self._current_refusal.lack(None)
         return settings
 
     def _settings_of_store(self) -> ClusterSettings | None:

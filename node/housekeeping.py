@@ -1,4 +1,4 @@
-"""The housekeeping role: prunes, forgets old ids, counts what waits, watches the buffer topic.
+"""The housekeeping worker: prunes, forgets old ids, counts what waits, watches the buffer topic.
 
 Once a second, on a thread of its own; nothing that it does may hold apply or delivery for long.
 """
@@ -13,7 +13,7 @@ import structlog
 from node.core.ports import Doubtful
 from node.inspection import Inspection
 from node.kafka.checkpoints import KafkaLog
-from node.role import Role
+from node.worker import Worker
 from store.checkpoint import Vector
 from store.forgetting import Expired
 from store.overdue import Overdue, counted, scans
@@ -27,7 +27,7 @@ COLLECTING_S: Final = 0.2
 COUNTING_PAUSE: Final = 19
 
 
-class Housekeeping(Role):
+class Housekeeping(Worker):
     """Nobody else takes anything out of the view."""
 
     def __init__(self, view: View, kafka_log: KafkaLog, inspection: Inspection) -> None:
@@ -71,14 +71,14 @@ class Housekeeping(Role):
 
     def _collect_chosen(self) -> bool:
         """Whether those chosen have gone."""
-        if self._expired and not self._view.collect(self._expired, self._log_ends):
+        if self._expired and not self._view.forgetting.collect(self._expired, self._log_ends):
             return False
         self._expired = []
         return True
 
     def _choose(self) -> bool:
         """Whether there were any to choose."""
-        expired = self._view.expired(MOST_EXPIRED)
+        expired = self._view.forgetting.expired(MOST_EXPIRED)
         if not expired:
             return False
         try:

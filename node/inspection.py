@@ -12,11 +12,11 @@ from election.operators import KafkaIds
 from election.registry import Registry
 from node import refusal
 from node.core.ports import Doubtful
+from node.current_refusal import CurrentRefusal
 from node.ground import Ground, Survey
 from node.kafka.checkpoints import CheckpointReader
 from node.kafka.topics import TopicIdentity, TopicMissing
 from node.refusal import Refusing
-from node.refusals import Refusals
 from node.zookeeper.keyring import NodeKeyring
 from store.view import View
 
@@ -33,7 +33,7 @@ class Inspection:
         ground: Ground,
         survey: Survey,
         registry: Registry,
-        refusals: Refusals,
+        current_refusal: CurrentRefusal,
         keys: NodeKeyring,
         view: View,
         checkpoint_reader: CheckpointReader,
@@ -41,7 +41,7 @@ class Inspection:
         self._ground = ground
         self._survey = survey
         self._registry = registry
-        self._refusals = refusals
+        self._current_refusal = current_refusal
         self._keys = keys
         self._view = view
         self._checkpoint_reader = checkpoint_reader
@@ -51,23 +51,23 @@ class Inspection:
     def look(self) -> None:
         """If it is time, or a leader knows of more than this node does."""
         is_early = time.monotonic() - self._looked_s < INSPECT_EVERY_S and not self._lacks_partitions()
-        if is_early or self._refusals.own is not None:
+        if is_early or self._current_refusal.own is not None:
             return
         self._looked_s = time.monotonic()
         try:
             self._compare()
         except Refusing as refusing:
-            self._refusals.refuse(refusing.refusal)
+            self._current_refusal.refuse(refusing.refusal)
         except TopicMissing as error:
-            self._refusals.note(self._survey.unless_other_kafka(refusal.buffer_missing(str(error))))
+            self._current_refusal.note(self._survey.unless_other_kafka(refusal.buffer_missing(str(error))))
         except Malformed as error:
-            self._refusals.refuse(self._survey.unreadable(error))
+            self._current_refusal.refuse(self._survey.unreadable(error))
         except ZnodeMissing:
             self._say_missing()
         except (Doubtful, ElectionError):
             return
         else:
-            self._refusals.note(None)
+            self._current_refusal.note(None)
             self._said_missing = False
 
     def _compare(self) -> None:
@@ -76,7 +76,7 @@ class Inspection:
         self._keys.renew()
         self._keep_tied(buffer)
         if self._survey.expect_same(before, buffer, settings):
-            self._refusals.halt.set()  # begins anew, with the partitions that were added
+            self._current_refusal.halt.set()  # begins anew, with the partitions that were added
 
     def _keep_tied(self, buffer: TopicIdentity) -> None:
         """A cluster that is older than the znode gets it from the first node that has read a checkpoint of

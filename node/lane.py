@@ -1,4 +1,4 @@
-"""The lane role: follows the checkpoint while another node is leader, delivers while this one is.
+"""The lane worker: follows the checkpoint while another node is leader, delivers while this one is.
 
 One thread does both, so a node is never follower and leader at once: it aligns to what the checkpoint
 reader reads, and once elected it drives the delivery core until that leadership ends.
@@ -20,7 +20,7 @@ from node.health.meter import Meter
 from node.kafka.checkpoints import CheckpointReader
 from node.kafka.outbox import KafkaOutbox
 from node.refusal import Refusal, Refusing, log_refusal
-from node.role import Bell, Role
+from node.worker import Bell, Worker
 from node.zookeeper.leadership import ZooKeeperElection
 from store.view import View
 
@@ -40,7 +40,7 @@ class SystemClock:
         return time.monotonic_ns() // 1_000_000
 
 
-class LaneWorker(Role):
+class LaneWorker(Worker):
     """Owns the view's tip and the outbox."""
 
     def __init__(

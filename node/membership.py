@@ -1,4 +1,4 @@
-"""The membership role: shows the node's status in its member znode, once a second.
+"""The membership worker: shows the node's status in its member znode, once a second.
 
 On a thread of its own, which asks nobody but ZooKeeper: whoever does not answer, a node that lives says so.
 """
@@ -13,9 +13,9 @@ import structlog
 from election.errors import ElectionError, NodeIdTaken
 from election.registry import Registry
 from node import refusal
-from node.refusals import Refusals
+from node.current_refusal import CurrentRefusal
 from node.report import Report
-from node.role import Role
+from node.worker import Worker
 
 log = structlog.get_logger("delayline.node")
 
@@ -23,15 +23,15 @@ PERIOD_S: Final = 1.0
 END_TIMEOUT_S: Final = 1.0
 
 
-class Membership(Role):
+class Membership(Worker):
     """Refuses where another process is this node, and shows it by another name as long as that is there."""
 
-    def __init__(self, registry: Registry, report: Report, refusals: Refusals) -> None:
+    def __init__(self, registry: Registry, report: Report, current_refusal: CurrentRefusal) -> None:
         """Its end is not waited for where ZooKeeper does not answer."""
         super().__init__("membership", end_timeout_s=END_TIMEOUT_S)
         self._registry = registry
         self._report = report
-        self._refusals = refusals
+        self._current_refusal = current_refusal
         self._name = report.node
 
     @property
@@ -51,7 +51,7 @@ class Membership(Role):
             self._registry.publish_member(self._name, said)
         except NodeIdTaken as error:
             self._name = f"{report.node}~{report.run_id[:8]}"  # no node id has a ~
-            self._refusals.refuse(refusal.node_id_taken(str(error)))
+            self._current_refusal.refuse(refusal.node_id_taken(str(error)))
         except ElectionError as error:
             log.debug("status-publish-failed", detail=str(error))
 

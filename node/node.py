@@ -23,6 +23,7 @@ from election.znodes import Znodes
 from node import refusal
 from node.config import NodeConfig
 from node.core.steps import Step
+from node.current_refusal import LOOK_AGAIN_S, CurrentRefusal, of_store
 from node.ground import Ground, Survey
 from node.health.systemd import ServiceManager
 from node.health.vitals import Vitals
@@ -34,10 +35,9 @@ from node.kafka.reader import OffsetsGone
 from node.membership import Membership
 from node.parts import Coordination, Makings, Parts
 from node.refusal import Refusing
-from node.refusals import LOOK_AGAIN_S, Refusals, of_store
 from node.report import Progress, Report
-from node.role import Roster
 from node.status import CAUGHT_UP, NodeState, NodeStatus
+from node.worker import Roster
 from node.zookeeper.keyring import NodeKeyring, SharedKeys
 from store.checkpoint import UnreadableCheckpoint
 from store.identity import refresh
@@ -73,21 +73,21 @@ class Node:
         self._session = Session(config.kazoo_options(), timeout_s=config.session_timeout_s)
         self._registry = Registry(self._session, Znodes(config.cluster))
         self._roster = Roster(self._mend)
-        self._refusals = Refusals()
-        self._halt = self._refusals.halt
+        self._current_refusal = CurrentRefusal()
+        self._halt = self._current_refusal.halt
         self._progress = Progress(self._halt)
         self._stopping = self._progress.stopping
-        self._survey = Survey(config, self._registry, self._refusals)
+        self._survey = Survey(config, self._registry, self._current_refusal)
         self._report = Report(
             config,
             self._progress,
-            self._refusals,
+            self._current_refusal,
             self._survey,
             self._roster,
             self._session,
             self._http,
         )
-        self._membership = Membership(self._registry, self._report, self._refusals)
+        self._membership = Membership(self._registry, self._report, self._current_refusal)
         self._thread = threading.Thread(target=self._run, name="node", daemon=True)
 
     @property
@@ -159,7 +159,7 @@ class Node:
             why = of_it
         else:
             return False
-        self._refusals.refuse(why)
+        self._current_refusal.refuse(why)
         return True
 
     def _run(self) -> None:
@@ -174,14 +174,14 @@ class Node:
         try:
             self._round()
         except Refusing as refusing:
-            self._refusals.refuse(refusing.refusal)
+            self._current_refusal.refuse(refusing.refusal)
         except StoreError as error:
             if not self._mend(error):
                 raise
 
     def _round(self) -> None:
         """Opens the parts, catches up, stands for leader, and waits for the end."""
-        before, progress = self._refusals.own, self._progress
+        before, progress = self._current_refusal.own, self._progress
         log.info("node-started", node=self._config.node_id, cluster=self._config.cluster)
         with suppress(Unavailable):  # whoever asks ZooKeeper says so; this only keeps it from asking too soon
             self._session.wait_connected(CONNECT_TIMEOUT_S)
@@ -193,7 +193,7 @@ class Node:
         if parts is None:
             return
         progress.parts = parts
-        self._refusals.parts_made(before)
+        self._current_refusal.parts_made(before)
         parts.start()
         if self._catch_up(parts):
             self._membership.publish()  # whoever finds a candidate finds what it says of itself
@@ -212,7 +212,7 @@ class Node:
         parts: Parts | None = None
         try:
             self._survey.claim(store, ground)
-            if self._refusals.disk_was_full:
+            if self._current_refusal.disk_was_full:
                 refresh(store)  # it takes a file again, or it is too soon
             keys = self._agreed_keys(store)
             if keys is not None:
@@ -221,7 +221,7 @@ class Node:
                     makings,
                     coordination,
                     self._survey,
-                    self._refusals,
+                    self._current_refusal,
                     self._report,
                     self._roster,
                     self._hook,
@@ -264,7 +264,7 @@ class Node:
         while not self._halt.is_set():
             try:
                 self._progress.waiting.ask(lambda: parts.open_apply(self._registry.gap(self._config.lane)))
-                self._refusals.lack(None)
+                self._current_refusal.lack(None)
                 return
             except OffsetsGone as error:
                 why = self._survey.offsets_gone(error)
@@ -274,24 +274,24 @@ class Node:
                 raise Refusing(self._survey.buffer_recreated(str(error))) from error
             if why.code != refusal.RETENTION_GAP:
                 raise Refusing(why)
-            self._refusals.lack(why)
+            self._current_refusal.lack(why)
             self._halt.wait(LOOK_AGAIN_S)
 
     def _wait_for_round(self) -> None:
         """Until the node may begin anew: at once where nothing is wrong, once the cause is gone where that
         may go. What only an operator can mend, the node stays up to say, with its parts.
         """
-        if self._refusals.lasts:
+        if self._current_refusal.lasts:
             if self._progress.parts is not None:
                 self._progress.parts.withdraw()
             self._stopping.wait()
         if self._stopping.is_set():
             return
         self._stop_parts()
-        while not self._stopping.wait(self._refusals.retry_delay_s()) and not self._may_restart():
+        while not self._stopping.wait(self._current_refusal.retry_delay_s()) and not self._may_restart():
             pass
         if not self._stopping.is_set():
-            self._refusals.begin_anew()
+            self._current_refusal.begin_anew()
 
     def _stop_parts(self) -> None:
         """Ends all parts, in order; others take their places when the node begins anew."""
@@ -301,11 +301,11 @@ class Node:
             log.info("node-restart-begun", node=self._config.node_id)
             parts.stop()
             self._peers = None  # they have ended with the candidacy
-        self._refusals.parts_ended()
+        self._current_refusal.parts_ended()
 
     def _may_restart(self) -> bool:
         """What opening the store does not tell."""
-        return self._membership.is_itself and not self._refusals.lacks_room(self._config.data_dir)
+        return self._membership.is_itself and not self._current_refusal.lacks_room(self._config.data_dir)
 
     def _end(self) -> None:
         self._roster.release(self._session.thread, self._thread)

@@ -18,6 +18,7 @@ from node.config import NodeConfig
 from node.contender import Contender
 from node.core.delivery import Config, Delivery
 from node.core.steps import Step
+from node.current_refusal import CurrentRefusal
 from node.ground import Ground, Survey
 from node.health.soundings import Soundings
 from node.housekeeping import Housekeeping
@@ -34,9 +35,8 @@ from node.kafka.target_watch import TargetWatch
 from node.kafka.targets import KafkaTargets
 from node.lane import LaneWorker, SystemClock
 from node.refusal import Refusal
-from node.refusals import Refusals
-from node.role import Bell, Role, Roster
 from node.switchover import Switchovers
+from node.worker import Bell, Roster, Worker
 from node.zookeeper.keyring import NodeKeyring
 from node.zookeeper.leadership import ZooKeeperElection
 from node.zookeeper.mirror import Mirror
@@ -74,7 +74,7 @@ class Parts:
         makings: Makings,
         coordination: Coordination,
         survey: Survey,
-        refusals: Refusals,
+        current_refusal: CurrentRefusal,
         speaker: Speaker,
         roster: Roster,
         hook: Callable[[Step], None],
@@ -104,7 +104,7 @@ class Parts:
             bell,
             hook,
         )
-        self.housekeeping = self._housekeeping(makings.ground, survey, coordination.registry, refusals)
+        self.housekeeping = self._housekeeping(makings.ground, survey, coordination.registry, current_refusal)
         self.soundings = Soundings(
             self.kafka_log, self.view.reached, makings.store.figures, makings.config.data_dir
         )
@@ -116,10 +116,10 @@ class Parts:
         return OperatorWatch(session, Znodes(config.cluster), config.lane, bell.ring, switchovers.heed)
 
     def _housekeeping(
-        self, ground: Ground, survey: Survey, registry: Registry, refusals: Refusals
+        self, ground: Ground, survey: Survey, registry: Registry, current_refusal: CurrentRefusal
     ) -> Housekeeping:
         inspection = Inspection(
-            ground, survey, registry, refusals, self.keys, self.view, self.checkpoint_reader
+            ground, survey, registry, current_refusal, self.keys, self.view, self.checkpoint_reader
         )
         return Housekeeping(self.view, self.kafka_log, inspection)
 
@@ -142,9 +142,9 @@ class Parts:
         self.operator.start(self._roster)
         self.candidacy.start()
         self._roster.expect(*self.candidacy.threads)
-        others: tuple[Role, ...] = (self.lane, self.housekeeping, self._lookup, self._watch, self.soundings)
-        for role in others:
-            role.start(self._roster)
+        others: tuple[Worker, ...] = (self.lane, self.housekeeping, self._lookup, self._watch, self.soundings)
+        for worker in others:
+            worker.start(self._roster)
         self.started = True
 
     def open_apply(self, gap: Gap | None) -> None:
@@ -176,15 +176,15 @@ class Parts:
         self._leave_election()
         self._roster.release(*self.candidacy.threads)
         self.candidacy.stop()
-        roles: tuple[Role, ...] = (
+        workers: tuple[Worker, ...] = (
             *(self.operator, self._mirror, self.applier, self.housekeeping),
             *(self.checkpoint_reader, self._lookup, self._watch, self.soundings),
         )
         self.messages.close()
-        for role in roles:
-            role.stop()
-        for role in roles:
-            role.join()
+        for worker in workers:
+            worker.stop()
+        for worker in workers:
+            worker.join()
         self.candidacy.join()
         with suppress(StoreError):  # the refusal has said so; what is not flushed is read from the log again
             self.view.flush()

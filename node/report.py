@@ -12,16 +12,16 @@ from typing import Any, Final
 from election.session import Session
 from node.config import NodeConfig
 from node.core.ports import Pauses
+from node.current_refusal import CurrentRefusal, disk_of
 from node.ground import Survey
 from node.health.vitals import Nameplate, Vitals
 from node.http.messages import Messages
 from node.http.server import HttpServer
 from node.parts import Parts
 from node.refusal import Refusal
-from node.refusals import Refusals, disk_of
-from node.role import Roster
 from node.status import NodeState, NodeStatus
 from node.waiting import Waiting
+from node.worker import Roster
 
 VERSION: Final = version("delayline")
 
@@ -44,7 +44,7 @@ class Report:
         self,
         config: NodeConfig,
         progress: Progress,
-        refusals: Refusals,
+        current_refusal: CurrentRefusal,
         survey: Survey,
         roster: Roster,
         session: Session,
@@ -54,7 +54,7 @@ class Report:
         self._started_ms = time.time_ns() // 1_000_000
         self._config = config
         self._progress = progress
-        self._refusals = refusals
+        self._current_refusal = current_refusal
         self._survey = survey
         self._roster = roster
         self._session = session
@@ -84,7 +84,7 @@ class Report:
         return NodeState.FOLLOWER if self._progress.candidate else NodeState.CATCHING_UP
 
     def _why_refusing(self) -> Refusal | None:
-        why, parts = self._refusals.why(), self._progress.parts
+        why, parts = self._current_refusal.why(), self._progress.parts
         return why if why is not None or parts is None else parts.awaiting()
 
     def line(self) -> str:

@@ -23,7 +23,7 @@ VALID_S: Final = 60.0
 
 
 class Switchovers:
-    """What a node does about a switchover. Used by the operator role's thread."""
+    """What a node does about a switchover. Used by the operator watch's thread."""
 
     def __init__(self, node: str, lane: int, registry: Registry, contender: Contender, view: View) -> None:
         self._node = node

@@ -44,6 +44,6 @@ class Waiting:
                     said_s[str(error)] = now_s
                     log.warning("node-startup-delayed", detail=str(error))
                 else:
-                    log.debug("node-startup-still-delayed", detail=str(error))
+                    log.debug("node-startup-retried", detail=str(error))
                 self._halt.wait(RETRY_S)
         return None

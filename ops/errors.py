@@ -114,8 +114,8 @@ _OF_ELECTION: dict[type[ElectionError], type[OperatorError]] = {
 
 _OF_PIPELINE: dict[type[PipelineError], type[OperatorError]] = {
     pipeline.errors.WrongInput: ConfigError,
-    pipeline.errors.Missing: NotFoundError,
-    pipeline.errors.Unavailable: UnavailableError,
+    pipeline.errors.MissingInKafka: NotFoundError,
+    pipeline.errors.KafkaSilent: UnavailableError,
 }
 
 

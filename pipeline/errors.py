@@ -13,11 +13,11 @@ class WrongInput(PipelineError):
     """A setting or a file is not what it has to be."""
 
 
-class Missing(PipelineError):
+class MissingInKafka(PipelineError):
     """What is asked about does not exist."""
 
 
-class Unavailable(PipelineError):
+class KafkaSilent(PipelineError):
     """Kafka does not tell in time."""
 
 

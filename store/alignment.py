@@ -20,7 +20,7 @@ def drop_carried(batch: Batch, chosen: Selection) -> None:
     for _, partition, offset in (key for key, _ in chosen.late):
         batch.delete(keys.late(partition, offset))
     for answer in chosen.answers:
-        _drop_pending_answer(batch, *answer.place, answer.pending)
+        _drop_pending_answer(batch, *answer.at, answer.pending)
 
 
 def sweep_late(kv: KeyValue, batch: Batch, applied: Vector, old: Frontier, new: Frontier) -> None:
@@ -54,7 +54,7 @@ def drop_answered(kv: KeyValue, batch: Batch, old: Frontier, new: Frontier) -> N
     for partition, seen in new.seen.items():
         begin = keys.pending_answer(partition, old.seen.get(partition, 0))
         for raw_key, raw in kv.scan(begin, keys.pending_answer(partition, seen)):
-            _drop_pending_answer(batch, *keys.placed(raw_key), decode_pending_answer(raw))
+            _drop_pending_answer(batch, *keys.record_id(raw_key), decode_pending_answer(raw))
 
 
 def _drop_pending_answer(batch: Batch, partition: int, offset: int, pending: PendingAnswer) -> None:

@@ -5,16 +5,16 @@ from __future__ import annotations
 import msgspec
 
 from store import keys
-from store.awaited import RecordId
 from store.checkpoint import Frontier, Vector, WriteBack
+from store.keys import RecordId
 from store.kv import KeyValue
 from store.rows import PendingAnswer, decode_pending_answer
 
 
 class Answer(msgspec.Struct, frozen=True, gc=False):
-    """What became of a cancel or replace."""
+    """What became of a cancel or replace. `at`: where that is."""
 
-    place: RecordId
+    at: RecordId
     pending: PendingAnswer
     effective: bool
 
@@ -39,16 +39,16 @@ class Answering:
         for partition in sorted(applied):
             begin = keys.pending_answer(partition, self._tip.seen.get(partition, 0))
             for raw_key, raw in kv.scan(begin, keys.pending_answer(partition, applied[partition])):
-                place = keys.placed(raw_key)
+                at = keys.record_id(raw_key)
                 pending = decode_pending_answer(raw)
                 effective = self._is_effective(partition, pending)
                 undecided = not effective and self._may_be_followed(partition, pending, applied)
                 if undecided:
                     self.undecided = True
                 if undecided or len(self.answers) == self._most:
-                    seen[partition] = place[1]
+                    seen[partition] = at[1]
                     break
-                self.answers.append(Answer(place, pending, effective=effective))
+                self.answers.append(Answer(at, pending, effective=effective))
         return {**applied, **seen} if seen else None
 
     def _is_effective(self, partition: int, pending: PendingAnswer) -> bool:

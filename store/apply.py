@@ -7,20 +7,21 @@ written, which RocksDB's write batch does not, so the few keys that are read bac
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Final
 
 import msgspec
 
 from delayline.names import MAX_OFFSET
 from delayline.rejects import RejectCode
-from delayline.signing import Serial
 from store import due_index, expiry, kept, keys
 from store.arrivals import Arrival, Kind
-from store.checkpoint import Frontier, Vector
+from store.checkpoint import Vector
 from store.due_index import DueEntry
+from store.frontiers import Frontiers
 from store.holds import NO_TAG
-from store.keys import RowKey
+from store.keys import NO_KEY, RecordId, RowKey
 from store.kv import Damaged, KeyValue
 from store.prefetch import Prefetched
 from store.rows import (
@@ -39,7 +40,6 @@ from store.rows import (
     row_tag,
 )
 
-NO_KEY: RowKey = (-1, -1, -1)
 NEVER_MS: Final = 1 << 63  # later than any due time
 A_COPY: Final = "a copy of what the service has written back: it says nothing again"
 _CANCEL: Final = Kind.CANCEL  # as plain names: they are looked at for every record
@@ -49,17 +49,6 @@ _RESCHEDULE: Final = Kind.RESCHEDULE
 _SPENT: Final = Kind.SPENT
 
 
-class Taken(NamedTuple):
-    """Of what was taken in before: each partition's newest timestamp, when its last reschedule is due, and
-    the highest serials. `gone_to`: the key below which rows behind the position may have been pruned.
-    """
-
-    newest_ms: Vector
-    last_moves: Vector
-    serials: Mapping[int, Serial]
-    gone_to: bytes
-
-
 class BatchApply:
     """One batch under way. The caller holds the view's lock from the first `add` to the write."""
 
@@ -67,15 +56,15 @@ class BatchApply:
         self,
         kv: KeyValue,
         known: Prefetched,
-        aligned: Frontier,
-        position: RowKey | None,
+        frontiers: Frontiers,
+        gone_to: bytes,
         window_start_ms: int,
         dedup_window_ms: int,
-        taken: Taken,
     ) -> None:
-        """`known`: what was stored before the batch; `position` is in memory only; rows done and due before
-        `window_start_ms` are not kept.
+        """`known`: what was stored before the batch. `gone_to`: the key below which rows behind the position
+        may have been pruned. Rows done and due before `window_start_ms` are not kept.
         """
+        aligned, heard = frontiers.aligned, frontiers.heard
         self.batch = kv.batch()
         self.counts: dict[int, int] = {}  # by minute, what rows become more by
         self.counts_below: dict[int, int] = {}  # the part of it that is at or below the position
@@ -84,29 +73,26 @@ class BatchApply:
         self.low_due_index: dict[int, bytes] = {}
         self.low_row: bytes | None = None
         self.urgent = False
-        self.serials = dict(taken.serials)
-        self.last_moves = dict(taken.last_moves)
+        self.serials = dict(heard.serials)
+        self.last_moves = dict(heard.last_moves)
         self._kv = kv
         self._aligned = aligned
-        self._bound = max(aligned.position or NO_KEY, position or NO_KEY)
+        self._bound = max(aligned.position or NO_KEY, frontiers.tip.position or NO_KEY)
         self._window_start_ms = window_start_ms
-        self._newest_ms = taken.newest_ms
+        self._newest_ms = heard.newest_ms
         self._dedup_window_ms = dedup_window_ms
-        self._gone_to = taken.gone_to
-        self._running_ms: dict[tuple[int, int], int] = {}  # the newest timestamp by then, by place
+        self._gone_to = gone_to
         self._arrivals: Sequence[Arrival] = ()
         self._known = known
         self._indexes: dict[bytes, bytes | None] = {}  # as they will be once the batch is written
         self._tombstones: dict[bytes, int] = {}
         self._sources: dict[bytes, IndexEntry | None] = {}
-        self._pending_answers: dict[tuple[int, int], PendingAnswer] = {}
+        self._pending_answers: dict[RecordId, PendingAnswer] = {}
         self._due_index: dict[int, dict[int, int]] = {}  # packed, by partition and offset
         self._ids: dict[int, dict[int, str]] = {}  # of those of them that have one
-        self._by_place: dict[tuple[int, int], Arrival] = {}  # once it is needed
-        self._unstored: set[tuple[int, int]] = set()  # of this batch: done, and older than what is kept
-        self._endings: dict[
-            tuple[int, str | int], list[int]
-        ] = {}  # this batch's pending answers, by id or source
+        self._unstored: set[RecordId] = set()  # of this batch: done, and older than what is kept
+        # This batch's pending answers, by id or source.
+        self._endings: dict[tuple[int, str | int], list[int]] = {}
 
     def add(self, arrivals: Sequence[Arrival]) -> None:
         """Takes the arrivals in log order; the hot path of apply."""
@@ -114,42 +100,40 @@ class BatchApply:
         indexes, known = self._indexes, self._known.indexes
         first_due_ms = self.first_due_ms
         overruns = bool(self._aligned.overruns)
-        placed_in, begin = -1, b""
-        taken: dict[int, int] = {}
+        current, begin = -1, b""
+        packed: dict[int, int] = {}
         ids: dict[int, str] = {}
         self._arrivals = arrivals
         for arrival in arrivals:
             partition, offset, _, kind, due_ms, id_, parent, _, raw, _, tag = arrival
-            if partition != placed_in:
-                placed_in, begin = partition, keys.index(partition, "")
-                taken, ids = self._due_index.setdefault(partition, {}), self._ids.setdefault(partition, {})
+            if partition != current:
+                current, begin = partition, keys.index(partition, "")
+                packed, ids = self._due_index.setdefault(partition, {}), self._ids.setdefault(partition, {})
             if kind is not _SCHEDULE or parent is not None:
                 admitted = self._resolve(arrival)
                 if admitted is None:
                     continue
                 due_ms, raw, tag = admitted.due_ms, admitted.raw, admitted.tag
             elif id_ is None:
-                taken[offset] = due_ms << 1
+                packed[offset] = due_ms << 1
             else:
                 key = begin + id_.encode()
                 if key in indexes or known.get(key, b"") is not None:
                     self._make_current(arrival, id_)
                 else:  # most often nobody knows the id
                     indexes[key] = pack_own_index(due_ms, offset, tag)
-                    taken[offset] = due_ms << 1 | 1
+                    packed[offset] = due_ms << 1 | 1
                     ids[offset] = id_
             below = due_ms <= bound_ms and (due_ms, partition, offset) <= bound
             if below and not self._store_late(partition, offset, due_ms, tag, named=id_ is not None):
-                self._unstored.add((partition, offset))
                 continue
             put(row(due_ms, partition, offset), raw)
-            minute = due_ms // keys.MINUTE_MS
-            waits = not (overruns and self._aligned.overran((due_ms, partition, offset)))
-            counts[minute] = counts.get(minute, 0) + waits
-            if below:
-                self.counts_below[minute] = self.counts_below.get(minute, 0) + waits
             if due_ms < first_due_ms:  # noqa: PLR1730 - min() is a call
                 first_due_ms = due_ms
+            if overruns and self._aligned.overran((due_ms, partition, offset)):
+                continue  # it is done: nobody counts it
+            minute = due_ms // keys.MINUTE_MS
+            counts[minute] = counts.get(minute, 0) + 1
         self.first_due_ms = first_due_ms
         self._write_names()
 
@@ -166,12 +150,12 @@ class BatchApply:
         first_ms: Vector = {}
         if any(self._ids.values()):  # of each partition: they may be days apart
             first_ms = {a.partition: a.timestamp_ms for a in reversed(self._arrivals) if a.kind is not _SPENT}
-        for partition, taken in self._due_index.items():
+        for partition, packed in self._due_index.items():
             if ids := self._ids[partition]:
                 since_ms = first_ms[partition] - max(self._dedup_window_ms, keys.MINUTE_MS)
-                self._lower_expiry(partition, expiry.write(self.batch, partition, taken, ids, since_ms))
-            if taken:
-                self.low_due_index[partition] = due_index.write(self.batch, partition, taken)
+                self._lower_expiry(partition, expiry.write(self.batch, partition, packed, ids, since_ms))
+            if packed:
+                self.low_due_index[partition] = due_index.write(self.batch, partition, packed)
 
     def _resolve(self, arrival: Arrival) -> Arrival | None:
         """What an arrival does beside leaving a row: what leaves one, it or a reject; None: nothing does."""
@@ -244,14 +228,22 @@ class BatchApply:
         return arrival
 
     def _store_late(self, partition: int, offset: int, due_ms: int, tag: int, *, named: bool) -> bool:
-        """What arrives at or below the position is late, unless the last checkpoint's applied had it."""
+        """What arrives at or below the position is late, unless the last checkpoint's applied had it. False
+        if it is not stored at all.
+        """
         key = due_ms, partition, offset
-        if not self._was_applied(partition, offset):
+        was_applied = self._was_applied(partition, offset)
+        if not was_applied:
             self.batch.put(keys.late(partition, offset), keys.pack_due(due_ms))
             self.urgent = True
-        elif due_ms < self._window_start_ms:
-            return self._keep_held(key, tag, named=named)
-        self.low_row = _lower(self.low_row, keys.row(*key))
+        if not was_applied or due_ms >= self._window_start_ms:
+            self.low_row = _lower(self.low_row, keys.row(*key))
+        elif not self._keep_held(key, tag, named=named):
+            self._unstored.add((partition, offset))
+            return False
+        if not self._aligned.overran(key):
+            minute = due_ms // keys.MINUTE_MS
+            self.counts_below[minute] = self.counts_below.get(minute, 0) + 1
         return True
 
     def _was_applied(self, partition: int, offset: int) -> bool:
@@ -275,7 +267,7 @@ class BatchApply:
             self._answer_first_pending(arrival.partition, id_, arrival.parent)
             return False
         if arrival.parent is None:
-            self._due_index[arrival.partition][arrival.offset] = due_index.packed(arrival.due_ms, named=True)
+            self._due_index[arrival.partition][arrival.offset] = due_index.pack(arrival.due_ms, named=True)
             self._ids[arrival.partition][arrival.offset] = id_
         if entry is not None:
             self._remove(arrival.partition, entry)
@@ -304,13 +296,17 @@ class BatchApply:
 
     def _newest_by(self, arrival: Arrival) -> int:
         """The partition's newest timestamp up to an arrival: a function of the log, as no clock is."""
-        if not self._running_ms:
-            newest_ms = dict(self._newest_ms)
-            for one in self._arrivals:
-                partition = one.partition
-                newest_ms[partition] = max(newest_ms.get(partition, 0), one.timestamp_ms)
-                self._running_ms[partition, one.offset] = newest_ms[partition]
         return self._running_ms[arrival.partition, arrival.offset]
+
+    @cached_property
+    def _running_ms(self) -> dict[RecordId, int]:
+        """By arrival, the partition's newest timestamp by then."""
+        newest_ms, found = dict(self._newest_ms), dict[RecordId, int]()
+        for one in self._arrivals:
+            partition = one.partition
+            newest_ms[partition] = max(newest_ms.get(partition, 0), one.timestamp_ms)
+            found[partition, one.offset] = newest_ms[partition]
+        return found
 
     def _is_stale(self, arrival: Arrival, id_: str, entry: IndexEntry | None, parent: int) -> bool:
         """Rule 4: a later schedule or cancel of the id stands between the parent and its written-back one."""
@@ -328,12 +324,12 @@ class BatchApply:
 
     def _cancel_source(self, arrival: Arrival, source: int) -> None:
         entry = self._source(arrival.partition, source)
-        place = self._place(arrival.partition, source) if entry is None else None
-        id_ = self._id_of_source(arrival.partition, source, entry, place)
+        due_entry = self._due_entry(arrival.partition, source) if entry is None else None
+        id_ = self._id_of_source(arrival.partition, source, entry, due_entry)
         if id_ is not None:
             self._cancel_id(arrival, id_, source)
         else:
-            self._cancel_without_id(arrival, source, entry, place)
+            self._cancel_without_id(arrival, source, entry, due_entry)
 
     def _cancel_id(self, arrival: Arrival, id_: str, source: int | None) -> None:
         partition = arrival.partition
@@ -346,10 +342,10 @@ class BatchApply:
         self._put_tombstone(keys.tombstone(partition, id_), arrival, id_)
 
     def _cancel_without_id(
-        self, arrival: Arrival, source: int, entry: IndexEntry | None, place: DueEntry | None
+        self, arrival: Arrival, source: int, entry: IndexEntry | None, due_entry: DueEntry | None
     ) -> None:
         """The tombstone stays, found or not: another node may still know what this one has forgotten."""
-        entry = self._row_without_id(arrival.partition, source, entry, place)
+        entry = self._row_without_id(arrival.partition, source, entry, due_entry)
         if entry is not None:
             self._remove(arrival.partition, entry)
         self._put_pending_answer(arrival, "cancel", None, entry, source)
@@ -361,13 +357,13 @@ class BatchApply:
         self._expire_later(arrival.timestamp_ms, arrival, who)
 
     def _id_of_source(
-        self, partition: int, source: int, entry: IndexEntry | None, place: DueEntry | None
+        self, partition: int, source: int, entry: IndexEntry | None, due_entry: DueEntry | None
     ) -> str | None:
         """The id of a source's message, if the id's entry goes back to that source."""
         if entry is not None:
             id_ = self._id_of_written_back(partition, entry)
         else:
-            id_ = None if place is None else place.id
+            id_ = None if due_entry is None else due_entry.id
         current = None if id_ is None else self._index(keys.index(partition, id_))
         return id_ if current is not None and current.source == source else None
 
@@ -378,32 +374,34 @@ class BatchApply:
         return expiry.id_of_written_back(self._kv, partition, entry.due_ms, entry.offset)
 
     def _row_without_id(
-        self, partition: int, source: int, entry: IndexEntry | None, place: DueEntry | None
+        self, partition: int, source: int, entry: IndexEntry | None, due_entry: DueEntry | None
     ) -> IndexEntry | None:
         """The row of a source without an id: what was last written back for it, or its own. None if it was
         cancelled, or is no more.
         """
         if self._tombstone(keys.source_tombstone(partition, source)) >= 0:
             return None
-        if entry is not None or place is None or place.id is not None:
+        if entry is not None or due_entry is None or due_entry.id is not None:
             return entry
         new = self._in_batch(partition, source)
         if new is not None and (partition, source) not in self._unstored:
-            return IndexEntry(place.due_ms, source, source, None, new.tag)
-        raw = self._kv.get(keys.row(place.due_ms, partition, source))
-        return None if raw is None else IndexEntry(place.due_ms, source, source, None, row_tag(raw))
+            return IndexEntry(due_entry.due_ms, source, source, None, new.tag)
+        raw = self._kv.get(keys.row(due_entry.due_ms, partition, source))
+        return None if raw is None else IndexEntry(due_entry.due_ms, source, source, None, row_tag(raw))
 
-    def _place(self, partition: int, offset: int) -> DueEntry | None:
-        taken = self._due_index.get(partition, {}).get(offset)
-        if taken is not None:
-            return DueEntry(taken >> 1, self._ids[partition].get(offset))
+    def _due_entry(self, partition: int, offset: int) -> DueEntry | None:
+        packed = self._due_index.get(partition, {}).get(offset)
+        if packed is not None:
+            return DueEntry(packed >> 1, self._ids[partition].get(offset))
         stored, at = self._known.due_index, (partition, offset)
         return stored[at] if at in stored else due_index.find(self._kv, partition, offset)
 
     def _in_batch(self, partition: int, offset: int) -> Arrival | None:
-        if not self._by_place:
-            self._by_place = {(one.partition, one.offset): one for one in self._arrivals}
-        return self._by_place.get((partition, offset))
+        return self._by_record.get((partition, offset))
+
+    @cached_property
+    def _by_record(self) -> dict[RecordId, Arrival]:
+        return {(one.partition, one.offset): one for one in self._arrivals}
 
     def _remove(self, partition: int, entry: IndexEntry) -> None:
         """Removes the row at once: in flight or not, delivered or not; only the answer waits (rule 2).

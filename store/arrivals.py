@@ -1,4 +1,4 @@
-"""What the log's records become before they are taken into the view: pure, and outside its lock."""
+"""What the log's records become before they are applied: pure, and outside its lock."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ _new_arrival: Final = tuple.__new__
 
 
 def plain_arrival(
-    place: tuple[int, int, int],
+    at: tuple[int, int, int],
     key: bytes | None,
     value: bytes | None,
     headers: Headers,
@@ -61,25 +61,23 @@ def plain_arrival(
     """As `arrival`, of a schedule that has a target, a time, an id perhaps, and nothing else; the hot path of
     apply.
 
-    `place` is the record's partition, offset and timestamp.
+    `at` is the record's partition, offset and timestamp.
     """
     row = ScheduledRow(
         key, value, headers, id_, topic, wire.BY_KEY, None, scheduled_for_ms, None, None, None, 1, None
     )
-    due_ms = scheduled_for_ms if scheduled_for_ms > place[2] else place[2]  # noqa: FURB136 - max() is a call
-    return _new_arrival(
-        Arrival, (*place, _SCHEDULE, due_ms, id_, None, None, encode(row), None, tag_of(topic))
-    )
+    due_ms = scheduled_for_ms if scheduled_for_ms > at[2] else at[2]  # noqa: FURB136 - max() is a call
+    return _new_arrival(Arrival, (*at, _SCHEDULE, due_ms, id_, None, None, encode(row), None, tag_of(topic)))
 
 
 def arrival(record: ConsumerRecord, request: wire.Request) -> Arrival:
     """What `request`, parsed from `record`, does to the view."""
     if isinstance(request, wire.Schedule):
         return _schedule(record, request)
-    at = record.timestamp_ms
-    place = (record.partition, record.offset, at)
+    at_ms = record.timestamp_ms
+    at = (record.partition, record.offset, at_ms)
     if isinstance(request, wire.Cancel):
-        return Arrival(*place, Kind.CANCEL, at, request.id, None, request.source, b"")
+        return Arrival(*at, Kind.CANCEL, at_ms, request.id, None, request.source, b"")
     headers = _headers(record)
     if isinstance(request, wire.Reschedule):
         row = RescheduleRow(
@@ -92,11 +90,11 @@ def arrival(record: ConsumerRecord, request: wire.Request) -> Arrival:
             request.root,
             request.attempt,
         )
-        return Arrival(*place, Kind.RESCHEDULE, at, request.id, None, None, encode(row), request.serial)
+        return Arrival(*at, Kind.RESCHEDULE, at_ms, request.id, None, None, encode(row), request.serial)
     if request.code == RejectCode.HEADER_KEY:
         headers = []  # what cannot be written as it was is in no dead letter, wherever it was found
     reject = RejectRow(record.key, record.value, headers, request.code, request.detail)
-    return Arrival(*place, Kind.REJECT, at, None, None, None, encode(reject), request.serial)
+    return Arrival(*at, Kind.REJECT, at_ms, None, None, None, encode(reject), request.serial)
 
 
 def spent(record: ConsumerRecord, serial: Serial) -> Arrival:
@@ -109,58 +107,20 @@ def spent(record: ConsumerRecord, serial: Serial) -> Arrival:
 def _schedule(record: ConsumerRecord, request: wire.Schedule) -> Arrival:
     """The hot path: no field is looked up by its name where all of them are needed."""
     (
-        id_,
-        for_ms,
-        due_ms,
-        topic,
-        target_key,
-        target_partition,
-        expire_at_ms,
-        _,
-        parent,
-        root,
-        attempt,
-        nth,
-        recurrence,
-        keep,
-        serial,
-        moved_by,
-    ) = request
+        id_, for_ms, due_ms, topic, target_key, target_partition, expire_at_ms, _,
+        parent, root, attempt, nth, recurrence, keep, serial, moved_by,
+    ) = request  # fmt: skip
     key = record.key
+    other_key = None if target_key == key else (target_key,)
     row = ScheduledRow(
-        key,
-        record.value,
-        _headers(record),
-        id_,
-        topic,
-        target_partition,
-        None if target_key == key else (target_key,),
-        for_ms,
-        expire_at_ms,
-        parent,
-        root,
-        attempt,
-        nth,
-        recurrence,
-        moved_by,
-    )
+        key, record.value, _headers(record), id_, topic, target_partition, other_key, for_ms, expire_at_ms,
+        parent, root, attempt, nth, recurrence, moved_by,
+    )  # fmt: skip
+    kind = _KEEP if keep else _SCHEDULE
     root_offset = None if root is None else parse_source(root)[2]
-    return _new_arrival(
-        Arrival,
-        (
-            record.partition,
-            record.offset,
-            record.timestamp_ms,
-            _KEEP if keep else _SCHEDULE,
-            due_ms,
-            id_,
-            parent,
-            root_offset,
-            encode(row),
-            serial,
-            NO_TAG if recurrence is not None and nth is None else tag_of(topic),
-        ),
-    )
+    tag = NO_TAG if recurrence is not None and nth is None else tag_of(topic)
+    at = (record.partition, record.offset, record.timestamp_ms)
+    return _new_arrival(Arrival, (*at, kind, due_ms, id_, parent, root_offset, encode(row), serial, tag))
 
 
 def _headers(record: ConsumerRecord) -> Headers:

@@ -13,8 +13,7 @@ from typing import Final, NamedTuple, TypeVar
 
 import msgspec
 
-RecordId = tuple[int, int]
-"""(partition, offset) of a request in the buffer topic."""
+from store.keys import RecordId
 
 MOST_LISTED: Final = 8_192
 """Of a lane, moved and others: so a checkpoint stays below what a topic takes by default, a megabyte."""
@@ -57,7 +56,7 @@ class Awaited(msgspec.Struct, frozen=True):
 
     @property
     def moved(self) -> frozenset[RecordId]:
-        """The rows that are not where they are to be: their places."""
+        """The rows that are not where they are to be."""
         return frozenset(
             (partition, row)
             for partition, successors in self.successors.items()

@@ -12,7 +12,7 @@ import msgspec
 from store import holds
 from store.awaited import NOTHING, Awaited
 from store.holds import Hold, Holds, Target
-from store.keys import RowKey
+from store.keys import NO_KEY, RowKey
 from store.operations import Operation
 from store.overrun import Overrun, Overruns, with_one
 
@@ -21,9 +21,6 @@ Vector = dict[int, int]
 
 
 FORMAT: Final = 5
-
-
-_NOWHERE: Final = -1, -1, -1  # below every key
 
 
 class Reached(msgspec.Struct, frozen=True):
@@ -75,14 +72,14 @@ class Frontier(msgspec.Struct, frozen=True):
     @property
     def furthest_ms(self) -> int:
         """When what was done last falls due at the latest."""
-        positions = (self.position or _NOWHERE, *(one.position for one in self.overruns))
+        positions = (self.position or NO_KEY, *(one.position for one in self.overruns))
         return max(0, max(positions)[0])
 
     def is_behind(self, last: Frontier) -> bool:
         """Whether of the rows behind the position others may be done, or pruned, than were behind the last
         one's: after a rewind, or where an end was lost.
         """
-        return self.overruns != last.overruns or (self.position or _NOWHERE) < (last.position or _NOWHERE)
+        return self.overruns != last.overruns or (self.position or NO_KEY) < (last.position or NO_KEY)
 
     def rewound(self, now_ms: int) -> Frontier:
         """The same rows are done; what is due by now, and at or below the position, is late if it is not, and
@@ -223,10 +220,10 @@ _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(Checkpoint).decode
 
 
-class _Format(msgspec.Struct, frozen=True):
+class _CheckpointFormat(msgspec.Struct, frozen=True):
     """What every version says of a checkpoint."""
 
     format: int
 
 
-_format = msgspec.json.Decoder(_Format).decode
+_format = msgspec.json.Decoder(_CheckpointFormat).decode

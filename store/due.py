@@ -185,7 +185,7 @@ class DueWalk:
 
     def _is_late(self, raw_key: bytes, raw_due: bytes) -> bool:
         """One above the position is among the others."""
-        key: RowKey = (keys.unpack_due(raw_due), *keys.placed(raw_key))
+        key: RowKey = (keys.unpack_due(raw_due), *keys.record_id(raw_key))
         position = self.aligned.position
         return position is not None and key <= position and not self.aligned.passed(key)
 

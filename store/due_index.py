@@ -16,7 +16,7 @@ from store.kv import Batch, KeyValue
 from store.rows import decode_index
 
 _NOTHING: Final = (
-    0  # no schedule of a user's, or none that was taken: nothing is due at the beginning of 1970
+    0  # no schedule of a user's, or none that was applied: nothing is due at the beginning of 1970
 )
 _ENTRY_BYTES: Final = 8
 _one = struct.Struct("<Q")
@@ -29,17 +29,17 @@ class DueEntry(NamedTuple):
     id: str | None
 
 
-def packed(due_ms: int, *, named: bool) -> int:
-    """A place as it is written: the due time, doubled, and one more with an id: then, in the store, the last
-    due time of its expiry entry (store/expiry.py).
+def pack(due_ms: int, *, named: bool) -> int:
+    """A due entry as it is written: the due time, doubled, and one more with an id: then, in the store, the
+    last due time of its expiry entry (store/expiry.py).
     """
     return due_ms << 1 | named
 
 
-def write(batch: Batch, partition: int, taken: dict[int, int]) -> bytes:
+def write(batch: Batch, partition: int, packed: dict[int, int]) -> bytes:
     """Puts the packed due entries of a batch, by offset, in order; returns the lowest key of their ends."""
     lowest: bytes | None = None
-    for first, numbers in _blocks(taken):
+    for first, numbers in _blocks(packed):
         batch.put(keys.due_index(partition, first), struct.pack(f"<{len(numbers)}Q", *numbers))
         end = keys.due_index_end(partition, max(numbers) >> 1, first)
         batch.put(end, b"")
@@ -48,26 +48,26 @@ def write(batch: Batch, partition: int, taken: dict[int, int]) -> bytes:
     return lowest
 
 
-def _blocks(taken: dict[int, int]) -> Iterator[tuple[int, list[int]]]:
+def _blocks(packed: dict[int, int]) -> Iterator[tuple[int, list[int]]]:
     """Runs of the due index that lie in one block, gaps filled."""
-    offsets = list(taken)
+    offsets = list(packed)
     first, last = offsets[0], offsets[-1]
     if last - first + 1 == len(offsets):  # most often: nothing but schedules
-        numbers = list(taken.values())
+        numbers = list(packed.values())
         begin = first
         while begin <= last:
             end = min(last + 1, (begin // BLOCK + 1) * BLOCK)
             yield begin, numbers[begin - first : end - first]
             begin = end
         return
-    begin, run = first, [taken[first]]
+    begin, run = first, [packed[first]]
     for offset in offsets[1:]:
         if offset // BLOCK != begin // BLOCK:
             yield begin, run
-            begin, run = offset, [taken[offset]]
+            begin, run = offset, [packed[offset]]
         else:
             run += [_NOTHING] * (offset - begin - len(run))
-            run.append(taken[offset])
+            run.append(packed[offset])
     yield begin, run
 
 
@@ -82,14 +82,14 @@ def kept_since(kv: KeyValue, partition: int, first: int) -> int | None:
 
 
 def find(kv: KeyValue, partition: int, offset: int) -> DueEntry | None:
-    """The place of a user's schedule; None if it is none, or has been forgotten."""
+    """The due entry of a user's schedule; None if it is none, or has been forgotten."""
     found: tuple[bytes, bytes] | None = None
     begin = keys.due_index(partition, offset - offset % BLOCK)
     for entry in kv.scan(begin, keys.due_index(partition, offset + 1)):
         found = entry
     if found is None:
         return None
-    at = (offset - keys.placed(found[0])[1]) * _ENTRY_BYTES
+    at = (offset - keys.record_id(found[0])[1]) * _ENTRY_BYTES
     number = _one.unpack_from(found[1], at)[0] if at < len(found[1]) else _NOTHING
     if number & 1:
         named = expiry.find(kv, partition, number >> 1, offset)
@@ -104,8 +104,8 @@ def id_of_source(kv: KeyValue, partition: int, source: int) -> str | None:
         entry = decode_index(raw)
         id_ = expiry.id_of_written_back(kv, partition, entry.due_ms, entry.offset)
     else:
-        place = find(kv, partition, source)
-        id_ = None if place is None else place.id
+        due_entry = find(kv, partition, source)
+        id_ = None if due_entry is None else due_entry.id
     if id_ is None:
         return None
     raw = kv.get(keys.index(partition, id_))
@@ -114,5 +114,5 @@ def id_of_source(kv: KeyValue, partition: int, source: int) -> str | None:
 
 def has_row(kv: KeyValue, partition: int, offset: int) -> bool:
     """Whether a user's schedule still has its own row."""
-    place = find(kv, partition, offset)
-    return place is not None and kv.get(keys.row(place.due_ms, partition, offset)) is not None
+    due_entry = find(kv, partition, offset)
+    return due_entry is not None and kv.get(keys.row(due_entry.due_ms, partition, offset)) is not None

@@ -19,18 +19,18 @@ from store.kv import Batch, KeyValue
 from store.rows import Expiry, decode_expiry, encode
 
 
-def write(batch: Batch, partition: int, taken: dict[int, int], ids: dict[int, str], since_ms: int) -> bytes:
+def write(batch: Batch, partition: int, packed: dict[int, int], ids: dict[int, str], since_ms: int) -> bytes:
     """Puts the entries of a batch's ids, by offset and in order; returns the lowest key.
 
-    `taken`: the batch's due index (store/due_index.py). Those of ids lead to the entries from then on.
+    `packed`: the batch's due index (store/due_index.py). Those of ids lead to the entries from then on.
     `since_ms`: from when is told for how long an id is to be known.
     """
     lowest: bytes | None = None
-    for entry in _entries(taken, ids, since_ms):
+    for entry in _entries(packed, ids, since_ms):
         last_due_ms = max(entry.dues_ms)
         key = keys.expiry(partition, last_due_ms, entry.offsets[0])
         batch.put(key, encode(entry))
-        taken.update(dict.fromkeys(entry.offsets, last_due_ms << 1 | 1))
+        packed.update(dict.fromkeys(entry.offsets, last_due_ms << 1 | 1))
         lowest = key if lowest is None else min(lowest, key)
     assert lowest is not None, "the caller has some"
     return lowest
@@ -43,9 +43,9 @@ def write_one(batch: Batch, partition: int, due_ms: int, offset: int, who: str |
     return key
 
 
-def _entries(taken: dict[int, int], ids: dict[int, str], since_ms: int) -> Iterator[Expiry]:
+def _entries(packed: dict[int, int], ids: dict[int, str], since_ms: int) -> Iterator[Expiry]:
     offsets, whose = list(ids), list(ids.values())
-    dues_ms = [taken[offset] >> 1 for offset in offsets]
+    dues_ms = [packed[offset] >> 1 for offset in offsets]
     begin = 0
     while begin < len(offsets):
         end = bisect_left(offsets, (offsets[begin] // BLOCK + 1) * BLOCK, begin)
@@ -88,7 +88,7 @@ def content(kv: KeyValue, raw_key: bytes, raw: bytes) -> tuple[bytes, Expiry]:
 
 
 def take_out(kv: KeyValue, batch: Batch, at: RowKey, gone: Expiry, before_ms: int) -> bytes | None:
-    """Takes what is forgotten out of what stands at a place of the queue, of which all before `before_ms` is
+    """Takes what is forgotten out of what the queue has at a key, of which all before `before_ms` is
     looked at now. What is left is looked at again once it has been there for twice as long: the key of its
     reminder.
     """

@@ -3,7 +3,7 @@
 - *aligned*: the last checkpoint known to be committed, kept in the store;
 - *tip*: where the last selection leads, in memory only. It is ahead of *aligned* while transactions
   are in flight, and falls back to it when they are abandoned;
-- *applied*: what was taken from the log, kept in the store with the rows, in the same batch; *read* goes
+- *applied*: how far the log was applied, kept in the store with the rows, in the same batch; *read* goes
   past the markers behind it, and is kept with each checkpoint.
 
 After a crash the store is exactly some earlier state, and the log replays the rest.
@@ -23,7 +23,7 @@ from store.rows import decode_serials, decode_vector, encode
 
 
 class Heard(NamedTuple):
-    """What the log has said, as far as it was taken in: a function of it, but for `newest_read_ms`.
+    """What the log has said, as far as it was applied: a function of it, but for `newest_read_ms`.
 
     By partition: `newest_ms`, the newest timestamp; `newest_read_ms`, the same, where something has come
     since the start; `last_moves`, when the last reschedule is due, in ms; `serials`, the highest.
@@ -71,7 +71,7 @@ class Frontiers:
     def write_heard(
         self, batch: Batch, fresh: Sequence[Arrival], last_moves: Vector, serials: dict[int, Serial]
     ) -> Heard:
-        """Puts what is known of the log once `fresh` has been taken in, and returns it."""
+        """Puts what is known of the log once `fresh` has been applied, and returns it."""
         known, newest_ms = self.heard, _newest_of(fresh, self.heard.newest_ms)
         heard = Heard(
             known.applied | {a.partition: a.offset + 1 for a in fresh if a.kind is not Kind.SPENT},

@@ -4,7 +4,7 @@
 alignment, the record of a commit, and each step of pruning and of forgetting. Rule 1 (docs/design.md) needs
 no more than that. *Removing* is taken before it, for a step at a time, by what deletes rows, ids and sources.
 What a batch asks for is read without the lock (store/prefetch.py). If something was removed meanwhile, it is
-read again under *removing*, so that nothing goes until the batch is taken in.
+read again under *removing*, so that nothing goes until the batch is applied.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ class OtherFormat(StoreError):
     """The store is of another version, which may have said other things of it."""
 
 
-class _Format(msgspec.Struct, frozen=True):
+class _IdentityFormat(msgspec.Struct, frozen=True):
     """What every version has said of a store."""
 
     format: int
@@ -74,7 +74,7 @@ def stored_identity(kv: KeyValue) -> Identity | None:
     if raw is None:
         return None
     try:
-        of = msgspec.json.decode(raw, type=_Format).format
+        of = msgspec.json.decode(raw, type=_IdentityFormat).format
         if of != FORMAT:
             raise OtherFormat(f"the store was made with format {of}; it is now {FORMAT}")
         return msgspec.json.decode(raw, type=Identity)

@@ -1,6 +1,6 @@
 """What pruning has passed and left, since it is held, or a replay beside a hold will come to it (rule 8,
 docs/design.md): by its target, so that a cursor goes from one row to the next, and not over all that was
-pruned between them; and by its place, so that what leads there stays.
+pruned between them; and by its offset, so that what leads there stays.
 
 An entry may outlive its row: a cancel removes that one, and leaves the entry to `released`.
 """
@@ -108,24 +108,24 @@ def _run(kv: KeyValue, begin: bytes, stays: _Staying, most: int) -> tuple[list[E
 
 
 def drop(kv: KeyValue, batch: Batch, run: Sequence[Entry]) -> None:
-    """Deletes the rows of a run, and their entries; but the place of what has an id stays until that is
-    forgotten. The entries go as a range: pruning begins before them again.
+    """Deletes the rows of a run, and their entries; but the entry by offset of what has an id stays until
+    that is forgotten. The entries go as a range: pruning begins before them again.
     """
     (first_tag, first, _), (last_tag, last, _) = run[0], run[-1]
     batch.delete_range(keys.held(first_tag, *first), keys.after(keys.held(last_tag, *last)))
     for _, key, named in run:
-        place = keys.kept(*key[1:])
+        raw_key = keys.kept(*key[1:])
         batch.delete(keys.row(*key))
-        if named and kv.get(place) is not None:
-            batch.put(place, _NAME_LEFT)
+        if named and kv.get(raw_key) is not None:
+            batch.put(raw_key, _NAME_LEFT)
         else:
-            batch.delete(place)
+            batch.delete(raw_key)
 
 
 def offsets(kv: KeyValue, partition: int, begin: int, end: int) -> Iterator[tuple[int, bool]]:
     """Those of a part of a partition to which something has to lead, and whether their rows are there."""
     for raw_key, raw in kv.scan(keys.kept(partition, begin), keys.kept(partition, end)):
-        yield keys.placed(raw_key)[1], raw != _NAME_LEFT
+        yield keys.record_id(raw_key)[1], raw != _NAME_LEFT
 
 
 def let_go(kv: KeyValue, batch: Batch, partition: int, forgotten: Sequence[int]) -> None:

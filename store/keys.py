@@ -17,7 +17,7 @@ prefix key                            value
 ``o``  partition, first offset        when the schedules from that offset on fall due (store/due_index.py)
 ``q``  partition, due, first offset   the last due time of such an entry, or when to look at it again
 ``h``  tag, due, partition, offset     a row that pruning has left, by its target (store/kept.py)
-``k``  partition, offset              the same by place, until nothing has to lead there any more
+``k``  partition, offset              the same by offset, until nothing has to lead there any more
 ``m``  name                           counters and metadata
 ====== ============================== ==========================================================
 """
@@ -29,8 +29,14 @@ from typing import Final
 
 from delayline.names import MAX_OFFSET, MAX_PARTITION
 
+RecordId = tuple[int, int]
+"""(partition, offset) of a record of one topic: in the store, of a request in the buffer."""
+
 RowKey = tuple[int, int, int]
 """(due_ms, partition, offset): a total order that is a function of the log alone."""
+
+NO_KEY: Final[RowKey] = (-1, -1, -1)
+"""Below every key."""
 
 ROW: Final = b"r"
 LATE: Final = b"l"
@@ -65,7 +71,7 @@ BLOCK: Final = 512  # offsets of one entry of due index, at most; a power of two
 
 _timed = Struct(">cQIQ")
 _queued = Struct(">cIQQ")
-_placed = Struct(">cIQ")
+_by_record = Struct(">cIQ")
 _tagged = Struct(">cQQIQ")
 _named = Struct(">cI")
 _counted = Struct(">cQ")
@@ -78,7 +84,7 @@ _last = Struct(">Q")
 TIMED_BYTES: Final = _timed.size
 _pack_timed = _timed.pack
 _unpack_timed = _timed.unpack
-_pack_placed = _placed.pack
+_pack_by_record = _by_record.pack
 
 
 def row(due_ms: int, partition: int, offset: int) -> bytes:
@@ -112,12 +118,12 @@ def timed(raw: bytes) -> RowKey:
 
 def late(partition: int, offset: int) -> bytes:
     """A late row's entry."""
-    return _pack_placed(LATE, partition, offset)
+    return _pack_by_record(LATE, partition, offset)
 
 
 def pending_answer(partition: int, offset: int) -> bytes:
     """A pending answer's row."""
-    return _pack_placed(PENDING_ANSWER, partition, offset)
+    return _pack_by_record(PENDING_ANSWER, partition, offset)
 
 
 def ending(partition: int, who: str | int, offset: int) -> bytes:
@@ -132,30 +138,30 @@ def ending_offset(raw: bytes) -> int:
     return offset
 
 
-def placed(raw: bytes) -> tuple[int, int]:
+def record_id(raw: bytes) -> RecordId:
     """The (partition, offset) of a late entry's or a pending answer's key."""
-    _, partition, offset = _placed.unpack(raw)
+    _, partition, offset = _by_record.unpack(raw)
     return partition, offset
 
 
 def park_mark(partition: int, offset: int) -> bytes:
     """The mark of a request that was parked: a later one of its own is the message."""
-    return _pack_placed(PARK_MARK, partition, offset)
+    return _pack_by_record(PARK_MARK, partition, offset)
 
 
 def source(partition: int, root: int) -> bytes:
     """The entry of a user's request, after which something was written back."""
-    return _pack_placed(SOURCE, partition, root)
+    return _pack_by_record(SOURCE, partition, root)
 
 
 def source_tombstone(partition: int, root: int) -> bytes:
     """The tombstone of a user's request that was cancelled by its source."""
-    return _pack_placed(SOURCE_TOMBSTONE, partition, root)
+    return _pack_by_record(SOURCE_TOMBSTONE, partition, root)
 
 
 def due_index(partition: int, first: int) -> bytes:
     """The due times from an offset on."""
-    return _pack_placed(DUE_INDEX, partition, first)
+    return _pack_by_record(DUE_INDEX, partition, first)
 
 
 def due_index_end(partition: int, last_due_ms: int, first: int) -> bytes:
@@ -175,8 +181,8 @@ def tagged(raw: bytes) -> tuple[int, RowKey]:
 
 
 def kept(partition: int, offset: int) -> bytes:
-    """The place of a row that pruning has left."""
-    return _pack_placed(KEPT, partition, offset)
+    """A row that pruning has left, by its offset."""
+    return _pack_by_record(KEPT, partition, offset)
 
 
 def index(partition: int, id_: str) -> bytes:

@@ -13,7 +13,7 @@ from store.kv import KeyValue
 def late_keys(kv: KeyValue, partition: int, begin: int) -> Iterator[RowKey]:
     """The late rows of a partition from an offset on, in offset order."""
     for raw_key, raw_due in kv.scan(keys.late(partition, begin), keys.late(partition + 1, 0)):
-        yield (keys.unpack_due(raw_due), *keys.placed(raw_key))
+        yield (keys.unpack_due(raw_due), *keys.record_id(raw_key))
 
 
 def late_rows(kv: KeyValue, partitions: Iterable[int], aligned: Frontier) -> Iterator[RowKey]:

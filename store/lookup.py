@@ -171,11 +171,12 @@ class Lookup:
             if id_ is not None or raw_cancel is not None:
                 cancelled_by = None if id_ is not None or raw_cancel is None else decode_offset(raw_cancel)
                 return IdState(reached, aligned, None, None, cancelled_by, id_)
-            raw_entry, place = kv.get(keys.source(partition, source)), due_index.find(kv, partition, source)
+            raw_entry = kv.get(keys.source(partition, source))
+            due_entry = due_index.find(kv, partition, source)
             if raw_entry is not None:
                 key = _key(decode_index(raw_entry), partition)
-            elif place is not None and place.id is None:
-                key = (place.due_ms, partition, source)
+            elif due_entry is not None and due_entry.id is None:
+                key = (due_entry.due_ms, partition, source)
             else:
                 return IdState(reached, aligned, None, None, None)
             raw_row = kv.get(keys.row(*key))
@@ -312,7 +313,7 @@ class Lookup:
         for entry in self._sliced(walk.late, to_end=True):
             assert entry is not None, "it goes to the end"
             raw_key, raw_due = entry
-            key = (keys.unpack_due(raw_due), *keys.placed(raw_key))
+            key = (keys.unpack_due(raw_due), *keys.record_id(raw_key))
             if not walk.late_and_pending(key) or not query.covers(key):
                 continue
             if query.of_messages and not query.wants(_row(walk.kv, key)):

@@ -17,7 +17,7 @@ from delayline.names import parse_source
 from delayline.outcome_kinds import OutcomeKind
 from store import keys
 from store.checkpoint import Frontier, WriteBack
-from store.keys import RowKey
+from store.keys import RecordId, RowKey
 from store.kv import KeyValue
 from store.rows import IndexEntry, RescheduleRow, decode_index, decode_offset, message_target
 
@@ -111,21 +111,21 @@ class Moving:
         self._frontier = frontier
         self._awaited = awaited
         self._most = most
-        self._moved: set[tuple[int, int]] = set(awaited.moved)
+        self._moved: set[RecordId] = set(awaited.moved)
         self._counts: dict[int, int] = {}  # of moved rows, by partition
 
     def resolve(
-        self, reschedules: Sequence[tuple[RowKey, RescheduleRow]], refused: AbstractSet[RowKey]
+        self, reschedules: Sequence[tuple[RowKey, RescheduleRow]], poison: AbstractSet[RowKey]
     ) -> None:
         """Decides them all: within an id the last word first, which alone is carried out. Those that are
-        refused are to be dead letters; what they have overtaken is no less so, or each would be refused in
+        poison are to be dead letters; what they have overtaken is no less so, or each would be refused in
         its turn.
         """
         last_requests: dict[tuple[int, str], RowKey] = {}  # by partition and id
         for key, row in _last_word_first(reschedules):
             name = key[1], row.id
             last = last_requests.get(name)
-            if key in refused:
+            if key in poison:
                 last_requests.setdefault(name, key)
                 continue
             found = self._resolve(key, row, is_last=last is None)

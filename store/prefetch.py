@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from store import due_index, keys
 from store.arrivals import Arrival, Kind
 from store.due_index import DueEntry
-from store.keys import MINUTE_MS
+from store.keys import MINUTE_MS, RecordId
 from store.kv import KeyValue
 from store.pending import Pending
 from store.rows import decode_index
@@ -30,12 +30,12 @@ class Prefetched(NamedTuple):
     indexes: dict[bytes, bytes | None]
     tombstones: dict[bytes, bytes | None]
     sources: dict[bytes, bytes | None]
-    due_index: dict[tuple[int, int], DueEntry | None]
+    due_index: dict[RecordId, DueEntry | None]
     counts: dict[int, int]
 
 
 def prefetch(kv: KeyValue, pending: Pending, arrivals: Sequence[Arrival]) -> Prefetched:
-    """Reads it; for the thread that takes the batch in."""
+    """Reads it; for the thread that applies the batch."""
     minutes = {one.due_ms // MINUTE_MS for one in arrivals}
     asking = [one for one in arrivals if one.id is not None and one.kind is not _RESCHEDULE]
     rooted = [(one.partition, one.root) for one in arrivals if one.root is not None]
@@ -57,21 +57,21 @@ def prefetch(kv: KeyValue, pending: Pending, arrivals: Sequence[Arrival]) -> Pre
     )
 
 
-def _sources(kv: KeyValue, rooted: Sequence[tuple[int, int]]) -> dict[bytes, bytes | None]:
+def _sources(kv: KeyValue, rooted: Sequence[RecordId]) -> dict[bytes, bytes | None]:
     """Of what was written back, and of what that is to replace; of what is cancelled by its source."""
     source_keys = [keys.source(partition, root) for partition, root in rooted]
     return dict(zip(source_keys, kv.get_many(source_keys), strict=True)) if source_keys else {}
 
 
-def _due_index(kv: KeyValue, arrivals: Sequence[Arrival]) -> dict[tuple[int, int], DueEntry | None]:
+def _due_index(kv: KeyValue, arrivals: Sequence[Arrival]) -> dict[RecordId, DueEntry | None]:
     """Of what is cancelled by its source."""
-    found: dict[tuple[int, int], DueEntry | None] = {}
+    found: dict[RecordId, DueEntry | None] = {}
     for one in arrivals:
         if one.kind is _CANCEL and one.root is not None and (one.partition, one.root) not in found:
-            place = found[one.partition, one.root] = due_index.find(kv, one.partition, one.root)
-            if place is not None:
-                behind = [] if place.id is None else [keys.index(one.partition, place.id)]
-                kv.get_many([keys.row(place.due_ms, one.partition, one.root), *behind])
+            due_entry = found[one.partition, one.root] = due_index.find(kv, one.partition, one.root)
+            if due_entry is not None:
+                behind = [] if due_entry.id is None else [keys.index(one.partition, due_entry.id)]
+                kv.get_many([keys.row(due_entry.due_ms, one.partition, one.root), *behind])
     return found
 
 
@@ -80,7 +80,7 @@ def _tombstones(
     asking: Sequence[Arrival],
     indexes: dict[bytes, bytes | None],
     found: Sequence[bytes | None],
-    rooted: Sequence[tuple[int, int]],
+    rooted: Sequence[RecordId],
 ) -> dict[bytes, bytes | None]:
     """Of what asks for them: a request that finds an earlier one of its id, in the store or the batch; a
     cancel; and what was written back.

@@ -115,13 +115,13 @@ def select(
     limits: Limits,
     *,
     write_back: WriteBack = NO_WRITE_BACK,
-    refused: AbstractSet[RowKey] = frozenset(),
+    poison: AbstractSet[RowKey] = frozenset(),
     paused: Paused = NOTHING_PAUSED,
 ) -> Selection:
     """The next selection behind `tip`, the frontier of the previous one (committed or in flight).
 
     The selection is empty if nothing is due and no answer waits; its frontier then says how far that is true.
-    `write_back`: of the checkpoint that the tip leads to. `refused`: rows that are to be dead letters.
+    `write_back`: of the checkpoint that the tip leads to. `poison`: rows that are to be dead letters.
     """
     if paused.targets or tip.holds:
         tip = msgspec.structs.replace(
@@ -133,7 +133,7 @@ def select(
     seen = answering.take(kv, reached.applied)
     if seen is None:
         selecting = _Selecting(kv, tip, reached, now_ms, limits, write_back, paused)
-        return selecting.select(answering.answers, refused)
+        return selecting.select(answering.answers, poison)
     frontier = msgspec.structs.replace(tip, seen=seen)
     return Selection(
         [],
@@ -191,16 +191,16 @@ class _Selecting:
         room = Room(write_back, reached.applied, limits.awaited)
         self._taking = Taking(limits.messages - part, limits.bytes, room, self._named)
 
-    def select(self, answers: list[Answer], refused: AbstractSet[RowKey]) -> Selection:
+    def select(self, answers: list[Answer], poison: AbstractSet[RowKey]) -> Selection:
         tip, taking, applied = self._tip, self._taking, self._reached.applied
         late_limits = take_late(self._kv, tip, applied, taking)
         late = sorted(taking.rows)
         advance = self._advance() if late_limits is None else self._hold_back(late_limits)
         due = advance.due
-        released, left = self._take_released(len(advance.replayed), refused)
+        released, left = self._take_released(len(advance.replayed), poison)
         frontier = self._with_holds(advance.frontier, left)
         moving = moves.Moving(self._kv, self._named, tip, frontier, self._write_back, self._limits.awaited)
-        moving.resolve(taking.reschedules, refused)
+        moving.resolve(taking.reschedules, poison)
         moved = moving.moved_of([*late, *due, *released])
         waits = _waiting_of([*late, *due], tip, moved) if tip.holds else {}
         if waits:
@@ -285,11 +285,11 @@ class _Selecting:
         replayed, replay = take_replayed(self._kv, replay, most, limits.bytes // REPLAYED_PART)
         return replayed, {}, msgspec.structs.replace(operation, replay=replay)
 
-    def _take_released(self, replayed: int, refused: AbstractSet[RowKey]) -> tuple[Rows, Holds]:
+    def _take_released(self, replayed: int, poison: AbstractSet[RowKey]) -> tuple[Rows, Holds]:
         """What holds let go, of the part that is theirs and of what others have left, and the holds then."""
         messages = self._taking.left + self._released_part - replayed
         budget = Budget(messages, self._limits.bytes // REPLAYED_PART)
-        stay = dict.fromkeys(self._paused.targets, refused)
+        stay = dict.fromkeys(self._paused.targets, poison)
         return take_released(self._kv, self._tip, self._may_go_to, budget, stay)
 
     def _with_holds(self, frontier: Frontier, left: Holds) -> Frontier:

@@ -1,9 +1,9 @@
 """The view: a node's rows and indexes, a function of the log and of the aligned checkpoint.
 
-It takes the log in (`apply`), selects what a leader sends (`select`, `committed`, `abandon`), follows what
+It applies the log (`apply`), selects what a leader sends (`select`, `committed`, `abandon`), follows what
 others have committed (`align`), and tells what waits (`pending`, `snapshot`). How far it has come is in
 store/frontiers.py. What need not be kept is removed by two parts, each with a state of its own: rows by
-store/pruning.py, what leads to them by store/forgetting.py.
+store/pruning.py (`prune`), what leads to them by store/forgetting.py (`forgetting`).
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ import msgspec
 
 from delayline.signing import Serial
 from store import alignment, keys, selection
-from store.apply import BatchApply, Taken
+from store.apply import BatchApply
 from store.arrivals import Arrival
 from store.checkpoint import NO_WRITE_BACK, Checkpoint, Frontier, Reached, Vector, WriteBack
-from store.forgetting import Expired, Forgetting
+from store.forgetting import Forgetting
 from store.frontiers import Frontiers
 from store.guard import Guard, retry_stalled
 from store.keys import RowKey
@@ -53,7 +53,7 @@ class View:
         self._frontiers = Frontiers(kv, partitions)
         self._pending = Pending(kv, self._frontiers.tip.position)
         self._pruning = Pruning(kv, self.guard, self._frontiers, self._pending, replay_window_ms)
-        self._forgetting = Forgetting(kv, self.guard, self._frontiers, self._pruning, dedup_window_ms)
+        self.forgetting = Forgetting(kv, self.guard, self._frontiers, self._pruning, dedup_window_ms)
         self._wake_due_ms: int | None = None
 
     @property
@@ -82,7 +82,7 @@ class View:
             return self._frontiers.reached()
 
     def has_applied(self, *vectors: Vector) -> bool:
-        """Whether all messages below the vectors' offsets have been taken in; of a partition that the view
+        """Whether all messages below the vectors' offsets have been applied; of a partition that the view
         lacks, not even none have.
         """
         applied = self._frontiers.applied
@@ -95,7 +95,7 @@ class View:
     def apply(self, arrivals: Sequence[Arrival], read: Vector) -> bool:
         """Takes arrivals in log order (per partition) and where the reader stands behind them. One thread
         does, so that what it reads beforehand, without the lock, stays true, but for what is pruned or
-        forgotten meanwhile. Then it is read again, and removals are locked out until the batch is taken in.
+        forgotten meanwhile. Then it is read again, and removals are locked out until the batch is applied.
 
         True if there is now something that a leader should look at before the time that the last
         `select` told it to wait for.
@@ -118,16 +118,15 @@ class View:
         """As `apply`. None, and nothing is done, if something was removed since `known` was read."""
         if removals != self.guard.removals:
             return None
-        frontiers, heard = self._frontiers, self._frontiers.heard
-        fresh = [a for a in arrivals if a.offset >= heard.applied[a.partition]]
+        frontiers, applied = self._frontiers, self._frontiers.applied
+        fresh = [a for a in arrivals if a.offset >= applied[a.partition]]
         apply = BatchApply(
             self._kv,
             known,
-            frontiers.aligned,
-            frontiers.tip.position,
+            frontiers,
+            self._pruning.pruned.gone_to,
             self._pruning.window_start_ms(),
             self._dedup_window_ms,
-            Taken(heard.newest_ms, heard.last_moves, heard.serials, self._pruning.pruned.gone_to),
         )
         if fresh:
             apply.add(fresh)
@@ -144,7 +143,7 @@ class View:
         self._frontiers.heard = heard
         self._pending.taken(counts, apply.counts, apply.counts_below)
         self._pruning.taken(pruned)
-        self._forgetting.taken(apply.low_expiry, apply.low_due_index)
+        self.forgetting.taken(apply.low_expiry, apply.low_due_index)
 
     @retry_stalled
     def start_at(self, partition: int, applied: int, read: int, serial: Serial | None = None) -> None:
@@ -165,7 +164,7 @@ class View:
         request: OperatorRequest | None = None,
         *,
         write_back: WriteBack = NO_WRITE_BACK,
-        refused: AbstractSet[RowKey] = frozenset(),
+        poison: AbstractSet[RowKey] = frozenset(),
         paused: Paused = NOTHING_PAUSED,
     ) -> Selection:
         """Selects behind the tip and moves it (rule 1). An empty selection says how far nothing is due:
@@ -173,7 +172,7 @@ class View:
 
         `request`: an operator's, which this selection takes up if none after it has been taken up before.
         `write_back`: that of the checkpoint that the tip leads to; while it is not known, no request is taken
-        up. `refused`: rows that are to be dead letters.
+        up. `poison`: rows that are to be dead letters.
         """
         with self.guard.lock:
             before = self._frontiers.tip
@@ -184,7 +183,7 @@ class View:
                 now_ms,
                 limits,
                 write_back=write_back,
-                refused=refused,
+                poison=poison,
                 paused=paused,
             )
             after = chosen.frontier
@@ -278,17 +277,7 @@ class View:
         entries of which no row is left. In steps, each under the locks that its own part says.
         """
         if self._pruning.prune():
-            self._forgetting.forget_due_entries()
-
-    def expired(self, most: int) -> list[Expired]:
-        """Some `most` ids and sources that may be forgotten, for `collect`."""
-        return self._forgetting.expired(most)
-
-    def collect(self, expired: Sequence[Expired], log_ends: Vector) -> bool:
-        """Forgets them, but only once the reader has passed the high watermarks noted after `expired`.
-        False if it has not.
-        """
-        return self._forgetting.collect(expired, log_ends)
+            self.forgetting.forget_due_entries()
 
     def pending(self) -> int:
         """How many rows wait: those behind the tip, the late ones and what is held. What has to be walked is

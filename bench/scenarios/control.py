@@ -9,7 +9,7 @@ from typing import Final
 from bench.cluster import Cluster, Clusters
 from bench.loader import Load
 from bench.measured import Measured
-from bench.reader import Read, Reading
+from bench.reader import ReadJob, ReadResult
 
 HOUR_MS: Final = 3_600_000
 
@@ -41,8 +41,8 @@ class Control:
 
 
 def _answered_per_s(cluster: Cluster, controls: Load) -> float:
-    with Reading(cluster.bootstrap, cluster.names.outcomes, controls.count).begin() as reader:
+    with ReadJob(cluster.bootstrap, cluster.names.outcomes, controls.count).begin() as reader:
         begun_ms = time.time() * 1000
         with controls.begin():
-            read = Read(**reader.result())
+            read = ReadResult(**reader.result())
     return controls.count / ((read.last_ms - begun_ms) / 1000)

@@ -16,7 +16,7 @@ SPAN_MS: Final = 1_000
 """Over which a backlog's due times are spread: up to when all is delivered says how much that is."""
 
 
-class Delivery:
+class Backlog:
     """A node that was away finds a backlog: it reads all of it, is elected, and delivers."""
 
     def __init__(self, messages: int, *, ids: bool = False) -> None:

@@ -34,7 +34,7 @@ ENDLESS_S: Final = 3_600
 KILL_S: Final = 10  # from one to the next, at the most
 
 
-class Failover:
+class RepeatedFailover:
     """So many kills at so many messages a second; on a stack of its own."""
 
     def __init__(self, rate: int, kills: int) -> None:
@@ -47,7 +47,7 @@ class Failover:
             cluster = DemoCluster(Path(folder), NODES, {TARGET: 4})
             receipts, watch = Receipts(cluster.stack.bootstrap, [TARGET]), Watch(cluster.config)
             with cluster, watch, receipts, self._load(cluster).begin():
-                scene = Scene(cluster.stack, cluster.nodes, watch, receipts.arrivals, SESSION_TIMEOUT_S)
+                scene = Scene(cluster.stack, cluster.nodes, watch, receipts.received, SESSION_TIMEOUT_S)
                 scene.wait_healthy()
                 time.sleep(WARM_UP_S)
                 return self._kill(scene)
@@ -70,10 +70,10 @@ class Failover:
             begin_ms = now_ms()
             time.sleep(CALM_S)
             calm.append(Stretch(begin_ms, now_ms()))
-            gaps_ms.append(measured(suffer(scene, Kill()), scene.arrivals).gap_ms)
+            gaps_ms.append(measured(suffer(scene, Kill()), scene.received).gap_ms)
         # What was due before the last kill has all come by now.
-        dues_ms = [arrival.scheduled_for_ms for arrival in scene.arrivals]
-        pauses_ms = [longest_undisturbed_pause_ms([stretch], scene.arrivals) for stretch in calm]
+        dues_ms = [message.scheduled_for_ms for message in scene.received]
+        pauses_ms = [longest_undisturbed_pause_ms([stretch], scene.received) for stretch in calm]
         offered = offered_per_s(dues_ms, Stretch(calm[0].begin_ms, calm[-1].end_ms))
         return gaps(f"gap.{self._rate}", gaps_ms, pauses_ms, offered)
 

@@ -11,7 +11,7 @@ from typing import Final
 
 from bench.cluster import Cluster, Clusters
 from bench.measured import Measured
-from bench.reader import Read, Reading
+from bench.reader import ReadJob, ReadResult
 
 HOUR_MS: Final = 3_600_000
 
@@ -63,11 +63,11 @@ class Ingest:
         node.lead()
         self._settle(cluster)
         node.kill()
-        with Reading(cluster.bootstrap, cluster.target, 1).begin() as reader:
+        with ReadJob(cluster.bootstrap, cluster.target, 1).begin() as reader:
             cluster.load(1).send()
             begun_ms = time.time() * 1000
             node.launch()
-            read = Read(**reader.result())
+            read = ReadResult(**reader.result())
         return Measured(
             {
                 f"restart.{self._name}": read.last_ms - begun_ms,
@@ -77,6 +77,6 @@ class Ingest:
 
     def _settle(self, cluster: Cluster) -> None:
         """A few transactions, so that the killed node was at work."""
-        with Reading(cluster.bootstrap, cluster.target, 1000).begin() as reader:
+        with ReadJob(cluster.bootstrap, cluster.target, 1000).begin() as reader:
             cluster.load(1000, rate=1000).send()
             reader.result()

@@ -6,7 +6,7 @@ from typing import Final
 
 from bench.cluster import Clusters
 from bench.measured import Measured
-from bench.reader import Read, Reading
+from bench.reader import ReadJob, ReadResult
 from bench.scenarios.steady import Pace
 
 BURST_MS: Final = 1_000
@@ -38,9 +38,9 @@ class Burst:
         with clusters.cluster("burst") as cluster:
             node, messages = cluster.node, self.messages
             node.lead()
-            with Reading(cluster.bootstrap, cluster.target, messages).begin() as reader:
+            with ReadJob(cluster.bootstrap, cluster.target, messages).begin() as reader:
                 due_ms = cluster.load_ahead(messages, BURST_MS).first_due_ms
-                read = Read(**reader.result())
+                read = ReadResult(**reader.result())
             moments = {
                 "first": read.first_ms,
                 "half": read.half_ms,

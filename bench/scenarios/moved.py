@@ -7,9 +7,9 @@ from contextlib import ExitStack
 from typing import Final
 
 from bench.cluster import Cluster, Clusters
+from bench.job import JobProcess
 from bench.measured import Measured
 from bench.scenarios.steady import TAKES_S, Pace
-from bench.worker import Worker
 
 MOVES: Final = (0, 100, 2_000)
 """Reschedules of one id, a second."""
@@ -31,7 +31,7 @@ class Moved:
                 stack.enter_context(self._mover(cluster))
             return self._pace.come(cluster).measured(f"moved.{self._moves}", {})
 
-    def _mover(self, cluster: Cluster) -> Worker:
+    def _mover(self, cluster: Cluster) -> JobProcess:
         """Sends the message, and then what moves it."""
         later_ms = time.time_ns() // 1_000_000 + HOUR_MS
         cluster.load(1, first_due_ms=later_ms, ids=True).send()

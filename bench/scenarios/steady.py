@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from bench.cluster import Cluster
 from bench.figures import RATE
 from bench.measured import Measured
-from bench.reader import Read, Reading
+from bench.reader import ReadJob, ReadResult
 
 LEAD_MS: Final = 1_000
 WARM_UP_MS: Final = 3_000
@@ -20,7 +20,7 @@ TAKES_S: Final = MEASURED_S + (WARM_UP_MS + LEAD_MS) / 1000
 class Came(NamedTuple):
     """How the messages came, and at which rate they were sent."""
 
-    read: Read
+    read: ReadResult
     sent_per_s: float
 
     def measured(self, name: str, more: dict[str, float]) -> Measured:
@@ -58,11 +58,11 @@ class Pace(NamedTuple):
         sent_to = [*read_from, *unread]
         from_ms = int(time.time() * 1000) + LEAD_MS + WARM_UP_MS
         count = self.messages // len(sent_to) * len(read_from)
-        reading = Reading(
+        reading = ReadJob(
             cluster.bootstrap, read_from[0], count, others=read_from[1:], lateness=True, from_ms=from_ms
         )
         load = cluster.load(self.messages, rate=self.rate, lead_ms=LEAD_MS, settings={}, targets=sent_to)
         with reading.begin() as reader:
             on_begin(from_ms / 1000)
             sent_s = load.send()
-            return Came(Read(**reader.result()), self.messages / sent_s)
+            return Came(ReadResult(**reader.result()), self.messages / sent_s)

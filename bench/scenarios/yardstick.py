@@ -15,7 +15,7 @@ from typing import Any, Final
 from bench.cluster import TARGET_PARTITIONS, Clusters
 from bench.loader import FAST, Load
 from bench.measured import Measured
-from bench.reader import Read, Reading
+from bench.reader import ReadJob, ReadResult
 
 SWEEP_MESSAGES: Final = 200_000
 TRIES: Final = 3
@@ -36,8 +36,8 @@ class Yardstick:
         topic, messages = clusters.topic("plain"), self.messages
         produce_s = _seconds(clusters, topic, messages, self._settings)
         everything = dict.fromkeys(range(TARGET_PARTITIONS), 0)
-        with Reading(clusters.stack.bootstrap, topic, messages, everything).begin() as worker:
-            read = Read(**worker.result())
+        with ReadJob(clusters.stack.bootstrap, topic, messages, everything).begin() as reader:
+            read = ReadResult(**reader.result())
         clusters.remove([topic])
         consume_s = (read.last_ms - read.first_ms) / 1000  # the first batch is there at once
         return Measured(

@@ -23,7 +23,7 @@ from delayline.retry.topics import RetryTopics
 ERROR_TEXT_CHARACTERS: Final = 1_000
 
 
-class Failed(NamedTuple):
+class FailedAttempt(NamedTuple):
     """An attempt that failed; a `final` one goes to the dead letters whatever the ladder says."""
 
     error: str
@@ -40,11 +40,11 @@ class Failed(NamedTuple):
         return cls(name, _text(error))
 
 
-AttemptResult: TypeAlias = Failed | RetryLater | None
+AttemptResult: TypeAlias = FailedAttempt | RetryLater | None
 """None: the handler is done with it."""
 
 
-class Letter(NamedTuple):
+class LetterRecord(NamedTuple):
     """A dead letter as it is in its topic."""
 
     topic: str
@@ -70,7 +70,7 @@ def answer(
     """
     if outcome is None:
         return None
-    asked, failed = (None, outcome) if isinstance(outcome, Failed) else (outcome, _ASKED)
+    asked, failed = (None, outcome) if isinstance(outcome, FailedAttempt) else (outcome, _ASKED)
     history = _history(attempt, failed, now_ms, is_short=is_short)
     when = None if failed.final else ladder.next(attempt.number, asked)
     identity = f"{topics.group}/{attempt.first_source}@{attempt.first_timestamp_ms}"
@@ -93,29 +93,31 @@ def answer(
     )
 
 
-def letters(attempt: Attempt, outcome: Failed | RetryLater, topics: RetryTopics, now_ms: int) -> list[Letter]:
+def letters(
+    attempt: Attempt, outcome: FailedAttempt | RetryLater, topics: RetryTopics, now_ms: int
+) -> list[LetterRecord]:
     """The dead letters of a message that the buffer is too small for, the one that says most first."""
-    failed = outcome if isinstance(outcome, Failed) else _ASKED
+    failed = outcome if isinstance(outcome, FailedAttempt) else _ASKED
     history = _history(attempt, failed, now_ms, is_short=True)
     topic, headers = topics.dead_letters(attempt.topic), _letter_headers(attempt, failed, history)
     bare = _letter_headers(replace(attempt, headers=()), failed, history)
     return [
-        Letter(topic, attempt.key, attempt.value, [*headers, (H_LEFT_OUT, b"nothing")]),
-        Letter(topic, attempt.key, None, [*headers, (H_LEFT_OUT, b"value")]),
-        Letter(topic, None, None, [*bare, (H_LEFT_OUT, b"key, value, headers")]),
+        LetterRecord(topic, attempt.key, attempt.value, [*headers, (H_LEFT_OUT, b"nothing")]),
+        LetterRecord(topic, attempt.key, None, [*headers, (H_LEFT_OUT, b"value")]),
+        LetterRecord(topic, None, None, [*bare, (H_LEFT_OUT, b"key, value, headers")]),
     ]
 
 
-_ASKED: Final = Failed("retry-later", "the handler asked for it")
+_ASKED: Final = FailedAttempt("retry-later", "the handler asked for it")
 
 
-def _history(attempt: Attempt, failed: Failed, now_ms: int, *, is_short: bool) -> tuple[Failure, ...]:
+def _history(attempt: Attempt, failed: FailedAttempt, now_ms: int, *, is_short: bool) -> tuple[Failure, ...]:
     failure = Failure(attempt.number, now_ms, attempt.source, failed.error, failed.text)
     history = (*attempt.history, failure)
     return (history[0], failure) if is_short and attempt.history else history
 
 
-def _letter_headers(attempt: Attempt, failed: Failed, history: Sequence[Failure]) -> list[Header]:
+def _letter_headers(attempt: Attempt, failed: FailedAttempt, history: Sequence[Failure]) -> list[Header]:
     return [
         *headers_of(attempt, attempt.number, history),
         (H_ERROR_TYPE, failed.error.encode("utf-8", "backslashreplace")),

@@ -93,11 +93,11 @@ def read_first(headers: Sequence[Header], source: str, timestamp_ms: int) -> Ret
 def read_retried(headers: Sequence[Header], source: str, timestamp_ms: int) -> RetryHeaders:
     """Of a record of a retry topic. What is missing or makes no sense is taken as on a first attempt."""
     own, found = list(_without_service(headers)), {}
-    for place in range(len(own) - 1, -1, -1):
-        name, value = own[place]
+    for index in range(len(own) - 1, -1, -1):
+        name, value = own[index]
         if name in _OWN and name not in found:
             found[name] = value or b""
-            del own[place]
+            del own[index]
     return RetryHeaders(
         tuple(own),
         _number(found.get(H_ATTEMPT, b"")),

@@ -18,7 +18,8 @@ from typing import Final, Self
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from delayline.errors import ClosedError, ConsumeError
-from delayline.retry.answer import AttemptResult, Failed
+from delayline.names import PartitionId
+from delayline.retry.answer import AttemptResult, FailedAttempt
 from delayline.retry.config import (
     consumer_of,
     group_of,
@@ -27,10 +28,10 @@ from delayline.retry.config import (
     seconds,
 )
 from delayline.retry.ladder import ROCKETMQ, Ladder
-from delayline.retry.progress import OPEN, Mark, Progress
+from delayline.retry.progress import OPEN, Mark, PartitionProgress
 from delayline.retry.sender import Sender
 from delayline.retry.topics import RetryTopics
-from delayline.retry.worker import HandledRecord, Handler, Handling, PartitionId, Worker
+from delayline.retry.worker import HandledRecord, Handler, HandlerWorker, Handling
 
 _log = logging.getLogger(__name__)
 
@@ -97,11 +98,11 @@ class RetryingConsumer:
         self._consumer = consumer_of(config)
         self._is_incremental = is_incremental(config)
         self._sender = Sender(config, cluster, ladder, self._topics)
-        self._worker = Worker(handler, self._sender, self._topics)
+        self._worker = HandlerWorker(handler, self._sender, self._topics)
         self._stopping = Event()
         self._is_used = False
         self._error: BaseException | None = None
-        self._partitions: dict[PartitionId, Progress] = {}
+        self._partitions: dict[PartitionId, PartitionProgress] = {}
         self._paused: set[PartitionId] = set()
         self._waiting: deque[HandledRecord] = deque()
         self._handling: Handling | None = None
@@ -179,7 +180,7 @@ class RetryingConsumer:
         error = message.error()
         if error is None:
             record = _record(message)
-            if record.place in self._partitions:
+            if record.partition_id in self._partitions:
                 self._waiting.append(record)
         elif error.code() in _PASSING or (error.retriable() and not error.fatal()):
             _log.warning("still reading: %s", error.str())
@@ -188,13 +189,15 @@ class RetryingConsumer:
 
     def _begin(self, record: HandledRecord) -> None:
         """Hand it to the worker, if what must be committed before can be; else it waits."""
-        progress = self._partitions[record.place]
+        progress = self._partitions[record.partition_id]
         deaths = progress.times_in_hand(record.offset)
         outcome: AttemptResult = None
         if self._max_deaths is not None and deaths >= self._max_deaths:
-            outcome = Failed("process-died", f"{deaths} processes died with this message in hand", final=True)
+            outcome = FailedAttempt(
+                "process-died", f"{deaths} processes died with this message in hand", final=True
+            )
         elif mark := progress.mark_before(record.offset):
-            if not self._commit({record.place: (record.offset, mark)}):
+            if not self._commit({record.partition_id: (record.offset, mark)}):
                 self._pause()
                 return
             progress.marked(record.offset)
@@ -209,38 +212,46 @@ class RetryingConsumer:
         if handling.error is not None:
             self._error = handling.error
             return
-        progress = self._partitions[handling.record.place]
+        progress = self._partitions[handling.record.partition_id]
         if progress.finished(handling.record.offset) or handling.is_answered:
-            self._commit_open([handling.record.place])
+            self._commit_open([handling.record.partition_id])
 
     def _pause(self) -> None:
         # Each once: librdkafka throws away what it has fetched whenever a partition is paused.
         if running := self._partitions.keys() - self._paused:
-            self._consumer.pause([TopicPartition(*place) for place in running])
+            self._consumer.pause([TopicPartition(*partition_id) for partition_id in running])
             self._paused |= running
 
-    def _resume(self, places: set[PartitionId]) -> None:
-        if places:
-            self._consumer.resume([TopicPartition(*place) for place in places])
-            self._paused -= places
+    def _resume(self, partition_ids: set[PartitionId]) -> None:
+        if partition_ids:
+            self._consumer.resume([TopicPartition(*partition_id) for partition_id in partition_ids])
+            self._paused -= partition_ids
 
     # -- offsets
 
     def _commit_all(self) -> None:
         self._commit_at_s = time.monotonic() + _COMMIT_EVERY_S
-        self._commit_open([place for place, progress in self._partitions.items() if progress.uncommitted])
+        self._commit_open(
+            [partition_id for partition_id, progress in self._partitions.items() if progress.uncommitted]
+        )
 
-    def _commit_open(self, places: list[PartitionId]) -> None:
-        if self._commit({place: (self._partitions[place].next_offset, OPEN) for place in places}):
-            for place in places:
-                self._partitions[place].committed()
+    def _commit_open(self, partition_ids: list[PartitionId]) -> None:
+        if self._commit(
+            {
+                partition_id: (self._partitions[partition_id].next_offset, OPEN)
+                for partition_id in partition_ids
+            }
+        ):
+            for partition_id in partition_ids:
+                self._partitions[partition_id].committed()
 
     def _commit(self, marks: Mapping[PartitionId, tuple[int, Mark]]) -> bool:
         """Whether the brokers have taken it. If not, the next commit says the same and more."""
         if not marks:
             return True
         offsets = [
-            TopicPartition(*place, offset, metadata=mark.metadata) for place, (offset, mark) in marks.items()
+            TopicPartition(*partition_id, offset, metadata=mark.metadata)
+            for partition_id, (offset, mark) in marks.items()
         ]
         try:
             errors = [at.error for at in self._consumer.commit(offsets=offsets, asynchronous=False) or ()]
@@ -255,7 +266,7 @@ class RetryingConsumer:
 
     def _assigned(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         for at in self._committed(consumer, partitions):
-            self._partitions[at.topic, at.partition] = Progress(at.offset, Mark.parse(at.metadata))
+            self._partitions[at.topic, at.partition] = PartitionProgress(at.offset, Mark.parse(at.metadata))
         assign = consumer.incremental_assign if self._is_incremental else consumer.assign
         assign([self._begins_at(at) for at in partitions])
 
@@ -284,36 +295,40 @@ class RetryingConsumer:
         raise AssertionError("the last look-up returns or raises")
 
     def _revoked(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        places = {(at.topic, at.partition) for at in partitions}
+        partition_ids = {(at.topic, at.partition) for at in partitions}
         handling = self._handling
-        if handling is not None and self._is_of(handling, places) and handling.done.wait(self._grace_s):
+        if (
+            handling is not None
+            and self._is_of(handling, partition_ids)
+            and handling.done.wait(self._grace_s)
+        ):
             self._finish(handling)
         self._commit(
             {
-                place: (self._partitions[place].next_offset, mark)
-                for place in places & self._partitions.keys()
-                if (mark := self._partitions[place].mark_at_release())
+                partition_id: (self._partitions[partition_id].next_offset, mark)
+                for partition_id in partition_ids & self._partitions.keys()
+                if (mark := self._partitions[partition_id].mark_at_release())
             }
         )
-        self._forget(places)
+        self._forget(partition_ids)
 
     def _lost(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         self._forget({(at.topic, at.partition) for at in partitions})
 
-    def _forget(self, places: set[PartitionId]) -> None:
+    def _forget(self, partition_ids: set[PartitionId]) -> None:
         """They are another consumer's."""
-        self._resume(places & self._paused)  # a pause outlives the assignment
-        for place in places:
-            self._partitions.pop(place, None)
-        self._waiting = deque(record for record in self._waiting if record.place not in places)
-        if self._handling is not None and self._is_of(self._handling, places):
+        self._resume(partition_ids & self._paused)  # a pause outlives the assignment
+        for partition_id in partition_ids:
+            self._partitions.pop(partition_id, None)
+        self._waiting = deque(record for record in self._waiting if record.partition_id not in partition_ids)
+        if self._handling is not None and self._is_of(self._handling, partition_ids):
             self._handling.is_abandoned = True
 
-    def _is_of(self, handling: Handling, places: set[PartitionId]) -> bool:
-        return not handling.is_abandoned and handling.record.place in places
+    def _is_of(self, handling: Handling, partition_ids: set[PartitionId]) -> bool:
+        return not handling.is_abandoned and handling.record.partition_id in partition_ids
 
     def _close(self) -> None:
-        self._revoked(self._consumer, [TopicPartition(*place) for place in self._partitions])
+        self._revoked(self._consumer, [TopicPartition(*partition_id) for partition_id in self._partitions])
         self._consumer.close()
         self._worker.stop()
 

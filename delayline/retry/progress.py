@@ -57,7 +57,7 @@ CLOSED: Final = Mark(State.CLOSED)
 OPEN: Final = Mark(State.OPEN)
 
 
-class Progress:
+class PartitionProgress:
     """One assigned partition. Touched by the polling thread alone.
 
     Args:

@@ -14,7 +14,7 @@ from delayline.producer import DelayProducer
 from delayline.receipt import Receipt
 from delayline.rejects import RejectCode
 from delayline.requests import BufferRecord
-from delayline.retry.answer import Failed, Letter, answer, letters
+from delayline.retry.answer import FailedAttempt, LetterRecord, answer, letters
 from delayline.retry.attempt import Attempt
 from delayline.retry.config import sending
 from delayline.retry.ladder import Ladder, RetryLater
@@ -51,7 +51,7 @@ class Sender:
         except BufferTopicError as error:
             raise RetryTopicsError(str(error)) from error
 
-    def send(self, attempt: Attempt, outcome: Failed | RetryLater) -> None:
+    def send(self, attempt: Attempt, outcome: FailedAttempt | RetryLater) -> None:
         """Returns when the answer is acknowledged.
 
         Raises:
@@ -102,7 +102,7 @@ class _LetterProducer:
         }
         self._producer: Producer | None = None
 
-    def takes(self, letter: Letter) -> bool:
+    def takes(self, letter: LetterRecord) -> bool:
         """Whether its topic takes one so large; returns when it is acknowledged, SendError if it is not."""
         if self._producer is None:
             self._producer = Producer(self._config)

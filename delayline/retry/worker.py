@@ -14,9 +14,9 @@ from confluent_kafka import Message
 
 from delayline.errors import ConfigurationError
 from delayline.headers import Header
-from delayline.names import source
+from delayline.names import PartitionId, source
 from delayline.record import Reject
-from delayline.retry.answer import AttemptResult, Failed
+from delayline.retry.answer import AttemptResult, FailedAttempt
 from delayline.retry.attempt import Attempt, read_first, read_retried
 from delayline.retry.ladder import RetryLater
 from delayline.retry.sender import Sender
@@ -31,10 +31,6 @@ Handler: TypeAlias = Callable[[Attempt], RetryLater | None]
 It has failed if it raises, or returns anything else.
 """
 
-PartitionId: TypeAlias = tuple[str, int]
-"""Topic and partition."""
-
-
 _LAZY: Final = (inspect.iscoroutinefunction, inspect.isasyncgenfunction, inspect.isgeneratorfunction)
 _SHOWN: Final = Repr()  # short, and fit for what has no text
 _SHOWN.maxother = 80
@@ -43,7 +39,7 @@ _SHOWN.maxother = 80
 class HandledRecord(NamedTuple):
     """A consumed message, and where it is."""
 
-    place: PartitionId
+    partition_id: PartitionId
     offset: int
     message: Message
 
@@ -65,7 +61,7 @@ class Handling:
         self.done = Event()
 
 
-class Worker:
+class HandlerWorker:
     """Handles records in turn, and sends what their ends ask for.
 
     Its thread is a daemon: a handler that never returns does not keep the process alive.
@@ -111,8 +107,8 @@ class Worker:
             self._sender.send(attempt, outcome)
             handling.is_answered = True
 
-    def _attempt(self, record: HandledRecord) -> tuple[Attempt, Failed | None]:
-        (topic, partition), message = record.place, record.message
+    def _attempt(self, record: HandledRecord) -> tuple[Attempt, FailedAttempt | None]:
+        (topic, partition), message = record.partition_id, record.message
         here = source(topic, partition, record.offset)
         headers, unreadable = _headers(message)
         timestamp_ms = message.timestamp()[1]
@@ -136,7 +132,7 @@ class Worker:
             asked: object = self._handler(attempt)
         except BaseException as error:  # on this thread, even SystemExit is no more than the handler's end
             _log.warning("attempt %d of %s failed", attempt.number, attempt.first_source, exc_info=True)
-            return Failed.by(error)
+            return FailedAttempt.by(error)
         if asked is None or isinstance(asked, RetryLater):
             return asked
         failed = _odd_end(asked)
@@ -156,19 +152,19 @@ def _checked(handler: Handler) -> Handler:
     return handler
 
 
-def _odd_end(returned: object) -> Failed:
+def _odd_end(returned: object) -> FailedAttempt:
     """Of a handler that may have done nothing: taken for done, its message would be lost."""
     text = f"the handler returned {_SHOWN.repr(returned)}: return None, or what retry_later(...) returns"
     if inspect.iscoroutine(returned):
         returned.close()  # it will not be awaited, on purpose
-    return Failed("TypeError", text)
+    return FailedAttempt("TypeError", text)
 
 
-def _headers(message: Message) -> tuple[list[Header], Failed | None]:
+def _headers(message: Message) -> tuple[list[Header], FailedAttempt | None]:
     """None, and why, if they cannot be read."""
     headers = read_headers(message)
     if isinstance(headers, Reject):
-        return [], Failed(headers.code, headers.detail, final=True)
+        return [], FailedAttempt(headers.code, headers.detail, final=True)
     return headers or [], None
 
 

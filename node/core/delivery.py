@@ -310,7 +310,7 @@ class Delivery:
             write_back=write_back._replace(
                 written_back=write_back.written_back if known else None, hidden=self._unread.hidden()
             ),
-            refused=self._isolation.rows.keys(),
+            poison=self._isolation.rows.keys(),
             paused=Paused(targets, replay=self._replays_to(targets)),
         )
         self._unread.note_selected(chosen)
@@ -380,11 +380,11 @@ class Delivery:
         """Sends a selection; or gives it up, where the buffer would refuse what it writes back. That is
         remembered, of all such rows at once, and selected anew: nobody waits for the brokers to say so.
         """
-        refused = planned.plan.written_back.refused
-        if not refused:
+        poison = planned.plan.written_back.poison
+        if not poison:
             yield from self._send_transaction(planned)
             return
-        self._isolation.give_up(refused, planned.selection)
+        self._isolation.give_up(poison, planned.selection)
         self._next_plan = None
         yield from self._await_commit()
         assert self._last is not None, "a leader has committed its first checkpoint"

@@ -172,7 +172,7 @@ class Plan:
                 ):
                     append(deliver(key, row))
                 else:
-                    self._schedule(key, row, len(raw))
+                    self._deliver_or_park(key, row, len(raw))
             elif isinstance(row, RejectRow):
                 self._dead_letter(key, row, _DEAD_LETTERED, row.code, row.detail)
             else:
@@ -206,7 +206,7 @@ class Plan:
             if topic not in self._paused and self._targets.takes_any(topic, size_bytes)
         }
 
-    def _schedule(
+    def _deliver_or_park(
         self, key: RowKey, row: ScheduledRow, size_bytes: int, stands_for_ms: int | None = None
     ) -> bool:
         """Delivers a message, or makes it a dead letter; False if it is parked instead.
@@ -220,26 +220,26 @@ class Plan:
             self._dead_letter(key, row, _EXPIRED, RejectCode.EXPIRED, detail)
             return True
         is_paused = row.target_topic in self._paused
-        if is_paused and self._refused(key) is None:
+        if is_paused and self._poisoned(key) is None:
             waited_ms = self._now_ms - row.scheduled_for_ms
             self._park_unattempted(key, row, PAUSED, "an operator has paused the target", waited_ms // 2)
             return False
         as_of = row if stands_for_ms is None else msgspec.structs.replace(row, scheduled_for_ms=stands_for_ms)
         record = self._delivery(key, as_of)
-        refusal = self._problem(record, size_bytes)
-        if self._poison and (refusal is None or refusal[0] in _MAY_PASS):
-            refusal = self._refused(key, writes_back=is_paused or refusal is not None) or refusal
-        if refusal is None:
+        problem = self._problem(record, size_bytes)
+        if self._poison and (problem is None or problem[0] in _MAY_PASS):
+            problem = self._poisoned(key, writes_back=is_paused or problem is not None) or problem
+        if problem is None:
             self.records.append(record)
-        elif refusal[0] == UNKNOWN:
+        elif problem[0] == UNKNOWN:
             waited_ms = self._now_ms - row.scheduled_for_ms
-            self._park_unattempted(key, row, *refusal, min(waited_ms // 2, LONGEST_UNKNOWN_MS))
+            self._park_unattempted(key, row, *problem, min(waited_ms // 2, LONGEST_UNKNOWN_MS))
             return False
-        elif refusal[0] == UNAVAILABLE and row.attempt <= self._max_parks:
-            self._park_attempted(key, row, *refusal)
+        elif problem[0] == UNAVAILABLE and row.attempt <= self._max_parks:
+            self._park_attempted(key, row, *problem)
             return False
         else:
-            self._dead_letter(key, row, _DEAD_LETTERED, *refusal)
+            self._dead_letter(key, row, _DEAD_LETTERED, *problem)
         return True
 
     def _park_attempted(self, key: RowKey, row: ScheduledRow, code: Code, detail: str) -> None:
@@ -292,12 +292,12 @@ class Plan:
         nothing follows from it.
         """
         record = self._delivery(key, msgspec.structs.replace(row, attempt=row.attempt + 1))
-        refusal = self._problem(record, size_bytes) or self._refused(key, writes_back=False)
-        if refusal is None:
+        problem = self._problem(record, size_bytes) or self._poisoned(key, writes_back=False)
+        if problem is None:
             self.records.append(record)
             self._replayed += 1
         else:
-            self._dead_letter(key, row, _DEAD_LETTERED, *refusal)
+            self._dead_letter(key, row, _DEAD_LETTERED, *problem)
 
     def _recur(self, key: RowKey, row: ScheduledRow, recurrence: Recurrence, size_bytes: int) -> None:
         """Delivers an occurrence, or finds the first one, and writes back what follows."""
@@ -305,7 +305,7 @@ class Plan:
         if turn is None:
             return
         if turn.deliver_as_ms is not None:
-            if not self._schedule(key, row, size_bytes, turn.deliver_as_ms):
+            if not self._deliver_or_park(key, row, size_bytes, turn.deliver_as_ms):
                 return  # what follows, follows from the later try
         elif row.occurrence is not None:
             self._own_outcome(key, row, _SKIPPED)
@@ -317,11 +317,11 @@ class Plan:
 
     def _without_time_zone(self, key: RowKey, row: ScheduledRow, detail: str) -> None:
         """Of a chain that goes on, some node has known the time zone: a leader that does may come again."""
-        refused = self._refused(key)
-        if refused is None and row.occurrence is not None and row.attempt <= self._max_parks:
+        poisoned = self._poisoned(key)
+        if poisoned is None and row.occurrence is not None and row.attempt <= self._max_parks:
             self._park_attempted(key, row, BAD_TIME_ZONE, detail)
         else:
-            self._dead_letter(key, row, _DEAD_LETTERED, *(refused or (BAD_TIME_ZONE, detail)))
+            self._dead_letter(key, row, _DEAD_LETTERED, *(poisoned or (BAD_TIME_ZONE, detail)))
 
     def _turn(self, key: RowKey, row: ScheduledRow, recurrence: Recurrence) -> Turn | None:
         """None where the chain ends here, or is parked. What was refused for what it is would be refused
@@ -336,13 +336,13 @@ class Plan:
         except UnknownTimeZoneError as error:
             self._without_time_zone(key, row, str(error))
             return None
-        refused = self._refused(key, writes_back=turn.following is not None)
-        if refused is None:
+        poisoned = self._poisoned(key, writes_back=turn.following is not None)
+        if poisoned is None:
             return turn
-        self._dead_letter(key, row, _DEAD_LETTERED, *refused)
+        self._dead_letter(key, row, _DEAD_LETTERED, *poisoned)
         return None
 
-    def _refused(self, key: RowKey, *, writes_back: bool = True) -> tuple[Code, str] | None:
+    def _poisoned(self, key: RowKey, *, writes_back: bool = True) -> tuple[Code, str] | None:
         """What the row is a dead letter for, if it is. `writes_back`: whether something would be."""
         poisoned = self._poison.get(key)
         if poisoned is None or (poisoned.is_of_what_follows and not writes_back):
@@ -410,9 +410,9 @@ class Plan:
 
     def _reschedule(self, key: RowKey, row: RescheduleRow, resolution: Resolution | None) -> None:
         """`resolution`: None where what it would write back was refused."""
-        refusal = self._refused(key)
-        if refusal is not None:
-            self._dead_letter(key, row, _DEAD_LETTERED, *refusal)
+        poisoned = self._poisoned(key)
+        if poisoned is not None:
+            self._dead_letter(key, row, _DEAD_LETTERED, *poisoned)
             return
         assert resolution is not None, "the selection has decided all others"
         if resolution.outcome == DEFERRED:
@@ -447,7 +447,7 @@ class Plan:
     def _answer(self, answer: Answer) -> None:
         """Writes the answer to a cancel or replace; a replace is answered only if effective (rule 2)."""
         pending = answer.pending
-        partition, offset = answer.place
+        partition, offset = answer.at
         op = pending.op
         if op == "schedule":
             if not answer.effective:

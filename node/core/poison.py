@@ -61,11 +61,11 @@ class Isolation:
         self.rows[key] = msgspec.structs.replace(first, letter_too=known is not None)
         return True
 
-    def give_up(self, refused: Poison, chosen: Selection) -> None:
+    def give_up(self, poison: Poison, chosen: Selection) -> None:
         """What a plan has found that the buffer would refuse is remembered. Half as much is selected next, so
         that what comes meanwhile cannot go on so.
         """
-        self.rows |= refused
+        self.rows |= poison
         self.shorten(chosen)
 
     def shorten(self, chosen: Selection) -> None:

@@ -46,7 +46,9 @@ class Doubtful(OutboxError):
 
 
 class Fenced(OutboxError):
-    """Another producer has initialised this transactional id: recover, if this node is leader at all."""
+    """Another producer has initialised this transactional id. A leader goes on in recovery, and steps down
+    there if another node leads (node/core/recovery.py).
+    """
 
 
 class RecordRefused(OutboxError):

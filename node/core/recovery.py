@@ -11,8 +11,8 @@ from typing import NamedTuple
 import msgspec
 import structlog
 
+from node.core.latest_known import latest_known
 from node.core.ports import Clock, Doubtful, LeaderElection, Log, Operator, Outbox, Unconfirmed
-from node.core.resumption import resumed
 from node.core.steps import RETRY_MS, Process, Step, StepDown, Wait
 from node.refusal import Refusing
 from store.checkpoint import FORMAT, NO_LINEAGE, Checkpoint, Vector
@@ -113,8 +113,8 @@ class Recovery:
         return own is not None and last.epoch > own.epoch and last.node != self._node
 
     def _last_checkpoint(self) -> Process[Checkpoint]:
-        """The latest one that is known, among those of the topic as it is (node/core/resumption.py); if there
-        is none, it is the beginning. No epoch is used twice.
+        """The latest one that is known, among those of the topic as it is (node/core/latest_known.py); if
+        there is none, it is the beginning. No epoch is used twice.
 
         The znode's is read first: what another leader may commit meanwhile does not make it look ahead of the
         topic. Where it cannot be read, and the topic has one, that decides.
@@ -127,7 +127,7 @@ class Recovery:
                 raise mirrored
             mirrored = None
         others = [one for one in (mirrored, own) if one is not None and one.epoch]
-        found = resumed(last, others, self._lineage)
+        found = latest_known(last, others, self._lineage)
         if found is None:
             return self._initial_checkpoint()
         self._epoch_known = max(self._epoch_known, found.epoch, *(one.epoch for one in others))
@@ -162,7 +162,7 @@ class Recovery:
         self.lost = True
         log.error(
             "checkpoint-topic-lost",
-            resumed_epoch=found.epoch,
+            checkpoint_epoch=found.epoch,
             delivered_up_to_ms=found.delivered_up_to_ms,
             consequence="messages delivered after this checkpoint are delivered again",
         )
@@ -172,7 +172,7 @@ class Recovery:
         self.lost = True
         log.error(
             "checkpoint-topic-truncated",
-            resumed_epoch=found.epoch,
+            checkpoint_epoch=found.epoch,
             delivered_up_to_ms=found.delivered_up_to_ms,
             consequence="what this checkpoint covers is not delivered again; what was delivered after it, "
             "without this node or ZooKeeper having heard of it, is",

@@ -47,14 +47,14 @@ class Stamp:
 class WrittenBack:
     """What one plan writes back, last in its transaction.
 
-    `awaits`: some of it has an id, and nothing is selected before its commit is known (rule 5). `refused`:
+    `awaits`: some of it has an id, and nothing is selected before its commit is known (rule 5). `poison`:
     the rows for which the buffer would refuse it: such a plan is not to be sent (rule 10).
     """
 
     def __init__(self, buffer: str, now_ms: int, targets: TargetSnapshot, stamp: Stamp) -> None:
         self.records: list[Outgoing] = []
         self.awaits = False
-        self.refused: Poison = {}
+        self.poison: Poison = {}
         self._predecessors: list[tuple[int, Predecessor | None]] = []  # of each record, with its partition
         self._buffer = buffer
         self._now_ms = now_ms
@@ -89,7 +89,7 @@ class WrittenBack:
         record = Outgoing(self._buffer, key[1], record_key, value, signed, self._now_ms, key)
         why = too_large(self._targets, record)
         if why is not None:
-            self.refused[key] = Poisoned(*why, is_of_what_follows=True)
+            self.poison[key] = Poisoned(*why, is_of_what_follows=True)
         self.records.append(record)
         self._predecessors.append((key[1], follows))
 

@@ -1,5 +1,5 @@
-"""The soundings role: figures that others have to be asked for, Kafka, RocksDB and the disk, so that whoever
-looks at the metrics waits for none of them.
+"""The soundings worker: figures that others have to be asked for, Kafka, RocksDB and the disk, so that
+whoever looks at the metrics waits for none of them.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import structlog
 from node.core.ports import Doubtful
 from node.kafka.blocked import LastStableOffsets
 from node.kafka.checkpoints import KafkaLog
-from node.role import Role
 from node.status import BlockedPartition
+from node.worker import Worker
 from store.checkpoint import Reached, Vector
 from store.kv import StoreError
 from store.rocks import Figures
@@ -42,7 +42,7 @@ class Ends(NamedTuple):
     at_s: float  # monotonic
 
 
-class Soundings(Role):
+class Soundings(Worker):
     """What it has found may be read by any thread; None: not known."""
 
     def __init__(

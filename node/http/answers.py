@@ -39,7 +39,7 @@ class AnsweringNode(msgspec.Struct, frozen=True):
     delivered_up_to_ms: int
 
 
-class Answer(msgspec.Struct, frozen=True):
+class NodeAnswer(msgspec.Struct, frozen=True):
     """Each says whose it is."""
 
     node: AnsweringNode
@@ -115,14 +115,14 @@ class OutcomeHistory(msgspec.Struct, frozen=True):
     trouble: str | None = None
 
 
-class Shown(Answer, frozen=True):
+class Shown(NodeAnswer, frozen=True):
     """The answer to `show`; without a history of what has no id."""
 
     message: Message
     history: OutcomeHistory | None
 
 
-class Listed(Answer, frozen=True):
+class Listed(NodeAnswer, frozen=True):
     """The answer to `list`, in key order; `next`: the cursor behind which more may be, None at the end."""
 
     messages: list[Message]
@@ -130,13 +130,13 @@ class Listed(Answer, frozen=True):
     total: Total | None
 
 
-class Forecast(Answer, frozen=True):
+class Forecast(NodeAnswer, frozen=True):
     """The answer to `due`. It has no `lag`: Kafka is not asked, for the answer is to come at once."""
 
     due: Due
 
 
-class Foreseen(Answer, frozen=True):
+class Foreseen(NodeAnswer, frozen=True):
     """What would come of a replay or a skip: why nothing (`refused`), or how many messages by their targets;
     `at_least` if there may be more.
     """

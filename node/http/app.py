@@ -24,7 +24,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from node.http.answers import Answer, Extent, Failed, MessageState, parse_cursor
+from node.http.answers import Extent, Failed, MessageState, NodeAnswer, parse_cursor
 from node.http.messages import Messages, NoSource, WrongLane
 from store.kv import StoreError
 from store.lookup import Query, ViewClosed
@@ -36,7 +36,7 @@ AT_ONCE: Final = 4
 DEFAULT_LIMIT: Final = 50
 
 
-Endpoint = Callable[[Messages, Request], tuple[int, Answer]]
+Endpoint = Callable[[Messages, Request], tuple[int, NodeAnswer]]
 """Gives the status of the response, and what is said."""
 
 
@@ -76,11 +76,11 @@ def _answered(messages: Messages | None, answer: Endpoint, request: Request) -> 
         return _response(503, Failed(str(error)))
 
 
-def _response(code: int, body: Answer | Failed) -> Response:
+def _response(code: int, body: NodeAnswer | Failed) -> Response:
     return Response(msgspec.json.encode(body), code, media_type="application/json")
 
 
-def _message(messages: Messages, request: Request) -> tuple[int, Answer]:
+def _message(messages: Messages, request: Request) -> tuple[int, NodeAnswer]:
     asked = _only(request, "id", "source", "history")
     if bool(asked.get("id")) == bool(asked.get("source")):
         raise _Bad("say which message: ?id=... or ?source=...")
@@ -95,7 +95,7 @@ def _message(messages: Messages, request: Request) -> tuple[int, Answer]:
     return 404 if shown.message.state == MessageState.UNKNOWN else 200, shown
 
 
-def _messages(messages: Messages, request: Request) -> tuple[int, Answer]:
+def _messages(messages: Messages, request: Request) -> tuple[int, NodeAnswer]:
     asked = _only(request, "from_ms", "to_ms", "target", "id_prefix", "limit", "after")
     query = Query(
         begin_ms=_number(asked, "from_ms", 0),
@@ -110,18 +110,18 @@ def _messages(messages: Messages, request: Request) -> tuple[int, Answer]:
     return 200, messages.list(query, after, max(1, _number(asked, "limit", DEFAULT_LIMIT)))
 
 
-def _due(messages: Messages, request: Request) -> tuple[int, Answer]:
+def _due(messages: Messages, request: Request) -> tuple[int, NodeAnswer]:
     asked = _only(request, "now_ms")
     return 200, messages.due(_number(asked, "now_ms", time.time_ns() // 1_000_000))
 
 
-def _replay(messages: Messages, request: Request) -> tuple[int, Answer]:
+def _replay(messages: Messages, request: Request) -> tuple[int, NodeAnswer]:
     asked = _only(request, "from_ms", "to_ms", "target")
     replay = ReplayRequest(0, _needed(asked, "from_ms"), _needed(asked, "to_ms"), asked.get("target"))
     return 200, messages.foresee(replay, time.time_ns() // 1_000_000)
 
 
-def _skip(messages: Messages, request: Request) -> tuple[int, Answer]:
+def _skip(messages: Messages, request: Request) -> tuple[int, NodeAnswer]:
     asked = _only(request, "to_ms")
     return 200, messages.foresee(SkipRequest(0, _needed(asked, "to_ms")), time.time_ns() // 1_000_000)
 

@@ -1,4 +1,4 @@
-"""The HTTP role: a thread that answers, and that no client can hold up or fill.
+"""The HTTP worker: a thread that answers, and that no client can hold up or fill.
 
 Every connection has a while for each request, from its first byte to the last one of its answer; there are
 no more than so many, and the oldest makes room for a new one. So neither half a request nor an answer that

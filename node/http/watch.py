@@ -74,7 +74,7 @@ def _response(so: bool, said: Probed) -> Response:  # noqa: FBT001 - the answer 
 
 
 def _live(vitals: Vitals) -> ProbeAnswer:
-    said = _standing(vitals)
+    said = _probed(vitals)
     if not vitals.dead:
         return True, said
     reason = f"threads have ended that should run: {', '.join(vitals.dead)}"
@@ -82,17 +82,17 @@ def _live(vitals: Vitals) -> ProbeAnswer:
 
 
 def _ready(vitals: Vitals) -> ProbeAnswer:
-    said = _standing(vitals)
+    said = _probed(vitals)
     return (True, said) if vitals.state in CAUGHT_UP else _no(said, *_why_not(vitals))
 
 
 def _leader(vitals: Vitals) -> ProbeAnswer:
     leader = vitals.nameplate.node if vitals.leads else vitals.leader
-    return vitals.leads, msgspec.structs.replace(_standing(vitals), leader=leader, epoch=vitals.epoch)
+    return vitals.leads, msgspec.structs.replace(_probed(vitals), leader=leader, epoch=vitals.epoch)
 
 
 def _replica(vitals: Vitals, max_lag: int | None) -> ProbeAnswer:
-    said = msgspec.structs.replace(_standing(vitals), lag=vitals.lag)
+    said = msgspec.structs.replace(_probed(vitals), lag=vitals.lag)
     if vitals.state not in CAUGHT_UP:
         return _no(said, *_why_not(vitals))
     if max_lag is None or (vitals.lag is not None and vitals.lag <= max_lag):
@@ -103,7 +103,7 @@ def _replica(vitals: Vitals, max_lag: int | None) -> ProbeAnswer:
     return _no(said, reason, "Wait: the node reads on.")
 
 
-def _standing(vitals: Vitals) -> Probed:
+def _probed(vitals: Vitals) -> Probed:
     own = vitals.nameplate
     blocked = [ProbedPartition(one.partition, one.records, one.since_ms) for one in vitals.blocked or ()]
     return Probed(

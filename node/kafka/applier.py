@@ -1,4 +1,4 @@
-"""The apply role: from the buffer topic into the view, in batches, on a thread of its own."""
+"""The apply worker: from the buffer topic into the view, in batches, on a thread of its own."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from node.kafka.fetch.records import ABORTED, LogRecord
 from node.kafka.reader import OffsetsGone, TopicReader
 from node.kafka.topics import admin_client, newest_gone_ms
 from node.refusal import Refusal, RefusalCode, keys_behind, log_refusal, topic_forbidden
-from node.role import Role
+from node.worker import Worker
 from store.arrivals import Arrival, arrival, plain_arrival, spent
 from store.checkpoint import Checkpoint, Vector
 from store.view import View
@@ -38,7 +38,7 @@ class NotRebuildable(Exception):
     """An empty view cannot be made from the log as it is: it may lack what is still to be delivered."""
 
 
-class Applier(Role):
+class Applier(Worker):
     """Reads the lane's partitions from where the view stands. `open` comes before `start`."""
 
     def __init__(
@@ -62,7 +62,7 @@ class Applier(Role):
         self._reader: TopicReader | None = None
 
     def refusal(self) -> Refusal | None:
-        """Why nothing can be read, or taken in, if that ends by itself once the cause is gone."""
+        """Why nothing can be read, or applied, if that ends by itself once the cause is gone."""
         if self._reader is None or not self._reader.forbidden:
             return self._behind
         return topic_forbidden(RefusalCode.BUFFER_FORBIDDEN, self._names.buffer)
@@ -73,7 +73,7 @@ class Applier(Role):
         `LogTooShort` if the view or the last checkpoint has read what the log does not have, `Doubtful`.
 
         `gap`: what an operator has given up. With it the log is what was below `gap.read`, and what is from
-        `gap.begin` on: a view that has taken in the one, and reads the other, is a function of that log, the
+        `gap.begin` on: a view that has applied the one, and reads the other, is a function of that log, the
         same on every node. So only a view that stands exactly at `gap.read` may go on, with all its rows; one
         that has read less, or nothing, has other rows than that one, and refuses as before. It may be rebuilt
         once whatever is gone was due (`_expect_all_delivered`). One that has read past the log's beginning
@@ -88,8 +88,8 @@ class Applier(Role):
         reader = TopicReader(self._client_config, self._names.buffer, aborted=True)
         given_up = None if gap is None or not self._stands_at(gap) else gap
         try:
-            places = self._view.reached().read
-            reader.start({p: self._first_offset(reader, p, last, given_up) for p in places})
+            partitions = self._view.reached().read
+            reader.start({p: self._first_offset(reader, p, last, given_up) for p in partitions})
         except Exception:
             reader.close()
             raise
@@ -141,13 +141,13 @@ class Applier(Role):
 
         What was written back since the last checkpoint has a higher one: where the reader stood is no lower
         than that one's `read`. What was written back before and is still there may have a lower one: but it
-        has been taken in, by this view, or, where that is empty, by the last leader. Of that it was written
+        has been applied, by this view, or, where that is empty, by the last leader. Of that it was written
         while the reader had not yet read what is gone. It is no younger than that by more than a reader
         lags, or a transaction is open there, and so, where that is less than a day, as long done
-        (`_expect_all_delivered`). None where some of it has not been taken in.
+        (`_expect_all_delivered`). None where some of it has not been applied.
         """
-        taken_in = max(low, applied, last.applied.get(partition, 0))
-        return (low, -1) if last.written_back.get(partition, 0) <= taken_in else None
+        applied_by_any = max(low, applied, last.applied.get(partition, 0))
+        return (low, -1) if last.written_back.get(partition, 0) <= applied_by_any else None
 
     def _expect_all_delivered(self, partition: int, low: int, last: Checkpoint) -> None:
         gone_ms = newest_gone_ms(admin_client(self._client_config), self._names.buffer, partition)

@@ -32,7 +32,7 @@ class LastStableOffsets:
     def sounded(self, high: Vector, stable: Vector, now_ms: int) -> list[BlockedPartition]:
         """What is blocked by now, the longest first."""
         self._stand = {
-            partition: self._standing(partition, end, now_ms)
+            partition: self._stood(partition, end, now_ms)
             for partition, end in stable.items()
             if high.get(partition, 0) > end
         }
@@ -46,7 +46,7 @@ class LastStableOffsets:
             self._told(partition, end, high[partition] - end, since_ms) for since_ms, partition, end in told
         ]
 
-    def _standing(self, partition: int, end: int, now_ms: int) -> tuple[int, int]:
+    def _stood(self, partition: int, end: int, now_ms: int) -> tuple[int, int]:
         before = self._stand.get(partition)
         # A clock that was set back shows no time that has not been.
         return (end, min(now_ms, before[1])) if before is not None and before[0] == end else (end, now_ms)

@@ -20,7 +20,6 @@ from delayline.signing import Keyring
 from election.znodes import Znodes
 from node.core.ports import Doubtful, KeyringSource
 from node.kafka.fetch.brokers import Unreachable
-from node.kafka.fetch.options import Unsupported
 from node.kafka.fetch.transactions import TransactionOwner, owners
 from node.kafka.own_checkpoints import KeysBehind, OwnCheckpoints
 from node.kafka.reader import OffsetsGone, TopicForbidden, TopicReader
@@ -35,7 +34,7 @@ from node.refusal import (
     log_refusal,
     topic_forbidden,
 )
-from node.role import Role
+from node.worker import Worker
 from store.checkpoint import Checkpoint, Lineage, UnreadableCheckpoint, Vector
 
 log = structlog.get_logger("delayline.checkpoints")
@@ -125,7 +124,7 @@ def _read_from(
             raise Doubtful(f"{reader.topic}/{lane} is not read on: the node is to end")
 
 
-class CheckpointReader(Role):
+class CheckpointReader(Worker):
     """Follows the lane's partition of the checkpoint topic.
 
     `latest` and `changed` may be used by any thread; `changed` is called when there is a newer one.
@@ -345,7 +344,7 @@ class KafkaLog:
     def _owners(self, topic: str, ends: Vector) -> dict[int, TransactionOwner]:
         try:
             return owners(self._client_config, topic, ends)
-        except (Unreachable, Unsupported) as error:
+        except (Unreachable, KafkaException) as error:
             log.debug("transaction-owners-lookup-failed", detail=str(error))
             return {}
 

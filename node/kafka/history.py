@@ -48,7 +48,7 @@ POLL_S: Final = 0.1  # how long its end may take
 REST_S: Final = 0.002  # after each batch: who reads on and on holds the interpreter
 MOST_HISTORY_S: Final = 90.0  # longer than that, who has asked does not wait
 SLACK_MS: Final = 5_000  # what clocks may differ by, and more
-PROBE_BYTES: Final = 16_384  # one checkpoint is wanted of each place
+PROBE_BYTES: Final = 16_384  # one checkpoint is wanted at each offset
 
 _decode_outcome = msgspec.json.Decoder(OutcomeRecord).decode
 

@@ -7,13 +7,13 @@ write there decides. So nothing is kept but what decides, and what cannot be the
 from __future__ import annotations
 
 from node.core.ports import KeyringSource
-from node.kafka.fetch.batches import Batch, open_batch
+from node.kafka.fetch.batches import RecordBatch, open_batch
 from node.kafka.fetch.compression import Scratch
 from node.kafka.own_checkpoints import own_checkpoint
 from store.checkpoint import Checkpoint, UnreadableCheckpoint
 
 
-class Evidence:
+class LeftOpen:
     """What was read so far, up to `reached`.
 
     `checkpoint`: the last one that the producer has sent, None if none is the service's own, or it cannot be
@@ -35,7 +35,7 @@ class Evidence:
         self._producer = producer
         self._scratch = Scratch()
 
-    def take(self, batch: Batch) -> None:
+    def take(self, batch: RecordBatch) -> None:
         """What stands next. The service sends checkpoints one at a time: a batch of more is a stranger's."""
         self.reached = batch.next_offset
         is_its_own = batch.producer_of_transaction == self._producer

@@ -31,7 +31,7 @@ import msgspec
 import structlog
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from delayline.names import ClusterNames
+from delayline.names import ClusterNames, PartitionId
 from delayline.rejects import RejectCode
 from node.core.ports import (
     ANY_PARTITION,
@@ -44,8 +44,8 @@ from node.core.ports import (
     RecordRefused,
 )
 from node.kafka.own_checkpoints import headers_of
-from node.kafka.own_transactions import OwnTransactions
-from node.kafka.targets import BATCH_BYTES, KafkaTargets, KnownTargets, PartitionId, named
+from node.kafka.own_transactions import OwnTransactions, rest_s
+from node.kafka.targets import BATCH_BYTES, KafkaTargets, KnownTargets, named
 from node.refusal import Refusing, transactional_ids_forbidden
 from store.checkpoint import Checkpoint
 from store.keys import RowKey
@@ -55,9 +55,6 @@ log = structlog.get_logger("delayline.outbox")
 SLOW_COMMIT_S: Final = 2.0
 SLOW_FLUSH_S: Final = 0.5
 OPEN_TIMEOUT_S: Final = 10.0
-SHORTEST_TRY_S: Final = 0.003  # about what an answer takes on one network
-LONGEST_TRY_S: Final = 0.25
-LONGEST_REST_S: Final = 0.25
 WARM_PRODUCERS: Final = 5
 REPORTED_TRANSACTIONS: Final = 16
 FATAL_TIMEOUT_S: Final = 0.1
@@ -375,7 +372,7 @@ class KafkaOutbox:
                     unmarked[turn], Touched(time.monotonic(), topics, partition_ids)
                 )
                 if (forbidden := end(turn, partition_ids)) is not None:
-                    self._targets.refuse(
+                    self._targets.obstruct(
                         forbidden, RejectCode.TARGET_FORBIDDEN, f"{forbidden}: Write was withdrawn"
                     )
                     raise Doubtful(f"what was {how} in {forbidden} cannot be {how} again there")
@@ -431,7 +428,7 @@ class KafkaOutbox:
             waited_s = time.monotonic() - begun_s
             try:
                 # A refusal is told at the end of the call, however soon it has come: so the call is short.
-                ref[0].init_transactions(min(max(SHORTEST_TRY_S, waited_s / 4), LONGEST_TRY_S))
+                ref[0].init_transactions(rest_s(waited_s))
                 return ref
             except KafkaException as error:
                 code = error.args[0].code()
@@ -441,7 +438,7 @@ class KafkaOutbox:
                     raise _translated(error, f"id {suffix} cannot be initialised{self._why()}") from error
             if code == KafkaError.CONCURRENT_TRANSACTIONS:
                 _discard(ref)  # at once: its own next try would fence the one that comes after it
-                time.sleep(min(max(SHORTEST_TRY_S, waited_s / 4), LONGEST_REST_S))
+                time.sleep(rest_s(waited_s))
                 ref = self._next(suffix)
 
     def _refuse_forbidden(self, error: KafkaError) -> None:
@@ -729,7 +726,7 @@ class KafkaTransaction:
         code = error.code()
         detail = f"{topic}: {error.str()}"
         if code == KafkaError.TOPIC_AUTHORIZATION_FAILED:
-            self._outbox._targets.refuse(topic, RejectCode.TARGET_FORBIDDEN, detail)
+            self._outbox._targets.obstruct(topic, RejectCode.TARGET_FORBIDDEN, detail)
             raise Doubtful(detail)
         if code in _REFUSED:
             raise RecordRefused(

@@ -9,12 +9,13 @@ aborted would be the latest: so what was aborted is read as well, and what is th
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from typing import Any, Final, NamedTuple, Protocol
+from collections.abc import Iterable
+from typing import Any, Final, NamedTuple
 
 import structlog
 
-from delayline.headers import H_SIGNATURE, Header
+from delayline.headers import H_SIGNATURE
+from delayline.record import ConsumerRecord
 from delayline.signing import BadSignatureError, Keyring
 from node.kafka.fetch.records import ABORTED, LogRecord
 from store.checkpoint import Checkpoint, UnreadableCheckpoint
@@ -35,21 +36,6 @@ class KeysBehind(UnreadableCheckpoint):
         self.id = id_
 
 
-class CheckpointRecord(Protocol):
-    """A record of the checkpoint topic."""
-
-    @property
-    def partition(self) -> int: ...
-    @property
-    def offset(self) -> int: ...
-    @property
-    def key(self) -> bytes | None: ...
-    @property
-    def value(self) -> bytes | None: ...
-    @property
-    def headers(self) -> Sequence[Header] | None: ...
-
-
 def headers_of(checkpoint: Checkpoint, raw: bytes, topic: str, ring: Keyring) -> Any:
     """The headers of a checkpoint's record, whose value is `raw`: a list of `Header`, but the client's
     stub wants another one.
@@ -57,7 +43,7 @@ def headers_of(checkpoint: Checkpoint, raw: bytes, topic: str, ring: Keyring) ->
     return [(H_SIGNATURE, ring.sign_checkpoint(topic, checkpoint.lane, checkpoint.record_key, raw))]
 
 
-def own_checkpoint(record: CheckpointRecord, topic: str, ring: Keyring) -> Checkpoint | str:
+def own_checkpoint(record: ConsumerRecord, topic: str, ring: Keyring) -> Checkpoint | str:
     """The checkpoint that a record is; or, if it is not the service's, of what kind it is.
 
     Raises `UnreadableCheckpoint` where one of the service's own cannot be read: for a start, where its key is
@@ -83,7 +69,7 @@ class Placed(NamedTuple):
     checkpoint: Checkpoint
 
 
-def first_own(records: Iterable[CheckpointRecord], topic: str, ring: Keyring) -> Placed | None:
+def first_own(records: Iterable[ConsumerRecord], topic: str, ring: Keyring) -> Placed | None:
     """The first of the service's own. Raises `UnreadableCheckpoint`."""
     for record in records:
         found = own_checkpoint(record, topic, ring)
@@ -122,7 +108,7 @@ class OwnCheckpoints:
             raise
         self.weigh(record, found, aborted=aborted)
 
-    def weigh(self, record: CheckpointRecord, found: Checkpoint | str, *, aborted: bool) -> None:
+    def weigh(self, record: ConsumerRecord, found: Checkpoint | str, *, aborted: bool) -> None:
         """The same, of a record that was looked at."""
         if aborted:
             self._remember(found)
@@ -152,7 +138,7 @@ class OwnCheckpoints:
         if another_topic:
             self._reported_to = 0
 
-    def _report(self, kind: str, record: CheckpointRecord) -> None:
+    def _report(self, kind: str, record: ConsumerRecord) -> None:
         if record.offset < self._reported_to:
             return
         self._reported_to = record.offset + 1

@@ -38,11 +38,11 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 import structlog
-from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka import KafkaError, Producer
 
-from delayline.names import ClusterNames
+from delayline.names import ClusterNames, PartitionId
 from node.core.ports import Doubtful, KeyringSource
-from node.kafka.fetch.batches import Batch, batches_of
+from node.kafka.fetch.batches import RecordBatch, batches_of
 from node.kafka.fetch.brokers import ANSWER_S, LATEST, NO_ERROR, Brokers, Led, PartitionLeader, Unreachable
 from node.kafka.fetch.coordinators import (
     ABORTED,
@@ -55,17 +55,15 @@ from node.kafka.fetch.coordinators import (
     TransactionState,
     open_in,
 )
-from node.kafka.fetch.options import Unsupported
 from node.kafka.fetch.protocol import NO_EPOCH, READ_ALL, FetchRequest, Wanted
-from node.kafka.left_open import Evidence
+from node.kafka.left_open import LeftOpen
 from node.kafka.own_checkpoints import headers_of
-from node.kafka.targets import PartitionId
 from store.checkpoint import Checkpoint
 
 log = structlog.get_logger("delayline.outbox")
 
 TIMEOUT_S: Final = 10.0
-SHORTEST_REST_S: Final = 0.003
+SHORTEST_REST_S: Final = 0.003  # about what an answer takes on one network
 LONGEST_REST_S: Final = 0.25
 CONFIRM_S: Final = 5.0
 GONE_S: Final = 1.0
@@ -103,7 +101,7 @@ class _Left(NamedTuple):
         """
         return self.last.state == COMMITTED and self.last.epoch == self.at.epoch
 
-    def was_aborted(self, found: Evidence) -> bool:
+    def was_aborted(self, found: LeftOpen) -> bool:
         """By the coordinator's word, if nothing stands behind it that shows otherwise. Who aborts for the
         producer raises the epoch, and so does who initialises the id: what is further on is of another
         leadership. And what has begun long after the checkpoint was sent, has not sent it.
@@ -131,13 +129,10 @@ class OwnTransactions:
         self._ids = names.transactional_ids(lane)
         self._keys = keys
         self._loop = asyncio.new_event_loop()
-        try:
-            self._brokers = Brokers(client_config)
-        except Unsupported as error:
-            raise KafkaException(KafkaError(KafkaError._INVALID_ARG, str(error))) from error
+        self._brokers = Brokers(client_config)
         self._coordinators = Coordinators(self._brokers, transaction_timeout_ms)
         self._led: Led | None = None
-        self._found: dict[str, tuple[tuple[Any, ...], Evidence]] = {}  # by id, and of what
+        self._found: dict[str, tuple[tuple[Any, ...], LeftOpen]] = {}  # by id, and of what
         self._read_s = 0.0  # so long `settle` has read
         self._committing: dict[str, ProducerAt] = {}  # by id: what it has open is to be committed
 
@@ -208,7 +203,7 @@ class OwnTransactions:
                 return
             if waited_s > TIMEOUT_S or resigning():
                 raise Doubtful(left)
-            await asyncio.sleep(min(max(SHORTEST_REST_S, waited_s / 4), LONGEST_REST_S))
+            await asyncio.sleep(rest_s(waited_s))
 
     async def _step(self, resigning: Callable[[], bool]) -> str | None:
         """One look, and what is to be done then; the id that is waited for, if any. Raises `Unreachable`."""
@@ -262,7 +257,7 @@ class OwnTransactions:
     async def _open(self) -> dict[int, OpenAt]:
         return await open_in(self._brokers, self._partition_leader.broker, self._topic, self._lane)
 
-    async def _end(self, left: _Left, found: Evidence) -> None:
+    async def _end(self, left: _Left, found: LeftOpen) -> None:
         """Ends what a producer has left open, unless somebody is at work there: then `left` says no more what
         became of it. Raises `Doubtful` and `Unreachable`.
         """
@@ -280,7 +275,7 @@ class OwnTransactions:
         if await self._coordinators.abort_in(id_, last, [(self._topic, self._lane)]) is not None:
             raise Doubtful(f"what was left open in {self._topic} cannot be aborted: Write was withdrawn")
 
-    async def _read(self, left: _Left, resigning: Callable[[], bool]) -> Evidence:
+    async def _read(self, left: _Left, resigning: Callable[[], bool]) -> LeftOpen:
         """What the topic itself says of it. However much stands there, it is read to the end that it has now,
         also by more than one call: what was read stays as it is while the partition's leader does. Raises
         `Doubtful` where this node is to step down, and `Unreachable`.
@@ -288,7 +283,7 @@ class OwnTransactions:
         end = await _sound(
             self._brokers.offset(self._topic, self._lane, self._partition_leader.broker, LATEST)
         )
-        found, begun_s = self._evidence(left), time.monotonic() - self._read_s
+        found, begun_s = self._what_was_read(left), time.monotonic() - self._read_s
         while found.reached < end:
             if resigning():
                 raise Doubtful(f"{self._topic}/{self._lane} is read to {found.reached}, not to {end}")
@@ -306,18 +301,18 @@ class OwnTransactions:
                 )
         return found
 
-    def _evidence(self, left: _Left) -> Evidence:
+    def _what_was_read(self, left: _Left) -> LeftOpen:
         """What was read of it before, by another call; else nothing yet."""
         assert self._led is not None, "it was asked for"
         producer, begin = left.last.producer, left.at.begin
         of = self._led.topic_id, self._partition_leader, self._keys.ring, producer, begin
         known_of, found = self._found.get(left.id_, (None, None))
         if found is None or known_of != of:
-            found = Evidence(self._topic, self._lane, self._keys, producer, begin)
+            found = LeftOpen(self._topic, self._lane, self._keys, producer, begin)
             self._found[left.id_] = of, found
         return found
 
-    async def _fetch(self, begin: int) -> list[Batch]:
+    async def _fetch(self, begin: int) -> list[RecordBatch]:
         assert self._led is not None, "it was asked for"
         wanted = [Wanted(self._lane, begin, self._partition_leader.epoch, NO_EPOCH)]
         request = FetchRequest(self._led.topic_id, wanted, 0, FETCH_BYTES, READ_ALL)
@@ -363,6 +358,11 @@ class OwnTransactions:
             consequence="it is aborted; what it has delivered is delivered again, if it was committed and "
             "neither ZooKeeper nor this node knows that",
         )
+
+
+def rest_s(waited_s: float) -> float:
+    """Before the next try, once so much was waited: little is added, and nobody is asked all the time."""
+    return min(max(SHORTEST_REST_S, waited_s / 4), LONGEST_REST_S)
 
 
 async def _sound(asked: Awaitable[T]) -> T:

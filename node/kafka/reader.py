@@ -16,12 +16,11 @@ from contextlib import suppress
 from typing import Any, Final, TypeVar
 
 import structlog
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError
 
 from node.core.ports import Doubtful
 from node.kafka.fetch.batches import CommittedFilter, DamagedLog, batches_of
 from node.kafka.fetch.brokers import EARLIEST, LATEST, NO_ERROR, Brokers, Led, Unreachable
-from node.kafka.fetch.options import Unsupported
 from node.kafka.fetch.protocol import NO_EPOCH, Fetched, FetchRequest, Wanted
 from node.kafka.fetch.ready import Ready
 from node.kafka.fetch.records import LogRecord
@@ -105,10 +104,7 @@ class TopicReader:
         self._turn = 0
         self._fetches: dict[int, asyncio.Task[Any]] = {}  # by broker
         self._answered: set[int] = set()  # brokers, since the start: the first answer comes at once
-        try:
-            self._brokers = Brokers(client_config)
-        except Unsupported as error:
-            raise KafkaException(KafkaError(KafkaError._INVALID_ARG, str(error))) from error
+        self._brokers = Brokers(client_config)
         self._loop = asyncio.new_event_loop()
 
     @property
@@ -222,7 +218,7 @@ class TopicReader:
                 return
 
     async def _wait(self, timeout_s: float) -> None:
-        """Until something has come of what is under way, which is taken in. Raises `OffsetsGone`."""
+        """Until something has come of what is under way, which is taken up. Raises `OffsetsGone`."""
         under_way = [*self._fetches.values(), *([] if self._learning is None else [self._learning])]
         if not under_way:
             await asyncio.sleep(timeout_s)

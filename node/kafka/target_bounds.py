@@ -44,7 +44,7 @@ class Missing:
             self._until_s.pop(name, None)
 
 
-class Listed(NamedTuple):
+class TopicList(NamedTuple):
     """All topics that there were at a time, by the node's clock and by the monotonic one."""
 
     names: frozenset[str]

@@ -1,4 +1,4 @@
-"""The look-up role: asks the brokers for the targets that delivery has met and does not know.
+"""The look-up worker: asks the brokers for the targets that delivery has met and does not know.
 
 On a thread of its own, for brokers may take their time, and users may name as many topics as they like. What
 is not there takes half of the time at most, and where it is much, a twentieth.
@@ -14,14 +14,14 @@ from confluent_kafka import KafkaException
 
 from node.core.ports import Doubtful
 from node.kafka.targets import NO_PAUSE, KafkaTargets
-from node.role import Role
+from node.worker import Worker
 
 log = structlog.get_logger("delayline.targets")
 
 LONGEST_REST_S: Final = 5.0
 
 
-class TargetLookup(Role):
+class TargetLookup(Worker):
     """It has something to do where targets are in use: on a leader."""
 
     def __init__(self, targets: KafkaTargets) -> None:

@@ -15,7 +15,7 @@ from node.kafka.target_answers import NO_LEADER, Partition, TopicLimits
 
 class Target(msgspec.Struct, frozen=True):
     """`leaderless`: the partitions whose leader is none, or cannot be reached; `unavailable`: those, and
-    where too few replicas are in sync. `told`: a broker has refused it, whatever the brokers say of it.
+    where too few replicas are in sync. `told`: a broker takes nothing for it, whatever the brokers say of it.
     `doubted`: by this nothing is refused.
     """
 
@@ -24,7 +24,7 @@ class Target(msgspec.Struct, frozen=True):
     brokers: frozenset[int]
     leaderless: frozenset[int]
     unavailable: frozenset[int]
-    refusal: tuple[Code, str] | None
+    obstacle: tuple[Code, str] | None
     until_s: float
     told: bool = False
     doubted: bool = False
@@ -116,16 +116,16 @@ class KafkaTargetSnapshot:
         self, topic: str, partition: int, key: bytes | None, size_bytes: int
     ) -> tuple[Code, str] | None:
         target = self._known.get(topic)
-        if target is None or target.refusal is not None:
-            return self.refusal(topic)
+        if target is None or target.obstacle is not None:
+            return self.obstacle(topic)
         found = self._problem(topic, target, partition, key, size_bytes)
         return found if found is None or not target.doubted else (UNKNOWN, f"{topic} has changed, perhaps")
 
-    def refusal(self, topic: str) -> tuple[Code, str] | None:
+    def obstacle(self, topic: str) -> tuple[Code, str] | None:
         """Why nothing at all can go to a topic, if so."""
         target = self._known.get(topic)
         if target is not None:
-            return target.refusal
+            return target.obstacle
         if topic in self._missing:
             return RejectCode.TARGET_MISSING, f"{topic} does not exist, or this node may not see it"
         return UNKNOWN, f"the brokers have not said yet what {topic} is"

@@ -19,7 +19,7 @@ from confluent_kafka import KafkaException
 from node.core.ports import Doubtful
 from node.kafka.broker_links import BrokerLinks
 from node.kafka.targets import KafkaTargets
-from node.role import Role
+from node.worker import Worker
 
 log = structlog.get_logger("delayline.targets")
 
@@ -29,7 +29,7 @@ LOOKING_PAUSE: Final = 19  # with very many targets, looking takes a twentieth o
 SHORTEST_REST_S: Final = 0.01  # something may accept connections only to end them
 
 
-class TargetWatch(Role):
+class TargetWatch(Worker):
     """It has something to do where targets are in use: on a leader."""
 
     def __init__(self, targets: KafkaTargets, links: BrokerLinks) -> None:
@@ -91,5 +91,5 @@ class TargetWatch(Role):
         if troubles and troubles != self._troubles:
             log.warning("targets-unavailable", some=troubles)
         elif self._troubles and not troubles:
-            log.info("targets-available")
+            log.info("targets-restored")
         self._troubles = troubles

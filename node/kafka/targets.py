@@ -19,18 +19,19 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from delayline.names import PartitionId
 from delayline.rejects import Code, RejectCode
 from node.core.ports import Doubtful, SelectionTargets
 from node.kafka.broker_links import Address
 from node.kafka.target_answers import NO_LEADER, NO_LIMITS, FoundTopic, TargetAnswers, TopicLimits
-from node.kafka.target_bounds import MISSING_FOR_S, Listed, Missing, Patience
+from node.kafka.target_bounds import MISSING_FOR_S, Missing, Patience, TopicList
 from node.kafka.target_snapshot import KafkaTargetSnapshot, Target, Unreached
 from node.kafka.topics import TIMEOUT_S
 from node.refusal import Refusing, own_topic_unusable
 
 KNOWN_FOR_S: Final = 60.0
 RENEWED_BEFORE_S: Final = 10.0
-REFUSED_FOR_S: Final = 5.0
+OBSTRUCTED_FOR_S: Final = 5.0
 UNLED_FOR_S: Final = 3_600.0
 """A partition that was without a leader is remembered for longer than any transaction lasts."""
 OUT_OF_SYNC_FOR_S: Final = 60.0
@@ -49,10 +50,6 @@ MOST_WANTED: Final = 50_000
 ASK_AGAIN_S: Final = 0.5  # what could not be looked up is no longer wanted
 BATCH_BYTES: Final = 1_000_000
 SMALLEST_BATCH_BYTES: Final = 1_024
-
-PartitionId = tuple[str, int]
-"""A topic and one of its partitions."""
-
 
 KnownTargets = Mapping[str, Target]
 UnavailablePartitions = Mapping[str, frozenset[int]]
@@ -82,7 +79,7 @@ class KafkaTargets:
         self._changing = threading.Condition()
         self._known: KnownTargets = {}  # never changed in place: who reads it needs no lock
         self._missing = Missing()
-        self._listed: Listed | None = None  # guarded by `_changing`, as `_missing` is; read without
+        self._listed: TopicList | None = None  # guarded by `_changing`, as `_missing` is; read without
         self._wanted: dict[str, None] = {}  # by the lane, in order; guarded by `_changing`
         self._urgent = False  # somebody waits for all that is wanted
         self._closed = False
@@ -131,9 +128,9 @@ class KafkaTargets:
         self._own = topics
         now = self._snapshot(topics, self.learn_all(topics, 0))
         for topic in sorted(topics):
-            refusal = now.refusal(topic)
-            if refusal is not None:
-                raise Refusing(own_topic_unusable(refusal[1]))
+            obstacle = now.obstacle(topic)
+            if obstacle is not None:
+                raise Refusing(own_topic_unusable(obstacle[1]))
 
     def await_look(self, topics: AbstractSet[str]) -> None:
         """Waits until the watch has looked at these, brokers and all, from now on. Raises `Doubtful` if it
@@ -168,7 +165,7 @@ class KafkaTargets:
             self._doubts += 1
             self._missing, self._listed = Missing(), None
             self._known = {
-                topic: msgspec.structs.replace(target, until_s=now_s) if target.refusal is None else target
+                topic: msgspec.structs.replace(target, until_s=now_s) if target.obstacle is None else target
                 for topic, target in self._known.items()
             }
 
@@ -179,13 +176,13 @@ class KafkaTargets:
                 {
                     topic: msgspec.structs.replace(target, doubted=topic not in self._own)
                     for topic, target in self._known.items()
-                    if target.refusal is None or topic in self._own
+                    if target.obstacle is None or topic in self._own
                 }
             )
 
     def batch_bytes(self) -> int:
         """The largest batch that every known target takes: a broker's limit is on the whole batch."""
-        limits = (target.limits.limit_bytes for target in self._known.values() if target.refusal is None)
+        limits = (target.limits.limit_bytes for target in self._known.values() if target.obstacle is None)
         return max(SMALLEST_BATCH_BYTES, min(BATCH_BYTES, *limits, BATCH_BYTES))
 
     def _snapshot(
@@ -268,11 +265,11 @@ class KafkaTargets:
         """The partitions of targets in use where nothing can be committed now; it does not change."""
         return self._unavailable
 
-    def refuse(self, topic: str, code: RejectCode, detail: str) -> None:
-        """A broker has refused the topic: its messages go to the dead-letter topic for a while."""
-        refused = _refused(code, detail, time.monotonic() + REFUSED_FOR_S, told=True)
+    def obstruct(self, topic: str, code: RejectCode, detail: str) -> None:
+        """A broker takes nothing for the topic: its messages go to the dead-letter topic for a while."""
+        obstructed = _obstructed(code, detail, time.monotonic() + OBSTRUCTED_FOR_S, told=True)
         with self._changing:
-            self._replace({**self._known, topic: refused})
+            self._replace({**self._known, topic: obstructed})
 
     def changed(
         self, topics: AbstractSet[str], then: KnownTargets, unavailable: AbstractSet[PartitionId]
@@ -362,7 +359,7 @@ class KafkaTargets:
         absent: list[str] = []
         try:
             if self._are_many(names, now_s):
-                listed = Listed(self._answers.names(), now_s, time.time_ns() // 1_000_000)
+                listed = TopicList(self._answers.names(), now_s, time.time_ns() // 1_000_000)
                 absent = [name for name in names if name not in listed.names]
                 names = [name for name in names if name in listed.names]
                 with self._changing:
@@ -409,7 +406,8 @@ class KafkaTargets:
         now_s, doubts = time.monotonic(), self._doubts
         known, asked_s = self._known, self._asked_s.copy()
         used = [t for t, one in known.items() if asked_s.get(t, 0) > now_s - KNOWN_FOR_S and not one.told]
-        old = [t for t in used if known[t].refusal is not None or known[t].until_s < now_s + RENEWED_BEFORE_S]
+        soon_s = now_s + RENEWED_BEFORE_S
+        old = [t for t in used if known[t].obstacle is not None or known[t].until_s < soon_s]
         young = set(used).difference(old)
         for some in _by_few(old):
             self._publish(self._looked_up(some, now_s), doubts)
@@ -471,8 +469,8 @@ class KafkaTargets:
     # --
 
     def _publish(self, looked_up: _LookedUp, doubts: int) -> bool:
-        """Unless it was looked up before the last doubt: that may be what is wrong with it. What a broker has
-        refused stays so for its time.
+        """Unless it was looked up before the last doubt: that may be what is wrong with it. An obstacle that
+        was told stays for its time.
         """
         now_s = time.monotonic()
         with self._changing:
@@ -547,7 +545,7 @@ def _by_few(topics: Collection[str]) -> Iterator[list[str]]:
 def _target(topic: str, found: FoundTopic, limits: TopicLimits, now_s: float, until_s: float) -> Target:
     if not found.writable:
         detail = f"{topic} may not be written to by this node"
-        return _refused(RejectCode.TARGET_FORBIDDEN, detail, now_s + MISSING_FOR_S)
+        return _obstructed(RejectCode.TARGET_FORBIDDEN, detail, now_s + MISSING_FOR_S)
     least, partitions = limits.least_in_sync, found.partitions
     if any(one.leader == NO_LEADER or len(one.in_sync) < min(least, one.replicas) for one in partitions):
         until_s = min(until_s, now_s + MISSING_FOR_S)
@@ -555,9 +553,9 @@ def _target(topic: str, found: FoundTopic, limits: TopicLimits, now_s: float, un
     if least > 1:
         brokers.update(*(one.in_sync for one in partitions))
     nothing: frozenset[int] = frozenset()
-    return Target(partitions, limits, frozenset(brokers), nothing, nothing, refusal=None, until_s=until_s)
+    return Target(partitions, limits, frozenset(brokers), nothing, nothing, obstacle=None, until_s=until_s)
 
 
-def _refused(code: RejectCode, detail: str, until_s: float, *, told: bool = False) -> Target:
+def _obstructed(code: RejectCode, detail: str, until_s: float, *, told: bool = False) -> Target:
     nothing: frozenset[int] = frozenset()
     return Target((), NO_LIMITS, nothing, nothing, nothing, (code, detail), until_s, told)

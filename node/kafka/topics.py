@@ -99,14 +99,20 @@ def dated_by_clients(admin: AdminClient, topic: str) -> bool:
     """Whether a topic's records have the times that producers gave them, and not the brokers' own. Raises
     `Doubtful`, also if this client may not ask.
     """
+    described = _described_settings(admin, topic)
+    try:
+        return bool(described.result()["message.timestamp.type"].value != "LogAppendTime")
+    except KafkaException as error:
+        raise Doubtful(f"the settings of {topic} are not known: {error}") from error
+
+
+def _described_settings(admin: AdminClient, topic: str) -> Future[Any]:
+    """What the brokers say a topic's settings are. Raises `Doubtful`."""
     resource = ConfigResource(ResourceType.TOPIC, topic)
     (described,) = ask(
         admin, topic, lambda timeout_s: dict(admin.describe_configs([resource], request_timeout=timeout_s))
     )
-    try:
-        return bool(described[resource].result()["message.timestamp.type"].value != "LogAppendTime")
-    except KafkaException as error:
-        raise Doubtful(f"the settings of {topic} are not known: {error}") from error
+    return described[resource]
 
 
 def newest_gone_ms(admin: AdminClient, topic: str, partition: int) -> int | None:
@@ -114,15 +120,12 @@ def newest_gone_ms(admin: AdminClient, topic: str, partition: int) -> int | None
     with LogAppendTime: no later than the first one left, and old enough for the topic's retention. None: the
     topic says nothing of either. Raises `Doubtful`.
     """
-    place = TopicPartition(topic, partition)
-    resource = ConfigResource(ResourceType.TOPIC, topic)
+    asked = TopicPartition(topic, partition)
     first = OffsetSpec.for_timestamp(0)
-    found = admin.list_offsets({place: first}, request_timeout=TIMEOUT_S)[place]
-    (described,) = ask(
-        admin, topic, lambda timeout_s: dict(admin.describe_configs([resource], request_timeout=timeout_s))
-    )
+    found = admin.list_offsets({asked: first}, request_timeout=TIMEOUT_S)[asked]
+    described = _described_settings(admin, topic)
     try:
-        left, config = found.result(), described[resource].result()
+        left, config = found.result(), described.result()
     except KafkaException as error:
         raise Doubtful(f"what retention has taken from {topic} is not known: {error}") from error
     bounds_ms = []

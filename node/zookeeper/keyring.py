@@ -18,7 +18,7 @@ import structlog
 
 from delayline.signing import NO_KEYS, Keyring
 from election.errors import Malformed
-from election.operators import Author, Entry
+from election.operators import Author, HistoryEntry
 from election.registry import Registry
 from node import refusal
 from node.refusal import Refusing
@@ -53,7 +53,7 @@ class SharedKeys:
             if found is None and self._registry.create_keys(own):
                 return own
             why = Author(self._node, "the znode lacked them", time.time_ns() // 1_000_000)
-            entry = Entry(what="keys put back", author=why, after=" ".join(lacking))
+            entry = HistoryEntry(what="keys put back", author=why, after=" ".join(lacking))
             return self._registry.change_keys(lambda there: self._united(own, there), entry)
         except Malformed as error:
             raise Refusing(refusal.keys_unreadable(str(error))) from error

@@ -1,4 +1,4 @@
-"""The mirror role: the leader's last checkpoint into the lane's znode, at most five times a second.
+"""The mirror worker: the leader's last checkpoint into the lane's znode, at most five times a second.
 
 On a thread of its own, so that a ZooKeeper that is slow or away never holds a delivery back.
 """
@@ -13,7 +13,7 @@ import structlog
 
 from election.errors import ElectionError, Superseded
 from election.registry import CheckpointMirror
-from node.role import Role
+from node.worker import Worker
 from store.checkpoint import Checkpoint
 
 log = structlog.get_logger("delayline.mirror")
@@ -21,7 +21,7 @@ log = structlog.get_logger("delayline.mirror")
 PERIOD_S: Final = 0.2
 
 
-class Mirror(Role):
+class Mirror(Worker):
     """Writes the newest checkpoint handed over; older ones that were not written yet are passed over."""
 
     def __init__(self, mirror: CheckpointMirror, written: Callable[[], None]) -> None:

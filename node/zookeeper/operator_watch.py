@@ -1,4 +1,4 @@
-"""The operator role: what operators have written into ZooKeeper, as this node knows it.
+"""The operator watch: what operators have written into ZooKeeper, as this node knows it.
 
 Watches only wake the thread, which then reads everything again: one that is lost with its session, doubled
 or late changes nothing. A node that cannot read what is there stands still, rather than deliver what somebody
@@ -19,7 +19,7 @@ from election.operators import Switchover, decode_pauses, decode_switchover
 from election.session import Session
 from election.znodes import Znodes
 from node.core.ports import Pauses, Unconfirmed
-from node.role import Role, Roster
+from node.worker import Roster, Worker
 from store.operations import OperatorRequest
 
 log = structlog.get_logger("delayline.operator")
@@ -35,7 +35,7 @@ Decode = Callable[[bytes, str], Said]
 _decode_request = msgspec.json.Decoder(OperatorRequest).decode
 
 
-class OperatorWatch(Role):
+class OperatorWatch(Worker):
     """Implements `node.core.ports.Operator`. `refresh` and the others may be called by any thread."""
 
     def __init__(

@@ -19,7 +19,7 @@ from delayline.names import ClusterNames
 from delayline.settings import ClusterSettings
 from delayline.signing import Keyring
 from delayline.times import render_time
-from election.operators import Author, Entry
+from election.operators import Author, HistoryEntry
 from election.registry import Registry
 from node.config import ConnectionConfig
 from node.kafka.own_checkpoints import headers_of
@@ -45,7 +45,7 @@ class LaneFile(msgspec.Struct, frozen=True):
     leaderships: list[Checkpoint]
 
 
-class _Format(msgspec.Struct, frozen=True):
+class _ExportFormat(msgspec.Struct, frozen=True):
     """What every version says of an export."""
 
     format: int
@@ -80,7 +80,7 @@ def _lane_file(config: ConnectionConfig, pair: CheckpointPair) -> LaneFile:
 def read_file(raw: bytes, where: str) -> CheckpointFile:
     """What `exported` has given, as JSON. Raises ConfigError."""
     try:
-        of = msgspec.json.decode(raw, type=_Format).format
+        of = msgspec.json.decode(raw, type=_ExportFormat).format
         if of != FORMAT:
             raise ConfigError(f"{where} has format {of}; this version reads format {FORMAT}")
         found = msgspec.json.decode(raw, type=CheckpointFile)
@@ -177,7 +177,7 @@ def _settle(config: ConnectionConfig, lane: int) -> None:
 def _record(config: ConnectionConfig, one: LanePlan, author: Author) -> None:
     after = f"epoch {one.last.epoch}, delivered up to {render_time(one.last.delivered_up_to_ms)}"
     with registry(config) as znodes:
-        znodes.record(Entry(what="import", author=author, lane=one.lane, after=after))
+        znodes.record(HistoryEntry(what="import", author=author, lane=one.lane, after=after))
 
 
 def _write(producer: Producer, topic: str, one: LanePlan, ring: Keyring) -> None:
@@ -198,11 +198,11 @@ def _records(znodes: Registry, one: LaneFile) -> list[Checkpoint]:
     """The leaderships, then where it goes on from. A request that stands in ZooKeeper is as old as the
     trouble, or older: it counts as taken up.
     """
-    standing = last_request(znodes, one.lane)
+    present = last_request(znodes, one.lane)
     operation = one.last.operation
-    if standing is not None and standing.number > operation.number:
+    if present is not None and present.number > operation.number:
         operation = msgspec.structs.replace(
-            operation, number=standing.number, request=standing, refused=_PASSED
+            operation, number=present.number, request=present, refused=_PASSED
         )
     last = msgspec.structs.replace(one.last, operation=operation, first=False)
     return [*(first for first in one.leaderships if first.first), last]

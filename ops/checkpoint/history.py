@@ -8,7 +8,7 @@ from itertools import chain, pairwise
 from typing import Final
 
 from delayline.names import ClusterNames
-from election.operators import Entry
+from election.operators import HistoryEntry
 from node.config import ConnectionConfig
 from ops.checkpoint.leaderships import leaderships
 from ops.checkpoint.show import wanted_lanes
@@ -61,7 +61,7 @@ def history(config: ConnectionConfig, lane: int | None, most: int) -> ChangeHist
 
 
 def _of_lanes(
-    config: ConnectionConfig, lanes: Iterable[int], entries: Sequence[Entry], most: int
+    config: ConnectionConfig, lanes: Iterable[int], entries: Sequence[HistoryEntry], most: int
 ) -> list[Change]:
     if not KafkaAdmin(config).exists(ClusterNames(config.cluster).checkpoint):
         return []
@@ -70,20 +70,22 @@ def _of_lanes(
     return list(chain.from_iterable(found))
 
 
-def _of_operator(entry: Entry) -> Change:
+def _of_operator(entry: HistoryEntry) -> Change:
     author = entry.author
     return Change(author.at_ms, entry.lane, entry.what, author.by, entry.before, entry.after, author.reason)
 
 
 def _leaderships(
-    lane: int, firsts: Sequence[Checkpoint], entries: Iterable[Entry], most: int
+    lane: int, firsts: Sequence[Checkpoint], entries: Iterable[HistoryEntry], most: int
 ) -> list[Change]:
     wanted = [one for one in entries if one.what.startswith(SWITCHOVER) and one.lane in {None, lane}]
     before: list[Checkpoint | None] = [None, *firsts]
     return [_leadership(lane, last, one, wanted) for last, one in pairwise(before) if one is not None][-most:]
 
 
-def _leadership(lane: int, last: Checkpoint | None, one: Checkpoint, wanted: Sequence[Entry]) -> Change:
+def _leadership(
+    lane: int, last: Checkpoint | None, one: Checkpoint, wanted: Sequence[HistoryEntry]
+) -> Change:
     by = None if last is None or last.node == one.node else _switchover(one, wanted)
     return Change(
         one.at_ms,
@@ -108,7 +110,7 @@ def _why(last: Checkpoint | None, one: Checkpoint) -> str:
     return "elected: the one before has resigned, or was lost"
 
 
-def _switchover(one: Checkpoint, wanted: Sequence[Entry]) -> Entry | None:
+def _switchover(one: Checkpoint, wanted: Sequence[HistoryEntry]) -> HistoryEntry | None:
     """The last one that was wanted shortly before; clocks differ by less than a second, or nobody leads."""
     return next(
         (entry for entry in reversed(wanted) if -1_000 <= one.at_ms - entry.author.at_ms <= SWITCHOVER_MS),

@@ -20,7 +20,7 @@ from node.kafka.reader import TopicReader
 from ops.errors import UnavailableError
 from store.checkpoint import Checkpoint, UnreadableCheckpoint
 
-PROBE_BYTES: Final = 16_384  # one checkpoint is wanted of each place
+PROBE_BYTES: Final = 16_384  # one checkpoint is wanted of each probe
 _NONE: Final = 1 << 62  # later than any epoch
 _WAIT_S: Final = 0.1
 _PATIENCE_S: Final = 10.0

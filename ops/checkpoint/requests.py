@@ -10,11 +10,11 @@ from typing import Final
 import msgspec
 
 from election.errors import ElectionError
-from election.operators import Author, Entry, PauseState
+from election.operators import Author, HistoryEntry, PauseState
 from election.registry import Registry
 from node.config import ConnectionConfig
 from node.http.answers import Foreseen
-from ops.checkpoint.asked import Asked, described, progress
+from ops.checkpoint.lane_request import LaneRequest, described, progress
 from ops.checkpoint.show import last_request, wanted_lanes
 from ops.clients.nodes import ask_lanes
 from ops.clients.zookeeper import mirrored_checkpoint, registry
@@ -70,7 +70,7 @@ def carry_out(
         lanes = wanted_lanes(config, znodes, lane)
         _require_leaders(znodes, lanes)
         _require_none_waits(znodes, lanes)
-        asked: list[Asked] = []
+        asked: list[LaneRequest] = []
         for number in lanes:
             asked.append(_ask(znodes, number, request, author, asked))
             say(f"lane {number}: request {asked[-1].number} is asked for")
@@ -92,12 +92,12 @@ def _ask(
     lane: int,
     request: ReplayRequest | SkipRequest,
     author: Author,
-    before: Sequence[Asked],
-) -> Asked:
+    before: Sequence[LaneRequest],
+) -> LaneRequest:
     """Asks one lane's leader; `before`: those that were asked already, for the error to name."""
-    entry = Entry(what=described(request), author=author, lane=lane)
+    entry = HistoryEntry(what=described(request), author=author, lane=lane)
     try:
-        return Asked(lane, znodes.ask(lane, request, entry), request)
+        return LaneRequest(lane, znodes.ask(lane, request, entry), request)
     except ElectionError as error:
         operators = translated(error)
         if not before or operators is None:
@@ -133,8 +133,8 @@ def cancel(
         _require_leaders(znodes, list(busy))
         asked, stop = [], StopReplay(0)
         for number, what in busy.items():
-            entry = Entry(what=described(stop), author=author, lane=number, before=what)
-            asked.append(Asked(number, znodes.ask(number, stop, entry, instead=True), stop))
+            entry = HistoryEntry(what=described(stop), author=author, lane=number, before=what)
+            asked.append(LaneRequest(number, znodes.ask(number, stop, entry, instead=True), stop))
         pauses, _ = znodes.pauses()
         if pauses.paused is None:
             _follow(znodes, asked, say, timeout_s)
@@ -178,7 +178,7 @@ def _under_way(znodes: Registry, lane: int) -> str | None:
     return None if operation.replay is None else progress(operation.replay)
 
 
-def _follow(znodes: Registry, asked: Sequence[Asked], say: Say, timeout_s: float) -> None:
+def _follow(znodes: Registry, asked: Sequence[LaneRequest], say: Say, timeout_s: float) -> None:
     """Until all are over, as the mirrored checkpoints show."""
     begun_s, said_s = time.monotonic(), -SAY_S
     while not all(one.over for one in asked):
@@ -195,7 +195,7 @@ def _follow(znodes: Registry, asked: Sequence[Asked], say: Say, timeout_s: float
         time.sleep(LOOK_S)
 
 
-def _say_news(asked: Sequence[Asked], say: Say) -> None:
+def _say_news(asked: Sequence[LaneRequest], say: Say) -> None:
     for one in asked:
         if one.news is not None:
             say(f"lane {one.lane}: {one.news}")

@@ -85,14 +85,14 @@ _TOPIC_EMPTY = (
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class ShownCheckpoints:
     """The lanes' checkpoints, and what is paused."""
 
     pairs: Sequence[CheckpointPair]
     pauses: PauseState
 
 
-def show(config: ConnectionConfig, lane: int | None = None) -> Shown:
+def show(config: ConnectionConfig, lane: int | None = None) -> ShownCheckpoints:
     """The checkpoints of one lane, or of all.
 
     Raises ZnodeMissing if the cluster was never created, NotFoundError if it has no such lane, and what says
@@ -111,7 +111,7 @@ def show(config: ConnectionConfig, lane: int | None = None) -> Shown:
         number: _in_topic(config, ring, topic, number, mirror) if exists else None
         for number, mirror in mirrors.items()
     }
-    return Shown(
+    return ShownCheckpoints(
         [
             CheckpointPair(
                 number, exists, found[number], mirror, _waiting(asked[number], found[number], mirror)

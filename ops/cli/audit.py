@@ -14,7 +14,7 @@ from ops.cli.output import Format, emit, output_option, say
 
 if TYPE_CHECKING:
     from node.config import ConnectionConfig
-    from pipeline.audit import Audit, AuditConfig, Report
+    from pipeline.audit import Audit, AuditConfig, AuditReport
     from pipeline.audit.picture import Picture
 
 MORE_IN_JSON = 20
@@ -57,7 +57,7 @@ def audit_command(output: Format, html: Path | None, **options: Any) -> int:
 
 def _audited(
     config: ConnectionConfig, wishes: dict[str, Any], *, pictured: bool
-) -> tuple[Report, Picture | None]:
+) -> tuple[AuditReport, Picture | None]:
     """The report, and what a page shows beside it, if that is wanted."""
     from delayline.names import ClusterNames
     from ops.clients.kafka import KafkaAdmin
@@ -97,7 +97,7 @@ def _page_writer(file: Path) -> Callable[[Picture], None]:
     return write_page
 
 
-def _show(report: Report) -> None:
+def _show(report: AuditReport) -> None:
     from pipeline.audit.report import KINDS
 
     classes = [{"class": name, "requests": count} for name, count in report.classes.items()]

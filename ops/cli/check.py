@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from ops.check.plugin import Range, Status, judged, line
-from ops.cli.options import connect, connection_options
+from ops.cli.options import Command, connect, connection_options
 
 if TYPE_CHECKING:
     from ops.check.measures import Found
 
-Command = TypeVar("Command", bound=Callable[..., Any])
 
 _CODES: Final = (
     "Exit codes are Nagios' own, not those of other commands: 0 OK, 1 warning, 2 critical, 3 unknown "

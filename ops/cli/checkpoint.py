@@ -135,7 +135,7 @@ def _rows(pair: CheckpointPair, now_ms: int) -> list[dict[str, Any]]:
         for name in names
     ]
     if pair.waits is not None:
-        from ops.checkpoint.asked import described
+        from ops.checkpoint.lane_request import described
 
         waits = f"request {pair.waits.number} waits for the leader: {described(pair.waits)}"
         rows.append({"lane": pair.lane, "field": "asked", "topic": None, "znode": waits})
@@ -182,7 +182,7 @@ def _held(checkpoint: Checkpoint) -> str:
 
 
 def _operation(operation: Operation) -> str:
-    from ops.checkpoint.asked import described, progress
+    from ops.checkpoint.lane_request import described, progress
     from store.operations import SkipRequest
 
     said = []

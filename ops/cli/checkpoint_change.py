@@ -5,50 +5,46 @@ Without `--execute` it is only told what would come of a replay or a skip.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from ops.cli.operator import agree, agreed, author, expect_answer, operator_options, timeout_option
-from ops.cli.options import connect, connection_options
+from ops.cli.options import connect, connection_options, together
 from ops.cli.output import Format, emit, output_option, say
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from election.operators import Author
     from node.http.answers import Foreseen
     from store.operations import ReplayRequest, SkipRequest
 
-Command = TypeVar("Command", bound=Callable[..., Any])
-
 _TIMEOUT = timeout_option(20.0, "How long to wait for the leader to take it up.")
 _LANE = click.option("--lane", type=int, help="One lane (default: all).")
-_OPTIONS: tuple[Callable[[Any], Any], ...] = (
+execute_options = together(
     click.option("--execute", is_flag=True, help="Do it (default: say what would be done)."),
     click.option("--reason", metavar="TEXT", help="Why; it stays in the cluster's history. For --execute."),
     click.option("--by", metavar="NAME", help="Who wants it (default: this system's user)."),
     click.option("--confirm", metavar="CLUSTER", help="The cluster's name, instead of being asked for it."),
 )
+"""`--execute` and what it needs; they arrive with the other options, for `who_executes`."""
 _TARGET_COLUMNS = {"lane": "lane", "target": "target", "messages": "messages"}
 _CANCEL_COLUMNS = {"lane": "lane", "request": "request", "cancelled": "cancelled"}
 
 
-def execute_options(command: Command) -> Command:
-    """Add `--execute` and what it needs; they arrive with the other options, for `wants`."""
-    for option in reversed(_OPTIONS):
-        command = option(command)
-    return command
-
-
-def wants(options: dict[str, Any]) -> tuple[bool, str | None]:
-    """Whether it is to be done, and the name that confirms it. Usage error if it cannot be."""
+def who_executes(options: dict[str, Any]) -> tuple[Author | None, str | None]:
+    """Who wants it to be done, None if it is not to be, and the name that confirms it. Usage error if it
+    cannot be done.
+    """
     execute, confirm = options.pop("execute"), options.pop("confirm")
-    if execute and options["reason"] is None:
+    if not execute:
+        del options["reason"], options["by"]
+        return None, confirm
+    if options["reason"] is None:
         raise click.UsageError("--execute needs --reason TEXT: it stays in the cluster's history")
-    if execute:
-        expect_answer(confirm)
-    return execute, confirm
+    expect_answer(confirm)
+    return author(options), confirm
 
 
 def time_ms(_: click.Context, param: click.Parameter, value: str) -> int:
@@ -142,10 +138,7 @@ def _carry_out(
 ) -> None:
     from ops.checkpoint import requests
 
-    execute, confirm = wants(options)
-    by = author(options) if execute else None
-    for unused in () if execute else ("reason", "by"):
-        options.pop(unused)
+    by, confirm = who_executes(options)
     timeout_s = options.pop("timeout_s")
     config = connect(options)
     if confirm is not None:  # before a long count

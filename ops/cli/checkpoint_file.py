@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ops.cli.checkpoint_change import execute_options, wants
-from ops.cli.operator import agree, author
+from ops.cli.checkpoint_change import execute_options, who_executes
+from ops.cli.operator import agree
 from ops.cli.options import OutputFile, connect, connection_options
 from ops.cli.output import Format, age, emit, output_option, say
 
@@ -70,10 +70,7 @@ def import_(output: Format, path: Path, lane: int | None, **options: Any) -> Non
     """
     from ops.checkpoint import export
 
-    execute, confirm = wants(options)
-    by = author(options) if execute else None
-    for unused in () if execute else ("reason", "by"):
-        options.pop(unused)
+    by, confirm = who_executes(options)
     raw = _read(path)
     config = connect(options)
     if confirm is not None:

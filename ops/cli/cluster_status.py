@@ -15,7 +15,7 @@ from ops.cli.output import Format, age, emit, output_option, rough, say, size
 
 if TYPE_CHECKING:
     from election.operators import PauseState
-    from ops.clients.members import Member
+    from ops.clients.members import BlockedStatus, Member
     from ops.cluster.status import ClusterStatus, LaneStatus
     from store.holds import Held
 
@@ -111,10 +111,10 @@ def show(output: Format, snapshot: ClusterStatus) -> None:
     for lane in snapshot.lanes:
         if lane.leader is None:
             say(f"warning: lane {lane.lane} has no leader, so nothing of it is delivered")
-        for held in snapshot.blocked(lane.lane):
+        for blocked in snapshot.blocked(lane.lane):
             say(
-                f"warning: {held.records:,} records of partition {held.partition} of the buffer wait for"
-                f" {rough(held.blocked_ms)} behind {held.owner}: 'delayline doctor' says what to do"
+                f"warning: {blocked.records:,} records of partition {blocked.partition} of the buffer wait"
+                f" for {rough(blocked.blocked_ms)} behind {blocked.owner}: 'delayline doctor' says what to do"
             )
 
 
@@ -203,16 +203,22 @@ def _role(snapshot: ClusterStatus, node: str) -> Text:
 
 
 def _lane_row(lane: LaneStatus, snapshot: ClusterStatus) -> dict[str, Any]:
-    checkpoint, held = lane.checkpoint, snapshot.blocked(lane.lane)
-    records = sum(one.records for one in held)
+    checkpoint = lane.checkpoint
     return {
         "lane": lane.lane,
         "leader": lane.leader,
         "epoch": checkpoint.epoch if checkpoint else None,
         "delivered": age(checkpoint.delivered_up_to_ms, snapshot.read_ms) if checkpoint else None,
         "followers": " ".join(lane.candidates[1:]) or None,
-        "blocked": Text(f"{records:,} for {rough(held[0].blocked_ms)}", style="bold red") if held else None,
+        "blocked": _waiting_behind(snapshot.blocked(lane.lane)),
     }
+
+
+def _waiting_behind(blocked: list[BlockedStatus]) -> Text | None:
+    if not blocked:
+        return None
+    records = sum(one.records for one in blocked)
+    return Text(f"{records:,} for {rough(blocked[0].blocked_ms)}", style="bold red")
 
 
 def _as_data(snapshot: ClusterStatus) -> dict[str, Any]:
@@ -226,7 +232,7 @@ def _as_data(snapshot: ClusterStatus) -> dict[str, Any]:
                 "followers": list(lane.candidates[1:]),
                 "epoch": lane.checkpoint.epoch if lane.checkpoint else None,
                 "delivered_up_to_ms": lane.checkpoint.delivered_up_to_ms if lane.checkpoint else None,
-                "blocked": [asdict(held) for held in snapshot.blocked(lane.lane)],
+                "blocked": [asdict(blocked) for blocked in snapshot.blocked(lane.lane)],
                 "held": _held_as_data(lane),
             }
             for lane in snapshot.lanes

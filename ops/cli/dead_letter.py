@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from ops.cli.operator import agree, confirm_option, expect_answer
-from ops.cli.options import connect, connect_kafka, connection_options
+from ops.cli.options import connect, connect_kafka, connection_options, together
 from ops.cli.output import Format, age, emit, emit_one, output_option, printable, say
 
 if TYPE_CHECKING:
     from delayline.wire import Header
     from node.config import ConnectionConfig
-    from ops.clients.records import RecordId
     from ops.dead_letter.letter import Letter
-    from ops.dead_letter.retry import Sent, Tally
-    from ops.dead_letter.search import Wanted
-
-Command = TypeVar("Command", bound=Callable[..., Any])
+    from ops.dead_letter.retry import SentLetters, Tally
+    from ops.dead_letter.search import LetterFilter
+    from store.keys import RecordId
 
 _SHORT = 60
 
@@ -50,7 +47,7 @@ def _codes(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> fr
     return frozenset(values)
 
 
-_FILTERS: tuple[Callable[[Any], Any], ...] = (
+_filter_options = together(
     click.option("--code", "codes", multiple=True, callback=_codes, help="Of this code; may be repeated."),
     click.option("--target", metavar="TOPIC", help="To this target topic."),
     click.option("--id", metavar="ID", help="With this delay-id."),
@@ -60,16 +57,10 @@ _FILTERS: tuple[Callable[[Any], Any], ...] = (
 _FILTER_NAMES = ("codes", "target", "id", "from_ms", "to_ms")
 
 
-def _filter_options(command: Command) -> Command:
-    for option in reversed(_FILTERS):
-        command = option(command)
-    return command
+def _wanted(options: dict[str, Any]) -> LetterFilter:
+    from ops.dead_letter.search import LetterFilter
 
-
-def _wanted(options: dict[str, Any]) -> Wanted:
-    from ops.dead_letter.search import Wanted
-
-    return Wanted(**{name: options.pop(name) for name in _FILTER_NAMES})
+    return LetterFilter(**{name: options.pop(name) for name in _FILTER_NAMES})
 
 
 LETTER_COLUMNS = {
@@ -140,7 +131,7 @@ def retry(
     Without --execute it says how many there are, and of which codes. A letter is sent again once. Left out,
     unless their place or code is named: requests that were rejected for what they are, and expired ones.
     """
-    from ops.dead_letter.retry import Asked, send, survey
+    from ops.dead_letter.retry import LettersToRetry, send, survey
     from ops.topics import cluster_topics
 
     wanted = _wanted(options)
@@ -150,7 +141,7 @@ def retry(
     if execute:
         expect_answer(confirm)
     config = connect(options)
-    asked = Asked(wanted, _places(places, config.cluster), limit, keep_time, _now_ms())
+    asked = LettersToRetry(wanted, _places(places, config.cluster), limit, keep_time, _now_ms())
     found = survey(config, cluster_topics.read_settings(config), asked)
     tally = found.tally()
     if not execute or not tally.to_send:
@@ -176,7 +167,7 @@ def _places(texts: tuple[str, ...], cluster: str) -> frozenset[RecordId]:
 RETRY_COLUMNS = {"letters": "letters", "code": "code", "target": "target", "why": "what becomes of them"}
 
 
-def _emit_retry(output: Format, config: ConnectionConfig, tally: Tally, sent: Sent | None) -> None:
+def _emit_retry(output: Format, config: ConnectionConfig, tally: Tally, sent: SentLetters | None) -> None:
     from ops.dead_letter.choice import WHY
 
     rows = [
@@ -191,10 +182,12 @@ def _emit_retry(output: Format, config: ConnectionConfig, tally: Tally, sent: Se
     emit(output, [], {}, data=data | {"groups": rows, "sent": None if sent is None else _sent_rows(sent)})
 
 
-def _sent_rows(sent: Sent) -> list[dict[str, str]]:
+def _sent_rows(sent: SentLetters) -> list[dict[str, str]]:
     from ops.dead_letter.letter import render_place
 
-    return [{"place": render_place(place), "source": source} for place, source in sent.sources.items()]
+    return [
+        {"place": render_place(record_id), "source": source} for record_id, source in sent.sources.items()
+    ]
 
 
 def _say_dry(tally: Tally, *, execute: bool) -> None:
@@ -203,7 +196,7 @@ def _say_dry(tally: Tally, *, execute: bool) -> None:
     say(f"{_count(tally.to_send)} can be sent again{expired}; nothing was sent{then}")
 
 
-def _say_sent(tally: Tally, sent: Sent) -> None:
+def _say_sent(tally: Tally, sent: SentLetters) -> None:
     """Raises what ended the sending too early, with what was sent."""
     done = f"{len(sent.sources)} of {_count(tally.to_send)} sent again"
     if sent.error is None:
@@ -225,7 +218,7 @@ def _as_data(letter: Letter) -> dict[str, Any]:
     from ops.dead_letter.letter import render_place
 
     return {
-        "place": render_place(letter.place),
+        "place": render_place(letter.record_id),
         "at_ms": letter.at_ms,
         "code": letter.code,
         "id": letter.id,

@@ -46,8 +46,8 @@ def due_command(output: Format, node: str | None, **options: Any) -> None:
         _draw(found)
     else:
         emit(output, [], {}, data=_as_data(found))
-    for standing in found.nodes:
-        say(_standing(standing))
+    for answering in found.nodes:
+        say(_who_answered(answering))
 
 
 def _draw(found: ClusterForecast) -> None:
@@ -165,9 +165,9 @@ def _as_data(found: ClusterForecast) -> dict[str, Any]:
     return {**rest, **scales, **pauses_as_data(found.pauses), "nodes": msgspec.to_builtins(found.nodes)}
 
 
-def _standing(standing: AnsweringNode) -> str:
+def _who_answered(answering: AnsweringNode) -> str:
     from delayline.times import render_time
 
-    up_to_ms = standing.delivered_up_to_ms
+    up_to_ms = answering.delivered_up_to_ms
     up_to = f"delivered up to {render_time(up_to_ms)}" if up_to_ms else "nothing delivered yet"
-    return f"{standing.node} ({standing.state}, lane {standing.lane}): {up_to}"
+    return f"{answering.node} ({answering.state}, lane {answering.lane}): {up_to}"

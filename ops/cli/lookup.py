@@ -12,7 +12,7 @@ from ops.cli.output import Format, age, emit, emit_one, output_option, say
 
 if TYPE_CHECKING:
     from node.http.answers import AnsweringNode, Extent, Message, Shown
-    from ops.message.lookup import Listing
+    from ops.message.lookup import MessageListing
 
 _NODE = click.option(
     "--node", metavar="NODE", help="The node to ask (default: the leader, or any that answers)."
@@ -77,7 +77,7 @@ def show(
         emit_one(output, msgspec.to_builtins(answer))
     else:
         _show(answer)
-    _say_standing(answer.node)
+    _say_who_answered(answer.node)
     return 3 if answer.message.state == MessageState.UNKNOWN else 0
 
 
@@ -118,8 +118,8 @@ def list_command(output: Format, **options: Any) -> None:
     elif listing.messages:
         emit(output, [_row(message) for message in listing.messages], _LIST_COLUMNS)
     _say_count(listing)
-    for standing in listing.nodes:
-        _say_standing(standing)
+    for answering in listing.nodes:
+        _say_who_answered(answering)
 
 
 def _time(text: str | None, option: str) -> int | None:
@@ -184,19 +184,19 @@ def _show(answer: Shown) -> None:
         say(f"its outcomes cannot be told: {history.trouble}")
 
 
-def _say_count(listing: Listing) -> None:
+def _say_count(listing: MessageListing) -> None:
     shown, total = len(listing.messages), listing.total
     of = "" if total is None else f" of {'at least ' if total.at_least else ''}{total.count}"
     say(f"{shown}{of} pending" + (f"; more behind --after {listing.next}" if listing.next else ""))
 
 
-def _say_standing(standing: AnsweringNode) -> None:
+def _say_who_answered(answering: AnsweringNode) -> None:
     """Who has answered, and how far it was."""
     from delayline.times import render_time
 
-    lag, up_to_ms = standing.lag, standing.delivered_up_to_ms
-    read = " ".join(f"{partition}:{offset}" for partition, offset in sorted(standing.applied.items()))
+    lag, up_to_ms = answering.lag, answering.delivered_up_to_ms
+    read = " ".join(f"{partition}:{offset}" for partition, offset in sorted(answering.applied.items()))
     behind = "how far behind the log's end is not known" if lag is None else f"lag {lag}"
     up_to = f"delivered up to {render_time(up_to_ms)}" if up_to_ms else "nothing delivered yet"
-    who = f"{standing.node} ({standing.state}, lane {standing.lane})"
+    who = f"{answering.node} ({answering.state}, lane {answering.lane})"
     say(f"{who}: applied {read}, {behind}, {up_to}")

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from ops.cli import lookup
-from ops.cli.options import connect_kafka, connection_options
+from ops.cli.options import connect_kafka, connection_options, together
 from ops.cli.output import Format, emit_one, output_option, say
 
 if TYPE_CHECKING:
     from delayline import DelayProducer, Receipt, Recurrence
     from node.config import KafkaConfig
-
-Command = TypeVar("Command", bound=Callable[..., Any])
 
 _BLOCK_S = 5.0
 
@@ -30,7 +28,7 @@ message_group.add_command(lookup.show)
 message_group.add_command(lookup.list_command)
 
 
-_TIME_OPTIONS: tuple[Callable[[Any], Any], ...] = (
+_time_options = together(
     click.option(
         "--at", "deliver_at", metavar="TIME", help="RFC 3339 with an offset, or epoch milliseconds."
     ),
@@ -40,7 +38,7 @@ _TIME_OPTIONS: tuple[Callable[[Any], Any], ...] = (
 )
 
 
-_REPEAT_OPTIONS: tuple[Callable[[Any], Any], ...] = (
+_repeat_options = together(
     click.option("--every", metavar="DURATION", help="Again and again, so long after the last one."),
     click.option("--factor", metavar="NUMBER", help="With --every: the interval grows by it each time."),
     click.option("--cron", metavar="EXPRESSION", help='Whenever it fires, such as "30 9 * * MON-FRI".'),
@@ -49,18 +47,6 @@ _REPEAT_OPTIONS: tuple[Callable[[Any], Any], ...] = (
     click.option("--until", metavar="TIME", help="None after this."),
     click.option("--missed", type=click.Choice(["all", "latest", "skip"]), help="Which of those to deliver."),
 )
-
-
-def _options(of: tuple[Callable[[Any], Any], ...]) -> Callable[[Command], Command]:
-    def add(command: Command) -> Command:
-        for option in reversed(of):
-            command = option(command)
-        return command
-
-    return add
-
-
-_time_options = _options(_TIME_OPTIONS)
 
 
 def _repeat(options: dict[str, Any]) -> Recurrence | None:
@@ -113,7 +99,7 @@ _WAIT = click.option(
 )
 @click.option("--partition", type=int, help="Of the target (default: by key).")
 @_time_options
-@_options(_REPEAT_OPTIONS)
+@_repeat_options
 @output_option
 @connection_options
 def schedule(

@@ -9,33 +9,25 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from ops.cli.options import connect
+from ops.cli.options import Command, connect, together
 
 if TYPE_CHECKING:
     from election.operators import Author
     from node.config import ConnectionConfig
 
-Command = TypeVar("Command", bound=Callable[..., Any])
-
 confirm_option = click.option(
     "--confirm", metavar="CLUSTER", help="The cluster's name, instead of being asked for it."
 )
-_OPTIONS: tuple[Callable[[Any], Any], ...] = (
+operator_options = together(
     click.option("--reason", required=True, metavar="TEXT", help="Why; it stays in the cluster's history."),
     click.option("--by", metavar="NAME", help="Who wants it (default: this system's user; sudo's)."),
     confirm_option,
 )
-
-
-def operator_options(command: Command) -> Command:
-    """Add `--reason`, `--by` and `--confirm`; take them out of the options with `author` and `agree`."""
-    for option in reversed(_OPTIONS):
-        command = option(command)
-    return command
+"""Taken out of the options with `author` and `agree`."""
 
 
 def timeout_option(default_s: float, what: str) -> Callable[[Command], Command]:

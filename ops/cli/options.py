@@ -15,7 +15,19 @@ if TYPE_CHECKING:
 Config = TypeVar("Config", bound="KafkaConfig")
 Command = TypeVar("Command", bound=Callable[..., Any])
 
-_CONNECTION: tuple[Callable[[Any], Any], ...] = (
+
+def together(*options: Callable[[Any], Any]) -> Callable[[Command], Command]:
+    """One decorator for several options, in the order in which the help shows them."""
+
+    def add(command: Command) -> Command:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return add
+
+
+connection_options = together(
     click.option("--bootstrap", "bootstrap_servers", metavar="HOST:PORT,...", help="Kafka brokers."),
     click.option("--zookeeper", metavar="HOST:PORT,...", help="ZooKeeper servers, with a chroot if any."),
     click.option("--cluster", help="The delay cluster's name (default: delay)."),
@@ -30,6 +42,7 @@ _CONNECTION: tuple[Callable[[Any], Any], ...] = (
         " DELAYLINE_* go before it, options before both.",
     ),
 )
+"""Say where the cluster is; they arrive as `**connection`, for `connect`."""
 
 
 class OutputFile(click.Path):
@@ -47,13 +60,6 @@ class OutputFile(click.Path):
         if not file.exists() and not os.access(folder, os.W_OK | os.X_OK):
             self.fail(f"{file}: its folder cannot be written to", param, ctx)
         return file
-
-
-def connection_options(command: Command) -> Command:
-    """Add the options that say where the cluster is; they arrive as `**connection`, for `connect`."""
-    for option in reversed(_CONNECTION):
-        command = option(command)
-    return command
 
 
 def connect(connection: dict[str, Any]) -> ConnectionConfig:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 import click
 from rich import box
@@ -18,9 +18,10 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
+from ops.cli.options import Command
+
 Format = Literal["table", "json", "yaml", "csv"]
-Row = Mapping[str, Any]
-Command = TypeVar("Command", bound=Callable[..., Any])
+TableRow = Mapping[str, Any]
 
 # No table of ours is wider; a pipe has no width of its own, and a row cut there is a row lost.
 _PIPE_WIDTH = 1000
@@ -43,7 +44,7 @@ def output_as(*formats: Format) -> Callable[[Command], Command]:
     )
 
 
-def emit(output: Format, rows: Sequence[Row], columns: Mapping[str, str], *, data: Any = None) -> None:
+def emit(output: Format, rows: Sequence[TableRow], columns: Mapping[str, str], *, data: Any = None) -> None:
     """Write rows to stdout: a table of `columns` (key to heading), or `data` (None: the rows) as JSON or
     YAML, or the columns of the rows as CSV.
     """
@@ -63,7 +64,7 @@ def emit(output: Format, rows: Sequence[Row], columns: Mapping[str, str], *, dat
         _print_blocks(console, rows, columns)
 
 
-def emit_one(output: Format, values: Row) -> None:
+def emit_one(output: Format, values: TableRow) -> None:
     """Write one thing to stdout: `name  value` lines, or an object in JSON or YAML."""
     if output != "table":
         _write_data(output, values)
@@ -81,7 +82,7 @@ def _write_data(output: Format, data: Any) -> None:
     click.echo(text)
 
 
-def _write_csv(rows: Sequence[Row], columns: Mapping[str, str]) -> None:
+def _write_csv(rows: Sequence[TableRow], columns: Mapping[str, str]) -> None:
     import csv
 
     writer = csv.writer(sys.stdout, lineterminator="\n")
@@ -99,7 +100,7 @@ def printable(text: str, also: str = "") -> str:
     return "".join(c if c.isprintable() or c in also else repr(c)[1:-1] for c in text)
 
 
-def _table(rows: Sequence[Row], columns: Mapping[str, str]) -> Table:
+def _table(rows: Sequence[TableRow], columns: Mapping[str, str]) -> Table:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, header_style="")
     for key, heading in columns.items():
         numbers = all(isinstance(row.get(key), int | float) for row in rows)
@@ -113,7 +114,9 @@ def _fits(console: Console, table: Table) -> bool:
     return Measurement.get(console, console.options.update(width=_PIPE_WIDTH), table).maximum <= console.width
 
 
-def _print_blocks(console: Console, rows: Sequence[Row], columns: Mapping[str, str], also: str = "") -> None:
+def _print_blocks(
+    console: Console, rows: Sequence[TableRow], columns: Mapping[str, str], also: str = ""
+) -> None:
     width = max(map(len, columns.values()), default=0)
     for number, row in enumerate(rows):
         if number:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ops.cli.operator import someone
-from ops.cli.options import connect, connection_options
+from ops.cli.options import connect, connection_options, together
 from ops.cli.output import Format, emit, emit_one, output_option, say
 
 if TYPE_CHECKING:
@@ -36,36 +36,49 @@ def _duration_ms(text: str) -> int:
         raise click.BadParameter(f"{text!r} is no duration: {error}") from error
 
 
+_settings_options = together(
+    click.option("--partitions", type=int, help="Of the buffer (default: 4)."),
+    click.option(
+        "--lanes", type=int, help="Units of replication and election they are split into (default: 1)."
+    ),
+    click.option(
+        "--max-delay",
+        "max_delay_ms",
+        callback=_durations,
+        metavar="DURATION",
+        help="Longest delay accepted (default: 366d).",
+    ),
+    click.option(
+        "--level",
+        "levels_ms",
+        callback=_durations,
+        metavar="DURATION",
+        multiple=True,
+        help="Delay of level 1, 2, ... (default: RocketMQ's 18).",
+    ),
+    click.option(
+        "--target", "targets", multiple=True, help="Allow only targets like this glob; may be repeated."
+    ),
+    click.option(
+        "--dedup-window",
+        "dedup_window_ms",
+        callback=_durations,
+        metavar="DURATION",
+        help="How long after its due time an id is still known to delay-if-exists: keep (default: 1h).",
+    ),
+)
+_SETTINGS = ("partitions", "lanes", "max_delay_ms", "levels_ms", "targets", "dedup_window_ms")
+
+
+def _chosen(options: dict[str, Any]) -> dict[str, Any]:
+    """The settings that were given."""
+    return {key: value for key in _SETTINGS if (value := options.pop(key)) not in (None, ())}
+
+
 @topics_group.command(
     epilog="Example: delayline topics create --partitions 8 --lanes 2 --max-delay 30d --target 'orders.*'"
 )
-@click.option("--partitions", type=int, help="Of the buffer (default: 4).")
-@click.option("--lanes", type=int, help="Units of replication and election they are split into (default: 1).")
-@click.option(
-    "--max-delay",
-    "max_delay_ms",
-    callback=_durations,
-    metavar="DURATION",
-    help="Longest delay accepted (default: 366d).",
-)
-@click.option(
-    "--level",
-    "levels_ms",
-    callback=_durations,
-    metavar="DURATION",
-    multiple=True,
-    help="Delay of level 1, 2, ... (default: RocketMQ's 18).",
-)
-@click.option(
-    "--target", "targets", multiple=True, help="Allow only targets like this glob; may be repeated."
-)
-@click.option(
-    "--dedup-window",
-    "dedup_window_ms",
-    callback=_durations,
-    metavar="DURATION",
-    help="How long after its due time an id is still known to delay-if-exists: keep (default: 1h).",
-)
+@_settings_options
 @click.option("--replication", type=click.IntRange(1), help="Of new topics (default: 3, or one a broker).")
 @click.option("--max-message-bytes", type=click.IntRange(1), help="Of a new buffer topic (default: 1000000).")
 @click.option(
@@ -92,9 +105,7 @@ def create(
     """
     from ops.topics import cluster_topics
 
-    keys = ("partitions", "lanes", "max_delay_ms", "levels_ms", "targets", "dedup_window_ms")
-    new_keys = options.pop("new_keys")
-    chosen = {key: value for key in keys if (value := options.pop(key)) not in (None, ())}
+    chosen, new_keys = _chosen(options), options.pop("new_keys")
     config = connect(options)
     created = cluster_topics.create(
         config,

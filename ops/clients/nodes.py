@@ -15,7 +15,7 @@ import msgspec
 
 from delayline.settings import ClusterSettings
 from node.config import ConnectionConfig
-from node.http.answers import Answer, Failed
+from node.http.answers import Failed, NodeAnswer
 from node.status import NodeState, NodeStatus
 from ops.clients.members import Member, members_of
 from ops.clients.zookeeper import registry
@@ -24,8 +24,8 @@ from ops.errors import NotFoundError, OperatorError, UnavailableError
 CONNECT_TIMEOUT_S: Final = 2.0
 ANSWER_TIMEOUT_S: Final = 30.0
 
-Given = TypeVar("Given", bound=Answer)
-Read = TypeVar("Read", bound=msgspec.Struct)
+Given = TypeVar("Given", bound=NodeAnswer)
+Decoded = TypeVar("Decoded", bound=msgspec.Struct)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class NodeAddress:
         return f"{where}: {failed.error}"
 
 
-def _decoded(kind: type[Read], raw: bytes) -> Read | None:
+def _decoded(kind: type[Decoded], raw: bytes) -> Decoded | None:
     try:
         return msgspec.json.decode(raw, type=kind)
     except (msgspec.MsgspecError, UnicodeError, RecursionError):

@@ -1,4 +1,4 @@
-"""Reading records of a topic as they are now: all from some offsets on, or those at some places.
+"""Reading records of a topic as they are now: all from some offsets on, or some by their ids.
 
 As read_committed readers see them, by hand: no consumer group, no offset committed.
 """
@@ -14,9 +14,7 @@ from node.core.ports import Doubtful
 from node.kafka.fetch.records import LogRecord
 from node.kafka.reader import TopicReader
 from ops.errors import UnavailableError, from_kafka
-
-RecordId = tuple[int, int]
-"""(partition, offset) of a record."""
+from store.keys import RecordId
 
 _WAIT_S: Final = 0.2
 _PATIENCE_S: Final = 10.0  # for the next record or the end of a partition
@@ -33,14 +31,14 @@ def records_from(config: KafkaConfig, topic: str, begins: Mapping[int, int]) -> 
         yield from _below(config, reader, {partition: bounds[partition][1] for partition in reader.reached})
 
 
-def records_at(config: KafkaConfig, topic: str, places: Iterable[RecordId]) -> Iterator[LogRecord]:
-    """The records at these places, in the order of places; those that are not there are left out.
+def records_at(config: KafkaConfig, topic: str, record_ids: Iterable[RecordId]) -> Iterator[LogRecord]:
+    """The records with these ids, in the order of ids; those that are not there are left out.
 
     Raises as `records_from`.
     """
     with closing(_reader(config, topic)) as reader:
         bounds: dict[int, tuple[int, int]] = {}
-        for partition, offset in sorted(places):
+        for partition, offset in sorted(record_ids):
             if partition not in bounds:
                 bounds[partition] = _bounds(reader, partition)
             low, end = bounds[partition]

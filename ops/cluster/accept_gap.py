@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from delayline.names import ClusterNames
-from election.operators import Author, Entry, Gap
+from election.operators import Author, Gap, HistoryEntry
 from election.registry import Registry
 from node.config import ConnectionConfig
 from node.refusal import RETENTION_GAP
@@ -24,7 +24,7 @@ LOOK_S: Final = 0.2
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class PartitionGap:
     """A partition in which something is missing: what was read of it, and where it begins now."""
 
     partition: int
@@ -44,7 +44,7 @@ class GapSurvey:
     lane: int
     goes_on: tuple[str, ...]
     left: tuple[str, ...]
-    parts: tuple[Part, ...]
+    parts: tuple[PartitionGap, ...]
 
     @property
     def lost(self) -> int:
@@ -67,7 +67,7 @@ def survey(config: ConnectionConfig, lane: int, node: str | None) -> GapSurvey:
     read = {name: _read(said, settings.partitions_of(lane)) for name, said in refusing.items()}
     first = node or max(read, key=lambda name: (sum(read[name].values()), name))
     parts = tuple(
-        Part(partition, offset, begins[partition])
+        PartitionGap(partition, offset, begins[partition])
         for partition, offset in sorted(read[first].items())
         if begins[partition] > offset
     )
@@ -84,7 +84,7 @@ def accept(config: ConnectionConfig, found: GapSurvey, author: Author, timeout_s
         {part.partition: part.begin for part in found.parts},
         author,
     )
-    entry = Entry(
+    entry = HistoryEntry(
         what="accept-gap",
         author=author,
         lane=found.lane,

@@ -11,7 +11,7 @@ from typing import Literal
 import msgspec
 
 from delayline.names import ClusterNames
-from election.operators import Author, Entry, KafkaIds
+from election.operators import Author, HistoryEntry, KafkaIds
 from election.registry import Registry
 from election.znodes import Znodes
 from node.config import ConnectionConfig
@@ -57,7 +57,7 @@ def write_down(znodes: Registry, admin: KafkaAdmin, cluster: str, lanes: int) ->
         return
     now_ms = time.time_ns() // 1_000_000
     why = Author("topics create", "no lane has a checkpoint: the cluster begins anew", now_ms)
-    entry = Entry(what="another buffer", author=why, after=ids.buffer)
+    entry = HistoryEntry(what="another buffer", author=why, after=ids.buffer)
     znodes.tie_anew(lambda there: msgspec.structs.replace(there or ids, buffer=ids.buffer), entry)
 
 
@@ -92,7 +92,7 @@ def accept(config: ConnectionConfig, found: KafkaSurvey, author: Author) -> None
             raise ConflictError("somebody has changed it meanwhile: run this again")
         return msgspec.structs.replace(there, cluster=found.after)
 
-    entry = Entry(what="accept-kafka", author=author, before=found.before, after=found.after)
+    entry = HistoryEntry(what="accept-kafka", author=author, before=found.before, after=found.after)
     with registry(config) as znodes:
         znodes.tie_anew(moved, entry)
 

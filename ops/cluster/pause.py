@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from delayline.names import ClusterNames
-from election.operators import Author, Entry, PauseState
+from election.operators import Author, HistoryEntry, PauseState
 from election.registry import Registry
 from node.config import ConnectionConfig
 from ops.clients.kafka import KafkaAdmin
@@ -23,7 +23,7 @@ _KAFKA_TIMEOUT_S: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class Changed:
+class PauseResult:
     """What is paused now, the nodes that know or ask before they deliver, and what else an operator should be
     told.
     """
@@ -35,7 +35,7 @@ class Changed:
     words: list[str] = field(default_factory=list)
 
 
-def pause(config: ConnectionConfig, targets: Sequence[str], author: Author, timeout_s: float) -> Changed:
+def pause(config: ConnectionConfig, targets: Sequence[str], author: Author, timeout_s: float) -> PauseResult:
     """Pause the cluster, or these targets; what is paused already stays so, in its first author's name.
 
     Raises ZnodeMissing if the cluster was never created, ConfigError for one of its own topics, and
@@ -52,7 +52,7 @@ def pause(config: ConnectionConfig, targets: Sequence[str], author: Author, time
         there = dict.fromkeys(targets, author) | before.paused_targets
         return msgspec.structs.replace(before, paused_targets=there)
 
-    def standing(before: PauseState) -> list[str]:
+    def already(before: PauseState) -> list[str]:
         if targets:
             found = [(target, before.paused_targets.get(target)) for target in targets]
         else:
@@ -60,11 +60,11 @@ def pause(config: ConnectionConfig, targets: Sequence[str], author: Author, time
         return [f"{what} was paused before, by {was.by}: {was.reason}" for what, was in found if was]
 
     return _change(
-        config, paused, standing, Entry(what=_named("pause", targets), author=author), timeout_s, words
+        config, paused, already, HistoryEntry(what=_named("pause", targets), author=author), timeout_s, words
     )
 
 
-def resume(config: ConnectionConfig, targets: Sequence[str], author: Author, timeout_s: float) -> Changed:
+def resume(config: ConnectionConfig, targets: Sequence[str], author: Author, timeout_s: float) -> PauseResult:
     """Take a pause back. Raises NotFoundError if there is none, and as `pause`."""
 
     def resumed(before: PauseState) -> PauseState:
@@ -83,7 +83,7 @@ def resume(config: ConnectionConfig, targets: Sequence[str], author: Author, tim
         return [f"still paused: {what}" for what in _paused(after)]
 
     return _change(
-        config, resumed, still, Entry(what=_named("resume", targets), author=author), timeout_s, []
+        config, resumed, still, HistoryEntry(what=_named("resume", targets), author=author), timeout_s, []
     )
 
 
@@ -114,10 +114,10 @@ def _change(
     config: ConnectionConfig,
     change: Callable[[PauseState], PauseState],
     comment: Callable[[PauseState], list[str]],
-    entry: Entry,
+    entry: HistoryEntry,
     timeout_s: float,
     words: list[str],
-) -> Changed:
+) -> PauseResult:
     begun_s = time.monotonic()
     with registry(config) as znodes:
         znodes.settings()
@@ -126,7 +126,7 @@ def _change(
         pauses = znodes.change_pauses(change, entry)
         nodes = _wait_known(znodes, pauses, timeout_s)
         words += _unseen_leaders(znodes) if pauses != PauseState() else []
-    return Changed(config.cluster, pauses, nodes, time.monotonic() - begun_s, words)
+    return PauseResult(config.cluster, pauses, nodes, time.monotonic() - begun_s, words)
 
 
 def _unseen_leaders(znodes: Registry) -> list[str]:

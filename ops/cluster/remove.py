@@ -7,7 +7,7 @@ import time
 from typing import Final
 
 from election.candidates import Candidate
-from election.operators import Author, Entry
+from election.operators import Author, HistoryEntry
 from node.config import ConnectionConfig
 from node.http.answers import Forecast
 from ops.clients.members import STALE_MS, Member, members_of
@@ -27,19 +27,19 @@ def remove(config: ConnectionConfig, node: str, author: Author) -> list[str]:
     with registry(config) as znodes:
         lanes = range(znodes.settings().lanes)
         member = members_of(znodes).get(node)
-        standing = [
+        candidates = [
             (lane, name, candidate)
             for lane in lanes
             for name, candidate in znodes.candidates(lane).items()
             if candidate.node == node
         ]
-        if member is None and not standing:
+        if member is None and not candidates:
             raise _gone(config, node)
-        sign = _sign_of_life(node, member, [candidate for *_, candidate in standing])
+        sign = _sign_of_life(node, member, [candidate for *_, candidate in candidates])
         if sign is not None:
             raise ConflictError(f"{node} lives: {sign}; stop its process, its znodes then go by themselves")
-        entry = Entry(what="remove", author=author, before=node)
-        removed = znodes.remove_node(node, [(lane, name) for lane, name, _ in standing], entry)
+        entry = HistoryEntry(what="remove", author=author, before=node)
+        removed = znodes.remove_node(node, [(lane, name) for lane, name, _ in candidates], entry)
     if not removed:
         raise _gone(config, node)
     return removed
@@ -49,7 +49,7 @@ def _gone(config: ConnectionConfig, node: str) -> NotFoundError:
     return NotFoundError(f"node {node} has no znodes in cluster {config.cluster}: it is gone already")
 
 
-def _sign_of_life(node: str, member: Member | None, standing: list[Candidate]) -> str | None:
+def _sign_of_life(node: str, member: Member | None, candidates: list[Candidate]) -> str | None:
     """Why it is not dead; None if nothing tells that it lives."""
     if member is not None:
         age_ms = member.silent_ms(time.time_ns() // 1_000_000)
@@ -58,7 +58,7 @@ def _sign_of_life(node: str, member: Member | None, standing: list[Candidate]) -
         host, port = member.http
         if host and port and _answers(node, member, host, port):
             return f"it answers at {host}:{port}"
-    for candidate in standing:
+    for candidate in candidates:
         if _greets(candidate):
             return f"it answers at its peer port, {candidate.host}:{candidate.peer_port}"
     return None

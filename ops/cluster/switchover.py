@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from election.operators import Author, Entry, Switchover
+from election.operators import Author, HistoryEntry, Switchover
 from election.registry import Registry
 from node.config import ConnectionConfig
 from ops.clients.members import Member, members_of
@@ -45,17 +45,17 @@ def switchover(
     with registry(config) as znodes:
         lane = _lane(znodes, config.cluster, lane, to)
         begun_s = time.monotonic()
-        standing = _standing(znodes, lane, to, begun_s + timeout_s)
-        entry = Entry(what="switchover", author=author, lane=lane, before=standing.node, after=to)
-        znodes.want_switchover(lane, Switchover(standing.epoch, to, author), entry)
+        leading = _leading(znodes, lane, to, begun_s + timeout_s)
+        entry = HistoryEntry(what="switchover", author=author, lane=lane, before=leading.node, after=to)
+        znodes.want_switchover(lane, Switchover(leading.epoch, to, author), entry)
         try:
-            new = _wait_delivered(znodes, lane, standing, begun_s + timeout_s)
+            new = _wait_delivered(znodes, lane, leading, begun_s + timeout_s)
         finally:
             znodes.drop_switchover(lane)
     took_s = time.monotonic() - begun_s
     if to not in {None, new.node}:
         raise ConflictError(f"{new.node} has become leader of lane {lane}, not {to}: see whether that is up")
-    return Done(lane, standing.node, new.node, new.epoch, took_s)
+    return Done(lane, leading.node, new.node, new.epoch, took_s)
 
 
 def _lane(znodes: Registry, cluster: str, lane: int | None, to: str | None) -> int:
@@ -71,7 +71,7 @@ def _lane(znodes: Registry, cluster: str, lane: int | None, to: str | None) -> i
     return lane or 0
 
 
-def _standing(znodes: Registry, lane: int, to: str | None, until_s: float) -> Checkpoint:
+def _leading(znodes: Registry, lane: int, to: str | None, until_s: float) -> Checkpoint:
     """The checkpoint of the present leader; one that has just been elected is waited for."""
     while True:
         queue = [candidate.node for candidate in znodes.candidates(lane).values()]

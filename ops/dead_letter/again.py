@@ -79,7 +79,7 @@ def request_again(letter: Letter, topic: str, now_ms: int, *, keep_time: bool) -
     if has_passed(letter, now_ms):
         left_out.add(H_EXPIRE_AT)
     headers = [_counted_down(letter, header) for header in letter.headers if header[0] not in left_out]
-    headers.append((H_SOURCE, source(topic, *letter.place).encode()))
+    headers.append((H_SOURCE, source(topic, *letter.record_id).encode()))
     return _in_its_partition(letter, headers)
 
 

@@ -12,13 +12,13 @@ from delayline.rejects import DELIVERY_CODES, RejectCode
 from delayline.requests import BufferRecord
 from delayline.settings import ClusterSettings
 from delayline.wire import H_ID, Reject, parse
-from ops.clients.records import RecordId
 from ops.dead_letter.again import has_passed, request_again
 from ops.dead_letter.letter import Letter
-from ops.dead_letter.search import Wanted
+from ops.dead_letter.search import LetterFilter
 from ops.dead_letter.since import Since
+from store.keys import RecordId
 
-Fate = Literal["send", "retried", "not-named", "id-used", "incomplete", "no-letter", "reject"]
+LetterFate = Literal["send", "retried", "not-named", "id-used", "incomplete", "no-letter", "reject"]
 
 WHY: Final[dict[str, str]] = {
     "send": "can be sent again",
@@ -38,7 +38,7 @@ _ON_REQUEST: Final = frozenset((RejectCode.EXPIRED,))
 class Choice(NamedTuple):
     """What becomes of a letter, and the request to send; `expired`: its `delay-expire-at` has passed."""
 
-    fate: Fate
+    fate: LetterFate
     request: BufferRecord | None = None
     expired: bool = False
 
@@ -61,7 +61,7 @@ class Chooser:
     Args:
         settings: the cluster's.
         wanted: the letters that were asked for; a code that is named there is meant.
-        named: places that were named.
+        named: the letters that were named.
         since: what the buffer says of the letters.
         null_values: sources of requests that have no value, as their letters do.
         now_ms: the time that counts for `delay-expire-at`.
@@ -69,7 +69,7 @@ class Chooser:
     """
 
     settings: ClusterSettings
-    wanted: Wanted
+    wanted: LetterFilter
     named: frozenset[RecordId]
     since: Since
     null_values: frozenset[str]
@@ -86,10 +86,10 @@ class Chooser:
             return Choice("reject")
         return Choice("send", request, has_passed(letter, self.now_ms))
 
-    def _obstacle(self, letter: Letter) -> Fate | None:
+    def _obstacle(self, letter: Letter) -> LetterFate | None:
         if letter.code is None:
             return "no-letter"
-        if source(self._names.dead_letter, *letter.place) in self.since.retried:
+        if source(self._names.dead_letter, *letter.record_id) in self.since.retried:
             return "retried"
         if not self._is_meant(letter):
             return "not-named"
@@ -103,7 +103,7 @@ class Chooser:
 
     def _is_meant(self, letter: Letter) -> bool:
         was_accepted = letter.code in DELIVERY_CODES - _ON_REQUEST
-        return was_accepted or letter.place in self.named or letter.code in self.wanted.codes
+        return was_accepted or letter.record_id in self.named or letter.code in self.wanted.codes
 
     def _is_incomplete(self, letter: Letter) -> bool:
         """A request that was accepted has headers; one that asks for a delivery may have no value."""
@@ -113,7 +113,7 @@ class Chooser:
 
     def _is_overtaken(self, letter: Letter) -> bool:
         raw_id = letter.first(H_ID)
-        if raw_id is None or letter.place in self.named:
+        if raw_id is None or letter.record_id in self.named:
             return False
         return self.since.has_later(letter, raw_id)
 

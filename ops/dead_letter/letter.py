@@ -18,7 +18,7 @@ from delayline.wire import (
     Header,
 )
 from node.kafka.fetch.records import LogRecord
-from ops.clients.records import RecordId
+from store.keys import RecordId
 
 _PLACE: Final = re.compile(r"([0-9]{1,10})/([0-9]{1,19})", re.ASCII)
 _SERVICES_OWN: Final = (H_SOURCE, H_ERROR, H_ERROR_DETAIL)
@@ -31,7 +31,7 @@ class Letter:
     `code` is None, and `source` and `detail` are empty, for a record that the service has not written.
     """
 
-    place: RecordId
+    record_id: RecordId
     at_ms: int
     key: bytes | None
     value: bytes | None
@@ -100,6 +100,6 @@ def parse_place(text: str, topic: str) -> RecordId:
     raise ValueError(f"{text[:300]!r} is no place: write partition/offset, as in 0/17")
 
 
-def render_place(place: RecordId) -> str:
+def render_place(record_id: RecordId) -> str:
     """What `parse_place` reads."""
-    return f"{place[0]}/{place[1]}"
+    return f"{record_id[0]}/{record_id[1]}"

@@ -15,11 +15,12 @@ from delayline.names import ClusterNames, parse_source
 from delayline.settings import ClusterSettings
 from delayline.wire import H_ID
 from node.config import KafkaConfig
-from ops.clients.records import RecordId, records_at
-from ops.dead_letter.choice import Choice, Chooser, Fate
+from ops.clients.records import records_at
+from ops.dead_letter.choice import Choice, Chooser, LetterFate
 from ops.dead_letter.letter import Letter
-from ops.dead_letter.search import NO_LETTER, Wanted, age_order, find, find_at
+from ops.dead_letter.search import NO_LETTER, LetterFilter, age_order, find, find_at
 from ops.dead_letter.since import Since, look_since
+from store.keys import RecordId
 
 _PRODUCER: Final = {
     "message.max.bytes": 1_000_000_000,  # the brokers' limits decide: they took the request once
@@ -30,11 +31,11 @@ _BLOCK_S: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """Which letters to send again: those at `places`, or without any the oldest `limit` of those wanted."""
+class LettersToRetry:
+    """Which letters to send again: those of `record_ids`, or if it is empty the oldest `limit` wanted."""
 
-    wanted: Wanted
-    places: frozenset[RecordId]
+    wanted: LetterFilter
+    record_ids: frozenset[RecordId]
     limit: int | None
     keep_time: bool
     now_ms: int
@@ -43,7 +44,7 @@ class Asked:
 class Group(NamedTuple):
     """Letters that have the same fate."""
 
-    fate: Fate
+    fate: LetterFate
     code: str
     target: str | None
 
@@ -67,16 +68,16 @@ class Tally:
 
 
 @dataclass(slots=True)
-class Sent:
-    """What was acknowledged, by the letter's place; `error` is what ended the sending too early."""
+class SentLetters:
+    """What was acknowledged, by the letter's record id; `error` is what ended the sending too early."""
 
     sources: dict[RecordId, str] = field(default_factory=dict)
     error: Exception | None = None
 
-    def answered(self, place: RecordId, receipt: Receipt) -> None:
+    def answered(self, record_id: RecordId, receipt: Receipt) -> None:
         """Takes the answer to one request."""
         if receipt.source is not None:
-            self.sources[place] = receipt.source
+            self.sources[record_id] = receipt.source
         else:
             self.error = self.error or receipt.error
 
@@ -86,7 +87,7 @@ class LetterSurvey:
     """The letters that were found, and how to decide about each; what they hold is read once more."""
 
     config: KafkaConfig
-    wanted: Wanted
+    wanted: LetterFilter
     picked: frozenset[RecordId]
     chooser: Chooser
 
@@ -97,7 +98,7 @@ class LetterSurvey:
         named = self.chooser.named
         found = find_at(self.config, named) if named else find(self.config, self.wanted)
         for letter in found:
-            if letter.place in self.picked:
+            if letter.record_id in self.picked:
                 yield letter, self.chooser.choose(letter)
 
     def tally(self) -> Tally:
@@ -108,10 +109,10 @@ class LetterSurvey:
         return tally
 
 
-def survey(config: KafkaConfig, settings: ClusterSettings, asked: Asked) -> LetterSurvey:
+def survey(config: KafkaConfig, settings: ClusterSettings, asked: LettersToRetry) -> LetterSurvey:
     """Finds the letters, and what the buffer has seen since.
 
-    Raises NotFoundError if a place or a topic is missing, and what says that Kafka does not answer.
+    Raises NotFoundError if a letter or a topic is missing, and what says that Kafka does not answer.
     """
     letters = _light(config, asked)
     since = Since()
@@ -121,18 +122,18 @@ def survey(config: KafkaConfig, settings: ClusterSettings, asked: Asked) -> Lett
     chooser = Chooser(
         settings,
         asked.wanted,
-        asked.places,
+        asked.record_ids,
         since,
         _null_values(config, letters),
         asked.now_ms,
         asked.keep_time,
     )
-    return LetterSurvey(config, asked.wanted, frozenset(letter.place for letter in letters), chooser)
+    return LetterSurvey(config, asked.wanted, frozenset(letter.record_id for letter in letters), chooser)
 
 
-def _light(config: KafkaConfig, asked: Asked) -> list[Letter]:
+def _light(config: KafkaConfig, asked: LettersToRetry) -> list[Letter]:
     """The letters asked for, with a mark for a value: what they hold may be more than there is memory."""
-    found = find_at(config, asked.places) if asked.places else find(config, asked.wanted)
+    found = find_at(config, asked.record_ids) if asked.record_ids else find(config, asked.wanted)
     light = (replace(letter, value=None if letter.value is None else b"") for letter in found)
     return list(light) if asked.limit is None else heapq.nsmallest(asked.limit, light, key=age_order)
 
@@ -144,13 +145,13 @@ def _null_values(config: KafkaConfig, letters: Iterable[Letter]) -> frozenset[st
     for letter in letters:
         if letter.value is None and letter.is_schedule:
             with suppress(ValueError):  # of a record that is no letter
-                topic, *place = parse_source(letter.source)
-                sources |= {(place[0], place[1]): letter.source} if topic == buffer else {}
+                topic, *record_id = parse_source(letter.source)
+                sources |= {(record_id[0], record_id[1]): letter.source} if topic == buffer else {}
     found = records_at(config, buffer, sources) if sources else ()
     return frozenset(sources[one.partition, one.offset] for one in found if one.value is None)
 
 
-def send(found: LetterSurvey) -> Sent:
+def send(found: LetterSurvey) -> SentLetters:
     """Sends the requests, idempotently, until one fails; waits for every answer."""
     config, partitions = found.config, found.chooser.settings.partitions
     properties = _PRODUCER | config.client_config()
@@ -162,21 +163,21 @@ def send(found: LetterSurvey) -> Sent:
     )
 
 
-def send_with(make: Callable[[], DelayProducer], choices: Iterable[tuple[Letter, Choice]]) -> Sent:
+def send_with(make: Callable[[], DelayProducer], choices: Iterable[tuple[Letter, Choice]]) -> SentLetters:
     """`send` with another producer."""
-    sent = Sent()
+    sent = SentLetters()
     try:
         with make() as producer:
             for letter, choice in choices:
                 if sent.error is not None:
                     break
                 if choice.request is not None:
-                    _send_one(producer, letter.place, choice, sent)
+                    _send_one(producer, letter.record_id, choice, sent)
     except DelaylineError as error:
         sent.error = sent.error or error
     return sent
 
 
-def _send_one(producer: DelayProducer, place: RecordId, choice: Choice, sent: Sent) -> None:
+def _send_one(producer: DelayProducer, record_id: RecordId, choice: Choice, sent: SentLetters) -> None:
     assert choice.request is not None, "what is not to be sent has no request"
-    producer.send(choice.request, on_delivery=lambda receipt: sent.answered(place, receipt))
+    producer.send(choice.request, on_delivery=lambda receipt: sent.answered(record_id, receipt))

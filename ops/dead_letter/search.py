@@ -10,16 +10,17 @@ from dataclasses import dataclass, field, replace
 from delayline.names import ClusterNames
 from node.config import KafkaConfig
 from ops.clients.kafka import KafkaAdmin
-from ops.clients.records import RecordId, records_at, records_from
+from ops.clients.records import records_at, records_from
 from ops.dead_letter.letter import Letter, read_letter, render_place
 from ops.errors import NotFoundError
+from store.keys import RecordId
 
 NO_LETTER = "none"
 """What stands for the code of a record that is no dead letter of the service."""
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class LetterFilter:
     """Which letters: None and empty mean any. The times are the letters' own, `to_ms` exclusive."""
 
     codes: frozenset[str] = frozenset()
@@ -40,16 +41,16 @@ class Wanted:
 
 
 @dataclass(slots=True)
-class Listing:
+class LetterListing:
     """Some letters, in order, and how many there are of each code in all."""
 
     letters: list[Letter]
     codes: Counter[str] = field(default_factory=Counter)
 
 
-def listed(letters: Iterable[Letter], limit: int, *, oldest_first: bool) -> Listing:
+def listed(letters: Iterable[Letter], limit: int, *, oldest_first: bool) -> LetterListing:
     """The newest or the oldest letters, and the counts of all; holds no more than `limit` of them."""
-    listing = Listing([])
+    listing = LetterListing([])
 
     def counted() -> Iterator[Letter]:
         for letter in letters:
@@ -63,10 +64,10 @@ def listed(letters: Iterable[Letter], limit: int, *, oldest_first: bool) -> List
 
 def age_order(letter: Letter) -> tuple[int, RecordId]:
     """Older letters first."""
-    return letter.at_ms, letter.place
+    return letter.at_ms, letter.record_id
 
 
-def find(config: KafkaConfig, wanted: Wanted) -> Iterator[Letter]:
+def find(config: KafkaConfig, wanted: LetterFilter) -> Iterator[Letter]:
     """The letters that are wanted, each partition's in order.
 
     Raises NotFoundError if the topic is missing, and what `ops.clients.records` raises.
@@ -78,14 +79,14 @@ def find(config: KafkaConfig, wanted: Wanted) -> Iterator[Letter]:
     )
 
 
-def find_at(config: KafkaConfig, places: Iterable[RecordId]) -> Iterator[Letter]:
-    """The letters at these places, in the order of places; NotFoundError if one is not there."""
+def find_at(config: KafkaConfig, record_ids: Iterable[RecordId]) -> Iterator[Letter]:
+    """The letters with these record ids, in the order of ids; NotFoundError if one is not there."""
     topic = ClusterNames(config.cluster).dead_letter
     partitions = KafkaAdmin(config).require(topic).partitions
-    wanted = sorted(set(places))
-    _require([place for place in wanted if place[0] not in partitions], topic)
+    wanted = sorted(set(record_ids))
+    _require([one for one in wanted if one[0] not in partitions], topic)
     found = [read_letter(message) for message in records_at(config, topic, wanted)]
-    _require(sorted(set(wanted) - {letter.place for letter in found}), topic)
+    _require(sorted(set(wanted) - {letter.record_id for letter in found}), topic)
     return iter(found)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ops.demo.measure import Arrival, Stretch, due_near, gap_ms, longest_pause_ms
+from ops.demo.measure import ReceivedMessage, Stretch, due_near, gap_ms, longest_pause_ms
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,14 +39,14 @@ class Failover:
     epoch: int
 
 
-def measured(episode: Episode, arrivals: Sequence[Arrival]) -> Failover:
+def measured(episode: Episode, received: Sequence[ReceivedMessage]) -> Failover:
     """What the receipts say of an episode."""
-    at_ms = [arrival.at_ms for arrival in arrivals]
+    at_ms = [message.at_ms for message in received]
     return Failover(
         kind=episode.kind,
         gap_ms=round(gap_ms(at_ms, episode.struck_ms, episode.over_ms), 1),
         pause_until_healthy_ms=round(gap_ms(at_ms, episode.struck_ms, episode.healthy_ms), 1),
-        due_within_1s=due_near([arrival.scheduled_for_ms for arrival in arrivals], episode.struck_ms),
+        due_within_1s=due_near([message.scheduled_for_ms for message in received], episode.struck_ms),
         healthy_after_ms=round(episode.healthy_ms - episode.struck_ms),
         at_ms=round(episode.struck_ms),
         leader_before=episode.leader_before,
@@ -55,7 +55,7 @@ def measured(episode: Episode, arrivals: Sequence[Arrival]) -> Failover:
     )
 
 
-def longest_undisturbed_pause_ms(stretches: Sequence[Stretch], arrivals: Sequence[Arrival]) -> float:
+def longest_undisturbed_pause_ms(stretches: Sequence[Stretch], received: Sequence[ReceivedMessage]) -> float:
     """The longest time without a receipt where nothing was disturbed."""
-    at_ms = [arrival.at_ms for arrival in arrivals]
+    at_ms = [message.at_ms for message in received]
     return round(max((longest_pause_ms(at_ms, stretch) for stretch in stretches), default=0.0), 1)

@@ -10,7 +10,7 @@ from typing import ClassVar, Final
 
 from ops.demo.episode import Episode
 from ops.demo.errors import DemoError
-from ops.demo.measure import Arrival
+from ops.demo.measure import ReceivedMessage
 from ops.demo.processes import NodeProcess
 from ops.demo.watch import Watch, now_ms
 from ops.stack import LocalStack
@@ -28,7 +28,7 @@ class Scene:
     stack: LocalStack
     nodes: Mapping[str, NodeProcess]
     watch: Watch
-    arrivals: Sequence[Arrival]
+    received: Sequence[ReceivedMessage]
     session_timeout_s: float
 
     def leader(self) -> NodeProcess:
@@ -67,7 +67,7 @@ class Scene:
         """Wait until messages come that fell due a moment after `since_ms`."""
         self.wait(
             "somebody delivers again",
-            lambda: bool(self.arrivals) and self.arrivals[-1].scheduled_for_ms > since_ms + AFTERMATH_MS,
+            lambda: bool(self.received) and self.received[-1].scheduled_for_ms > since_ms + AFTERMATH_MS,
             CARRY_ON_S,
         )
 

@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 
-class Arrival(NamedTuple):
+class ReceivedMessage(NamedTuple):
     """A message as the consumer got it: when, what it was scheduled for, and its kind (of the workload's)."""
 
     at_ms: float
@@ -28,8 +28,8 @@ class Stretch(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Lateness:
-    """Of some arrivals, in milliseconds; None if there were none."""
+class ReceivedLateness:
+    """Of some messages, in milliseconds; None if there were none."""
 
     count: int = 0
     p50: float | None = None
@@ -37,25 +37,25 @@ class Lateness:
     max: float | None = None
 
 
-def lateness_of(late_ms: Iterable[float]) -> Lateness:
+def lateness_of(late_ms: Iterable[float]) -> ReceivedLateness:
     """Percentiles by nearest rank, to a tenth of a millisecond."""
     ranked = sorted(late_ms)
     if not ranked:
-        return Lateness()
+        return ReceivedLateness()
     p50, p99 = (ranked[min(len(ranked) - 1, int(len(ranked) * part))] for part in (0.5, 0.99))
-    return Lateness(len(ranked), round(p50, 1), round(p99, 1), round(ranked[-1], 1))
+    return ReceivedLateness(len(ranked), round(p50, 1), round(p99, 1), round(ranked[-1], 1))
 
 
 def lateness_within(
-    arrivals: Iterable[Arrival], stretches: Sequence[Stretch], kinds: frozenset[str]
-) -> Lateness:
+    received: Iterable[ReceivedMessage], stretches: Sequence[Stretch], kinds: frozenset[str]
+) -> ReceivedLateness:
     """Lateness of the messages of `kinds` that were due, and came, within one of the stretches."""
     return lateness_of(
-        arrival.at_ms - arrival.scheduled_for_ms
-        for arrival in arrivals
-        if arrival.kind in kinds
+        message.at_ms - message.scheduled_for_ms
+        for message in received
+        if message.kind in kinds
         and any(
-            stretch.begin_ms <= arrival.scheduled_for_ms and arrival.at_ms <= stretch.end_ms
+            stretch.begin_ms <= message.scheduled_for_ms and message.at_ms <= stretch.end_ms
             for stretch in stretches
         )
     )

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from ops.demo.episode import Failover
 from ops.demo.verdict import MEMORY_LIMIT_MB, Verdict, versions
 from ops.demo.view import FAULT_NAMES
-from pipeline.audit.figures import Mark
+from pipeline.audit.figures import FigureMark
 from pipeline.audit.page import Marks, sections, shown, subtitle
 from pipeline.audit.picture import Picture
-from pipeline.page import Cell, Column, Facts, Headline, Page, Row, Section, Table, Text
+from pipeline.page import Cell, Column, Facts, Headline, Page, PageRow, Paragraph, Section, Table
 
 
 def demo_page(verdict: Verdict, picture: Picture) -> Page:
@@ -25,7 +25,7 @@ def demo_page(verdict: Verdict, picture: Picture) -> Page:
 
 def _marks(failovers: Sequence[Failover]) -> Marks:
     marks = [
-        Mark(one.at_ms, f"{FAULT_NAMES[one.kind]}: {one.gap_ms:.0f} ms", gap_ms=one.gap_ms)
+        FigureMark(one.at_ms, f"{FAULT_NAMES[one.kind]}: {one.gap_ms:.0f} ms", gap_ms=one.gap_ms)
         for one in failovers
     ]
     return Marks(marks, "what was done to the cluster, with the gap that a consumer had.")
@@ -42,7 +42,7 @@ def _faults(failovers: Sequence[Failover]) -> Table:
     return Table(columns, [_fault(failover) for failover in failovers])
 
 
-def _fault(failover: Failover) -> Row:
+def _fault(failover: Failover) -> PageRow:
     stayed = failover.leader == failover.leader_before
     return (
         FAULT_NAMES[failover.kind],
@@ -56,9 +56,9 @@ def _fault(failover: Failover) -> Row:
     )
 
 
-def _undisturbed(verdict: Verdict) -> list[Text | Table]:
+def _undisturbed(verdict: Verdict) -> list[Paragraph | Table]:
     late = verdict.lateness
-    told = Text(
+    told = Paragraph(
         "Gap: the longest time without a message at a read_committed consumer until the fault was over. "
         f"Undisturbed, for {verdict.undisturbed_s:.0f} s: lateness there p50 {late.p50} ms, "
         f"p99 {late.p99} ms, max {late.max} ms; longest pause {verdict.longest_undisturbed_pause_ms:.0f} ms."

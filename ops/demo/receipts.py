@@ -19,7 +19,7 @@ from typing import Final, Self, cast
 from confluent_kafka import Consumer, Message, TopicPartition
 
 from delayline.headers import H_SCHEDULED_FOR, Header
-from ops.demo.measure import Arrival
+from ops.demo.measure import ReceivedMessage
 from ops.demo.workload import KIND_HEADER
 
 BATCH: Final = 500
@@ -38,7 +38,7 @@ class Receipts:
     """Collects what the consumer's process reports; as a context manager it starts and ends it."""
 
     def __init__(self, bootstrap: str, topics: Sequence[str]) -> None:
-        self.arrivals: list[Arrival] = []  # appended to by the reading thread only
+        self.received: list[ReceivedMessage] = []  # appended to by the reading thread only
         self._command = [sys.executable, "-m", "ops.demo.receipts", bootstrap, *topics]
         self._thread = threading.Thread(target=self._read, name="receipts", daemon=True)
 
@@ -71,7 +71,7 @@ class Receipts:
         assert self._process.stdout is not None
         for line in self._process.stdout:
             at_ms, scheduled_for_ms, kind = line.split()
-            self.arrivals.append(Arrival(float(at_ms), int(scheduled_for_ms), sys.intern(kind)))
+            self.received.append(ReceivedMessage(float(at_ms), int(scheduled_for_ms), sys.intern(kind)))
 
 
 def main() -> None:

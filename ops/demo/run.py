@@ -21,7 +21,7 @@ from ops.demo.errors import DemoError
 from ops.demo.faults import FAULTS, Fault, Scene, suffer
 from ops.demo.measure import Stretch, lateness_of, lateness_within
 from ops.demo.receipts import Receipts
-from ops.demo.sender import Sender
+from ops.demo.sender import WorkloadSender
 from ops.demo.verdict import Verdict
 from ops.demo.view import FAULT_NAMES, LiveStatus, LiveView
 from ops.demo.watch import Watch, now_ms
@@ -70,7 +70,7 @@ class Demo:
         self._receipts = Receipts(self._cluster.stack.bootstrap, list(TARGETS))
         self._ledger = LedgerWriter(options.folder / "ledger.jsonl")
         self._scene = Scene(
-            self._cluster.stack, self._cluster.nodes, self._watch, self._receipts.arrivals, SESSION_TIMEOUT_S
+            self._cluster.stack, self._cluster.nodes, self._watch, self._receipts.received, SESSION_TIMEOUT_S
         )
 
     @property
@@ -118,27 +118,27 @@ class Demo:
             {"bootstrap.servers": self._cluster.stack.bootstrap, "delivery.timeout.ms": ANSWER_MS}
         )
 
-    def _start_load(self, producer: DelayProducer) -> Sender:
+    def _start_load(self, producer: DelayProducer) -> WorkloadSender:
         """Schedule the bulk, begin with the rest, and let everybody's first seconds pass."""
         assert self._cluster.settings is not None
         self._stage = "scheduling ahead"
         messages = self._options.messages
         start_ms = int(now_ms()) + LEAD_MS + messages // SENT_IN_A_MS
         workload = Workload(SEED, start_ms, messages, self._cluster.settings.partitions)
-        sender = Sender(workload, messages, producer, self._ledger)
+        sender = WorkloadSender(workload, messages, producer, self._ledger)
         sender.send_bulk()
         sender.start()
         self._watch_until(start_ms + WARM_UP_MS, sender)
         return sender
 
-    def _stay_calm(self, sender: Sender) -> None:
+    def _stay_calm(self, sender: WorkloadSender) -> None:
         """A stretch in which nothing is disturbed."""
         self._stage = "undisturbed"
         begin_ms = now_ms()
         self._watch_until(begin_ms + CALM_MS, sender)
         self._stretches.append(Stretch(begin_ms, now_ms()))
 
-    def _watch_until(self, until_ms: float, sender: Sender) -> None:
+    def _watch_until(self, until_ms: float, sender: WorkloadSender) -> None:
         while now_ms() < until_ms:
             if sender.failure is not None:
                 raise sender.failure
@@ -149,16 +149,16 @@ class Demo:
     def _strike(self, fault: Fault) -> None:
         """One fault, until everything is whole again."""
         self._stage = FAULT_NAMES[fault.kind]
-        self._failovers.append(measured(suffer(self._scene, fault), self._receipts.arrivals))
+        self._failovers.append(measured(suffer(self._scene, fault), self._receipts.received))
 
     def _delivered_up_to_ms(self) -> int:
         leader = self._watch.view.leader_status
         return 0 if leader is None else leader.delivered_up_to_ms
 
     def _picture(self) -> LiveStatus:
-        view, arrivals = self._watch.view, self._receipts.arrivals
+        view, received = self._watch.view, self._receipts.received
         leader = view.leader_status
-        newest = [arrival for arrival in arrivals[-NEWEST:] if arrival.kind in TIMED]
+        newest = [message for message in received[-NEWEST:] if message.kind in TIMED]
         return LiveStatus(
             stage=self._stage,
             leader=view.leader,
@@ -166,8 +166,8 @@ class Demo:
             states={node: str(status.state) for node, status in view.members.items()},
             acknowledged=self._ledger.lines,
             pending=0 if leader is None else leader.pending,
-            delivered=len(arrivals),
-            lateness=lateness_of(arrival.at_ms - arrival.scheduled_for_ms for arrival in newest),
+            delivered=len(received),
+            lateness=lateness_of(message.at_ms - message.scheduled_for_ms for message in newest),
             failovers=tuple(self._failovers),
         )
 
@@ -187,12 +187,12 @@ class Demo:
                 spark.stop()
 
     def _verdict(self, seen: AuditPicture) -> Verdict:
-        arrivals = self._receipts.arrivals
+        received = self._receipts.received
         return Verdict(
             audited=seen.report,
             failovers=tuple(self._failovers),
-            lateness=lateness_within(arrivals, self._stretches, TIMED),
-            longest_undisturbed_pause_ms=longest_undisturbed_pause_ms(self._stretches, arrivals),
+            lateness=lateness_within(received, self._stretches, TIMED),
+            longest_undisturbed_pause_ms=longest_undisturbed_pause_ms(self._stretches, received),
             undisturbed_s=sum(stretch.end_ms - stretch.begin_ms for stretch in self._stretches) / 1000,
             peak_memory_mb={node: used // 2**20 for node, used in sorted(self._watch.peak_bytes.items())},
             duration_s=time.monotonic() - self._begin_s,

@@ -14,7 +14,7 @@ from pipeline.audit import LedgerWriter
 TICK_S: Final = 0.02
 
 
-class Sender:
+class WorkloadSender:
     """Sends the live part of a workload, round after round, on a thread of its own.
 
     `sent`, `messages` and `last_due_ms` may be read by any thread.

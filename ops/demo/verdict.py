@@ -14,11 +14,11 @@ from rich.table import Table
 from rich.text import Text
 
 from ops.demo.episode import Failover
-from ops.demo.measure import Lateness
+from ops.demo.measure import ReceivedLateness
 from ops.demo.view import failover_table
 from ops.setup.jars import kafka_jars, zookeeper_jars
 from ops.setup.java import find_java, java_version
-from pipeline.audit import Report
+from pipeline.audit import AuditReport
 
 MEMORY_LIMIT_MB: Final = 512
 """What a node may take at most, whatever is pending: caches, memtables, clients' queues are bounded."""
@@ -43,9 +43,9 @@ _CHECKS: Final = (
 class Verdict:
     """All of it. `audited` is the Spark audit's report."""
 
-    audited: Report
+    audited: AuditReport
     failovers: tuple[Failover, ...]
-    lateness: Lateness  # in the undisturbed stretches
+    lateness: ReceivedLateness  # in the undisturbed stretches
     longest_undisturbed_pause_ms: float
     undisturbed_s: float
     peak_memory_mb: dict[str, int]  # by node

@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ops.demo.episode import Failover
-from ops.demo.measure import Lateness
+from ops.demo.measure import ReceivedLateness
 
 LINE_EVERY_S: Final = 3.0
 
@@ -31,7 +31,7 @@ class LiveStatus:
     acknowledged: int = 0
     pending: int = 0
     delivered: int = 0
-    lateness: Lateness = field(default_factory=Lateness)  # of what came last
+    lateness: ReceivedLateness = field(default_factory=ReceivedLateness)  # of what came last
     failovers: tuple[Failover, ...] = ()
 
 
@@ -131,7 +131,7 @@ def _counts(picture: LiveStatus) -> str:
     )
 
 
-def _late(lateness: Lateness) -> str:
+def _late(lateness: ReceivedLateness) -> str:
     if lateness.p50 is None:
         return "-"
     return f"p50 {lateness.p50:.0f} ms, p99 {lateness.p99:.0f} ms, max {lateness.max:.0f} ms"

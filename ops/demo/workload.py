@@ -16,6 +16,7 @@ from delayline import requests
 from delayline.headers import KEEP, Header
 from delayline.recurrence import MISSED, SHORTEST_MS
 from delayline.requests import BufferRecord
+from delayline.times import HOUR_MS
 from ops.demo.rejects import WRONG
 
 KIND_HEADER: Final = "demo-kind"
@@ -29,7 +30,6 @@ WINDOW_MS: Final = 60_000
 ROUND_MS: Final = 5_000
 LIVE_SHARE: Final = 0.4
 _LEVELS_MS: Final = {1: 1_000, 2: 5_000}
-_HOUR_MS: Final = 3_600_000
 
 _WEIGHTS: Final = {
     "deliver-at": 28, "after": 28, "level": 19, "at-once": 13, "past-due": 5, "cancelled": 4, "replaced": 2,
@@ -82,8 +82,8 @@ class Workload:
         kinds = random.choices(list(_WEIGHTS), list(_WEIGHTS.values()), k=count)
         planned = [
             request
-            for place, kind in enumerate(kinds)
-            for request in maker.make(kind, begin_ms + ROUND_MS * place // count, begin_ms + ROUND_MS)
+            for index, kind in enumerate(kinds)
+            for request in maker.make(kind, begin_ms + ROUND_MS * index // count, begin_ms + ROUND_MS)
         ]
         return sorted(planned, key=lambda request: request.send_ms)
 
@@ -196,7 +196,7 @@ class _Maker:
     def _far(self, now_ms: int, _: int) -> list[Planned]:
         if self.random.random() < 0.5:  # above the highest level: the highest
             return [self._schedule("far", now_ms, None, level=99)]
-        return [self._schedule("far", now_ms, None, after=_HOUR_MS)]
+        return [self._schedule("far", now_ms, None, after=HOUR_MS)]
 
     def _kept(self, now_ms: int, until_ms: int) -> list[Planned]:
         """Asked for twice by one who is not sure of the first time; the second one changes nothing."""

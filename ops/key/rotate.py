@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from delayline.signing import Keyring, SigningKey
-from election.operators import Author, Entry
+from election.operators import Author, HistoryEntry
 from election.registry import Registry
 from node.config import ConnectionConfig
 from ops.clients.members import Member, members_of
@@ -44,12 +44,12 @@ def rotate(config: ConnectionConfig, author: Author, timeout_s: float) -> KeySta
     """
     with registry(config) as znodes:
         required_keys(znodes)
-        begun = znodes.change_keys(_with_another, Entry(what="key rotate: a new key", author=author))
+        begun = znodes.change_keys(_with_another, HistoryEntry(what="key rotate: a new key", author=author))
         new = begun.waiting
         if new is None:
             return _key_status(znodes)
         _wait_known(znodes, new.id, timeout_s)
-        entry = Entry(what="key rotate", author=author, before=begun.signs, after=new.id)
+        entry = HistoryEntry(what="key rotate", author=author, before=begun.signs, after=new.id)
         znodes.change_keys(lambda ring: _signing(new, begun, ring), entry)
         return _key_status(znodes)
 

@@ -53,7 +53,7 @@ def _lane_of(lane: int, lanes: Sequence[LaneNodes], what: str, node: str | None)
 
 
 @dataclass(slots=True)
-class Listing:
+class MessageListing:
     """Pending messages in key order. `next`: the cursor behind which more may be; `total`: of the first page
     alone; `nodes`: those that have answered, and how far each was.
     """
@@ -66,15 +66,15 @@ class Listing:
 
 def pending(
     config: ConnectionConfig, query: Mapping[str, Any], after: str | None, limit: int, node: str | None
-) -> Listing:
+) -> MessageListing:
     """Up to `limit` pending messages behind `after`, of all lanes, or of one node's."""
     _, lanes = lanes_of(config, node)
     walks = [_Walk(lane, dict(query), parse_cursor(after) if after else _NOWHERE) for lane in lanes]
     rows, rest = _merged(walks, limit)
     totals = [walk.total for walk in walks if walk.total is not None]
     counted = Total(sum(total.count for total in totals), any(total.at_least for total in totals))
-    standing = [walk.standing for walk in walks if walk.standing is not None]
-    return Listing(rows, rest, counted if totals else None, standing)
+    answering = [walk.answering for walk in walks if walk.answering is not None]
+    return MessageListing(rows, rest, counted if totals else None, answering)
 
 
 def _merged(walks: Sequence[_Walk], limit: int) -> tuple[list[Message], str | None]:
@@ -90,7 +90,7 @@ def _merged(walks: Sequence[_Walk], limit: int) -> tuple[list[Message], str | No
             rows.append(best.rows.pop(0))
         elif behind is None:
             return [row for _, row in rows], None
-        elif time.monotonic() > until_s and behind.standing is not None:
+        elif time.monotonic() > until_s and behind.answering is not None:
             return [row for _, row in rows], cursor(behind.walked)
         else:
             behind.walk_on(limit + 1)
@@ -105,7 +105,7 @@ class _Walk:
     query: dict[str, Any]
     walked: RowKey
     rows: list[tuple[RowKey, Message]] = field(default_factory=list)
-    standing: AnsweringNode | None = None
+    answering: AnsweringNode | None = None
     total: Total | None = None
     ended: bool = False
 
@@ -116,7 +116,7 @@ class _Walk:
     def walk_on(self, wanted: int) -> None:
         after = None if self.walked == _NOWHERE else cursor(self.walked)
         page = self.lane.ask(Listed, "/messages", self.query | {"after": after, "limit": min(wanted, _PAGE)})
-        self.standing = page.node
+        self.answering = page.node
         self.total = page.total or self.total
         self.rows = [(_key(message), message) for message in page.messages]
         self.ended = page.next is None

@@ -93,6 +93,11 @@ class KafkaServer(Server):
         producer.list_topics(timeout=_WARM_UP_LIMIT_S)  # connects first: otherwise init takes 500 ms
         producer.init_transactions(_WARM_UP_LIMIT_S)
 
+    def cluster_id(self) -> str:
+        """Kafka's id of the cluster, once it has been started."""
+        lines = self._meta.read_text().splitlines()
+        return next(line.partition("=")[2] for line in lines if line.startswith("cluster.id="))
+
     def _client(self) -> dict[str, str | int | float | bool]:
         # Refused connections are what waiting for a server looks like: no log line for each.
         return {

@@ -89,10 +89,7 @@ def create(
         wanted = wanted_topics(settings, max_message_bytes or _buffer_limit(there.get(names.buffer)))
         _refuse_other_partitions(wanted, there, stands=stands)
         keyless = znodes.keys() is None
-        # Where there is no checkpoint, the service has never written anything into this buffer.
-        used = keyless and all(
-            topic in there and any(admin.ends(topic).values()) for topic in (names.buffer, names.checkpoint)
-        )
+        used = keyless and _was_used(admin, names, there)
         if used and (restore is None or new_keys):
             _refuse_running(znodes)
         elif keyless and not used:  # before the settings: a node that waits for these finds both
@@ -108,6 +105,13 @@ def create(
     makes_keys = keyless and (not used or not written or new_keys)
     findings = tuple(_findings(admin, settings))
     return Created(settings, written, tuple(made), makes_keys, makes_keys or not keyless, findings)
+
+
+def _was_used(admin: KafkaAdmin, names: ClusterNames, there: Mapping[str, Topic]) -> bool:
+    """Where there is no checkpoint, the service has never written anything into this buffer."""
+    return all(
+        topic in there and any(admin.ends(topic).values()) for topic in (names.buffer, names.checkpoint)
+    )
 
 
 def _new_keys(
@@ -159,11 +163,11 @@ def _settle(
     them, and ConflictError if there are none and the buffer has records.
     """
     try:
-        standing = znodes.settings()
+        present = znodes.settings()
     except ZnodeMissing:
         refuse_beside_records(znodes, admin, ClusterNames(cluster).buffer)
         return _settings(ClusterSettings, cluster=cluster, **chosen), False
-    settings = _settings(replace, standing, **chosen)
+    settings = _settings(replace, present, **chosen)
     znodes.check_settings(settings)
     return settings, True
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from delayline.settings import ClusterSettings
-from election.operators import Author, Entry
+from election.operators import Author, HistoryEntry
 from election.registry import Registry
 from node.refusal import restore_command
 from ops.clients.kafka import KafkaAdmin
@@ -66,7 +66,7 @@ def restore(znodes: Registry, settings: ClusterSettings, author: Author) -> bool
     if views and settings not in views.values():
         commands = sorted({restore_command(its) for its in views.values()})
         raise ConflictError(f"no node's view was made with these settings: {' or '.join(commands)}")
-    entry = Entry(what="settings restored", author=author, after=settings.to_json())
+    entry = HistoryEntry(what="settings restored", author=author, after=settings.to_json())
     return znodes.restore_settings(settings, entry)
 
 

@@ -12,15 +12,15 @@ from dataclasses import dataclass
 
 from delayline.names import ClusterNames
 from delayline.settings import KAFKA_MAX_MESSAGE_BYTES, ClusterSettings
+from delayline.times import DAY_MS
 from ops.clients.topic import Setting, Topic, WantedTopic, min_insync_replicas
 
-_DAY_MS = 24 * 60 * 60 * 1000
 # A message that falls due on the last day of max_delay must outlive an outage of the whole service; Kafka's
 # own default retention is as long.
-RETENTION_MARGIN_MS = 7 * _DAY_MS
-OUTCOMES_RETENTION_MS = 7 * _DAY_MS
-DEAD_LETTER_RETENTION_MS = 30 * _DAY_MS
-CHECKPOINT_COMPACTION_LAG_MS = _DAY_MS
+RETENTION_MARGIN_MS = 7 * DAY_MS
+OUTCOMES_RETENTION_MS = 7 * DAY_MS
+DEAD_LETTER_RETENTION_MS = 30 * DAY_MS
+CHECKPOINT_COMPACTION_LAG_MS = DAY_MS
 
 # The headers of a delivered record that its request did not have: source, scheduled-for, attempt, occurrence,
 # 410 bytes with the longest names and numbers; of a dead letter source, error and its detail.

@@ -44,14 +44,14 @@ def _false_answer(bounds: Bounds) -> Column:
     # What it is a duplicate of may be older than the buffer.
     judged = F.col("judged") & ~((outcome == OutcomeKind.DUPLICATE) & bounds.before_buffer(answer["message"]))
     judged &= ~is_reschedule()  # see pipeline/audit/moves.py
-    strange_op = said("answered as a ", answer["op"], ", and it is a ", kind)
+    wrong_op = said("answered as a ", answer["op"], ", and it is a ", kind)
     allowed = F.array_join(expected["outcomes"], " or ")
     # A node that has forgotten a source's row still knows that a cancel has ended what followed it.
     forgotten = F.col("names").isNotNull() & answer["message"].isNull()
     of_message = forgotten | answer["message"].eqNullSafe(expected["message"])
     placed = of_message & answer["root"].eqNullSafe(expected["root"])
     text = (
-        F.when(answer["op"] != kind, strange_op)
+        F.when(answer["op"] != kind, wrong_op)
         .when(judged & expected.isNull(), said(outcome, ", and nothing was to be said of it"))
         .when(
             judged & ~F.array_contains(expected["outcomes"], outcome),
@@ -87,5 +87,5 @@ def _unexplained(bounds: Bounds) -> Column:
     told = F.coalesce("answer.record", "own_ending.record", "own_park.record")
     alone = F.col("kind").isNull() & ~bounds.before_buffer(F.col("source"))
     return F.when(
-        F.col("strange_count") > 0, said(F.col("strange.record"), " is no outcome known here")
+        F.col("no_outcome_count") > 0, said(F.col("no_outcome.record"), " is no outcome known here")
     ).when(told.isNotNull() & alone, said(told, " is of no request in the buffer"))

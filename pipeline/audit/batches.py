@@ -21,7 +21,7 @@ from node.core.ports import Doubtful
 from node.kafka.fetch.batches import REJECTED_BATCH
 from node.kafka.reader import OffsetsGone, TopicReader
 from pipeline.audit.content import last_header
-from pipeline.errors import Unavailable
+from pipeline.errors import KafkaSilent
 
 POLL_S: Final = 0.2
 PATIENCE_S: Final = 15.0
@@ -53,12 +53,12 @@ def rejected_batches(dead_letters: DataFrame, client_config: dict[str, Any], buf
     Raises `PipelineError` if it cannot be read.
     """
     detail = last_header(F.col("headers"), H_ERROR_DETAIL)
-    place = F.split("source", "/")
+    parts = F.split("source", "/")
     spans = (
         dead_letters.filter((F.col("code") == RejectCode.UNDECODABLE) & detail.rlike(f"^{REJECTED_BATCH}"))
         .select(
-            F.get(place, F.lit(1)).try_cast("int").alias("partition"),
-            F.get(place, F.lit(2)).try_cast("long").alias("first"),
+            F.get(parts, F.lit(1)).try_cast("int").alias("partition"),
+            F.get(parts, F.lit(2)).try_cast("long").alias("first"),
         )
         .dropna()
         .distinct()
@@ -82,5 +82,5 @@ def _span(reader: TopicReader, partition: int, first: int) -> tuple[int, int, in
     except OffsetsGone:
         return None  # and so are its records
     except Doubtful as error:
-        raise Unavailable(str(error)) from error
+        raise KafkaSilent(str(error)) from error
     return None

@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 
 from delayline.outcome_kinds import ANSWERS, ENDINGS, PARKS, OutcomeKind
 from pipeline.audit.evidence import Evidence
-from pipeline.audit.meaning import REJECT, RESCHEDULE, SCHEDULE
+from pipeline.audit.meaning import REJECT, RESCHEDULE, SCHEDULE, beside_source
 
 # What a message is delivered by: its own row, or that of the last request that was written back for it. A
 # reschedule that was deferred is answered by it.
@@ -32,7 +32,7 @@ _FOLLOWING = (
     "offset", "source", "occurrence", "scheduled_for_ms", "recurrence", "attempt", "kind", "id", "root",
     "moved_by",
 )  # fmt: skip
-_FIRSTS = ("letter", "effective", "own_effective", "ending", "answer", "own_ending", "own_park", "strange")
+_FIRSTS = ("letter", "effective", "own_effective", "ending", "answer", "own_ending", "own_park", "no_outcome")
 _EFFECTIVE = (OutcomeKind.CANCELLED, OutcomeKind.REPLACED)
 _COUNTS = ("rewrites", *(f"{name}_count" for name in _FIRSTS))
 
@@ -42,9 +42,10 @@ def cases(requests: DataFrame, evidence: Evidence, ledger: DataFrame | None) -> 
 
     The columns of its request (all null if there is none), and `row`, what the message is delivered by. Then,
     each with how many there are and the first of them as a struct: `delivered`; `letter`; by root, or if it
-    recurs by its own place, `effective` (cancelled, replaced) and `ending` (expired, dead-lettered, skipped);
-    by key `answer` (to a cancel, reschedule or replace), `own_ending`, `own_park`, and `strange`, what is no
-    outcome. `park`: the last of its parks, by root, or if it recurs by its own place.
+    recurs by its own source, `effective` (cancelled, replaced) and `ending` (expired, dead-lettered,
+    skipped); by key `answer` (to a cancel, reschedule or replace), `own_ending`, `own_park`, and
+    `no_outcome`, what is no outcome. `park`: the last of its parks, by root, or if it recurs by its own
+    source.
     `rewrites`: how many requests were written back for this one; `following`: the first of them.
     `acknowledged`: the ledger's hash.
     """
@@ -112,7 +113,7 @@ def _rare(requests: DataFrame, evidence: Evidence) -> DataFrame:
     told, fate, letter = F.col("told"), F.col("fate"), F.col("dead_letter")
     answer, own_ending = told["outcome"].isin(*ANSWERS), told["outcome"].isin(*ENDINGS)
     own_park = told["outcome"].isin(*PARKS)
-    strange = told.isNotNull() & ~F.coalesce(answer | own_ending | own_park, F.lit(False))
+    no_outcome = told.isNotNull() & ~F.coalesce(answer | own_ending | own_park, F.lit(False))
     parked = F.when(
         fate["outcome"].isin(*PARKS), F.substring_index(fate["keyed_by"], "/", -1).try_cast("long")
     )
@@ -130,7 +131,7 @@ def _rare(requests: DataFrame, evidence: Evidence) -> DataFrame:
         *_earliest("own_ending", told, own_ending, told["timestamp_ms"]),
         *_earliest("own_park", told, own_park, told["timestamp_ms"]),
         F.max_by(fate, parked).alias("park"),
-        *_earliest("strange", told, strange, told["timestamp_ms"]),
+        *_earliest("no_outcome", told, no_outcome, told["timestamp_ms"]),
     ]
     votes = [
         letters.select("source", _all_but_source(letters).alias("dead_letter")),
@@ -147,7 +148,7 @@ def _of_written_back(requests: DataFrame) -> list[DataFrame]:
     """
     kinds = SCHEDULE, REJECT, RESCHEDULE
     written_back = requests.filter(F.col("kind").isin(*kinds) & F.col("parent").isNotNull())
-    parent = F.concat_ws("/", F.substring_index("source", "/", 2), F.col("parent").cast("string"))
+    parent = beside_source("parent")
     row, following = F.struct("source", *_ROW).alias("rewrite"), F.struct(*_FOLLOWING).alias("following")
     moved = ~F.col("dropped") & F.col("recurrence").isNull()
     return [

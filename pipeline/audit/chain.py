@@ -57,7 +57,7 @@ class Following(NamedTuple):
     recurrence: Recurrence | None
 
 
-class Link(NamedTuple):
+class ChainLink(NamedTuple):
     """A request of a chain, what became of it, and what was written back after it."""
 
     number: int | None  # None: the first occurrence is still to be found
@@ -125,16 +125,16 @@ def _judged(facts: Row) -> list[tuple[str, str]]:
     return flaws_of(link_of(facts))
 
 
-def link_of(facts: Any) -> Link:
+def link_of(facts: Any) -> ChainLink:
     """The link that a row of Spark's, or a tuple like it, stands for."""
-    one = Link(*facts)
+    one = ChainLink(*facts)
     following = None if one.following is None else Following(*one.following)
     if following is not None and following.recurrence is not None:
         following = following._replace(recurrence=Recurrence(*following.recurrence))
     return one._replace(recurrence=Recurrence(*one.recurrence), following=following)
 
 
-def flaws_of(link: Link) -> list[tuple[str, str]]:
+def flaws_of(link: ChainLink) -> list[tuple[str, str]]:
     """Kinds of violation, each with its detail."""
     if link.end == OutcomeKind.PARKED:
         return _wrong_later_try(link)
@@ -149,7 +149,7 @@ def flaws_of(link: Link) -> list[tuple[str, str]]:
     return [flaw for flaw in (_wrong_end(link, turn), _wrong_following(link, turn)) if flaw is not None]
 
 
-def _wrong_later_try(link: Link) -> list[tuple[str, str]]:
+def _wrong_later_try(link: ChainLink) -> list[tuple[str, str]]:
     """It is the same occurrence: what follows is only decided when that is taken."""
     found, same = link.following, (link.number, link.at_ms, link.recurrence)
     if found is None or found[2:] == same:
@@ -158,7 +158,7 @@ def _wrong_later_try(link: Link) -> list[tuple[str, str]]:
     return [("wrong_occurrence", f"{detail}, and it was {link.number} at {link.at_ms}")]
 
 
-def _turn(link: Link) -> Turn | None:
+def _turn(link: ChainLink) -> Turn | None:
     """What the leader had to do; None: that depends on a time that nobody tells."""
     if link.number is None:
         return first_turn(link.recurrence, link.at_ms)
@@ -172,7 +172,7 @@ def _turn(link: Link) -> Turn | None:
     return next_turn(Occurrence(link.number, link.at_ms, link.recurrence), now_ms)
 
 
-def _wrong_end(link: Link, turn: Turn) -> tuple[str, str] | None:
+def _wrong_end(link: ChainLink, turn: Turn) -> tuple[str, str] | None:
     as_ms = turn.deliver_as_ms
     if link.end == OutcomeKind.DELIVERED and as_ms is None:
         detail = "the next one had overtaken it, and it was to be skipped"
@@ -186,7 +186,7 @@ def _wrong_end(link: Link, turn: Turn) -> tuple[str, str] | None:
     return None
 
 
-def _wrong_following(link: Link, turn: Turn) -> tuple[str, str] | None:
+def _wrong_following(link: ChainLink, turn: Turn) -> tuple[str, str] | None:
     wanted, found = turn.following, link.following
     if link.code in _ENDS:
         wanted = None

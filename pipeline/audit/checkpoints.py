@@ -34,8 +34,8 @@ def own_records(topic: DataFrame, committed: DataFrame, ring: Keyring) -> DataFr
     signature = F.get(F.filter("headers", lambda header: header["key"] == H_SIGNATURE), 0)["value"]
     is_own = F.udf(_is_own(ring), "boolean")
     own = topic.filter(is_own("topic", "partition", "offset", "key", "value", signature))
-    place = Window.partitionBy("partition", "key", "value").orderBy("offset")
-    first = own.withColumn("time", F.row_number().over(place)).filter(F.col("time") == 1).drop("time")
+    copies = Window.partitionBy("partition", "key", "value").orderBy("offset")
+    first = own.withColumn("time", F.row_number().over(copies)).filter(F.col("time") == 1).drop("time")
     return first.join(committed.select("partition", "offset"), ["partition", "offset"], "left_semi")
 
 

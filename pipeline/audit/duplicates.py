@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from pipeline.audit.meaning import CANCEL, SCHEDULE
 
 
-class Event(NamedTuple):
+class IdEvent(NamedTuple):
     """A schedule or cancel; `newest_ms`: the newest timestamp in its partition by then. `root`: the offset of
     the user's own request; of a cancel by source, the one that it names.
     """
@@ -45,14 +45,16 @@ def marked(requests: DataFrame, dedup_window_ms: int) -> DataFrame:
         .groupBy("partition", "id")
         .agg(F.max("event.keep").alias("keeps"), F.sort_array(F.collect_list("event")).alias("events"))
     )
-    find = F.udf(lambda rows: duplicates_of([Event(*row) for row in rows], dedup_window_ms), "array<bigint>")
+    find = F.udf(
+        lambda rows: duplicates_of([IdEvent(*row) for row in rows], dedup_window_ms), "array<bigint>"
+    )
     found = by_id.filter("keeps").select("partition", F.explode(find("events")).alias("offset"))
     known = found.withColumn("known", F.lit(True))
     joined = requests.drop("duplicate").join(known, ["partition", "offset"], "left")
     return joined.withColumn("duplicate", F.coalesce("known", F.lit(False))).drop("known")
 
 
-def duplicates_of(events: Iterable[Event], dedup_window_ms: int) -> list[int]:
+def duplicates_of(events: Iterable[IdEvent], dedup_window_ms: int) -> list[int]:
     """The offsets of the duplicates among the schedules and cancels of one id, given in the log's order."""
     known_until_ms = origin = -1
     source: int | None = None  # of the last schedule; None: it was cancelled

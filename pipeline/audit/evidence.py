@@ -8,12 +8,11 @@ from dataclasses import dataclass, replace
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from delayline.names import ClusterNames
+from delayline.names import ClusterNames, PartitionId
 from delayline.rejects import RejectCode
 from delayline.wire import H_ERROR, H_OCCURRENCE, H_PARENT, H_SOURCE
 from pipeline.audit.content import digest, last_header
-from pipeline.audit.meaning import SCHEDULE, source
-from pipeline.audit.snapshot import PartitionId
+from pipeline.audit.meaning import SCHEDULE, beside_source, source
 
 NO_NUMBER = 0
 """In place of the number of an occurrence: the first one is still to be found."""
@@ -104,7 +103,7 @@ def at_their_rows(evidence: Evidence, requests: DataFrame) -> Evidence:
 def of_each_record(evidence: Evidence, requests: DataFrame) -> Evidence:
     """The same, where what is told of a batch is told of each of its records: the requests with a `batch`."""
     rest = requests.filter(F.col("batch") < F.col("offset"))
-    first = F.concat_ws("/", F.substring_index("source", "/", 2), F.col("batch").cast("string"))
+    first = beside_source("batch")
     records = F.broadcast(rest.select(first.alias("first"), F.col("source").alias("its")))
     letters, outcomes = evidence.dead_letters, evidence.outcomes
     of_first = letters.join(records, F.col("source") == F.col("first"))
@@ -133,8 +132,7 @@ def _rows(requests: DataFrame) -> DataFrame:
 
 
 def _placed(records: DataFrame, rows: DataFrame) -> DataFrame:
-    place = F.concat_ws("/", F.substring_index("source", "/", 2), F.col("row_offset").cast("string"))
-    own = F.when(F.col("row_offset").isNotNull(), place).otherwise(F.col("source"))
+    own = F.when(F.col("row_offset").isNotNull(), beside_source("row_offset")).otherwise(F.col("source"))
     joined = records.join(F.broadcast(rows), ["source", "occurrence"], "left")
     return joined.withColumn("source", own).drop("row_offset")
 
@@ -161,7 +159,7 @@ def edges_ms(
     oldest = records.groupBy("topic", "partition").agg(F.min("timestamp_ms").alias("oldest_ms")).collect()
     found = {(row["topic"], row["partition"]): int(row["oldest_ms"]) for row in oldest}
     edges: dict[str, int] = {}
-    for place in cut:
-        topic, newest_ms = place[0], newest_gone_ms[place[0]]
-        edges[topic] = max(edges.get(topic, 0), min(found.get(place, newest_ms), newest_ms))
+    for partition_id in cut:
+        topic, newest_ms = partition_id[0], newest_gone_ms[partition_id[0]]
+        edges[topic] = max(edges.get(topic, 0), min(found.get(partition_id, newest_ms), newest_ms))
     return edges

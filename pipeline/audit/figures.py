@@ -11,7 +11,7 @@ import plotly.graph_objects as go
 
 from delayline.times import render_time
 from pipeline.audit.report import Lateness
-from pipeline.audit.spread import Step
+from pipeline.audit.spread import Bucket
 from pipeline.audit.timeline import Epoch, Timeline
 from pipeline.page.figures import COLOURS, MARK, QUIET, axis, duration, figure, log_ms_axis, on_log
 
@@ -24,7 +24,7 @@ _APART: Final = 0.045
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class FigureMark:
     """Something that happened at a time, with the pause that it caused, if any."""
 
     at_ms: float
@@ -33,10 +33,10 @@ class Mark:
     gap_ms: float | None = None
 
 
-def failover_marks(epochs: Iterable[Epoch]) -> list[Mark]:
+def failover_marks(epochs: Iterable[Epoch]) -> list[FigureMark]:
     """A mark for each change of the epoch."""
     return [
-        Mark(
+        FigureMark(
             one.from_ms,
             f"epoch {one.epoch}: {one.node}, gap {duration(one.gap_ms)}",
             one.gap_from_ms,
@@ -47,7 +47,7 @@ def failover_marks(epochs: Iterable[Epoch]) -> list[Mark]:
     ]
 
 
-def timeline_figure(timeline: Timeline, epochs: Sequence[Epoch], marks: Sequence[Mark]) -> go.Figure:
+def timeline_figure(timeline: Timeline, epochs: Sequence[Epoch], marks: Sequence[FigureMark]) -> go.Figure:
     """Messages for each bucket of time, by leader; changes of the epoch as lines; marks with labels."""
     begin_ms = timeline.bars[0].at_ms
     end_ms = timeline.bars[-1].at_ms + timeline.bucket_ms
@@ -71,7 +71,7 @@ def timeline_figure(timeline: Timeline, epochs: Sequence[Epoch], marks: Sequence
     )
 
 
-def lateness_figure(steps: Sequence[Step], lateness: Lateness) -> go.Figure:
+def lateness_figure(steps: Sequence[Bucket], lateness: Lateness) -> go.Figure:
     """How many messages were how late, and the share that was no later; early ones are not in it."""
     late = [step for step in steps if step.from_ms >= 0]
     ends = [on_log(step.to_ms) for step in late]
@@ -119,7 +119,7 @@ def _bars(timeline: Timeline) -> list[go.Bar]:
     ]
 
 
-def _points(marks: Sequence[Mark], top: int) -> list[go.Scatter]:
+def _points(marks: Sequence[FigureMark], top: int) -> list[go.Scatter]:
     """Something to point at for each mark."""
     if not marks:
         return []
@@ -143,9 +143,9 @@ def _top(timeline: Timeline) -> int:
     return max(sums.values())
 
 
-def _apart(marks: Sequence[Mark], least_ms: float) -> list[Mark]:
+def _apart(marks: Sequence[FigureMark], least_ms: float) -> list[FigureMark]:
     """Those with the longest gaps first, as long as their labels do not meet."""
-    chosen: list[Mark] = []
+    chosen: list[FigureMark] = []
     for mark in sorted(marks, key=lambda mark: -(mark.gap_ms or 0)):
         if len(chosen) < LABELS and all(abs(mark.at_ms - other.at_ms) >= least_ms for other in chosen):
             chosen.append(mark)
@@ -159,7 +159,7 @@ def _line(at_ms: float, colour: str, dash: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _bands(marks: Iterable[Mark]) -> list[dict[str, Any]]:
+def _bands(marks: Iterable[FigureMark]) -> list[dict[str, Any]]:
     return [
         {
             "type": "rect", "x0": _iso(mark.gap_from_ms), "x1": _iso(mark.gap_from_ms + mark.gap_ms),
@@ -170,14 +170,14 @@ def _bands(marks: Iterable[Mark]) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
-def _annotation(mark: Mark) -> dict[str, Any]:
+def _annotation(mark: FigureMark) -> dict[str, Any]:
     return {
         "x": _iso(mark.at_ms), "yref": "paper", "y": 1.02, "yanchor": "bottom", "text": _escaped(mark.label),
         "textangle": -90, "showarrow": False,
     }  # fmt: skip
 
 
-def _histogram(steps: Sequence[Step]) -> go.Scatter:
+def _histogram(steps: Sequence[Bucket]) -> go.Scatter:
     """Steps as an area; where none is, it lies on the ground."""
     x: list[float] = []
     y: list[int] = []

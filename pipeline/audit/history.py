@@ -24,7 +24,7 @@ from pyspark.sql import functions as F
 
 from delayline.outcome_kinds import OutcomeKind
 from pipeline.audit.holds import holds, let_go
-from pipeline.audit.meaning import CANCEL, RESCHEDULE, SCHEDULE
+from pipeline.audit.meaning import CANCEL, RESCHEDULE, SCHEDULE, beside_source
 
 _OF_THE_ID: Final = ("dropped", "moved", "met", "removed", "gone_by", "expected", "answered_by", "judged")
 
@@ -237,8 +237,7 @@ def word_of() -> Column:
 
 def _named() -> Column:
     """The source that a cancel names."""
-    place = F.concat_ws("/", F.substring_index("source", "/", 2), F.col("names").cast("string"))
-    return F.when(F.col("names").isNotNull(), place)
+    return F.when(F.col("names").isNotNull(), beside_source("names"))
 
 
 def _met(identity: WindowSpec) -> WindowSpec:

@@ -26,7 +26,7 @@ _OF_TARGETS: Final = f"of_lane int, paused_target string, holds array<{_HOLD}>"
 BEHIND_ALL: Final[RowKey] = (2**63 - 1, 2**31 - 1, 2**63 - 1)
 
 
-class Part(NamedTuple):
+class HoldPart(NamedTuple):
     """Up to where a hold had let its rows go, from which checkpoint on, and when that was."""
 
     end: RowKey
@@ -44,7 +44,7 @@ class AuditedHold(NamedTuple):
     first: RowKey
     last: RowKey | None
     over_ms: int | None
-    parts: list[Part]
+    parts: list[HoldPart]
 
 
 def holds(checkpoints: DataFrame) -> list[AuditedHold]:
@@ -66,10 +66,10 @@ def holds(checkpoints: DataFrame) -> list[AuditedHold]:
 
 
 def _hold(lane: int, target: str, first: RowKey, steps: Sequence[Any]) -> AuditedHold:
-    parts = sorted(Part(_key(step["next"]), *step["at"]) for step in steps)
+    parts = sorted(HoldPart(_key(step["next"]), *step["at"]) for step in steps)
     gone_by = max(steps, key=lambda step: step["until"]["seq"])["until"]["next_one"]
     if gone_by is not None:
-        parts.append(Part(BEHIND_ALL, *gone_by))
+        parts.append(HoldPart(BEHIND_ALL, *gone_by))
     last = max((_key(step["last"]) for step in steps if step["last"] is not None), default=None)
     over_ms = min((step["over_ms"] for step in steps if step["over_ms"] is not None), default=None)
     if over_ms is None and gone_by is not None:

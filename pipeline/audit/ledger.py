@@ -35,7 +35,7 @@ class Content(Protocol):
     def headers(self) -> Sequence[Header]: ...
 
 
-Report: TypeAlias = Callable[[KafkaError | None, Message], None]
+DeliveryReport: TypeAlias = Callable[[KafkaError | None, Message], None]
 
 
 class LedgerWriter:
@@ -60,7 +60,7 @@ class LedgerWriter:
 
         return acknowledged
 
-    def on_report(self, request: Content) -> Report:
+    def on_report(self, request: Content) -> DeliveryReport:
         """The callback for one request to a producer of confluent-kafka's."""
 
         def acknowledged(error: KafkaError | None, message: Message) -> None:

@@ -38,7 +38,7 @@ _UNDECODABLE = "\ufffd"
 _NO_LIMIT_MS = 1_000 * 366 * 24 * 3_600_000  # the most that a cluster can have
 
 
-class Request(NamedTuple):
+class RequestRecord(NamedTuple):
     """A record of the buffer as the parser wants it."""
 
     partition: int
@@ -118,6 +118,11 @@ def source(topic: str, partition: str, offset: str) -> Column:
     return F.concat_ws("/", topic, F.col(partition).cast("string"), F.col(offset).cast("string"))
 
 
+def beside_source(offset: str) -> Column:
+    """What `source` names, at another offset of the same partition."""
+    return F.concat_ws("/", F.substring_index("source", "/", 2), F.col(offset).cast("string"))
+
+
 def _parser(
     settings: ClusterSettings, keyring: Keyring, partitions: Mapping[str, int], rejected: RejectedBatches
 ) -> Callable[..., tuple[Any, ...]]:
@@ -137,7 +142,7 @@ def _parser(
         headers = list(zip(header_keys, values, strict=True))
         raw_key = None if key is None else bytes(key)
         raw_value = None if value is None else bytes(value)
-        record = Request(partition, offset, timestamp_ms, raw_key, raw_value, headers)
+        record = RequestRecord(partition, offset, timestamp_ms, raw_key, raw_value, headers)
         batch = rejected.first_offset(partition, offset)
         if batch is not None or len(headers) > MOST_HEADERS:
             meaning = Meaning(REJECT, due_ms=timestamp_ms, code=RejectCode.UNDECODABLE)
@@ -155,7 +160,7 @@ def _parser(
     return parse
 
 
-def _meaning(record: Request, request: wire.Request, partitions: Mapping[str, int]) -> Meaning:
+def _meaning(record: RequestRecord, request: wire.Request, partitions: Mapping[str, int]) -> Meaning:
     if isinstance(request, wire.Schedule):
         return _schedule(request, partitions)
     if isinstance(request, wire.Cancel):

@@ -21,7 +21,7 @@ from pipeline.audit.classes import is_beginning, is_message, is_refused_reschedu
 from pipeline.audit.content import last_header
 from pipeline.audit.flaw import Checks, said
 from pipeline.audit.letters import altered_parts
-from pipeline.audit.meaning import REJECT, SCHEDULE
+from pipeline.audit.meaning import REJECT, SCHEDULE, source
 from pipeline.audit.parks import by_parked_try, was_parked
 
 
@@ -80,15 +80,17 @@ def _early(bounds: Bounds) -> Column:
     due_ms, at_ms = F.col("row.due_ms"), F.col("delivered.timestamp_ms")
     allowed_ms = F.when(F.col("delivered.by_broker"), bounds.clock_skew_ms).otherwise(0)
     committed_early_ms = due_ms - F.col("row.settled_at_ms")
-    text = F.when(due_ms - at_ms > allowed_ms, said(_place(), " is ", due_ms - at_ms, " ms early")).when(
+    text = F.when(
+        due_ms - at_ms > allowed_ms, said(_delivered_as(), " is ", due_ms - at_ms, " ms early")
+    ).when(
         committed_early_ms > bounds.clock_skew_ms,
-        said(_place(), " was committed ", committed_early_ms, " ms early by the broker's clock"),
+        said(_delivered_as(), " was committed ", committed_early_ms, " ms early by the broker's clock"),
     )
     return F.when(is_message() & F.col("delivered").isNotNull() & ~by_parked_try(), text)
 
 
-def _place() -> Column:
-    return F.concat_ws("/", "delivered.topic", "delivered.partition", "delivered.offset")
+def _delivered_as() -> Column:
+    return source("delivered.topic", "delivered.partition", "delivered.offset")
 
 
 def _altered() -> Column:
@@ -104,7 +106,7 @@ def _altered() -> Column:
         F.when(got["partition"] != F.col("target_partition"), "partition"),
     )
     is_delivery = is_message() & (F.col("kind") == SCHEDULE) & got.isNotNull() & ~by_parked_try()
-    return F.when(is_delivery & (parts != ""), said(_place(), " differs in ", parts))
+    return F.when(is_delivery & (parts != ""), said(_delivered_as(), " differs in ", parts))
 
 
 def _headers_differ(got: Column, own: Column) -> Column:
@@ -142,7 +144,7 @@ def _letter_altered(bounds: Bounds) -> Column:
 
 def _there() -> Column:
     """Where the message has ended up, null if nowhere."""
-    return F.coalesce(F.when(F.col("delivered_count") > 0, _place()), F.col("letter.record"))
+    return F.coalesce(F.when(F.col("delivered_count") > 0, _delivered_as()), F.col("letter.record"))
 
 
 def _removed_and_yet_there() -> Column:
@@ -201,8 +203,8 @@ def _unexplained(bounds: Bounds) -> Column:
     of_beginning = is_beginning() & (F.col("delivered_count") > 0)
     return (
         F.when(of_nothing & _there().isNotNull(), said(_there(), " is of no message in the buffer"))
-        .when(of_reject, said(_place(), " is of a request that is a reject: ", F.col("code")))
-        .when(of_beginning, said(_place(), " is of no occurrence that was written down"))
+        .when(of_reject, said(_delivered_as(), " is of a request that is a reject: ", F.col("code")))
+        .when(of_beginning, said(_delivered_as(), " is of no occurrence that was written down"))
     )
 
 

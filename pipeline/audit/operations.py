@@ -25,7 +25,7 @@ from delayline.wire import H_ATTEMPT, PREFIX
 from pipeline.audit.content import last_header
 from pipeline.audit.evidence import Evidence, at_its_row
 from pipeline.audit.flaw import flaws, said, violations
-from pipeline.audit.meaning import SCHEDULE
+from pipeline.audit.meaning import SCHEDULE, source
 from store.keys import RowKey
 
 _KEY: Final = "struct<due_ms: long, partition: long, offset: decimal(20, 0)>"
@@ -158,12 +158,12 @@ def replayed(requests: DataFrame, evidence: Evidence, done: Operations) -> Repla
 
 
 def _found(wanted: DataFrame, deliveries: DataFrame) -> DataFrame:
-    """How often what was wanted is there, and a place where it is not what it was to be."""
+    """How often what was wanted is there, and a record that is not what it was to be."""
     row = wanted.select("source", "attempt", "row")
     again = deliveries.filter(F.col("attempt") > 1).join(row, ["source", "attempt"])
-    place = F.concat_ws("/", "topic", "partition", "offset")
+    record = source("topic", "partition", "offset")
     return again.groupBy("source", "attempt").agg(
-        F.count("*").alias("found"), F.min(F.when(_is_altered(), place)).alias("altered")
+        F.count("*").alias("found"), F.min(F.when(_is_altered(), record)).alias("altered")
     )
 
 

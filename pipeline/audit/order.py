@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 
 from pipeline.audit.classes import is_message
 from pipeline.audit.flaw import flaws, said, violations
+from pipeline.audit.meaning import source
 from pipeline.audit.parks import by_parked_try
 
 
@@ -42,8 +43,8 @@ def order_violations(verdicts: DataFrame) -> DataFrame:
     lines = verdicts.filter(F.col("line").isNotNull()).select("source", "line.*")
     order = Window.partitionBy("lane", "topic", "partition", "late_in", "spell").orderBy("offset")
     compared = lines.withColumn("before", F.lag(F.struct("key", "source", "offset")).over(order))
-    before, place = F.col("before"), F.concat_ws("/", "topic", "partition", "offset")
+    before, record = F.col("before"), source("topic", "partition", "offset")
     behind = said(
-        place, " is behind offset ", before["offset"], ", which has a greater key: ", before["source"]
+        record, " is behind offset ", before["offset"], ", which has a greater key: ", before["source"]
     )
     return violations(compared, flaws([("out_of_order", F.when(F.col("key") < before["key"], behind))]))

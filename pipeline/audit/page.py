@@ -9,13 +9,13 @@ from itertools import groupby
 from delayline.outcome_kinds import OutcomeKind
 from delayline.times import render_time
 from pipeline.audit.classes import CLASSES
-from pipeline.audit.figures import Mark, failover_marks, lateness_figure, timeline_figure
+from pipeline.audit.figures import FigureMark, failover_marks, lateness_figure, timeline_figure
 from pipeline.audit.meaning import CANCEL, REJECT, RESCHEDULE, SCHEDULE
 from pipeline.audit.picture import Picture
-from pipeline.audit.report import INVARIANTS, KINDS, Report
-from pipeline.audit.stories import Event, Story
+from pipeline.audit.report import INVARIANTS, KINDS, AuditReport
+from pipeline.audit.stories import Story, StoryEvent
 from pipeline.audit.timeline import REACH_MS
-from pipeline.page import Cell, Column, Facts, Figure, Fold, Headline, Page, Part, Section, Table, Text
+from pipeline.page import Cell, Column, Facts, Figure, Fold, Headline, Page, Paragraph, Part, Section, Table
 from pipeline.page.figures import duration
 
 
@@ -23,7 +23,7 @@ from pipeline.page.figures import duration
 class Marks:
     """What stands out in the timeline, and what it is."""
 
-    marks: Sequence[Mark]
+    marks: Sequence[FigureMark]
     meaning: str
 
 
@@ -84,7 +84,7 @@ def _ms(value: int | None) -> str | None:
     return None if value is None else f"{value:,} ms"
 
 
-def _checks(report: Report) -> Table:
+def _checks(report: AuditReport) -> Table:
     columns = [Column("invariant"), Column("check"), Column("found", number=True), Column("meaning")]
     counts = {kind: report.found(kind) for kind in KINDS}
     return Table(
@@ -99,7 +99,7 @@ def _checks(report: Report) -> Table:
 def _violations(picture: Picture) -> list[Section]:
     if not picture.stories:
         return []
-    note = Text(
+    note = Paragraph(
         "For each one all records that speak of it, in the order of their timestamps. The epoch of a "
         "delivery or dead letter is the one at its time; of a checkpoint and an outcome, what it says itself."
     )
@@ -108,11 +108,11 @@ def _violations(picture: Picture) -> list[Section]:
     return [Section("Violations", [note, *folds])]
 
 
-def _of_kind(told: Sequence[Story], report: Report, *, unfolded: bool) -> Fold:
+def _of_kind(told: Sequence[Story], report: AuditReport, *, unfolded: bool) -> Fold:
     kind = told[0].violation.kind
     found = report.found(kind)
     more = f", the first {len(told)} of them here; {found - len(told):,} more" if found > len(told) else ""
-    parts: list[Part] = [Text(KINDS[kind])]
+    parts: list[Part] = [Paragraph(KINDS[kind])]
     parts += [_story(story, unfolded=unfolded and number == 0) for number, story in enumerate(told)]
     return Fold(f"{kind} ({INVARIANTS[kind]}): {found:,}{more}", parts, unfolded)
 
@@ -120,21 +120,21 @@ def _of_kind(told: Sequence[Story], report: Report, *, unfolded: bool) -> Fold:
 def _story(story: Story, *, unfolded: bool) -> Fold:
     violation = story.violation
     columns = ["time (UTC)", "record", "epoch", "where", "what it says"]
-    parts: list[Part] = [Text(violation.detail, "bad")]
+    parts: list[Part] = [Paragraph(violation.detail, "bad")]
     if story.events:
         rows = [_row(event, violation.source) for event in story.events]
         parts.append(Table([Column(heading, number=heading == "epoch") for heading in columns], rows))
     else:
-        parts.append(Text("No record in the topics speaks of it."))
+        parts.append(Paragraph("No record in the topics speaks of it."))
     if story.left_out:
         more = ", ".join(f"{count:,} more of: {what}" for what, count in sorted(story.left_out.items()))
-        parts.append(Text(f"Not shown: {more}."))
+        parts.append(Paragraph(f"Not shown: {more}."))
     return Fold(violation.source, parts, unfolded)
 
 
-def _row(event: Event, about: str) -> tuple[Cell | str | int | None, ...]:
+def _row(event: StoryEvent, about: str) -> tuple[Cell | str | int | None, ...]:
     says = event.says if event.of == about else f"{event.says} (of {event.of})"
-    return (shown(event.at_ms), event.what, event.epoch, event.place, says)
+    return (shown(event.at_ms), event.what, event.epoch, event.record, says)
 
 
 def _classes(picture: Picture) -> Table:
@@ -153,13 +153,13 @@ def _classes(picture: Picture) -> Table:
     return Table([*columns, Column("requests", number=True)], rows)
 
 
-def _occurrences(report: Report) -> list[Section]:
+def _occurrences(report: AuditReport) -> list[Section]:
     if not report.occurrences:
         return []
     rows = [
         (end, Cell(count, "bad" if end == "lost" else "plain")) for end, count in report.occurrences.items()
     ]
-    note = Text(
+    note = Paragraph(
         "Each one is a message of its own. Skipped: the next one was due already, and delay-missed says so. "
         "Rescheduled: moved to another time, where it is counted again."
     )
@@ -180,9 +180,9 @@ def _lateness(picture: Picture) -> list[Section]:
     clock = (
         "By the records' timestamps: the leader's clock, or the broker's where the topic has LogAppendTime."
     )
-    parts: list[Part] = [Figure(lateness_figure(late, report), words), Text(clock)]
+    parts: list[Part] = [Figure(lateness_figure(late, report), words), Paragraph(clock)]
     if early:
-        parts.append(Text(f"{early:,} were early: they are not in the figure.", "bad"))
+        parts.append(Paragraph(f"{early:,} were early: they are not in the figure.", "bad"))
     rows = [(target.topic, target.messages, target.p50, target.p99, target.max) for target in picture.targets]
     return [Section("How late messages were", [*parts, Table(columns, rows)])]
 
@@ -202,7 +202,7 @@ def _timeline(picture: Picture, marks: Marks) -> list[Section]:
     )
     note = f"Dotted: a new epoch, which is a new leader or the same one after a doubt. Red: {marks.meaning}"
     plot = Figure(timeline_figure(picture.timeline, picture.epochs, marks.marks), words)
-    return [Section("When messages were delivered", [plot, Text(note)])]
+    return [Section("When messages were delivered", [plot, Paragraph(note)])]
 
 
 def _epochs(picture: Picture) -> list[Section]:
@@ -231,7 +231,10 @@ def _epochs(picture: Picture) -> list[Section]:
         f"Gap: the longest pause between two deliveries within {duration(REACH_MS)} of the change; latest: "
         "the greatest lateness there. No transactions: compaction has taken some of the epoch's checkpoints."
     )
-    parts: list[Part] = [Table([Column(name, number=name in numbers) for name in headings], rows), Text(note)]
+    parts: list[Part] = [
+        Table([Column(name, number=name in numbers) for name in headings], rows),
+        Paragraph(note),
+    ]
     if more := picture.epochs_in_all - len(picture.epochs):
-        parts.append(Text(f"{more:,} older ones are not shown."))
+        parts.append(Paragraph(f"{more:,} older ones are not shown."))
     return [Section("Epochs", parts)]

@@ -9,9 +9,9 @@ from typing import Final
 from pyspark.sql import functions as F
 
 from pipeline.audit.config import AuditConfig
-from pipeline.audit.report import Report
+from pipeline.audit.report import AuditReport
 from pipeline.audit.run import Audit
-from pipeline.audit.spread import Step, spread
+from pipeline.audit.spread import Bucket, spread
 from pipeline.audit.stories import Story, stories
 from pipeline.audit.timeline import Epoch, Timeline, deliveries_over_time
 
@@ -20,7 +20,7 @@ TARGETS: Final = 50
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class TargetLateness:
     """The lateness of one target topic's messages, ms."""
 
     topic: str
@@ -36,10 +36,10 @@ class Picture:
 
     cluster: str
     taken_ms: int
-    report: Report
+    report: AuditReport
     kinds: Mapping[tuple[str, str], int]  # requests by kind and class; of OCCURRENCE: occurrences
-    targets: Sequence[Target]
-    late: Sequence[Step]
+    targets: Sequence[TargetLateness]
+    late: Sequence[Bucket]
     timeline: Timeline
     epochs: Sequence[Epoch]  # the newest
     epochs_in_all: int
@@ -63,9 +63,9 @@ def picture(found: Audit, config: AuditConfig) -> Picture:
     )
 
 
-def _targets(found: Audit) -> tuple[Target, ...]:
+def _targets(found: Audit) -> tuple[TargetLateness, ...]:
     of_one = found.lateness.filter(F.col("target_topic").isNotNull())
     most = of_one.orderBy(F.col("count").desc(), "target_topic").limit(TARGETS).collect()
     return tuple(
-        Target(row["target_topic"], row["count"], row["p50"], row["p99"], row["max"]) for row in most
+        TargetLateness(row["target_topic"], row["count"], row["p50"], row["p99"], row["max"]) for row in most
     )

@@ -51,7 +51,7 @@ class Lateness:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class AuditReport:
     """What an audit has found. `lost` counts what is overdue too; `overdue` is that part of it alone."""
 
     requests: int  # of users, in the buffer
@@ -93,7 +93,7 @@ _FIELDS = {"false_outcome": "false_outcomes"}
 
 
 def by_field(counts: Mapping[str, int]) -> dict[str, int]:
-    """Counts of kinds as fields of `Report`."""
+    """Counts of kinds as fields of `AuditReport`."""
     return {_FIELDS.get(kind, kind): counts.get(kind, 0) for kind in KINDS}
 
 

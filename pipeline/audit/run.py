@@ -31,8 +31,8 @@ from pipeline.audit.meaning import requests, without_copies, written_back
 from pipeline.audit.moves import move_violations
 from pipeline.audit.operations import Operations, operations, replayed, with_skips
 from pipeline.audit.order import order_violations
-from pipeline.audit.report import Lateness, Report, by_field, listed
-from pipeline.audit.snapshot import FOREVER_MS, Extent, Offsets
+from pipeline.audit.report import AuditReport, Lateness, by_field, listed
+from pipeline.audit.snapshot import FOREVER_MS, TopicExtent, TopicOffsets
 from pipeline.audit.source import records
 from pipeline.audit.verdicts import verdicts
 from pipeline.errors import WrongInput
@@ -67,7 +67,7 @@ class Audit:
     lateness: DataFrame
     epochs: DataFrame
     records: Records
-    report: Report
+    report: AuditReport
 
 
 def audit(spark: SparkSession, config: AuditConfig) -> Audit:
@@ -75,17 +75,17 @@ def audit(spark: SparkSession, config: AuditConfig) -> Audit:
 
     Raises PipelineError if Kafka does not answer, or one of the cluster's topics is missing.
     """
-    return _Run(spark, config).verdict()
+    return _AuditRun(spark, config).verdict()
 
 
-class _Run:
+class _AuditRun:
     """The steps of one audit, in their order."""
 
     def __init__(self, spark: SparkSession, config: AuditConfig) -> None:
         self._spark = spark
         self._config = config
         self._names = config.names
-        self._offsets = Offsets(config)
+        self._offsets = TopicOffsets(config)
         self._snapshot = self._offsets.snapshot(self._names)
         self._done = Operations()  # by operators
 
@@ -179,7 +179,7 @@ class _Run:
         self._offsets.settle(self._extent(targets))
         return Evidence.of(self._read, self._names, targets)
 
-    def _extent(self, targets: Collection[str]) -> Extent:
+    def _extent(self, targets: Collection[str]) -> TopicExtent:
         return self._snapshot.evidence.of([*targets, self._names.outcomes, self._names.dead_letter])
 
     def _ledger(self) -> DataFrame | None:
@@ -207,7 +207,7 @@ class _Run:
         extent, taken_ms = self._extent(targets), self._snapshot.taken_ms
         keeping = self._offsets.keeping({topic for topic, _ in extent.end})
         compacted = {topic: taken_ms for topic in targets if keeping[topic].compaction_lag_ms is not None}
-        cut = [place for place in extent.end if extent.first[place] > 0]
+        cut = [one for one in extent.end if extent.first[one] > 0]
         if not cut:
             return compacted
         newest_gone_ms = {topic: taken_ms - keeping[topic].retention_ms for topic, _ in cut}
@@ -232,14 +232,14 @@ class _Run:
 
     def _report(
         self, classes: DataFrame, lateness: DataFrame, violations: DataFrame, ledger_lines: int | None
-    ) -> Report:
+    ) -> AuditReport:
         rows = classes.collect()
         counted = [row for row in rows if row["kind"] != OCCURRENCE]
         occurred = {row["class"]: row["count"] for row in rows if row["kind"] == OCCURRENCE}
         kinds = {row["kind"]: row["count"] for row in violations.groupBy("kind").count().collect()}
         shown = violations.orderBy("kind", "source").limit(self._config.listed).collect() if kinds else []
         totals = {name: sum(row["count"] for row in counted if row["class"] == name) for name in CLASSES}
-        return Report(
+        return AuditReport(
             requests=sum(totals.values()),
             classes=totals,
             ledger=ledger_lines,

@@ -22,9 +22,9 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from delayline.names import ClusterNames
+from delayline.names import ClusterNames, PartitionId
 from pipeline.audit.config import AuditConfig
-from pipeline.errors import KafkaFailed, Missing, Unavailable
+from pipeline.errors import KafkaFailed, KafkaSilent, MissingInKafka
 
 TIMEOUT_S = 15.0
 # An open transaction hides what is behind it from read_committed readers; the service's own last 10 s at
@@ -38,28 +38,31 @@ _LATEST = OffsetSpec.latest()
 # Of anybody's topic that was made a moment ago.
 _SOON_LED = (KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE)
 
-PartitionId = tuple[str, int]
-"""Topic and partition."""
-
 
 @dataclass(frozen=True, slots=True)
-class Extent:
+class TopicExtent:
     """The part of some topics that is read: of each partition the first offset and the end (exclusive)."""
 
     first: Mapping[PartitionId, int]
     end: Mapping[PartitionId, int]
 
-    def of(self, topics: Iterable[str]) -> Extent:
+    def of(self, topics: Iterable[str]) -> TopicExtent:
         """The same for some of the topics."""
         wanted = frozenset(topics)
-        return Extent(
-            {place: offset for place, offset in self.first.items() if place[0] in wanted},
-            {place: offset for place, offset in self.end.items() if place[0] in wanted},
+        return TopicExtent(
+            {
+                partition_id: offset
+                for partition_id, offset in self.first.items()
+                if partition_id[0] in wanted
+            },
+            {partition_id: offset for partition_id, offset in self.end.items() if partition_id[0] in wanted},
         )
 
     def filled(self) -> list[PartitionId]:
-        """The places that hold anything."""
-        return sorted(place for place, end in self.end.items() if end > self.first.get(place, 0))
+        """The partitions that hold anything."""
+        return sorted(
+            partition_id for partition_id, end in self.end.items() if end > self.first.get(partition_id, 0)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,13 +80,13 @@ class Snapshot:
     """The topics of a cluster at one time."""
 
     partitions: Mapping[str, int]
-    checkpoint: Extent
-    evidence: Extent  # outcomes, dead letters, and every topic that could be a target
-    buffer: Extent
+    checkpoint: TopicExtent
+    evidence: TopicExtent  # outcomes, dead letters, and every topic that could be a target
+    buffer: TopicExtent
     taken_ms: int
 
 
-class Offsets:
+class TopicOffsets:
     """What the brokers say of topics and offsets; every method raises an OperatorError if they do not."""
 
     def __init__(self, config: AuditConfig) -> None:
@@ -101,29 +104,29 @@ class Offsets:
         checkpoint_end = self._ends([names.checkpoint], partitions, committed=True)
         evidence_end = self._ends(evidence, partitions)
         buffer_end = self._ends([names.buffer], partitions)
-        first = self._list(_places([*own, *others], partitions), _EARLIEST)
+        first = self._list(_partition_ids([*own, *others], partitions), _EARLIEST)
         return Snapshot(
             partitions,
-            Extent(first, checkpoint_end).of([names.checkpoint]),
-            Extent(first, evidence_end).of(evidence),
-            Extent(first, buffer_end).of([names.buffer]),
+            TopicExtent(first, checkpoint_end).of([names.checkpoint]),
+            TopicExtent(first, evidence_end).of(evidence),
+            TopicExtent(first, buffer_end).of([names.buffer]),
             taken_ms,
         )
 
-    def settle(self, extent: Extent) -> None:
+    def settle(self, extent: TopicExtent) -> None:
         """Wait until read_committed readers see all of `extent`: until no transaction is open in it."""
-        places = extent.filled()
+        partition_ids = extent.filled()
         deadline = time.monotonic() + SETTLE_S
         while True:
-            stable = self._list(places, _LATEST, committed=True)
-            places = [place for place in places if stable[place] < extent.end[place]]
-            if not places:
+            stable = self._list(partition_ids, _LATEST, committed=True)
+            partition_ids = [one for one in partition_ids if stable[one] < extent.end[one]]
+            if not partition_ids:
                 return
             if time.monotonic() > deadline:
-                topic, partition = places[0]
-                raise Unavailable(
+                topic, partition = first = partition_ids[0]
+                raise KafkaSilent(
                     f"{topic}/{partition} has had an open transaction for {SETTLE_S:.0f} s, at offset "
-                    f"{stable[places[0]]}: nobody can read on from there; audit again when it has ended"
+                    f"{stable[first]}: nobody can read on from there; audit again when it has ended"
                 )
             time.sleep(0.05)
 
@@ -151,15 +154,15 @@ class Offsets:
     def _ends(
         self, topics: Iterable[str], partitions: Mapping[str, int], *, committed: bool = False
     ) -> dict[PartitionId, int]:
-        return self._list(_places(topics, partitions), _LATEST, committed=committed)
+        return self._list(_partition_ids(topics, partitions), _LATEST, committed=committed)
 
     def _list(
-        self, places: list[PartitionId], spec: OffsetSpec, *, committed: bool = False
+        self, partition_ids: list[PartitionId], spec: OffsetSpec, *, committed: bool = False
     ) -> dict[PartitionId, int]:
-        if not places:
+        if not partition_ids:
             return {}
         level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
-        request = {TopicPartition(*place): spec for place in places}
+        request = {TopicPartition(*partition_id): spec for partition_id in partition_ids}
         deadline = time.monotonic() + TIMEOUT_S
         while True:
             with self._asking():
@@ -189,14 +192,14 @@ def _keeping(config: Mapping[str, ConfigEntry]) -> Keeping:
     return Keeping(lag_ms, number("retention.ms") if by_time_alone else 0)
 
 
-def _places(topics: Iterable[str], partitions: Mapping[str, int]) -> list[PartitionId]:
+def _partition_ids(topics: Iterable[str], partitions: Mapping[str, int]) -> list[PartitionId]:
     return [(topic, partition) for topic in topics for partition in range(partitions[topic])]
 
 
 def _require_own(names: ClusterNames, partitions: Mapping[str, int]) -> None:
     missing = sorted(names.own_topics - set(partitions))
     if missing:
-        raise Missing(
+        raise MissingInKafka(
             f"cluster {names.cluster} has no topic {', '.join(missing)}: is that the cluster's name? "
             "`delayline topics create` makes them"
         )

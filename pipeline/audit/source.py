@@ -8,9 +8,10 @@ from collections.abc import Iterable, Mapping
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from delayline.names import PartitionId
 from pipeline.audit.config import AuditConfig
 from pipeline.audit.security import spark_options
-from pipeline.audit.snapshot import Extent, PartitionId
+from pipeline.audit.snapshot import TopicExtent
 
 RECORD = (
     "topic string, partition int, offset long, timestamp_ms long, by_broker boolean, "
@@ -19,24 +20,24 @@ RECORD = (
 
 
 def records(
-    spark: SparkSession, config: AuditConfig, extent: Extent, *, and_aborted: bool = False
+    spark: SparkSession, config: AuditConfig, extent: TopicExtent, *, and_aborted: bool = False
 ) -> DataFrame:
     """The records of `extent`, with the columns of `RECORD`; those of aborted transactions only if asked for.
 
     `by_broker` tells whether the broker has set the timestamp (LogAppendTime). Header keys are text:
     Kafka's Java client decodes them, and puts U+FFFD where they are not UTF-8.
     """
-    places = extent.filled()
-    if not places:
+    partition_ids = extent.filled()
+    if not partition_ids:
         return spark.createDataFrame([], RECORD)
     raw = (
         spark.read.format("kafka")
         .option("kafka.bootstrap.servers", config.bootstrap_servers)
         .option("kafka.isolation.level", "read_uncommitted" if and_aborted else "read_committed")
         .option("includeHeaders", "true")
-        .option("assign", _partitions(places))
-        .option("startingOffsets", _offsets(extent.first, places))
-        .option("endingOffsets", _offsets(extent.end, places))
+        .option("assign", _partitions(partition_ids))
+        .option("startingOffsets", _offsets(extent.first, partition_ids))
+        .option("endingOffsets", _offsets(extent.end, partition_ids))
         # Offsets that retention takes away while they are read end the audit: it must not pass over them.
         .option("failOnDataLoss", "true")
         .options(**spark_options(config.kafka))
@@ -54,17 +55,17 @@ def records(
     )
 
 
-def _partitions(places: Iterable[PartitionId]) -> str:
+def _partitions(partition_ids: Iterable[PartitionId]) -> str:
     """Spark's JSON for partitions: a list for each topic."""
     topics: dict[str, list[int]] = {}
-    for topic, partition in places:
+    for topic, partition in partition_ids:
         topics.setdefault(topic, []).append(partition)
     return json.dumps(topics)
 
 
-def _offsets(offsets: Mapping[PartitionId, int], places: Iterable[PartitionId]) -> str:
+def _offsets(offsets: Mapping[PartitionId, int], partition_ids: Iterable[PartitionId]) -> str:
     """Spark's JSON for offsets: a mapping from partition to offset for each topic."""
     topics: dict[str, dict[str, int]] = {}
-    for topic, partition in places:
+    for topic, partition in partition_ids:
         topics.setdefault(topic, {})[str(partition)] = offsets.get((topic, partition), 0)
     return json.dumps(topics)

@@ -14,7 +14,7 @@ _EXACT_BELOW_MS: Final = 10  # a tenth of it is a millisecond, the finest there 
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class Bucket:
     """So many messages were at least `from_ms` and less than `to_ms` late; below zero, they were early."""
 
     from_ms: int
@@ -22,7 +22,7 @@ class Step:
     messages: int
 
 
-def spread(messages: DataFrame) -> tuple[Step, ...]:
+def spread(messages: DataFrame) -> tuple[Bucket, ...]:
     """The steps that hold any message, in their order: some hundreds, however many messages there are.
 
     Early ones are all in one step.
@@ -40,9 +40,9 @@ def spread(messages: DataFrame) -> tuple[Step, ...]:
     return tuple(_step(row["step"], row["least_ms"], row["most_ms"], row["messages"]) for row in counted)
 
 
-def _step(step: int, least_ms: int, most_ms: int, messages: int) -> Step:
+def _step(step: int, least_ms: int, most_ms: int, messages: int) -> Bucket:
     """What is in a step widens it: the two ways to compute its ends may round differently."""
     if step < _EXACT_BELOW_MS:
-        return Step(least_ms, most_ms + 1, messages)
+        return Bucket(least_ms, most_ms + 1, messages)
     begin, end = (_EXACT_BELOW_MS * GROWTH ** (step + more - _EXACT_BELOW_MS) for more in (0, 1))
-    return Step(min(least_ms, math.ceil(begin)), max(most_ms + 1, math.ceil(end)), messages)
+    return Bucket(min(least_ms, math.ceil(begin)), max(most_ms + 1, math.ceil(end)), messages)

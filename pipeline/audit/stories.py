@@ -30,7 +30,7 @@ _ROUND: Final = {-2: "before it", -1: "before it", 0: "itself", 1: "after it"}
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class StoryEvent:
     """A record: when (its timestamp, epoch ms), what it is, where it is, and what it says.
 
     `of` is the request that it belongs to. `epoch` is its own word where it has one, and else that which was
@@ -39,7 +39,7 @@ class Event:
 
     at_ms: int
     what: str
-    place: str
+    record: str
     says: str
     of: str
     epoch: int | None
@@ -50,7 +50,7 @@ class Story:
     """A violation and its records; `left_out`: how many more there are of a sort."""
 
     violation: Violation
-    events: Sequence[Event]
+    events: Sequence[StoryEvent]
     left_out: Mapping[str, int]
 
 
@@ -68,10 +68,10 @@ def _first_of_each_kind(violations: DataFrame) -> list[Violation]:
     )
     found = [Violation(row["kind"], row["source"], row["detail"]) for row in rows]
     kinds = list(KINDS)
-    return sorted(found, key=lambda one: (kinds.index(one.kind), _place(one.source)))
+    return sorted(found, key=lambda one: (kinds.index(one.kind), _parsed(one.source)))
 
 
-def _place(name: str) -> tuple[str, int, int]:
+def _parsed(name: str) -> tuple[str, int, int]:
     """A source in its log's order; anything else, as a forged header may have it, in front."""
     topic, _, offset = name.rpartition("/")
     topic, _, partition = topic.rpartition("/")
@@ -118,16 +118,18 @@ class _Teller:
             if row["there_are"] > PER_RECORD:
                 left_out[row["what"]] = max(left_out.get(row["what"], 0), row["there_are"] - PER_RECORD)
         # One record may speak of several: of the request that it is of, and of another of the same id.
-        events = {row["place"]: self._event(row) for row in reversed(rows)}
-        order = sorted(events.values(), key=lambda event: (event.at_ms, _RANK.index(event.what), event.place))
+        events = {row["record"]: self._event(row) for row in reversed(rows)}
+        order = sorted(
+            events.values(), key=lambda event: (event.at_ms, _RANK.index(event.what), event.record)
+        )
         return Story(violation, tuple(order), left_out)
 
-    def _event(self, row: Row) -> Event:
+    def _event(self, row: Row) -> StoryEvent:
         epoch = row["epoch"]
         if epoch is None and row["what"] in _BY_A_LEADER:
-            epoch = self._epoch_at(_place(row["of"])[1] % self._lanes, row["timestamp_ms"])
+            epoch = self._epoch_at(_parsed(row["of"])[1] % self._lanes, row["timestamp_ms"])
         says = row["says"] + (self._lateness(row) if row["what"] == "delivery" else "")
-        return Event(row["timestamp_ms"], row["what"], row["place"], says, row["of"], epoch)
+        return StoryEvent(row["timestamp_ms"], row["what"], row["record"], says, row["of"], epoch)
 
     def _lateness(self, row: Row) -> str:
         due_ms = self._due_ms.get(row["of"])
@@ -161,12 +163,12 @@ class _Teller:
         )
         told = found.select(
             F.col("about").alias("of"), "timestamp_ms", "distance", _what_request().alias("what"),
-            F.col("source").alias("place"), _request_says().alias("says"),
+            F.col("source").alias("record"), _request_says().alias("says"),
             F.lit(None).cast("long").alias("epoch"), "lane", "settled_by", "due_ms", "root",
             F.col("recurrence").isNotNull().alias("recurs"),
             F.when(F.col("expected").isNotNull(), F.col("answered_by")).alias("answered_by"),
         )  # fmt: skip
-        return _bounded(told.dropDuplicates(["of", "place"]), "distance")
+        return _bounded(told.dropDuplicates(["of", "record"]), "distance")
 
     def _evidence(self) -> list[Row]:
         evidence = self._found.records.evidence
@@ -190,12 +192,12 @@ class _Teller:
             if row[name] is not None
         }
         for violation in self._shown:
-            topic, lane, seq = _place(violation.source)
+            topic, lane, seq = _parsed(violation.source)
             if topic == self._checkpoint:
                 wanted |= {(violation.source, lane, seq, step): why for step, why in _ROUND.items()}
         if not wanted:
             return []
-        rows = [(*place, why) for place, why in sorted(wanted.items())]
+        rows = [(*record, why) for record, why in sorted(wanted.items())]
         about = self._spark.createDataFrame(rows, "of string, lane int, wanted long, step int, why string")
         order = Window.partitionBy("lane").orderBy("seq")
         steps = [
@@ -209,10 +211,10 @@ class _Teller:
             .join(F.broadcast(about), ["lane", "wanted", "step"])
         )
         told = met.select(
-            "of", "timestamp_ms", F.lit("checkpoint").alias("what"), F.col("source").alias("place"),
+            "of", "timestamp_ms", F.lit("checkpoint").alias("what"), F.col("source").alias("record"),
             _checkpoint_says().alias("says"), "epoch",
         )  # fmt: skip
-        return _bounded(told.dropDuplicates(["of", "place"]), "timestamp_ms")
+        return _bounded(told.dropDuplicates(["of", "record"]), "timestamp_ms")
 
     def _values(self, name: str, values: Iterable[str]) -> DataFrame:
         return self._spark.createDataFrame([(value,) for value in values], f"{name} string")
@@ -229,8 +231,8 @@ def _due_ms(requests: Sequence[Row]) -> dict[str, int]:
     one each request is a message.
     """
     due_ms: dict[str, int] = {}
-    for row in sorted(requests, key=lambda row: _place(row["place"])):
-        own = row["of"] == row["place"] or (row["of"] == row["root"] and not row["recurs"])
+    for row in sorted(requests, key=lambda row: _parsed(row["record"])):
+        own = row["of"] == row["record"] or (row["of"] == row["root"] and not row["recurs"])
         if own and row["due_ms"] is not None:
             due_ms[row["of"]] = row["due_ms"]
     return due_ms
@@ -240,15 +242,15 @@ def _bounded(told: DataFrame, order: str) -> list[Row]:
     """The first records of each sort, with how many there are."""
     sort = Window.partitionBy("of", "what")
     ranked = told.withColumn("there_are", F.count("*").over(sort)).withColumn(
-        "rank", F.row_number().over(sort.orderBy(order, "place"))
+        "rank", F.row_number().over(sort.orderBy(order, "record"))
     )
     return ranked.filter(F.col("rank") <= PER_RECORD).collect()
 
 
-def _said(records: DataFrame, what: str, place: Column, says: Column) -> DataFrame:
+def _said(records: DataFrame, what: str, record: Column, says: Column) -> DataFrame:
     epoch = F.col("epoch") if "epoch" in records.columns else F.lit(None)
     return records.select(
-        F.col("source").alias("of"), "timestamp_ms", F.lit(what).alias("what"), place.alias("place"),
+        F.col("source").alias("of"), "timestamp_ms", F.lit(what).alias("what"), record.alias("record"),
         says.alias("says"), epoch.cast("long").alias("epoch"),
     )  # fmt: skip
 

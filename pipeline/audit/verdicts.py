@@ -10,6 +10,7 @@ from pipeline.audit.bounds import Bounds
 from pipeline.audit.chain import link
 from pipeline.audit.classes import recurs, with_class
 from pipeline.audit.flaw import flaws
+from pipeline.audit.meaning import source
 from pipeline.audit.message_checks import message_checks
 from pipeline.audit.moves import move
 from pipeline.audit.order import line
@@ -24,7 +25,7 @@ def verdicts(cases: DataFrame, bounds: Bounds) -> DataFrame:
     known of a reschedule; and of a message when it was due, where it was delivered, when, and in which
     transaction (the checkpoint `settled_by` of its `lane`).
     """
-    place = F.concat_ws("/", "delivered.topic", "delivered.partition", "delivered.offset")
+    record = source("delivered.topic", "delivered.partition", "delivered.offset")
     delivered_at_ms = F.col("delivered.timestamp_ms")
     return with_class(cases, bounds).select(
         "source",
@@ -38,7 +39,7 @@ def verdicts(cases: DataFrame, bounds: Bounds) -> DataFrame:
         "target_topic",
         "lane",
         F.col("row.settled_by").alias("settled_by"),
-        F.when(F.col("delivered").isNotNull(), place).alias("delivered_as"),
+        F.when(F.col("delivered").isNotNull(), record).alias("delivered_as"),
         delivered_at_ms.alias("delivered_at_ms"),
         _lateness_ms(delivered_at_ms).alias("lateness_ms"),
         line().alias("line"),

@@ -9,10 +9,10 @@ from pipeline.page.parts import Figure as Figure
 from pipeline.page.parts import Fold as Fold
 from pipeline.page.parts import Headline as Headline
 from pipeline.page.parts import Page as Page
+from pipeline.page.parts import PageRow as PageRow
+from pipeline.page.parts import Paragraph as Paragraph
 from pipeline.page.parts import Part as Part
-from pipeline.page.parts import Row as Row
 from pipeline.page.parts import Section as Section
 from pipeline.page.parts import Table as Table
-from pipeline.page.parts import Text as Text
 from pipeline.page.render import render as render
 from pipeline.page.render import write as write

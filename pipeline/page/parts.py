@@ -27,11 +27,11 @@ class Column:
     number: bool = False
 
 
-Row: TypeAlias = Sequence[Cell | str | int | float | None]
+PageRow: TypeAlias = Sequence[Cell | str | int | float | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Text:
+class Paragraph:
     """A paragraph."""
 
     text: str
@@ -52,7 +52,7 @@ class Table:
     """Rows below headings; without rows it is left out."""
 
     columns: Sequence[Column]
-    rows: Sequence[Row]
+    rows: Sequence[PageRow]
     part: ClassVar[str] = "table"
 
 
@@ -75,7 +75,7 @@ class Fold:
     part: ClassVar[str] = "fold"
 
 
-Part: TypeAlias = Text | Facts | Table | Figure | Fold
+Part: TypeAlias = Paragraph | Facts | Table | Figure | Fold
 
 
 @dataclass(frozen=True, slots=True)

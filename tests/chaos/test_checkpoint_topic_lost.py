@@ -101,7 +101,7 @@ def test_without_topic_and_folders_the_znode_decides_and_only_the_gap_is_deliver
     assert {tuple(fates.of[receipt.result()]) for receipt in gap} == {("delivered", "delivered")}
     assert {tuple(fates.of[receipt.result()]) for receipt in later} == {("delivered",)}
     said = node.wait_event("checkpoint-topic-lost")
-    assert (said["level"], said["resumed_epoch"]) == ("error", Checkpoint.decode(mirrored).epoch)
+    assert (said["level"], said["checkpoint_epoch"]) == ("error", Checkpoint.decode(mirrored).epoch)
 
 
 @pytest.mark.walks("checkpoint-unreadable")

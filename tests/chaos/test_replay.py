@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 from collections import Counter
 
-from election.operators import Author, Entry
+from election.operators import Author, HistoryEntry
 from node.core.steps import Step
 from ops.checkpoint import requests
 from ops.clients.zookeeper import registry
@@ -49,7 +49,7 @@ def test_a_replay_is_gone_on_with_by_the_next_leader_exactly_once(make_cluster: 
         leader = cluster.leader()
         leader.arm()
         with registry(cluster.connection) as znodes:
-            znodes.ask(0, request, Entry(what="replay", author=AUTHOR, lane=0))
+            znodes.ask(0, request, HistoryEntry(what="replay", author=AUTHOR, lane=0))
         assert leader.wait_exit() == -signal.SIGKILL, "it killed itself in the middle of the replay"
         sent = [sender.schedule(value=b"new %d" % number, target="one") for number in range(20)]
         sender.flush()

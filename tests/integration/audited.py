@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from delayline.names import ClusterNames
 from delayline.requests import BufferRecord
-from pipeline.audit import Audit, AuditConfig, LedgerWriter, Report, audit
+from pipeline.audit import Audit, AuditConfig, AuditReport, LedgerWriter, audit
 from tests.integration.histories import History, Step, Writer
 from tests.support.keys import KEYRING
 from tests.support.tail import read_all
@@ -56,14 +56,14 @@ class Audited:
         )
 
 
-def found(report: Report) -> set[tuple[str, str]]:
+def found(report: AuditReport) -> set[tuple[str, str]]:
     """Each violation's kind and source; none is there twice."""
     assert len(report.violations) == len(set(report.violations))
     return {(violation.kind, violation.source) for violation in report.violations}
 
 
 def check_accounted(
-    report: Report, classes: Mapping[str, int], occurrences: Mapping[str, int] | None = None
+    report: AuditReport, classes: Mapping[str, int], occurrences: Mapping[str, int] | None = None
 ) -> None:
     """Nothing is wrong, and every request is in its class, and every occurrence at its end."""
     assert report.violations == ()

@@ -36,13 +36,13 @@ def say(event: str, **what: Any) -> None:
     sys.stdout.flush()
 
 
-def say_state(standing: ElectionState) -> None:
+def say_state(state: ElectionState) -> None:
     say(
-        "standing",
-        role=standing.role,
-        znode=standing.znode,
-        since_ms=standing.since_ms,
-        leader=standing.leader,
+        "state",
+        role=state.role,
+        znode=state.znode,
+        since_ms=state.since_ms,
+        leader=state.leader,
     )
 
 

@@ -88,7 +88,7 @@ class CandidateProcess:
         return self.wait(lambda line: line.get("status") == status, after=after)
 
     def roles(self) -> list[str]:
-        return [line["role"] for line in list(self.lines) if line["event"] == "standing"]
+        return [line["role"] for line in list(self.lines) if line["event"] == "state"]
 
     def order(self, command: str) -> None:
         assert self.process.stdin is not None

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NoReturn, cast
 
 from delayline.retry import Attempt, Ladder, RetryingConsumer
-from delayline.retry.worker import Handling, Worker
+from delayline.retry.worker import HandlerWorker, Handling
 
 
 def die(*_: object) -> NoReturn:
@@ -22,7 +22,7 @@ def die(*_: object) -> NoReturn:
     raise AssertionError("dead")
 
 
-class DiesAnswered(Worker):
+class DiesAnswered(HandlerWorker):
     """A worker whose process ends before anybody hears that the answer is acknowledged."""
 
     def _handle(self, handling: Handling) -> None:

@@ -65,7 +65,7 @@ def test_nodes_that_have_read_the_same_go_on_with_what_is_pending_and_lose_the_g
             sender.schedule(b"kept", key=key_in(number % 2), at_ms=now_ms() + 3_600_000)
         sender.flush()
         cluster.wait_delivered(1)
-        eventually(lambda: sum(cluster.checkpoints()[-1].applied.values()) == 11, "all is taken in")
+        eventually(lambda: sum(cluster.checkpoints()[-1].applied.values()) == 11, "all is applied")
         eventually(lambda: [cluster.member(node).get("pending") for node in "ab"] == [10, 10], "by both")
         for one in running:
             cluster.stop_here(one)
@@ -97,7 +97,7 @@ def test_where_no_node_has_anything_all_begin_anew(cluster: Cluster, operator: O
             sender.schedule(key=key_in(number % 2))
         sender.flush()
         cluster.wait_delivered(10)
-        eventually(lambda: sum(cluster.checkpoints()[-1].applied.values()) == 10, "all is taken in")
+        eventually(lambda: sum(cluster.checkpoints()[-1].applied.values()) == 10, "all is applied")
         cluster.stop_here(running)
         take_from_log(cluster, 5)
         shutil.rmtree(cluster.data_dir("a"))

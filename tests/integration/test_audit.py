@@ -18,7 +18,7 @@ from delayline.settings import ClusterSettings
 from delayline.wire import Header
 from pipeline.audit import AuditConfig, audit
 from pipeline.audit.evidence import edges_ms
-from pipeline.audit.snapshot import Keeping, Offsets
+from pipeline.audit.snapshot import Keeping, TopicOffsets
 from pipeline.errors import WrongInput
 from tests.integration.audited import Audited, check_accounted, found
 from tests.integration.histories import CopyOf, DeadLetter, Delivery, Later, Outcome, Request, Transaction
@@ -189,4 +189,4 @@ def test_what_a_topic_surely_keeps_is_read_from_its_settings(
     admin.create_topics([NewTopic(topic, 1, 1, config=config)])[topic].result()
     # That was the controller's word; a broker knows of it a moment later.
     eventually(lambda: topic in admin.list_topics(timeout=PATIENCE_S).topics, f"{topic} is there")
-    assert Offsets(AuditConfig(stack.bootstrap, settings, KEYRING)).keeping([topic]) == {topic: expected}
+    assert TopicOffsets(AuditConfig(stack.bootstrap, settings, KEYRING)).keeping([topic]) == {topic: expected}

@@ -101,7 +101,7 @@ def test_a_message_delivered_twice_is_told_from_its_request_to_its_last_delivery
         ("delivery", 2),
     ]
     asked = told.events[0]
-    assert (asked.place, asked.says) == (
+    assert (asked.record, asked.says) == (
         seven.source,
         f"schedule, due {shown(seven.due_ms)}, to {seven.schedule.target_topic}",
     )
@@ -120,7 +120,7 @@ def test_a_false_outcome_is_told_with_the_other_requests_of_its_id_and_their_end
 ) -> None:
     history = planted.history
     events = story_of(seen, "false_outcome", history.too_late.source).events
-    assert {event.place for event in events if event.what == "request"} == {
+    assert {event.record for event in events if event.what == "request"} == {
         request.source for request in (history.old, history.new, history.too_late)
     }
     assert [
@@ -131,7 +131,7 @@ def test_a_false_outcome_is_told_with_the_other_requests_of_its_id_and_their_end
 
 def test_a_checkpoint_that_went_back_is_told_with_those_before_it(seen: Picture) -> None:
     [told] = [story for story in seen.stories if story.violation.kind == "checkpoint_moved_back"]
-    offsets = {int(event.place.rpartition("/")[2]): event.says.split(",")[0] for event in told.events}
+    offsets = {int(event.record.rpartition("/")[2]): event.says.split(",")[0] for event in told.events}
     before, *_, wrong = sorted(offsets)
     assert (offsets[before], offsets[wrong], len(offsets)) == ("before it", "itself", 3)
 

@@ -15,7 +15,7 @@ from node.core.ports import Doubtful
 from node.kafka.checkpoints import CheckpointReader, KafkaLog, read_last
 from node.kafka.own_checkpoints import headers_of
 from node.refusal import Refusing
-from node.role import Roster
+from node.worker import Roster
 from ops.checkpoint import show
 from ops.clients.zookeeper import registry
 from store.checkpoint import Checkpoint

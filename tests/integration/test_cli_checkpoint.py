@@ -15,7 +15,7 @@ from syrupy.assertion import SnapshotAssertion
 
 from delayline.times import render_time
 from election.candidates import Candidate
-from election.operators import Author, Entry, PauseState
+from election.operators import Author, HistoryEntry, PauseState
 from ops.checkpoint import requests
 from ops.checkpoint.show import last_request
 from ops.clients.zookeeper import registry
@@ -89,7 +89,7 @@ class Delivered:
     def pause(self, pauses: PauseState) -> None:
         """Pauses and resumes; returns once the node knows."""
         with registry(self.cluster.connection) as znodes:
-            znodes.change_pauses(lambda _: pauses, Entry(what="pause", author=AUTHOR))
+            znodes.change_pauses(lambda _: pauses, HistoryEntry(what="pause", author=AUTHOR))
         becomes(lambda: self.cluster.member("a").get("paused"), pauses.paused is not None)
 
 
@@ -269,7 +269,7 @@ def test_what_waits_for_the_leader_can_be_taken_back(delivered: Delivered, opera
 def test_no_lane_is_asked_while_a_request_waits_in_one_of_them(make_cluster: MakeCluster) -> None:
     cluster = two_leaders(make_cluster)
     with registry(cluster.connection) as znodes:
-        znodes.ask(1, SKIP, Entry(what="skip", author=AUTHOR, lane=1))
+        znodes.ask(1, SKIP, HistoryEntry(what="skip", author=AUTHOR, lane=1))
         with pytest.raises(ConflictError, match=r"lane 1 \(skip to .*cancel --lane 1'; nothing was"):
             requests.carry_out(cluster.connection, SKIP, None, AUTHOR, print, 0)
         assert znodes.asked(0) is None
@@ -280,7 +280,7 @@ def test_who_fails_in_the_middle_is_told_which_lanes_were_asked(make_cluster: Ma
     with registry(cluster.connection) as znodes:
 
         def somebody_else(_: str) -> None:
-            znodes.ask(1, SKIP, Entry(what="skip", author=AUTHOR, lane=1))
+            znodes.ask(1, SKIP, HistoryEntry(what="skip", author=AUTHOR, lane=1))
 
         with pytest.raises(ConflictError, match=r"lane 1; .* already in lane 0 \('.*cancel --lane 0'"):
             requests.carry_out(cluster.connection, SKIP, None, AUTHOR, somebody_else, 0)

@@ -22,23 +22,23 @@ GUID = "a" * 32
 
 
 class Node:
-    """A candidate with its session, and all its standings."""
+    """A candidate with its session, and all its states."""
 
     def __init__(self, zookeeper: str, path: str, name: str) -> None:
-        self.standings: queue.SimpleQueue[ElectionState] = queue.SimpleQueue()
+        self.states: queue.SimpleQueue[ElectionState] = queue.SimpleQueue()
         self.session = AnswerLost({"hosts": zookeeper}, 10)
         self.peers = Peers(name, HOST, 0)
         self.candidacy = Candidacy(
-            self.session, path, self.peers, node=name, host=HOST, on_change=self.standings.put
+            self.session, path, self.peers, node=name, host=HOST, on_change=self.states.put
         )
         self.session.start()
         self.candidacy.start()
         self.session.wait_connected(PATIENCE_S)
 
     def until(self, role: str) -> ElectionState:
-        while (standing := self.standings.get(timeout=PATIENCE_S)).role != role:
+        while (state := self.states.get(timeout=PATIENCE_S)).role != role:
             pass
-        return standing
+        return state
 
     def close(self) -> None:
         self.candidacy.resign()
@@ -81,22 +81,22 @@ def test_one_who_has_not_entered_is_not_in_the_queue(new_node: NewNode, path: st
     assert node.candidacy.state.role == "none"
 
 
-def test_a_standing_says_what_and_since_when(new_node: NewNode, path: str) -> None:
+def test_an_election_state_says_what_and_since_when(new_node: NewNode, path: str) -> None:
     node = new_node("n1")
     before_ms = node.candidacy.state.since_ms
     node.candidacy.enter()
-    standing = node.until("leader")
-    assert node.session.children(path) == [standing.znode]
-    assert (standing.leader, node.candidacy.state) == ("n1", standing)
-    assert standing.since_ms >= before_ms
+    state = node.until("leader")
+    assert node.session.children(path) == [state.znode]
+    assert (state.leader, node.candidacy.state) == ("n1", state)
+    assert state.since_ms >= before_ms
 
 
 def test_a_candidacy_whose_creation_was_not_answered_is_found_again(new_node: NewNode, path: str) -> None:
     node = new_node("n1")
     node.session.lost = 1
     node.candidacy.enter()
-    standing = node.until("leader")
-    assert node.session.children(path) == [standing.znode]
+    state = node.until("leader")
+    assert node.session.children(path) == [state.znode]
 
 
 def test_a_candidacy_made_twice_keeps_its_lower_znode(
@@ -128,11 +128,11 @@ def test_a_znode_that_ends_with_an_earlier_session_is_not_stood_on(
 def test_confirm_says_no_as_soon_as_the_znode_is_gone(stack: Stack, new_node: NewNode, path: str) -> None:
     node, other = new_node("n1"), new_node("n2")
     node.candidacy.enter()
-    standing = node.until("leader")
+    state = node.until("leader")
     other.candidacy.enter()
     other.until("follower")
     with operator(stack.zookeeper) as client:
-        client.delete(f"{path}/{standing.znode}")
+        client.delete(f"{path}/{state.znode}")
         assert node.candidacy.confirm(PATIENCE_S) is False
 
 
@@ -177,8 +177,8 @@ def test_a_candidacy_that_breaks_down_does_not_stay_in_the_queue(
     crashes: queue.SimpleQueue[str] = queue.SimpleQueue()
     monkeypatch.setattr(threading, "excepthook", lambda crash: crashes.put(str(crash.exc_value)))
 
-    def break_down(standing: ElectionState) -> None:
-        raise RuntimeError(f"as {standing.role}")
+    def break_down(state: ElectionState) -> None:
+        raise RuntimeError(f"as {state.role}")
 
     node = new_node("n1")
     node.candidacy._on_change = break_down

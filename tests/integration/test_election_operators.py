@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from election.errors import Malformed, RequestWaits, ZnodeChanged, ZnodeExists, ZnodeMissing
-from election.operators import Author, Entry, PauseState, Switchover, decode_switchover
+from election.operators import Author, HistoryEntry, PauseState, Switchover, decode_switchover
 from election.registry import MOST_HISTORY, Registry
 from election.session import Delete, Make, Replace, Session
 from election.znodes import Znodes
@@ -36,8 +36,8 @@ def registry(session: Session, znodes: Znodes) -> Registry:
     return Registry(session, znodes)
 
 
-def entry(what: str, lane: int | None = None) -> Entry:
-    return Entry(what=what, author=AUTHOR, lane=lane)
+def entry(what: str, lane: int | None = None) -> HistoryEntry:
+    return HistoryEntry(what=what, author=AUTHOR, lane=lane)
 
 
 def take_up(registry: Registry, number: int, epoch: int = 1) -> None:
@@ -208,7 +208,7 @@ def test_a_switchover_is_there_with_its_entry_until_it_is_dropped(
 
 
 def test_the_history_holds_what_was_recorded_in_order_and_all_of_it(registry: Registry) -> None:
-    removed = Entry(what="remove", author=AUTHOR, lane=0, before="n1", after=None)
+    removed = HistoryEntry(what="remove", author=AUTHOR, lane=0, before="n1", after=None)
     registry.record(removed)
     for number in range(3):
         registry.record(entry(f"change {number}"))

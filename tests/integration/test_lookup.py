@@ -25,7 +25,7 @@ from node.status import NodeState
 from ops.cli.main import run
 from ops.clients import nodes
 from ops.message import lookup
-from ops.message.lookup import Listing
+from ops.message.lookup import MessageListing
 from store.checkpoint import Checkpoint
 from store.holds import tag_of
 from store.lookup import Total
@@ -123,7 +123,7 @@ class Told:
 
     def pending(
         self, after: str | None = None, limit: int = 1_000, node: str | None = None, **query: Any
-    ) -> Listing:
+    ) -> MessageListing:
         return lookup.pending(self.cluster.connection, query, after, limit, node)
 
     def ids(self, **options: Any) -> list[str | None]:
@@ -225,10 +225,10 @@ def test_a_history_that_is_too_long_is_left_out_unless_it_is_asked_for(
 
 
 def test_every_answer_says_how_far_the_node_was(told: Told) -> None:
-    for standing in (told.show("waits", "a").node, told.pending(node="a").nodes[0]):
-        assert (standing.node, standing.state, standing.lane) == ("a", NodeState.FOLLOWER, 0)
-        assert standing.applied.keys() == {0, 1}
-        assert standing.delivered_up_to_ms > told.due_ms - 2 * HOUR_MS
+    for answering in (told.show("waits", "a").node, told.pending(node="a").nodes[0]):
+        assert (answering.node, answering.state, answering.lane) == ("a", NodeState.FOLLOWER, 0)
+        assert answering.applied.keys() == {0, 1}
+        assert answering.delivered_up_to_ms > told.due_ms - 2 * HOUR_MS
     becomes(lambda: told.show("waits", "a").node.lag, 0)
 
 

@@ -37,7 +37,7 @@ class Many:
         cluster.wait_state("a", NodeState.LEADER)
         target = cluster.target()
         self._timed(
-            f"{2 * MANY:,} scheduled and taken in",
+            f"{2 * MANY:,} scheduled and applied",
             lambda: self._send(lambda id_: producer.schedule(target, id_, id=id_, after="1h"), IDS),
             lambda: self.wait_pending(2 * MANY),
         )

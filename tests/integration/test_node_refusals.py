@@ -17,8 +17,8 @@ from confluent_kafka.admin import (
 
 from delayline import requests
 from node.status import NodeState
-from ops.dead_letter.retry import Asked, send, survey
-from ops.dead_letter.search import Wanted
+from ops.dead_letter.retry import LettersToRetry, send, survey
+from ops.dead_letter.search import LetterFilter
 from ops.stack.ports import free_port
 from tests.support.cluster import Cluster
 from tests.support.fates import check_exactly_once
@@ -432,8 +432,10 @@ def _send_into(cluster: Cluster, partition: int, schedules: list[dict[str, Any]]
 def _retry_dead_letters(cluster: Cluster) -> None:
     """As an operator who is told to."""
     cluster.create_again()
-    wanted = Wanted(codes=frozenset({"wrong-partition"}))
-    found = survey(cluster.connection, cluster.settings, Asked(wanted, frozenset(), None, False, now_ms()))
+    wanted = LetterFilter(codes=frozenset({"wrong-partition"}))
+    found = survey(
+        cluster.connection, cluster.settings, LettersToRetry(wanted, frozenset(), None, False, now_ms())
+    )
     assert len(send(found).sources) == 5
 
 

@@ -14,7 +14,7 @@ from node.kafka.outbox import KafkaOutbox, KafkaTransaction
 from node.kafka.target_answers import TargetAnswers
 from node.kafka.target_watch import TargetWatch
 from node.kafka.targets import KafkaTargets
-from node.role import Roster
+from node.worker import Roster
 from tests.support.checkpoints import sample_checkpoint
 from tests.support.cluster import Cluster
 from tests.support.keys import KEYRING, FixedKeys

@@ -111,7 +111,7 @@ def test_making_a_cluster_again_changes_nothing(config: ConnectionConfig) -> Non
     assert (again.settings, again.settings_written, again.topics) == (first.settings, False, ())
 
 
-def test_a_lost_checkpoint_topic_is_made_anew_by_the_standing_settings(
+def test_a_lost_checkpoint_topic_is_made_anew_by_the_present_settings(
     config: ConnectionConfig, names: ClusterNames, admin: AdminClient
 ) -> None:
     cluster_topics.create(config, {"partitions": 3, "lanes": 3})
@@ -132,12 +132,12 @@ def test_a_lost_buffer_is_told(config: ConnectionConfig, names: ClusterNames, ad
 
 
 def test_other_settings_than_the_clusters_are_refused(config: ConnectionConfig) -> None:
-    standing = cluster_topics.create(config, {"partitions": 2}).settings
+    present = cluster_topics.create(config, {"partitions": 2}).settings
 
     with pytest.raises(SettingsDiffer, match="partitions is 2 there, 3 here"):
         cluster_topics.create(config, {"partitions": 3})
 
-    assert cluster_topics.read_settings(config) == standing
+    assert cluster_topics.read_settings(config) == present
     assert cluster_topics.check(config) == []
 
 

@@ -23,7 +23,7 @@ _ROOT = Path(__file__).parents[2]
 LIMIT_S = 60.0
 """Far longer than any row takes on an idle machine; the longest, a taken port, waits 10 s for it."""
 _AT_ONCE = 8
-_AGAIN = "node-startup-still-delayed"
+_AGAIN = "node-startup-retried"
 _EVENTS = {"waits": "node-startup-delayed", "refuses": "leadership-refused", "warns": "peer-host-unresolved"}
 
 

@@ -17,7 +17,7 @@ from node.core.steps import Step
 from tests.simulation.profile import PROFILES
 from tests.simulation.runner import Result, Total, run_ranges, run_seed, state_file
 
-# The mirror is written by a role of its own, so no step of the delivery core stands behind it.
+# The mirror is written by a worker of its own, so no step of the delivery core stands behind it.
 STEPS = tuple(str(step) for step in Step if step is not Step.AFTER_MIRROR)
 COLUMNS = ("following", "elected", *STEPS, "waiting")
 

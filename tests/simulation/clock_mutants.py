@@ -124,8 +124,8 @@ CLOCKS: Final = (
         (
             Edit(
                 "store.apply:BatchApply.add",
-                "not (overruns and self._aligned.overran((due_ms, partition, offset)))",
-                "True",
+                "overruns and self._aligned.overran((due_ms, partition, offset))",
+                "False",
             ),
         ),
         CRASHES,

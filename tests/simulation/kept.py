@@ -70,9 +70,9 @@ def _check_reminded(name: str, store: KeyValue, view: View) -> None:
     reminded = set()
     for raw_key, entry in queue:
         _, partition, first = keys.queued(raw_key)
-        if not entry.offsets and raw_key >= view._forgetting._low_expiry[partition]:
+        if not entry.offsets and raw_key >= view.forgetting._low_expiry[partition]:
             reminded.add(keys.expiry(partition, entry.dues_ms[0], first))
     for raw_key, entry in queue:
-        is_passed = raw_key < view._forgetting._low_expiry[keys.queued(raw_key)[1]]
+        is_passed = raw_key < view.forgetting._low_expiry[keys.queued(raw_key)[1]]
         if entry.offsets and is_passed and raw_key not in reminded:
             raise Violation("pruning", f"{name} will never forget {entry}")

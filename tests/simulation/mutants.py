@@ -24,17 +24,17 @@ from tests.simulation import fencing
 from tests.simulation.awaited_mutants import AWAITED
 from tests.simulation.clock_mutants import CLOCKS
 from tests.simulation.held_mutants import HELD
+from tests.simulation.latest_known_mutants import LATEST_KNOWN
 from tests.simulation.numbered_mutants import NUMBERED
 from tests.simulation.other_mutants import OTHERS
 from tests.simulation.overrides import install
 from tests.simulation.partition_mutants import PARTITIONS
 from tests.simulation.patches import Mutant
-from tests.simulation.resumption_mutants import RESUMPTION
 from tests.simulation.runner import ROOT, run_seed
 from tests.simulation.signed_mutants import SIGNED
 from tests.simulation.source_mutants import SOURCES
 
-MUTANTS: Final = (*NUMBERED, *AWAITED, *HELD, *OTHERS, *SOURCES, *SIGNED, *PARTITIONS, *RESUMPTION, *CLOCKS)
+MUTANTS: Final = (*NUMBERED, *AWAITED, *HELD, *OTHERS, *SOURCES, *SIGNED, *PARTITIONS, *LATEST_KNOWN, *CLOCKS)
 BROKEN: Final = frozenset(
     {"AttributeError", "ImportError", "NameError", "SyntaxError", "TypeError", "UnboundLocalError"}
 )

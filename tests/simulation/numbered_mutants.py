@@ -104,7 +104,7 @@ def _answered_with_applied(original: Any, self: Any, *arguments: Any) -> Any:
     return msgspec.structs.replace(
         chosen,
         frontier=msgspec.structs.replace(frontier, seen=passed),
-        answers=[one for one in chosen.answers if one.place[1] < passed[one.place[0]]],
+        answers=[one for one in chosen.answers if one.at[1] < passed[one.at[0]]],
     )
 
 
@@ -417,7 +417,7 @@ NUMBERED: Final = (
         "pause-of-a-target-is-not-heeded",
         "a paused target",
         "what goes to a paused target is delivered",
-        (Edit("node.core.plan:Plan._schedule", "is_paused and self._refused(key) is None", "False"),),
+        (Edit("node.core.plan:Plan._deliver_or_park", "is_paused and self._poisoned(key) is None", "False"),),
         PAUSES,
     ),
     Mutant(
@@ -431,7 +431,7 @@ NUMBERED: Final = (
         "unknown-target-is-a-dead-letter",
         "rule 10, what is not looked up yet is parked",
         "a message whose target was not looked up in time is a dead letter",
-        (Edit("node.core.plan:Plan._schedule", "refusal[0] == UNKNOWN", "False"),),
+        (Edit("node.core.plan:Plan._deliver_or_park", "problem[0] == UNKNOWN", "False"),),
     ),
     Mutant(
         "unknown-target-is-an-attempt",

@@ -9,6 +9,7 @@ import msgspec
 from delayline.recurrence import _following
 from node.core.ports import Doubtful
 from store import keys
+from store.keys import NO_KEY
 from tests.simulation.overrides import Edit, Override, Wrap, beside
 from tests.simulation.patches import LATE, LATE_FAULTS, Mutant, profile_with
 
@@ -45,10 +46,9 @@ KEPT: Final = profile_with(
 )
 
 
-def _without_its_position(
-    original: Any, self: Any, kv: Any, known: Any, aligned: Any, _: Any, *others: Any
-) -> None:
-    original(self, kv, known, aligned, None, *others)
+def _without_the_tips_position(original: Any, self: Any, *arguments: Any) -> None:
+    original(self, *arguments)
+    self._bound = self._aligned.position or NO_KEY
 
 
 def _late_in_offset_order(original: Any, *arguments: Any, **named: Any) -> Any:
@@ -89,7 +89,7 @@ OTHERS: Final = (
         "late-by-alignment-only",
         "rule 1, max(aligned, in-memory)",
         "apply classifies by the aligned position alone",
-        (Wrap("store.apply:BatchApply.__init__", _without_its_position),),
+        (Wrap("store.apply:BatchApply.__init__", _without_the_tips_position),),
         profile_with(LATE, LATE_FAULTS),
     ),
     Mutant(
@@ -122,7 +122,12 @@ OTHERS: Final = (
         "ids-go-before-the-end",
         "rule 2, the high watermark noted then",
         "an id is forgotten before the consumer has reached the end of the log as it was then",
-        (Wrap("store.view:View.collect", lambda original, self, expired, _: original(self, expired, {})),),
+        (
+            Wrap(
+                "store.forgetting:Forgetting.collect",
+                lambda original, self, expired, _: original(self, expired, {}),
+            ),
+        ),
         FORGETFUL,
         begin=400,
     ),
@@ -264,14 +269,14 @@ OTHERS: Final = (
         "parked-occurrence-goes-on",
         "a parked occurrence is not followed",
         "the next occurrence is written back beside the one that is parked",
-        (Wrap("node.core.plan:Plan._schedule", _as_if_delivered),),
+        (Wrap("node.core.plan:Plan._deliver_or_park", _as_if_delivered),),
         PARKS,
     ),
     Mutant(
         "refused-occurrence-goes-on",
         "what is refused for what it is ends its chain",
         "an occurrence that the brokers refuse for what it is is followed by the next one",
-        (Edit("node.core.plan:Plan._turn", "refused is None", "True"),),
+        (Edit("node.core.plan:Plan._turn", "poisoned is None", "True"),),
         profile_with({"interval": 20, "id-interval": 10, "cron": 10}),
     ),
     Mutant(

@@ -27,7 +27,7 @@ PARTITIONS: Final = (
     Mutant(
         "leads-without-an-empty-partition",
         "added partitions, does not lead without them",
-        "a new leader leads without a partition of which nothing has been taken in",
+        "a new leader leads without a partition of which nothing has been applied",
         (Override("store.view:View.has_applied", partial(_has_applied, lacking=0)),),
         PARTITIONS_ADDED,
     ),

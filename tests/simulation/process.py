@@ -680,10 +680,10 @@ class Process:
         elif chance < 0.5 or self.store.unflushed() > MOST_UNFLUSHED:
             self.view.flush()
         elif not self._expired:
-            self._expired, self._log_ends = self.view.expired(MOST_EXPIRED), None
+            self._expired, self._log_ends = self.view.forgetting.expired(MOST_EXPIRED), None
         elif self._log_ends is None:
             self._log_ends = {number: self._buffer[number].end for number in self._partitions}
-        elif self.view.collect(self._expired, self._log_ends):
+        elif self.view.forgetting.collect(self._expired, self._log_ends):
             self._expired = []
 
 

@@ -37,7 +37,7 @@ def check_replica(process: Process, model: Model, serials: dict[int, Serial]) ->
         odd = sorted(set(found) ^ set(wanted))
         raise Violation("replica", f"{process.name} and the log differ in what is pending: {odd}")
     for name, prefix in (("late entries", keys.LATE), ("pending answers", keys.PENDING_ANSWER)):
-        left = [keys.placed(raw_key) for raw_key, _ in store.scan(prefix, keys.end_of(prefix))]
+        left = [keys.record_id(raw_key) for raw_key, _ in store.scan(prefix, keys.end_of(prefix))]
         if left:
             raise Violation("replica", f"{process.name} has {name} left: {left}")
     if any(store.scan(keys.ENDING, keys.end_of(keys.ENDING))):

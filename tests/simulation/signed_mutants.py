@@ -251,7 +251,7 @@ SIGNED: Final = (
     Mutant(
         "pending-of-this-batch-not-found",
         "rule 2, the first pending answer above the parent",
-        "a pending answer that is taken in with the dropped request is not found",
+        "a pending answer that is applied with the dropped request is not found",
         (Wrap("store.apply:BatchApply._first_pending", beside(_endings={})),),
         ENDED,
     ),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from node.kafka.targets import PartitionId
+from delayline.names import PartitionId
 
 
 class Settled:

@@ -7,31 +7,31 @@ from typing import Any
 import pytest
 
 from delayline.recurrence import ALL, LATEST, SAME_INTERVAL, SKIP, Recurrence
-from pipeline.audit.chain import Following, Link, flaws_of, link_of
+from pipeline.audit.chain import ChainLink, Following, flaws_of, link_of
 
 AT_MS = 1_795_255_200_000
 EVERY_SECOND = Recurrence(None, 1_000, SAME_INTERVAL, None, None, None, ALL)
 CRON = Recurrence("*/10 * * * * *", 0, SAME_INTERVAL, None, None, None, ALL)
 NEXT = Following(7, "delay.buffer/0/7", 3, AT_MS + 1_000, EVERY_SECOND)
-RIGHT = Link(2, AT_MS, EVERY_SECOND, "delivered", None, AT_MS + 5, AT_MS, settled=True, following=NEXT)
+RIGHT = ChainLink(2, AT_MS, EVERY_SECOND, "delivered", None, AT_MS + 5, AT_MS, settled=True, following=NEXT)
 FIRST = Following(1, "delay.buffer/0/1", 1, AT_MS + 10_000, CRON)
-BEGUN = Link(None, AT_MS + 1, CRON, "begun", None, None, None, settled=True, following=FIRST)
+BEGUN = ChainLink(None, AT_MS + 1, CRON, "begun", None, None, None, settled=True, following=FIRST)
 LATE_MS = AT_MS + 2_500
 PARKED = RIGHT._replace(end="parked", as_ms=None, following=NEXT._replace(number=2, at_ms=AT_MS))
 
 
-def link(**changes: Any) -> Link:
+def link(**changes: Any) -> ChainLink:
     return RIGHT._replace(**changes)
 
 
-def recurring(missed: str, **changes: Any) -> Link:
+def recurring(missed: str, **changes: Any) -> ChainLink:
     """The same, taken when the next two were due."""
     recurrence = EVERY_SECOND._replace(missed=missed)
     following = NEXT._replace(recurrence=recurrence, **changes.pop("follows", {}))
     return link(recurrence=recurrence, now_ms=LATE_MS, following=following, **changes)
 
 
-def kinds(one: Link) -> list[str]:
+def kinds(one: ChainLink) -> list[str]:
     return [kind for kind, _ in flaws_of(one)]
 
 
@@ -59,7 +59,7 @@ def kinds(one: Link) -> list[str]:
         "unknown time zone",
     ],
 )  # fmt: skip
-def test_nothing_is_wrong_with(right: Link) -> None:
+def test_nothing_is_wrong_with(right: ChainLink) -> None:
     assert flaws_of(right) == []
 
 
@@ -85,7 +85,7 @@ def test_nothing_is_wrong_with(right: Link) -> None:
         "delivered though missed", "not the latest", "no first one",
     ],
 )  # fmt: skip
-def test_it_is_found_when_an_occurrence_is(wrong: Link, kind: str) -> None:
+def test_it_is_found_when_an_occurrence_is(wrong: ChainLink, kind: str) -> None:
     assert kinds(wrong) == [kind]
 
 

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from pipeline.audit.duplicates import Event, duplicates_of
+from pipeline.audit.duplicates import IdEvent, duplicates_of
 
 WINDOW_MS = 100
 
 
-def event(offset: int, newest_ms: int, due_ms: int | None = None, **more: Any) -> Event:
+def event(offset: int, newest_ms: int, due_ms: int | None = None, **more: Any) -> IdEvent:
     found = {"kind": "schedule", "parent": None, "keep": False} | more
-    return Event(offset=offset, newest_ms=newest_ms, due_ms=due_ms, **found)
+    return IdEvent(offset=offset, newest_ms=newest_ms, due_ms=due_ms, **found)
 
 
 FIRST = event(0, 0, due_ms=50)
@@ -40,5 +40,5 @@ CANCEL = event(1, 10, kind="cancel")
         "written back", "written back too late",
     ],
 )  # fmt: skip
-def test_duplicates_are_those_whose_id_is(events: list[Event], duplicates: list[int]) -> None:
+def test_duplicates_are_those_whose_id_is(events: list[IdEvent], duplicates: list[int]) -> None:
     assert duplicates_of(events, WINDOW_MS) == duplicates

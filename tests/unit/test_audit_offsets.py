@@ -11,7 +11,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from delayline.settings import ClusterSettings
 from pipeline.audit import AuditConfig
-from pipeline.audit.snapshot import Extent, Offsets
+from pipeline.audit.snapshot import TopicExtent, TopicOffsets
 from tests.support.keys import KEYRING
 
 PLACE = ("made-just-now", 0)
@@ -35,8 +35,10 @@ class Brokers:
 
 
 def test_a_partition_that_has_no_leader_yet_is_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    offsets = Offsets(AuditConfig("127.0.0.1:1", ClusterSettings(cluster="delay", partitions=2), KEYRING))
+    offsets = TopicOffsets(
+        AuditConfig("127.0.0.1:1", ClusterSettings(cluster="delay", partitions=2), KEYRING)
+    )
     brokers = Brokers()
     monkeypatch.setattr(offsets, "_admin", brokers)
-    offsets.settle(Extent({}, {PLACE: END}))
+    offsets.settle(TopicExtent({}, {PLACE: END}))
     assert brokers.asked == 2

@@ -6,24 +6,24 @@ from dataclasses import replace
 
 import pytest
 
-from pipeline.audit import Lateness, Report, Violation
-from pipeline.audit.figures import Mark, failover_marks, lateness_figure, timeline_figure
+from pipeline.audit import AuditReport, Lateness, Violation
+from pipeline.audit.figures import FigureMark, failover_marks, lateness_figure, timeline_figure
 from pipeline.audit.page import audit_page, shown
 from pipeline.audit.picture import Picture
-from pipeline.audit.spread import Step
+from pipeline.audit.spread import Bucket
 from pipeline.audit.stories import Story
 from pipeline.audit.timeline import BUCKETS, Bar, Epoch, Timeline, bucket_size_ms
 from pipeline.page import Cell, Column, Table, render
 
 NOW_MS = 1_795_255_200_000
-CLEAN = Report(10, {"delivered": 10}, 10, lateness_ms=Lateness(5, 80, 250))
+CLEAN = AuditReport(10, {"delivered": 10}, 10, lateness_ms=Lateness(5, 80, 250))
 SEEN = Picture(
     cluster="delay",
     taken_ms=NOW_MS,
     report=CLEAN,
     kinds={("schedule", "delivered"): 10},
     targets=(),
-    late=(Step(5, 6, 9), Step(250, 275, 1)),
+    late=(Bucket(5, 6, 9), Bucket(250, 275, 1)),
     timeline=Timeline(1_000, (Bar(NOW_MS, "n1", 9), Bar(NOW_MS + 60_000, "n2", 1))),
     epochs=(
         Epoch(0, 1, "n1", NOW_MS, NOW_MS + 900, 3, 9, None, None, None),
@@ -41,7 +41,9 @@ def test_a_clean_audit_is_kept() -> None:
 
 
 def test_an_audit_of_nothing_has_a_page_without_figures() -> None:
-    empty = replace(SEEN, report=Report(0, {}, None), kinds={}, late=(), timeline=Timeline(10, ()), epochs=())
+    empty = replace(
+        SEEN, report=AuditReport(0, {}, None), kinds={}, late=(), timeline=Timeline(10, ()), epochs=()
+    )
     assert "<figure" not in render(audit_page(replace(empty, epochs_in_all=0)))
 
 
@@ -72,7 +74,7 @@ def test_any_span_has_a_bounded_number_of_buckets(span_ms: int) -> None:
 
 
 def test_labels_that_would_cover_each_other_are_left_to_the_longest_gaps() -> None:
-    marks = [Mark(NOW_MS + at, f"{at}", gap_ms=at) for at in (0, 100, 30_000)]
+    marks = [FigureMark(NOW_MS + at, f"{at}", gap_ms=at) for at in (0, 100, 30_000)]
     figure = timeline_figure(SEEN.timeline, SEEN.epochs, marks)
     assert {label.text for label in figure.layout.annotations} == {"100", "30000"}
 

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from delayline.times import MAX_MS
 from node.kafka.fetch import batches
 from node.kafka.fetch.batches import (
-    Batch,
     BatchContent,
     CommittedFilter,
     DamagedLog,
+    RecordBatch,
     batches_of,
     open_aborted,
     open_batch,
@@ -49,7 +49,7 @@ APPEND_MS = 1_800_000_000_000
 PARTITION = 3
 
 
-def as_stored(raw: RawBatch) -> Batch:
+def as_stored(raw: RawBatch) -> RecordBatch:
     """A batch as the broker hands it out: with its own first offset and time."""
     fields = {"base_offset": BASE, "max_timestamp_ms": APPEND_MS}
     stored = {name: getattr(raw, name) for name in RawBatch.__slots__} | fields

@@ -12,17 +12,17 @@ from rich.console import Console
 from bench import ids, loader, markdown, message, reader, table, watcher
 from bench.__main__ import main
 from bench.figures import GOALS, KINDS, Goal, kind, offered_only
+from bench.job import JobFailed, work
 from bench.loader import Load
 from bench.measured import Measured
 from bench.page import bench_page
-from bench.parts import Part
+from bench.parts import PartCost
 from bench.polls import Polls
 from bench.profiles import NoRoom, Profile, profile
 from bench.record import Machine, RunRecord, load
 from bench.run import UnderWay, settings
 from bench.scenarios.failover import gaps, offered_per_s
 from bench.scenarios.yardstick import fastest
-from bench.worker import WorkerFailed, work
 from ops.demo.measure import Stretch
 from pipeline.page import render
 
@@ -232,7 +232,7 @@ def test_what_makes_two_runs_hard_to_compare_is_said() -> None:
 
 
 def test_the_parts_are_shown_with_their_sum() -> None:
-    shown = printed(table.show_parts, [Part("fetch", 0.5, 1.0), Part("put", 1.5, 2.0)])
+    shown = printed(table.show_parts, [PartCost("fetch", 0.5, 1.0), PartCost("put", 1.5, 2.0)])
     assert line_of(shown, "all").split() == ["all", "2.00", "3.00"]
 
 
@@ -433,7 +433,7 @@ def test_what_was_due_within_a_stretch_was_offered_in_it() -> None:
 
 
 def test_a_worker_that_fails_says_why_in_one_line() -> None:
-    with pytest.raises(WorkerFailed, match=r"^bench\.reader: KeyError: 'offsets'$"):
+    with pytest.raises(JobFailed, match=r"^bench\.reader: KeyError: 'offsets'$"):
         work("bench.reader", {})
 
 

@@ -44,7 +44,7 @@ def back(due_ms: int, parent: int, root: int = 0, id_: str | None = None) -> Sch
 def answers(view: View, now_ms: int = 5_000, *, known: bool = True) -> list[tuple[int, str]]:
     """Offset and meaning of each answer of the next selection."""
     write_back = NO_WRITE_BACK if known else WriteBack()
-    return [(one.place[1], meaning(one)) for one in view.select(now_ms, MANY, write_back=write_back).answers]
+    return [(one.at[1], meaning(one)) for one in view.select(now_ms, MANY, write_back=write_back).answers]
 
 
 def meaning(answer: Answer) -> str:
@@ -178,9 +178,9 @@ class TestForgetting:
         take(view, at(0, 1, schedule(5_000), timestamp_ms=2_000))
         deliver(view, 9_000)
         view.prune()
-        before, expired = places_of(view), view.expired(10)
+        before, expired = places_of(view), view.forgetting.expired(10)
         view.apply([], {0: 5})
-        view.collect(expired, {0: 5})
+        view.forgetting.collect(expired, {0: 5})
         view.prune()
         assert (before, places_of(view)) == ([(0, 0), (0, 1)], [(0, 1)])
 
@@ -190,9 +190,9 @@ class TestForgetting:
         take(view, at(0, 1, back(4_000, 0)), at(0, 2, schedule(99_000), timestamp_ms=4_000))
         deliver(view, 9_000)
         view.prune()
-        expired = view.expired(10)
+        expired = view.forgetting.expired(10)
         view.apply([], {0: 3})
-        assert (expired, view.collect(expired, {0: 3})) == (
+        assert (expired, view.forgetting.collect(expired, {0: 3})) == (
             [((4_000, 0, 1), Expiry([4_000], [1], [0]), True)],
             True,
         )
@@ -204,7 +204,7 @@ class TestForgetting:
         take(view, at(0, 1, back(4_000, 0)), at(0, 2, schedule(99_000), timestamp_ms=4_000))
         deliver(view, 5_500)
         view.prune()
-        assert [entry.whose for _, entry, _ in view.expired(10)] == [[]]
+        assert [entry.whose for _, entry, _ in view.forgetting.expired(10)] == [[]]
 
     def test_a_node_that_has_forgotten_the_source_drops_what_follows_all_the_same(self, view: View) -> None:
         take(view, at(0, 0, schedule(2_000)))
@@ -226,7 +226,7 @@ def test_a_follower_finds_what_the_leader_has_written_back(view: View, tmp_path:
 
 def found(view: View, prefix: bytes) -> list[tuple[int, int]]:
     def take_all(kv: KeyValue, *_: object) -> list[tuple[int, int]]:
-        return [keys.placed(key) for key, _ in kv.scan(prefix, keys.end_of(prefix))]
+        return [keys.record_id(key) for key, _ in kv.scan(prefix, keys.end_of(prefix))]
 
     return view.snapshot(take_all)
 

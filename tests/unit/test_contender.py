@@ -9,7 +9,7 @@ import pytest
 
 from election.candidacy import ElectionState
 from node.contender import Contender
-from node.role import Bell
+from node.worker import Bell
 from node.zookeeper.leadership import ZooKeeperElection
 from tests.support.waiting import becomes
 

@@ -20,7 +20,7 @@ from node.kafka.fetch.records import LogRecord
 from ops.dead_letter.choice import Choice, Chooser
 from ops.dead_letter.letter import Letter, parse_place, read_letter
 from ops.dead_letter.retry import send_with
-from ops.dead_letter.search import Wanted, listed
+from ops.dead_letter.search import LetterFilter, listed
 from ops.dead_letter.since import Since
 
 NOW_MS = 1_800_000_000_000
@@ -31,7 +31,7 @@ TARGET: Header = ("delay-target-topic", b"orders")
 def letter(*headers: Header, code: str | None = "target-missing", **fields: Any) -> Letter:
     """A letter at 0/17 whose request had these headers."""
     values: dict[str, Any] = {
-        "place": (0, 17),
+        "record_id": (0, 17),
         "at_ms": NOW_MS - 60_000,
         "key": b"k",
         "value": b"v",
@@ -46,7 +46,7 @@ def letter(*headers: Header, code: str | None = "target-missing", **fields: Any)
 def chooser(**fields: Any) -> Chooser:
     values: dict[str, Any] = {
         "settings": ClusterSettings(),
-        "wanted": Wanted(),
+        "wanted": LetterFilter(),
         "named": frozenset(),
         "since": Since(),
         "null_values": frozenset(),
@@ -103,14 +103,14 @@ def test_what_is_no_place_is_refused(text: str) -> None:
 @pytest.mark.parametrize(
     "wanted",
     [
-        Wanted(codes=frozenset({"expired", "bad-op"})),
-        Wanted(target="orders"),
-        Wanted(id="i"),
-        Wanted(from_ms=10),
-        Wanted(to_ms=11),
+        LetterFilter(codes=frozenset({"expired", "bad-op"})),
+        LetterFilter(target="orders"),
+        LetterFilter(id="i"),
+        LetterFilter(from_ms=10),
+        LetterFilter(to_ms=11),
     ],
 )
-def test_each_filter_takes_what_it_names_and_nothing_else(wanted: Wanted) -> None:
+def test_each_filter_takes_what_it_names_and_nothing_else(wanted: LetterFilter) -> None:
     there = letter(TARGET, ("delay-id", b"i"), code="expired", at_ms=10)
     other = letter(("delay-target-topic", b"x"), ("delay-id", b"j"), code="no-id")
     other = replace(other, at_ms=9 if wanted.from_ms else 11)
@@ -218,7 +218,7 @@ def test_what_was_accepted_is_sent() -> None:
 def test_what_would_not_do_as_it_was_is_sent_only_if_it_is_named(code: str) -> None:
     there = letter(TARGET, code=code)
     assert fate(there) == "not-named"
-    assert fate(there, wanted=Wanted(codes=frozenset({code}))) == "send"
+    assert fate(there, wanted=LetterFilter(codes=frozenset({code}))) == "send"
     assert fate(there, named=frozenset({(0, 17)})) == "send"
 
 
@@ -342,7 +342,7 @@ class Brokers:
 
 
 def send_three(brokers: Brokers) -> Any:
-    letters: Iterable[Letter] = [replace(letter(TARGET), place=(0, offset)) for offset in range(3)]
+    letters: Iterable[Letter] = [replace(letter(TARGET), record_id=(0, offset)) for offset in range(3)]
     make: Callable[[], DelayProducer] = lambda: brokers  # type: ignore[assignment,return-value]  # noqa: E731
     choices = ((one, chooser().choose(one)) for one in letters)
     return send_with(make, [(letter(TARGET, code="expired"), Choice("not-named")), *choices])

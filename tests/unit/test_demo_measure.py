@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ops.demo.measure import (
-    Arrival,
-    Lateness,
+    ReceivedLateness,
+    ReceivedMessage,
     Stretch,
     due_near,
     gap_ms,
@@ -50,22 +50,22 @@ def test_a_stretch_without_receipts_is_one_pause() -> None:
 
 
 def test_lateness_is_by_nearest_rank() -> None:
-    assert lateness_of(range(100)) == Lateness(100, 50, 99, 99)
+    assert lateness_of(range(100)) == ReceivedLateness(100, 50, 99, 99)
 
 
-def test_no_arrival_has_no_lateness() -> None:
-    assert lateness_of([]) == Lateness()
+def test_what_is_not_received_has_no_lateness() -> None:
+    assert lateness_of([]) == ReceivedLateness()
 
 
 def test_lateness_counts_what_was_due_and_came_within_a_stretch() -> None:
-    arrivals = [
-        Arrival(1_005, 1_000, "after"),
-        Arrival(2_050, 1_990, "after"),  # came after the stretch
-        Arrival(1_001, 900, "after"),  # was due before it
-        Arrival(1_100, 1_000, "at-once"),  # cannot be on time
+    received = [
+        ReceivedMessage(1_005, 1_000, "after"),
+        ReceivedMessage(2_050, 1_990, "after"),  # came after the stretch
+        ReceivedMessage(1_001, 900, "after"),  # was due before it
+        ReceivedMessage(1_100, 1_000, "at-once"),  # cannot be on time
     ]
-    found = lateness_within(arrivals, [Stretch(950, 2_000)], frozenset({"after"}))
-    assert found == Lateness(1, 5, 5, 5)
+    found = lateness_within(received, [Stretch(950, 2_000)], frozenset({"after"}))
+    assert found == ReceivedLateness(1, 5, 5, 5)
 
 
 def test_messages_due_a_second_before_and_after_the_blow_are_near_it() -> None:

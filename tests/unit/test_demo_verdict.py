@@ -13,27 +13,27 @@ from rich.console import Console
 from node.core.delivery import HEARTBEAT_MS
 from node.status import NodeState, NodeStatus
 from ops.demo.episode import Episode, longest_undisturbed_pause_ms, measured
-from ops.demo.measure import Arrival, Lateness, Stretch
+from ops.demo.measure import ReceivedLateness, ReceivedMessage, Stretch
 from ops.demo.verdict import MEMORY_LIMIT_MB, Verdict
 from ops.demo.view import LiveStatus, LiveView
 from ops.demo.watch import ClusterView
-from pipeline.audit import Report
+from pipeline.audit import AuditReport
 from pipeline.audit.classes import CLASSES, ENDS
 from pipeline.audit.report import by_field
 
 NOW_MS = 1_700_000_000_000
 EPISODE = Episode("kill", NOW_MS, NOW_MS + 400, NOW_MS + 3_000, "n1", "n2", 2)
-CLEAN = Report(requests=10, classes={"delivered": 9, "cancelled": 1}, ledger=10)
+CLEAN = AuditReport(requests=10, classes={"delivered": 9, "cancelled": 1}, ledger=10)
 
 
-def arrivals(*at_ms: int) -> list[Arrival]:
-    return [Arrival(NOW_MS + ms, NOW_MS + ms - 5, "after") for ms in at_ms]
+def received(*at_ms: int) -> list[ReceivedMessage]:
+    return [ReceivedMessage(NOW_MS + ms, NOW_MS + ms - 5, "after") for ms in at_ms]
 
 
-def verdict(audited: Report = CLEAN, peak_mb: int = 100) -> Verdict:
-    failover = measured(EPISODE, arrivals(-500, 80, 500, 3_050))
+def verdict(audited: AuditReport = CLEAN, peak_mb: int = 100) -> Verdict:
+    failover = measured(EPISODE, received(-500, 80, 500, 3_050))
     return Verdict(
-        audited, (failover,), Lateness(3, 5, 9, 9), 20.0, 24.0, {"n1": peak_mb}, 90.0, {"nodes": 3}
+        audited, (failover,), ReceivedLateness(3, 5, 9, 9), 20.0, 24.0, {"n1": peak_mb}, 90.0, {"nodes": 3}
     )
 
 
@@ -51,17 +51,17 @@ PIDS = {"n1": ord("1"), "n2": ord("2")}
 
 
 def test_an_episode_is_measured_by_the_receipts_round_it() -> None:
-    failover = measured(EPISODE, arrivals(-500, 80, 500, 3_100))
+    failover = measured(EPISODE, received(-500, 80, 500, 3_100))
     assert (failover.gap_ms, failover.due_within_1s, failover.healthy_after_ms) == (580, 3, 3_000)
 
 
 def test_the_pause_until_all_are_back_counts_what_came_after_the_fault() -> None:
-    assert measured(EPISODE, arrivals(-500, 80, 500, 3_100)).pause_until_healthy_ms == 2_600
+    assert measured(EPISODE, received(-500, 80, 500, 3_100)).pause_until_healthy_ms == 2_600
 
 
 def test_the_longest_undisturbed_pause_is_that_of_the_worst_stretch() -> None:
     stretches = [Stretch(NOW_MS, NOW_MS + 100), Stretch(NOW_MS + 500, NOW_MS + 600)]
-    assert longest_undisturbed_pause_ms(stretches, arrivals(50, 580)) == 80
+    assert longest_undisturbed_pause_ms(stretches, received(50, 580)) == 80
 
 
 def test_a_clean_audit_and_bounded_memory_hold() -> None:

@@ -168,7 +168,7 @@ def test_a_server_that_does_not_answer_is_a_problem_of_its_own() -> None:
     assert [found for _, found, _ in wrong(findings)] == ["zk2:2181 does not answer: Connection refused"]
 
 
-def standing_at(ahead_ms: int, overrun_ms: int | None = None) -> ClusterStatus:
+def cluster_ahead(ahead_ms: int, overrun_ms: int | None = None) -> ClusterStatus:
     """The lane's position, and that of an overrun, so far ahead of the clock."""
     status = cluster()
     (lane,) = status.lanes
@@ -182,7 +182,7 @@ def standing_at(ahead_ms: int, overrun_ms: int | None = None) -> ClusterStatus:
 
 @pytest.mark.parametrize(("ahead_ms", "problems"), [(4_000, 0), (86_400_000, 1)])
 def test_a_lane_that_stands_ahead_of_the_clock_is_a_problem(ahead_ms: int, problems: int) -> None:
-    found = [text for _, text, _ in wrong(judge_cluster(standing_at(ahead_ms)))]
+    found = [text for _, text, _ in wrong(judge_cluster(cluster_ahead(ahead_ms)))]
     assert len([text for text in found if "ahead of the clock" in text]) == problems
 
 
@@ -190,7 +190,7 @@ def test_a_lane_that_stands_ahead_of_the_clock_is_a_problem(ahead_ms: int, probl
 def test_what_clocks_that_were_ahead_have_delivered_early_is_said_until_it_would_have_been_due(
     overrun_ms: int, notes: int
 ) -> None:
-    found = [one.found for one in judge_cluster(standing_at(-1_000, overrun_ms)) if one.level == Level.NOTE]
+    found = [one.found for one in judge_cluster(cluster_ahead(-1_000, overrun_ms)) if one.level == Level.NOTE]
     assert len([text for text in found if "2027-01-15T09:00:00" in text]) == notes
 
 

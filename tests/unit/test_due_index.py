@@ -19,11 +19,11 @@ def written(*batches: dict[int, int]) -> MemoryStore:
     store = MemoryStore()
     for due_ms in batches:
         batch = store.batch()
-        taken = {offset: due_index.packed(at_ms, named=bool(at_ms % 2)) for offset, at_ms in due_ms.items()}
+        packed = {offset: due_index.pack(at_ms, named=bool(at_ms % 2)) for offset, at_ms in due_ms.items()}
         ids = {offset: f"id-{offset}" for offset, at_ms in due_ms.items() if at_ms % 2}
         if ids:
-            expiry.write(batch, 3, taken, ids, 0)
-        due_index.write(batch, 3, taken)
+            expiry.write(batch, 3, packed, ids, 0)
+        due_index.write(batch, 3, packed)
         store.write(batch)
     return store
 
@@ -48,7 +48,7 @@ def test_an_entry_ends_with_its_block(tmp_path: Path) -> None:
     due_index.write(batch, 0, dict.fromkeys(range(BLOCK - 2, 2 * BLOCK + 1), 8))
     store.write(batch)
     found = [
-        (keys.placed(key)[1], len(raw) // 8)
+        (keys.record_id(key)[1], len(raw) // 8)
         for key, raw in store.scan(keys.DUE_INDEX, keys.end_of(keys.DUE_INDEX))
     ]
     assert found == [(BLOCK - 2, 2), (BLOCK, BLOCK), (2 * BLOCK, 1)]

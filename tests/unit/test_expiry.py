@@ -34,8 +34,8 @@ def test_no_id_is_to_be_known_for_more_than_twice_as_long_as_it_has_to_be(
     store = MemoryStore()
     batch = store.batch()
     dues_ms = {offset: since_ms + drawn[offset] for offset in sorted(drawn)}
-    taken = {offset: due_index.packed(due_ms, named=True) for offset, due_ms in dues_ms.items()}
-    expiry.write(batch, 0, taken, {offset: f"id-{offset}" for offset in taken}, since_ms)
+    packed = {offset: due_index.pack(due_ms, named=True) for offset, due_ms in dues_ms.items()}
+    expiry.write(batch, 0, packed, {offset: f"id-{offset}" for offset in packed}, since_ms)
     store.write(batch)
     kept_ms = {
         offset: (due_ms, keys.queued(raw_key)[0])
@@ -54,7 +54,7 @@ def test_ids_of_a_batch_are_forgotten_once_the_last_of_them_has_gone(view: View)
     for now_ms in (4_000, 9_000):
         deliver(view, now_ms)
         view.prune()
-        found.append([entry.whose for _, entry, _ in view.expired(10)])
+        found.append([entry.whose for _, entry, _ in view.forgetting.expired(10)])
     assert found == [[], [["a", "b"]]]
 
 
@@ -63,7 +63,7 @@ def test_what_waits_for_much_longer_keeps_no_id_from_being_forgotten(view: View)
     take(view, at(0, 0, schedule(2_000, "a")), at(0, 1, schedule(HOUR_MS, "b")), later)
     deliver(view, 9_000)
     view.prune()
-    assert [entry.whose for _, entry, _ in view.expired(10)] == [["a"]]
+    assert [entry.whose for _, entry, _ in view.forgetting.expired(10)] == [["a"]]
 
 
 def test_what_is_far_behind_in_another_partition_has_its_own_time(tmp_path: Path) -> None:
@@ -93,9 +93,9 @@ def test_what_is_forgotten_at_once_is_bounded_whatever_the_number_of_partitions(
     deliver(view, 9_000)
     view.prune()
     gone = []
-    while expired := view.expired(150):
+    while expired := view.forgetting.expired(150):
         gone.append(sum(len(entry.whose) for _, entry, _ in expired))
-        assert view.collect(expired, {})
+        assert view.forgetting.collect(expired, {})
     assert gone == [200] * 4
 
 
@@ -106,7 +106,7 @@ def test_a_cancel_is_known_until_reschedules_before_it_are_done_that_are_due_lat
     found = []
     for now_ms in (9_000, 60_000):
         deliver(view, now_ms)
-        found.append([entry.whose for _, entry, _ in view.expired(10)])
+        found.append([entry.whose for _, entry, _ in view.forgetting.expired(10)])
     assert found == [[], [["a"]]]
 
 
@@ -124,4 +124,4 @@ def test_a_message_that_is_dated_ahead_keeps_no_id(view: View) -> None:
     take(view, at(0, 2, schedule(2 * HOUR_MS)))
     deliver(view, 2 * HOUR_MS)
     view.prune()
-    assert [entry.whose for _, entry, _ in view.expired(100)] == [["x"]]
+    assert [entry.whose for _, entry, _ in view.forgetting.expired(100)] == [["x"]]

@@ -49,8 +49,8 @@ def stored(view: View) -> list[int]:
 
 def forgotten(view: View) -> list[str | int]:
     """The ids and sources that can be, and are."""
-    expired = view.expired(10)
-    assert view.collect(expired, {})
+    expired = view.forgetting.expired(10)
+    assert view.forgetting.collect(expired, {})
     return [who for _, entry, _ in expired for who in entry.whose]
 
 
@@ -243,7 +243,7 @@ class TestStore:
         view.prune()
         assert forgotten(view) == ["y", "z"]
         assert [ids for ids in "xyz" if view._kv.get(keys.index(0, ids)) is not None] == ["x"]
-        assert view.expired(10) == []
+        assert view.forgetting.expired(10) == []
 
     def test_its_id_is_forgotten_once_it_has_gone(self, view: View) -> None:
         take(view, at(0, 0, schedule(2_000, "x")), at(0, 1, schedule(2_000, "y", target="bills")))

@@ -156,7 +156,7 @@ def test_what_was_done_before_a_hold_is_pruned_and_its_id_forgotten(view: View) 
     take(view, at(0, 2, schedule(LATER_MS, target="bills"), timestamp_ms=LATER_MS))
     deliver(view, LATER_MS + 2_000, paused=ORDERS)
     view.prune()
-    assert view.collect(view.expired(100), {0: 3})
+    assert view.forgetting.collect(view.forgetting.expired(100), {0: 3})
     left = [list(view._kv.scan(space, keys.end_of(space))) for space in (keys.HELD, keys.INDEX)]
     assert left == [[], []]
 

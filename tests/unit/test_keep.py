@@ -34,7 +34,7 @@ def keep(offset: int, due_ms: int, at_ms: int = 1_000) -> Arrival:
 
 def duplicates(view: View) -> list[int]:
     """The offsets of those that the next selection answers so."""
-    return [one.place[1] for one in view.select(0, MANY).answers if one.pending.op == "keep"]
+    return [one.at[1] for one in view.select(0, MANY).answers if one.pending.op == "keep"]
 
 
 def test_the_first_of_an_id_is_a_schedule_like_any_other(view: View) -> None:
@@ -46,7 +46,7 @@ def test_the_second_changes_nothing_and_is_answered(view: View) -> None:
     take(view, keep(0, 2_000), keep(1, 2_500))
     selection = view.select(3_000, MANY)
     assert offsets(selection) == [0]
-    assert [(one.place[1], one.pending.op) for one in selection.answers] == [(1, "keep")]
+    assert [(one.at[1], one.pending.op) for one in selection.answers] == [(1, "keep")]
 
 
 def test_an_id_that_was_delivered_is_still_known_for_the_window(view: View) -> None:
@@ -93,10 +93,10 @@ def test_an_id_is_kept_as_long_as_it_is_known(view: View) -> None:
     deliver(view, 60_000)
     view.prune()
     take(view, at(0, 1, schedule(90_000), 2_999))
-    assert view.expired(10) == []
+    assert view.forgetting.expired(10) == []
     take(view, at(0, 2, schedule(90_000), 3_000))
     deliver(view, 60_000)
-    assert view.expired(10) == [((2_000, 0, 0), Expiry([2_000], [0], ["x"]), True)]
+    assert view.forgetting.expired(10) == [((2_000, 0, 0), Expiry([2_000], [0], ["x"]), True)]
 
 
 def test_a_written_back_request_overtakes_no_duplicate(view: View) -> None:

@@ -11,32 +11,22 @@ from node.core.leader_clock import LeaderClock
 from node.core.ports import Doubtful
 from store.checkpoint import Frontier, nothing
 from store.overrun import MOST_OVERRUNS, Overrun
+from tests.unit.core_ports import FakeClock
 
 SKEW_MS: Final = 500
 HOUR_MS: Final = 3_600_000
 NOW_MS: Final = 10 * HOUR_MS
 
 
-class Time:
-    """A node's clock, which can be set, and one that cannot; and the newest records of two partitions."""
+class Time(FakeClock):
+    """With the newest records of two partitions."""
 
     def __init__(self) -> None:
-        self.now = NOW_MS
-        self.steady = 0
+        super().__init__(NOW_MS)
         self.newest: tuple[int, ...] = ()
-
-    def now_ms(self) -> int:
-        return self.now
-
-    def steady_ms(self) -> int:
-        return self.steady
 
     def newest_ms(self, most_ms: int) -> int:
         return max((one for one in self.newest if one <= most_ms), default=0)
-
-    def pass_by(self, by_ms: int) -> None:
-        self.now += by_ms
-        self.steady += by_ms
 
 
 @pytest.fixture

@@ -72,7 +72,7 @@ class TestFind:
         take(view, at(0, 0, schedule(2_000, "x")), at(0, 1, schedule(99_000), timestamp_ms=2_000))
         deliver(view, 9_000)
         view.prune()
-        assert view.collect(view.expired(10), {0: 2})
+        assert view.forgetting.collect(view.forgetting.expired(10), {0: 2})
         assert Lookup(view).find(0, "x").key is None
 
     def test_what_a_message_contains_is_not_told(self, view: View) -> None:

@@ -97,13 +97,13 @@ class TestMoved:
 
     def test_what_was_refused_moves_nothing(self, view: View) -> None:
         take(view, at(0, 0, schedule(2_000, "x")), at(0, 1, reschedule("x", LATER_MS)))
-        selection = view.select(3_000, MANY, refused={(1_000, 0, 1)})
+        selection = view.select(3_000, MANY, poison={(1_000, 0, 1)})
         assert (selection.resolutions, selection.moved) == ({}, frozenset())
 
     def test_what_a_refused_one_has_overtaken_is_not_carried_out_instead(self, view: View) -> None:
         """It would be refused as well, one after the other."""
         take(view, at(0, 0, schedule(2_000, "x")), *(at(0, n, reschedule("x", LATER_MS)) for n in (1, 2)))
-        selection = view.select(3_000, MANY, refused={(1_000, 0, 2)})
+        selection = view.select(3_000, MANY, poison={(1_000, 0, 2)})
         assert (outcomes(selection), selection.moved) == ({1: "overtaken"}, frozenset())
 
     def test_the_bytes_of_what_is_moved_count(self, view: View) -> None:

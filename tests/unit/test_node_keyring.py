@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from delayline.signing import NO_KEYS, Keyring
-from election.operators import Entry
+from election.operators import HistoryEntry
 from election.registry import Registry
 from node.refusal import Refusing
 from node.zookeeper.keyring import NodeKeyring, SharedKeys
@@ -27,7 +27,7 @@ class Znode(Registry):
 
     def __init__(self, ring: Keyring | None, meanwhile: Keyring | None = None) -> None:
         self.ring = ring
-        self.entries: list[Entry] = []
+        self.entries: list[HistoryEntry] = []
         self._meanwhile = meanwhile
 
     def keys(self) -> Keyring | None:
@@ -41,7 +41,7 @@ class Znode(Registry):
         self.ring = ring
         return True
 
-    def change_keys(self, change: Callable[[Keyring], Keyring], entry: Entry) -> Keyring:
+    def change_keys(self, change: Callable[[Keyring], Keyring], entry: HistoryEntry) -> Keyring:
         assert self.ring is not None
         before, self.ring = self.ring, change(self.ring)
         self.entries += [entry] * (before != self.ring)

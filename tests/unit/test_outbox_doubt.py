@@ -11,10 +11,9 @@ from typing import Final
 import msgspec
 import pytest
 
-from delayline.names import ClusterNames
+from delayline.names import ClusterNames, PartitionId
 from node.core.ports import Doubtful, Outgoing, Transaction
 from node.kafka import outbox
-from node.kafka.targets import PartitionId
 from store.checkpoint import NO_LINEAGE, Checkpoint, Lineage
 from tests.support.clients import Client
 from tests.support.keys import KEYRING, FixedKeys

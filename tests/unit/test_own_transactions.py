@@ -14,8 +14,8 @@ from structlog.testing import capture_logs
 
 from node.core.ports import Doubtful
 from node.kafka import own_transactions
-from node.kafka.fetch.batches import Batch, batches_of
-from node.kafka.left_open import Evidence
+from node.kafka.fetch.batches import RecordBatch, batches_of
+from node.kafka.left_open import LeftOpen
 from node.kafka.own_transactions import OwnTransactions
 from store.checkpoint import Checkpoint
 from tests.support import coordinating
@@ -276,12 +276,12 @@ def test_who_resigns_reads_no_further(settle: Settle) -> None:
         settle(behind_junk(50), resigning=True)
 
 
-def batch(*records: Checkpoint, producer: int = -1) -> Batch:
+def batch(*records: Checkpoint, producer: int = -1) -> RecordBatch:
     return batches_of(batch_bytes(0, list(records), producer, signed=True))[0]
 
 
-def read(*batches: Batch) -> Evidence:
-    found = Evidence(NAMES.checkpoint, 0, FixedKeys(KEYRING), 7, 0)
+def read(*batches: RecordBatch) -> LeftOpen:
+    found = LeftOpen(NAMES.checkpoint, 0, FixedKeys(KEYRING), 7, 0)
     for one in batches:
         found.take(one)
     return found

@@ -15,10 +15,10 @@ from pipeline.page import (
     Fold,
     Headline,
     Page,
+    Paragraph,
     Part,
     Section,
     Table,
-    Text,
     render,
 )
 from pipeline.page.figures import duration, log_ms_axis
@@ -33,10 +33,10 @@ def page(*parts: Part, title: str = "a page") -> str:
 @pytest.mark.parametrize(
     "part",
     [
-        Text(HOSTILE),
+        Paragraph(HOSTILE),
         Facts({HOSTILE: HOSTILE}),
         Table([Column(HOSTILE)], [[HOSTILE], [Cell(HOSTILE, "bad")]]),
-        Fold(HOSTILE, [Text(HOSTILE)]),
+        Fold(HOSTILE, [Paragraph(HOSTILE)]),
         Figure(go.Figure([go.Scatter(x=[1], y=[1], text=[HOSTILE])]), HOSTILE),
     ],
     ids=["text", "facts", "table", "fold", "figure"],
@@ -56,7 +56,7 @@ def test_scripts_run_with_the_pages_own_nonce_alone() -> None:
 
 
 def test_a_page_without_figures_carries_no_library() -> None:
-    assert len(page(Text("short"))) < 20_000
+    assert len(page(Paragraph("short"))) < 20_000
 
 
 def test_numbers_stand_on_the_right_in_groups_of_three() -> None:

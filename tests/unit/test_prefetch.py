@@ -91,9 +91,9 @@ def test_an_id_that_is_forgotten_while_a_batch_is_looked_up_is_looked_up_again(
     take(view, at(0, 0, schedule(2_000, "a")), at(0, 1, schedule(9_000), timestamp_ms=9_000))
     deliver(view, 9_000)
     view.prune()
-    expired = view.expired(10)
+    expired = view.forgetting.expired(10)
     assert [entry.whose for _, entry, _ in expired] == [["a"]]
-    store.after_look_up = lambda: view.collect(expired, {0: 2})
+    store.after_look_up = lambda: view.forgetting.collect(expired, {0: 2})
     take(view, at(0, 2, cancel("a"), timestamp_ms=9_500))
     (answer,) = view.select(10_000, MANY).answers
     assert answer.pending.removed is None

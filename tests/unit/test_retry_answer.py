@@ -17,7 +17,7 @@ from delayline.names import ClusterNames
 from delayline.record import Schedule
 from delayline.requests import BufferRecord
 from delayline.retry import ROCKETMQ, Attempt, Failure, Ladder, retry_later
-from delayline.retry.answer import ERROR_TEXT_CHARACTERS, AttemptResult, Failed, answer, letters
+from delayline.retry.answer import ERROR_TEXT_CHARACTERS, AttemptResult, FailedAttempt, answer, letters
 from delayline.retry.attempt import (
     HISTORY_KEPT,
     HISTORY_TEXT_CHARACTERS,
@@ -36,7 +36,7 @@ TOPICS = RetryTopics("billing", ["orders"])
 NOW_MS = 1_767_225_600_000
 SOURCE = "orders/0/5"
 FIRST_MS = NOW_MS - 5_000
-FAILED = Failed("ValueError", "no")
+FAILED = FailedAttempt("ValueError", "no")
 OWN: tuple[Header, ...] = (("trace", b"1"), ("bin", b"\xff\x00"), ("trace", None))
 
 
@@ -84,7 +84,7 @@ def test_after_the_last_rung_it_is_a_dead_letter_whatever_is_asked(outcome: Atte
 
 
 def test_a_final_failure_is_a_dead_letter_at_once() -> None:
-    request = read_by_the_service(sent(attempt_of(), Failed("process-died", "3", final=True)))
+    request = read_by_the_service(sent(attempt_of(), FailedAttempt("process-died", "3", final=True)))
     assert request.target_topic == "orders.dlq.billing"
 
 
@@ -162,7 +162,7 @@ def test_headers_of_the_users_own_that_are_named_as_ours_travel_too() -> None:
 
 
 def test_a_dead_letter_says_why_and_can_be_tried_again_as_it_is() -> None:
-    record = sent(attempt_of(17), Failed("ValueError", "x" * 5_000))
+    record = sent(attempt_of(17), FailedAttempt("ValueError", "x" * 5_000))
     headers = dict(record.headers)
     assert headers["retry-error-type"] == b"ValueError"
     assert headers["retry-error-text"] == b"x" * ERROR_TEXT_CHARACTERS
@@ -253,10 +253,10 @@ def test_what_a_handler_raises_is_named_and_quoted() -> None:
         def __str__(self) -> str:
             raise RuntimeError
 
-    assert Failed.by(KeyError("k")) == ("KeyError", "'k'", False)
-    assert Failed.by(json.JSONDecodeError("bad", "", 0)).error == "json.decoder.JSONDecodeError"
-    assert "cannot be had" in Failed.by(OddError()).text
-    lone_surrogate = sent(attempt_of(17), Failed.by(ValueError("\udcff")))
+    assert FailedAttempt.by(KeyError("k")) == ("KeyError", "'k'", False)
+    assert FailedAttempt.by(json.JSONDecodeError("bad", "", 0)).error == "json.decoder.JSONDecodeError"
+    assert "cannot be had" in FailedAttempt.by(OddError()).text
+    lone_surrogate = sent(attempt_of(17), FailedAttempt.by(ValueError("\udcff")))
     assert dict(lone_surrogate.headers)["retry-error-text"] == b"\\udcff"
 
 

@@ -10,9 +10,10 @@ import pytest
 from confluent_kafka import TopicPartition
 
 from delayline.errors import ClosedError, ConfigurationError
+from delayline.names import PartitionId
 from delayline.retry import Attempt, RetryingConsumer
-from delayline.retry.progress import CLOSED, Mark, Progress, State
-from delayline.retry.worker import HandledRecord, Handling, PartitionId
+from delayline.retry.progress import CLOSED, Mark, PartitionProgress, State
+from delayline.retry.worker import HandledRecord, Handling
 
 CONFIG = {"bootstrap.servers": "127.0.0.1:1", "group.id": "g", "log_level": 0}
 KEPT, LOST = ("t", 0), ("t", 1)
@@ -24,12 +25,12 @@ def record_of(place: PartitionId) -> HandledRecord:
 
 def test_what_waits_and_what_is_in_hand_of_a_lost_partition_is_the_next_ones() -> None:
     consumer = RetryingConsumer(CONFIG, ["t"], lambda _: None)
-    consumer._partitions = {place: Progress(0, CLOSED) for place in (KEPT, LOST)}
+    consumer._partitions = {place: PartitionProgress(0, CLOSED) for place in (KEPT, LOST)}
     consumer._waiting.extend([record_of(LOST), record_of(KEPT)])
     consumer._handling = Handling(record_of(LOST), None)
     consumer._lost(consumer._consumer, [TopicPartition(*LOST)])
     assert consumer._handling.is_abandoned
-    assert [record.place for record in consumer._waiting] == [KEPT]
+    assert [record.partition_id for record in consumer._waiting] == [KEPT]
     assert list(consumer._partitions) == [KEPT]
 
 
@@ -74,7 +75,7 @@ def test_numbers_that_mean_nothing_are_refused(argument: str, value: Any) -> Non
 
 def test_without_a_most_of_deaths_a_message_that_kills_is_handed_over_again() -> None:
     consumer = RetryingConsumer(CONFIG, ["t"], lambda _: None, max_deaths=None)
-    progress = Progress(0, Mark(State.IN_HAND, 99))
+    progress = PartitionProgress(0, Mark(State.IN_HAND, 99))
     consumer._partitions = {KEPT: progress}
     cast("Any", consumer)._commit = lambda _: True  # there is no broker to take it
     consumer._waiting.append(record_of(KEPT))

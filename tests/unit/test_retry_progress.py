@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delayline.retry.progress import CLOSED, MOST_UNCOMMITTED, OPEN, Mark, Progress, State
+from delayline.retry.progress import CLOSED, MOST_UNCOMMITTED, OPEN, Mark, PartitionProgress, State
 
 MAX_DEATHS = 3
 
@@ -28,7 +28,7 @@ def test_what_another_program_has_committed_is_closed(metadata: str | None) -> N
 
 
 def test_after_a_good_end_one_commit_comes_before_the_first_message_and_none_before_others() -> None:
-    progress = Progress(5, CLOSED)
+    progress = PartitionProgress(5, CLOSED)
     assert progress.mark_before(5) == OPEN
     progress.marked(5)
     assert not progress.finished(5)
@@ -36,14 +36,14 @@ def test_after_a_good_end_one_commit_comes_before_the_first_message_and_none_bef
 
 
 def test_no_more_than_the_most_are_handled_without_a_commit() -> None:
-    progress = Progress(0, CLOSED)
+    progress = PartitionProgress(0, CLOSED)
     progress.marked(0)
     at_once = [offset for offset in range(MOST_UNCOMMITTED) if progress.finished(offset)]
     assert at_once == [MOST_UNCOMMITTED - 1]
 
 
 def test_after_a_death_each_message_is_marked_as_long_as_it_may_be_the_cause() -> None:
-    progress = Progress(0, OPEN)
+    progress = PartitionProgress(0, OPEN)
     for offset in range(MOST_UNCOMMITTED):
         assert progress.mark_before(offset) == Mark(State.IN_HAND, 1)
         progress.marked(offset)
@@ -54,7 +54,7 @@ def test_after_a_death_each_message_is_marked_as_long_as_it_may_be_the_cause() -
 
 
 def test_a_mark_commits_what_was_before_so_that_no_later_commit_takes_its_place() -> None:
-    progress = Progress(0, OPEN)
+    progress = PartitionProgress(0, OPEN)
     progress.marked(0)
     progress.finished(0)  # and the commit after it fails
     progress.marked(1)
@@ -62,11 +62,11 @@ def test_a_mark_commits_what_was_before_so_that_no_later_commit_takes_its_place(
 
 
 def test_a_partition_that_was_not_touched_is_left_as_it_was_found() -> None:
-    assert Progress(5, Mark(State.IN_HAND, 2)).mark_at_release() is None
+    assert PartitionProgress(5, Mark(State.IN_HAND, 2)).mark_at_release() is None
 
 
 def test_a_message_that_is_let_go_unfinished_keeps_the_count_it_was_found_with() -> None:
-    progress = Progress(5, Mark(State.IN_HAND, 2))
+    progress = PartitionProgress(5, Mark(State.IN_HAND, 2))
     progress.marked(5)
     assert (progress.next_offset, progress.mark_at_release()) == (5, Mark(State.IN_HAND, 2))
 
@@ -82,7 +82,7 @@ class Partition:
 
     def run(self, commits_by_time: Iterator[bool], stop_after: int) -> bool:
         """One process: until it dies, or stops in good order. Whether it has come to the end."""
-        progress = Progress(self.commit, self.mark)
+        progress = PartitionProgress(self.commit, self.mark)
         for offset in range(self.commit, min(self.messages, self.commit + stop_after)):
             if progress.times_in_hand(offset) >= MAX_DEATHS:
                 self.dead_letters.append(offset)

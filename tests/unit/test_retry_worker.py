@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from delayline.retry import ROCKETMQ, Attempt, RetryLater, retry_later
-from delayline.retry.answer import Failed
+from delayline.retry.answer import FailedAttempt
 from delayline.retry.sender import Sender
 from delayline.retry.topics import RetryTopics
-from delayline.retry.worker import Worker
+from delayline.retry.worker import HandlerWorker
 
 CONFIG = {"bootstrap.servers": "127.0.0.1:1", "log_level": 0}
 ATTEMPT = Attempt("orders", b"k", b"v", (), 0, "orders/0/5", "orders/0/5", 0)
@@ -18,7 +18,7 @@ ATTEMPT = Attempt("orders", b"k", b"v", (), 0, "orders/0/5", "orders/0/5", 0)
 
 def end_of(returned: object) -> Any:
     topics = RetryTopics("g", ["orders"])
-    worker = Worker(lambda _: returned, Sender(CONFIG, "delay", ROCKETMQ, topics), topics)  # type: ignore[arg-type, return-value]  # what a user may write
+    worker = HandlerWorker(lambda _: returned, Sender(CONFIG, "delay", ROCKETMQ, topics), topics)  # type: ignore[arg-type, return-value]  # what a user may write
     return worker._ask(ATTEMPT)
 
 
@@ -50,7 +50,7 @@ def test_a_handler_is_done_or_asks_for_it_again(returned: object) -> None:
 )
 def test_whatever_else_a_handler_returns_is_a_failure_that_names_it(returned: object, shown: str) -> None:
     failed = end_of(returned)
-    assert isinstance(failed, Failed)
+    assert isinstance(failed, FailedAttempt)
     assert (failed.error, failed.final) == ("TypeError", False)
     assert failed.text.startswith("the handler returned ")
     assert shown in failed.text

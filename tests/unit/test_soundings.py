@@ -13,7 +13,7 @@ from node.core.ports import Doubtful
 from node.health import soundings
 from node.health.soundings import Soundings
 from node.kafka.fetch.transactions import TransactionOwner
-from node.role import Roster
+from node.worker import Roster
 from store.checkpoint import Reached, Vector
 from store.kv import Damaged
 from store.rocks import Figures

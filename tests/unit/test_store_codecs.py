@@ -132,8 +132,8 @@ def test_a_key_reads_back_as_it_was_written(key: keys.RowKey) -> None:
     due_ms, partition, offset = key
     assert keys.timed(keys.row(*key)) == key
     assert keys.queued(_expiry(key)) == key
-    assert keys.placed(keys.late(partition, offset)) == (partition, offset)
-    assert keys.placed(keys.pending_answer(partition, offset)) == (partition, offset)
+    assert keys.record_id(keys.late(partition, offset)) == (partition, offset)
+    assert keys.record_id(keys.pending_answer(partition, offset)) == (partition, offset)
     assert keys.ending_offset(keys.ending(partition, "id", offset)) == offset
     assert keys.minute(keys.count(due_ms)) == due_ms
     assert keys.unpack_due(keys.pack_due(due_ms)) == due_ms

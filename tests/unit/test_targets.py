@@ -14,12 +14,12 @@ from delayline.rejects import RejectCode
 from node.core.ports import ANY_PARTITION, UNAVAILABLE, UNKNOWN, Doubtful, SelectionTargets
 from node.kafka import target_bounds, targets
 from node.kafka.target_answers import NO_LEADER
-from node.kafka.target_bounds import MISSING_FOR_S, PATIENCE_S, PATIENCE_SHARE, Listed, Missing, Patience
+from node.kafka.target_bounds import MISSING_FOR_S, PATIENCE_S, PATIENCE_SHARE, Missing, Patience, TopicList
 from node.kafka.target_lookup import TargetLookup
 from node.kafka.target_snapshot import KafkaTargetSnapshot
 from node.kafka.targets import FEW, KNOWN_FOR_S, LOOKED_AWAY_S, MANY_PAUSE, OUT_OF_SYNC_FOR_S, KafkaTargets
 from node.refusal import Refusing
-from node.role import Roster
+from node.worker import Roster
 from tests.support.targets import Answers
 
 LONG_AGO_MS = 0
@@ -168,7 +168,7 @@ def test_a_list_tells_of_what_fell_due_long_before_it_and_only_while_it_is_young
     assert (code(known, "never-asked-for"), code(known, "orders")) == ("target-missing", UNKNOWN)
     assert list(table._wanted) == ["orders"]
     assert code(learn(table, {"just-due"}, now_ms, waits=True), "just-due") == UNKNOWN
-    listed = Listed(frozenset(), 100.0, 1_000_000)
+    listed = TopicList(frozenset(), 100.0, 1_000_000)
     assert listed.tells_of(1_000_000 - int(MISSING_FOR_S * 1000), 100.0)
     assert not listed.tells_of(1_000_001 - int(MISSING_FOR_S * 1000), 100.0)
     assert not listed.tells_of(LONG_AGO_MS, 100.0 + MISSING_FOR_S)
@@ -270,7 +270,7 @@ def test_what_a_broker_has_refused_is_asked_anew_once_a_pause_is_over(
     table: KafkaTargets, answers: Answers
 ) -> None:
     use(table, "orders")
-    table.refuse("orders", RejectCode.TARGET_FORBIDDEN, "Write was withdrawn")
+    table.obstruct("orders", RejectCode.TARGET_FORBIDDEN, "Write was withdrawn")
     table.ask_anew()
     assert codes_as_looked_up(table, "orders") == [UNKNOWN, None]
 

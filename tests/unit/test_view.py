@@ -35,7 +35,7 @@ def view(tmp_path: Path) -> View:
 
 def outcomes(view: View, now_ms: int = 5_000) -> list[tuple[int, bool]]:
     """Offset of each control answered by the next selection, and whether it was effective."""
-    return [(answer.place[1], answer.effective) for answer in deliver(view, now_ms).answers]
+    return [(answer.at[1], answer.effective) for answer in deliver(view, now_ms).answers]
 
 
 class TestSelection:
@@ -128,7 +128,7 @@ class TestControls:
             view.abandon()
             view.align(told)
         take(view, at(0, 3, cancel("x")), at(0, 4, schedule(8_000, "x", parent=1)))
-        assert [(a.place[1], a.effective) for a in view.select(2_000, MANY).answers] == [(3, False)]
+        assert [(a.at[1], a.effective) for a in view.select(2_000, MANY).answers] == [(3, False)]
 
     def test_a_cancel_before_the_selection_removes_the_row(self, view: View) -> None:
         take(view, at(0, 0, schedule(2_000, "x")), at(0, 1, cancel("x")))
@@ -256,19 +256,19 @@ class TestPruning:
         take(view, at(0, 0, schedule(2_000, "x")), at(0, 1, schedule(99_000), timestamp_ms=2_000))
         deliver(view, 2_500)
         view.prune()
-        assert view.expired(10) == []
+        assert view.forgetting.expired(10) == []
         deliver(view, 3_500)
         view.prune()
-        assert view.expired(10) == [((2_000, 0, 0), Expiry([2_000], [0], ["x"]), True)]
+        assert view.forgetting.expired(10) == [((2_000, 0, 0), Expiry([2_000], [0], ["x"]), True)]
 
     def test_an_id_outlives_its_row_until_the_log_s_end_is_read(self, view: View) -> None:
         take(view, at(0, 0, schedule(2_000, "x")), at(0, 1, schedule(99_000), timestamp_ms=2_000))
         deliver(view, 9_000)
         view.prune()
-        expired = view.expired(10)
-        assert not view.collect(expired, {0: 5})
+        expired = view.forgetting.expired(10)
+        assert not view.forgetting.collect(expired, {0: 5})
         view.apply([], {0: 5})
-        assert view.collect(expired, {0: 5})
+        assert view.forgetting.collect(expired, {0: 5})
         take(view, at(0, 5, cancel("x")))
         (answer,) = view.select(9_000, MANY).answers
         assert answer.pending.removed is None
@@ -279,7 +279,7 @@ class TestPruning:
         take(view, at(0, 1, schedule(99_000, "x"), timestamp_ms=9_000))
         deliver(view, 9_100)
         view.prune()
-        assert view.collect(view.expired(10), {0: 2})
+        assert view.forgetting.collect(view.forgetting.expired(10), {0: 2})
         take(view, at(0, 2, cancel("x")))
         assert outcomes(view) == [(2, True)]
 

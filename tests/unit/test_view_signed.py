@@ -177,6 +177,6 @@ def test_a_dropped_request_looks_at_one_control_however_many_wait(tmp_path: Path
     store.scanned = 0
     take(view, at(0, 2_001, signed(2_000, (1, 1), "a", parent=0)))
     assert store.scanned <= 1
-    answers = {answer.place[1]: answer.effective for answer in view.select(1, Limits(5_000, 1 << 20)).answers}
+    answers = {answer.at[1]: answer.effective for answer in view.select(1, Limits(5_000, 1 << 20)).answers}
     assert [offset for offset, effective in answers.items() if effective] == [1_001]
     view.close()

@@ -197,13 +197,13 @@ def test_a_target_and_a_time_among_own_headers_take_the_shorter_road(headers: li
 @pytest.mark.parametrize("key", ["", "k", "k" * 250])
 def test_header_keys_are_remembered_only_where_they_take_little_room(key: str, count: int) -> None:
     """Neither many short keys nor long ones are kept; nor are more shapes than there is room for."""
-    parser._plain_places.clear()
+    parser._plain_indexes.clear()
     headers: list[Header] = [(key, b"")] * count
     parse_plain([TARGET, ("delay-after", b"90s"), *headers], 0, TIMESTAMP_MS, ClusterSettings(), NAMES)
-    assert len(parser._plain_places) == (len(key) * count < 200 and count < 64)
+    assert len(parser._plain_indexes) == (len(key) * count < 200 and count < 64)
     for number in range(3_000):
         parse_plain([TARGET, (f"k{number}", b"")], 0, TIMESTAMP_MS, ClusterSettings(), NAMES)
-    assert len(parser._plain_places) <= 1_024
+    assert len(parser._plain_indexes) <= 1_024
 
 
 @pytest.mark.parametrize(

@@ -57,7 +57,7 @@ class DamagedLog(ValueError):
     """What a broker has sent is no sequence of batches."""
 
 
-class Batch(NamedTuple):
+class RecordBatch(NamedTuple):
     """A batch's head, and its bytes with the head."""
 
     base_offset: int
@@ -87,7 +87,7 @@ class Batch(NamedTuple):
         return self.producer if self.attributes & _TRANSACTIONAL else None
 
 
-def batches_of(fetched: bytes | memoryview) -> list[Batch]:
+def batches_of(fetched: bytes | memoryview) -> list[RecordBatch]:
     """The batches that are there as a whole; a fetch may end within one. Raises `DamagedLog`."""
     raw = memoryview(fetched)
     found, at, end = [], 0, len(fetched)
@@ -101,7 +101,9 @@ def batches_of(fetched: bytes | memoryview) -> list[Batch]:
         if behind > end:
             break
         whole = raw[at:behind]
-        found.append(Batch(base, epoch, format_, attributes, last, newest, producer, first, count, whole))
+        found.append(
+            RecordBatch(base, epoch, format_, attributes, last, newest, producer, first, count, whole)
+        )
         at = behind
     return found
 
@@ -124,7 +126,7 @@ class CommittedFilter:
         self._to_come = sorted(aborted, key=lambda one: one[1], reverse=True)
         self._aborted: set[int] = set()
 
-    def content(self, batch: Batch) -> BatchContent:
+    def content(self, batch: RecordBatch) -> BatchContent:
         """What a batch's records are; asked of all batches in order."""
         while self._to_come and self._to_come[-1][1] < batch.next_offset:
             self._aborted.add(self._to_come.pop()[0])
@@ -152,7 +154,7 @@ class Opened(NamedTuple):
         return self.size_bytes <= FAST_BYTES
 
 
-def open_batch(partition: int, batch: Batch, scratch: Scratch) -> Opened:
+def open_batch(partition: int, batch: RecordBatch, scratch: Scratch) -> Opened:
     """Reads a batch of messages, whatever it holds."""
     flaw = _flaw_of_head(batch)
     if flaw is not None:
@@ -169,7 +171,7 @@ def open_batch(partition: int, batch: Batch, scratch: Scratch) -> Opened:
     return Opened(_carefully(partition, batch, raw[HEAD_BYTES:]), len(raw))
 
 
-def open_aborted(partition: int, batch: Batch, scratch: Scratch) -> Opened:
+def open_aborted(partition: int, batch: RecordBatch, scratch: Scratch) -> Opened:
     """Reads a batch that was aborted: of its records, those that can be read and bear a signature."""
     opened = open_batch(partition, batch, scratch)
     return opened._replace(records=(one._replace(flaw=ABORTED) for one in opened.records if _is_signed(one)))
@@ -179,7 +181,7 @@ def _is_signed(record: LogRecord) -> bool:
     return record.flaw is None and any(key == H_SIGNATURE for key, _ in record.headers)
 
 
-def _flaw_of_head(batch: Batch) -> str | None:
+def _flaw_of_head(batch: RecordBatch) -> str | None:
     if batch.format != _FORMAT:
         return f"{_span(batch)} are a batch of record format {batch.format}, not {_FORMAT}"
     if not 0 <= batch.record_count <= batch.last_delta + 1:
@@ -192,11 +194,11 @@ def _flaw_of_head(batch: Batch) -> str | None:
     return None
 
 
-def _span(batch: Batch) -> str:
+def _span(batch: RecordBatch) -> str:
     return f"offsets {batch.base_offset} to {batch.next_offset - 1}"
 
 
-def _unpacked(batch: Batch, scratch: Scratch) -> memoryview:
+def _unpacked(batch: RecordBatch, scratch: Scratch) -> memoryview:
     """The batch without compression. Raises `UnpackError`."""
     codec = batch.attributes & _CODECS
     if codec == NONE:
@@ -206,7 +208,7 @@ def _unpacked(batch: Batch, scratch: Scratch) -> memoryview:
     return scratch.unpack(codec, _head.pack(*fields), batch.raw[HEAD_BYTES:])
 
 
-def _fast(partition: int, batch: Batch, raw: memoryview) -> list[LogRecord] | None:
+def _fast(partition: int, batch: RecordBatch, raw: memoryview) -> list[LogRecord] | None:
     """The records as the library's decoder reads them; None if it does not, or not as the head says."""
     try:
         found = list(DefaultRecordBatch(raw))
@@ -228,7 +230,7 @@ def _fast(partition: int, batch: Batch, raw: memoryview) -> list[LogRecord] | No
     ]
 
 
-def _in_order(batch: Batch, offsets: list[int]) -> bool:
+def _in_order(batch: RecordBatch, offsets: list[int]) -> bool:
     """Whether records have offsets of their own in the batch: all of these, but where compaction has taken
     records out.
     """
@@ -238,13 +240,13 @@ def _in_order(batch: Batch, offsets: list[int]) -> bool:
     return offsets == sorted(set(offsets)) and (not offsets or base <= offsets[0] <= offsets[-1] < behind)
 
 
-def _timestamp_ms(batch: Batch, own_ms: int) -> int:
+def _timestamp_ms(batch: RecordBatch, own_ms: int) -> int:
     """The broker's time where it writes one; else the client's, as far as it is one."""
     asked_ms = batch.newest_ms if batch.attributes & _LOG_APPEND_TIME else own_ms
     return asked_ms if 0 <= asked_ms <= MAX_MS else min(max(asked_ms, 0), MAX_MS)
 
 
-def _unread(partition: int, batch: Batch, index: int, why: str) -> LogRecord:
+def _unread(partition: int, batch: RecordBatch, index: int, why: str) -> LogRecord:
     return LogRecord(
         partition,
         batch.base_offset + index,
@@ -260,7 +262,7 @@ class _UnreadableError(ValueError):
     """A record's bytes are none."""
 
 
-def _carefully(partition: int, batch: Batch, raw: memoryview) -> Iterator[LogRecord]:
+def _carefully(partition: int, batch: RecordBatch, raw: memoryview) -> Iterator[LogRecord]:
     """The records by our own decoder: one at a time, each within its own bytes."""
     at, previous, headers_left = 0, -1, MOST_BATCH_HEADERS
     is_dense = batch.record_count == batch.last_delta + 1
@@ -286,7 +288,7 @@ def _carefully(partition: int, batch: Batch, raw: memoryview) -> Iterator[LogRec
 
 
 def _record(
-    partition: int, batch: Batch, index: int, raw: memoryview, most_headers: int
+    partition: int, batch: RecordBatch, index: int, raw: memoryview, most_headers: int
 ) -> tuple[LogRecord, int]:
     """A record, and its own word for where it is in the batch."""
     try:
@@ -295,9 +297,9 @@ def _record(
         delta_ms, delta = body.int64(), body.int32()
     except _UnreadableError as error:
         return _unread(partition, batch, index, f"it cannot be read: {error}"), index
-    place = partition, batch.base_offset + delta, _timestamp_ms(batch, batch.first_ms + delta_ms)
+    at = partition, batch.base_offset + delta, _timestamp_ms(batch, batch.first_ms + delta_ms)
     if len(raw) > LARGEST_RECORD_BYTES + SERVICE_BYTES:
-        return LogRecord(*place, None, None, [], _too_large(len(raw))), delta
+        return LogRecord(*at, None, None, [], _too_large(len(raw))), delta
     key: bytes | None = None
     value: bytes | None = None
     headers: list[Header] = []
@@ -307,7 +309,7 @@ def _record(
         headers = body.headers(most_headers + SERVICE_HEADERS)
         if not any(name == H_PARENT for name, _ in headers):
             if len(raw) > LARGEST_RECORD_BYTES:
-                return LogRecord(*place, None, None, [], _too_large(len(raw))), delta
+                return LogRecord(*at, None, None, [], _too_large(len(raw))), delta
             if len(headers) > most_headers:
                 headers, flaw = [], _too_many_headers(len(headers), most_headers)
     except UnicodeDecodeError:
@@ -316,7 +318,7 @@ def _record(
         flaw = _too_many_headers(error.count, most_headers)
     except _UnreadableError as error:
         flaw = Reject(RejectCode.UNDECODABLE, f"it cannot be read: {error}")
-    return LogRecord(*place, key, value, headers, flaw), delta
+    return LogRecord(*at, key, value, headers, flaw), delta
 
 
 class _TooManyHeadersError(Exception):
@@ -392,9 +394,9 @@ def _number(raw: memoryview, at: int, most_bytes: int, bits: int) -> tuple[int, 
     in its bits is left out, as brokers do.
     """
     value = 0
-    for place, byte in enumerate(raw[at : at + most_bytes]):
-        value |= (byte & 0x7F) << (7 * place)
+    for index, byte in enumerate(raw[at : at + most_bytes]):
+        value |= (byte & 0x7F) << (7 * index)
         if byte < 0x80:
             value &= (1 << bits) - 1
-            return (value >> 1) ^ -(value & 1), at + place + 1
+            return (value >> 1) ^ -(value & 1), at + index + 1
     raise _UnreadableError("a number has no end")

@@ -19,7 +19,7 @@ from aiokafka.errors import (
 from aiokafka.errors import KafkaError as LibraryError
 from aiokafka.protocol.coordination import FindCoordinatorRequest
 from aiokafka.protocol.offset import OffsetRequest
-from confluent_kafka import KafkaError
+from confluent_kafka import KafkaError, KafkaException
 
 from node.kafka.fetch import options
 from node.kafka.fetch.protocol import READ_ALL, READ_COMMITTED, MetadataRequest
@@ -63,9 +63,11 @@ class Brokers:
     """The brokers of one topic, as they say of each other."""
 
     def __init__(self, config: Mapping[str, Any]) -> None:
-        """Raises `options.Unsupported`."""
-        self._first = options.brokers(config)
-        self._options = options.connection_options(config)
+        """Raises `KafkaException` where the configuration asks for what is not to be had, as clients do."""
+        try:
+            self._first, self._options = options.brokers(config), options.connection_options(config)
+        except options.Unsupported as error:
+            raise KafkaException(KafkaError(KafkaError._INVALID_ARG, str(error))) from error
         self._addresses: dict[int, tuple[str, int]] = {}
         self._connections: dict[int, AIOKafkaConnection] = {}
         self._connecting: dict[int, asyncio.Lock] = {}  # one at a time to each broker

@@ -191,7 +191,7 @@ _TOPIC_ID_BYTES: Final = 16
 
 
 class _Reader:
-    """Reads an answer from a place on. Raises `struct.error`, ValueError or IndexError at a wrong end."""
+    """Reads an answer from a byte on. Raises `struct.error`, ValueError or IndexError at a wrong end."""
 
     def __init__(self, raw: bytes, at: int) -> None:
         self._raw = raw

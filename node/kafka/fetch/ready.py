@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from itertools import islice
 from typing import Final
 
-from node.kafka.fetch.batches import Batch, BatchContent, Opened, open_aborted, open_batch
+from node.kafka.fetch.batches import BatchContent, Opened, RecordBatch, open_aborted, open_batch
 from node.kafka.fetch.compression import Scratch
 from node.kafka.fetch.records import HEADER_BYTES, LogRecord
 from store.checkpoint import Vector
@@ -28,7 +28,7 @@ class _Waiting:
         """What is below `from_offset` is passed over: a fetch may begin within a batch."""
         self.partition = partition
         self.from_offset = from_offset
-        self.batches: deque[tuple[Batch, BatchContent]] = deque()
+        self.batches: deque[tuple[RecordBatch, BatchContent]] = deque()
         self.opened: Opened | None = None
 
     @property
@@ -64,7 +64,9 @@ class Ready:
         """Of these partitions' batches as they were fetched."""
         return sum(self._waiting[one].size_bytes for one in partitions if one in self._waiting)
 
-    def add(self, partition: int, from_offset: int, batches: Iterable[tuple[Batch, BatchContent]]) -> None:
+    def add(
+        self, partition: int, from_offset: int, batches: Iterable[tuple[RecordBatch, BatchContent]]
+    ) -> None:
         """Batches from an offset on, each with what it holds: behind those that are there."""
         self._waiting.setdefault(partition, _Waiting(partition, from_offset)).batches.extend(batches)
 

@@ -32,7 +32,7 @@ class TransactionOwner(NamedTuple):
 
 def owners(config: Mapping[str, Any], topic: str, ends: Mapping[int, int]) -> dict[int, TransactionOwner]:
     """Who holds the last stable offsets of these partitions, as far as the brokers say. Raises `Unreachable`,
-    and `options.Unsupported`.
+    and `KafkaException`.
     """
     return asyncio.run(_owners(Brokers(config), topic, ends))
 

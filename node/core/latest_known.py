@@ -18,7 +18,9 @@ from collections.abc import Iterable
 from store.checkpoint import Checkpoint, Lineage
 
 
-def resumed(last: Checkpoint | None, others: Iterable[Checkpoint], lineage: Lineage) -> Checkpoint | None:
+def latest_known(
+    last: Checkpoint | None, others: Iterable[Checkpoint], lineage: Lineage
+) -> Checkpoint | None:
     """The one to go on from; None if nothing was ever delivered.
 
     `last`: the topic's. `others`: those known elsewhere. `lineage`: read after `last`.

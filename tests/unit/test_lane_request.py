@@ -6,7 +6,7 @@ from typing import Final
 
 import pytest
 
-from ops.checkpoint.asked import Asked
+from ops.checkpoint.lane_request import LaneRequest
 from store.operations import Operation, OperatorRequest, Replay, ReplayRequest, SkipRequest, StopReplay
 
 MOST: Final = (1 << 32) - 1, (1 << 64) - 1
@@ -70,7 +70,7 @@ SKIPS: Final = at(SKIP, skip=2_000)
 def test_a_request_is_done_only_where_it_was_seen_to_be(
     request_: OperatorRequest, seen: list[Operation], end: str | None
 ) -> None:
-    one = Asked(0, 5, request_)
+    one = LaneRequest(0, 5, request_)
     for operation in seen:
         assert not one.over
         one.look(operation)

@@ -19,7 +19,7 @@ LOOK_AGAIN_S: Final = 1.0
 ROOM_BYTES: Final = 128 << 20  # on a disk that was full: a few tables, and the compaction of them
 
 
-class Refusals:
+class CurrentRefusal:
     """For any thread. `halt` is set to end the round: the node is to end, refuses, or has to begin anew."""
 
     def __init__(self) -> None:

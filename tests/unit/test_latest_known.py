@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from node.core.resumption import resumed
+from node.core.latest_known import latest_known
 from store.checkpoint import Checkpoint, Lineage
 from tests.support.checkpoints import sample_checkpoint
 
@@ -48,4 +48,4 @@ LAST = of(2, 20)
 def test_a_new_leader_goes_on_from(
     last: Checkpoint | None, others: list[Checkpoint], wanted: Checkpoint | None
 ) -> None:
-    assert resumed(last, others, NOW) == wanted
+    assert latest_known(last, others, NOW) == wanted

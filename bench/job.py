@@ -1,7 +1,7 @@
 """Processes of the benchmark's own: a job as JSON in, a result as JSON out, on a line of stdout each.
 
 What measures and what makes the load run beside the service, each with an interpreter of its own, as they
-would in an application. A worker ends with the benchmark, whose end closes its stdin.
+would in an application. A job's process ends with the benchmark, whose end closes its stdin.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from typing import Any, Final, Self
 _FAILED: Final = "failed: "
 
 
-class WorkerFailed(Exception):
-    """A worker ended without a result; one line: which, and why."""
+class JobFailed(Exception):
+    """A job ended without a result; one line: which, and why."""
 
 
-class Worker:
+class JobProcess:
     """A job in a process of its own: `python -m MODULE JOB`. As a context manager it is ended at the end."""
 
     def __init__(self, module: str, job: dict[str, Any]) -> None:
@@ -49,32 +49,32 @@ class Worker:
             pipe.close()
 
     def wait_ready(self) -> None:
-        """Waits until it is about to begin. Raises `WorkerFailed`."""
+        """Waits until it is about to begin. Raises `JobFailed`."""
         self._line()
 
     def result(self) -> Any:
-        """Waits for its end. Raises `WorkerFailed`."""
+        """Waits for its end. Raises `JobFailed`."""
         return json.loads(self._line())
 
     def _line(self) -> str:
         assert self._process.stdout is not None, "it is a pipe"
         line = self._process.stdout.readline()
         if line.startswith(_FAILED):
-            raise WorkerFailed(f"{self._module}: {line.removeprefix(_FAILED).strip()}")
+            raise JobFailed(f"{self._module}: {line.removeprefix(_FAILED).strip()}")
         if not line:
-            raise WorkerFailed(f"{self._module} has ended: exit code {self._process.wait()}")
+            raise JobFailed(f"{self._module} has ended: exit code {self._process.wait()}")
         return line
 
 
 def work(module: str, job: dict[str, Any]) -> Any:
-    """Runs a job to its end and gives its result. Raises `WorkerFailed`."""
-    with Worker(module, job) as worker:
-        worker.wait_ready()
-        return worker.result()
+    """Runs a job to its end and gives its result. Raises `JobFailed`."""
+    with JobProcess(module, job) as process:
+        process.wait_ready()
+        return process.result()
 
 
 def serve(do: Callable[[dict[str, Any], Callable[[], None]], Any]) -> None:
-    """The worker's side. `do` gets the job and what to call when it is ready; it returns the result."""
+    """The process's side. `do` gets the job and what to call when it is ready; it returns the result."""
     threading.Thread(target=_end_with_parent, daemon=True).start()
     gc.disable()  # a collection would be measured
     try:

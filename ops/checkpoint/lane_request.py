@@ -14,7 +14,7 @@ from store.operations import Operation, OperatorRequest, Replay, ReplayRequest, 
 
 
 @dataclass(slots=True)
-class Asked:
+class LaneRequest:
     """A request in one lane, and how far it has come. `failed`: why it was not done, in words."""
 
     lane: int

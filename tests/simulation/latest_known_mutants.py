@@ -63,14 +63,14 @@ def _of_any_topic(last: Any, others: Any, _: Any) -> Any:
     return max(known, key=lambda one: (one.lineage.leader_epoch, one.order), default=None)
 
 
-RESUMPTION: Final = (
+LATEST_KNOWN: Final = (
     Mutant(
         "topic-decides",
         CLAUSE,
         "the topic decides whenever it has a checkpoint, though it has lost its end",
         (
             Wrap(
-                "node.core.resumption:resumed",
+                "node.core.latest_known:latest_known",
                 lambda original, last, *others: original(last, *others) if last is None else last,
             ),
         ),
@@ -132,14 +132,14 @@ RESUMPTION: Final = (
         "any-topic",
         "rule 6, of the same topic",
         "a later checkpoint of a topic that was lost decides over those of the new one",
-        (Override("node.core.resumption:resumed", _of_any_topic),),
+        (Override("node.core.latest_known:latest_known", _of_any_topic),),
         CHECKPOINTS_LOST,
     ),
     Mutant(
         "any-leader-epoch",
         "rule 6, and nobody has gone on without it",
         "a later checkpoint of the topic decides, though somebody has gone on without having known of it",
-        (Override("node.core.resumption:_order", lambda one: (0, one.order)),),
+        (Override("node.core.latest_known:_order", lambda one: (0, one.order)),),
         FORKS,
     ),
     Mutant(

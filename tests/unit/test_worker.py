@@ -1,4 +1,4 @@
-"""Roles: which of a node's threads are missed, and where the errors go that end them."""
+"""Workers: which of a node's threads are missed, and where the errors go that end them."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from node.role import Bell, Role, Roster
+from node.worker import Bell, Roster, Worker
 
 
 def _nothing() -> None:
     """Ends at once."""
 
 
-class Worker(Role):
+class OneTask(Worker):
     """Does one thing, and ends."""
 
     def __init__(self, work: Callable[[], object] = _nothing, bell: Bell | None = None) -> None:
@@ -29,7 +29,7 @@ class Worker(Role):
         self.closed.set()
 
 
-class Patient(Role):
+class Patient(Worker):
     """Waits until it is asked to stop."""
 
     def __init__(self) -> None:
@@ -59,31 +59,31 @@ def boom() -> None:
     raise ValueError("boom")
 
 
-def run(role: Role, roster: Roster) -> None:
-    role.start(roster)
-    role.join()
+def run(worker: Worker, roster: Roster) -> None:
+    worker.start(roster)
+    worker.join()
 
 
-def test_a_role_that_ends_unasked_is_missed() -> None:
+def test_a_worker_that_ends_unasked_is_missed() -> None:
     roster = Roster()
-    run(Worker(), roster)
+    run(OneTask(), roster)
     assert roster.dead() == ["worker"]
 
 
 def test_it_is_missed_though_a_thread_of_its_name_runs(patient: Patient) -> None:
     roster = Roster()
     patient.start(roster)
-    run(Worker(), roster)
+    run(OneTask(), roster)
     assert roster.dead() == ["worker"]
 
 
-def test_a_role_that_runs_is_not_missed(patient: Patient) -> None:
+def test_a_worker_that_runs_is_not_missed(patient: Patient) -> None:
     roster = Roster()
     patient.start(roster)
     assert roster.dead() == []
 
 
-def test_a_role_that_was_asked_to_stop_is_not_missed() -> None:
+def test_a_worker_that_was_asked_to_stop_is_not_missed() -> None:
     roster, patient = Roster(), Patient()
     patient.start(roster)
     patient.stop()
@@ -99,7 +99,7 @@ def test_a_thread_that_has_died_is_told_of_though_it_may_end() -> None:
     assert roster.dead() == ["lane"]
 
 
-def test_a_role_whose_error_is_mended_is_not_missed() -> None:
+def test_a_worker_whose_error_is_mended_is_not_missed() -> None:
     mended: list[str] = []
 
     def mend(error: Exception) -> bool:
@@ -107,7 +107,7 @@ def test_a_role_whose_error_is_mended_is_not_missed() -> None:
         return True
 
     roster = Roster(mend)
-    run(Worker(boom), roster)
+    run(OneTask(boom), roster)
     assert (mended, roster.dead()) == (["boom"], [])
 
 
@@ -115,12 +115,12 @@ def test_an_error_that_nobody_mends_is_a_threads_last_word(
     unhandled: list[BaseException | None],
 ) -> None:
     roster = Roster(lambda _: False)
-    run(Worker(boom), roster)
+    run(OneTask(boom), roster)
     assert ([str(error) for error in unhandled], roster.dead()) == (["boom"], ["worker"])
 
 
-def test_an_error_is_heard_of_before_what_the_role_holds_is_closed() -> None:
-    worker, closed = Worker(boom), list[bool]()
+def test_an_error_is_heard_of_before_what_the_worker_holds_is_closed() -> None:
+    worker, closed = OneTask(boom), list[bool]()
 
     def mend(_: Exception) -> bool:
         closed.append(worker.closed.is_set())
@@ -130,17 +130,17 @@ def test_an_error_is_heard_of_before_what_the_role_holds_is_closed() -> None:
     assert (closed, worker.closed.is_set()) == ([False], True)
 
 
-def test_what_a_role_holds_that_never_began_is_closed_all_the_same() -> None:
-    worker = Worker()
+def test_what_a_worker_holds_that_never_began_is_closed_all_the_same() -> None:
+    worker = OneTask()
     worker.stop()
     worker.join()
     assert worker.closed.is_set()
 
 
-def test_a_role_that_waits_for_its_bell_is_woken_to_end() -> None:
+def test_a_worker_that_waits_for_its_bell_is_woken_to_end() -> None:
     bell = Bell()
-    role = Worker(bell.wait, bell)
-    role.start(Roster())
-    role.stop()
-    role.join()
-    assert role.closed.is_set()
+    worker = OneTask(bell.wait, bell)
+    worker.start(Roster())
+    worker.stop()
+    worker.join()
+    assert worker.closed.is_set()

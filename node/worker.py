@@ -1,8 +1,8 @@
-"""A role: one thing that a node does all the time, on a thread of its own, until it is asked to stop.
+"""A worker: one thing that a node does all the time, on a thread of its own, until it is asked to stop.
 
-All are made from `Role` but two kinds. What answers over HTTP is ended by way of its server, and nobody could
-ask for its health but by it (node/http/server.py). The session, the candidacy and the peers (election/) know
-nothing of nodes: who starts them puts their threads on the roster.
+All are made from `Worker` but two kinds. What answers over HTTP is ended by way of its server, and nobody
+could ask for its health but by it (node/http/server.py). The session, the candidacy and the peers (election/)
+know nothing of nodes: who starts them puts their threads on the roster.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from collections.abc import Callable
 class Roster:
     """Which threads of a node should run, and what becomes of an error that ends one. For any thread.
 
-    A role stands on it from its start until it is asked to stop.
+    A worker stands on it from its start until it is asked to stop.
     """
 
     def __init__(self, mend: Callable[[Exception], bool] = lambda _: False) -> None:
-        """`mend`: takes an error that has ended a role. False if nothing can be done about it."""
+        """`mend`: takes an error that has ended a worker. False if nothing can be done about it."""
         self.mend = mend
         self._changing = threading.Lock()
         self._expected: set[threading.Thread] = set()
@@ -42,7 +42,7 @@ class Roster:
             self._expected.difference_update(threads)
 
     def died(self, name: str) -> None:
-        """A thread of that name ends on an error, be it a role's or not: that is not forgotten."""
+        """A thread of that name ends on an error, be it a worker's or not: that is not forgotten."""
         self._died.append(name)
 
     def dead(self) -> list[str]:
@@ -72,12 +72,12 @@ class Bell:
         self._rung.clear()
 
 
-class Role(ABC):
+class Worker(ABC):
     """`start` once, `stop` once, then `join`. An error that ends the thread goes to who has started it."""
 
     def __init__(self, name: str, *, bell: Bell | None = None, end_timeout_s: float | None = None) -> None:
-        """`bell`: what wakes the role, if others have it, too; it rings at `stop`. `end_timeout_s`: how long
-        to wait for the thread's end, where it may wait for somebody who does not answer.
+        """`bell`: what wakes the worker, if others have it, too; it rings at `stop`. `end_timeout_s`:
+        how long to wait for the thread's end, where it may wait for somebody who does not answer.
         """
         self._bell = bell or Bell()
         self._end_timeout_s = end_timeout_s
