@@ -31,7 +31,7 @@ POLL_S: Final = 0.2  # a look takes its share of the two cores
 PATIENCE_S: Final = 600.0
 AHEAD_MS: Final = 5_000
 QUIET: Final = {"log_level": "2"}  # what goes wrong is raised; the client need not print it as well
-APPLIED_IN_A_MS: Final = 80  # sent and taken in, at the least
+APPLIED_IN_A_MS: Final = 80  # sent and applied, at the least
 
 
 class Sample(NamedTuple):

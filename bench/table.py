@@ -63,7 +63,7 @@ POLLS: Final = (
     TerminalColumn("late p99, ms", number=True),
 )
 IDS: Final = (
-    TerminalColumn("taken in"),
+    TerminalColumn("applied"),
     TerminalColumn("msgs/s", number=True),
     TerminalColumn("its thread, us", number=True),
     TerminalColumn("the process, us", number=True),

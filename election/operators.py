@@ -36,7 +36,7 @@ class Switchover(msgspec.Struct, frozen=True):
 
 class Gap(msgspec.Struct, frozen=True):
     """What retention has taken and an operator has given up: in each of these partitions the log goes on at
-    `begin`, for who has taken in what was below `read`, and nothing else (node/kafka/applier.py).
+    `begin`, for who has applied what was below `read`, and nothing else (node/kafka/applier.py).
     """
 
     read: dict[int, int]

@@ -38,7 +38,7 @@ def pause(
 ) -> None:
     """Stop all deliveries, or those to some targets, until they are resumed; whoever is leader.
 
-    Requests are taken in as ever. What falls due meanwhile is delivered when it is resumed, in order. Returns
+    Requests are applied as ever. What falls due meanwhile is delivered when it is resumed, in order. Returns
     when every node that is there knows; exit code 6 if one does not answer in time.
     """
     from ops.cluster import pause

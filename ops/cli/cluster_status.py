@@ -60,10 +60,11 @@ MEMBER_COLUMNS = {
 def status(output: Format, *, watch: bool, **options: Any) -> None:
     """Show what is paused, each lane's leader, and how every node is.
 
-    Applied: records of the buffer that the node has taken in; lag: those that it has not; it is not known
-    while Kafka is away. Clock: how far the brokers' is ahead of a leader's. Health: ok, or the worst of
-    silent (nothing heard of it for 5 s), refusing, clock, disk, behind, blocked. Where records wait behind
-    an open transaction, "delivered up to" is of what lies before it; what waits behind it stands beside that.
+    Applied: records of the buffer that the node has taken into its view; lag: those that it has not; it is
+    not known while Kafka is away. Clock: how far the brokers' is ahead of a leader's. Health: ok, or the
+    worst of silent (nothing heard of it for 5 s), refusing, clock, disk, behind, blocked. Where records wait
+    behind an open transaction, "delivered up to" is of what lies before it; what waits behind it stands
+    beside that.
     """
     from ops.clients.zookeeper import registry
     from ops.cluster import status

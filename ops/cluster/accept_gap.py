@@ -39,7 +39,7 @@ class PartitionGap:
 
 @dataclass(frozen=True, slots=True)
 class GapSurvey:
-    """Who would go on, as they all have taken in the same, and who could not; what would be given up."""
+    """Who would go on, as they all have applied the same, and who could not; what would be given up."""
 
     lane: int
     goes_on: tuple[str, ...]

@@ -97,7 +97,7 @@ class ClusterStatus:
         return sorted(found.values(), key=lambda one: -one.blocked_ms)
 
     def lag(self, node: str) -> int | None:
-        """How many offsets of its lane's partitions a node has not taken in yet; None if that is not known.
+        """How many offsets of its lane's partitions a node has not applied yet; None if that is not known.
 
         Nearly 0 is as good as 0: the markers of the service's own transactions count, and no node reads them.
         """

@@ -35,7 +35,7 @@ from pipeline.audit.picture import picture
 SEED: Final = 1
 LEAD_MS: Final = 2_000
 SENT_IN_A_MS: Final = 15
-"""Messages that are made, sent and taken in by every node in a millisecond, at the least."""
+"""Messages that are made, sent and applied by every node in a millisecond, at the least."""
 WARM_UP_MS: Final = 3_000
 CALM_MS: Final = 4_000
 SETTLE_MS: Final = 500

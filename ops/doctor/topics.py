@@ -23,7 +23,7 @@ def examine_topics(config: ConnectionConfig, settings: ClusterSettings | None) -
         admin = KafkaAdmin(config, timeout_s=TIMEOUT_S)
         brokers = admin.brokers()
         answers = ok("kafka", f"{config.bootstrap_servers} answers; {_counted(brokers)} up")
-        few = note("kafka", "one broker is up: nothing is taken in or delivered while it is away")
+        few = note("kafka", "one broker is up: nothing is applied or delivered while it is away")
         findings = [answers, few] if brokers == 1 else [answers]
         return findings if settings is None else [*findings, *_of_cluster(admin, settings, brokers)]
     except OperatorError as error:

@@ -92,7 +92,7 @@ def _letter_number(headers: Column) -> Column:
 def at_their_rows(evidence: Evidence, requests: DataFrame) -> Evidence:
     """The same, with deliveries and dead letters of a recurring message at the row of their occurrence.
 
-    They name the user's request and a number; the row is the last of that number that was taken in. The rows
+    They name the user's request and a number; the row is the last of that number that was applied. The rows
     are broadcast: some 100 bytes for each occurrence, and the many other messages need not move for them.
     """
     rows = _rows(requests)
