@@ -6,8 +6,6 @@ the step; `acknowledged`, whether the brokers must have what its transaction has
 how many messages a replay that is under way must have carried; `clock_offset_ms`, by which the process's
 clock is wrong until SIGUSR2, and again from the next on; `brokers_too`, whether the brokers' is wrong with
 it, as far as the process can see by its checkpoints.
-
-It ends with the test that started it, whose end closes its stdin.
 """
 
 from __future__ import annotations
@@ -16,7 +14,6 @@ import json
 import os
 import signal
 import sys
-import threading
 import time
 from typing import Any
 
@@ -95,14 +92,8 @@ def set_clock_wrong(offset_ms: int, *, brokers_too: bool) -> None:
         setattr(KafkaTransaction, "_on_checkpoint", by_wrong_brokers)  # noqa: B010
 
 
-def end_with_parent() -> None:
-    sys.stdin.read()
-    os._exit(3)
-
-
 def main() -> int:
     given = json.loads(sys.argv[1])
-    threading.Thread(target=end_with_parent, daemon=True).start()
     if given["clock_offset_ms"]:
         set_clock_wrong(given["clock_offset_ms"], brokers_too=given["brokers_too"])
     config = NodeConfig(**given["config"])
@@ -112,7 +103,3 @@ def main() -> int:
     logs.configure(node=config.node_id, lane=config.lane)
     trap.node = Node(config, trap)
     return trap.node.run()
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -5,15 +5,12 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 from node.config import NodeConfig
+from tests.support.forks import Program
 from tests.support.waiting import PATIENCE_S, eventually
-
-_ROOT = Path(__file__).parents[2]
 
 
 class NodeProcess:
@@ -45,14 +42,7 @@ class NodeProcess:
             "clock_offset_ms": clock_offset_ms,
             "brokers_too": brokers_too,
         }
-        with log_file.open("ab") as log:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "tests.support.killable_node", json.dumps(given)],
-                cwd=_ROOT,
-                stdin=subprocess.PIPE,
-                stdout=log,
-                stderr=log,
-            )
+        self._process = Program("tests.support.killable_node", [json.dumps(given)], log_file)
 
     @property
     def pid(self) -> int:
@@ -112,8 +102,6 @@ class NodeProcess:
         """End it, in whatever state it is."""
         self._process.kill()
         self._process.wait()
-        if self._process.stdin is not None:
-            self._process.stdin.close()
 
     def _signal(self, number: signal.Signals) -> None:
         os.kill(self._process.pid, number)
