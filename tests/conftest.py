@@ -26,6 +26,8 @@ from tests.workers import FileByFile, place
 
 # Group (the folder's name, and the marker's) -> deadline of one of its tests, seconds.
 DEADLINES_S = {"unit": 60, "simulation": 180, "integration": 120, "chaos": 240}
+# Of a test with Spark: for the first one Spark starts, and many histories are written and audited.
+SPARK_DEADLINE_S = 300
 # What the whole run may take on two cores, seconds; and what the tests of a group may take together, four of
 # them side by side. Both are printed at the end.
 LIMIT_S = 900
@@ -63,7 +65,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         group = item.path.relative_to(_TESTS).parts[0]
         item.add_marker(group)
         if item.get_closest_marker("timeout") is None:
-            item.add_marker(pytest.mark.timeout(DEADLINES_S[group]))
+            has_spark = "spark" in getattr(item, "fixturenames", ())
+            item.add_marker(pytest.mark.timeout(SPARK_DEADLINE_S if has_spark else DEADLINES_S[group]))
     items.sort(key=lambda item: place(item.nodeid.partition("::")[0]))
 
 

@@ -20,7 +20,7 @@ from pipeline.audit.page import audit_page
 from pipeline.audit.picture import picture
 from pipeline.page import write
 from tests.integration.audited import Audited
-from tests.integration.planted import Planted
+from tests.integration.sample_history import FaultySample
 from tests.support.browser import NO_BROWSER, browser, find_browser
 from tests.terminal import write_screens
 
@@ -55,7 +55,7 @@ def shoot(pages: list[Path], folder: Path) -> None:
 def _of_planted(file: Path) -> Path:
     with tempfile.TemporaryDirectory() as scratch, LocalStack(Path(scratch) / "stack") as stack:
         spark = spark_session(compiled=False)
-        planted = Planted(Audited(stack.bootstrap, spark, Path(scratch)), "delay")
+        planted = Audited(stack.bootstrap, spark, Path(scratch), "delay", [FaultySample])
         write(audit_page(picture(planted.found, planted.config)), file)
         spark.stop()
     return file

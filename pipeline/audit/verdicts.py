@@ -53,4 +53,6 @@ def _lateness_ms(delivered_at_ms: Column) -> Column:
     """What has waited for the end of a pause is late by what came after that."""
     due_ms, resumed_ms = F.col("row.due_ms"), F.col("row.resumed_ms")
     since_pause_ms = F.greatest(delivered_at_ms - F.greatest(due_ms, resumed_ms), F.lit(0))
-    return F.when(resumed_ms.isNotNull(), since_pause_ms).otherwise(delivered_at_ms - due_ms)
+    # What was not delivered has none; `greatest` would pass over that.
+    waited = resumed_ms.isNotNull() & delivered_at_ms.isNotNull()
+    return F.when(waited, since_pause_ms).otherwise(delivered_at_ms - due_ms)

@@ -82,7 +82,12 @@ def _lose_markers(second: SecondBroker, clusters: dict[str, Cluster]) -> None:
 
 
 def _open_id(cluster: Cluster) -> str:
-    (suffix,) = (one for one, last in last_transactions(cluster).items() if last and last.state == ONGOING)
+    def find() -> str | None:
+        last = last_transactions(cluster)
+        return next((suffix for suffix, one in last.items() if one and one.state == ONGOING), None)
+
+    suffix = eventually(find, f"the brokers know the open transaction of {cluster.names.cluster}")
+    assert suffix is not None, "eventually returns what is true"
     return suffix
 
 

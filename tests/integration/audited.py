@@ -1,72 +1,108 @@
-"""Histories written to a real Kafka, and audited."""
+"""Histories written to a real Kafka, each in a lane of one cluster, and audited together."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Final, TypeVar
 
-from confluent_kafka import Producer
-from pyspark.sql import SparkSession
+from pyspark.sql import Row, SparkSession
 
-from delayline.names import ClusterNames
-from delayline.requests import BufferRecord
-from pipeline.audit import Audit, AuditConfig, AuditReport, LedgerWriter, audit
-from tests.integration.histories import History, Step, Writer
+from delayline.names import parse_source
+from delayline.settings import ClusterSettings
+from pipeline.audit import AuditConfig, LedgerWriter, Violation, audit
+from tests.integration.histories import LANE_PARTITIONS, History, Writer, make_topics
 from tests.support.keys import KEYRING
-from tests.support.tail import read_all
-from tests.support.waiting import PATIENCE_S
+
+AHEAD_S: Final = 300
+"""The histories begin so long after now: until then they have to be written."""
+MAX_DELAY_MS: Final = 2 * 3_600_000
+
+_H = TypeVar("_H", bound=History)
+
+
+@dataclass(frozen=True)
+class Told:
+    """What an audit has found, in one lane or in all."""
+
+    violations: Sequence[Violation]
+    requests: Sequence[Row]
+    messages: Sequence[Row]
+
+    @property
+    def classes(self) -> Counter[str]:
+        return Counter(row["class"] for row in self.requests)
+
+    @property
+    def occurrences(self) -> Counter[str]:
+        return Counter(row["end"] for row in self.messages if row["occurrence"] is not None)
+
+    @property
+    def overdue(self) -> int:
+        """Of requests and occurrences; what is both is so once."""
+        plain = [row for row in self.requests if row["occurrence"] is None]
+        occurrences = [row for row in self.messages if row["occurrence"] is not None]
+        return sum(row["overdue"] for row in (*plain, *occurrences))
 
 
 class Audited:
-    """Writes a history, with a ledger, and audits it when all of it is due."""
+    """A new cluster of this name, in which each history has a lane: the first one lane 0, and so on. With a
+    ledger, audited when all is due.
+    """
 
-    def __init__(self, bootstrap: str, spark: SparkSession, folder: Path) -> None:
-        self._bootstrap = bootstrap
-        self._spark = spark
-        self._ledger = folder / "ledger.jsonl"
-        self.acknowledged_too: dict[str, BufferRecord] = {}
-        self.rejected_checkpoints: list[bytes] = []
+    def __init__(
+        self, bootstrap: str, spark: SparkSession, folder: Path, cluster: str, kinds: Sequence[type[History]]
+    ) -> None:
+        settings = ClusterSettings(
+            cluster=cluster,
+            partitions=LANE_PARTITIONS * len(kinds),
+            lanes=len(kinds),
+            max_delay_ms=MAX_DELAY_MS,
+        )
+        base_ms = (time.time_ns() // 10**10 + AHEAD_S // 10) * 10_000
+        lanes = make_topics(bootstrap, settings)
+        self._histories = [kind(lane, base_ms) for kind, lane in zip(kinds, lanes, strict=True)]
+        ledger = folder / "ledger.jsonl"
+        with LedgerWriter(ledger) as writer:
+            for history in self._histories:
+                Writer(bootstrap, history.lane, writer).write(history.steps)
+            self.ledger_lines = writer.lines
+        now_ms = base_ms + History.END_S * 1000
+        self.config = AuditConfig(bootstrap, settings, KEYRING, ledger=ledger, now_ms=now_ms)
+        self.found = audit(spark, self.config)
+        self.report = self.found.report
+        self.all = Told(self.report.violations, self.found.requests.collect(), self.found.messages.collect())
 
-    def __call__(self, history: History, *more: Step) -> Audit:
-        with LedgerWriter(self._ledger) as ledger:
-            Writer(self._bootstrap, history.settings, ledger).write([*history.steps, *more])
-            for source, record in self.acknowledged_too.items():
-                ledger.add(source, record)
-        if self.rejected_checkpoints:
-            self._write_strangely(ClusterNames(history.settings.cluster).checkpoint)
-        return self.audit(history)
-
-    def _write_strangely(self, topic: str) -> None:
-        """A copy of each checkpoint, of the aborted ones too, and records that nobody has signed."""
-        stranger = Producer({"bootstrap.servers": self._bootstrap})
-        for got in read_all(self._bootstrap, topic, and_aborted=True):
-            headers: Any = got.headers
-            stranger.produce(topic, got.value, got.key, got.partition, headers=headers)
-        for raw in self.rejected_checkpoints:
-            stranger.produce(topic, raw, b"0", 0)
-        assert stranger.flush(PATIENCE_S) == 0
-
-    def audit(self, history: History) -> Audit:
-        return audit(self._spark, self.config(history))
-
-    def config(self, history: History) -> AuditConfig:
-        return AuditConfig(
-            self._bootstrap, history.settings, KEYRING, ledger=self._ledger, now_ms=history.end_ms
+    def __getitem__(self, kind: type[_H]) -> tuple[_H, Told]:
+        """The history, and what was found in its lane."""
+        [history] = [one for one in self._histories if type(one) is kind]
+        assert isinstance(history, kind)
+        whole = self.all
+        return history, Told(
+            [one for one in whole.violations if self._lane(one.source) == history.lane.number],
+            [row for row in whole.requests if self._lane(row["source"]) == history.lane.number],
+            [row for row in whole.messages if self._lane(row["source"]) == history.lane.number],
         )
 
+    def _lane(self, source: str) -> int:
+        """A request's partition belongs to its lane; that of a checkpoint has the lane's number."""
+        return self.config.settings.lane_of(parse_source(source)[1])
 
-def found(report: AuditReport) -> set[tuple[str, str]]:
+
+def found(told: Told) -> set[tuple[str, str]]:
     """Each violation's kind and source; none is there twice."""
-    assert len(report.violations) == len(set(report.violations))
-    return {(violation.kind, violation.source) for violation in report.violations}
+    pairs = [(violation.kind, violation.source) for violation in told.violations]
+    assert len(pairs) == len(set(pairs))
+    return set(pairs)
 
 
 def check_accounted(
-    report: AuditReport, classes: Mapping[str, int], occurrences: Mapping[str, int] | None = None
+    told: Told, classes: Mapping[str, int], occurrences: Mapping[str, int] | None = None
 ) -> None:
     """Nothing is wrong, and every request is in its class, and every occurrence at its end."""
-    assert report.violations == ()
-    assert {name: count for name, count in report.classes.items() if count} == classes
-    assert report.occurrences == (occurrences or {})
-    assert report.ledger == report.requests == sum(classes.values())
+    assert found(told) == set()
+    assert told.classes == classes
+    assert told.occurrences == (occurrences or {})

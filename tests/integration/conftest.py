@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
 from ops.spark import spark_session
 from tests.integration.audited import Audited
-from tests.integration.planted import Planted
+from tests.integration.lanes import CORRECT, FAULTY
 from tests.stacks import Stack
 from tests.support.fixtures import cluster, make_cluster
 
@@ -26,13 +25,15 @@ def spark() -> Iterator[SparkSession]:
     session.stop()
 
 
-@pytest.fixture
-def audited(stack: Stack, spark: SparkSession, tmp_path: Path) -> Audited:
-    return Audited(stack.bootstrap, spark, tmp_path)
+@pytest.fixture(scope="session")
+def correct(stack: Stack, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Audited:
+    """The histories in which all is right."""
+    folder = tmp_path_factory.mktemp("correct")
+    return Audited(stack.bootstrap, spark, folder, f"t-correct-{uuid.uuid4().hex[:8]}", CORRECT)
 
 
 @pytest.fixture(scope="session")
-def planted(stack: Stack, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Planted:
-    """A history with faults, audited once for all who look at it."""
-    audited = Audited(stack.bootstrap, spark, tmp_path_factory.mktemp("planted"))
-    return Planted(audited, f"t-planted-{uuid.uuid4().hex[:8]}")
+def faulty(stack: Stack, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Audited:
+    """The histories with faults."""
+    folder = tmp_path_factory.mktemp("faulty")
+    return Audited(stack.bootstrap, spark, folder, f"t-faulty-{uuid.uuid4().hex[:8]}", FAULTY)

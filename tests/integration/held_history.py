@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import time
-
-from delayline import requests
-from delayline.settings import ClusterSettings
 from tests.integration.histories import (
     Delivery,
     History,
     Holding,
+    Lane,
     Outcome,
     Row,
     Step,
@@ -23,15 +20,16 @@ CLASSES = {"delivered": 8, "cancelled": 2, "rescheduled": 1, "pending": 2}
 class HeldHistory(History):
     """The steps, and names for those that tests change or speak of. All is in one partition."""
 
-    def __init__(self, settings: ClusterSettings) -> None:
-        super().__init__(settings)
-        self.base_ms = time.time_ns() // 1_000_000 + 60_000
+    ID_PARTITIONS = 1
+
+    def __init__(self, lane: Lane, base_ms: int) -> None:
+        super().__init__(lane, base_ms)
         self.before = self._schedule("delivered before the pause", 1.0)
         self.waits = [self._schedule(f"waits {number}", 2.0 + number) for number in range(4)]
         self.cancelled = self._schedule("cancelled while it waits", 6.1, id="cancelled")
-        self.cancel = self._of_id(requests.cancel("cancelled"))
+        self.cancel = self._cancel("cancelled")
         self.moved = self._schedule("moved while it waits", 6.2, id="moved")
-        self.move = self._of_id(requests.reschedule("moved", deliver_at=self._ms(40.0)))
+        self.move = self._move("moved", 40.0)
         self.moved_back = WrittenBack(self.moved, self.move)
         self.late = self._schedule("late, and waits", 3.5)
         self.after = self._schedule("behind the pause", 31.0)
@@ -78,16 +76,20 @@ class HeldHistory(History):
             passes=[*self.again], holds=[Holding(self.moved_back, self.moved_back)]
         )
 
-    def plant_faults(self) -> None:
-        """Do wrong in four ways."""
+    @staticmethod
+    def _late(*rows: Row) -> list[Delivery]:
+        """Delivered half a minute after they were due."""
+        return [Delivery(row, early_ms=-30_000) for row in rows]
+
+
+class FaultyHeld(HeldHistory):
+    """It does wrong in four ways."""
+
+    def __init__(self, lane: Lane, base_ms: int) -> None:
+        super().__init__(lane, base_ms)
         one, two, three, _ = self.waits
         self.lets_go.delivers = [*self._late(one, self.late), Delivery(self.after)]
         self.lets_go_of_the_rest.delivers = [
             *self._late(two, three, self.late),
             Delivery(self.cancelled),
         ]
-
-    @staticmethod
-    def _late(*rows: Row) -> list[Delivery]:
-        """Delivered half a minute after they were due."""
-        return [Delivery(row, early_ms=-30_000) for row in rows]

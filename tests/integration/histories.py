@@ -1,17 +1,22 @@
 """A history of a delay service, written by hand: what producers ask for, and what a service does about it.
 
 A history is a list of steps, requests and transactions, written to Kafka in their order. Until then all of
-it can be changed: that is how a test plants a fault.
+it can be changed: that is how a fault is planted.
+
+Each history is the whole log of one lane, with a target topic of its own: so one cluster has many, and one
+audit judges them all (tests/integration/lanes.py). A history speaks of its partitions as 0 and 1; where they
+are in the buffer is its lane's affair.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, Final, TypeAlias
 
 from confluent_kafka import KafkaError, Message, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -26,9 +31,36 @@ from node.kafka.fetch.records import LogRecord
 from pipeline.audit import LedgerWriter
 from store.checkpoint import FORMAT
 from tests.support.keys import KEYRING
+from tests.support.tail import read_all
 
+LANE_PARTITIONS: Final = 2
+"""Of the buffer, for each lane."""
 TARGET_PARTITIONS = 2
 LETTER_LIMIT_BYTES = 4_000
+
+
+@dataclass(frozen=True)
+class Lane:
+    """A lane of a cluster, which has a history."""
+
+    settings: ClusterSettings
+    number: int
+
+    @property
+    def names(self) -> ClusterNames:
+        return ClusterNames(self.settings.cluster)
+
+    @property
+    def partitions(self) -> list[int]:
+        """Those of the buffer that the history calls 0, 1, ..."""
+        return self.settings.partitions_of(self.number)
+
+    @property
+    def target(self) -> str:
+        return f"{self.settings.cluster}.orders-{self.number}"
+
+    def source(self, partition: int, offset: int) -> str:
+        return source(self.names.buffer, self.partitions[partition], offset)
 
 
 @dataclass
@@ -36,7 +68,7 @@ class Request:
     """A request, and, once it is written, its place in the buffer and what it means."""
 
     record: BufferRecord
-    partition: int
+    partition: int  # of its lane's
     written: LogRecord | None = None
     meaning: wire.Request | None = None
     source: str = ""
@@ -187,36 +219,78 @@ class Holding:
     last: Row | None = None  # None: the pause goes on
 
 
-Step = Request | Transaction
+@dataclass
+class ForgedCheckpoints:
+    """What nobody has signed, and a copy of each checkpoint of the lane, of the aborted ones too."""
+
+    unsigned: list[bytes]
+
+
+@dataclass
+class Acknowledged:
+    """A line of the ledger for what is not in the buffer."""
+
+    source: str
+    record: BufferRecord
+
+
+Step = Request | Transaction | ForgedCheckpoints | Acknowledged
 
 
 class History(ABC):
-    """A history of a cluster's own. Times are seconds after `base_ms`, epoch ms."""
+    """What happens in one lane. Times are seconds after `base_ms`, epoch ms, which is a multiple of 10 s.
 
-    base_ms: int
+    All is due by `END_S` but what is pending.
+    """
 
-    def __init__(self, settings: ClusterSettings) -> None:
-        self.settings = settings
-        self._target = target_of(settings)
+    END_S: ClassVar = 600
+    ID_PARTITIONS: ClassVar = LANE_PARTITIONS  # over how many of its partitions its ids are spread
+
+    def __init__(self, lane: Lane, base_ms: int) -> None:
+        self.lane = lane
+        self.base_ms = base_ms
 
     @property
     @abstractmethod
     def steps(self) -> list[Step]:
         """All of it, in order."""
 
-    @property
-    def end_ms(self) -> int:
-        """All is due by then but what is pending."""
-        return self.base_ms + 600_000
+    def _schedule(
+        self,
+        value: str,
+        at_s: float,
+        *,
+        partition: int = 0,
+        id: str | None = None,
+        expire_at_s: float | None = None,
+        **more: Any,
+    ) -> Request:
+        """Its partition is that of its id, if it has one."""
 
-    def _schedule(self, value: str, at_s: float, **more: Any) -> Request:
-        record = requests.schedule(self._target, value, deliver_at=self._ms(at_s), **more)
-        return Request(record, 0) if "id" not in more else self._of_id(record)
+        def record(spelled: str | None) -> BufferRecord:
+            expire_at = None if expire_at_s is None else self._ms(expire_at_s)
+            at_ms = self._ms(at_s)
+            return requests.schedule(
+                self.lane.target, value, deliver_at=at_ms, id=spelled, expire_at=expire_at, **more
+            )
 
-    def _of_id(self, record: BufferRecord) -> Request:
-        """A request with an id is in the partition of the id, which is its key."""
-        assert record.key is not None
-        return Request(record, partition_for(record.key, self.settings.partitions))
+        return Request(record(None), partition) if id is None else self._of_id(id, record)
+
+    def _cancel(self, id: str) -> Request:
+        return self._of_id(id, requests.cancel)
+
+    def _move(self, id: str, to_s: float) -> Request:
+        return self._of_id(id, lambda spelled: requests.reschedule(spelled, deliver_at=self._ms(to_s)))
+
+    def _of_id(self, id: str, record: Callable[[str], BufferRecord]) -> Request:
+        """A request with an id has to be in the partition of the id, of all that the buffer has: so the id is
+        spelled to be in that of the lane's in which `id` is, of these alone.
+        """
+        partition = partition_for(id.encode(), self.ID_PARTITIONS)
+        wanted, there_are = self.lane.partitions[partition], self.lane.settings.partitions
+        spellings = (f"{id}-{number}" for number in itertools.count())
+        spelled = next(one for one in spellings if partition_for(one.encode(), there_are) == wanted)
+        return Request(record(spelled), partition)
 
     @staticmethod
     def _each(*rows: Row) -> list[Delivery]:
@@ -226,19 +300,38 @@ class History(ABC):
         return self.base_ms + round(seconds * 1000)
 
 
-class Writer:
-    """Makes a cluster's topics and writes steps to them: users' requests, and a leader's transactions."""
+def make_topics(bootstrap: str, settings: ClusterSettings) -> list[Lane]:
+    """Makes a cluster's topics, with a target for each of its lanes."""
+    names = ClusterNames(settings.cluster)
+    lanes = [Lane(settings, number) for number in range(settings.lanes)]
+    by_broker = {"message.timestamp.type": "LogAppendTime"}
+    kept = {"cleanup.policy": "compact", "min.compaction.lag.ms": "86400000"}
+    letters = {"max.message.bytes": str(LETTER_LIMIT_BYTES)}
+    topics = [
+        NewTopic(names.buffer, settings.partitions, 1, config=by_broker),
+        # Not by the broker: these histories are of another time.
+        NewTopic(names.checkpoint, settings.lanes, 1, config=kept),
+        NewTopic(names.outcomes, settings.lanes, 1),
+        NewTopic(names.dead_letter, 1, 1, config=letters),
+        *(NewTopic(lane.target, TARGET_PARTITIONS, 1) for lane in lanes),
+    ]
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    for made in admin.create_topics(topics).values():
+        made.result()
+    return lanes
 
-    def __init__(self, bootstrap: str, settings: ClusterSettings, ledger: LedgerWriter) -> None:
-        self._settings = settings
-        self._names = ClusterNames(settings.cluster)
-        self._target = target_of(settings)
+
+class Writer:
+    """Writes a lane's steps: users' requests, and a leader's transactions."""
+
+    def __init__(self, bootstrap: str, lane: Lane, ledger: LedgerWriter) -> None:
+        self._lane = lane
+        self._names = lane.names
         self._ledger = ledger
-        self._ends = [0] * settings.partitions
-        self._applied = list(self._ends)
+        self._ends = dict.fromkeys(lane.partitions, 0)
+        self._applied = dict(self._ends)
         self._position: tuple[int, int, int] | None = None
         self._overruns: list[dict[str, Any]] = []
-        self._make_topics(bootstrap)
         self._bootstrap = bootstrap
         self._users = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
         self._leader = self._new_leader()
@@ -246,15 +339,24 @@ class Writer:
     def write(self, steps: Sequence[Step]) -> None:
         """Returns when read_committed consumers see all of it."""
         for step in steps:
-            if isinstance(step, Request):
-                self._ask(step)
-            else:
-                self._commit(step)
-        # A commit returns before its markers are written; who takes the same id waits for them.
+            match step:
+                case Request():
+                    self._ask(step)
+                case Transaction():
+                    self._commit(step)
+                case ForgedCheckpoints():
+                    self._forge(step)
+                case Acknowledged():
+                    self._ledger.add(step.source, step.record)
+        self._wait_for_markers()
+
+    def _wait_for_markers(self) -> None:
+        """A commit returns before its markers are written; who takes the same id waits for them."""
         self._leader = self._new_leader()
 
     def _new_leader(self) -> Producer:
-        leader = Producer({"bootstrap.servers": self._bootstrap, "transactional.id": self._settings.cluster})
+        id_ = self._names.transactional_id(self._lane.number, "a")
+        leader = Producer({"bootstrap.servers": self._bootstrap, "transactional.id": id_})
         leader.init_transactions(30)
         return leader
 
@@ -262,20 +364,15 @@ class Writer:
         self._append(self._users, request)
         self._ledger.add(request.source, request.record)
 
-    def _make_topics(self, bootstrap: str) -> None:
-        by_broker = {"message.timestamp.type": "LogAppendTime"}
-        kept = {"cleanup.policy": "compact", "min.compaction.lag.ms": "86400000"}
-        topics = [
-            NewTopic(self._names.buffer, self._settings.partitions, 1, config=by_broker),
-            # Not by the broker: these histories are of another time.
-            NewTopic(self._names.checkpoint, 1, 1, config=kept),
-            NewTopic(self._names.outcomes, 1, 1),
-            NewTopic(self._names.dead_letter, 1, 1, config={"max.message.bytes": str(LETTER_LIMIT_BYTES)}),
-            NewTopic(self._target, TARGET_PARTITIONS, 1),
-        ]
-        admin = AdminClient({"bootstrap.servers": bootstrap})
-        for made in admin.create_topics(topics).values():
-            made.result()
+    def _forge(self, step: ForgedCheckpoints) -> None:
+        self._wait_for_markers()
+        topic, lane = self._names.checkpoint, self._lane.number
+        for got in read_all(self._bootstrap, topic, and_aborted=True):
+            if got.partition == lane:
+                record = BufferRecord(got.key, got.value, got.headers)
+                _produce(self._users, topic, record, lane)
+        for raw in step.unsigned:
+            _produce(self._users, topic, BufferRecord(f"{lane}".encode(), raw, []), lane)
 
     def _append(self, producer: Producer, request: Request) -> None:
         """Write a request to the buffer, and wait for its place there."""
@@ -284,15 +381,16 @@ class Writer:
             assert error is None, error
             offset, (_, timestamp_ms) = message.offset(), message.timestamp()
             assert offset is not None
-            request.written = LogRecord(request.partition, offset, timestamp_ms, *request.record)
+            request.written = LogRecord(partition, offset, timestamp_ms, *request.record)
 
         if request.cancels is not None:
             request.record = requests.cancel(source=request.cancels.source)
             request.partition = request.cancels.partition
-        _produce(producer, self._names.buffer, request.record, request.partition, on_delivery=acknowledged)
-        request.source = source(self._names.buffer, request.partition, request.place.offset)
-        request.meaning = wire.parse(request.place, self._settings, self._names, KEYRING)
-        self._ends[request.partition] = request.place.offset + 1
+        partition = self._lane.partitions[request.partition]
+        _produce(producer, self._names.buffer, request.record, partition, on_delivery=acknowledged)
+        request.source = source(self._names.buffer, partition, request.place.offset)
+        request.meaning = wire.parse(request.place, self._lane.settings, self._names, KEYRING)
+        self._ends[partition] = request.place.offset + 1
 
     def _move(self, step: Transaction) -> None:
         if step.passes:
@@ -303,7 +401,7 @@ class Writer:
 
     def _commit(self, step: Transaction) -> None:
         if not step.first and not step.aborted:
-            self._applied = list(self._ends)
+            self._applied = dict(self._ends)
         if step.hidden is not None:
             place = _row(step.hidden).place
             self._applied[place.partition] = place.offset
@@ -340,7 +438,9 @@ class Writer:
         value = root.record.value if delivery.value is None else delivery.value
         partition = 0 if key is None else partition_for(key, TARGET_PARTITIONS)
         at_ms = row.due_ms - delivery.early_ms
-        _produce(self._leader, self._target, BufferRecord(key, value, headers), partition, timestamp=at_ms)
+        _produce(
+            self._leader, self._lane.target, BufferRecord(key, value, headers), partition, timestamp=at_ms
+        )
 
     def _bury(self, letter: DeadLetter) -> None:
         row, detail = _row(letter.of), "as the test has it"
@@ -372,7 +472,7 @@ class Writer:
             "at_ms": by.due_ms if outcome.at_ms is None else outcome.at_ms,
         }
         record = BufferRecord(keyed_by.source.encode(), json.dumps(told).encode(), [])
-        _produce(self._leader, self._names.outcomes, record, 0)
+        _produce(self._leader, self._names.outcomes, record, self._lane.number)
 
     def _write_back(self, back: Back) -> Request:
         if isinstance(back, Deferred):
@@ -384,22 +484,21 @@ class Writer:
         record = row.record
         if isinstance(back, Next) and back.value is not None:
             record = record._replace(value=back.value)
-        end = self._ends[parent.partition]
-        headers = wire.signed_headers(
-            headers, KEYRING, (end, end), parent.partition, record.key, record.value
-        )
+        partition = parent.place.partition
+        serial = self._ends[partition], self._ends[partition]
+        headers = wire.signed_headers(headers, KEYRING, serial, partition, record.key, record.value)
         record = record._replace(headers=headers)
         request = Request(record, parent.partition)
         self._append(self._leader, request)
         return request
 
     def _checkpoint(self, step: Transaction) -> None:
-        now_ms = time.time_ns() // 1_000_000
+        lane, now_ms = self._lane.number, time.time_ns() // 1_000_000
         taken_ms = now_ms if self._position is None else max(now_ms, self._position[0])
-        applied = {str(partition): end for partition, end in enumerate(self._applied)}
+        applied = {str(partition): end for partition, end in self._applied.items()}
         checkpoint = {
             "format": FORMAT,
-            "lane": 0,
+            "lane": lane,
             "epoch": step.epoch,
             "position": self._position,
             "overruns": self._overruns,
@@ -413,20 +512,16 @@ class Writer:
             "first": step.first,
             "holds": [self._hold(one) for one in step.holds],
         }
-        key = f"0/{step.epoch}" if step.first else "0"
+        key = f"{lane}/{step.epoch}" if step.first else f"{lane}"
         raw, topic = json.dumps(checkpoint | step.claims).encode(), self._names.checkpoint
-        signature = KEYRING.sign_checkpoint(topic, 0, key.encode(), raw)
+        signature = KEYRING.sign_checkpoint(topic, lane, key.encode(), raw)
         record = BufferRecord(key.encode(), raw, [(wire.H_SIGNATURE, signature)])
-        _produce(self._leader, topic, record, 0, timestamp=taken_ms - step.early_ms)
+        _produce(self._leader, topic, record, lane, timestamp=taken_ms - step.early_ms)
 
     def _hold(self, one: Holding) -> dict[str, Any]:
         first, next_ = ((0, 0, 0) if row is None else _key(_row(row)) for row in (one.first, one.next))
         last = None if one.last is None else _key(_row(one.last))
-        return {"target": self._target, "first": first, "next": next_, "last": last, "rows": 0}
-
-
-def target_of(settings: ClusterSettings) -> str:
-    return f"{settings.cluster}.orders"
+        return {"target": self._lane.target, "first": first, "next": next_, "last": last, "rows": 0}
 
 
 def _row(of: Row) -> Request:
@@ -484,7 +579,7 @@ def _written_back(back: WrittenBack | Next | Later) -> tuple[Request, Request, R
 
 
 def _key(request: Request) -> tuple[int, int, int]:
-    return request.due_ms, request.partition, request.place.offset
+    return request.due_ms, request.place.partition, request.place.offset
 
 
 def _produce(producer: Producer, topic: str, record: BufferRecord, partition: int, **more: Any) -> None:

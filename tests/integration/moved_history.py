@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import time
-
 from delayline import requests
-from delayline.settings import ClusterSettings
 from tests.integration.histories import (
     Deferred,
     Delivery,
     History,
+    Lane,
     Next,
     Outcome,
-    Request,
     Row,
     Step,
     Transaction,
@@ -33,9 +30,10 @@ OCCURRENCES = {"delivered": 2, "rescheduled": 1}
 class MovedHistory(History):
     """The steps, and names for those that tests change or speak of. All is in one partition."""
 
-    def __init__(self, settings: ClusterSettings) -> None:
-        super().__init__(settings)
-        self.base_ms = (time.time_ns() // 10_000_000_000 + 7) * 10_000
+    ID_PARTITIONS = 1
+
+    def __init__(self, lane: Lane, base_ms: int) -> None:
+        super().__init__(lane, base_ms)
         self._make_requests()
         self._make_what_is_written_back()
         self._make_transactions()
@@ -65,20 +63,17 @@ class MovedHistory(History):
         self.due_first, self.due_last = self._move("due", 5.4), self._move("due", 5.5)
         self.ended = self._schedule("moved when it is due, and cancelled", 3.1, id="ended")
         self.ended_first = self._move("ended", 460.0)
-        self.cancel_ended = self._of_id(requests.cancel("ended"))
+        self.cancel_ended = self._cancel("ended")
         self.done = self._schedule("delivered", 1.0, id="done")
         self.done_first = self._move("done", 8.5)
         self.dropped = self._schedule("cancelled, with what was deferred", 500.0, id="dropped")
         self.dropped_first = self._move("dropped", 8.6)
-        self.cancel_dropped = self._of_id(requests.cancel("dropped"))
+        self.cancel_dropped = self._cancel("dropped")
         ten_s = requests.every("10s", times=2)
         self.every = self._schedule("recurs, moved when it is due", 3.2, id="every", repeat=ten_s)
         self.every_first = self._move("every", 8.0)
         self.kept = self._schedule("deferred, and moved", 9.2, id="kept")
         self.kept_first = self._move("kept", 9.5)
-
-    def _move(self, id_: str, to_s: float) -> Request:
-        return self._of_id(requests.reschedule(id_, deliver_at=self._ms(to_s)))
 
     def _make_what_is_written_back(self) -> None:
         self.twice_moved = WrittenBack(self.twice, self.twice_last)
@@ -167,8 +162,16 @@ class MovedHistory(History):
         )
         self.last = Transaction(delivers=self._each(self.kept_moved, self.every_2), passes=[self.every_2])
 
-    def plant_faults(self) -> None:
-        """Do wrong in nine ways."""
+    @staticmethod
+    def _answer(outcome: str, reschedule: Row, message: Row | None = None) -> Outcome:
+        return Outcome(outcome, reschedule, "reschedule", message)
+
+
+class FaultyMoved(MovedHistory):
+    """It does wrong in nine ways."""
+
+    def __init__(self, lane: Lane, base_ms: int) -> None:
+        super().__init__(lane, base_ms)
         # The first word of two is carried out, and not the last one.
         self.twice_moved.reschedule = self.twice_first
         self.first.tells[0] = self._answer("rescheduled", self.twice_first, self.twice)
@@ -192,7 +195,3 @@ class MovedHistory(History):
         self.delivering.tells = [self._answer("overtaken", self.kept_deferred_again)]
         self.delivering.writes_back.remove(self.kept_moved)
         self.last.delivers[0] = Delivery(self.kept)
-
-    @staticmethod
-    def _answer(outcome: str, reschedule: Row, message: Row | None = None) -> Outcome:
-        return Outcome(outcome, reschedule, "reschedule", message)

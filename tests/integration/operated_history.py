@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 from delayline import requests
-from delayline.settings import ClusterSettings
 from tests.integration.histories import (
     DeadLetter,
     Delivery,
     History,
+    Lane,
     Later,
     Next,
     Outcome,
@@ -26,9 +25,8 @@ OCCURRENCES = {"delivered": 1, "skipped": 1}
 class OperatedHistory(History):
     """The steps, and names for those that tests change or speak of."""
 
-    def __init__(self, settings: ClusterSettings) -> None:
-        super().__init__(settings)
-        self.base_ms = time.time_ns() // 1_000_000 + 60_000
+    def __init__(self, lane: Lane, base_ms: int) -> None:
+        super().__init__(lane, base_ms)
         self.plain = [self._schedule(f"plain {second}", second) for second in range(1, 7)]
         self.parked = self._schedule("parked", 2.2)
         self.tried_again = Later(self.parked, self._ms(5.5), paused=True)
@@ -63,7 +61,7 @@ class OperatedHistory(History):
             writes_back=[self.tried_again],
             passes=[four],
         )
-        asked = self._asked("replay", from_ms=self._ms(1.5), to_ms=self._ms(4.5), target=self._target)
+        asked = self._asked("replay", from_ms=self._ms(1.5), to_ms=self._ms(4.5), target=self.lane.target)
         under_way = {"number": 1, "request": asked, "replay": {"number": 1, "next": [self._ms(4.0), 0, 0]}}
         self.replay = Transaction(
             delivers=[*self._each(five, self.tried_again, six), *self._again(two, three)],
@@ -97,15 +95,6 @@ class OperatedHistory(History):
             **_SECOND,
         )
 
-    def plant_faults(self) -> None:
-        """Do wrong in seven ways."""
-        one, two, three, four, _, six = self.plain
-        self.replay.delivers = [one for one in self.replay.delivers if one.of not in (two, six)]
-        self.replay.tells.append(Outcome("skipped", six, message=six))
-        self.replay.delivers += self._again(one, self.parked)
-        self.replay_ends.delivers = [Delivery(four, value=b"another", again=True), *self._again(three)]
-        self.skip.delivers.append(Delivery(self.skipped))
-
     @staticmethod
     def _asked(kind: str, **what: Any) -> dict[str, Any]:
         return {"type": kind, "number": 1, **what}
@@ -113,6 +102,19 @@ class OperatedHistory(History):
     @staticmethod
     def _again(*rows: Row) -> list[Delivery]:
         return [Delivery(row, again=True) for row in rows]
+
+
+class FaultyOperated(OperatedHistory):
+    """It does wrong in seven ways."""
+
+    def __init__(self, lane: Lane, base_ms: int) -> None:
+        super().__init__(lane, base_ms)
+        one, two, three, four, _, six = self.plain
+        self.replay.delivers = [one for one in self.replay.delivers if one.of not in (two, six)]
+        self.replay.tells.append(Outcome("skipped", six, message=six))
+        self.replay.delivers += self._again(one, self.parked)
+        self.replay_ends.delivers = [Delivery(four, value=b"another", again=True), *self._again(three)]
+        self.skip.delivers.append(Delivery(self.skipped))
 
 
 _SECOND: dict[str, Any] = {"epoch": 2, "node": "n2"}

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import time
-
 from delayline import requests
 from delayline.recurrence import Recurrence
-from delayline.settings import ClusterSettings
 from tests.integration.histories import (
     DeadLetter,
     Delivery,
     History,
+    Lane,
     Later,
     Next,
     Outcome,
@@ -41,9 +39,8 @@ OCCURRENCES = {
 class RecurringHistory(History):
     """The steps, and names for those that tests change or speak of."""
 
-    def __init__(self, settings: ClusterSettings) -> None:
-        super().__init__(settings)
-        self.base_ms = (time.time_ns() // 10_000_000_000 + 7) * 10_000
+    def __init__(self, lane: Lane, base_ms: int) -> None:
+        super().__init__(lane, base_ms)
         self._make_requests()
         self._make_occurrences()
         self._make_transactions()
@@ -74,11 +71,11 @@ class RecurringHistory(History):
         self.latest = self._schedule("latest", 40.0, repeat=self._missed("latest", until_s=70.0))
         self.skipping = self._schedule("skipping", 40.1, repeat=self._missed("skip", until_s=70.0))
         self.cancelled = self._schedule("cancelled", 10.1, id="r-1", repeat=ten_s)
-        self.cancel = self._of_id(requests.cancel("r-1"))
+        self.cancel = self._cancel("r-1")
         self.raced = self._schedule("raced", 10.3, id="r-2", repeat=ten_s)
-        self.race = self._of_id(requests.cancel("r-2"))
+        self.race = self._cancel("r-2")
         self.moved = self._schedule("moved", 500.0, id="r-3", repeat=ten_s._replace(times=2))
-        self.move = self._of_id(requests.reschedule("r-3", deliver_at=self._ms(12.0)))
+        self.move = self._move("r-3", 12.0)
         self.parked = self._schedule("parked", 10.4, repeat=ten_s._replace(times=2))
         self.dead = self._schedule("dead", 10.2, repeat=ten_s._replace(times=2))
         self.far = self._schedule("far", 10.6, repeat=requests.every("2d", times=2))
@@ -160,8 +157,18 @@ class RecurringHistory(History):
         )
         self.fourth = Transaction(delivers=self._each(self.unskipped, self.latest_2), passes=[self.latest_2])
 
-    def plant_faults(self) -> None:
-        """Do wrong in nine ways."""
+    def _missed(self, missed: str, until_s: float) -> Recurrence:
+        return requests.every("10s", until=self._ms(until_s), missed=missed)
+
+    def _next(self, of: Row, at_s: float, number: int) -> Next:
+        return Next(of, self._ms(at_s), number)
+
+
+class FaultyRecurring(RecurringHistory):
+    """It does wrong in nine ways."""
+
+    def __init__(self, lane: Lane, base_ms: int) -> None:
+        super().__init__(lane, base_ms)
         cron_1, dead_2, every_2, parked_again, moved_2 = self.second.delivers
         self.second.writes_back.remove(self.every_3)
         self.third = Transaction(delivers=self._each(self.parked_2, self.cron_2), passes=[self.cron_2])
@@ -175,9 +182,3 @@ class RecurringHistory(History):
         self.first.delivers = [one for one in self.first.delivers if one.of is not self.fresh]
         self.latest_2.value = self.fourth.delivers[1].value = b"another"
         self.beginning.tells.append(Outcome("duplicate", self.fresh, "schedule", self.known))
-
-    def _missed(self, missed: str, until_s: float) -> Recurrence:
-        return requests.every("10s", until=self._ms(until_s), missed=missed)
-
-    def _next(self, of: Row, at_s: float, number: int) -> Next:
-        return Next(of, self._ms(at_s), number)

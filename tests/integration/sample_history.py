@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import time
-
-from delayline import requests
 from delayline.requests import BufferRecord
-from delayline.settings import ClusterSettings
 from tests.integration.histories import (
     LETTER_LIMIT_BYTES,
     DeadLetter,
     Delivery,
     History,
+    Lane,
     Later,
     Outcome,
     Request,
@@ -22,6 +19,9 @@ from tests.integration.histories import (
 )
 
 USER_HEADERS = [("trace", b"\x00\x01"), ("trace", b"\x00\x01"), ("empty", b""), ("null", None)]
+HOSTILE_ID = "<script>window.obeyed = true</script>"
+AFTER_ALL_S = 9.2e15
+"""So late that no calendar has it, and microseconds of it are more than 64 bits hold."""
 CLASSES = {
     "delivered": 12,
     "cancelled": 2,  # the message, and the request that cancelled it
@@ -38,9 +38,8 @@ CLASSES = {
 class SampleHistory(History):
     """The steps, and names for those that tests change or speak of."""
 
-    def __init__(self, settings: ClusterSettings) -> None:
-        super().__init__(settings)
-        self.base_ms = time.time_ns() // 1_000_000 + 60_000
+    def __init__(self, lane: Lane, base_ms: int) -> None:
+        super().__init__(lane, base_ms)
         self._make_requests()
         self._make_transactions()
 
@@ -63,30 +62,30 @@ class SampleHistory(History):
         ]
 
     def _make_requests(self) -> None:
-        self.one = self.schedule("one", 1.0, key="same", headers=USER_HEADERS)
-        self.two = self.schedule("two", 2.0, key="same", headers=USER_HEADERS)
-        self.three = self.schedule("three", 3.0, partition=1)
-        self.four = self.schedule("four", 3.1, key="same")
-        self.five = self.schedule("five", 3.2, key="same")
-        self.six = self.schedule("six", 3.3)
-        self.seven = self.schedule("seven", 3.4)
-        self.doomed = self.schedule("doomed", 9.0, id="order-1")
-        self.cancel = self._of_id(requests.cancel("order-1"))
-        self.moved = self.schedule("moved", 500.0, id="order-2", key="same")
-        self.move = self._of_id(requests.reschedule("order-2", deliver_at=self._ms(4.0)))
-        self.old = self.schedule("old", 9.0, id="order-3")
-        self.new = self.schedule("new", 5.0, id="order-3")
+        self.one = self._schedule("one", 1.0, key="same", headers=USER_HEADERS)
+        self.two = self._schedule("two", 2.0, key="same", headers=USER_HEADERS)
+        self.three = self._schedule("three", 3.0, partition=1)
+        self.four = self._schedule("four", 3.1, key="same")
+        self.five = self._schedule("five", 3.2, key="same")
+        self.six = self._schedule("six", 3.3)
+        self.seven = self._schedule("seven", 3.4)
+        self.doomed = self._schedule("doomed", 9.0, id="order-1")
+        self.cancel = self._cancel("order-1")
+        self.moved = self._schedule("moved", 500.0, id="order-2", key="same")
+        self.move = self._move("order-2", 4.0)
+        self.old = self._schedule("old", 9.0, id="order-3")
+        self.new = self._schedule("new", 5.0, id="order-3")
         self.reject = Request(BufferRecord(b"k", b"no target", list(USER_HEADERS)), 0)
         self.large = Request(BufferRecord(b"k", bytes(LETTER_LIMIT_BYTES), list(USER_HEADERS)), 0)
-        self.stale = self.schedule("stale", 6.0, expire_at=5.5)
-        self.pending = self.schedule("pending", 3600.0)
-        self.parked = self.schedule("parked", 3.5, headers=USER_HEADERS)
-        self.stuck = self.schedule("stuck", 3600.0, id="order-5")
-        self.refused = self._of_id(requests.reschedule("order-5", deliver_at=self._ms(8.0)))
-        self.unknown = self._of_id(requests.cancel("order-9"))
-        self.late = self.schedule("late", 1.5, key="same")
-        self.too_late = self._of_id(requests.cancel("order-3"))
-        self.last = self.schedule("last", 7.0)
+        self.stale = self._schedule("stale", 6.0, expire_at_s=5.5)
+        self.pending = self._schedule("pending", 3600.0)
+        self.parked = self._schedule("parked", 3.5, headers=USER_HEADERS)
+        self.stuck = self._schedule("stuck", 3600.0, id="order-5")
+        self.refused = self._move("order-5", 8.0)
+        self.unknown = self._cancel("order-9")
+        self.late = self._schedule("late", 1.5, key="same")
+        self.too_late = self._cancel("order-3")
+        self.last = self._schedule("last", 7.0)
 
     @property
     def timely(self) -> list[Request]:
@@ -141,8 +140,22 @@ class SampleHistory(History):
             node="n2",
         )
 
-    def plant_faults(self) -> Transaction:
-        """Do wrong in nine ways; the transaction, which goes back, comes last in the history."""
+    @staticmethod
+    def _dead(request: Request, code: str, op: str = "schedule") -> Outcome:
+        return Outcome("dead-lettered", request, op, request, code)
+
+    @staticmethod
+    def _parked_outcome(row: Row) -> Outcome:
+        return Outcome("parked", row, message=row, code="target-unavailable")
+
+
+class FaultySample(SampleHistory):
+    """It does wrong in ten ways: what the audit's page is looked at with."""
+
+    def __init__(self, lane: Lane, base_ms: int) -> None:
+        super().__init__(lane, base_ms)
+        self.hostile = self._schedule("never delivered", 8.0, id=HOSTILE_ID, expire_at_s=AFTER_ALL_S)
+        self.goes_back = Transaction(passes=[self.one], epoch=2, node="n2")
         one, two, three, four, five, _, seven = self.in_time.delivers
         one.headers = [("trace", b"\x00\x01"), ("trace", b"\x00\x00"), *USER_HEADERS[2:]]
         three.early_ms = 1
@@ -152,34 +165,7 @@ class SampleHistory(History):
         self.catching_up.writes_back.remove(self.third_try)
         self.ending.delivers = [*self.ending.delivers[1:], Delivery(self.doomed)]
         self.ending.passes = [self.doomed]
-        return Transaction(passes=[self.one], epoch=2, node="n2")
 
-    @staticmethod
-    def _dead(request: Request, code: str, op: str = "schedule") -> Outcome:
-        return Outcome("dead-lettered", request, op, request, code)
-
-    @staticmethod
-    def _parked_outcome(row: Row) -> Outcome:
-        return Outcome("parked", row, message=row, code="target-unavailable")
-
-    def schedule(
-        self,
-        value: str,
-        at_s: float,
-        *,
-        partition: int = 0,
-        id: str | None = None,
-        expire_at: float | None = None,
-        key: str | None = None,
-        headers: list[tuple[str, bytes | None]] | None = None,
-    ) -> Request:
-        record = requests.schedule(
-            self._target,
-            value,
-            key=key,
-            headers=headers,
-            deliver_at=self._ms(at_s),
-            id=id,
-            expire_at=None if expire_at is None else self._ms(expire_at),
-        )
-        return Request(record, partition) if id is None else self._of_id(record)
+    @property
+    def steps(self) -> list[Step]:
+        return [*super().steps, self.goes_back, self.hostile]

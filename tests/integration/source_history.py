@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import time
-
 from delayline import requests
 from delayline.requests import BufferRecord
-from delayline.settings import ClusterSettings
 from tests.integration.histories import (
     DeadLetter,
     History,
+    Lane,
     Next,
     Outcome,
     Request,
@@ -34,9 +32,8 @@ OCCURRENCES = {"delivered": 2, "cancelled": 1}
 class SourceHistory(History):
     """The steps, and names for those that tests change or speak of."""
 
-    def __init__(self, settings: ClusterSettings) -> None:
-        super().__init__(settings)
-        self.base_ms = (time.time_ns() // 10_000_000_000 + 7) * 10_000
+    def __init__(self, lane: Lane, base_ms: int) -> None:
+        super().__init__(lane, base_ms)
         self._make_requests()
         self._make_transactions()
 
@@ -57,21 +54,27 @@ class SourceHistory(History):
         self.chain = self._schedule("chain", 10.5, repeat=ten_s)
         self.raced = self._schedule("raced", 10.3, repeat=ten_s)
         self.named = self._schedule("named", 500.0, id="n-1")
-        self.move = self._of_id(requests.reschedule("n-1", deliver_at=self._ms(400.0)))
+        self.move = self._move("n-1", 400.0)
         self.old = self._schedule("old", 500.0, id="n-2")
         self.new = self._schedule("new", 30.0, id="n-2")
         self.late = self._schedule("late", 10.0)
         self.reject = Request(BufferRecord(b"k", b"no target", []), 0)
-        self.cancel_plain, self.cancel_again = self._cancel(self.plain), self._cancel(self.plain)
-        self.cancel_chain, self.race = self._cancel(self.chain), self._cancel(self.raced)
-        self.cancel_named, self.cancel_old = self._cancel(self.named), self._cancel(self.old)
-        self.cancel_late, self.cancel_reject = self._cancel(self.late), self._cancel(self.reject)
+        self.cancel_plain, self.cancel_again = (
+            self._cancel_source(self.plain),
+            self._cancel_source(self.plain),
+        )
+        self.cancel_chain, self.race = self._cancel_source(self.chain), self._cancel_source(self.raced)
+        self.cancel_named, self.cancel_old = self._cancel_source(self.named), self._cancel_source(self.old)
+        self.cancel_late, self.cancel_reject = (
+            self._cancel_source(self.late),
+            self._cancel_source(self.reject),
+        )
         self.chain_2 = Next(self.chain, self._ms(20.5), 2)
         self.raced_2 = Next(self.raced, self._ms(20.3), 2)
         self.named_1 = WrittenBack(self.named, self.move)
 
     @staticmethod
-    def _cancel(of: Request) -> Request:
+    def _cancel_source(of: Request) -> Request:
         return Request(BufferRecord(None, None, []), 0, cancels=of)
 
     def _make_transactions(self) -> None:
@@ -105,8 +108,12 @@ class SourceHistory(History):
         )
         self.second = Transaction(delivers=self._each(self.new), passes=[self.new])
 
-    def plant_faults(self) -> None:
-        """Do wrong in five ways."""
+
+class FaultySource(SourceHistory):
+    """It does wrong in five ways."""
+
+    def __init__(self, lane: Lane, base_ms: int) -> None:
+        super().__init__(lane, base_ms)
         *_, again, _, _, old, late, _ = self.answers.tells
         again.outcome, again.message = "too-late", self.plain
         old.outcome, old.message = "cancelled", self.new

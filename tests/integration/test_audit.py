@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,18 +13,15 @@ from confluent_kafka.admin import (
 )
 from pyspark.sql import SparkSession
 
-from delayline.headers import H_PARENT, H_ROOT, H_TARGET_TOPIC
-from delayline.requests import BufferRecord
 from delayline.settings import ClusterSettings
-from delayline.wire import Header
 from pipeline.audit import AuditConfig, audit
 from pipeline.audit.evidence import edges_ms
+from pipeline.audit.report import KINDS
 from pipeline.audit.snapshot import Keeping, TopicOffsets
 from pipeline.errors import WrongInput
 from tests.integration.audited import Audited, check_accounted, found
-from tests.integration.histories import CopyOf, DeadLetter, Delivery, Later, Outcome, Request, Transaction
-from tests.integration.planted import Planted
-from tests.integration.sample_history import CLASSES, SampleHistory
+from tests.integration.sample_history import CLASSES, FaultySample, SampleHistory
+from tests.integration.sample_variants import CopiedHistory, FaultyCopied, ForgedHistory, RarerFaults
 from tests.stacks import Stack
 from tests.support.keys import KEYRING
 from tests.support.waiting import PATIENCE_S, eventually
@@ -34,78 +32,64 @@ def settings(cluster_name: str) -> ClusterSettings:
     return ClusterSettings(cluster=cluster_name, partitions=2)
 
 
-@pytest.fixture
-def history(settings: ClusterSettings) -> SampleHistory:
-    return SampleHistory(settings)
-
-
-def test_every_request_of_a_correct_history_is_in_its_class(history: SampleHistory, audited: Audited) -> None:
-    check_accounted(audited(history).report, CLASSES)
-
-
-def bad_parents(history: SampleHistory, *strange: Request) -> Transaction:
-    """The service makes dead letters of them."""
-    at_ms = history.base_ms + 9_000
-    return Transaction(
-        buries=[DeadLetter(one, "bad-parent") for one in strange],
-        tells=[Outcome("dead-lettered", one, message=one, code="bad-parent", at_ms=at_ms) for one in strange],
-        epoch=2,
-        node="n2",
+def check_counts(audited: Audited) -> None:
+    """The report counts what the frames hold."""
+    report, told = audited.report, audited.all
+    assert {which: count for which, count in report.classes.items() if count} == told.classes
+    assert report.requests == len(told.requests)
+    assert report.ledger == audited.ledger_lines
+    assert report.occurrences == told.occurrences
+    assert report.overdue == told.overdue
+    assert {kind: report.found(kind) for kind in KINDS if report.found(kind)} == Counter(
+        one.kind for one in told.violations
+    )
+    assert report.lateness_ms.max == max(
+        row["lateness_ms"] for row in told.messages if row["lateness_ms"] is not None
     )
 
 
-def aborted_and_copied(history: SampleHistory) -> tuple[Transaction, CopyOf]:
-    """A transaction that is aborted, and a copy of what it wrote back."""
-    tried = Later(history.parked, history.base_ms + 9_000)
-    return Transaction(writes_back=[tried], epoch=2, node="n2", aborted=True), CopyOf(tried)
+def test_the_report_of_correct_histories_is_clean_and_counts_what_there_is(correct: Audited) -> None:
+    check_counts(correct)
+    assert correct.report.clean
+    assert correct.report.ledger == correct.report.requests
 
 
-def test_what_strangers_forge_and_copy_is_no_flaw_of_the_service(
-    history: SampleHistory, audited: Audited
-) -> None:
-    copy = CopyOf(history.third_try)
-    root = f"{history.settings.cluster}.buffer/0/0".encode()
-    forged: list[Header] = [(H_TARGET_TOPIC, b"orders"), (H_PARENT, b"0"), (H_ROOT, root)]
-    made_up = Request(BufferRecord(b"k", b"made up", forged), 0)
-    ended = bad_parents(history, copy, made_up)
-    audited.rejected_checkpoints = [b"{}", b"none"]
-    far_ahead = {"position": [history.base_ms + 4_000_000, 0, 0]}
-    aborted = Transaction(claims=far_ahead, epoch=2, node="n2", aborted=True)
-    report = audited(history, copy, made_up, ended, aborted).report
-    assert report.violations == ()
-    assert report.classes["dead-lettered"] == CLASSES["dead-lettered"] + 2
+def test_the_report_of_faulty_histories_counts_what_there_is(faulty: Audited) -> None:
+    check_counts(faulty)
 
 
-def test_a_copy_of_what_an_aborted_transaction_wrote_back_is_no_flaw_of_the_service(
-    history: SampleHistory, audited: Audited
-) -> None:
-    aborted, copy = aborted_and_copied(history)
-    report = audited(history, aborted, copy, bad_parents(history, copy)).report
-    assert report.violations == ()
-    assert report.classes["dead-lettered"] == CLASSES["dead-lettered"] + 1
+def test_every_request_of_a_correct_history_is_in_its_class(correct: Audited) -> None:
+    _, told = correct[SampleHistory]
+    check_accounted(told, CLASSES)
 
 
-def test_a_copy_of_what_an_aborted_transaction_wrote_back_that_was_believed_is_found(
-    history: SampleHistory, audited: Audited
-) -> None:
-    aborted, copy = aborted_and_copied(history)
-    believed = Transaction(delivers=[Delivery(history.parked, source=copy.source)], epoch=2, node="n2")
-    report = audited(history, aborted, copy, believed).report
-    assert ("duplicated", history.parked.source) in found(report)
-    assert ("lost", copy.source) in found(report), "it is a reject without a letter"
+def test_what_strangers_forge_and_copy_is_no_flaw_of_the_service(correct: Audited) -> None:
+    _, told = correct[ForgedHistory]
+    check_accounted(told, CLASSES | {"dead-lettered": CLASSES["dead-lettered"] + 2})
 
 
-def test_each_fault_is_found_and_named_and_nothing_else(planted: Planted) -> None:
-    history, report = planted.history, planted.found.report
-    details = {one.kind: one.detail for one in report.violations if one.source != history.doomed.source}
-    of_parked = [one.detail for one in report.violations if one.source == history.parked.source]
-    [moved_back] = [v.source for v in report.violations if v.kind == "checkpoint_moved_back"]
-    assert found(report) == {
+def test_a_copy_of_what_an_aborted_transaction_wrote_back_is_no_flaw_of_the_service(correct: Audited) -> None:
+    _, told = correct[CopiedHistory]
+    check_accounted(told, CLASSES | {"dead-lettered": CLASSES["dead-lettered"] + 1})
+
+
+def test_a_copy_of_what_an_aborted_transaction_wrote_back_that_was_believed_is_found(faulty: Audited) -> None:
+    history, told = faulty[FaultyCopied]
+    assert ("duplicated", history.parked.source) in found(told)
+    assert ("lost", history.copy.source) in found(told), "it is a reject without a letter"
+
+
+def test_each_fault_is_found_and_named_and_nothing_else(faulty: Audited) -> None:
+    history, told = faulty[FaultySample]
+    details = {one.kind: one.detail for one in told.violations if one.source != history.doomed.source}
+    of_parked = [one.detail for one in told.violations if one.source == history.parked.source]
+    [moved_back] = [one.source for one in told.violations if one.kind == "checkpoint_moved_back"]
+    assert found(told) == {
         ("altered", history.one.source),
         ("early", history.three.source),
         ("out_of_order", history.four.source),
         ("lost", history.six.source),
-        ("lost", planted.hostile.source),
+        ("lost", history.hostile.source),
         ("lost", history.parked.source),
         ("duplicated", history.seven.source),
         ("false_outcome", history.too_late.source),
@@ -114,50 +98,36 @@ def test_each_fault_is_found_and_named_and_nothing_else(planted: Planted) -> Non
     }
     assert details["altered"].endswith("differs in headers")
     assert details["checkpoint_moved_back"].startswith("position ")
-    assert (report.lost, report.overdue) == (report.classes["lost"], 1) == (3, 1)
+    assert (told.classes["lost"], told.overdue) == (3, 1)
     assert of_parked[0].endswith("nothing was written back to be tried later")
 
 
-def test_each_rarer_fault_is_found_and_named_and_nothing_else(
-    history: SampleHistory, audited: Audited, settings: ClusterSettings
-) -> None:
-    buffer = f"{settings.cluster}.buffer"
-    overdue = history.schedule("never delivered", 8.0)
-    del history.answers.tells[0]  # the answer to the cancel that was carried out
-    history.ending.delivers.append(Delivery(history.last, source=f"{buffer}/0/4711"))
-    history.catching_up.buries[0].code = history.catching_up.tells[0].code = "bad-after"
-    history.catching_up.tells[0].outcome = "dead-lettered"
-    history.ending.early_ms = 501
-    history.answers.buries[0].with_value = False
-    history.catching_up.delivers.append(Delivery(history.second_try))
-    history.failover.claims = {"delivered_up_to_ms": history.base_ms + 6_500}
-    audited.acknowledged_too[f"{buffer}/1/4711"] = history.one.record
-    back = Transaction(epoch=2, node="n2", claims={"delivered_up_to_ms": history.base_ms})
-    report = audited(history, overdue, back, Transaction(epoch=1, node="n1")).report
-    checkpoint = f"{settings.cluster}.checkpoint/"
-    assert {(kind, source) for kind, source in found(report) if not source.startswith(checkpoint)} == {
+def test_each_rarer_fault_is_found_and_named_and_nothing_else(faulty: Audited) -> None:
+    history, told = faulty[RarerFaults]
+    checkpoint = history.lane.names.checkpoint + "/"
+    assert {(kind, source) for kind, source in found(told) if not source.startswith(checkpoint)} == {
         ("lost", history.cancel.source),
-        ("lost", overdue.source),
-        ("unexplained", f"{buffer}/0/4711"),
+        ("lost", history.overdue.source),
+        ("unexplained", history.of_nothing),
         ("false_outcome", history.stale.source),
         ("altered", history.reject.source),
         ("duplicated", history.parked.source),
         ("early", history.last.source),
-        ("missing_from_buffer", f"{buffer}/1/4711"),
+        ("missing_from_buffer", history.not_there),
     }
-    of_checkpoints = [kind for kind, source in found(report) if source.startswith(checkpoint)]
+    of_checkpoints = [kind for kind, source in found(told) if source.startswith(checkpoint)]
     assert sorted(of_checkpoints) == ["checkpoint_moved_back", "epochs_overlapping", "unexplained"]
-    assert (report.lost, report.overdue, report.classes["cancelled"]) == (2, 1, 1)
+    assert (told.overdue, told.classes["cancelled"]) == (1, 1)
 
 
 def test_a_ledger_with_a_broken_line_proves_nothing_and_is_refused(
-    planted: Planted, spark: SparkSession, tmp_path: Path
+    correct: Audited, spark: SparkSession, tmp_path: Path
 ) -> None:
     ledger = tmp_path / "ledger.jsonl"
-    assert planted.config.ledger is not None
-    ledger.write_text(planted.config.ledger.read_text() + '{"source": "')
+    assert correct.config.ledger is not None
+    ledger.write_text(correct.config.ledger.read_text() + '{"source": "')
     with pytest.raises(WrongInput, match=r"ledger.jsonl: 1 of \d+ lines"):
-        audit(spark, replace(planted.config, ledger=ledger))
+        audit(spark, replace(correct.config, ledger=ledger))
 
 
 def test_what_retention_cannot_have_taken_yet_is_not_excused_by_an_empty_partition(

@@ -5,13 +5,11 @@ from __future__ import annotations
 from pyspark.sql import SparkSession
 
 from delayline.names import source
-from delayline.settings import ClusterSettings
 from node.kafka.fetch.records import MOST_UNPACKED_BYTES
 from ops.clients.zookeeper import registry, required_keys
 from pipeline.audit import AuditConfig, audit
 from tests.integration.audited import Audited
-from tests.integration.histories import DeadLetter, Outcome, Transaction
-from tests.integration.sample_history import SampleHistory
+from tests.integration.sample_variants import LyingLetter
 from tests.stacks import Stack
 from tests.support.cluster import Cluster
 from tests.support.raw import Codec, Connection, RawRecord, batch_of
@@ -42,14 +40,7 @@ def test_each_record_of_a_batch_that_was_rejected_as_a_whole_is_dead_by_its_lett
     assert (report.classes["dead-lettered"], report.classes["delivered"]) == (RECORDS, 1)
 
 
-def test_what_a_letter_says_of_a_batch_is_not_believed(cluster_name: str, audited: Audited) -> None:
-    history = SampleHistory(ClusterSettings(cluster=cluster_name, partitions=2))
-    sent = [history.schedule(f"in a batch {number}", 1.0) for number in range(3)]
-    told = Outcome(
-        "dead-lettered", sent[0], message=sent[0], code="undecodable", at_ms=history.base_ms + 9_000
-    )
-    buried = DeadLetter(sent[0], "undecodable", to=sent[-1])
-    lying = Transaction(buries=[buried], tells=[told], passes=[sent[-1]], epoch=2, node="n2")
-    report = audited(history, *sent, lying).report
-    lost = {one.source for one in report.violations if one.kind == "lost"}
-    assert lost == {one.source for one in sent[1:]}
+def test_what_a_letter_says_of_a_batch_is_not_believed(faulty: Audited) -> None:
+    history, told = faulty[LyingLetter]
+    lost = {one.source for one in told.violations if one.kind == "lost"}
+    assert lost == {one.source for one in history.sent[1:]}

@@ -2,44 +2,34 @@
 
 from __future__ import annotations
 
-import pytest
 from pyspark.sql import SparkSession
-from pyspark.sql import functions as F
 
-from delayline.settings import ClusterSettings
 from election.operators import PauseState
 from ops.clients.zookeeper import read_keys
 from pipeline.audit import AuditConfig, audit
 from tests.integration.audited import Audited, check_accounted, found
-from tests.integration.held_history import CLASSES, HeldHistory
+from tests.integration.held_history import CLASSES, FaultyHeld, HeldHistory
 from tests.support.fixtures import MakeCluster
 from tests.support.operators import AUTHOR, say
 from tests.support.requests import Sender, now_ms
 from tests.support.waiting import eventually
 
 
-@pytest.fixture
-def history(cluster_name: str) -> HeldHistory:
-    return HeldHistory(ClusterSettings(cluster=cluster_name, partitions=1))
-
-
 def test_what_waits_is_pending_and_what_was_let_go_is_late_by_what_came_after_the_pause(
-    history: HeldHistory, audited: Audited
+    correct: Audited,
 ) -> None:
-    told = audited(history)
-    check_accounted(told.report, CLASSES)
-    waited = (*history.waits, history.late)
-    of_them = F.col("source").isin([one.source for one in waited])
-    found_late = told.messages.filter(of_them).select("source", "lateness_ms").collect()
+    history, told = correct[HeldHistory]
+    check_accounted(told, CLASSES)
+    waited = {one.source: one for one in (*history.waits, history.late)}
+    found_late = {row["source"]: row["lateness_ms"] for row in told.messages if row["source"] in waited}
     resumed_ms = history.after.due_ms  # the position's time, as the transaction that ends the pause has it
-    expected = {one.source: max(0, one.due_ms + 30_000 - resumed_ms) for one in waited}
-    assert {row["source"]: row["lateness_ms"] for row in found_late} == expected
+    assert found_late == {source: max(0, one.due_ms + 30_000 - resumed_ms) for source, one in waited.items()}
 
 
-def test_each_fault_is_found_and_named_and_nothing_else(history: HeldHistory, audited: Audited) -> None:
-    history.plant_faults()
+def test_each_fault_is_found_and_named_and_nothing_else(faulty: Audited) -> None:
+    history, told = faulty[FaultyHeld]
     _, two, _, four = history.waits
-    assert found(audited(history).report) == {
+    assert found(told) == {
         ("out_of_order", two.source),  # behind what has a greater key, of another transaction
         ("duplicated", history.late.source),
         ("lost", four.source),  # its hold has ended

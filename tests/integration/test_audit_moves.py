@@ -2,31 +2,19 @@
 
 from __future__ import annotations
 
-import pytest
-
-from delayline.settings import ClusterSettings
 from tests.integration.audited import Audited, check_accounted, found
-from tests.integration.moved_history import CLASSES, OCCURRENCES, MovedHistory
+from tests.integration.moved_history import CLASSES, OCCURRENCES, FaultyMoved, MovedHistory
 
 
-@pytest.fixture
-def history(cluster_name: str) -> MovedHistory:
-    return MovedHistory(ClusterSettings(cluster=cluster_name, partitions=1))
+def test_each_reschedule_of_a_correct_history_is_in_the_class_of_its_answer(correct: Audited) -> None:
+    _, told = correct[MovedHistory]
+    check_accounted(told, CLASSES, OCCURRENCES)
 
 
-def test_each_reschedule_of_a_correct_history_is_in_the_class_of_its_answer(
-    history: MovedHistory, audited: Audited
-) -> None:
-    check_accounted(audited(history).report, CLASSES, OCCURRENCES)
-
-
-def test_each_fault_of_a_reschedule_is_found_and_named_and_nothing_else(
-    history: MovedHistory, audited: Audited
-) -> None:
-    history.plant_faults()
-    report = audited(history).report
+def test_each_fault_of_a_reschedule_is_found_and_named_and_nothing_else(faulty: Audited) -> None:
+    history, told = faulty[FaultyMoved]
     assert history.raced_deferred.request is not None
-    assert found(report) == {
+    assert found(told) == {
         ("false_outcome", history.twice_last.source),
         ("false_outcome", history.again_last.source),
         ("duplicated", history.raced.source),

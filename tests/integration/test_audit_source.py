@@ -2,17 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
-
-from delayline.settings import ClusterSettings
 from tests.integration.audited import Audited, check_accounted, found
 from tests.integration.histories import Next
-from tests.integration.source_history import CLASSES, OCCURRENCES, SourceHistory
-
-
-@pytest.fixture
-def history(cluster_name: str) -> SourceHistory:
-    return SourceHistory(ClusterSettings(cluster=cluster_name, partitions=2))
+from tests.integration.source_history import CLASSES, OCCURRENCES, FaultySource, SourceHistory
 
 
 def place(row: Next) -> str:
@@ -20,16 +12,14 @@ def place(row: Next) -> str:
     return row.request.source
 
 
-def test_what_was_cancelled_by_its_source_is_accounted_for(history: SourceHistory, audited: Audited) -> None:
-    check_accounted(audited(history).report, CLASSES, OCCURRENCES)
+def test_what_was_cancelled_by_its_source_is_accounted_for(correct: Audited) -> None:
+    _, told = correct[SourceHistory]
+    check_accounted(told, CLASSES, OCCURRENCES)
 
 
-def test_each_fault_of_a_cancel_by_source_is_found_and_named_and_nothing_else(
-    history: SourceHistory, audited: Audited
-) -> None:
-    history.plant_faults()
-    report = audited(history).report
-    assert found(report) == {
+def test_each_fault_of_a_cancel_by_source_is_found_and_named_and_nothing_else(faulty: Audited) -> None:
+    history, told = faulty[FaultySource]
+    assert found(told) == {
         ("false_outcome", history.cancel_again.source),
         ("false_outcome", history.cancel_old.source),
         ("duplicated", history.old.source),  # it was replaced, and then cancelled

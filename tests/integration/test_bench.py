@@ -19,11 +19,11 @@ from pathlib import Path
 from bench import __main__ as command
 from bench.profiles import Profile
 from bench.scenarios import steady
-from bench.scenarios.delivery import Both, Delivery
+from bench.scenarios.delivery import Backlog, Both
 from bench.scenarios.lateness import Steady
 command.FOLDER = Path(sys.argv.pop(1))
 steady.WARM_UP_MS, steady.MEASURED_S = 0, 1
-scenarios = [("delivery", Delivery({BACKLOG})), ("lateness", Steady({RATE})), ("both", Both({BACKLOG}))]
+scenarios = [("delivery", Backlog({BACKLOG})), ("lateness", Steady({RATE})), ("both", Both({BACKLOG}))]
 command.profiles.profile = lambda name, rounds: Profile(name, rounds, scenarios, [])
 command.main()
 """

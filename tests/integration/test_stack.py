@@ -20,6 +20,7 @@ from kazoo.client import KazooClient
 
 from ops.stack import LocalStack, StackError
 from tests.stacks import Stack
+from tests.support.waiting import PATIENCE_S
 
 # https://kafka.apache.org/protocol#protocol_api_keys
 _FIND_COORDINATOR, _INIT_PRODUCER_ID = 10, 22
@@ -182,7 +183,7 @@ def _first_value(bootstrap: str, topic: str) -> bytes | None:
         {"bootstrap.servers": bootstrap, "group.id": "none", "isolation.level": "read_committed"}
     )
     consumer.assign([TopicPartition(topic, 0, 0)])
-    message = consumer.poll(20)
+    message = consumer.poll(PATIENCE_S)
     consumer.close()
     assert message is not None
     assert message.error() is None
