@@ -43,7 +43,9 @@ class KafkaAdmin:
         self.bootstrap_servers = config.bootstrap_servers
         self._complaint = LastComplaint()
         # librdkafka's own lines on stderr would say the same again, over and over.
-        properties = {**config.client_config(), "log_level": 0, "error_cb": self._complaint}
+        quiet = {"log_level": 0, "error_cb": self._complaint}
+        # To ask about a topic makes none, whatever the brokers are set to.
+        properties = config.client_config() | quiet | {"allow.auto.create.topics": False}
         try:
             self._client = AdminClient(properties)
         except KafkaException as error:
@@ -59,18 +61,18 @@ class KafkaAdmin:
 
     def topics(self, names: Iterable[str]) -> dict[str, Topic]:
         """The topics among `names` that exist, with their settings, defaults included."""
-        metadata = self._metadata().topics
-        there = [name for name in names if name in metadata]
-        settings = self._settings(there)
+        asked = ((name, self._topic(name)) for name in names)
+        there = {name: found for name, found in asked if found is not None}
+        settings = self._settings(list(there))
         return {
             name: Topic(
                 name,
-                partitions=len(metadata[name].partitions),
-                replication=min(len(p.replicas) for p in metadata[name].partitions.values()),
+                partitions=len(found.partitions),
+                replication=min(len(p.replicas) for p in found.partitions.values()),
                 settings=settings[name],
-                unavailable=_unavailable(metadata[name], int(settings[name]["min.insync.replicas"])),
+                unavailable=_unavailable(found, int(settings[name]["min.insync.replicas"])),
             )
-            for name in there
+            for name, found in there.items()
         }
 
     def described(self, names: list[str]) -> dict[str, TopicRights]:
@@ -102,11 +104,11 @@ class KafkaAdmin:
 
     def exists(self, topic: str) -> bool:
         """Whether there is such a topic."""
-        return topic in self._metadata().topics
+        return self._topic(topic) is not None
 
     def require(self, topic: str) -> TopicMetadata:
         """The topic's partitions; NotFoundError if one of the cluster's own topics is not there."""
-        there = self._metadata().topics.get(topic)
+        there = self._topic(topic)
         if there is None:
             raise NotFoundError(
                 f"topic {topic} is missing: check the cluster's name, or run 'delayline topics create'"
@@ -168,7 +170,7 @@ class KafkaAdmin:
     def _wait_for_leaders(self, topic: WantedTopic) -> None:
         deadline_s = time.monotonic() + self._timeout_s
         while time.monotonic() < deadline_s:
-            there = self._metadata().topics.get(topic.name)
+            there = self._topic(topic.name)
             if there and sum(p.leader >= 0 for p in there.partitions.values()) == topic.partitions:
                 return
             time.sleep(0.02)
@@ -176,12 +178,19 @@ class KafkaAdmin:
             f"topic {topic.name} was made, but its partitions have no leaders: are brokers down?"
         )
 
-    def _metadata(self) -> ClusterMetadata:
-        """Wait for an answer, but not when a broker has already refused us."""
+    def _topic(self, name: str) -> TopicMetadata | None:
+        """None if it is not there, or may not be seen."""
+        found = self._metadata(name).topics[name]
+        return found if found.error is None else None
+
+    def _metadata(self, topic: str | None = None) -> ClusterMetadata:
+        """Of one topic, or of all: there may be ten thousand. Waits for an answer, but not when a broker has
+        already refused us.
+        """
         deadline_s = time.monotonic() + self._timeout_s
         while True:
             try:
-                return self._client.list_topics(timeout=_FIRST_ANSWER_S)
+                return self._client.list_topics(topic, timeout=_FIRST_ANSWER_S)
             except KafkaException as error:
                 failure = self._failure(error)
                 if not isinstance(failure, UnavailableError) or time.monotonic() > deadline_s:

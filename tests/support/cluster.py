@@ -48,6 +48,11 @@ TARGET = "target"
 TopicConfig = Mapping[str, str]
 
 
+def is_there(admin: AdminClient, topic: str) -> bool:
+    """Whether the brokers show it."""
+    return admin.list_topics(topic, timeout=PATIENCE_S).topics[topic].error is None
+
+
 def wait_led(admin: AdminClient, partitions: Mapping[str, int]) -> None:
     """Waits until brokers show topics that were made, with a leader of each partition: that they are made is
     the controller's word. `partitions`: how many each topic has, by name.
@@ -131,7 +136,7 @@ class Cluster(Closing):
         if topic in self.tail.records:
             self.tail.leave(topic)
         self.admin.delete_topics([topic])[topic].result(PATIENCE_S)
-        eventually(lambda: topic not in self.admin.list_topics(timeout=PATIENCE_S).topics, f"{topic} is gone")
+        eventually(lambda: not is_there(self.admin, topic), f"{topic} is gone")
 
     def allow_only(self, topic: str, *operations: AclOperation) -> None:
         """Once there is an ACL for a topic, what none allows is forbidden."""

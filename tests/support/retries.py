@@ -25,7 +25,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from delayline.headers import Header
 from delayline.retry import Attempt, Handler, Ladder, RetryingConsumer, RetryLater, create_topics
-from tests.support.cluster import Cluster, wait_led
+from tests.support.cluster import Cluster, is_there, wait_led
 from tests.support.tail import Got, Tail
 from tests.support.waiting import PATIENCE_S, eventually
 
@@ -82,7 +82,7 @@ class Work:
         consumer.close()
 
     def _wait_for(self, topic: str) -> None:
-        eventually(lambda: topic in self._admin.list_topics(timeout=PATIENCE_S).topics, f"{topic} is there")
+        eventually(lambda: is_there(self._admin, topic), f"{topic} is there")
 
     def send(
         self,
