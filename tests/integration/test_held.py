@@ -46,14 +46,15 @@ class Paused:
             becomes(partial(self.states, node), ["parked"] * 3)
 
     def _sent(self) -> Iterator[tuple[str, RowKey]]:
-        begin_ms = now_ms() + 1_000
         with DelayProducer(self.cluster.bootstrap, cluster=self.cluster.name) as producer:
+            # First, since it takes longest: what comes when it is due already is due when it comes.
+            producer.schedule(self.target, b"", id="held-later", deliver_at=now_ms() + 3_600_000).result(10)
+            begin_ms = now_ms() + 1_000
             for number, id_ in enumerate(IDS):
                 due_ms = begin_ms + 10 * number
                 source = producer.schedule(self.target, b"", id=id_, deliver_at=due_ms).result(10)
                 _, partition, offset = parse_source(source)
                 yield id_, (due_ms, partition, offset)
-            producer.schedule(self.target, b"", id="held-later", deliver_at=begin_ms + 3_600_000).result(10)
             producer.schedule(self.cluster.target(), b"").result(10)
         self.cluster.wait_delivered(1)
 
