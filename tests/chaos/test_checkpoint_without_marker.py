@@ -14,13 +14,13 @@ import pytest
 from bench.second_broker import SECOND, SecondBroker
 from delayline.names import ClusterNames
 from node.core.steps import Step
-from node.kafka.fetch.coordinators import DECIDED, ONGOING
+from node.kafka.fetch.coordinators import COMMITTED, DECIDED, ONGOING
 from ops.stack import LocalStack
 from tests.support.cluster import Cluster, wait_led
 from tests.support.process import NodeProcess
 from tests.support.requests import Sender, now_ms
 from tests.support.transactions import last_transactions
-from tests.support.waiting import eventually
+from tests.support.waiting import becomes, eventually
 
 SETTINGS: Final = {"cleanup.policy": "compact", "min.compaction.lag.ms": str(24 * 60 * 60 * 1000)}
 NAMES: Final = ("committed", "handed-over", "aborted")
@@ -82,12 +82,11 @@ def _lose_markers(second: SecondBroker, clusters: dict[str, Cluster]) -> None:
 
 
 def _open_id(cluster: Cluster) -> str:
-    def find() -> str | None:
-        last = last_transactions(cluster)
-        return next((suffix for suffix, one in last.items() if one and one.state == ONGOING), None)
+    def states() -> dict[str, str | None]:
+        return {id_: last and last.state for id_, last in last_transactions(cluster).items()}
 
-    suffix = eventually(find, f"the brokers know the open transaction of {cluster.names.cluster}")
-    assert suffix is not None, "eventually returns what is true"
+    becomes(lambda: sorted(map(str, states().values())), [COMMITTED, ONGOING])
+    (suffix,) = (id_ for id_, state in states().items() if state == ONGOING)
     return suffix
 
 
