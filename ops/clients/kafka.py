@@ -3,26 +3,29 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import (
     AdminClient,
-    ClusterMetadata,
     ConfigResource,
+    DescribeClusterResult,
     NewTopic,
     OffsetSpec,
     ResourceType,
     TopicMetadata,
 )
 
+from delayline.names import is_legal_topic
 from node.config import KafkaConfig
 from node.kafka.errors import LastComplaint
 from ops.clients.topic import Topic, WantedTopic, min_insync_replicas
 from ops.errors import NotFoundError, OperatorError, UnavailableError, from_kafka
 
 _FIRST_ANSWER_S = 0.5
+
+T = TypeVar("T")
 
 
 class TopicRights(NamedTuple):
@@ -53,11 +56,11 @@ class KafkaAdmin:
 
     def brokers(self) -> int:
         """The number of brokers that are up."""
-        return len(self._metadata().brokers)
+        return len(self._cluster().nodes)
 
     def cluster_id(self) -> str:
         """What tells this Kafka cluster from any other."""
-        return str(self._metadata().cluster_id)
+        return str(self._cluster().cluster_id)
 
     def topics(self, names: Iterable[str]) -> dict[str, Topic]:
         """The topics among `names` that exist, with their settings, defaults included."""
@@ -179,18 +182,28 @@ class KafkaAdmin:
         )
 
     def _topic(self, name: str) -> TopicMetadata | None:
-        """None if it is not there, or may not be seen."""
-        found = self._metadata(name).topics[name]
-        return found if found.error is None else None
+        """None if it is not there. It alone is asked for: there may be ten thousand."""
+        if not is_legal_topic(name):
+            return None  # the client would not even ask
+        found = self._answer(lambda: self._client.list_topics(name, timeout=_FIRST_ANSWER_S)).topics[name]
+        if found.error is None:
+            return found
+        if found.error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+            return None
+        raise from_kafka(found.error, self.bootstrap_servers)
 
-    def _metadata(self, topic: str | None = None) -> ClusterMetadata:
-        """Of one topic, or of all: there may be ten thousand. Waits for an answer, but not when a broker has
-        already refused us.
-        """
+    def _cluster(self) -> DescribeClusterResult:
+        found: DescribeClusterResult = self._answer(
+            lambda: self._client.describe_cluster(request_timeout=_FIRST_ANSWER_S).result()
+        )
+        return found
+
+    def _answer(self, ask: Callable[[], T]) -> T:
+        """Waits for an answer, but not when a broker has already refused us."""
         deadline_s = time.monotonic() + self._timeout_s
         while True:
             try:
-                return self._client.list_topics(topic, timeout=_FIRST_ANSWER_S)
+                return ask()
             except KafkaException as error:
                 failure = self._failure(error)
                 if not isinstance(failure, UnavailableError) or time.monotonic() > deadline_s:

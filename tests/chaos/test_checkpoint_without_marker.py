@@ -86,8 +86,7 @@ def _open_id(cluster: Cluster) -> str:
         return {id_: last and last.state for id_, last in last_transactions(cluster).items()}
 
     becomes(lambda: sorted(map(str, states().values())), [COMMITTED, ONGOING])
-    (suffix,) = (id_ for id_, state in states().items() if state == ONGOING)
-    return suffix
+    return next(id_ for id_, state in states().items() if state == ONGOING)
 
 
 def _has_ended(cluster: Cluster, suffix: str) -> bool:

@@ -174,8 +174,10 @@ def test_a_switchover_ends_when_the_new_leader_delivers(cluster: Cluster, seat: 
 def test_a_switchover_of_a_paused_cluster_ends_too(cluster: Cluster, seat: Seat) -> None:
     assert seat("pause").code == 0
     _, follower = cluster.candidates()
-    assert seat("switchover", "-o", "json").data["leader"] == follower
+    done = seat("switchover", "-o", "json")
     assert seat("resume").code == 0
+    assert done.code == 0, done.err
+    assert done.data["leader"] == follower
     cluster.wait_candidates(2)
 
 

@@ -127,6 +127,7 @@ CLOCKS: Final = (
                 "overruns and self._aligned.overran((due_ms, partition, offset))",
                 "False",
             ),
+            Edit("store.apply:BatchApply._store_late", "self._aligned.overran(key)", "False"),
         ),
         CRASHES,
     ),

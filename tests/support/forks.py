@@ -1,5 +1,8 @@
 """Programs of the tests, each in a process of its own, forked from one that has imported what they need: a
 node starts in a tenth of a second instead of a whole one, most of which were imports.
+
+What a worker forks shares the secret that strings are hashed with. Nodes that an operator would start, as in
+the demo and in the tests of the command line, do not.
 """
 
 from __future__ import annotations
@@ -7,6 +10,7 @@ from __future__ import annotations
 import importlib
 import multiprocessing
 import os
+import signal
 import sys
 import threading
 from multiprocessing.connection import wait
@@ -44,9 +48,10 @@ class Program:
             raise TimeoutError(f"process {self.pid} has not ended after {timeout_s} s")
         return code
 
-    def kill(self) -> None:
-        """SIGKILL."""
-        self._process.kill()
+    def signal(self, number: signal.Signals) -> None:
+        """Nothing once it has ended: its process id may be another's by then."""
+        if self.poll() is None:
+            os.kill(self.pid, number)
 
 
 def _run(module: str, arguments: list[str], log_file: Path, environment: dict[str, str]) -> None:

@@ -11,9 +11,9 @@ it, as far as the process can see by its checkpoints.
 from __future__ import annotations
 
 import json
-import os
 import signal
 import sys
+import threading
 import time
 from typing import Any
 
@@ -49,7 +49,8 @@ class Trap:
             outbox._last[1 - outbox._turn].flush()  # of the transaction under way
         if self._delay_s:
             time.sleep(self._delay_s)  # the commit runs on meanwhile, on its own thread
-        os.kill(os.getpid(), self._signal)
+        # To this very thread: any other one might have to wait for a processor before it stops them all.
+        signal.pthread_kill(threading.get_ident(), self._signal)
 
     @property
     def _parts(self) -> Any:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 from pathlib import Path
 from typing import Any
@@ -100,11 +99,10 @@ class NodeProcess:
 
     def close(self) -> None:
         """End it, in whatever state it is."""
-        self._process.kill()
-        self._process.wait()
+        self.kill()
 
     def _signal(self, number: signal.Signals) -> None:
-        os.kill(self._process.pid, number)
+        self._process.signal(number)
 
     def _lines(self) -> list[dict[str, Any]]:
         lines = []
@@ -122,4 +120,4 @@ def is_stopped(pid: int) -> bool:
         stats = [file.read_text() for file in Path(f"/proc/{pid}/task").glob("*/stat")]
     except OSError:
         return False  # one of them has just ended
-    return all(stat.rpartition(")")[2].split()[0] == "T" for stat in stats)
+    return bool(stats) and all(stat.rpartition(")")[2].split()[0] == "T" for stat in stats)
