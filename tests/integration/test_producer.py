@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from datetime import timedelta
 
 import pytest
@@ -28,6 +29,7 @@ from delayline.wire import Cancel, Header, Reject, Request, Reschedule, Schedule
 from tests.integration.raw_produce import produce_raw
 from tests.stacks import Stack
 from tests.support.cluster import wait_led
+from tests.support.tail import Tail
 from tests.unit.wire_records import BufferedRecord
 
 PARTITIONS = 4
@@ -193,10 +195,9 @@ def test_a_missing_outcomes_topic_is_said_before_anything_is_sent(stack: Stack, 
     with pytest.raises(OutcomesTopicError, match="delayline topics create"):
         producer.cancel("a")
     producer.flush(DEADLINE_S)
-    consumer = Consumer({"bootstrap.servers": stack.bootstrap, "group.id": "unused"})
-    places = [TopicPartition(names.buffer, partition) for partition in range(PARTITIONS)]
-    assert [consumer.get_watermark_offsets(place, DEADLINE_S)[1] for place in places] == [0] * PARTITIONS
-    consumer.close()
+    with closing(Tail(stack.bootstrap, [names.buffer])) as tail:
+        tail.catch_up()
+        assert [tail.reached(names.buffer, partition) for partition in range(PARTITIONS)] == [0] * PARTITIONS
 
 
 def test_a_header_key_that_is_not_utf_8_is_a_reject_however_hot_the_loop(

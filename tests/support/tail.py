@@ -99,11 +99,11 @@ class Tail:
         self._consumer.close()
 
     def _watermarks(self, at: TopicPartition) -> tuple[int, int] | None:
-        """None while the client has no broker for it: one that was away has just come back."""
+        """None while the client has no broker for it, or the broker has not heard yet that it leads."""
         try:
             return self._consumer.get_watermark_offsets(at, timeout=LOOKUP_TIMEOUT_S)
         except KafkaException as error:
-            if error.args[0].code() not in (KafkaError._UNKNOWN_PARTITION, *_PASSING):
+            if error.args[0].code() not in _NOT_LED_YET:
                 raise
             return None
 
@@ -130,6 +130,12 @@ _PASSING = (
     KafkaError._ALL_BROKERS_DOWN,
     KafkaError._TRANSPORT,
     KafkaError._RESOLVE,
+)
+_NOT_LED_YET = (
+    *_PASSING,
+    KafkaError._UNKNOWN_PARTITION,
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.LEADER_NOT_AVAILABLE,
 )
 
 
