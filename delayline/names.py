@@ -32,6 +32,13 @@ def is_legal_topic(topic: str) -> bool:
     )
 
 
+def raw_source_format(topic: str) -> bytes:
+    """What makes the source of a record of a topic, as a header has it, of its partition and offset: where
+    many are made, one formatting each is what they may cost.
+    """
+    return topic.encode() + b"/%d/%d"
+
+
 def source(topic: str, partition: int, offset: int) -> str:
     """The name of one record: `topic/partition/offset`."""
     return f"{topic}/{partition}/{offset}"

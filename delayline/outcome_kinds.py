@@ -72,5 +72,3 @@ def _of(sort: Sort) -> frozenset[OutcomeKind]:
 ANSWERS: Final = _of(Sort.ANSWER)
 ENDINGS: Final = _of(Sort.ENDING)
 PARKS: Final = _of(Sort.PARK)
-WRITTEN: Final = ANSWERS | ENDINGS | PARKS
-"""Those of the outcomes topic."""

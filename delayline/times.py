@@ -8,6 +8,7 @@ millisecond rounds up, so that nothing is early.
 from __future__ import annotations
 
 import re
+import time
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Final
@@ -42,6 +43,11 @@ _ISO_UNITS = (_WEEK_MS, DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS)
 
 _TIME_HELP = "write epoch milliseconds (1767225600000) or RFC 3339 with an offset (2026-01-01T00:00:00Z)"
 _DURATION_HELP = "write 1500ms, 90s, 1h30m, 2d or ISO 8601 (PT30M)"
+
+
+def now_ms() -> int:
+    """Epoch milliseconds by this machine's clock."""
+    return time.time_ns() // 1_000_000
 
 
 def parse_time(text: bytes) -> int:

@@ -31,6 +31,7 @@ from typing import Any, Literal
 
 import structlog
 
+from delayline.times import now_ms
 from election.candidates import (
     UNREADABLE,
     Candidate,
@@ -52,7 +53,7 @@ _RETRY_S = 0.5
 # A leader that lost its session with all the others needs a reconnect and a few round trips.
 _YIELD_S = 2.0
 _YIELD_POLL_S = 0.05
-_RESIGN_TIMEOUT_S = 2.0
+_LEAVE_TIMEOUT_S = 2.0
 
 Role = Literal["none", "follower", "leader"]
 
@@ -95,7 +96,7 @@ class Candidacy:
         self._node = node
         self._host = host
         self._on_change = on_change
-        self._state = ElectionState("none", None, _now_ms())
+        self._state = ElectionState("none", None, now_ms())
         self._claim: _Claim | None = None  # written by the own thread only
         self._wanted = False
         self._out = threading.Event()  # set: no znode of ours is left
@@ -136,18 +137,18 @@ class Candidacy:
             self._wanted = True
         self._wake.set()
 
-    def resign(self, timeout_s: float = _RESIGN_TIMEOUT_S) -> bool:
-        """Stand no more: delete the candidacy's znode, after which the next one leads.
+    def leave(self, timeout_s: float = _LEAVE_TIMEOUT_S) -> bool:
+        """Stand no more: delete the candidacy's znode. After a leader's, the next one leads.
 
-        A leader finishes its transaction first. Returns False if ZooKeeper did not answer in `timeout_s`: the
-        znode then goes as soon as it does, or with the session.
+        A leader resigns first, which finishes its transaction. Returns False if ZooKeeper did not answer in
+        `timeout_s`: the znode then goes as soon as it does, or with the session.
         """
         self._wanted = False
         self._wake.set()
         return self._out.wait(timeout_s)
 
     def stop(self) -> None:
-        """End the threads; call `resign` first, to step down before the peers find out."""
+        """End the threads; call `leave` first, so that the queue knows before the peers find out."""
         self._stopping = True
         self._session.unsubscribe(self._on_session)
         self._wake.set()
@@ -220,7 +221,7 @@ class Candidacy:
         if not state.connected or state.session_id is None:
             return None
         if not self._wanted:
-            self._leave()
+            self._delete_own()
             return None
         if state is not self._synced:
             self._session.sync(self.path)  # a new connection may be to a server that lags behind
@@ -246,7 +247,7 @@ class Candidacy:
             return 0.0
         self._claim = claim
         self._yield_until_s = None
-        self._peers.introduce(self._guid)  # one who resigned and entered again before ZooKeeper knew of it
+        self._peers.introduce(self._guid)  # one who left and entered again before ZooKeeper knew of it
         return self._take_turn(position, position.mine)
 
     def _take_turn(self, position: QueuePosition, mine: str) -> float | None:
@@ -263,12 +264,12 @@ class Candidacy:
         self._leader = position.ahead[0]
         leader = self._seen[self._leader]
         known = None if leader is UNREADABLE else leader.node
-        self._become(ElectionState("follower", mine, _now_ms(), known))
+        self._become(ElectionState("follower", mine, now_ms(), known))
         return None
 
     def _lead(self, mine: str) -> None:
         self._leader = mine
-        self._become(ElectionState("leader", mine, _now_ms(), self._node))
+        self._become(ElectionState("leader", mine, now_ms(), self._node))
 
     def _children(self) -> list[str]:
         try:
@@ -283,7 +284,7 @@ class Candidacy:
             return _YIELD_POLL_S
         self._guid = self._guid or new_guid()
         self._peers.introduce(self._guid)
-        data = Candidate(self._node, self._host, self._peers.port, _now_ms()).encode()
+        data = Candidate(self._node, self._host, self._peers.port, now_ms()).encode()
         # If the answer is lost, the next step finds the znode by its GUID, or makes it.
         self._session.create(self._znode(f"{self._guid}-"), data, ephemeral=True, sequence=True)
         return 0.0
@@ -321,9 +322,9 @@ class Candidacy:
         if self._session.delete(self._znode(name)):
             log.info("candidacy-deleted", znode=name)
 
-    def _leave(self) -> None:
+    def _delete_own(self) -> None:
         guid = self._guid
-        self._void("resigned")
+        self._void("it left the queue")
         if guid is not None:
             self._guid = guid  # until its znodes are known to be gone
             for name in in_order(self._children()):
@@ -341,7 +342,7 @@ class Candidacy:
         self._claim = None
         self._guid = None
         self._peers.introduce(None)
-        self._become(ElectionState("none", None, _now_ms()))
+        self._become(ElectionState("none", None, now_ms()))
 
     def _become(self, new: ElectionState) -> None:
         old = self._state
@@ -362,7 +363,3 @@ class _Claim:
 
     name: str
     session_id: int
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000

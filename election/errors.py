@@ -11,7 +11,7 @@
         - SettingsNewer: what only a newer version can read
     - SettingsDiffer: the cluster was created with other settings
     - Superseded: a newer leader has written its checkpoint
-    - PortTaken: a port of the node cannot be listened on
+    - PortTaken: the peer port of the node cannot be listened on
     - RequestWaits: the lane's leader has not taken an earlier request up yet
     - NodeIdTaken: another process is this node
 """
@@ -72,4 +72,4 @@ class NodeIdTaken(ElectionError):
 
 
 class PortTaken(ElectionError):
-    """A port of the node cannot be listened on: set another one, or end the process that has it."""
+    """The peer port cannot be listened on: set another one, or end the process that has it."""

@@ -33,6 +33,7 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError, RolledBackError, RuntimeInconsistency
 from kazoo.protocol.states import KazooState
 
+from delayline.times import now_ms
 from election.client import KAZOO_ERRORS, Complaints, dispose, options, translated
 from election.errors import Unavailable, ZnodeMissing
 
@@ -124,7 +125,7 @@ class Session:
         self._events: queue.SimpleQueue[tuple[KazooClient, SessionState] | None] = queue.SimpleQueue()
         self._subscribers: tuple[Callable[[SessionState], None], ...] = ()
         self._changed = threading.Condition()
-        self._state = SessionState("connecting", None, _now_ms())
+        self._state = SessionState("connecting", None, now_ms())
         self._stopping = threading.Event()
         self._client: KazooClient = None  # from `start` to `stop` only the own thread replaces it
         self._replaced_s = -_REPLACE_INTERVAL_S
@@ -149,7 +150,7 @@ class Session:
         if self.thread.is_alive():
             self.thread.join()
         client, self._client = self._client, None
-        self._set(replace(self._state, status="closed", since_ms=_now_ms()))
+        self._set(replace(self._state, status="closed", since_ms=now_ms()))
         if client is not None:
             dispose(client).join(timeout_s)
 
@@ -353,7 +354,7 @@ class Session:
             return
         status = _STATUS[kazoo_state]
         session_id = client.client_id[0] if status == "connected" else self._state.session_id
-        state = SessionState(status, session_id, _now_ms())
+        state = SessionState(status, session_id, now_ms())
         if state.connected:
             self._complaints.forget()
         self._set(state)
@@ -393,7 +394,3 @@ def _log_change(state: SessionState, hosts: str) -> None:
 
 def _stat(stat: Any) -> Stat:
     return Stat(stat.version, stat.owner_session_id, stat.mtime)
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000

@@ -252,7 +252,8 @@ class NodeConfig(ConnectionConfig):
     max_parks: int = Field(
         default=30,
         ge=0,
-        description="how often a message is parked because its target takes nothing now; then a dead letter",
+        description="how often a message is parked because its target is unavailable, or its time zone "
+        "unknown; then a dead letter",
     )
     transaction_timeout_ms: int = Field(
         default=10_000,

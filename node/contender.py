@@ -56,7 +56,7 @@ class Contender:
 
     def _sit_out(self) -> None:
         self._idle.wait()
-        self._candidacy.resign()
+        self._candidacy.leave()
         self._withdrawn.wait(SIT_OUT_S)
         self.refusal = None
         self.stand()
@@ -64,13 +64,13 @@ class Contender:
     # -- any thread
 
     @property
-    def leading(self) -> bool:
-        """Whether this node is leader: it has committed the first checkpoint of its epoch."""
+    def has_begun(self) -> bool:
+        """Whether its leadership has begun: it has committed the first checkpoint of its epoch."""
         return not self._idle.is_set()
 
     def known_offset(self, offset_ms: int) -> int | None:
         """By how much the brokers' clock is ahead of a leader's; of a wrong one, until it leads again."""
-        return offset_ms if self.leading or abs(offset_ms) > self._max_clock_skew_ms else None
+        return offset_ms if self.has_begun or abs(offset_ms) > self._max_clock_skew_ms else None
 
     def stand(self) -> bool:
         """Stands for leader; False if the node has withdrawn: it would lead, and deliver nothing. Nor does it
@@ -88,7 +88,7 @@ class Contender:
         self._election.resign()
         self._lane.ring()
         self._idle.wait()
-        self._candidacy.resign()
+        self._candidacy.leave()
         self.stand()
 
     def withdraw(self) -> None:
@@ -98,5 +98,5 @@ class Contender:
         self._election.resign()
 
     def leave(self) -> None:
-        """Leaves the queue: who is next leads."""
-        self._candidacy.resign()
+        """Leaves the queue; if this node led, who is next leads."""
+        self._candidacy.leave()

@@ -15,7 +15,7 @@ from election.registry import Registry, differences
 from election.znodes import Znodes
 from node import refusal
 from node.config import NodeConfig
-from node.core.ports import Doubtful
+from node.core.ports import Unanswered
 from node.current_refusal import CurrentRefusal
 from node.kafka.errors import LastComplaint, words
 from node.kafka.reader import OffsetsGone
@@ -78,7 +78,7 @@ class Survey:
                 raise
             why = self.settings_missing(own)
             self._current_refusal.lack(why)
-            raise Doubtful(str(why)) from error
+            raise Unanswered(str(why)) from error
         except Malformed as error:
             raise Refusing(self.unreadable(error)) from error
         self._current_refusal.lack(None)
@@ -94,7 +94,7 @@ class Survey:
         """The id of the Kafka cluster that answers, and what the cluster is tied to."""
         try:
             found = kafka_id(self._admin, self._names.buffer)
-        except Doubtful as error:
+        except Unanswered as error:
             raise self._unanswered(error) from error
         return found, self.tied(found)
 
@@ -102,18 +102,18 @@ class Survey:
         try:
             return self.described_buffer()
         except TopicMissing as error:
-            raise Doubtful(f"{error}: run `delayline topics create`") from error
-        except Doubtful as error:
+            raise Unanswered(f"{error}: run `delayline topics create`") from error
+        except Unanswered as error:
             raise self._unanswered(error) from error
 
-    def _unanswered(self, error: Doubtful) -> Doubtful:
+    def _unanswered(self, error: Unanswered) -> Unanswered:
         """With the brokers' address, and why the client cannot reach them, if it has said so."""
         self._admin.poll(0)
         cause = error.__cause__
         if not isinstance(cause, KafkaException):
             return error
         why = words(self._complaint.behind(cause.args[0]))
-        return Doubtful(
+        return Unanswered(
             f"{self._names.buffer} cannot be described by Kafka at {self._config.bootstrap_servers}: {why};"
             " check bootstrap_servers, that the brokers are up, and security.protocol and sasl.* below kafka:"
         )
@@ -166,7 +166,7 @@ class Survey:
     # -- what may have changed since
 
     def described_buffer(self) -> TopicIdentity:
-        """The buffer topic as it is now. Raises `TopicMissing`, `Doubtful`."""
+        """The buffer topic as it is now. Raises `TopicMissing`, `Unanswered`."""
         return describe(self._admin, self._names.buffer)
 
     def tied(self, kafka: str) -> KafkaIds | None:
@@ -176,7 +176,9 @@ class Survey:
         try:
             tied = self._registry.kafka()
         except Malformed as error:
-            raise Doubtful(f"{error}: delete that znode, and a node that has delivered writes it") from error
+            raise Unanswered(
+                f"{error}: delete that znode, and a node that has delivered writes it"
+            ) from error
         if tied is not None and tied.cluster != kafka:
             where = self._config.bootstrap_servers
             raise Refusing(refusal.other_kafka(self._znodes.kafka, tied.cluster, kafka, where))
@@ -224,7 +226,7 @@ class Survey:
         try:
             found = self.described_buffer()
             recreated = self._ground is not None and found.id != self._ground.buffer.id
-        except (TopicMissing, Doubtful):
+        except (TopicMissing, Unanswered):
             recreated = False
         if recreated:
             return self.unless_other_kafka(self.buffer_recreated(str(error)))
@@ -236,6 +238,6 @@ class Survey:
             self._asked_kafka()
         except Refusing as refusing:
             return refusing.refusal
-        except (Doubtful, ElectionError):
+        except (Unanswered, ElectionError):
             pass
         return why

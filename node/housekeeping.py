@@ -10,7 +10,7 @@ from typing import Final
 
 import structlog
 
-from node.core.ports import Doubtful
+from node.core.ports import Unanswered
 from node.inspection import Inspection
 from node.kafka.checkpoints import KafkaLog
 from node.worker import Worker
@@ -83,7 +83,7 @@ class Housekeeping(Worker):
             return False
         try:
             self._log_ends = self._log.high_watermarks()
-        except Doubtful as error:
+        except Unanswered as error:
             log.warning("ids-expiry-failed", detail=str(error))
             return False
         self._expired = expired

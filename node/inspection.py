@@ -11,7 +11,7 @@ from election.errors import ElectionError, Malformed, ZnodeMissing
 from election.operators import KafkaIds
 from election.registry import Registry
 from node import refusal
-from node.core.ports import Doubtful
+from node.core.ports import Unanswered
 from node.current_refusal import CurrentRefusal
 from node.ground import Ground, Survey
 from node.kafka.checkpoints import CheckpointReader
@@ -64,7 +64,7 @@ class Inspection:
             self._current_refusal.refuse(self._survey.unreadable(error))
         except ZnodeMissing:
             self._say_missing()
-        except (Doubtful, ElectionError):
+        except (Unanswered, ElectionError):
             return
         else:
             self._current_refusal.note(None)

@@ -14,7 +14,7 @@ import structlog
 
 from node.contender import Contender
 from node.core.delivery import Delivery
-from node.core.ports import Doubtful
+from node.core.ports import Unanswered
 from node.core.steps import Step, StepDown, Wait
 from node.health.meter import Meter
 from node.kafka.checkpoints import CheckpointReader
@@ -87,7 +87,7 @@ class LaneWorker(Worker):
         try:
             if self._outbox.warm_up():
                 return  # whoever is elected meanwhile need not wait for the rest of them
-        except Doubtful:
+        except Unanswered:
             self._back_off()
             return
         self._bell.wait()
@@ -116,7 +116,7 @@ class LaneWorker(Worker):
     def _committed(self, delivery: Delivery) -> None:
         if delivery.in_flight is not None and self._outbox.committed is not None:
             self.meter.committed(delivery.in_flight, self._outbox.committed)
-        if self._contender.leading:
+        if self._contender.has_begun:
             self._contender.judge_clock(self._outbox.clock_offset_ms)
 
     def _leadership_begun(self, delivery: Delivery) -> None:
@@ -134,7 +134,10 @@ class LaneWorker(Worker):
 
     def _stepped_down(self, why: StepDown, epoch: int) -> None:
         log.info("leader-stepped-down", why=str(why), epoch=epoch)
-        if why == StepDown.SUPERSEDED:
+        if why is StepDown.SUPERSEDED:
+            # Another node may have begun what is open where this one's commits lack their markers.
+            self._outbox.forget_committed()
+        if self._election.steps_down() is None:
             self._back_off()  # ZooKeeper's next word on who is leader is on its way
 
     def _back_off(self, timeout_s: float = RETRY_S) -> None:

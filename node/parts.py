@@ -265,7 +265,7 @@ def _outbox(makings: Makings, targets: KafkaTargets, election: ZooKeeperElection
         config.transaction_timeout_ms,
         targets,
         bell.ring,
-        election.resigning,
+        lambda: election.steps_down() is not None,
         makings.keys,
     )
 

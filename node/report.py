@@ -79,7 +79,7 @@ class Report:
         parts = self._progress.parts
         if parts is None:
             return NodeState.STARTING
-        if parts.contender.leading:
+        if parts.contender.has_begun:
             return NodeState.LEADER
         return NodeState.FOLLOWER if self._progress.candidate else NodeState.CATCHING_UP
 
@@ -163,7 +163,7 @@ def _of_parts(parts: Parts) -> dict[str, Any]:
     """The vitals that there are once the store is open."""
     checkpoint, soundings, counts = parts.view.checkpoint, parts.soundings, parts.housekeeping
     return {
-        "leads": parts.contender.leading,
+        "leads": parts.contender.has_begun,
         "leader": parts.candidacy.state.leader,
         "epoch": 0 if checkpoint is None else checkpoint.epoch,
         "delivered_up_to_ms": 0 if checkpoint is None else checkpoint.delivered_up_to_ms,

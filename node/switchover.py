@@ -1,4 +1,4 @@
-"""Stepping down because an operator wants it: who resigns, and when.
+"""Stepping down because an operator wants it: who leaves the queue, and when.
 
 The queue for the leadership has its order from ZooKeeper, so a node is made leader by the others stepping
 back behind it: first the candidates between the leader and the wanted node, then the leader itself.
@@ -35,8 +35,8 @@ class Switchovers:
         self._until_s = 0.0
 
     def heed(self, wanted: Switchover) -> bool:
-        """Resigns if it is this node's turn. False if the switchover is over: nobody would be glad of one
-        that comes to pass much later.
+        """Leaves the queue if it is this node's turn. False if the switchover is over: nobody would be glad
+        of one that comes to pass much later.
         """
         if wanted != self._wanted:
             self._wanted, self._until_s = wanted, time.monotonic() + VALID_S
@@ -50,14 +50,14 @@ class Switchovers:
             queue = [candidate.node for candidate in self._registry.candidates(self._lane).values()]
         except ElectionError:
             return True
-        if self._resigns_for(queue, wanted.to):
+        if self._leaves_for(queue, wanted.to):
             log.info("candidacy-resigned", node=self._node, to=wanted.to, epoch=wanted.epoch)
             self._contender.requeue()
         return True
 
-    def _resigns_for(self, queue: list[str], to: str | None) -> bool:
+    def _leaves_for(self, queue: list[str], to: str | None) -> bool:
         """A candidate that stands between, at once; the leader once the wanted one is next."""
         behind = queue[queue.index(self._node) + 1 :] if self._node in queue else []
-        if self._contender.leading:
+        if self._contender.has_begun:
             return bool(behind) and to in {None, behind[0]}
         return to in behind and queue[0] != self._node

@@ -11,7 +11,7 @@ import structlog
 from confluent_kafka import KafkaException
 
 from election.errors import ElectionError, Unavailable
-from node.core.ports import Doubtful
+from node.core.ports import Unanswered
 
 log = structlog.get_logger("delayline.node")
 
@@ -37,7 +37,7 @@ class Waiting:
                 answer = question()
                 self.cause = None
                 return answer
-            except (Unavailable, Doubtful, ElectionError, KafkaException) as error:
+            except (Unavailable, Unanswered, ElectionError, KafkaException) as error:
                 self.cause = str(error)
                 now_s = time.monotonic()
                 if now_s - said_s.get(str(error), -SAY_AGAIN_S) >= SAY_AGAIN_S:

@@ -30,7 +30,8 @@ from delayline import (
     UnansweredError,
 )
 from election.errors import ElectionError
-from node.core.ports import Doubtful
+from node.core.ports import Unanswered
+from node.http.errors import HttpPortTaken
 from node.kafka.errors import words
 from node.kafka.reader import TopicForbidden
 from pipeline.errors import KafkaFailed, PipelineError
@@ -119,6 +120,14 @@ _OF_PIPELINE: dict[type[PipelineError], type[OperatorError]] = {
 }
 
 
+_OF_NODE: tuple[tuple[type[Exception], type[OperatorError]], ...] = (
+    (TopicForbidden, NotAuthorisedError),
+    (Unanswered, UnavailableError),
+    (HttpPortTaken, ConflictError),
+)
+"""The first that it is an instance of counts."""
+
+
 def translated(error: Exception, bootstrap_servers: str = "") -> OperatorError | None:
     """The operator's error for an exception of the packages below; None for any other exception."""
     if isinstance(error, KafkaException) and error.args and isinstance(error.args[0], KafkaError):
@@ -129,9 +138,8 @@ def translated(error: Exception, bootstrap_servers: str = "") -> OperatorError |
         return _of_pipeline(error)
     if isinstance(error, DelaylineError):
         return _of_client(error)(str(error))
-    if isinstance(error, Doubtful):
-        return (NotAuthorisedError if isinstance(error, TopicForbidden) else UnavailableError)(str(error))
-    return None
+    kind = next((kind for of_node, kind in _OF_NODE if isinstance(error, of_node)), None)
+    return None if kind is None else kind(str(error))
 
 
 def _of_pipeline(error: PipelineError) -> OperatorError:

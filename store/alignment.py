@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from delayline.times import MINUTE_MS
 from store import keys
 from store.checkpoint import Frontier, Vector
 from store.keys import RowKey
@@ -71,13 +72,13 @@ def recounted(kv: KeyValue, old: Frontier, new: Frontier) -> dict[int, int]:
     each time that it was, and what is not pruned yet of what a lost end covered.
     """
     position = new.position
-    first_minute = 0 if position is None else position[0] // keys.MINUTE_MS
-    end_minute = max(old.furthest_ms, new.furthest_ms) // keys.MINUTE_MS + 1
+    first_minute = 0 if position is None else position[0] // MINUTE_MS
+    end_minute = max(old.furthest_ms, new.furthest_ms) // MINUTE_MS + 1
     counted = kv.scan(keys.count(first_minute), keys.count(max(first_minute, end_minute)))
     changes = {keys.minute(raw_minute): -decode_offset(raw) for raw_minute, raw in counted}
-    for raw_key, _ in kv.scan(keys.behind(position), keys.row(end_minute * keys.MINUTE_MS, 0, 0)):
+    for raw_key, _ in kv.scan(keys.behind(position), keys.row(end_minute * MINUTE_MS, 0, 0)):
         key = keys.timed(raw_key)
         if not new.overran(key):
-            minute = key[0] // keys.MINUTE_MS
+            minute = key[0] // MINUTE_MS
             changes[minute] = changes.get(minute, 0) + 1
     return changes

@@ -15,6 +15,7 @@ import msgspec
 
 from delayline.names import MAX_OFFSET
 from delayline.rejects import RejectCode
+from delayline.times import MINUTE_MS
 from store import due_index, expiry, kept, keys
 from store.arrivals import Arrival, Kind
 from store.checkpoint import Vector
@@ -132,7 +133,7 @@ class BatchApply:
                 first_due_ms = due_ms
             if overruns and self._aligned.overran((due_ms, partition, offset)):
                 continue  # it is done: nobody counts it
-            minute = due_ms // keys.MINUTE_MS
+            minute = due_ms // MINUTE_MS
             counts[minute] = counts.get(minute, 0) + 1
         self.first_due_ms = first_due_ms
         self._write_names()
@@ -152,7 +153,7 @@ class BatchApply:
             first_ms = {a.partition: a.timestamp_ms for a in reversed(self._arrivals) if a.kind is not _SPENT}
         for partition, packed in self._due_index.items():
             if ids := self._ids[partition]:
-                since_ms = first_ms[partition] - max(self._dedup_window_ms, keys.MINUTE_MS)
+                since_ms = first_ms[partition] - max(self._dedup_window_ms, MINUTE_MS)
                 self._lower_expiry(partition, expiry.write(self.batch, partition, packed, ids, since_ms))
             if packed:
                 self.low_due_index[partition] = due_index.write(self.batch, partition, packed)
@@ -242,7 +243,7 @@ class BatchApply:
             self._unstored.add((partition, offset))
             return False
         if not self._aligned.overran(key):
-            minute = due_ms // keys.MINUTE_MS
+            minute = due_ms // MINUTE_MS
             self.counts_below[minute] = self.counts_below.get(minute, 0) + 1
         return True
 
@@ -420,7 +421,7 @@ class BatchApply:
         key = entry.due_ms, partition, entry.offset
         if self._aligned.overran(key) or self._is_gone(key):
             return
-        minute = entry.due_ms // keys.MINUTE_MS
+        minute = entry.due_ms // MINUTE_MS
         self.counts[minute] = self.counts.get(minute, 0) - 1
         if key <= self._bound:
             self.counts_below[minute] = self.counts_below.get(minute, 0) - 1

@@ -119,8 +119,11 @@ def _schedule(record: ConsumerRecord, request: wire.Schedule) -> Arrival:
     kind = _KEEP if keep else _SCHEDULE
     root_offset = None if root is None else parse_source(root)[2]
     tag = NO_TAG if recurrence is not None and nth is None else tag_of(topic)
-    at = (record.partition, record.offset, record.timestamp_ms)
-    return _new_arrival(Arrival, (*at, kind, due_ms, id_, parent, root_offset, encode(row), serial, tag))
+    fields = (
+        record.partition, record.offset, record.timestamp_ms, kind, due_ms, id_, parent, root_offset,
+        encode(row), serial, tag,
+    )  # fmt: skip
+    return _new_arrival(Arrival, fields)
 
 
 def _headers(record: ConsumerRecord) -> Headers:

@@ -13,7 +13,7 @@ from store import holds
 from store.awaited import NOTHING, Awaited
 from store.holds import Hold, Holds, Target
 from store.keys import NO_KEY, RowKey
-from store.operations import Operation
+from store.operations import Operation, OperatorRequest, taken_up
 from store.overrun import Overrun, Overruns, with_one
 
 Vector = dict[int, int]
@@ -74,6 +74,24 @@ class Frontier(msgspec.Struct, frozen=True):
         """When what was done last falls due at the latest."""
         positions = (self.position or NO_KEY, *(one.position for one in self.overruns))
         return max(0, max(positions)[0])
+
+    def taken_up(
+        self, request: OperatorRequest, now_ms: int, window_ms: int, written_back: Vector
+    ) -> Operation:
+        """What the operation is once a request has been taken up here: a replay reaches back as far as the
+        replay window. `written_back`: how far the service has written back so far.
+        """
+        kept_from_ms = self.once_delivered_up_to_ms - window_ms
+        return taken_up(
+            self.operation,
+            request,
+            self.position,
+            self.applied,
+            now_ms,
+            kept_from_ms,
+            written_back,
+            self.held,
+        )
 
     def is_behind(self, last: Frontier) -> bool:
         """Whether of the rows behind the position others may be done, or pruned, than were behind the last

@@ -15,6 +15,7 @@ from typing import Final, Protocol, TypeVar
 
 import msgspec
 
+from delayline.times import DAY_MS, MINUTE_MS, SECOND_MS
 from store import keys
 from store.checkpoint import Frontier, Reached
 from store.holds import Held, held_of
@@ -26,9 +27,7 @@ from store.view import View
 
 T = TypeVar("T")
 
-SECOND_MS: Final = 1_000
 HOUR_MINUTES: Final = 60
-DAY_MS: Final = 86_400_000
 ANY: Final = sys.maxsize  # number of entries: time alone bounds these walks
 MOST_TARGETS: Final = 10_000  # counted apart: users name as many as they like
 WALK_S: Final = 0.15
@@ -84,22 +83,22 @@ class DueWalk:
         self.second_ms = now_ms - now_ms % SECOND_MS
         behind = keys.behind(aligned.position)
         now = max(behind, keys.row(now_ms, 0, 0))
-        self.minute = max(now_ms // keys.MINUTE_MS, _minute(behind)) + 1  # the first of which nothing is done
-        end_ms = max(now_ms + keys.MINUTE_MS, self.minute * keys.MINUTE_MS)
+        self.minute = max(now_ms // MINUTE_MS, _minute(behind)) + 1  # the first of which nothing is done
+        end_ms = max(now_ms + MINUTE_MS, self.minute * MINUTE_MS)
         self.next_minute = kv.scan(now, keys.row(end_ms, 0, 0))
         self.tomorrow = (self.minute // DAY_MINUTES + 1) * DAY_MINUTES
         self.days = view.behind_day_of(self.minute)
-        until = max(self.tomorrow, now_ms // keys.MINUTE_MS + HOUR_MINUTES)
+        until = max(self.tomorrow, now_ms // MINUTE_MS + HOUR_MINUTES)
         self.minutes = kv.scan(keys.count(self.minute), keys.count(until))
-        this_minute = now_ms // keys.MINUTE_MS
+        this_minute = now_ms // MINUTE_MS
         self.in_this_minute = view.behind_tip_in(this_minute) if self.minute == this_minute + 1 else None
         self.begun_in_this_minute = _minute(behind) == this_minute
         # What is overdue: the rest of the position's minute, whole ones, and the beginning of the present.
-        first, last = _minute(behind) + 1, now_ms // keys.MINUTE_MS
-        middle = min(now, keys.row(first * keys.MINUTE_MS, 0, 0))
+        first, last = _minute(behind) + 1, now_ms // MINUTE_MS
+        middle = min(now, keys.row(first * MINUTE_MS, 0, 0))
         self.overdue = (
             kv.scan(behind, max(behind, middle)),
-            kv.scan(max(middle, keys.row(last * keys.MINUTE_MS, 0, 0)), now),
+            kv.scan(max(middle, keys.row(last * MINUTE_MS, 0, 0)), now),
         )
         self.overdue_minutes = kv.scan(keys.count(first), keys.count(max(first, last)))
         self.late = kv.scan(keys.LATE, keys.end_of(keys.LATE))
@@ -119,7 +118,7 @@ class DueWalk:
             overdue=overdue,
             overdue_at_least=overdue_cut,
             seconds=DueHistogram(SECOND_MS, seconds, seconds_cut),
-            minutes=DueHistogram(keys.MINUTE_MS, minutes, cut or minutes_cut),
+            minutes=DueHistogram(MINUTE_MS, minutes, cut or minutes_cut),
             days=DueHistogram(DAY_MS, days, cut or minutes_cut),
             targets=targets,
             targets_at_least=targets_cut,
@@ -137,14 +136,14 @@ class DueWalk:
             if self.aligned.overran(key):
                 continue
             due_ms = key[0]
-            if due_ms < self.second_ms + keys.MINUTE_MS:
+            if due_ms < self.second_ms + MINUTE_MS:
                 counts[due_ms - due_ms % SECOND_MS] += 1
-            rest += due_ms < self.minute * keys.MINUTE_MS
+            rest += due_ms < self.minute * MINUTE_MS
         return dict(counts), rest, False
 
     def _minutes(self, sliced: Sliced, in_this_minute: int) -> tuple[dict[int, int], dict[int, int], bool]:
         """The next hour by minutes, all by days; the present ones begin now, or at the position."""
-        begin = self.now_ms // keys.MINUTE_MS
+        begin = self.now_ms // MINUTE_MS
         minutes = {begin: in_this_minute} if in_this_minute else {}
         today, cut = in_this_minute, False
         for entry in sliced(self.minutes, most=(ANY, WALK_S)):
@@ -191,7 +190,7 @@ class DueWalk:
 
 
 def _in_ms(counts: dict[int, int]) -> dict[int, int]:
-    return {minute * keys.MINUTE_MS: count for minute, count in counts.items()}
+    return {minute * MINUTE_MS: count for minute, count in counts.items()}
 
 
 class TargetCounts:
@@ -215,4 +214,4 @@ def _minute(raw_row: bytes) -> int:
     """The minute of a row's key; -1 for what is below all of them."""
     if len(raw_row) < keys.TIMED_BYTES:
         return -1
-    return keys.timed(raw_row[: keys.TIMED_BYTES])[0] // keys.MINUTE_MS
+    return keys.timed(raw_row[: keys.TIMED_BYTES])[0] // MINUTE_MS

@@ -190,7 +190,7 @@ def may_go_to(hold: Hold, paused: AbstractSet[str], now_ms: int, carried_ms: int
     return end if end > hold.next else None
 
 
-def behind(key: RowKey) -> RowKey:
+def next_key(key: RowKey) -> RowKey:
     """The key right behind another."""
     return (*key[:2], key[2] + 1)
 

@@ -66,7 +66,6 @@ IDENTITY: Final = META + b"identity"
 SERIALS: Final = META + b"serials"
 KEYS: Final = META + b"keys"
 
-MINUTE_MS: Final = 60_000
 BLOCK: Final = 512  # offsets of one entry of due index, at most; a power of two
 
 _timed = Struct(">cQIQ")
@@ -202,7 +201,7 @@ def tombstone(partition: int, id_: str) -> bytes:
 
 
 def count(minute: int) -> bytes:
-    """The count of a minute (epoch ms // `MINUTE_MS`)."""
+    """The count of a minute (epoch ms // 60,000)."""
     return _counted.pack(COUNT, minute)
 
 

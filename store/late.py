@@ -1,4 +1,11 @@
-"""The late index: which rows arrived with a key at or below the position (rule 1, docs/design.md)."""
+"""The late index: which rows arrived with a key at or below the position (rule 1, docs/design.md).
+
+A row becomes late as it is applied (`_store_late` in store/apply.py), or as a checkpoint is aligned that has
+passed it without having applied it (`make_late` in store/alignment.py). The next selection takes it first
+(`take_late` in store/taking.py); where not all fit, applied is held back to the first one left (`_hold_back`
+in store/selection.py). Its entry goes with the commit that carries it, with its row, or as a checkpoint is
+aligned by which it is late no more (`drop_carried` and `sweep_late` in store/alignment.py).
+"""
 
 from __future__ import annotations
 

@@ -24,6 +24,7 @@ from typing import Final, NamedTuple, TypeVar
 import msgspec
 
 from delayline.headers import H_SCHEDULED_FOR
+from delayline.times import MINUTE_MS
 from store import due_index, keys, rehearsal
 from store.checkpoint import Frontier, Reached
 from store.due import Due, DueWalk, TargetCounts
@@ -395,11 +396,11 @@ class _TimeWalk:
         # is held, as behind the position only what an overrun has passed can be.
         passed = [one.position for one in aligned.overruns] if aligned.holds else []
         counted_from = max((begin, *(keys.after(keys.row(*key)) for key in passed)))
-        first, last = _next_minute(counted_from), query.end_ms // keys.MINUTE_MS
-        middle = min(keys.row(first * keys.MINUTE_MS, 0, 0), end)
+        first, last = _next_minute(counted_from), query.end_ms // MINUTE_MS
+        middle = min(keys.row(first * MINUTE_MS, 0, 0), end)
         self.before_minutes = kv.scan(begin, middle)
         self.minutes = kv.scan(keys.count(first), keys.count(max(first, last)))
-        self.after_minutes = kv.scan(max(middle, keys.row(last * keys.MINUTE_MS, 0, 0)), end)
+        self.after_minutes = kv.scan(max(middle, keys.row(last * MINUTE_MS, 0, 0)), end)
 
     def _undone(self, begin: bytes, end: bytes) -> Iterator[tuple[bytes, bytes | None]]:
         """What lies behind the position; without its row what a clock that was ahead has delivered."""
@@ -431,8 +432,8 @@ def _next_minute(raw_row: bytes) -> int:
     """The first minute that begins at a row's key or above it."""
     if len(raw_row) < keys.TIMED_BYTES:
         return 0
-    minute = keys.timed(raw_row[: keys.TIMED_BYTES])[0] // keys.MINUTE_MS
-    return minute if raw_row <= keys.row(minute * keys.MINUTE_MS, 0, 0) else minute + 1
+    minute = keys.timed(raw_row[: keys.TIMED_BYTES])[0] // MINUTE_MS
+    return minute if raw_row <= keys.row(minute * MINUTE_MS, 0, 0) else minute + 1
 
 
 def _is_held(aligned: Frontier, raw_key: bytes, raw: bytes) -> bool:

@@ -11,6 +11,7 @@ from functools import partial
 from itertools import islice
 from typing import Final, NamedTuple
 
+from delayline.times import MINUTE_MS
 from store import keys
 from store.checkpoint import Frontier
 from store.kv import KeyValue
@@ -41,7 +42,7 @@ class Scans(NamedTuple):
 
 def scans(kv: KeyValue, frontier: Frontier, now_ms: int) -> Scans:
     """What is behind the frontier and due by now, and what is late."""
-    position, minute_ms = frontier.position, keys.MINUTE_MS
+    position, minute_ms = frontier.position, MINUTE_MS
     begin = keys.behind(position)
     its, this = 0 if position is None else position[0] // minute_ms, now_ms // minute_ms
     end, this_begin = keys.row(now_ms + 1, 0, 0), max(begin, keys.row(this * minute_ms, 0, 0))

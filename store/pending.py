@@ -9,6 +9,7 @@ from bisect import bisect_left
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from delayline.times import MINUTE_MS
 from store import keys
 from store.keys import RowKey
 from store.kv import Batch, KeyValue
@@ -107,7 +108,7 @@ class Pending:
         if minute == self._minute:
             self._move(-len(due))
             return
-        first = bisect_left(due, minute * keys.MINUTE_MS, key=lambda row: row[0][0])
+        first = bisect_left(due, minute * MINUTE_MS, key=lambda row: row[0][0])
         self.jump(due[-1][0])
         self._left = self.stored(minute) - (len(due) - first)
 
@@ -138,7 +139,7 @@ class Pending:
     def count(self, position: RowKey | None) -> Count:
         """What is to be counted behind the tip, as it is now. The scans are walked without the lock."""
         begin = keys.behind(position)
-        of_this_minute = self._kv.scan(begin, keys.row((self._minute + 1) * keys.MINUTE_MS, 0, 0))
+        of_this_minute = self._kv.scan(begin, keys.row((self._minute + 1) * MINUTE_MS, 0, 0))
         tomorrow = (self._minute // DAY_MINUTES + 1) * DAY_MINUTES
         later = self._kv.scan(keys.count(self._minute + 1), keys.count(tomorrow))
         behind = sum(self.behind_day_of(self._minute).values())
@@ -167,4 +168,4 @@ def whole_days(minute: int) -> int:
 
 
 def _minute(position: RowKey | None) -> int:
-    return 0 if position is None else position[0] // keys.MINUTE_MS
+    return 0 if position is None else position[0] // MINUTE_MS

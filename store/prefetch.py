@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
+from delayline.times import MINUTE_MS
 from store import due_index, keys
 from store.arrivals import Arrival, Kind
 from store.due_index import DueEntry
-from store.keys import MINUTE_MS, RecordId
+from store.keys import RecordId
 from store.kv import KeyValue
 from store.pending import Pending
 from store.rows import decode_index

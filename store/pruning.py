@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
+from delayline.times import MINUTE_MS
 from store import kept, keys
 from store.frontiers import Frontiers
 from store.guard import Guard, retry_stalled
@@ -117,8 +118,8 @@ class Pruning:
         batch = self._kv.batch()
         pruned_to = self._delete_rows(batch, end)
         end_ms = keys.timed(pruned_to[: keys.TIMED_BYTES])[0]
-        minute = whole_days(end_ms // keys.MINUTE_MS)
-        batch.delete_range(keys.count(whole_days(self.pruned_ms // keys.MINUTE_MS)), keys.count(minute))
+        minute = whole_days(end_ms // MINUTE_MS)
+        batch.delete_range(keys.count(whole_days(self.pruned_ms // MINUTE_MS)), keys.count(minute))
         self._delete_marks(batch, end_ms)
         batch.put(keys.LOW_WATER, pruned_to)
         self._kv.write(batch)

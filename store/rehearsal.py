@@ -12,7 +12,7 @@ import msgspec
 from store import keys
 from store.checkpoint import Frontier, Reached, Vector
 from store.kv import KeyValue
-from store.operations import Replay, ReplayRequest, SkipRequest, taken_up
+from store.operations import Replay, ReplayRequest, SkipRequest
 from store.replays import replayable
 from store.rows import message_target
 
@@ -51,13 +51,9 @@ def begin(
     """Takes the request up as a leader that has nothing in flight would. For the view's `snapshot`: what it
     gives is walked later.
     """
-    now = aligned.operation
-    asked = msgspec.structs.replace(request, number=now.number + 1)
-    kept_from_ms = aligned.once_delivered_up_to_ms - window_ms
+    asked = msgspec.structs.replace(request, number=aligned.operation.number + 1)
     nowhere: Vector = {}  # what was parked is looked at as it is
-    then = taken_up(
-        now, asked, aligned.position, aligned.applied, now_ms, kept_from_ms, nowhere, aligned.held
-    )
+    then = aligned.taken_up(asked, now_ms, window_ms, nowhere)
     if then.refused is not None:
         return Rehearsal(reached, aligned, then.refused, iter(()))
     if isinstance(request, ReplayRequest):

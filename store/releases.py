@@ -86,7 +86,7 @@ def _take_held(
     """
     taken: Rows = []
     at, walked_before = hold.next, budget.walked
-    for key, raw in kept.of_target(kv, hold.target, holds.behind(hold.next), end):
+    for key, raw in kept.of_target(kv, hold.target, holds.next_key(hold.next), end):
         if budget.is_spent:
             return taken, at
         is_its_own = raw is not None and message_target(raw) == hold.target

@@ -89,7 +89,9 @@ class Selection(msgspec.Struct, frozen=True):
 
     @property
     def to_carry(self) -> tuple[Rows, Rows]:
-        """What is to be carried: late rows and released ones, in key order, then the due ones."""
+        """What is to be carried: beside the position's way, late rows and released ones, in key order; then
+        the due ones.
+        """
         if not self.moved and not self.paused and not self.released:
             return self.late, self.due
         without = self.moved | self.paused

@@ -24,7 +24,7 @@ from store.frontiers import Frontiers
 from store.guard import Guard, retry_stalled
 from store.keys import RowKey
 from store.kv import KeyValue
-from store.operations import OperatorRequest, taken_up
+from store.operations import OperatorRequest
 from store.pending import Pending
 from store.prefetch import Prefetched, prefetch
 from store.pruning import Pruning
@@ -204,17 +204,7 @@ class View:
         if request is None or written_back is None or request.number <= tip.operation.number:
             return tip
         # Not by what is aligned: another node may know this one's commit in flight, and have pruned.
-        kept_from_ms = tip.once_delivered_up_to_ms - self._window_ms
-        operation = taken_up(
-            tip.operation,
-            request,
-            tip.position,
-            tip.applied,
-            now_ms,
-            kept_from_ms,
-            written_back,
-            tip.held,
-        )
+        operation = tip.taken_up(request, now_ms, self._window_ms, written_back)
         return msgspec.structs.replace(tip, operation=operation)
 
     def wake_at(self) -> int | None:

@@ -22,7 +22,8 @@ import structlog
 
 from delayline.names import ClusterNames
 from node.core.leader_clock import LeaderClock, Reading
-from node.core.plan import Carried, Decided, Plan, carried_by
+from node.core.outcome_record import Decided
+from node.core.plan import Carried, Plan, carried_by
 from node.core.poison import Isolation
 from node.core.ports import (
     Clock,
@@ -38,6 +39,7 @@ from node.core.ports import (
     Pauses,
     RecordRefused,
     Targets,
+    Unanswered,
 )
 from node.core.recovery import Recovery
 from node.core.steps import RETRY_MS, Process, Step, StepDown, Wait
@@ -83,18 +85,15 @@ class InFlight(msgspec.Struct, frozen=True):
 
 
 class _Planned(msgspec.Struct, frozen=True):
-    """What a selection carries, the records that it makes, and the time that both were made for. `lacks`: it
-    was made ahead of time, and a target was not known: it is of no use.
+    """A selection, the records that it makes, and the time that both were made for. `lacks`: it was made
+    ahead of time, and a target was not known: it is of no use. Its rows are not kept decoded: what is made
+    next would find no warm memory.
     """
 
-    carried: Carried
+    selection: Selection
     plan: Plan
     reading: Reading
     lacks: bool
-
-    @property
-    def selection(self) -> Selection:
-        return self.carried.selection
 
 
 class Delivery:
@@ -161,17 +160,17 @@ class Delivery:
             while True:
                 try:
                     return (yield from self._recover()) or (yield from self._deliver())
-                except OutboxError as error:
+                except (OutboxError, Unanswered) as error:
                     yield from self._abandon(error)
         finally:
             self._outbox.drop()
             self._view.abandon()
 
-    def _abandon(self, error: OutboxError) -> Process[None]:
+    def _abandon(self, error: OutboxError | Unanswered) -> Process[None]:
         """After any failure the only road is recovery; what was in flight is decided there."""
         log.warning("transaction-abandoned", reason=type(error).__name__.lower(), detail=str(error))
         isolated = isinstance(error, RecordRefused) and self._isolation.isolate(error, self._sending)
-        if isinstance(error, Doubtful) and self._sending is not None and self._sending.rows:
+        if isinstance(error, Unanswered) and self._sending is not None and self._sending.rows:
             # So much may be more than the brokers take in the time that there is.
             self._isolation.shorten(self._sending)
         self._in_flight, self._sending, self._next_plan = None, None, None
@@ -212,12 +211,12 @@ class Delivery:
         yield Step.DURING_COMMIT
 
     def _deliver(self) -> Process[StepDown]:
-        """Transaction after transaction, one commit in flight, until this node is asked to resign.
+        """Transaction after transaction, one commit in flight, until this node is to step down.
 
         Behind a small one that has left nothing due, the next selection waits for the commit, and takes what
         has come meanwhile.
         """
-        while not self._election.resigning():
+        while (why := self._election.steps_down()) is None:
             paused = self._pauses()
             if self._next_plan is not None:
                 yield from self._carry(self._replan_if_stale(self._next_plan))
@@ -246,7 +245,7 @@ class Delivery:
             else:
                 yield self._unread.until_due(self._heartbeat_at_ms)
         yield from self._await_commit()
-        return StepDown.RESIGNED
+        return why
 
     def _rewind(self, reading: Reading) -> Process[None]:
         """A checkpoint with an earlier position (rule 6). Nothing is in flight beside it, nor selected before
@@ -348,7 +347,7 @@ class Delivery:
             stamp,
         )
         plan.add(carried)
-        return _Planned(carried, plan, reading, lacks=not (waits or targets.is_complete))
+        return _Planned(chosen, plan, reading, lacks=not (waits or targets.is_complete))
 
     def _plan_next(self, sent: _Planned) -> _Planned | None:
         """What comes after `sent`, if that has left something that is due: to be planned while the brokers
@@ -374,7 +373,9 @@ class Delivery:
             raise Doubtful("the clock was set back: what was selected may not be due")
         if now_ms - ahead.reading.now_ms <= STALE_MS and not ahead.lacks:
             return ahead
-        return self._planned(ahead.carried, Reading(now_ms, max(ahead.reading.lead_ms, lead_ms)))
+        return self._planned(
+            carried_by(ahead.selection), Reading(now_ms, max(ahead.reading.lead_ms, lead_ms))
+        )
 
     def _carry(self, planned: _Planned) -> Process[None]:
         """Sends a selection; or gives it up, where the buffer would refuse what it writes back. That is

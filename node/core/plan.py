@@ -15,7 +15,7 @@ from operator import itemgetter
 
 import msgspec
 
-from delayline.names import ClusterNames, source
+from delayline.names import ClusterNames, raw_source_format, source
 from delayline.outcome_kinds import OutcomeKind
 from delayline.recurrence import Occurrence, Recurrence, Turn, UnknownTimeZoneError, first_turn, next_turn
 from delayline.rejects import Code, ParkCode, RejectCode
@@ -27,10 +27,19 @@ from delayline.wire import (
     delivery_headers,
     user_headers,
 )
+from node.core.outcome_record import Decided, OutcomeRecord, encode_outcome
 from node.core.poison import Poison
-from node.core.ports import ANY_PARTITION, UNAVAILABLE, UNKNOWN, Outgoing, SelectionTargets, TargetSnapshot
+from node.core.ports import (
+    ANY_PARTITION,
+    TARGET_UNAVAILABLE,
+    TARGET_UNKNOWN,
+    Outgoing,
+    SelectionTargets,
+    TargetSnapshot,
+)
 from node.core.sizes import batch_bytes, too_large
 from node.core.written_back import (
+    LONGEST_PARK_MS,
     Stamp,
     WrittenBack,
     jittered_ms,
@@ -50,9 +59,8 @@ RECORD_OVERHEAD_BYTES = 512
 """More than what delivery adds to a row: the service's headers and Kafka's own framing."""
 
 BAD_TIME_ZONE = RejectCode.BAD_TIME_ZONE
-PAUSED = ParkCode.TARGET_PAUSED
 
-_MAY_PASS = frozenset((UNAVAILABLE, UNKNOWN))
+_MAY_PASS = frozenset((TARGET_UNAVAILABLE, TARGET_UNKNOWN))
 
 # Looked up once: in Python 3.11 that costs what a call does.
 _DEAD_LETTERED = OutcomeKind.DEAD_LETTERED
@@ -63,37 +71,13 @@ _SKIPPED = OutcomeKind.SKIPPED
 LONGEST_UNKNOWN_MS = 5_000
 
 
-class OutcomeRecord(msgspec.Struct, frozen=True):
-    """A record of the outcomes topic; its key is the request's source. `outcome`: an `OutcomeKind`, or, of a
-    record that was read, what only a newer node knows.
-    """
-
-    outcome: str
-    op: str
-    id: str | None
-    message: str | None
-    root: str | None
-    code: str | None
-    detail: str | None
-    epoch: int
-    at_ms: int
-
-
-_encode_outcome = msgspec.json.Encoder().encode
-
-Decided = tuple[str, OutcomeKind, str | None]
-"""What became of a request: its op, the outcome, and the code of why. For `delivered` and `replayed`
-nothing is written.
-"""
-
-
 class Carried(msgspec.Struct, frozen=True):
-    """What a selection carries, decoded: `rows` are those of `late` and `due`. `targets`: where its messages
-    go, to be known before it is planned.
+    """What a selection carries, decoded: `rows` are those of `beside`, which are late or released, and of
+    `due`. `targets`: where its messages go, to be known before it is planned.
     """
 
     selection: Selection
-    late: list[tuple[RowKey, bytes]]
+    beside: list[tuple[RowKey, bytes]]
     due: list[tuple[RowKey, bytes]]
     rows: list[Row]
     replayed: list[Row]
@@ -102,15 +86,15 @@ class Carried(msgspec.Struct, frozen=True):
 
 def carried_by(selection: Selection) -> Carried:
     """Decodes what a selection carries."""
-    late, due = selection.to_carry
-    rows = [decode_row(raw) for _, raw in chain(late, due)]
+    beside, due = selection.to_carry
+    rows = [decode_row(raw) for _, raw in chain(beside, due)]
     replayed = [decode_row(raw) for _, raw in selection.replayed]
-    last_due_ms = max((key[0] for key, _ in (*selection.late[-1:], *selection.due[-1:])), default=0)
+    last_due_ms = max((key[0] for key, _ in (*beside[-1:], *due[-1:])), default=0)
     targets = SelectionTargets(_topics(rows), last_due_ms)
     if replayed:
         last_replayed_ms = selection.replayed[-1][0][0]
         targets = SelectionTargets(targets.topics, last_due_ms, _topics(replayed), last_replayed_ms)
-    return Carried(selection, late, due, rows, replayed, targets)
+    return Carried(selection, beside, due, rows, replayed, targets)
 
 
 def _topics(rows: list[Row]) -> set[str]:
@@ -138,7 +122,7 @@ class Plan:
         self._replayed = 0
         self._names = names
         self._buffer = names.buffer
-        self._raw_buffer = names.buffer.encode()
+        self._source_format = raw_source_format(names.buffer)
         self._lane = lane
         self._epoch = epoch
         self._now_ms = now_ms
@@ -149,11 +133,11 @@ class Plan:
 
     def add(self, carried: Carried) -> None:
         """Plans the whole selection; the hot path of delivery."""
-        selection, late, due, rows = carried.selection, carried.late, carried.due, carried.rows
+        selection, beside, due, rows = carried.selection, carried.beside, carried.due, carried.rows
         self._paused = selection.paused_targets
-        chosen = [*late, *due]
+        chosen = [*beside, *due]
         open_topics = self._open_topics(carried)
-        skipped_to, first_due = selection.skip_to, len(late)
+        skipped_to, first_due = selection.skip_to, len(beside)
         if skipped_to is not None:
             end = first_due + bisect_right(due, skipped_to, key=itemgetter(0))
             for (key, raw), row in zip(chosen[first_due:end], rows[first_due:end], strict=True):
@@ -198,7 +182,7 @@ class Plan:
         """Those of the topics that take a record of any of the selection's rows, with a key or without."""
         if self._poison:
             return set()
-        largest_row_bytes = max((len(raw) for _, raw in chain(carried.late, carried.due)), default=0)
+        largest_row_bytes = max((len(raw) for _, raw in chain(carried.beside, carried.due)), default=0)
         size_bytes = largest_row_bytes + RECORD_OVERHEAD_BYTES
         return {
             topic
@@ -221,8 +205,8 @@ class Plan:
             return True
         is_paused = row.target_topic in self._paused
         if is_paused and self._poisoned(key) is None:
-            waited_ms = self._now_ms - row.scheduled_for_ms
-            self._park_unattempted(key, row, PAUSED, "an operator has paused the target", waited_ms // 2)
+            why = ParkCode.TARGET_PAUSED, "an operator has paused the target"
+            self._park_unattempted(key, row, *why, LONGEST_PARK_MS)
             return False
         as_of = row if stands_for_ms is None else msgspec.structs.replace(row, scheduled_for_ms=stands_for_ms)
         record = self._delivery(key, as_of)
@@ -231,11 +215,10 @@ class Plan:
             problem = self._poisoned(key, writes_back=is_paused or problem is not None) or problem
         if problem is None:
             self.records.append(record)
-        elif problem[0] == UNKNOWN:
-            waited_ms = self._now_ms - row.scheduled_for_ms
-            self._park_unattempted(key, row, *problem, min(waited_ms // 2, LONGEST_UNKNOWN_MS))
+        elif problem[0] == TARGET_UNKNOWN:
+            self._park_unattempted(key, row, *problem, LONGEST_UNKNOWN_MS)
             return False
-        elif problem[0] == UNAVAILABLE and row.attempt <= self._max_parks:
+        elif problem[0] == TARGET_UNAVAILABLE and row.attempt <= self._max_parks:
             self._park_attempted(key, row, *problem)
             return False
         else:
@@ -251,15 +234,17 @@ class Plan:
         self.written_back.add(key, row, request)
 
     def _park_unattempted(
-        self, key: RowKey, row: ScheduledRow, code: Code, detail: str, wait_ms: int
+        self, key: RowKey, row: ScheduledRow, code: Code, detail: str, longest_ms: int
     ) -> None:
         """Parks a message as it is. That is no failed attempt, however often it is done.
 
-        For a paused target it is each time half as long as the message has waited, five minutes at most: so
-        what is paused for long costs little, and comes within that of the pause's end. For one that is not
-        known yet it is five seconds at most: by then it is, most often.
+        For a paused target it is five minutes at most: so what is paused for long costs little, and comes
+        within that of the pause's end. For one that is not known yet it is five seconds at most: by then it
+        is, most often.
         """
         root = self._own_outcome(key, row, _PARKED, code, detail)
+        # Half of what it has waited, and by the jitter between a quarter and a half.
+        wait_ms = min((self._now_ms - row.scheduled_for_ms) // 2, longest_ms)
         due_ms = self._now_ms + jittered_ms(key, wait_ms)
         self.written_back.add(key, row, request_of(row, key[2])._replace(due_ms=due_ms, root=root))
 
@@ -284,8 +269,7 @@ class Plan:
         if turn is None:
             return
         self._own_outcome(key, row, _SKIPPED)
-        if turn.following is not None:
-            self.written_back.add(key, row, next_request(row, key[2], self._root(key, row), turn.following))
+        self._write_back_following(key, row, turn)
 
     def _replay(self, key: RowKey, row: ScheduledRow, size_bytes: int) -> None:
         """Delivers a message again, for an operator: whether it has expired since does not matter, and
@@ -312,6 +296,9 @@ class Plan:
         elif turn.following is None:
             detail = f"delay-cron fires at no time from {row.scheduled_for_ms} to {recurrence.until_ms}"
             self._dead_letter(key, row, _DEAD_LETTERED, RejectCode.NO_OCCURRENCE, detail)
+        self._write_back_following(key, row, turn)
+
+    def _write_back_following(self, key: RowKey, row: ScheduledRow, turn: Turn) -> None:
         if turn.following is not None:
             self.written_back.add(key, row, next_request(row, key[2], self._root(key, row), turn.following))
 
@@ -358,17 +345,19 @@ class Plan:
         return self._targets.problem(topic, partition, record.key, batch_bytes(record))
 
     def _delivery(self, key: RowKey, row: ScheduledRow) -> Outgoing:
-        source = self._source(key[1], key[2]) if row.root is None else row.root.encode()
+        root = row.root
         headers = delivery_headers(
-            user_headers(row.headers), row.id, source, row.scheduled_for_ms, row.attempt, row.occurrence
+            user_headers(row.headers),
+            row.id,
+            self._source_format % key[1:] if root is None else root.encode(),
+            row.scheduled_for_ms,
+            row.attempt,
+            row.occurrence,
         )
         target_key = row.key if row.target_key is None else row.target_key[0]
         return Outgoing(
             row.target_topic, row.target_partition, target_key, row.value, headers, self._now_ms, key
         )
-
-    def _source(self, partition: int, offset: int) -> bytes:
-        return b"%s/%d/%d" % (self._raw_buffer, partition, offset)
 
     def _dead_letter(self, key: RowKey, row: Row, outcome: OutcomeKind, code: str, detail: str) -> None:
         why = dead_letter_headers((), source=self._root(key, row), code=code, detail=detail)
@@ -484,7 +473,7 @@ class Plan:
         code: str | None = None,
         detail: str | None = None,
     ) -> None:
-        value = _encode_outcome(
+        value = encode_outcome(
             OutcomeRecord(outcome, op, id_, message, root, code, detail, self._epoch, self._now_ms)
         )
         self._decided[op, outcome, code] += 1

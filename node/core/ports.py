@@ -13,6 +13,7 @@ import msgspec
 from delayline.rejects import Code, ParkCode, RejectCode
 from delayline.signing import Keyring
 from delayline.wire import Header
+from node.core.steps import StepDown
 from store.checkpoint import Checkpoint, Lineage, Vector
 from store.keys import RowKey
 from store.operations import OperatorRequest
@@ -21,8 +22,8 @@ Offsets = dict[int, list[int]]
 """By partition of the buffer, in the order in which they were sent."""
 
 ANY_PARTITION = -1
-UNAVAILABLE = RejectCode.TARGET_UNAVAILABLE
-UNKNOWN = ParkCode.TARGET_UNKNOWN
+TARGET_UNAVAILABLE = RejectCode.TARGET_UNAVAILABLE
+TARGET_UNKNOWN = ParkCode.TARGET_UNKNOWN
 
 
 class Outgoing(msgspec.Struct, frozen=True, gc=False):
@@ -37,11 +38,17 @@ class Outgoing(msgspec.Struct, frozen=True, gc=False):
     row: RowKey | None
 
 
+class Unanswered(Exception):
+    """There is no answer yet to go on from, or not in time, or it could not be read: to be asked again."""
+
+
 class OutboxError(Exception):
-    """The root of what an outbox raises. After any of them the producers are of no use (rule 5)."""
+    """The root of what an outbox says of a transaction, or of its producers. After any of them these are of
+    no use (rule 5). What it asks before, to open them, may be `Unanswered`.
+    """
 
 
-class Doubtful(OutboxError):
+class Doubtful(OutboxError, Unanswered):
     """The transaction's fate is unknown, or it was aborted: recover."""
 
 
@@ -110,7 +117,7 @@ class Outbox(Protocol):
 
     def open(self) -> None:
         """Makes new producers and initialises their ids, a then b: whatever another node has open is
-        aborted or known to be committed when it returns. Raises `Doubtful`, `Fenced`, and
+        aborted or known to be committed when it returns. Raises `Unanswered`, `Fenced`, and
         `node.refusal.Refusing` if the node may not use them.
         """
 
@@ -124,7 +131,7 @@ class Log(Protocol):
     """The buffer and checkpoint topics, as the core reads them in recovery."""
 
     def last_checkpoint(self) -> Checkpoint | None:
-        """The last committed checkpoint of the lane, None if there is none. Raises `Doubtful`, and
+        """The last committed checkpoint of the lane, None if there is none. Raises `Unanswered`, and
         `Refusing` where only an operator can help: the topic is missing.
         """
 
@@ -134,10 +141,10 @@ class Log(Protocol):
         """
 
     def last_stable_offsets(self) -> Vector:
-        """The last stable offset of the lane's partitions, as it is now. Raises `Doubtful`."""
+        """The last stable offset of the lane's partitions, as it is now. Raises `Unanswered`."""
 
     def high_watermarks(self) -> Vector:
-        """The ends of the lane's partitions, open transactions and all. Raises `Doubtful`."""
+        """The ends of the lane's partitions, open transactions and all. Raises `Unanswered`."""
 
 
 class KeyringSource(Protocol):
@@ -154,8 +161,10 @@ class LeaderElection(Protocol):
     def confirm(self) -> bool:
         """A ZooKeeper round trip that says whether this node is leader. Raises `Unconfirmed`."""
 
-    def resigning(self) -> bool:
-        """Whether this node is asked to step down after the transaction under way."""
+    def steps_down(self) -> StepDown | None:
+        """Why this node is to step down after the transaction under way: it is asked to resign, or another
+        node leads. None if it may go on.
+        """
 
     def mirrored(self) -> Checkpoint | None:
         """The checkpoint in the lane's znode. Raises `Unconfirmed`, and `Refusing` if it cannot be read."""
@@ -215,8 +224,8 @@ class TargetSnapshot(Protocol):
         self, topic: str, partition: int, key: bytes | None, size_bytes: int
     ) -> tuple[Code, str] | None:
         """The code and detail if a record of that size, with that key, cannot go there. With
-        `UNAVAILABLE` it may later: the partition is unavailable. With `UNKNOWN` it may, too: the topic has
-        not been looked up yet.
+        `TARGET_UNAVAILABLE` it may later: the partition is unavailable. With `TARGET_UNKNOWN` it may, too:
+        the topic has not been looked up yet.
         """
 
 
@@ -225,13 +234,13 @@ class Targets(Protocol):
 
     def learn(self, wanted: SelectionTargets, *, waits: bool) -> TargetSnapshot:
         """Has looked up what is not known of them, and if it waits, waits for that, but a bounded share of
-        the time: what is not known then is `UNKNOWN`. But what is replayed it waits for until all is known,
-        and raises `Doubtful` if that takes seconds. If it does not wait, it never blocks.
+        the time: what is not known then is `TARGET_UNKNOWN`. But what is replayed it waits for until all is
+        known, and raises `Unanswered` if that takes seconds. If it does not wait, it never blocks.
         """
 
     def require(self, topics: frozenset[str]) -> None:
         """Learns the service's own topics. Raises `Refusing` if one is missing or may not be written to, and
-        `Doubtful`.
+        `Unanswered`.
         """
 
     def invalidate(self) -> None:

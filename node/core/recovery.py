@@ -12,7 +12,7 @@ import msgspec
 import structlog
 
 from node.core.latest_known import latest_known
-from node.core.ports import Clock, Doubtful, LeaderElection, Log, Operator, Outbox, Unconfirmed
+from node.core.ports import Clock, LeaderElection, Log, Operator, Outbox, Unconfirmed
 from node.core.steps import RETRY_MS, Process, Step, StepDown, Wait
 from node.refusal import Refusing
 from store.checkpoint import FORMAT, NO_LINEAGE, Checkpoint, Vector
@@ -64,19 +64,22 @@ class Recovery:
         """
         self.lost = False
         self._outbox.drop()
-        if not (yield from self._confirm_leader()):
-            return StepDown.SUPERSEDED
+        why = yield from self._confirm_leader()
+        if why is not None:
+            return why
         yield Step.CONFIRMED
         self._outbox.open()
         yield Step.OPENED
         last = yield from self._last_checkpoint()
+        if isinstance(last, StepDown):
+            return last
         if self._is_superseded(own, last):
             return StepDown.SUPERSEDED
         self._view.abandon()
         self._view.align(last)
         yield Step.ALIGNED
         counts = yield from self._catch_up(last)
-        return StepDown.RESIGNED if counts is None else Recovered(last, counts)
+        return counts if isinstance(counts, StepDown) else Recovered(last, counts)
 
     def first_checkpoint(self, last: Checkpoint) -> Checkpoint:
         """An epoch's first: the last one again. It is never the same as one before that was aborted, which
@@ -93,26 +96,27 @@ class Recovery:
             lineage=self._lineage,
         )
 
-    def _confirm_leader(self) -> Process[bool]:
+    def _confirm_leader(self) -> Process[StepDown | None]:
         """No new producer before ZooKeeper has said that this node is leader: it would fence the leader.
+        Returns why it steps down instead, if it does.
 
         What operators have paused before is known from then on: a pause outlives the leader that it was told.
         """
-        while not self._election.resigning():
+        while (why := self._election.steps_down()) is None:
             try:
-                confirmed = self._election.confirm()
-                if confirmed:
-                    self._operator.refresh()
-                return confirmed
+                if not self._election.confirm():
+                    return self._election.steps_down() or StepDown.UNCONFIRMED
+                self._operator.refresh()
+                return None
             except Unconfirmed:
                 yield Wait(self._clock.now_ms() + RETRY_MS)
-        return False
+        return why
 
     def _is_superseded(self, own: Checkpoint | None, last: Checkpoint) -> bool:
         """Whether another node has led since its last checkpoint: a fenced leader steps down."""
         return own is not None and last.epoch > own.epoch and last.node != self._node
 
-    def _last_checkpoint(self) -> Process[Checkpoint]:
+    def _last_checkpoint(self) -> Process[Checkpoint | StepDown]:
         """The latest one that is known, among those of the topic as it is (node/core/latest_known.py); if
         there is none, it is the beginning. No epoch is used twice.
 
@@ -120,6 +124,8 @@ class Recovery:
         topic. Where it cannot be read, and the topic has one, that decides.
         """
         mirrored = yield from self._mirrored()
+        if isinstance(mirrored, StepDown):
+            return mirrored
         last, own = self._log.last_checkpoint(), self._view.checkpoint
         self._lineage = self._log.lineage()
         if isinstance(mirrored, Refusing):
@@ -134,18 +140,18 @@ class Recovery:
         self._report_lost_end(last, found, others)
         return found
 
-    def _mirrored(self) -> Process[Checkpoint | Refusing | None]:
-        """The znode's, or why it cannot be read. It is waited for: without it what is known to be delivered
-        could come again.
+    def _mirrored(self) -> Process[Checkpoint | Refusing | StepDown | None]:
+        """The znode's, or why it cannot be read. It is waited for while this node may lead: without it what
+        is known to be delivered could come again.
         """
-        while not self._election.resigning():
+        while (why := self._election.steps_down()) is None:
             try:
                 return self._election.mirrored()
             except Unconfirmed:
                 yield Wait(self._clock.now_ms() + RETRY_MS)
             except Refusing as refusing:
                 return refusing
-        raise Doubtful("ZooKeeper has not said what was delivered, and this node is to step down")
+        return why
 
     def _report_lost_end(self, last: Checkpoint | None, found: Checkpoint, others: list[Checkpoint]) -> None:
         """Says so if the topic has lost its end, or all of it."""
@@ -196,9 +202,9 @@ class Recovery:
             lineage=NO_LINEAGE,
         )
 
-    def _catch_up(self, last: Checkpoint) -> Process[Vector | None]:
+    def _catch_up(self, last: Checkpoint) -> Process[Vector | StepDown]:
         """Reads the log as far as the last leader had, and as far as it is stable now, so that a cancel
-        made during an outage counts. None if this node is asked to resign meanwhile.
+        made during an outage counts, unless this node is to step down meanwhile.
 
         Not as far as the service has written back: that may stand behind a transaction of a user's which is
         open. The checkpoint says what is awaited.
@@ -210,7 +216,8 @@ class Recovery:
         counts = self._log.high_watermarks()
         self._view.wake_always()
         while not (self._view.has_applied(last.seen) and self._view.has_read_to(ends)):
-            if self._election.resigning():
-                return None
+            why = self._election.steps_down()
+            if why is not None:
+                return why
             yield Wait(None)
         return counts

@@ -36,10 +36,13 @@ class Wait(msgspec.Struct, frozen=True):
 
 
 class StepDown(StrEnum):
-    """Why a leadership ended."""
+    """Why a leadership ended: the node was asked to resign; another one leads, or has led since; or ZooKeeper
+    does not confirm that this one does, and knows of no other.
+    """
 
     RESIGNED = "resigned"
     SUPERSEDED = "superseded"
+    UNCONFIRMED = "unconfirmed"
 
 
 T = TypeVar("T")

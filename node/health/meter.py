@@ -15,7 +15,7 @@ from typing import Final, assert_never
 from delayline.outcome_kinds import OutcomeKind
 from delayline.rejects import ParkCode, RejectCode
 from node.core.delivery import InFlight
-from node.core.plan import Decided
+from node.core.outcome_record import Decided
 from node.kafka.outbox import CommitTime
 from store.keys import RowKey
 
@@ -124,10 +124,9 @@ class Meter:
         self.commits.add(known.took_s * 1000)
         if chosen.size:
             self.selections.add(chosen.size)
-        late, due = chosen.to_carry
-        if chosen.released:
-            released = {key for key, _ in chosen.released}
-            late = [one for one in late if one[0] not in released]
+        beside, due = chosen.to_carry
+        released = {key for key, _ in chosen.released}
+        late = [one for one in beside if one[0] not in released] if released else beside
         self.lateness.add_since(late, known.at_ms)
         self.lateness.add_since(_not_skipped(due, chosen.skip_to), known.at_ms)
         for (op, outcome, code), count in flight.decided.items():

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 import structlog
 
-from node.core.ports import Doubtful
+from node.core.ports import Unanswered
 from node.kafka.blocked import LastStableOffsets
 from node.kafka.checkpoints import KafkaLog
 from node.status import BlockedPartition
@@ -103,7 +103,7 @@ class Soundings(Worker):
 
     def _sound_log(self) -> None:
         """One after the other: what comes meanwhile is neither blocked nor not read yet."""
-        with suppress(Doubtful):
+        with suppress(Unanswered):
             high = self._log.high_watermarks()
             stable = self._log.last_stable_offsets()
             read, at_s = self._reached().read, time.monotonic()
@@ -119,7 +119,7 @@ class Soundings(Worker):
         if now_s < self._settings_at_s:
             return
         self._settings_at_s = now_s + SETTINGS_EVERY_S
-        with suppress(Doubtful):
+        with suppress(Unanswered):
             before, self.dated_by_clients = self.dated_by_clients, self._log.dated_by_clients()
             if self.dated_by_clients and not before:
                 log.error("buffer-timestamps-lost", way_out="see `delayline topics check`")

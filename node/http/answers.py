@@ -64,11 +64,11 @@ class MessageState(StrEnum):
 class Message(msgspec.Struct, frozen=True, kw_only=True):
     """One message, or another request that waits. What is not known, or does not apply, is None.
 
-    `state`: `pending`, `parked` (its target was unavailable, is paused or not known; with the `code` of a
-    pause it waits for the end of that, at its place), `moving` (a reschedule has moved it, and what it is now
-    cannot be read yet), `delivered`, `expired`, `dead-lettered`, `skipped`, `cancelling` (the cancel is
-    taken, its answer not yet written), `cancelled`, `done` (what it came to cannot be told) or `unknown`; or
-    an outcome that only a newer node knows.
+    `state`: `pending`, `parked` (the `code` says why; with that of a pause it waits for the end of that, at
+    its place), `moving` (a reschedule has moved it, and what it is now cannot be read yet), `delivered`,
+    `expired`, `dead-lettered`, `skipped`, `cancelling` (the cancel is taken, its answer not yet written),
+    `cancelled`, `done` (what it came to cannot be told) or `unknown`; or an outcome that only a newer node
+    knows.
     `at_ms` and `epoch`: of the transaction that made it so, by the clock of its leader; `by`: the request
     that did. `source`: where the request is that this row was made from; `root`: the user's own one behind
     it.

@@ -16,10 +16,11 @@ from confluent_kafka import KafkaException
 from delayline.names import ClusterNames, parse_source, source
 from delayline.outcome_kinds import OutcomeKind
 from delayline.partitioner import partition_for
+from delayline.rejects import ParkCode
 from delayline.settings import ClusterSettings
 from delayline.wire import H_SCHEDULED_FOR
-from node.core.plan import PAUSED, OutcomeRecord
-from node.core.ports import Doubtful
+from node.core.outcome_record import OutcomeRecord
+from node.core.ports import Unanswered
 from node.http.answers import (
     AnsweringNode,
     Extent,
@@ -160,7 +161,7 @@ class Messages:
         """Asks for the log's end before anything is looked up, so that none is too small."""
         try:
             ends = self._log.last_stable_offsets()
-        except Doubtful:
+        except Unanswered:
             return lambda _: None
         return lambda reached: sum(max(0, end - reached.read.get(p, 0)) for p, end in ends.items())
 
@@ -178,7 +179,8 @@ class Messages:
         if known.key is not None:
             if not known.done and known.row is not None:
                 waiting = self._waiting(known.key, known.row, known.aligned)
-                return self._with_since(waiting, known.key) if waiting.code == PAUSED else waiting
+                is_paused = waiting.code == ParkCode.TARGET_PAUSED
+                return self._with_since(waiting, known.key) if is_paused else waiting
             return self._done(known.key, id_, known.row)
         if known.cancelled_by is None:
             return Message(state=MessageState.UNKNOWN, id=id_)
@@ -198,7 +200,7 @@ class Messages:
             if hold is None:
                 return described
             detail = IS_PAUSED if hold.last is None else WAS_PAUSED
-            return msgspec.structs.replace(described, code=PAUSED, detail=detail)
+            return msgspec.structs.replace(described, code=ParkCode.TARGET_PAUSED, detail=detail)
         if isinstance(row, RescheduleRow):
             for_ms = row.scheduled_for_ms
             return Message(
@@ -303,7 +305,7 @@ class Messages:
         return OutcomeHistory(since_ms, [_event(told) for told in found])
 
 
-_UNTOLD: Final = (Doubtful, KafkaException, UnreadableCheckpoint)
+_UNTOLD: Final = (Unanswered, KafkaException, UnreadableCheckpoint)
 IS_PAUSED: Final = "an operator has paused the target"
 WAS_PAUSED: Final = "an operator had paused the target; what waited for that comes in its turn"
 _NO_CHECKPOINT: Final = "the checkpoint topic has no checkpoint left that tells when"

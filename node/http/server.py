@@ -19,8 +19,8 @@ import uvicorn
 from starlette.applications import Starlette
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from election.errors import PortTaken
 from election.peer import listen_address
+from node.http.errors import HttpPortTaken
 
 log = structlog.get_logger("delayline.http")
 
@@ -31,7 +31,7 @@ END_TIMEOUT_S: Final = 1
 
 
 class HttpServer:
-    """Binds in the constructor: PortTaken. `port` 0: any that is free; `port` then says which."""
+    """Binds in the constructor: HttpPortTaken. `port` 0: any that is free; `port` then says which."""
 
     def __init__(self, host: str, port: int) -> None:
         """`host`: as others are told; a name listens on all interfaces."""
@@ -119,7 +119,7 @@ def _listen(host: str, port: int) -> socket.socket:
         return socket.create_server((address, port), family=family, backlog=BACKLOG)
     except OSError as error:
         where = address or "all interfaces"
-        raise PortTaken(
+        raise HttpPortTaken(
             f"cannot listen on HTTP port {port} at {where}: {os.strerror(error.errno or 0)}; "
             "set another http_port or http_host, or end the process that has the port"
         ) from error

@@ -70,7 +70,7 @@ class Applier(Worker):
     def open(self, last: Checkpoint | None, gap: Gap | None = None) -> None:
         """Assigns the partitions. Raises `OffsetsGone` if retention has passed messages that the view has not
         read, `NotRebuildable` if it may have passed some that are not delivered and an empty view lacks them,
-        `LogTooShort` if the view or the last checkpoint has read what the log does not have, `Doubtful`.
+        `LogTooShort` if the view or the last checkpoint has read what the log does not have, `Unanswered`.
 
         `gap`: what an operator has given up. With it the log is what was below `gap.read`, and what is from
         `gap.begin` on: a view that has applied the one, and reads the other, is a function of that log, the

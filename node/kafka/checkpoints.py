@@ -18,7 +18,7 @@ from confluent_kafka.admin import OffsetSpec
 from delayline.names import ClusterNames
 from delayline.signing import Keyring
 from election.znodes import Znodes
-from node.core.ports import Doubtful, KeyringSource
+from node.core.ports import KeyringSource, Unanswered
 from node.kafka.fetch.brokers import Unreachable
 from node.kafka.fetch.transactions import TransactionOwner, owners
 from node.kafka.own_checkpoints import KeysBehind, OwnCheckpoints
@@ -50,7 +50,8 @@ LOOK_EVERY_S: Final = 5.0  # whether the topic is still the same
 def read_last(client_config: dict[str, Any], topic: str, lane: int, ring: Keyring) -> Checkpoint | None:
     """The latest committed checkpoint of a lane, None if there is none.
 
-    Raises `Doubtful` if it cannot be read in time (`TopicForbidden`: may not be), and `UnreadableCheckpoint`.
+    Raises `Unanswered` if it cannot be read in time (`TopicForbidden`: may not be), and
+    `UnreadableCheckpoint`.
     """
     reader = TopicReader(client_config, topic, aborted=True)
     try:
@@ -121,7 +122,7 @@ def _read_from(
             own.take(record, ring)
         reader.expect_allowed()
         if stopped():
-            raise Doubtful(f"{reader.topic}/{lane} is not read on: the node is to end")
+            raise Unanswered(f"{reader.topic}/{lane} is not read on: the node is to end")
 
 
 class CheckpointReader(Worker):
@@ -174,7 +175,7 @@ class CheckpointReader(Worker):
 
     def wait_for(self, topic_id: str, end: int) -> Checkpoint | None:
         """The last checkpoint below `end` of the topic with this id, read with the keys that are known now.
-        Raises `Doubtful` if it is not read in time, `Refusing` if that is because it cannot be.
+        Raises `Unanswered` if it is not read in time, `Refusing` if that is because it cannot be.
         """
         if self._topic_id != topic_id:
             self.look_again()
@@ -189,7 +190,7 @@ class CheckpointReader(Worker):
             if not there and refusal is not None:
                 raise Refusing(refusal)
             if not there:
-                raise Doubtful(f"{self._topic}/{self._lane} was not read to offset {end} in {TIMEOUT_S} s")
+                raise Unanswered(f"{self._topic}/{self._lane} was not read to offset {end} in {TIMEOUT_S} s")
             return self._latest
 
     def _run(self) -> None:
@@ -207,7 +208,7 @@ class CheckpointReader(Worker):
                 self._refuse(checkpoint_unreadable(f"{self._topic}/{self._lane}", str(error)))
             except TopicForbidden:
                 self._refuse(topic_forbidden(RefusalCode.CHECKPOINT_FORBIDDEN, self._topic))
-            except (OffsetsGone, Doubtful, KafkaException) as error:
+            except (OffsetsGone, Unanswered, KafkaException) as error:
                 log.warning("checkpoint-topic-read-failed", topic=self._topic, detail=str(error))
                 self.wait(RETRY_S)
 
@@ -300,7 +301,7 @@ class KafkaLog:
 
     def _decided_end(self) -> int:
         """Where the lane's partition of the checkpoint topic ends now, once all below is decided. Raises
-        `Doubtful` if it is not in time.
+        `Unanswered` if it is not in time.
 
         The own transactions are: what was left open of them is ended before their ids are initialised
         (node/kafka/own_transactions.py). So one that is open is somebody else's; or it is of a later leader,
@@ -314,9 +315,9 @@ class KafkaLog:
         while (stable := self.ends(topic, lane)[self._lane]) < end:
             owner = self._owners(topic, {self._lane: stable}).get(self._lane)
             if owner is not None and owner.transactional_id in self._own_ids:
-                raise Doubtful(f"{topic}/{self._lane} lacks a marker of {owner.transactional_id}")
+                raise Unanswered(f"{topic}/{self._lane} lacks a marker of {owner.transactional_id}")
             if time.monotonic() > until_s:
-                raise Doubtful(
+                raise Unanswered(
                     f"{topic}/{self._lane} is to be read to {end}, and a transaction is open there, at "
                     f"offset {stable}, that is none of the lane's: if it does not end, end it with Kafka's "
                     "kafka-transactions.sh (find-hanging, abort), and see who may write to that topic"
@@ -328,7 +329,7 @@ class KafkaLog:
         return self.ends(self._names.buffer, self._partitions)
 
     def dated_by_clients(self) -> bool:
-        """Whether the buffer's records have the times that producers gave them. Raises `Doubtful`."""
+        """Whether the buffer's records have the times that producers gave them. Raises `Unanswered`."""
         return dated_by_clients(self._admin, self._names.buffer)
 
     def high_watermarks(self) -> Vector:
@@ -352,7 +353,7 @@ class KafkaLog:
         self, topic: str, partitions: list[int], isolation: IsolationLevel = IsolationLevel.READ_COMMITTED
     ) -> Vector:
         """Where partitions of a topic end, by default for who does not read what is still open. Raises
-        `Doubtful`.
+        `Unanswered`.
         """
         found = self._latest_offsets(topic, partitions, isolation)
         return {partition: int(one.offset) for partition, one in found.items()}
@@ -360,7 +361,7 @@ class KafkaLog:
     def _latest_offsets(
         self, topic: str, partitions: list[int], isolation: IsolationLevel = IsolationLevel.READ_COMMITTED
     ) -> dict[int, Any]:
-        """What their leaders say of these ends. Raises `Doubtful`."""
+        """What their leaders say of these ends. Raises `Unanswered`."""
         latest = OffsetSpec.latest()
         wanted = {TopicPartition(topic, partition): latest for partition in partitions}
         try:
@@ -371,4 +372,4 @@ class KafkaLog:
             # After a restart of its broker a client asks with the leader epoch that it knew, and is
             # refused, for ever (librdkafka 2.16): a new one learns the epoch anew.
             self._admin = admin_client(self._client_config)
-            raise Doubtful(f"the end of {topic} is not known: {error}") from error
+            raise Unanswered(f"the end of {topic} is not known: {error}") from error

@@ -32,8 +32,8 @@ from confluent_kafka import IsolationLevel
 
 from delayline.names import ClusterNames, source
 from delayline.settings import ClusterSettings
-from node.core.plan import OutcomeRecord
-from node.core.ports import Doubtful, KeyringSource
+from node.core.outcome_record import OutcomeRecord, decode_outcome
+from node.core.ports import KeyringSource, Unanswered
 from node.kafka.applier import arrivals_of
 from node.kafka.checkpoints import KafkaLog
 from node.kafka.fetch.records import LogRecord
@@ -49,8 +49,6 @@ REST_S: Final = 0.002  # after each batch: who reads on and on holds the interpr
 MOST_HISTORY_S: Final = 90.0  # longer than that, who has asked does not wait
 SLACK_MS: Final = 5_000  # what clocks may differ by, and more
 PROBE_BYTES: Final = 16_384  # one checkpoint is wanted at each offset
-
-_decode_outcome = msgspec.json.Decoder(OutcomeRecord).decode
 
 
 class Fate(NamedTuple):
@@ -70,7 +68,7 @@ class ToldOutcome(NamedTuple):
 
 
 class Past:
-    """Reads one lane's past. May be used by any thread; each call raises `Doubtful` if Kafka does not tell,
+    """Reads one lane's past. May be used by any thread; each call raises `Unanswered` if Kafka does not tell,
     and `KafkaException`.
     """
 
@@ -126,7 +124,7 @@ class Past:
             row = decode_row(made.raw) if made.raw else None
             if isinstance(row, ScheduledRow):
                 return (made.due_ms, partition, offset), row
-        raise Doubtful(f"{self._names.buffer}/{partition}/{offset} is not there, or no schedule")
+        raise Unanswered(f"{self._names.buffer}/{partition}/{offset} is not there, or no schedule")
 
     def history_of(self, id_: str, since_ms: int, most: int | None) -> list[ToldOutcome] | int:
         """The outcomes of an id since a time, in order; or how many records would have to be read for them,
@@ -185,7 +183,7 @@ class Past:
         until_s = time.monotonic() + MOST_HISTORY_S
         for record in self._read(reader, self._lane, begin, end):
             if time.monotonic() > until_s:
-                raise Doubtful(f"{end - begin} records could not be read in {MOST_HISTORY_S:.0f} s")
+                raise Unanswered(f"{end - begin} records could not be read in {MOST_HISTORY_S:.0f} s")
             if spelt in (record.value or b""):
                 yield record
 
@@ -195,15 +193,15 @@ class Past:
         try:
             for records in reader.read_to({partition: end}, poll_s=POLL_S, patience_s=TIMEOUT_S):
                 if self._closed.is_set():
-                    raise Doubtful("the node is stopping")
+                    raise Unanswered("the node is stopping")
                 yield from records
                 time.sleep(REST_S)
         except OffsetsGone as error:
-            raise Doubtful(str(error)) from error
+            raise Unanswered(str(error)) from error
 
 
 def _told(topic: str, record: LogRecord) -> ToldOutcome:
     try:
-        return ToldOutcome((record.key or b"").decode(), _decode_outcome(record.value or b""))
+        return ToldOutcome((record.key or b"").decode(), decode_outcome(record.value or b""))
     except (msgspec.MsgspecError, UnicodeError) as error:
-        raise Doubtful(f"{topic}/{record.partition}/{record.offset}: no outcome: {error}") from error
+        raise Unanswered(f"{topic}/{record.partition}/{record.offset}: no outcome: {error}") from error

@@ -35,13 +35,14 @@ from delayline.names import ClusterNames, PartitionId
 from delayline.rejects import RejectCode
 from node.core.ports import (
     ANY_PARTITION,
-    UNAVAILABLE,
+    TARGET_UNAVAILABLE,
     Doubtful,
     Fenced,
     KeyringSource,
     Offsets,
     Outgoing,
     RecordRefused,
+    Unanswered,
 )
 from node.kafka.own_checkpoints import headers_of
 from node.kafka.own_transactions import OwnTransactions, rest_s
@@ -186,11 +187,11 @@ class KafkaOutbox:
         transaction_timeout_ms: int,
         targets: KafkaTargets,
         wake: Callable[[], None],
-        resigning: Callable[[], bool],
+        is_to_step_down: Callable[[], bool],
         keys: KeyringSource,
     ) -> None:
-        """`wake` is called, on another thread, when a commit is known; `resigning` says whether it is still
-        worth while to wait for the brokers.
+        """`wake` is called, on another thread, when a commit is known; `is_to_step_down` says whether this
+        node is to, and waits for the brokers no longer.
         """
         self.clock_offset_ms = 0
         self.committed: CommitTime | None = None  # the last one, before whoever waits for it knows
@@ -202,7 +203,7 @@ class KafkaOutbox:
         self._timeout_s = transaction_timeout_ms / 1000
         self._targets = targets
         self._wake = wake
-        self._resigning = resigning
+        self._is_to_step_down = is_to_step_down
         self._keys = keys
         self._own = OwnTransactions(client_config, names, lane, transaction_timeout_ms, keys)
         self._warm: dict[str, list[ProducerRef]] = {"a": [], "b": []}
@@ -264,7 +265,7 @@ class KafkaOutbox:
         if topics := self._undecided:
             self._targets.keep(topics)
         self._fit_batches()
-        self._own.settle(self._resigning, self._why)
+        self._own.settle(self._is_to_step_down, self._why)
         self._pair = [self._initialised("a"), self._initialised("b")]
         self._note_unmarked()
         self._turn = 0
@@ -412,7 +413,7 @@ class KafkaOutbox:
         try:
             producer.list_topics(self._names.checkpoint, timeout=CONNECT_TIMEOUT_S)
         except KafkaException as error:
-            raise Doubtful(f"Kafka cannot be reached: {error}") from error
+            raise Unanswered(f"Kafka cannot be reached: {error}") from error
         return [producer]
 
     def _initialised(self, suffix: str) -> ProducerRef:
@@ -432,7 +433,7 @@ class KafkaOutbox:
                 return ref
             except KafkaException as error:
                 code = error.args[0].code()
-                if code not in _TRY_AGAIN or waited_s > OPEN_TIMEOUT_S or self._resigning():
+                if code not in _TRY_AGAIN or waited_s > OPEN_TIMEOUT_S or self._is_to_step_down():
                     _discard(ref)
                     self._refuse_forbidden(error.args[0])
                     raise _translated(error, f"id {suffix} cannot be initialised{self._why()}") from error
@@ -578,7 +579,7 @@ class KafkaTransaction:
         for record in self._sent if topics else ():
             if record.topic in topics:
                 problem = targets.problem(record.topic, record.partition, record.key, 0)
-                if problem is not None and problem[0] == UNAVAILABLE:
+                if problem is not None and problem[0] == TARGET_UNAVAILABLE:
                     raise Doubtful(f"{problem[1]}: it was open when this was planned")
         return {topic: partition_ids for topic in topics if (partition_ids := targets.open_partitions(topic))}
 

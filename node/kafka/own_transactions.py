@@ -141,11 +141,11 @@ class OwnTransactions:
         with suppress(Unreachable):
             self._loop.run_until_complete(_sound(self._learn()))
 
-    def settle(self, resigning: Callable[[], bool], why: Callable[[], str]) -> None:
+    def settle(self, is_to_step_down: Callable[[], bool], why: Callable[[], str]) -> None:
         """Waits until the last transaction of each id is decided, and ends what of it was left open in the
         checkpoint partition. Raises `Doubtful` where that takes too long; `why` says what may hold it up.
         """
-        self._loop.run_until_complete(self._settle(resigning, why))
+        self._loop.run_until_complete(self._settle(is_to_step_down, why))
 
     def abort(self, turn: int, partition_ids: Collection[PartitionId]) -> str | None:
         """Begins to abort what the producer of an id may have left open in these partitions, and fences it:
@@ -186,12 +186,12 @@ class OwnTransactions:
             await self._coordinators.commit(id_, at)
         return forbidden
 
-    async def _settle(self, resigning: Callable[[], bool], why: Callable[[], str]) -> None:
+    async def _settle(self, is_to_step_down: Callable[[], bool], why: Callable[[], str]) -> None:
         begun_s, self._read_s = time.monotonic(), 0.0
         while True:
             code = NO_ERROR
             try:
-                id_ = await self._step(resigning)
+                id_ = await self._step(is_to_step_down)
                 if id_ is None:
                     return
                 left = f"{id_} cannot be initialised{why()}"
@@ -201,16 +201,16 @@ class OwnTransactions:
             if code in _NOT_SAID or (code in _GONE and waited_s > GONE_S):
                 log.debug("transactions-lookup-failed", detail=left)
                 return
-            if waited_s > TIMEOUT_S or resigning():
+            if waited_s > TIMEOUT_S or is_to_step_down():
                 raise Doubtful(left)
             await asyncio.sleep(rest_s(waited_s))
 
-    async def _step(self, resigning: Callable[[], bool]) -> str | None:
+    async def _step(self, is_to_step_down: Callable[[], bool]) -> str | None:
         """One look, and what is to be done then; the id that is waited for, if any. Raises `Unreachable`."""
         found = await _sound(self._look())
         if not isinstance(found, _Left):
             return found
-        await _sound(self._end(found, await self._read(found, resigning)))
+        await _sound(self._end(found, await self._read(found, is_to_step_down)))
         return found.id_
 
     async def _look(self) -> _Left | str | None:
@@ -275,7 +275,7 @@ class OwnTransactions:
         if await self._coordinators.abort_in(id_, last, [(self._topic, self._lane)]) is not None:
             raise Doubtful(f"what was left open in {self._topic} cannot be aborted: Write was withdrawn")
 
-    async def _read(self, left: _Left, resigning: Callable[[], bool]) -> LeftOpen:
+    async def _read(self, left: _Left, is_to_step_down: Callable[[], bool]) -> LeftOpen:
         """What the topic itself says of it. However much stands there, it is read to the end that it has now,
         also by more than one call: what was read stays as it is while the partition's leader does. Raises
         `Doubtful` where this node is to step down, and `Unreachable`.
@@ -285,7 +285,7 @@ class OwnTransactions:
         )
         found, begun_s = self._what_was_read(left), time.monotonic() - self._read_s
         while found.reached < end:
-            if resigning():
+            if is_to_step_down():
                 raise Doubtful(f"{self._topic}/{self._lane} is read to {found.reached}, not to {end}")
             for batch in await _sound(self._fetch(found.reached)):
                 found.take(batch)

@@ -18,7 +18,7 @@ from typing import Any, Final, TypeVar
 import structlog
 from confluent_kafka import KafkaError
 
-from node.core.ports import Doubtful
+from node.core.ports import Unanswered
 from node.kafka.fetch.batches import CommittedFilter, DamagedLog, batches_of
 from node.kafka.fetch.brokers import EARLIEST, LATEST, NO_ERROR, Brokers, Led, Unreachable
 from node.kafka.fetch.protocol import NO_EPOCH, Fetched, FetchRequest, Wanted
@@ -63,7 +63,7 @@ class OffsetsGone(Exception):
     """
 
 
-class TopicForbidden(Doubtful):
+class TopicForbidden(Unanswered):
     """Who reads may not read the topic."""
 
 
@@ -129,12 +129,12 @@ class TopicReader:
             raise TopicForbidden(f"topic {self.topic} may not be read by this user: give it Read there")
 
     def bounds(self, partition: int) -> tuple[int, int]:
-        """The partition's first offset and its last stable one. Raises `Doubtful`."""
+        """The partition's first offset and its last stable one. Raises `Unanswered`."""
         return self._offset_at(partition, EARLIEST), self._offset_at(partition, LATEST, is_committed=True)
 
     def first_since(self, partition: int, at_ms: int) -> int | None:
         """The first offset below the last stable offset whose record is of that time or later; None if there
-        is none yet. Raises `Doubtful`.
+        is none yet. Raises `Unanswered`.
         """
         offset = self._offset_at(partition, at_ms, is_committed=True)
         return offset if offset >= 0 else None
@@ -161,7 +161,7 @@ class TopicReader:
     def read_to(self, ends: Vector, *, poll_s: float, patience_s: float) -> Iterator[list[LogRecord]]:
         """Batch after batch of the records below `ends`, until all of these are reached; some are empty.
 
-        Raises `OffsetsGone`, and `Doubtful` if none of them comes nearer for so long.
+        Raises `OffsetsGone`, and `Unanswered` if none of them comes nearer for so long.
         """
         for records in self.read_past(ends, poll_s=poll_s, patience_s=patience_s):
             yield [one for one in records if one.offset < ends[one.partition]]
@@ -175,7 +175,7 @@ class TopicReader:
                 reached, moved_s = dict(self.reached), time.monotonic()
             elif time.monotonic() - moved_s > patience_s:
                 why = "see to the brokers" if self.trouble is None else self.trouble.str()
-                raise Doubtful(f"topic {self.topic} could not be read on in {patience_s:g} s: {why}")
+                raise Unanswered(f"topic {self.topic} could not be read on in {patience_s:g} s: {why}")
 
     def close(self) -> None:
         """Ends the reader."""
@@ -350,7 +350,7 @@ class TopicReader:
         return self._run(self._look_up(partition, at, is_committed=is_committed))
 
     async def _look_up(self, partition: int, at: int, *, is_committed: bool) -> int:
-        """Raises `Doubtful`."""
+        """Raises `Unanswered`."""
         where = f"{self.topic}/{partition}"
         failed = "it has no leader"
         try:
@@ -369,7 +369,7 @@ class TopicReader:
                     await asyncio.sleep(RETRY_S)
         except TimeoutError:
             pass
-        raise Doubtful(f"{where}: its offsets are not known: {failed}")
+        raise Unanswered(f"{where}: its offsets are not known: {failed}")
 
     def _complain(self, error: KafkaError) -> None:
         """It is tried again; what is wrong is said once."""

@@ -15,7 +15,7 @@ from confluent_kafka.admin import (
     TopicDescription,
 )
 
-from node.core.ports import Doubtful
+from node.core.ports import Unanswered
 from node.kafka.broker_links import Address
 from node.kafka.topics import TIMEOUT_S, Answers, admin_client, ask
 
@@ -57,7 +57,7 @@ class FoundTopic(NamedTuple):
 
 class TargetAnswers:
     """Used by any thread that may wait. What is in doubt of one topic says nothing of the others: that one is
-    left out of the answer; if it is all of them, `Doubtful` is raised.
+    left out of the answer; if it is all of them, `Unanswered` is raised.
     """
 
     def __init__(self, client_config: dict[str, Any], own_topic: str) -> None:
@@ -69,21 +69,21 @@ class TargetAnswers:
         self._own_topic = own_topic
 
     def names(self) -> frozenset[str]:
-        """All topics that this node may see, in one request. Raises `Doubtful`."""
+        """All topics that this node may see, in one request. Raises `Unanswered`."""
         try:
             return frozenset(self._admin.list_topics(timeout=TIMEOUT_S).topics)
         except KafkaException as error:
-            raise Doubtful(f"the topics cannot be listed: {error}") from error
+            raise Unanswered(f"the topics cannot be listed: {error}") from error
 
     def described(self, topics: Collection[str]) -> dict[str, FoundTopic | None]:
-        """Partitions and their brokers; None: the topic is not there. Raises `Doubtful`."""
+        """Partitions and their brokers; None: the topic is not there. Raises `Unanswered`."""
         (descriptions,) = ask(
             self._admin, self._own_topic, lambda timeout_s: self._ask_for_descriptions(topics, timeout_s)
         )
         return self._found(descriptions)
 
     def looked_up(self, topics: Collection[str]) -> dict[str, tuple[FoundTopic, TopicLimits] | None]:
-        """All that is to be known of them. Raises `Doubtful`."""
+        """All that is to be known of them. Raises `Unanswered`."""
         configs, descriptions = ask(
             self._admin,
             self._own_topic,
@@ -91,7 +91,7 @@ class TargetAnswers:
             lambda timeout_s: self._ask_for_descriptions(topics, timeout_s),
         )
         looked_up: dict[str, tuple[FoundTopic, TopicLimits] | None] = {}
-        doubts: list[Doubtful] = []
+        failed: list[Unanswered] = []
         for topic, found in self._found(descriptions).items():
             try:
                 if found is None:
@@ -100,23 +100,23 @@ class TargetAnswers:
                     looked_up[topic] = found, _limits(topic, configs[topic])
                 else:
                     looked_up[topic] = found, NO_LIMITS
-            except Doubtful as doubt:
-                doubts.append(doubt)
-        if doubts and not looked_up:
-            raise doubts[0]
+            except Unanswered as error:
+                failed.append(error)
+        if failed and not looked_up:
+            raise failed[0]
         return looked_up
 
     def _found(self, descriptions: Answers) -> dict[str, FoundTopic | None]:
         found: dict[str, FoundTopic | None] = {}
-        doubts: list[Doubtful] = []
+        failed: list[Unanswered] = []
         addresses: dict[int, Address] = {}
         for topic, future in descriptions.items():
             try:
                 found[topic] = _described(topic, future, addresses)
-            except Doubtful as doubt:
-                doubts.append(doubt)
-        if doubts and not found:
-            raise doubts[0]
+            except Unanswered as error:
+                failed.append(error)
+        if failed and not found:
+            raise failed[0]
         self.addresses = self.addresses | addresses
         return found
 
@@ -141,7 +141,7 @@ def _described(
     except KafkaException as error:
         if error.args[0].code() in _MISSING:
             return None
-        raise Doubtful(f"{topic} cannot be looked up: {error}") from error
+        raise Unanswered(f"{topic} cannot be looked up: {error}") from error
     described = [_partition(one, addresses) for one in sorted(found.partitions, key=lambda one: one.id)]
     return FoundTopic(tuple(described), AclOperation.WRITE in found.authorized_operations)
 
@@ -165,4 +165,4 @@ def _limits(topic: str, future: Future[dict[str, ConfigEntry]]) -> TopicLimits:
     except KafkaException as error:
         if error.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
             return TopicLimits(MOST_BYTES, compacted=False, least_in_sync=1)
-        raise Doubtful(f"the limits of {topic} cannot be looked up: {error}") from error
+        raise Unanswered(f"the limits of {topic} cannot be looked up: {error}") from error

@@ -12,7 +12,7 @@ from typing import Final
 import structlog
 from confluent_kafka import KafkaException
 
-from node.core.ports import Doubtful
+from node.core.ports import Unanswered
 from node.kafka.targets import NO_PAUSE, KafkaTargets
 from node.worker import Worker
 
@@ -41,7 +41,7 @@ class TargetLookup(Worker):
             try:
                 pause = self._targets.look_up()
                 self._blind = False
-            except (Doubtful, KafkaException) as error:
+            except (Unanswered, KafkaException) as error:
                 if not self._blind:
                     log.warning("targets-lookup-failed", detail=str(error))
                 self._blind = True

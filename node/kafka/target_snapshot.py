@@ -9,7 +9,7 @@ import msgspec
 
 from delayline.partitioner import partition_for
 from delayline.rejects import Code, RejectCode
-from node.core.ports import ANY_PARTITION, UNAVAILABLE, UNKNOWN
+from node.core.ports import ANY_PARTITION, TARGET_UNAVAILABLE, TARGET_UNKNOWN
 from node.kafka.target_answers import NO_LEADER, Partition, TopicLimits
 
 
@@ -119,7 +119,9 @@ class KafkaTargetSnapshot:
         if target is None or target.obstacle is not None:
             return self.obstacle(topic)
         found = self._problem(topic, target, partition, key, size_bytes)
-        return found if found is None or not target.doubted else (UNKNOWN, f"{topic} has changed, perhaps")
+        if found is None or not target.doubted:
+            return found
+        return TARGET_UNKNOWN, f"{topic} has changed, perhaps"
 
     def obstacle(self, topic: str) -> tuple[Code, str] | None:
         """Why nothing at all can go to a topic, if so."""
@@ -128,7 +130,7 @@ class KafkaTargetSnapshot:
             return target.obstacle
         if topic in self._missing:
             return RejectCode.TARGET_MISSING, f"{topic} does not exist, or this node may not see it"
-        return UNKNOWN, f"the brokers have not said yet what {topic} is"
+        return TARGET_UNKNOWN, f"the brokers have not said yet what {topic} is"
 
     def _problem(
         self, topic: str, target: Target, partition: int, key: bytes | None, size_bytes: int
@@ -145,4 +147,4 @@ class KafkaTargetSnapshot:
         number = target.unavailable_partition(partition, key) if target.unavailable else None
         if number is None:
             return None
-        return UNAVAILABLE, f"{topic}/{number} {self._unreached.why_unavailable(target, number)}"
+        return TARGET_UNAVAILABLE, f"{topic}/{number} {self._unreached.why_unavailable(target, number)}"

@@ -16,7 +16,7 @@ from typing import Final
 import structlog
 from confluent_kafka import KafkaException
 
-from node.core.ports import Doubtful
+from node.core.ports import Unanswered
 from node.kafka.broker_links import BrokerLinks
 from node.kafka.targets import KafkaTargets
 from node.worker import Worker
@@ -63,7 +63,7 @@ class TargetWatch(Worker):
         try:
             self._targets.look()
             self._blind = False
-        except (Doubtful, KafkaException) as error:
+        except (Unanswered, KafkaException) as error:
             if not self._blind:
                 log.warning("targets-lookup-failed", detail=str(error))
             self._blind = True

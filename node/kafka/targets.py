@@ -21,7 +21,7 @@ import msgspec
 
 from delayline.names import PartitionId
 from delayline.rejects import Code, RejectCode
-from node.core.ports import Doubtful, SelectionTargets
+from node.core.ports import SelectionTargets, Unanswered
 from node.kafka.broker_links import Address
 from node.kafka.target_answers import NO_LEADER, NO_LIMITS, FoundTopic, TargetAnswers, TopicLimits
 from node.kafka.target_bounds import MISSING_FOR_S, Missing, Patience, TopicList
@@ -111,8 +111,8 @@ class KafkaTargets:
         return self._snapshot((*topics, *self._own), absent, is_complete=is_complete)
 
     def learn_all(self, topics: AbstractSet[str], due_ms: int) -> frozenset[str]:
-        """Waits until all of them are known, and returns those that the last list lacks. Raises `Doubtful` if
-        that takes seconds.
+        """Waits until all of them are known, and returns those that the last list lacks. Raises `Unanswered`
+        if that takes seconds.
         """
         now_s = time.monotonic()
         until_s = now_s + TIMEOUT_S
@@ -120,7 +120,7 @@ class KafkaTargets:
         while not self._await(unknown, min(ASK_AGAIN_S, TIMEOUT_S), urgently=True):
             if time.monotonic() >= until_s:
                 left = self._unknown(unknown, until_s)
-                raise Doubtful(f"{', '.join(left[:3])} could not be looked up in {TIMEOUT_S:.0f} s")
+                raise Unanswered(f"{', '.join(left[:3])} could not be looked up in {TIMEOUT_S:.0f} s")
         self._note_use(topics, time.monotonic())
         return absent
 
@@ -133,7 +133,7 @@ class KafkaTargets:
                 raise Refusing(own_topic_unusable(obstacle[1]))
 
     def await_look(self, topics: AbstractSet[str]) -> None:
-        """Waits until the watch has looked at these, brokers and all, from now on. Raises `Doubtful` if it
+        """Waits until the watch has looked at these, brokers and all, from now on. Raises `Unanswered` if it
         does not.
         """
         began_s = time.monotonic()
@@ -142,7 +142,7 @@ class KafkaTargets:
             self._look_wanted_s = began_s
             self._hurry()
             if not self._changing.wait_for(lambda: self._closed or self._looked_s >= began_s, TIMEOUT_S):
-                raise Doubtful(f"nobody has said in {TIMEOUT_S:.0f} s who leads the targets")
+                raise Unanswered(f"nobody has said in {TIMEOUT_S:.0f} s who leads the targets")
 
     def keep(self, topics: AbstractSet[str]) -> None:
         """Has the watch look at these, though nothing may be sent there: as long as it is asked for."""
@@ -351,7 +351,7 @@ class KafkaTargets:
     def look_up(self) -> int:
         """Looks up what is wanted, or a part of it. Returns how long to rest, in times of how long it took:
         of what is there, there is no more than the cluster has; of what is not, as much as users like. Raises
-        `Doubtful`: then it is no longer wanted, and is asked for again.
+        `Unanswered`: then it is no longer wanted, and is asked for again.
         """
         with self._changing:
             names, doubts, self._urgent = list(self._wanted), self._doubts, False
@@ -368,7 +368,7 @@ class KafkaTargets:
             looked_up = self._looked_up(names, now_s) if names else {}
             self._reach_brokers(looked_up)
             published = self._publish(looked_up | dict.fromkeys(absent), doubts)
-        except Doubtful:
+        except Unanswered:
             self._have_done((*absent, *names))
             raise
         if published:
@@ -401,7 +401,7 @@ class KafkaTargets:
 
     def look(self) -> None:
         """Looks up whatever is in use: its partitions and brokers, and the rest of it where that has become
-        old. Raises `Doubtful`.
+        old. Raises `Unanswered`.
         """
         now_s, doubts = time.monotonic(), self._doubts
         known, asked_s = self._known, self._asked_s.copy()
@@ -517,7 +517,7 @@ class KafkaTargets:
             self._led_again_s[partition_id] = now_s
 
     def _looked_up(self, topics: Collection[str], now_s: float) -> _LookedUp:
-        """All that is to be known of topics. Raises `Doubtful`."""
+        """All that is to be known of topics. Raises `Unanswered`."""
         return {
             topic: None if one is None else _target(topic, *one, now_s, now_s + KNOWN_FOR_S)
             for topic, one in self._answers.looked_up(topics).items()

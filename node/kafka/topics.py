@@ -16,7 +16,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from node.core.ports import Doubtful
+from node.core.ports import Unanswered
 
 TIMEOUT_S: Final = 5.0
 FIRST_TRY_S: Final = 0.1
@@ -68,7 +68,7 @@ def _timed_out(future: Future[Any]) -> bool:
 
 
 def describe(admin: AdminClient, topic: str) -> TopicIdentity:
-    """Asks the brokers. Raises `TopicMissing`, and `Doubtful` if nobody answers."""
+    """Asks the brokers. Raises `TopicMissing`, and `Unanswered` if nobody answers."""
     (answers,) = ask(admin, topic, lambda timeout_s: _described(admin, topic, timeout_s))
     future = answers[topic]
     try:
@@ -77,18 +77,18 @@ def describe(admin: AdminClient, topic: str) -> TopicIdentity:
     except KafkaException as error:
         if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
             raise TopicMissing(f"{topic} does not exist") from error
-        raise Doubtful(f"{topic} cannot be described: {error}") from error
+        raise Unanswered(f"{topic} cannot be described: {error}") from error
 
 
 def kafka_id(admin: AdminClient, topic: str) -> str:
-    """The id of the Kafka cluster that answers. `topic`: see `ask`. Raises `Doubtful` if nobody answers."""
+    """The id of the Kafka cluster that answers. `topic`: see `ask`. Raises `Unanswered` if nobody answers."""
     (answers,) = ask(
         admin, topic, lambda timeout_s: {topic: admin.describe_cluster(request_timeout=timeout_s)}
     )
     try:
         return str(answers[topic].result().cluster_id)
     except KafkaException as error:
-        raise Doubtful(f"the id of the Kafka cluster is not known: {error}") from error
+        raise Unanswered(f"the id of the Kafka cluster is not known: {error}") from error
 
 
 def _described(admin: AdminClient, topic: str, timeout_s: float) -> Answers:
@@ -97,17 +97,17 @@ def _described(admin: AdminClient, topic: str, timeout_s: float) -> Answers:
 
 def dated_by_clients(admin: AdminClient, topic: str) -> bool:
     """Whether a topic's records have the times that producers gave them, and not the brokers' own. Raises
-    `Doubtful`, also if this client may not ask.
+    `Unanswered`, also if this client may not ask.
     """
     described = _described_settings(admin, topic)
     try:
         return bool(described.result()["message.timestamp.type"].value != "LogAppendTime")
     except KafkaException as error:
-        raise Doubtful(f"the settings of {topic} are not known: {error}") from error
+        raise Unanswered(f"the settings of {topic} are not known: {error}") from error
 
 
 def _described_settings(admin: AdminClient, topic: str) -> Future[Any]:
-    """What the brokers say a topic's settings are. Raises `Doubtful`."""
+    """What the brokers say a topic's settings are. Raises `Unanswered`."""
     resource = ConfigResource(ResourceType.TOPIC, topic)
     (described,) = ask(
         admin, topic, lambda timeout_s: dict(admin.describe_configs([resource], request_timeout=timeout_s))
@@ -118,7 +118,7 @@ def _described_settings(admin: AdminClient, topic: str) -> Future[Any]:
 def newest_gone_ms(admin: AdminClient, topic: str, partition: int) -> int | None:
     """The latest timestamp that a record may have had that retention has taken from a partition of a topic
     with LogAppendTime: no later than the first one left, and old enough for the topic's retention. None: the
-    topic says nothing of either. Raises `Doubtful`.
+    topic says nothing of either. Raises `Unanswered`.
     """
     asked = TopicPartition(topic, partition)
     first = OffsetSpec.for_timestamp(0)
@@ -127,7 +127,7 @@ def newest_gone_ms(admin: AdminClient, topic: str, partition: int) -> int | None
     try:
         left, config = found.result(), described.result()
     except KafkaException as error:
-        raise Doubtful(f"what retention has taken from {topic} is not known: {error}") from error
+        raise Unanswered(f"what retention has taken from {topic} is not known: {error}") from error
     bounds_ms = []
     if left.offset >= 0 and left.timestamp is not None and left.timestamp >= 0:
         bounds_ms.append(int(left.timestamp))

@@ -9,6 +9,7 @@ from election.candidacy import Candidacy
 from election.errors import ElectionError
 from election.registry import CheckpointMirror
 from node.core.ports import Unconfirmed
+from node.core.steps import StepDown
 from node.refusal import Refusing, checkpoint_unreadable
 from node.zookeeper.mirror import Mirror
 from store.checkpoint import Checkpoint, UnreadableCheckpoint
@@ -57,11 +58,13 @@ class ZooKeeperElection:
         except ElectionError as error:
             raise Unconfirmed(str(error)) from error
 
-    def resigning(self) -> bool:
+    def steps_down(self) -> StepDown | None:
         """A leader that ZooKeeper knows nothing of goes on: it may have lost its session with all others;
         once another one leads, it is over.
         """
-        return self._resigning or self._candidacy.state.role == "follower"
+        if self._candidacy.state.role == "follower":
+            return StepDown.SUPERSEDED
+        return StepDown.RESIGNED if self._resigning else None
 
     def mirrored(self) -> Checkpoint | None:
         try:

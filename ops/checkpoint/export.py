@@ -142,7 +142,7 @@ def carry_out(
 
     The lane's own transactional ids are taken first, as a leader takes them: what became of their last
     transactions is asked before that. So a leader that nobody saw can commit no more, and what is there then
-    is all there is. Raises ConflictError if that is something, and `Doubtful`.
+    is all there is. Raises ConflictError if that is something, and `Unanswered`.
     """
     for one in plans:
         producers: list[Producer] = []
@@ -171,7 +171,7 @@ def _settle(config: ConnectionConfig, lane: int) -> None:
     names, keys = ClusterNames(config.cluster), _Keys(read_keys(config))
     timeout_ms = int(KAFKA_TIMEOUT_S * 1000)
     with closing(OwnTransactions(config.client_config(), names, lane, timeout_ms, keys)) as own:
-        own.settle(resigning=lambda: False, why=str)
+        own.settle(is_to_step_down=lambda: False, why=str)
 
 
 def _record(config: ConnectionConfig, one: LanePlan, author: Author) -> None:

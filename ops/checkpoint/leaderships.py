@@ -14,7 +14,7 @@ from typing import Final
 from delayline.names import ClusterNames
 from delayline.signing import Keyring
 from node.config import KafkaConfig
-from node.core.ports import Doubtful
+from node.core.ports import Unanswered
 from node.kafka.own_checkpoints import Placed, first_own
 from node.kafka.reader import TopicReader
 from ops.errors import UnavailableError
@@ -35,7 +35,7 @@ def leaderships(config: KafkaConfig, ring: Keyring, lane: int, most: int | None 
     try:
         with closing(TopicReader(config.client_config(), topic, PROBE_BYTES)) as reader:
             return list(islice(_back(reader, ring, lane), most))[::-1]
-    except Doubtful as error:
+    except Unanswered as error:
         raise UnavailableError(str(error)) from error
 
 

@@ -22,13 +22,10 @@ if TYPE_CHECKING:
     from store.operations import Operation
 
 
-@click.group("checkpoint")
+@click.group("checkpoint", commands=[replay, skip, cancel, export, import_])
 def checkpoint_group() -> None:
     """Show what has been delivered, exactly; deliver it again, or skip ahead."""
 
-
-for _command in (replay, skip, cancel, export, import_):
-    checkpoint_group.add_command(_command)
 
 COLUMNS = {"lane": "lane", "field": "field", "topic": "topic", "znode": "znode"}
 HISTORY_COLUMNS = {

@@ -12,12 +12,10 @@ from ops.cli.options import connect, connection_options
 from ops.cli.output import Format, emit, emit_one, output_option, say
 
 
-@click.group("cluster")
+@click.group("cluster", commands=[cluster_status.status])
 def cluster_group() -> None:
     """Show the nodes, their lanes and leaders; pause, resume, hand leadership over."""
 
-
-cluster_group.add_command(cluster_status.status)
 
 _TIMEOUT = timeout_option(60.0, "How long to wait for it to come to pass.")
 _TARGETS = click.option(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -84,6 +83,7 @@ CODE_COLUMNS = {"code": "code", "letters": "letters"}
 @connection_options
 def list_(output: Format, limit: int, *, oldest_first: bool, **options: Any) -> None:
     """List dead letters, and how many there are of each code."""
+    from delayline.times import now_ms
     from ops.dead_letter.search import find, listed
 
     wanted = _wanted(options)
@@ -94,8 +94,8 @@ def list_(output: Format, limit: int, *, oldest_first: bool, **options: Any) -> 
         letters = [_as_data(letter) for letter in listing.letters]
         emit(output, [], {}, data={"total": total, "codes": dict(listing.codes), "letters": letters})
     elif total:
-        now_ms = _now_ms()
-        emit(output, [_row(letter, now_ms) for letter in listing.letters], LETTER_COLUMNS)
+        listed_ms = now_ms()
+        emit(output, [_row(letter, listed_ms) for letter in listing.letters], LETTER_COLUMNS)
         click.echo()
         emit(output, codes, CODE_COLUMNS)
     say(f"{len(listing.letters)} of {total} dead letters" if total else "no dead letters")
@@ -131,6 +131,7 @@ def retry(
     Without --execute it says how many there are, and of which codes. A letter is sent again once. Left out,
     unless their place or code is named: requests that were rejected for what they are, and expired ones.
     """
+    from delayline.times import now_ms
     from ops.dead_letter.retry import LettersToRetry, send, survey
     from ops.topics import cluster_topics
 
@@ -141,7 +142,7 @@ def retry(
     if execute:
         expect_answer(confirm)
     config = connect(options)
-    asked = LettersToRetry(wanted, _places(places, config.cluster), limit, keep_time, _now_ms())
+    asked = LettersToRetry(wanted, _places(places, config.cluster), limit, keep_time, now_ms())
     found = survey(config, cluster_topics.read_settings(config), asked)
     tally = found.tally()
     if not execute or not tally.to_send:
@@ -249,10 +250,12 @@ def _whole(letter: Letter) -> dict[str, Any]:
 
 
 def _for_people(letter: Letter) -> dict[str, Any]:
+    from delayline.times import now_ms
+
     whole = _whole(letter)
     headers = [_header(header) for header in letter.headers]
     shown = {name: _shown(value) for name, value in whole.items() if name not in ("headers", "at_ms")}
-    shown["place"] = f"{whole['place']}, written {age(letter.at_ms, _now_ms())}"
+    shown["place"] = f"{whole['place']}, written {age(letter.at_ms, now_ms())}"
     shown["value"] = _bytes(letter.value, "\n\t")
     return {**shown, "key": _bytes(letter.key), "headers": "\n".join(headers) or None}
 
@@ -278,7 +281,3 @@ def _bytes(value: bytes | None, also: str = "") -> str | None:
 def _shown(text: str | None, also: str = "") -> str | None:
     """Users' text, which must not write to the terminal by itself."""
     return None if text is None else printable(text, also)
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000

@@ -19,13 +19,9 @@ if TYPE_CHECKING:
 _BLOCK_S = 5.0
 
 
-@click.group("message")
+@click.group("message", commands=[lookup.show, lookup.list_command])
 def message_group() -> None:
     """Schedule, cancel, reschedule, run a message now; show what became of it, list what is pending."""
-
-
-message_group.add_command(lookup.show)
-message_group.add_command(lookup.list_command)
 
 
 _time_options = together(

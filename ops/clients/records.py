@@ -10,7 +10,7 @@ from contextlib import closing
 from typing import Final
 
 from node.config import KafkaConfig
-from node.core.ports import Doubtful
+from node.core.ports import Unanswered
 from node.kafka.fetch.records import LogRecord
 from node.kafka.reader import TopicReader
 from ops.errors import UnavailableError, from_kafka
@@ -51,7 +51,7 @@ def _below(config: KafkaConfig, reader: TopicReader, ends: dict[int, int]) -> It
     try:
         for records in reader.read_to(ends, poll_s=_WAIT_S, patience_s=_PATIENCE_S):
             yield from records
-    except Doubtful as error:
+    except Unanswered as error:
         if reader.trouble is not None:
             raise from_kafka(reader.trouble, config.bootstrap_servers) from error
         raise UnavailableError(str(error)) from error
@@ -64,5 +64,5 @@ def _reader(config: KafkaConfig, topic: str) -> TopicReader:
 def _bounds(reader: TopicReader, partition: int) -> tuple[int, int]:
     try:
         return reader.bounds(partition)
-    except Doubtful as error:
+    except Unanswered as error:
         raise UnavailableError(str(error)) from error

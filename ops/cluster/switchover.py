@@ -1,7 +1,7 @@
 """Handing leadership over by an operator's wish: what is refused, what is written, and when it is done.
 
 The nodes do the rest (node/switchover.py): who stands between the leader and the wanted node
-resigns, the leader finishes its transaction and steps down.
+leaves the queue, the leader finishes its transaction and steps down.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 
 from delayline.headers import H_ERROR_DETAIL
 from delayline.rejects import RejectCode
-from node.core.ports import Doubtful
+from node.core.ports import Unanswered
 from node.kafka.fetch.batches import REJECTED_BATCH
 from node.kafka.reader import OffsetsGone, TopicReader
 from pipeline.audit.content import last_header
@@ -81,6 +81,6 @@ def _span(reader: TopicReader, partition: int, first: int) -> tuple[int, int, in
                 return None if told is None else (partition, int(told[1]), int(told[2]))
     except OffsetsGone:
         return None  # and so are its records
-    except Doubtful as error:
+    except Unanswered as error:
         raise KafkaSilent(str(error)) from error
     return None

@@ -34,7 +34,8 @@ def with_history(requests: DataFrame, checkpoints: DataFrame) -> DataFrame:
 
     `settled_by`, `seen_by`: checkpoints, null if there is none yet. `settled_at_ms`: when the broker took
     the former, and `spell` its own. `held`, `resumed_ms` and `hold`: see pipeline/audit/holds.py.
-    `whole_from`: of what no later checkpoint than this covers, the order in time cannot be told. `late`.
+    `whole_from`: of what no later checkpoint than this covers, the order in time cannot be told. `late`:
+    whether the row is (see above).
     `dropped`: a written-back request that was dropped. `removed`: the cancel or replace that removed this row
     before it was settled. `gone_by`: the checkpoint that has seen what removed it, settled or not. `moved`: a
     reschedule has put another row in its place. `met`: of a reschedule, the id's last event that had been

@@ -22,6 +22,7 @@ from pyspark.sql import functions as F
 
 from delayline.outcome_kinds import ENDINGS, PARKS, OutcomeKind
 from delayline.wire import H_ATTEMPT, PREFIX
+from pipeline.audit.classes import is_beginning
 from pipeline.audit.content import last_header
 from pipeline.audit.evidence import Evidence, at_its_row
 from pipeline.audit.flaw import flaws, said, violations
@@ -133,8 +134,8 @@ def with_skips(requests: DataFrame, done: Operations) -> DataFrame:
     if not done.skips:
         return requests.withColumn("skipped", F.lit(False))
     skips = F.broadcast(requests.sparkSession.createDataFrame(list(done.skips), _SKIP))
-    is_message = (F.col("kind") == SCHEDULE) & ~_begins()
-    skipped = is_message & ~F.col("late") & (F.col("due_ms") < F.col("skipped_to_ms"))
+    to_be_delivered = (F.col("kind") == SCHEDULE) & ~is_beginning()
+    skipped = to_be_delivered & ~F.col("late") & (F.col("due_ms") < F.col("skipped_to_ms"))
     known = requests.join(skips, ["lane", "settled_by"], "left")
     return known.withColumn("skipped", F.coalesce(skipped, F.lit(False))).drop("skipped_to_ms")
 
@@ -198,11 +199,6 @@ def _checks() -> list[tuple[str, Column]]:
     ]
 
 
-def _begins() -> Column:
-    """A cron expression's request: it is no message, it finds the first one."""
-    return F.col("recurrence").isNotNull() & F.col("occurrence").isNull()
-
-
 def _key(due_ms: Column, partition: Column, offset: Column) -> Column:
     return F.struct(due_ms.alias("due_ms"), partition.alias("partition"), offset.alias("offset")).cast(_KEY)
 
@@ -227,7 +223,9 @@ def _wanted(requests: DataFrame, evidence: Evidence, replays: Sequence[AuditedRe
     """What replays had to deliver: `source` and `attempt` of the deliveries, how many (`wanted`), and the
     `number` of the last request that had it done. `by_row`: the source is that of an occurrence.
     """
-    rows = requests.filter((F.col("kind") == SCHEDULE) & ~F.col("duplicate") & ~F.col("dropped") & ~_begins())
+    rows = requests.filter(
+        (F.col("kind") == SCHEDULE) & ~F.col("duplicate") & ~F.col("dropped") & ~is_beginning()
+    )
     key = _key(F.col("due_ms"), F.col("partition"), F.col("offset"))
     covered = F.col("offset") < F.col("covered")[F.col("partition").cast("string")]
     within = (key >= F.col("begin")) & (key < F.col("end")) & covered

@@ -1,4 +1,4 @@
-"""What can be wrong with the parking of a message whose target has no leader, or is paused.
+"""What can be wrong with the parking of a message whose target is unavailable, unknown or paused.
 
 A parked row ends with its park; what is written back for it, to be tried later, ends in its own way.
 """

@@ -17,7 +17,7 @@ from confluent_kafka.admin import AclOperation
 from bench.second_broker import SECOND, SecondBroker
 from delayline import Receipt
 from delayline.wire import H_ERROR
-from node.core.ports import UNKNOWN
+from node.core.ports import TARGET_UNKNOWN
 from node.core.steps import Step
 from node.kafka.topics import TopicIdentity, admin_client, describe
 from ops.stack import LocalStack
@@ -58,7 +58,7 @@ class Story(NamedTuple):
         return [
             one["outcome"]
             for one in self.outcomes
-            if one["root"] == source and one["message"] and one.get("code") != UNKNOWN
+            if one["root"] == source and one["message"] and one.get("code") != TARGET_UNKNOWN
         ]
 
     def letter_codes(self, name: str) -> list[str | None]:

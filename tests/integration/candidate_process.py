@@ -3,8 +3,8 @@
 Takes one argument, JSON: cluster, node, zookeeper, session_timeout_s, peer_port, and yield_s: for how long it
 lets a leader that has lost its session go first (null: the product's own time). Says on stdout, one JSON
 object a line, what happens to it (`at_ns` is the machine's monotonic clock, the same for every process), and
-does what the lines on its stdin say: enter, resign, confirm and within how many seconds, greeted (by all
-those ahead of it). SIGTERM and the end of stdin make it resign and end.
+does what the lines on its stdin say: enter, leave, confirm and within how many seconds, greeted (by all
+those ahead of it). SIGTERM and the end of stdin make it leave and end.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ def obey(command: str, candidacy: Candidacy, session: Session, peers: Peers) -> 
         while not all(peers.has_greeted(name) for name in ahead):
             time.sleep(0.002)  # the test has the deadline
         say("greeted", by=len(ahead))
-    elif command == "resign":
-        say("resigned", done=candidacy.resign(timeout_s=2.0))
+    elif command == "leave":
+        say("left", done=candidacy.leave(timeout_s=2.0))
     elif command.startswith("confirm "):
         try:
             say("confirmed", answer=candidacy.confirm(float(command.removeprefix("confirm "))))
@@ -92,7 +92,7 @@ def main() -> None:
     say("started", port=peers.port)
     candidacy.enter()
     ended.wait()
-    candidacy.resign()
+    candidacy.leave()
     candidacy.stop()
     candidacy.join()
     session.stop()

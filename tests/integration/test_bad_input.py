@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 from confluent_kafka import KafkaError, Message, Producer
@@ -55,12 +55,6 @@ from tests.support.tail import Got
 from tests.support.waiting import PATIENCE_S
 
 LATER_MS = 5_000
-TARGETS: Final[dict[str, dict[str, str]]] = {
-    **{short: {} for short in ("orders", "at-once", "later")},
-    "small": {"max.message.bytes": str(SMALL_BYTES)},
-    "wide": {"max.message.bytes": str(WIDE_BYTES)},
-    "compacted": {"cleanup.policy": "compact"},
-}
 """After which a later message is due: it is pending while the rows around it are dealt with."""
 
 
@@ -205,7 +199,12 @@ def seen(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Seen:
     name = f"t-bad-input-{now_ms()}"
     place = Names(name, name)
     longest = place.resolved(b"{249}").decode().removeprefix(f"{name}.")
-    targets = TARGETS | {longest: {}}
+    targets: dict[str, dict[str, str]] = {
+        **{short: {} for short in ("orders", "at-once", "later", longest)},
+        "small": {"max.message.bytes": str(SMALL_BYTES)},
+        "wide": {"max.message.bytes": str(WIDE_BYTES)},
+        "compacted": {"cleanup.policy": "compact"},
+    }
     folder = tmp_path_factory.mktemp("bad-input")
     with (
         capture_logs() as said,
@@ -221,7 +220,7 @@ def seen(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Seen:
 def run(cluster: Cluster, place: Names, said: list[EventDict]) -> Seen:
     batch = Batch(cluster)
     older = [batch.send(None, None, [(H_OP, b"cancel"), (H_ID, key_in(0))], 0) for _ in range(OLDER_OFFSETS)]
-    met = [batch.send(b"k", b"met", target(cluster, short), 0) for short in TARGETS]
+    met = [batch.send(b"k", b"met", to_first(topic), 0) for topic in cluster.targets]
     batch.flush()
     cluster.wait_delivered(len(met))  # what goes to a target that the brokers have not told of yet is parked
     kept_at = partition_for(KEPT_ID.encode(), 2)
@@ -259,8 +258,12 @@ def run(cluster: Cluster, place: Names, said: list[EventDict]) -> Seen:
 
 
 def target(cluster: Cluster, short: str) -> list[Header]:
-    """To one partition of a target, so that there is one order."""
-    return [(H_TARGET_TOPIC, cluster.target(short).encode()), (H_TARGET_PARTITION, b"0")]
+    return to_first(cluster.target(short))
+
+
+def to_first(topic: str) -> list[Header]:
+    """To one partition of a topic, so that there is one order."""
+    return [(H_TARGET_TOPIC, topic.encode()), (H_TARGET_PARTITION, b"0")]
 
 
 def later(cluster: Cluster) -> list[Header]:

@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import Producer
 
 from delayline.signing import Keyring
-from node.core.ports import Doubtful
+from node.core.ports import Unanswered
 from node.kafka.checkpoints import CheckpointReader, KafkaLog, read_last
 from node.kafka.own_checkpoints import headers_of
 from node.refusal import Refusing
@@ -206,7 +206,7 @@ def test_a_recovery_waits_for_the_end_of_a_strangers_transaction_and_goes_on_fro
     stranger.produce(cluster.names.checkpoint, b"x", b"x", 0)
     assert stranger.flush(PATIENCE_S) == 0
     writer.commit(2)
-    with pytest.raises(Doubtful, match="a transaction is open there, at offset 2, "):
+    with pytest.raises(Unanswered, match="a transaction is open there, at offset 2, "):
         kafka_log.last_checkpoint()
     stranger.abort_transaction(PATIENCE_S)
     monkeypatch.undo()
@@ -221,7 +221,7 @@ def test_a_recovery_goes_on_from_nothing_while_a_transaction_of_the_lanes_own_la
     writer = Writer(cluster, id_)
     writer.commit(1)
     writer.begin(2)
-    with pytest.raises(Doubtful, match=f"lacks a marker of {id_}$"):
+    with pytest.raises(Unanswered, match=f"lacks a marker of {id_}$"):
         kafka_log.last_checkpoint()
     writer.end()
 

@@ -137,7 +137,7 @@ def test_another_node_on_a_dead_ones_port_is_not_taken_for_it(lane: Lane) -> Non
         other.until("leader", timeout_s=NO_CHANGE_S)
 
 
-# -- resigning
+# -- leaving
 
 
 def test_a_terminated_leader_hands_over_and_ends(lane: Lane) -> None:
@@ -148,11 +148,11 @@ def test_a_terminated_leader_hands_over_and_ends(lane: Lane) -> None:
     assert first.roles() == ["leader", "none"]
 
 
-def test_one_who_resigned_can_stand_again_at_the_end_of_the_queue(lane: Lane) -> None:
+def test_one_who_left_can_stand_again_at_the_end_of_the_queue(lane: Lane) -> None:
     first, second = lane.join_all("n1", "n2")
-    first.order("resign")
+    first.order("leave")
     second.until("leader")
-    assert first.wait(lambda line: line["event"] == "resigned")["done"] is True
+    assert first.wait(lambda line: line["event"] == "left")["done"] is True
     first.order("enter")
     assert first.until("follower")["leader"] == "n2"
 

@@ -41,7 +41,7 @@ class Node:
         return state
 
     def close(self) -> None:
-        self.candidacy.resign()
+        self.candidacy.leave()
         self.candidacy.stop()
         self.candidacy.join()
         self.session.stop()
@@ -149,19 +149,19 @@ def test_confirm_is_answered_to_several_threads_at_once(new_node: NewNode) -> No
     assert [answers.get(timeout=PATIENCE_S) for _ in threads] == [True] * 8
 
 
-def test_resigning_removes_the_znode_before_it_returns(new_node: NewNode, path: str) -> None:
+def test_leaving_removes_the_znode_before_it_returns(new_node: NewNode, path: str) -> None:
     node = new_node("n1")
     node.candidacy.enter()
     node.until("leader")
-    assert node.candidacy.resign(PATIENCE_S) is True
+    assert node.candidacy.leave(PATIENCE_S) is True
     assert (node.session.children(path), node.candidacy.state.role) == ([], "none")
 
 
-def test_resigning_right_after_entering_leaves_nothing_behind(new_node: NewNode, path: str) -> None:
+def test_leaving_right_after_entering_leaves_nothing_behind(new_node: NewNode, path: str) -> None:
     node = new_node("n1")
     for _ in range(20):
         node.candidacy.enter()
-        assert node.candidacy.resign(PATIENCE_S) is True
+        assert node.candidacy.leave(PATIENCE_S) is True
     assert (
         node.session.exists(path) is None or node.session.children(path) == [],
         node.candidacy.state.role,
@@ -213,7 +213,7 @@ def test_who_enters_while_it_leaves_has_an_end_to_wait_for(new_node: NewNode) ->
     node.candidacy.enter()
     node.until("leader")
     node.candidacy._out = out = Overtaken(node.candidacy.enter)
-    node.candidacy.resign()
+    node.candidacy.leave()
     node.until("leader")
     out.entering.join()
-    assert not node.candidacy.resign(0), "its znode is there"
+    assert not node.candidacy.leave(0), "its znode is there"

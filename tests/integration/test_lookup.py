@@ -16,7 +16,7 @@ from delayline import DelayProducer, every
 from delayline.names import parse_source
 from delayline.times import render_time
 from node.config import NodeConfig
-from node.core.ports import UNAVAILABLE, UNKNOWN
+from node.core.ports import TARGET_UNAVAILABLE, TARGET_UNKNOWN
 from node.http import messages
 from node.http.answers import Message, OutcomeHistory, Shown
 from node.http.server import MOST_CONNECTIONS
@@ -156,7 +156,7 @@ def told(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tol
         problem = KafkaTargetSnapshot.problem
 
         def dark(self: KafkaTargetSnapshot, topic: str, *more: Any) -> tuple[str, str] | None:
-            found = (UNAVAILABLE, f"{topic}/0 has no leader") if topic.endswith(f".{DARK}") else None
+            found = (TARGET_UNAVAILABLE, f"{topic}/0 has no leader") if topic.endswith(f".{DARK}") else None
             return found or problem(self, topic, *more)
 
         patches.setattr(KafkaTargetSnapshot, "problem", dark)
@@ -212,7 +212,7 @@ def test_a_message_that_was_not_delivered_has_the_reason(told: Told) -> None:
 def test_a_message_s_history_has_its_outcomes(told: Told, id_: str, outcomes: list[str]) -> None:
     events = history_of(told.show(id_)).events
     # What the brokers have not told of yet is parked first.
-    assert [event.outcome for event in events if event.code != UNKNOWN] == outcomes
+    assert [event.outcome for event in events if event.code != TARGET_UNKNOWN] == outcomes
 
 
 def test_a_history_that_is_too_long_is_left_out_unless_it_is_asked_for(
@@ -389,13 +389,13 @@ def _is_open(client: socket.socket) -> bool:
 
 
 def test_an_http_port_that_is_taken_is_told_in_one_line(told: Told) -> None:
-    from election.errors import PortTaken
+    from node.http.errors import HttpPortTaken
     from node.node import Node
 
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         config: NodeConfig = told.cluster.node_config("c", http_port=port)
         with pytest.raises(
-            PortTaken, match=f"cannot listen on HTTP port {port} at 127.0.0.1: Address already"
+            HttpPortTaken, match=f"cannot listen on HTTP port {port} at 127.0.0.1: Address already"
         ):
             Node(config)

@@ -194,8 +194,8 @@ class Run:
             raise Pause("end")
         return True
 
-    def resigning(self) -> bool:
-        return False
+    def steps_down(self) -> None:
+        """Nobody asks it to."""
 
     def mirrored(self) -> None:
         """There is no mirror."""

@@ -76,13 +76,13 @@ def _due_alone_waits(original: Any, rows: Any, tip: Any, moved: Any) -> Any:
 
 
 def _carry_what_is_moved(original: Any, self: Any) -> Any:
-    late, due = original(self)
-    return sorted([*late, *(one for one in self.released if one[0] in self.moved)]), due
+    beside, due = original(self)
+    return sorted([*beside, *(one for one in self.released if one[0] in self.moved)]), due
 
 
 def _released_last(original: Any, self: Any) -> Any:
-    late, due = original(self)
-    return sorted(late, key=lambda one: one in self.released), due
+    beside, due = original(self)
+    return sorted(beside, key=lambda one: one in self.released), due
 
 
 def _nothing_was_paused(original: Any, self: Any) -> Any:

@@ -8,9 +8,8 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from delayline.outcome_kinds import OutcomeKind
-from delayline.rejects import RejectCode
-from node.core.plan import PAUSED
-from node.core.ports import UNAVAILABLE, UNKNOWN
+from delayline.rejects import ParkCode, RejectCode
+from node.core.ports import TARGET_UNAVAILABLE, TARGET_UNKNOWN
 from node.kafka.fetch.records import LogRecord
 from store.checkpoint import Checkpoint
 from store.holds import MOST_OF_ONE
@@ -122,19 +121,21 @@ class Judge:
         outcome = self._outcome_of(row.place)
         assert outcome is not None, "the caller looked"
         code = outcome["code"]
-        if code == PAUSED and self._was_to_be_held(row, outcome["at_ms"]):
+        if code == ParkCode.TARGET_PAUSED and self._was_to_be_held(row, outcome["at_ms"]):
             raise Violation("I1", f"{row.place} was parked, and was to be held")
-        counts = code not in {PAUSED, UNKNOWN}
+        counts = code not in {ParkCode.TARGET_PAUSED, TARGET_UNKNOWN}
         if counts and row.attempt > self._world.setup.max_parks:
             raise Violation("I1", f"{row.place} was parked once too often")
-        self._expect(row.place, row.done_in, {OutcomeKind.PARKED}, row, UNAVAILABLE if counts else code)
+        wanted = TARGET_UNAVAILABLE if counts else code
+        self._expect(row.place, row.done_in, {OutcomeKind.PARKED}, row, wanted)
         sent = self._found.written_back.pop(row.place, None)
         if sent is None or sent.number != row.done_in:
             raise Violation("I1", f"lost: {row.place} was parked, and written back: {sent}")
         headers = dict(sent.record.headers)
         waited_ms = outcome["at_ms"] - row.scheduled_for_ms
         half_ms = max(1_000, min(waited_ms // 2, 300_000))
-        full_ms = {PAUSED: half_ms, UNKNOWN: min(half_ms, 5_000)}.get(code, 1_000 << (row.attempt - 1))
+        unattempted_ms = {ParkCode.TARGET_PAUSED: half_ms, TARGET_UNKNOWN: min(half_ms, 5_000)}
+        full_ms = unattempted_ms.get(code, 1_000 << (row.attempt - 1))
         attempt = row.attempt + 1 if counts else row.attempt
         parked_ms = int(headers["delay-deliver-at"] or b"") - outcome["at_ms"]
         if headers["delay-attempt"] != b"%d" % attempt or not full_ms // 2 <= parked_ms <= full_ms:

@@ -119,11 +119,15 @@ LATEST_KNOWN: Final = (
             Edit(
                 "node.core.recovery:Recovery._last_checkpoint",
                 "mirrored = yield from self._mirrored()\n"
+                "if isinstance(mirrored, StepDown):\n"
+                "    return mirrored\n"
                 "last, own = self._log.last_checkpoint(), self._view.checkpoint\n"
                 "self._lineage = self._log.lineage()",
                 "last, own = self._log.last_checkpoint(), self._view.checkpoint\n"
                 "self._lineage = self._log.lineage()\n"
-                "mirrored = yield from self._mirrored()",
+                "mirrored = yield from self._mirrored()\n"
+                "if isinstance(mirrored, StepDown):\n"
+                "    return mirrored",
             ),
         ),
         CHECKPOINTS_TRUNCATED,

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
-from node.core.ports import UNKNOWN
+from node.core.ports import TARGET_UNKNOWN
 from store import keys
 from store.arrivals import Kind
 from store.rows import IndexEntry, decode_row, encode, message_target
@@ -72,12 +72,12 @@ def _recur_in_a_replay(original: Any, self: Any, key: Any, row: Any, size_bytes:
 
 
 def _attempted_though_unknown(
-    original: Any, self: Any, key: Any, row: Any, code: Any, detail: Any, wait_ms: Any
+    original: Any, self: Any, key: Any, row: Any, code: Any, detail: Any, longest_ms: Any
 ) -> None:
-    if code == UNKNOWN:
+    if code == TARGET_UNKNOWN:
         self._park_attempted(key, row, code, detail)
     else:
-        original(self, key, row, code, detail, wait_ms)
+        original(self, key, row, code, detail, longest_ms)
 
 
 def _not_held_back(original: Any, self: Any, late_limits: Any) -> Any:
@@ -365,8 +365,9 @@ NUMBERED: Final = (
         (
             Edit(
                 "store.view:View._asked",
-                "tip.once_delivered_up_to_ms",
-                "self._frontiers.aligned.once_delivered_up_to_ms",
+                "tip.taken_up",
+                "msgspec.structs.replace("
+                "tip, delivered_up_to_ms=self._frontiers.aligned.delivered_up_to_ms).taken_up",
             ),
         ),
         profile_with(operator_share=0.1, replay_window_ms=(50, 300)),
@@ -384,7 +385,7 @@ NUMBERED: Final = (
         "rule 8, what arrives later is delivered",
         "what has arrived at or below the key to which was skipped is skipped, too",
         (
-            Edit("node.core.plan:Plan.add", "len(late)", "0"),
+            Edit("node.core.plan:Plan.add", "len(beside)", "0"),
             Edit(
                 "node.core.plan:Plan.add",
                 "bisect_right(due, skipped_to, key=itemgetter(0))",
@@ -431,7 +432,7 @@ NUMBERED: Final = (
         "unknown-target-is-a-dead-letter",
         "rule 10, what is not looked up yet is parked",
         "a message whose target was not looked up in time is a dead letter",
-        (Edit("node.core.plan:Plan._deliver_or_park", "problem[0] == UNKNOWN", "False"),),
+        (Edit("node.core.plan:Plan._deliver_or_park", "problem[0] == TARGET_UNKNOWN", "False"),),
     ),
     Mutant(
         "unknown-target-is-an-attempt",

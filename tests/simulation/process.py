@@ -16,7 +16,14 @@ from delayline.outcome_kinds import OutcomeKind
 from delayline.rejects import Code, RejectCode
 from delayline.signing import Keyring
 from node.core.delivery import Config, Delivery
-from node.core.ports import ANY_PARTITION, UNAVAILABLE, UNKNOWN, Doubtful, Outgoing, SelectionTargets
+from node.core.ports import (
+    ANY_PARTITION,
+    TARGET_UNAVAILABLE,
+    TARGET_UNKNOWN,
+    Outgoing,
+    SelectionTargets,
+    Unanswered,
+)
 from node.core.steps import Step, StepDown, Wait
 from node.core.unread import HIDDEN_MS
 from node.kafka.applier import arrivals_of
@@ -88,12 +95,12 @@ class SimulatedSnapshot:
         if topic not in self._asked:
             raise Violation("targets", f"{topic} was not asked for before it is planned for")
         if topic not in self._known:
-            return UNKNOWN, f"nobody has said what {topic} is"
+            return TARGET_UNKNOWN, f"nobody has said what {topic} is"
         if topic not in self._partitions:
             return RejectCode.TARGET_MISSING, f"{topic} does not exist"
         if partition >= self._partitions[topic]:
             return RejectCode.TARGET_PARTITION, f"{topic} has no partition {partition}"
-        return (UNAVAILABLE, f"{topic} has no leader") if topic in self._leaderless else None
+        return (TARGET_UNAVAILABLE, f"{topic} has no leader") if topic in self._leaderless else None
 
 
 class Process:
@@ -278,7 +285,7 @@ class Process:
     def _learn_all(self, topics: AbstractSet[str]) -> None:
         self.meanwhile()
         if self.fails("learn-fails"):
-            raise Doubtful("the brokers do not answer")
+            raise Unanswered("the brokers do not answer")
         self._targets_known |= topics
 
     def require(self, topics: frozenset[str]) -> None:
@@ -298,14 +305,14 @@ class Process:
     def last_checkpoint(self) -> Checkpoint | None:
         self.meanwhile()
         if self.fails("read-fails"):
-            raise Doubtful("the brokers do not answer")
+            raise Unanswered("the brokers do not answer")
         self._expect_topic()
         if self._checkpoints.is_own_open:
-            raise Doubtful("it lacks a marker of the lane's own")
+            raise Unanswered("it lacks a marker of the lane's own")
         if self._checkpoints.is_held:
-            raise Doubtful("a transaction is open there that is none of the lane's")
+            raise Unanswered("a transaction is open there that is none of the lane's")
         if not self._read_checkpoints(self._checkpoints.stable_end):
-            raise Doubtful("a key is not known")
+            raise Unanswered("a key is not known")
         last = self._own.latest
         self._note_known()
         self.meanwhile()
@@ -340,13 +347,13 @@ class Process:
     def high_watermarks(self) -> Vector:
         self.meanwhile()
         if self.fails("read-fails"):
-            raise Doubtful("the brokers do not answer")
+            raise Unanswered("the brokers do not answer")
         return {number: self._buffer[number].end for number in self._partitions}
 
     def last_stable_offsets(self) -> Vector:
         self.meanwhile()
         if self.fails("read-fails"):
-            raise Doubtful("the brokers do not answer")
+            raise Unanswered("the brokers do not answer")
         ends = {number: self._buffer[number].stable_end for number in self._partitions}
         for number, end in ends.items():
             for entry in self._buffer[number].committed(max(0, end - 20), end):

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from node.core.ports import Doubtful
+from node.core.ports import Unanswered
 from tests.simulation.log import Fate, Transaction
 from tests.simulation.profile import DEFAULT
 from tests.simulation.stores import MemoryStore
@@ -17,5 +17,5 @@ def test_who_finds_a_commit_of_the_lanes_without_its_marker_goes_on_from_nothing
     transaction = Transaction(1, lane=True)
     world.checkpoints.append(0, b"a key", b"a checkpoint", [], transaction)
     transaction.decide(Fate.COMMIT)
-    with pytest.raises(Doubtful, match="a marker"):
+    with pytest.raises(Unanswered, match="a marker"):
         process.last_checkpoint()

@@ -11,6 +11,7 @@ from typing import Protocol
 
 from delayline.signing import Keyring
 from node.core.ports import Pauses, Unconfirmed
+from node.core.steps import StepDown
 from store.checkpoint import Checkpoint
 from tests.simulation.host import Host
 
@@ -133,8 +134,10 @@ class SimulatedElection:
         self._candidate.meanwhile()
         return leads
 
-    def resigning(self) -> bool:
-        return self._candidate.resign_asked or self._candidate.role == "follower"
+    def steps_down(self) -> StepDown | None:
+        if self._candidate.role == "follower":
+            return StepDown.SUPERSEDED
+        return StepDown.RESIGNED if self._candidate.resign_asked else None
 
     def mirrored(self) -> Checkpoint | None:
         self._candidate.meanwhile()

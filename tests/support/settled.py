@@ -23,7 +23,7 @@ class Settled:
     def warm_up(self) -> None:
         """There is nobody to connect to."""
 
-    def settle(self, resigning: Callable[[], bool], why: Callable[[], str]) -> None:
+    def settle(self, is_to_step_down: Callable[[], bool], why: Callable[[], str]) -> None:
         """All is decided."""
 
     def abort(self, turn: int, places: set[PartitionId]) -> str | None:

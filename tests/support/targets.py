@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from collections.abc import Set as AbstractSet
 
-from node.core.ports import Doubtful
+from node.core.ports import Unanswered
 from node.kafka.target_answers import NO_LEADER, FoundTopic, Partition, TargetAnswers, TopicLimits
 from node.kafka.targets import KafkaTargets
 
@@ -28,7 +28,7 @@ class Answers(TargetAnswers):
 
     def described(self, topics: Collection[str]) -> dict[str, FoundTopic | None]:
         if self.silent:
-            raise Doubtful("the brokers do not answer")
+            raise Unanswered("the brokers do not answer")
         self.asked.append(len(topics))
         return {topic: self._topic(topic) if topic in self.there else None for topic in topics}
 

@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 
 from delayline.names import ClusterNames
 from delayline.rejects import Code, RejectCode
-from node.core.ports import UNKNOWN, Offsets, Outgoing, Pauses, SelectionTargets, Unconfirmed
+from node.core.ports import TARGET_UNKNOWN, Offsets, Outgoing, Pauses, SelectionTargets, Unconfirmed
+from node.core.steps import StepDown
 from node.refusal import Refusing
 from store.checkpoint import Checkpoint, Lineage, Vector
 from tests.support.keys import KEYRING
@@ -56,15 +57,15 @@ class FakeElection:
     def __init__(self, calls: Calls) -> None:
         self.leads = True
         self.in_znode: Checkpoint | Refusing | None = None
-        self.is_to_resign: Callable[[], bool] = lambda: False
+        self.to_step_down: Callable[[], StepDown | None] = lambda: None
         self._calls = calls
 
     def confirm(self) -> bool:
         self._calls.note("confirm")
         return self.leads
 
-    def resigning(self) -> bool:
-        return self.is_to_resign()
+    def steps_down(self) -> StepDown | None:
+        return self.to_step_down()
 
     def mirrored(self) -> Checkpoint | None:
         self._calls.note("znode")
@@ -152,7 +153,7 @@ class FakeTargets:
         self, topic: str, partition: int, key: bytes | None, size_bytes: int
     ) -> tuple[Code, str] | None:
         if topic not in NAMES.own_topics and self.looks < self.knows_at_look:
-            return UNKNOWN, f"nobody has said what {topic} is"
+            return TARGET_UNKNOWN, f"nobody has said what {topic} is"
         fits = topic != NAMES.buffer or size_bytes <= self.buffer_takes_bytes
         return None if fits else (RejectCode.TOO_LARGE, f"{topic} takes less")
 

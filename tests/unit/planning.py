@@ -6,7 +6,7 @@ from delayline.names import ClusterNames
 from delayline.rejects import Code, RejectCode
 from delayline.settings import ClusterSettings
 from delayline.wire import Schedule, parse
-from node.core.ports import ANY_PARTITION, UNAVAILABLE, UNKNOWN, Outgoing
+from node.core.ports import ANY_PARTITION, TARGET_UNAVAILABLE, TARGET_UNKNOWN, Outgoing
 from node.core.written_back import Stamp
 from tests.support.keys import KEYRING
 from tests.unit.wire_records import BufferedRecord
@@ -47,7 +47,7 @@ class Leaderless(Limited):
     def problem(
         self, topic: str, partition: int, key: bytes | None, size_bytes: int
     ) -> tuple[Code, str] | None:
-        return None if topic == NAMES.dead_letter else (UNAVAILABLE, f"{topic}/0 has no leader")
+        return None if topic == NAMES.dead_letter else (TARGET_UNAVAILABLE, f"{topic}/0 has no leader")
 
 
 class Unheard(Limited):
@@ -58,7 +58,7 @@ class Unheard(Limited):
     def problem(
         self, topic: str, partition: int, key: bytes | None, size_bytes: int
     ) -> tuple[Code, str] | None:
-        return None if topic == NAMES.dead_letter else (UNKNOWN, f"nobody has said what {topic} is")
+        return None if topic == NAMES.dead_letter else (TARGET_UNKNOWN, f"nobody has said what {topic} is")
 
 
 def read_again(record: Outgoing, now_ms: int) -> Schedule:

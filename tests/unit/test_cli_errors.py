@@ -8,7 +8,8 @@ from confluent_kafka import KafkaError, KafkaException
 import delayline
 from delayline.rejects import RejectCode
 from election import errors as election_errors
-from node.core.ports import Doubtful
+from node.core.ports import Unanswered
+from node.http.errors import HttpPortTaken
 from node.kafka.reader import TopicForbidden
 from ops.errors import translated
 
@@ -86,11 +87,10 @@ def test_an_error_of_the_client_has_its_exit_code(error: Exception, exit_code: i
 
 
 @pytest.mark.parametrize(
-    ("error", "exit_code"), [(TopicForbidden("not yours"), 4), (Doubtful("no answer"), 6)]
+    ("error", "exit_code"),
+    [(TopicForbidden("not yours"), 4), (HttpPortTaken("taken"), 5), (Unanswered("no answer"), 6)],
 )
-def test_an_error_of_what_nodes_and_commands_read_with_has_its_exit_code(
-    error: Exception, exit_code: int
-) -> None:
+def test_an_error_of_a_node_has_its_exit_code(error: Exception, exit_code: int) -> None:
     known = translated(error)
 
     assert known is not None

@@ -29,7 +29,7 @@ class Queue:
     def enter(self) -> None:
         self.stands = True
 
-    def resign(self) -> None:
+    def leave(self) -> None:
         self.stands = False
 
 

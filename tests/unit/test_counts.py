@@ -8,8 +8,9 @@ from random import Random
 
 import pytest
 
+from delayline.times import MINUTE_MS
 from store import keys
-from store.keys import MINUTE_MS, RowKey
+from store.keys import RowKey
 from store.lookup import Lookup, Query
 from store.overdue import counted, scans
 from store.rows import row_tag, target_of

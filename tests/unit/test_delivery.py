@@ -11,7 +11,7 @@ from delayline.rejects import Code, RejectCode
 from delayline.wire import H_ERROR
 from node.core.delivery import HEARTBEAT_MS, Config, Delivery
 from node.core.ports import Doubtful, Pauses, RecordRefused
-from node.core.steps import Step, Wait
+from node.core.steps import Step, StepDown, Wait
 from store.holds import MOST_HOLDS
 from store.selection import Limits
 from store.view import View
@@ -28,7 +28,9 @@ ONE = Limits(1, 1 << 20)
 def ports() -> FakePorts:
     """Who is asked to step down by a wrong clock does so."""
     ports = FakePorts(NOW_MS)
-    ports.election.is_to_resign = lambda: abs(ports.outbox.clock_offset_ms) > SKEW_MS
+    ports.election.to_step_down = lambda: (
+        StepDown.RESIGNED if abs(ports.outbox.clock_offset_ms) > SKEW_MS else None
+    )
     return ports
 
 
@@ -301,6 +303,15 @@ def test_a_commit_that_shows_a_wrong_clock_is_followed_by_none(ports: FakePorts,
     ports.outbox.while_sent = lambda: ports.set_clock(0, off_ms=HOUR_MS)
     list(new_delivery(ports, view, ONE).run())
     assert ports.log.checkpoints[-1].position == (ports.clock.now, 0, 0)
+
+
+def test_a_leader_that_another_node_has_succeeded_is_superseded(ports: FakePorts, delivery: Delivery) -> None:
+    leadership = delivery.run()
+    run_to_wait(leadership)
+    ports.election.to_step_down = lambda: StepDown.SUPERSEDED
+    with pytest.raises(StopIteration) as ended:
+        next(leadership)
+    assert ended.value.value is StepDown.SUPERSEDED
 
 
 def test_what_was_planned_anew_by_a_clock_that_was_set_ahead_is_given_up(

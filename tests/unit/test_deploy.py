@@ -55,6 +55,12 @@ def test_alerts_and_dashboard_ask_for_metrics_that_there_are() -> None:
     assert metrics_in(" ".join([*(rule["expr"] for rule in rules()), *queries()])) <= METRICS
 
 
+def test_no_alert_is_there_twice() -> None:
+    names = [rule["alert"] for rule in rules() if "alert" in rule]
+
+    assert len(names) == len(set(names))
+
+
 def test_the_dashboard_shows_every_metric() -> None:
     assert metrics_in(" ".join(queries())) >= METRICS
 

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from delayline.times import MINUTE_MS
 from store import keys
 from store.holds import Hold, with_pauses
-from store.keys import MINUTE_MS, RowKey
+from store.keys import RowKey
 from store.operations import ReplayRequest
 from store.overrun import Overrun
 from store.selection import NOTHING_PAUSED, Limits, Paused

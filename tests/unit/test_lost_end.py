@@ -9,9 +9,9 @@ from typing import Any, Final
 
 import pytest
 
+from delayline.times import MINUTE_MS
 from store import keys
 from store.checkpoint import Checkpoint
-from store.keys import MINUTE_MS
 from store.pending import DAY_MINUTES
 from store.prefetch import Prefetched, prefetch
 from store.selection import Paused

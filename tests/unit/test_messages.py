@@ -13,7 +13,7 @@ from delayline.names import ClusterNames
 from delayline.outcome_kinds import ENDINGS, PARKS, OutcomeKind
 from delayline.settings import ClusterSettings
 from delayline.wire import H_SCHEDULED_FOR, Cancel
-from node.core.ports import Doubtful
+from node.core.ports import Unanswered
 from node.http.answers import MessageState
 from node.http.messages import Messages, NoSource, Reader, WrongLane
 from node.kafka.history import Fate
@@ -46,7 +46,7 @@ class NoLog:
     """A Kafka that does not answer."""
 
     def last_stable_offsets(self) -> dict[int, int]:
-        raise Doubtful("no answer")
+        raise Unanswered("no answer")
 
 
 class MovedBy:

@@ -12,7 +12,7 @@ import pytest
 
 from delayline.outcome_kinds import OutcomeKind
 from node.core.delivery import InFlight
-from node.core.plan import Decided
+from node.core.outcome_record import Decided
 from node.health.meter import LATENESS_MS, OTHER, Histogram, Meter, Row
 from node.kafka.outbox import CommitTime
 from store.checkpoint import Frontier

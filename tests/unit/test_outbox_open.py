@@ -47,7 +47,9 @@ Opened = Callable[..., dict[str, list[Scripted]]]
 def opened(monkeypatch: pytest.MonkeyPatch) -> Opened:
     """Opens an outbox on clients with these scripts; returns those that were made, by id."""
 
-    def run(*, a: Sequence[list[int]] = (), b: Sequence[list[int]] = (), resigning: bool = False) -> Any:
+    def run(
+        *, a: Sequence[list[int]] = (), b: Sequence[list[int]] = (), is_to_step_down: bool = False
+    ) -> Any:
         scripts = {"a": deque(a), "b": deque(b)}
         made: dict[str, list[Scripted]] = {"a": [], "b": []}
 
@@ -59,7 +61,14 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> Opened:
         monkeypatch.setattr(outbox, "OwnTransactions", Settled)
         monkeypatch.setattr(outbox, "Producer", make)
         box = outbox.KafkaOutbox(
-            {}, ClusterNames("delay"), 0, 10_000, Table(), lambda: None, lambda: resigning, FixedKeys(KEYRING)
+            {},
+            ClusterNames("delay"),
+            0,
+            10_000,
+            Table(),
+            lambda: None,
+            lambda: is_to_step_down,
+            FixedKeys(KEYRING),
         )
         try:
             box.open()
@@ -85,9 +94,9 @@ def test_b_is_initialised_after_a(opened: Opened) -> None:
     assert made["b"][-1].initialised_s > made["a"][-1].initialised_s
 
 
-def test_one_who_is_to_resign_does_not_wait(opened: Opened) -> None:
+def test_one_who_is_to_step_down_does_not_wait(opened: Opened) -> None:
     with pytest.raises(Doubtful):
-        opened(a=[[TIMED_OUT] * 100], resigning=True)
+        opened(a=[[TIMED_OUT] * 100], is_to_step_down=True)
 
 
 @pytest.mark.parametrize("suffix", ["a", "b"])

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from delayline import DelayProducer, NoOutcomeError, Outcome, OutcomesTopicError, UnansweredError
-from delayline.outcome_kinds import PARKS, WRITTEN, OutcomeKind
+from delayline.outcome_kinds import ANSWERS, ENDINGS, OutcomeKind
 from delayline.outcome_reader import OutcomeReader
 from delayline.outcomes import UNCLAIMED_MAX, Outcomes, PendingOutcome
 from delayline.receipt import Receipt
@@ -122,7 +122,7 @@ def test_an_outcome_that_only_a_newer_service_knows_is_told_as_it_is() -> None:
     assert told(awaited) == "postponed"
 
 
-@pytest.mark.parametrize("outcome", sorted(WRITTEN - PARKS))
+@pytest.mark.parametrize("outcome", sorted(ANSWERS | ENDINGS))
 def test_every_outcome_but_a_park_is_told_and_equal_to_its_name(outcome: OutcomeKind) -> None:
     outcomes = Outcomes()
     awaited = acknowledged(outcomes, 1)

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from delayline.times import MINUTE_MS
 from store import keys
 from store.checkpoint import Frontier
-from store.keys import MINUTE_MS
 from store.lookup import Lookup, Query
 from store.operations import ReplayRequest
 from store.overdue import counted, scans

@@ -35,9 +35,9 @@ Settle = Callable[..., None]
 def settle(monkeypatch: pytest.MonkeyPatch) -> Settle:
     """What a node does before it initialises the ids; each time another node."""
 
-    def run(kafka: Kafka, *, resigning: bool = False) -> None:
+    def run(kafka: Kafka, *, is_to_step_down: bool = False) -> None:
         with closing(_own(kafka, monkeypatch)) as own:
-            own.settle(lambda: resigning, str)
+            own.settle(lambda: is_to_step_down, str)
 
     return run
 
@@ -273,7 +273,7 @@ def test_a_read_goes_on_where_it_stood_after_a_lane_began_anew(monkeypatch: pyte
 
 def test_who_resigns_reads_no_further(settle: Settle) -> None:
     with pytest.raises(Doubtful, match="is read to"):
-        settle(behind_junk(50), resigning=True)
+        settle(behind_junk(50), is_to_step_down=True)
 
 
 def batch(*records: Checkpoint, producer: int = -1) -> RecordBatch:
@@ -324,7 +324,7 @@ def test_ids_that_were_never_used_have_nothing_open(settle: Settle) -> None:
 
 def test_a_transaction_that_does_not_end_is_not_waited_for_by_who_resigns(settle: Settle) -> None:
     with pytest.raises(Doubtful, match="cannot be initialised"):
-        settle(left("PrepareCommit"), resigning=True)
+        settle(left("PrepareCommit"), is_to_step_down=True)
 
 
 PLACES = [("orders", 0), ("orders", 3), ("invoices", 1)]

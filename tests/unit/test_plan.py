@@ -113,6 +113,12 @@ def test_before_it_is_planned_a_selection_says_where_it_goes_and_when_the_last_o
     assert carried.targets == SelectionTargets({"a", "b"}, 1_010, {"c"}, 500)
 
 
+def test_what_a_hold_lets_go_is_among_the_messages_whose_targets_are_asked_for() -> None:
+    released = [((1_020, 0, 1), encode(scheduled("a")))]
+    carried = carried_by(Selection([], [], [], {}, nothing([0]), released=released))
+    assert carried.targets == SelectionTargets({"a"}, 1_020)
+
+
 @given(
     st.none() | st.binary(max_size=200),
     st.none() | st.integers(0, 20_000).map(bytes),

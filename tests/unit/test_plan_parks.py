@@ -13,7 +13,7 @@ from delayline.rejects import RejectCode
 from delayline.wire import H_ERROR, Schedule
 from node.core.plan import Plan, carried_by
 from node.core.poison import Poison, Poisoned
-from node.core.ports import UNAVAILABLE, UNKNOWN, Outgoing, TargetSnapshot
+from node.core.ports import TARGET_UNAVAILABLE, TARGET_UNKNOWN, Outgoing, TargetSnapshot
 from node.core.written_back import FIRST_PARK_MS, LONGEST_PARK_MS, park_ms
 from store.checkpoint import nothing
 from store.keys import RowKey
@@ -65,14 +65,14 @@ def test_a_parked_message_is_an_outcome() -> None:
     record = planned(ROW)[NAMES.outcomes]
     outcome = json.loads(record.value or b"")
     assert record.key == OWN.encode()
-    assert (outcome["outcome"], outcome["code"], outcome["message"]) == ("parked", UNAVAILABLE, OWN)
+    assert (outcome["outcome"], outcome["code"], outcome["message"]) == ("parked", TARGET_UNAVAILABLE, OWN)
 
 
 @pytest.mark.parametrize(("attempt", "goes"), [(3, NAMES.buffer), (4, NAMES.dead_letter)])
 def test_a_message_is_parked_so_often_and_then_a_dead_letter(attempt: int, goes: str) -> None:
     records = planned(msgspec.structs.replace(ROW, attempt=attempt), max_parks=3)
     assert set(records) == {goes, NAMES.outcomes}
-    assert (H_ERROR, UNAVAILABLE.encode()) in records[goes].headers or goes == NAMES.buffer
+    assert (H_ERROR, TARGET_UNAVAILABLE.encode()) in records[goes].headers or goes == NAMES.buffer
 
 
 def test_a_parked_occurrence_comes_again_with_what_follows_undecided() -> None:
@@ -159,7 +159,7 @@ def test_what_goes_to_a_target_that_nobody_has_looked_up_comes_again_soon_as_it_
         )
         assert NOW_MS + FIRST_PARK_MS // 2 <= again.due_ms <= NOW_MS + FIRST_PARK_MS
         outcome = json.loads(records[NAMES.outcomes].value or b"")
-        assert (outcome["outcome"], outcome["code"]) == ("parked", UNKNOWN)
+        assert (outcome["outcome"], outcome["code"]) == ("parked", TARGET_UNKNOWN)
 
 
 def test_a_message_that_was_refused_is_a_dead_letter_though_its_target_is_not_known() -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from delayline.times import MINUTE_MS
 from delayline.wire import Request, Schedule
 from store import keys
 from store.kv import Batch, Stalled
@@ -103,8 +104,7 @@ def test_counts_that_are_read_ahead_are_those_of_before_the_batch(view: View) ->
     minutes = range(MOST_CACHED + 2)
     for begin in (0, 1):
         arrivals = [
-            at(0, begin * len(minutes) + n, schedule(n * keys.MINUTE_MS + 2_000, f"{begin}-{n}"))
-            for n in minutes
+            at(0, begin * len(minutes) + n, schedule(n * MINUTE_MS + 2_000, f"{begin}-{n}")) for n in minutes
         ]
         take(view, *arrivals)
     assert view.pending() == 2 * len(minutes)

@@ -6,9 +6,8 @@ import msgspec
 import pytest
 import structlog
 
-from node.core.ports import Doubtful
 from node.core.recovery import Recovered, Recovery
-from node.core.steps import Step, StepDown, Wait
+from node.core.steps import Process, Step, StepDown, Wait
 from node.refusal import Refusal, RefusalCode, Refusing
 from store.checkpoint import Checkpoint, Lineage, Vector
 from store.view import View
@@ -46,6 +45,14 @@ def of(epoch: int, number: int, node: str = "b", lineage: Lineage = TOPIC) -> Ch
     )
 
 
+def ended(steps: Process[Recovered | StepDown]) -> Recovered | StepDown:
+    """What its next step is, which is its end."""
+    with pytest.raises(StopIteration) as at_end:
+        next(steps)
+    found: Recovered | StepDown = at_end.value.value
+    return found
+
+
 def run(recovery: Recovery, own: Checkpoint | None = None) -> Recovered | StepDown:
     """To its end, which it reaches without a wait."""
     steps = recovery.recover(own)
@@ -53,8 +60,8 @@ def run(recovery: Recovery, own: Checkpoint | None = None) -> Recovered | StepDo
         while True:
             step = next(steps)
             assert isinstance(step, Step), step
-    except StopIteration as ended:
-        found: Recovered | StepDown = ended.value
+    except StopIteration as at_end:
+        found: Recovered | StepDown = at_end.value
         return found
 
 
@@ -105,7 +112,24 @@ def test_the_view_is_aligned_to_what_it_goes_on_from(
 
 def test_who_is_not_leader_fences_nobody(ports: FakePorts, recovery: Recovery) -> None:
     ports.election.leads = False
-    assert (run(recovery), ports.calls.made) == (StepDown.SUPERSEDED, ["drop", "confirm"])
+    assert (run(recovery), ports.calls.made) == (StepDown.UNCONFIRMED, ["drop", "confirm"])
+
+
+@pytest.mark.parametrize("why", StepDown)
+def test_who_is_to_step_down_before_zookeeper_answers_does_so_for_that(
+    ports: FakePorts, recovery: Recovery, why: StepDown
+) -> None:
+    ports.calls.unanswered = ["confirm"]
+    steps = recovery.recover(None)
+    next(steps)
+    ports.election.to_step_down = lambda: why
+    assert ended(steps) is why
+
+
+def test_who_resigns_while_zookeeper_is_asked_is_not_superseded(ports: FakePorts, recovery: Recovery) -> None:
+    ports.election.leads = False
+    ports.election.to_step_down = lambda: StepDown.RESIGNED if "confirm" in ports.calls.made else None
+    assert run(recovery) is StepDown.RESIGNED
 
 
 @pytest.mark.parametrize("call", ["confirm", "refresh"])
@@ -205,9 +229,8 @@ def test_the_znode_is_waited_for_before_the_topic_is_read(ports: FakePorts, reco
 def test_a_node_that_is_to_step_down_waits_for_no_znode(ports: FakePorts, recovery: Recovery) -> None:
     steps = recovery.recover(None)
     assert next(step for step in steps if step is Step.OPENED)
-    ports.election.is_to_resign = lambda: True
-    with pytest.raises(Doubtful, match="has not said what was delivered"):
-        next(steps)
+    ports.election.to_step_down = lambda: StepDown.RESIGNED
+    assert ended(steps) is StepDown.RESIGNED
 
 
 def test_a_znode_that_cannot_be_read_does_not_matter_where_the_topic_has_one(
@@ -246,14 +269,13 @@ def test_the_log_is_read(
     assert next(waits, None) is None
 
 
-def test_who_is_asked_to_resign_reads_no_further(ports: FakePorts, recovery: Recovery) -> None:
+@pytest.mark.parametrize("why", StepDown)
+def test_who_is_to_step_down_reads_no_further(ports: FakePorts, recovery: Recovery, why: StepDown) -> None:
     ports.log.stable = {0: 1, 1: 0}
     steps = recovery.recover(None)
     assert next(step for step in steps if isinstance(step, Wait)) == Wait(None)
-    ports.election.is_to_resign = lambda: True
-    with pytest.raises(StopIteration) as ended:
-        next(steps)
-    assert ended.value.value is StepDown.RESIGNED
+    ports.election.to_step_down = lambda: why
+    assert ended(steps) is why
 
 
 # -- the first checkpoint

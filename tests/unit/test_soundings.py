@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from node.core.ports import Doubtful
+from node.core.ports import Unanswered
 from node.health import soundings
 from node.health.soundings import Soundings
 from node.kafka.fetch.transactions import TransactionOwner
@@ -40,7 +40,7 @@ class World:
         self.asked += 1
         self.answers.wait()
         if self.silent:
-            raise Doubtful("no broker answers")
+            raise Unanswered("no broker answers")
         return self.high
 
     def last_stable_offsets(self) -> Vector:
@@ -51,7 +51,7 @@ class World:
 
     def dated_by_clients(self) -> bool:
         if self.silent:
-            raise Doubtful("no broker answers")
+            raise Unanswered("no broker answers")
         return self.by_clients
 
     def reached(self) -> Reached:

@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 from delayline.record import Cancel
 from delayline.settings import ClusterSettings
 from delayline.wire import parse
-from node.core.plan import OutcomeRecord, _encode_outcome
-from node.kafka.history import _decode_outcome
+from node.core.outcome_record import OutcomeRecord, decode_outcome, encode_outcome
 from store import keys, rows
 from store.arrivals import arrival
 from store.awaited import Awaited, Successor
@@ -325,10 +324,10 @@ def test_an_outcome_is_json_that_anyone_can_read(
     id_: str | None, detail: str | None, message: str | None, epoch: int, at_ms: int
 ) -> None:
     outcome = OutcomeRecord("expired", "schedule", id_, message, message, "expired", detail, epoch, at_ms)
-    read = json.loads(_encode_outcome(outcome))
+    read = json.loads(encode_outcome(outcome))
     assert OutcomeRecord(**read) == outcome
 
 
 def test_an_outcome_that_only_a_newer_node_knows_is_read() -> None:
     newer = OutcomeRecord("postponed", "schedule", None, None, None, None, None, 1, 1)
-    assert _decode_outcome(_encode_outcome(newer)) == newer
+    assert decode_outcome(encode_outcome(newer)) == newer

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from delayline.rejects import RejectCode
-from node.core.ports import ANY_PARTITION, UNAVAILABLE, UNKNOWN, Doubtful, SelectionTargets
+from node.core.ports import ANY_PARTITION, TARGET_UNAVAILABLE, TARGET_UNKNOWN, SelectionTargets, Unanswered
 from node.kafka import target_bounds, targets
 from node.kafka.target_answers import NO_LEADER
 from node.kafka.target_bounds import MISSING_FOR_S, PATIENCE_S, PATIENCE_SHARE, Missing, Patience, TopicList
@@ -84,7 +84,7 @@ def test_what_nobody_has_looked_up_is_unknown_and_not_missing(table: KafkaTarget
     before = learn(table, {"orders"}, NEVER_MS, waits=True)
     table.look_up()
     after = learn(table, {"orders"}, NEVER_MS, waits=True)
-    assert [code(one, "orders") for one in (before, after)] == [UNKNOWN, None]
+    assert [code(one, "orders") for one in (before, after)] == [TARGET_UNKNOWN, None]
     assert [one.takes_any("orders", 10) for one in (before, after)] == [False, True]
     assert [one.is_complete for one in (before, after)] == [False, True]
 
@@ -153,9 +153,9 @@ def test_what_is_known_is_not_believed_for_ever(table: KafkaTargets, monkeypatch
     assert (code(table, "orders"), code(table, "missing")) == (None, "target-missing")
     now_s = time.monotonic()
     monkeypatch.setattr(time, "monotonic", lambda: now_s + KNOWN_FOR_S + MISSING_FOR_S)
-    assert (code(table, "orders"), code(table, "missing")) == (None, UNKNOWN)
+    assert (code(table, "orders"), code(table, "missing")) == (None, TARGET_UNKNOWN)
     monkeypatch.setattr(time, "monotonic", lambda: now_s + 3 * KNOWN_FOR_S)
-    assert (code(table, "orders"), code(table, "missing")) == (UNKNOWN, UNKNOWN)
+    assert (code(table, "orders"), code(table, "missing")) == (TARGET_UNKNOWN, TARGET_UNKNOWN)
 
 
 def test_a_list_tells_of_what_fell_due_long_before_it_and_only_while_it_is_young(
@@ -165,9 +165,9 @@ def test_a_list_tells_of_what_fell_due_long_before_it_and_only_while_it_is_young
     table.look_up()
     now_ms = time.time_ns() // 1_000_000
     known = learn(table, {"never-asked-for", "orders"}, LONG_AGO_MS, waits=True)
-    assert (code(known, "never-asked-for"), code(known, "orders")) == ("target-missing", UNKNOWN)
+    assert (code(known, "never-asked-for"), code(known, "orders")) == ("target-missing", TARGET_UNKNOWN)
     assert list(table._wanted) == ["orders"]
-    assert code(learn(table, {"just-due"}, now_ms, waits=True), "just-due") == UNKNOWN
+    assert code(learn(table, {"just-due"}, now_ms, waits=True), "just-due") == TARGET_UNKNOWN
     listed = TopicList(frozenset(), 100.0, 1_000_000)
     assert listed.tells_of(1_000_000 - int(MISSING_FOR_S * 1000), 100.0)
     assert not listed.tells_of(1_000_001 - int(MISSING_FOR_S * 1000), 100.0)
@@ -197,7 +197,7 @@ def test_the_targets_of_a_replay_are_waited_for_however_long_delivery_has_waited
 def test_but_not_where_a_replay_is_planned_ahead(looked_after: KafkaTargets) -> None:
     with looked_after._changing:  # nobody can look it up meanwhile
         ahead = looked_after.learn(SelectionTargets(set(), LONG_AGO_MS, {"orders"}, NEVER_MS), waits=False)
-    assert (ahead.is_complete, code(ahead, "orders")) == (False, UNKNOWN)
+    assert (ahead.is_complete, code(ahead, "orders")) == (False, TARGET_UNKNOWN)
 
 
 def test_what_delivery_has_been_told_does_not_change(table: KafkaTargets, answers: Answers) -> None:
@@ -206,8 +206,8 @@ def test_what_delivery_has_been_told_does_not_change(table: KafkaTargets, answer
     answers.there |= {"orders": (NO_LEADER,), "new": (1,)}
     table.look()
     table.look_up()
-    assert [code(table, one) for one in ("orders", "new")] == [UNAVAILABLE, None]
-    assert [code(then, one) for one in ("orders", "new")] == [None, UNKNOWN]
+    assert [code(table, one) for one in ("orders", "new")] == [TARGET_UNAVAILABLE, None]
+    assert [code(then, one) for one in ("orders", "new")] == [None, TARGET_UNKNOWN]
 
 
 def test_it_is_told_of_the_services_own_topics_too(looked_after: KafkaTargets) -> None:
@@ -263,7 +263,7 @@ def test_what_was_missing_before_a_doubt_is_looked_up_again(
     assert code(table, "new") == "target-missing"
     answers.there["new"] = (1,)
     table.invalidate()
-    assert codes_as_looked_up(table, "new") == [UNKNOWN, None]
+    assert codes_as_looked_up(table, "new") == [TARGET_UNKNOWN, None]
 
 
 def test_what_a_broker_has_refused_is_asked_anew_once_a_pause_is_over(
@@ -272,7 +272,7 @@ def test_what_a_broker_has_refused_is_asked_anew_once_a_pause_is_over(
     use(table, "orders")
     table.obstruct("orders", RejectCode.TARGET_FORBIDDEN, "Write was withdrawn")
     table.ask_anew()
-    assert codes_as_looked_up(table, "orders") == [UNKNOWN, None]
+    assert codes_as_looked_up(table, "orders") == [TARGET_UNKNOWN, None]
 
 
 def test_by_no_answer_older_than_the_end_of_a_pause_is_a_partition_missing(
@@ -284,7 +284,7 @@ def test_by_no_answer_older_than_the_end_of_a_pause_is_a_partition_missing(
     learn(table, {"orders"}, LONG_AGO_MS, waits=True)
     table.look_up()
     later = table.problem("orders", 9, None, 10)
-    assert [None if one is None else one[0] for one in (found, later)] == [UNKNOWN, "target-partition"]
+    assert [None if one is None else one[0] for one in (found, later)] == [TARGET_UNKNOWN, "target-partition"]
 
 
 def test_a_list_that_was_begun_before_a_doubt_makes_nothing_missing(
@@ -301,7 +301,7 @@ def test_a_list_that_was_begun_before_a_doubt_makes_nothing_missing(
     learn(table, {f"missing-{number}" for number in range(FEW + 1)}, NEVER_MS, waits=True)
     monkeypatch.setattr(answers, "names", meanwhile)
     table.look_up()
-    assert code(learn(table, {"new"}, LONG_AGO_MS, waits=True), "new") == UNKNOWN
+    assert code(learn(table, {"new"}, LONG_AGO_MS, waits=True), "new") == TARGET_UNKNOWN
 
 
 def test_what_was_looked_up_before_a_doubt_is_looked_up_again(
@@ -317,7 +317,7 @@ def test_what_was_looked_up_before_a_doubt_is_looked_up_again(
     with monkeypatch.context() as patch:
         patch.setattr(answers, "looked_up", meanwhile)
         table.look_up()
-    assert (code(table, "orders"), table.counts.wanted) == (UNKNOWN, 1)
+    assert (code(table, "orders"), table.counts.wanted) == (TARGET_UNKNOWN, 1)
     table.look_up()
     assert (code(table, "orders"), table.counts.wanted) == (None, 0)
 
@@ -466,7 +466,7 @@ def test_a_look_that_is_waited_for_begins_after_the_wait(answers: Answers) -> No
 
 def test_a_look_that_does_not_come_is_a_doubt(table: KafkaTargets, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(targets, "TIMEOUT_S", 0.01)
-    with pytest.raises(Doubtful, match="nobody has said in 0 s who leads the targets"):
+    with pytest.raises(Unanswered, match="nobody has said in 0 s who leads the targets"):
         table.await_look({"orders"})
 
 
@@ -487,7 +487,7 @@ def test_a_partition_that_lacks_replicas_is_as_one_without_a_leader(
     answers.least_in_sync, answers.followed["orders"] = 2, ()
     use(table, "orders")
     assert table.problem("orders", 1, b"k", 10) == (
-        UNAVAILABLE,
+        TARGET_UNAVAILABLE,
         "orders/1 has 1 of 2 replicas in sync, and asks for 2",
     )
     assert table.troubles() == [f"orders/{one} has 1 of 2 replicas in sync, and asks for 2" for one in (0, 1)]
@@ -528,7 +528,7 @@ def test_a_follower_that_is_not_reached_is_out_of_sync_before_the_brokers_say_so
     use(table, "orders")
     assert table.brokers() == answers.addresses
     table.lose(frozenset({2}))
-    assert code(table, "orders") == UNAVAILABLE
+    assert code(table, "orders") == TARGET_UNAVAILABLE
     table.lose(frozenset())
     assert code(table, "orders") is None
 
@@ -560,7 +560,7 @@ def test_a_replay_is_told_when_the_brokers_do_not_answer(
 ) -> None:
     monkeypatch.setattr(targets, "TIMEOUT_S", 0.2)
     answers.silent = True
-    with pytest.raises(Doubtful, match="orders could not be looked up in 0 s"):
+    with pytest.raises(Unanswered, match="orders could not be looked up in 0 s"):
         looked_after.learn_all({"orders"}, LONG_AGO_MS)
     answers.silent = False
     looked_after.learn_all({"orders"}, LONG_AGO_MS)
@@ -575,7 +575,7 @@ def test_what_could_not_be_looked_up_is_asked_for_again_while_somebody_insists(
 
     def fails_twice(topics: Collection[str]) -> dict[str, Any]:
         if next(failures, False):
-            raise Doubtful("no broker answers")
+            raise Unanswered("no broker answers")
         return looked_up(topics)
 
     monkeypatch.setattr(answers, "looked_up", fails_twice)

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from node.core.ports import Doubtful
+from node.core.ports import Unanswered
 from node.waiting import Waiting
 
 
@@ -27,7 +27,7 @@ def test_it_asks_until_there_is_an_answer_and_says_why_meanwhile(waiting: Waitin
     def question() -> str:
         causes.append(waiting.cause)
         if len(causes) == 1:
-            raise Doubtful("nobody answers")
+            raise Unanswered("nobody answers")
         return "an answer"
 
     assert (waiting.ask(question), causes, waiting.cause) == ("an answer", [None, "nobody answers"], None)
@@ -36,7 +36,7 @@ def test_it_asks_until_there_is_an_answer_and_says_why_meanwhile(waiting: Waitin
 def test_at_the_rounds_end_there_is_none(waiting: Waiting, halt: threading.Event) -> None:
     def question() -> str:
         halt.set()
-        raise Doubtful("nobody answers")
+        raise Unanswered("nobody answers")
 
     assert waiting.ask(question) is None
 

@@ -10,8 +10,8 @@ from tests.unit.view_records import checkpoint_of
 
 def carried(selection: Selection) -> list[int]:
     """The offsets of what has a record, in their order."""
-    late, due = selection.to_carry
-    return [key[2] for key, _ in (*late, *due)]
+    beside, due = selection.to_carry
+    return [key[2] for key, _ in (*beside, *due)]
 
 
 def rewind(view: View, now_ms: int) -> Checkpoint:
