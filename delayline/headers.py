@@ -48,6 +48,7 @@ H_ERROR_DETAIL: Final = "delay-error-detail"
 OP_SCHEDULE: Final = b"schedule"
 OP_CANCEL: Final = b"cancel"
 OP_RESCHEDULE: Final = b"reschedule"
+OP_CARRY: Final = b"carry"  # the service's own
 
 # Values of delay-if-exists.
 REPLACE: Final = b"replace"

@@ -42,6 +42,7 @@ from delayline.headers import (
     ID_MAX_BYTES,
     KEEP,
     OP_CANCEL,
+    OP_CARRY,
     OP_RESCHEDULE,
     OP_SCHEDULE,
     PREFIX,
@@ -57,7 +58,7 @@ from delayline.names import (
     parse_source,
 )
 from delayline.partitioner import partition_for
-from delayline.record import BY_KEY, Cancel, ConsumerRecord, Reject, Request, Reschedule, Schedule
+from delayline.record import BY_KEY, Cancel, Carry, ConsumerRecord, Reject, Request, Reschedule, Schedule
 from delayline.recurrence import (
     ALL,
     MISSED,
@@ -113,6 +114,7 @@ SOURCE_MAX_LENGTH: Final = TOPIC_MAX_LENGTH + 32
 # back since must not turn it into a reject.
 WRITTEN_BACK_SLACK_MS: Final = 24 * 60 * 60 * 1000
 NUL: Final = "\0"
+_CARRY: Final = (H_OP, OP_CARRY)
 KEY_WITH_NUL: Final = Reject(
     RejectCode.HEADER_KEY,
     "a header key has a NUL byte, at which clients cut it: leave it out of every header key",
@@ -142,6 +144,8 @@ def parse(
     """
     is_older = keyring.is_younger_than(record.partition, record.offset)
     try:
+        if settings.retention_ms is not None and _CARRY in (record.headers or ()) and not is_older:
+            return _carry(record, keyring)
         found, user_headers = _split(_cut(record.headers or ()) if is_older else record.headers or ())
         op = found.get(H_OP, OP_SCHEDULE)
         if op == OP_SCHEDULE:
@@ -154,6 +158,18 @@ def parse(
     except _RefusedError as refused:
         cut = any(NUL in key for key, _ in record.headers or ())
         return KEY_WITH_NUL if cut and not is_older else Reject(*refused.args)
+
+
+def _carry(record: ConsumerRecord, keyring: Keyring) -> Carry:
+    """What is signed is as the service has written it: nothing else of it is looked at."""
+    try:
+        serial = _serial(record, dict(record.headers or ()), keyring)
+    except ValueError as error:
+        unknown_key = error.unknown_key if isinstance(error, BadSignatureError) else None
+        detail = f"{error}; only the service itself carries what waits"
+        _refuse(RejectCode.BAD_PARENT, detail, None, unknown_key)
+    assert serial is not None, "the caller has looked whether it is older than the keys"
+    return Carry(record.value or b"", serial)
 
 
 def spent_serial(record: ConsumerRecord, keyring: Keyring) -> Serial | None:

@@ -85,4 +85,11 @@ class Reject(NamedTuple):
     unknown_key: str | None = None  # that of the cluster, not among the keys, with which it may be signed
 
 
-Request: TypeAlias = Schedule | Reschedule | Cancel | Reject
+class Carry(NamedTuple):
+    """A row that the service has written back as it is, since it waits for long (docs/design.md, rule 12)."""
+
+    row: bytes  # as the store has written it (store/rows.py, `encode_carry`)
+    serial: Serial
+
+
+Request: TypeAlias = Schedule | Reschedule | Cancel | Carry | Reject

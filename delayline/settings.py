@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass, fields
-from typing import Any
+from typing import Any, Final
 
 from delayline.names import MAX_PARTITION, ClusterNames
 from delayline.times import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
 
-FORMAT_VERSION = 1
+FORMAT_VERSION: Final = 2
+FORMAT_VERSION_UNCARRIED: Final = 1
+"""Of a cluster that carries nothing: as versions know it that cannot carry."""
 
 KAFKA_MAX_MESSAGE_BYTES = 1_048_588  # the default of `max.message.bytes`
 
@@ -38,7 +40,8 @@ class ClusterSettings:
     `partitions` of the buffer topic; `lanes` they are split into; `levels_ms`, the delay of level 1, 2, ...;
     `max_delay_ms`, counted from a request's own timestamp; `targets`, glob patterns of the topics that may be
     delivered to (empty: every topic); `dedup_window_ms`, how long after its due time an id is still known to
-    `delay-if-exists: keep`.
+    `delay-if-exists: keep`; `retention_ms`, for how long the buffer keeps a record: what waits for longer is
+    carried (docs/design.md, rule 12). None: for the longest delay, and nothing is carried.
     """
 
     cluster: str = "delay"
@@ -48,13 +51,9 @@ class ClusterSettings:
     max_delay_ms: int = 366 * DAY_MS
     targets: tuple[str, ...] = ()
     dedup_window_ms: int = HOUR_MS
-    format_version: int = FORMAT_VERSION
+    retention_ms: int | None = None
 
     def __post_init__(self) -> None:
-        _require(
-            self.format_version == FORMAT_VERSION,
-            f"format_version is {self.format_version}, this version reads {FORMAT_VERSION}: upgrade it",
-        )
         _require(
             1 <= self.partitions <= MAX_PARTITION,
             f"partitions is {self.partitions}: it must be 1 to {MAX_PARTITION}",
@@ -72,12 +71,23 @@ class ClusterSettings:
             0 <= self.dedup_window_ms <= _MAX_DELAY_LIMIT_MS,
             f"dedup_window_ms is {self.dedup_window_ms}: it must be 0 to {_MAX_DELAY_LIMIT_MS}",
         )
+        _require(
+            self.retention_ms is None or 0 < self.retention_ms <= _MAX_DELAY_LIMIT_MS,
+            f"retention_ms is {self.retention_ms}: it must be 1 to {_MAX_DELAY_LIMIT_MS}",
+        )
         _require(len(self.levels_ms) > 0, "levels_ms is empty: give at least one level")
         _require(
             all(0 <= level <= self.max_delay_ms for level in self.levels_ms),
             f"levels_ms must each be 0 to max_delay_ms, {self.max_delay_ms}",
         )
         _require(all(self.targets), "targets has an empty pattern: take it out, or write * for every topic")
+
+    @property
+    def format_version(self) -> int:
+        """The one in which they are written: a version that cannot carry refuses those of a cluster that
+        does, as newer ones.
+        """
+        return FORMAT_VERSION_UNCARRIED if self.retention_ms is None else FORMAT_VERSION
 
     def lane_of(self, partition: int) -> int:
         """The lane that delivers a partition of the buffer, also one that was added later."""
@@ -91,7 +101,10 @@ class ClusterSettings:
 
     def to_json(self) -> str:
         """The content of the settings znode."""
-        return json.dumps(asdict(self), sort_keys=True)
+        written = asdict(self) | {"format_version": self.format_version}
+        if self.retention_ms is None:
+            del written["retention_ms"]
+        return json.dumps(written, sort_keys=True)
 
     @classmethod
     def from_json(cls, text: str | bytes) -> ClusterSettings:
@@ -103,9 +116,8 @@ class ClusterSettings:
         except (ValueError, RecursionError) as error:
             raise ValueError(f"cluster settings are no JSON: {error}") from None
         _require(isinstance(raw, dict), "cluster settings must be a JSON object")
-        _refuse_newer(raw.get("format_version"))
-        _require_known(raw)
-        return cls(**{name: _typed(name, raw[name]) for name in raw})
+        _require_known(raw, _version(raw))
+        return cls(**{name: _typed(name, raw[name]) for name in raw if name in _KINDS})
 
 
 _KINDS: dict[str, str] = {field.name: str(field.type) for field in fields(ClusterSettings)}
@@ -116,16 +128,24 @@ def _require(holds: object, otherwise: str) -> None:
         raise ValueError(otherwise)
 
 
-def _refuse_newer(version: Any) -> None:
+def _version(raw: dict[str, Any]) -> int:
     """Before anything else is looked at: a newer format may have other keys."""
-    if type(version) is int and version > FORMAT_VERSION:
-        raise NewerSettings(f"format_version is {version}, this version reads {FORMAT_VERSION}: upgrade it")
-
-
-def _require_known(raw: dict[str, Any]) -> None:
     _require("format_version" in raw, "cluster settings have no format_version")
-    unknown = sorted(set(raw) - set(_KINDS))
-    missing = sorted(set(_KINDS) - set(raw))
+    version: int = _of(int, "format_version", raw["format_version"])
+    if version > FORMAT_VERSION:
+        raise NewerSettings(
+            f"format_version is {version}, this version reads up to {FORMAT_VERSION}: upgrade it"
+        )
+    least = FORMAT_VERSION_UNCARRIED
+    _require(version >= least, f"format_version is {version}: it must be {least} to {FORMAT_VERSION}")
+    return version
+
+
+def _require_known(raw: dict[str, Any], version: int) -> None:
+    known = {*_KINDS, "format_version"}
+    if version == FORMAT_VERSION_UNCARRIED:
+        known.remove("retention_ms")
+    unknown, missing = sorted(set(raw) - known), sorted(known - set(raw))
     _require(
         not unknown, f"cluster settings have an unknown key {', '.join(unknown)}: was a newer version used?"
     )
@@ -136,7 +156,7 @@ def _typed(name: str, value: Any) -> Any:
     kind = _KINDS[name]
     if kind == "str":
         return _of(str, name, value)
-    if kind == "int":
+    if kind in {"int", "int | None"}:  # None is not written
         return _of(int, name, value)
     element = int if "int" in kind else str
     _require(isinstance(value, list), f"cluster setting {name} must be a list")

@@ -42,13 +42,14 @@ from delayline.headers import (
     H_TIMES,
     H_UNTIL,
     OP_CANCEL,
+    OP_CARRY,
     OP_RESCHEDULE,
     OP_SCHEDULE,
     PREFIX,
     Header,
 )
 from delayline.parser import ON_REQUESTS, parse, parse_plain, spent_serial
-from delayline.record import BY_KEY, Cancel, ConsumerRecord, Reject, Request, Reschedule, Schedule
+from delayline.record import BY_KEY, Cancel, Carry, ConsumerRecord, Reject, Request, Reschedule, Schedule
 from delayline.recurrence import Recurrence, recurrence_headers
 from delayline.rejects import REJECT_CODES, RejectCode
 from delayline.signing import Keyring, Serial
@@ -86,11 +87,13 @@ __all__ = [
     "H_UNTIL",
     "KEY_NOT_UTF8",
     "OP_CANCEL",
+    "OP_CARRY",
     "OP_RESCHEDULE",
     "OP_SCHEDULE",
     "PREFIX",
     "REJECT_CODES",
     "Cancel",
+    "Carry",
     "ConsumerRecord",
     "Header",
     "Recurrence",
@@ -98,6 +101,7 @@ __all__ = [
     "Request",
     "Reschedule",
     "Schedule",
+    "carry_headers",
     "dead_letter_headers",
     "deferred_headers",
     "delivery_headers",
@@ -211,6 +215,11 @@ def deferred_headers(reschedule: Reschedule) -> list[Header]:
     if reschedule.expire_at_ms is not None:
         headers.append((H_EXPIRE_AT, b"%d" % reschedule.expire_at_ms))
     return headers
+
+
+def carry_headers() -> list[Header]:
+    """The headers of a carry, but for its serial and its signature: the rest of it is its value."""
+    return [(H_OP, OP_CARRY)]
 
 
 def signed_headers(

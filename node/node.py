@@ -11,6 +11,7 @@ import signal
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 from typing import Final
 
 import structlog
@@ -30,7 +31,7 @@ from node.health.vitals import Vitals
 from node.http.app import application
 from node.http.server import HttpServer
 from node.http.watch import watched
-from node.kafka.applier import LogTooShort, NotRebuildable
+from node.kafka.applier import LogTooShort, NotRebuildable, PlaceLost
 from node.kafka.reader import OffsetsGone
 from node.membership import Membership
 from node.parts import Coordination, Makings, Parts
@@ -42,7 +43,8 @@ from node.zookeeper.keyring import NodeKeyring, SharedKeys
 from store.checkpoint import UnreadableCheckpoint
 from store.identity import refresh
 from store.kv import Stalled, StoreError
-from store.rocks import RocksStore
+from store.rocks import RocksStore, remove
+from store.rows import NewerCarry
 
 log = structlog.get_logger("delayline.node")
 
@@ -68,6 +70,7 @@ class Node:
         self._config = config
         self._hook = hook
         self._failed = False
+        self._begins_empty = False  # the next round: without what its store has
         self._http = HttpServer(config.http_host, config.http_port)
         self._peers: Peers | None = self._listen()
         self._session = Session(config.kazoo_options(), timeout_s=config.session_timeout_s)
@@ -153,8 +156,13 @@ class Node:
         if isinstance(error, Stalled) and self._stopping.is_set():
             log.warning("write-dropped", detail=str(error))
             return True
+        if isinstance(error, PlaceLost):
+            self._halt.set()  # the next round looks what can be done
+            return True
         if isinstance(error, OffsetsGone):
             why = self._survey.offsets_gone(error)
+        elif isinstance(error, NewerCarry):
+            why = refusal.carry_newer(str(error))
         elif (of_it := of_store(error, self._config.data_dir)) is not None:
             why = of_it
         else:
@@ -208,7 +216,7 @@ class Node:
         """The parts; None if the round ends before."""
         config = self._config
         coordination = Coordination(self._session, self._registry, peers)
-        store = RocksStore(config.data_dir / "store")
+        store = self._open_store(config.data_dir / "store")
         parts: Parts | None = None
         try:
             self._survey.claim(store, ground)
@@ -233,6 +241,12 @@ class Node:
             if parts is None:
                 with suppress(StoreError):
                     store.close()
+
+    def _open_store(self, folder: Path) -> RocksStore:
+        if self._begins_empty:
+            remove(folder)
+            self._begins_empty = False
+        return RocksStore(folder)
 
     def _agreed_keys(self, store: RocksStore) -> NodeKeyring | None:
         config = self._config
@@ -259,12 +273,17 @@ class Node:
 
     def _open_apply(self, parts: Parts) -> None:
         """Refuses, and tries again, while retention has taken what the view has not read: until an operator
-        gives that up, or it is of no account any more.
+        gives that up, or it is of no account any more. Ends the round where an empty view would lack nothing.
         """
         while not self._halt.is_set():
             try:
                 self._progress.waiting.ask(lambda: parts.open_apply(self._registry.gap(self._config.lane)))
                 self._current_refusal.lack(None)
+                return
+            except PlaceLost as error:
+                log.warning("place-lost", detail=str(error), consequence="the node begins anew, with no view")
+                self._begins_empty = True
+                self._halt.set()
                 return
             except OffsetsGone as error:
                 why = self._survey.offsets_gone(error)

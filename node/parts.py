@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import NamedTuple
 
 from delayline.names import ClusterNames
@@ -17,6 +18,7 @@ from election.znodes import Znodes
 from node.config import NodeConfig
 from node.contender import Contender
 from node.core.delivery import Config, Delivery
+from node.core.ports import LogAge
 from node.core.steps import Step
 from node.current_refusal import CurrentRefusal
 from node.ground import Ground, Survey
@@ -27,7 +29,9 @@ from node.inspection import Inspection
 from node.kafka.applier import Applier
 from node.kafka.broker_links import BrokerLinks
 from node.kafka.checkpoints import CheckpointReader, KafkaLog
+from node.kafka.duplicates import read_duplicates
 from node.kafka.history import Past
+from node.kafka.log_age import KafkaLogAge
 from node.kafka.outbox import KafkaOutbox
 from node.kafka.target_answers import TargetAnswers
 from node.kafka.target_lookup import TargetLookup
@@ -83,10 +87,13 @@ class Parts:
         bell = Bell()  # wakes the lane's thread
         self.started = False  # all that runs from the beginning
         self._roster = roster
-        self._delivery_config = _delivery_config(makings)
         self.keys = makings.keys
         self.view = _view(makings)
-        self.checkpoint_reader, self.kafka_log, self.applier = _reading(makings, self.view, bell)
+        self.checkpoint_reader, self.kafka_log, self.applier = _reading(
+            makings, self.view, bell, current_refusal.halt.is_set
+        )
+        self.log_age = _log_age(makings, self.view, self.kafka_log)
+        self._delivery_config = _delivery_config(makings, self.log_age)
         self.targets, self._lookup, self._watch = _targets(makings)
         self.candidacy, self._mirror, self._election = _election(makings, coordination, bell, hook)
         self.contender = Contender(
@@ -142,7 +149,9 @@ class Parts:
         self.operator.start(self._roster)
         self.candidacy.start()
         self._roster.expect(*self.candidacy.threads)
-        others: tuple[Worker, ...] = (self.lane, self.housekeeping, self._lookup, self._watch, self.soundings)
+        others: list[Worker] = [self.lane, self.housekeeping, self._lookup, self._watch, self.soundings]
+        if self.log_age.carries:
+            others.append(self.log_age)
         for worker in others:
             worker.start(self._roster)
         self.started = True
@@ -178,7 +187,7 @@ class Parts:
         self.candidacy.stop()
         workers: tuple[Worker, ...] = (
             *(self.operator, self._mirror, self.applier, self.housekeeping),
-            *(self.checkpoint_reader, self._lookup, self._watch, self.soundings),
+            *(self.checkpoint_reader, self._lookup, self._watch, self.soundings, self.log_age),
         )
         self.messages.close()
         for worker in workers:
@@ -197,7 +206,7 @@ class Parts:
         self.contender.leave()
 
 
-def _delivery_config(makings: Makings) -> Config:
+def _delivery_config(makings: Makings, age: LogAge) -> Config:
     config, settings = makings.config, makings.ground.settings
     listed = most_listed(len(settings.partitions_of(config.lane)))
     return Config(
@@ -208,26 +217,39 @@ def _delivery_config(makings: Makings) -> Config:
         max_clock_skew_ms=config.max_clock_skew_ms,
         max_parks=config.max_parks,
         keys=makings.keys,
+        age=age,
     )
 
 
 def _view(makings: Makings) -> View:
     config, settings = makings.config, makings.ground.settings
     partitions = settings.partitions_of(config.lane, makings.ground.buffer.partitions)
-    return View(makings.store, partitions, _replay_window_ms(config), settings.dedup_window_ms)
+    replay_window_ms, carries = _replay_window_ms(config), settings.retention_ms is not None
+    return View(makings.store, partitions, replay_window_ms, settings.dedup_window_ms, carries=carries)
 
 
 def _replay_window_ms(config: NodeConfig) -> int:
     return int(config.replay_window_s * 1000)
 
 
-def _reading(makings: Makings, view: View, bell: Bell) -> tuple[CheckpointReader, KafkaLog, Applier]:
+def _reading(
+    makings: Makings, view: View, bell: Bell, is_to_end: Callable[[], bool]
+) -> tuple[CheckpointReader, KafkaLog, Applier]:
     """What reads Kafka's topics."""
     config, ground, keys, _ = makings
     names, client = ClusterNames(config.cluster), config.client_config()
     checkpoint_reader = CheckpointReader(client, names, config.lane, keys, bell.ring)
     kafka_log = KafkaLog(client, names, config.lane, sorted(view.reached().read), checkpoint_reader)
-    return checkpoint_reader, kafka_log, Applier(client, names, ground.settings, keys, view, bell.ring)
+    duplicates = partial(read_duplicates, client, names, config.lane, kafka_log, is_to_end)
+    applier = Applier(client, names, ground.settings, keys, view, bell.ring, duplicates)
+    return checkpoint_reader, kafka_log, applier
+
+
+def _log_age(makings: Makings, view: View, kafka_log: KafkaLog) -> KafkaLogAge:
+    settings = makings.ground.settings
+    window_ms = max(_replay_window_ms(makings.config), settings.dedup_window_ms)
+    partitions = sorted(view.reached().read)
+    return KafkaLogAge(kafka_log, settings.retention_ms, window_ms, partitions, lambda: view.checkpoint)
 
 
 def _targets(makings: Makings) -> tuple[KafkaTargets, TargetLookup, TargetWatch]:

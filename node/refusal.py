@@ -32,6 +32,7 @@ class RefusalCode(StrEnum):
     OTHER_DATA = "other-data"
     SETTINGS_UNREADABLE = "settings-unreadable"
     SETTINGS_NEWER = "settings-newer"
+    CARRY_NEWER = "carry-newer"
     OTHER_KAFKA = "other-kafka"
     KEYS_MISSING = "keys-missing"
     KEYS_REPLACED = "keys-replaced"
@@ -205,9 +206,9 @@ def retention_gap_of_all(detail: str) -> Refusal:
     return Refusal(
         RefusalCode.RETENTION_GAP,
         detail,
-        "Start a node that still has its data folder: it has read what is gone. If there is none, what the "
-        "log has lost is lost: `delayline cluster accept-gap` says how much, and goes on without it. "
-        "`delayline topics check` says whether the retention is too short.",
+        "Start a node that still has its data folder, or has it from a snapshot of its disk: it has read "
+        "what is gone. If there is none, what the log has lost is lost: `delayline cluster accept-gap` says "
+        "how much, and goes on without it. `delayline topics check` says whether the retention is too short.",
     )
 
 
@@ -235,7 +236,8 @@ def restore_command(settings: ClusterSettings) -> str:
     """What an operator types to have these settings in ZooKeeper again; nothing is left to a default."""
     words = ["delayline", "topics", "create", "--restore", "--cluster", settings.cluster]
     words += ["--partitions", str(settings.partitions), "--lanes", str(settings.lanes)]
-    words += ["--max-delay", render_duration(settings.max_delay_ms)]
+    kept = "max-delay" if settings.retention_ms is None else render_duration(settings.retention_ms)
+    words += ["--retention", kept, "--max-delay", render_duration(settings.max_delay_ms)]
     words += ["--dedup-window", render_duration(settings.dedup_window_ms)]
     for level_ms in settings.levels_ms:
         words += ["--level", render_duration(level_ms)]
@@ -285,6 +287,16 @@ def settings_newer(detail: str) -> Refusal:
         RefusalCode.SETTINGS_NEWER,
         detail,
         "Upgrade this node to the version that wrote them, and leave the znode as it is.",
+    )
+
+
+def carry_newer(detail: str) -> Refusal:
+    """Whoever passed over it might lack what it says, once retention has taken what has said so before."""
+    return Refusal(
+        RefusalCode.CARRY_NEWER,
+        detail,
+        "Upgrade this node to the version of the leader that has written it, and start it again: it goes on "
+        "from where it stands.",
     )
 
 

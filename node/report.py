@@ -24,6 +24,7 @@ from node.waiting import Waiting
 from node.worker import Roster
 
 VERSION: Final = version("delayline")
+MOST_NEAR: Final = 8  # partitions; the znode of a status is small
 
 
 class Progress:
@@ -136,6 +137,7 @@ class Report:
             rejected_checkpoints=0 if parts is None else sum(parts.checkpoint_reader.rejected.values()),
             keys=[] if parts is None else sorted(parts.keys.ring.ids),
             blocked=[] if parts is None else list(parts.soundings.blocked or ()),
+            near=[] if parts is None else (parts.log_age.near() or [])[:MOST_NEAR],
             ahead={} if parts is None else parts.view.ahead_of(now_ms + config.max_clock_skew_ms),
         )
 
@@ -172,6 +174,7 @@ def _of_parts(parts: Parts) -> dict[str, Any]:
         "lag": soundings.lag,
         "unstable": soundings.unstable,
         "blocked": soundings.blocked,
+        "near": parts.log_age.near(),
         "dated_by_clients": soundings.dated_by_clients,
         "pending": None if counts.overdue is None else counts.pending,
         "overdue": counts.overdue,

@@ -44,6 +44,16 @@ class BlockedPartition(msgspec.Struct, frozen=True):
     timeout_ms: int | None = None
 
 
+class NearPartition(msgspec.Struct, frozen=True):
+    """A partition in which retention comes near what is still needed: the log has to reach back to `carried`,
+    and below `old` its records have been there for so long that they will soon be gone.
+    """
+
+    partition: int
+    carried: int
+    old: int
+
+
 class UnreadableStatus(Exception):
     """It is not JSON, or that of another version."""
 
@@ -80,6 +90,7 @@ class NodeStatus(msgspec.Struct, frozen=True):
     rejected_checkpoints: int = 0  # records of the checkpoint topic that it has passed over
     keys: list[str] = []  # the ids of those that it knows
     blocked: list[BlockedPartition] = []  # of its lane's partitions, those that open transactions block
+    near: list[NearPartition] = []  # of its lane's partitions, those where retention is
     ahead: dict[int, int] = {}  # of those whose newest timestamp is ahead of the clock: that timestamp
 
     @classmethod

@@ -14,14 +14,13 @@ from typing import Final
 import msgspec
 
 from delayline.names import MAX_OFFSET
-from delayline.rejects import RejectCode
 from delayline.times import MINUTE_MS
 from store import due_index, expiry, kept, keys
 from store.arrivals import Arrival, Kind
+from store.begun import Begun
 from store.checkpoint import Vector
 from store.due_index import DueEntry
 from store.frontiers import Frontiers
-from store.holds import NO_TAG
 from store.keys import NO_KEY, RecordId, RowKey
 from store.kv import Damaged, KeyValue
 from store.prefetch import Prefetched
@@ -29,25 +28,28 @@ from store.rows import (
     IndexEntry,
     ParkMark,
     PendingAnswer,
-    RejectRow,
+    QueueEntry,
     ScheduledRow,
+    decode_carry,
     decode_index,
     decode_offset,
     decode_pending_answer,
     decode_row,
     encode,
     encode_index,
+    is_reschedule,
+    is_schedule,
     pack_own_index,
     row_tag,
 )
 
 NEVER_MS: Final = 1 << 63  # later than any due time
-A_COPY: Final = "a copy of what the service has written back: it says nothing again"
 _CANCEL: Final = Kind.CANCEL  # as plain names: they are looked at for every record
 _SCHEDULE: Final = Kind.SCHEDULE
 _KEEP: Final = Kind.KEEP
 _RESCHEDULE: Final = Kind.RESCHEDULE
 _SPENT: Final = Kind.SPENT
+_CARRY: Final = Kind.CARRY
 
 
 class BatchApply:
@@ -61,9 +63,13 @@ class BatchApply:
         gone_to: bytes,
         window_start_ms: int,
         dedup_window_ms: int,
+        begun: Begun,
+        *,
+        carries: bool,
     ) -> None:
         """`known`: what was stored before the batch. `gone_to`: the key below which rows behind the position
-        may have been pruned. Rows done and due before `window_start_ms` are not kept.
+        may have been pruned. Rows done and due before `window_start_ms` are not kept. `begun`: where the view
+        has begun. `carries`: whether the cluster does; then a batch has nothing but carries, or none.
         """
         aligned, heard = frontiers.aligned, frontiers.heard
         self.batch = kv.batch()
@@ -73,6 +79,7 @@ class BatchApply:
         self.low_expiry: dict[int, bytes] = {}  # by partition
         self.low_due_index: dict[int, bytes] = {}
         self.low_row: bytes | None = None
+        self.low_since: dict[int, int] = {}  # by partition
         self.urgent = False
         self.serials = dict(heard.serials)
         self.last_moves = dict(heard.last_moves)
@@ -83,6 +90,8 @@ class BatchApply:
         self._newest_ms = heard.newest_ms
         self._dedup_window_ms = dedup_window_ms
         self._gone_to = gone_to
+        self._begun = begun
+        self._carries = carries
         self._arrivals: Sequence[Arrival] = ()
         self._known = known
         self._indexes: dict[bytes, bytes | None] = {}  # as they will be once the batch is written
@@ -92,6 +101,7 @@ class BatchApply:
         self._due_index: dict[int, dict[int, int]] = {}  # packed, by partition and offset
         self._ids: dict[int, dict[int, str]] = {}  # of those of them that have one
         self._unstored: set[RecordId] = set()  # of this batch: done, and older than what is kept
+        self._since: dict[RecordId, int] = {}
         # This batch's pending answers, by id or source.
         self._endings: dict[tuple[int, str | int], list[int]] = {}
 
@@ -114,7 +124,7 @@ class BatchApply:
                 admitted = self._resolve(arrival)
                 if admitted is None:
                     continue
-                due_ms, raw, tag = admitted.due_ms, admitted.raw, admitted.tag
+                offset, due_ms, raw, tag = admitted.offset, admitted.due_ms, admitted.raw, admitted.tag
             elif id_ is None:
                 packed[offset] = due_ms << 1
             else:
@@ -159,25 +169,32 @@ class BatchApply:
                 self.low_due_index[partition] = due_index.write(self.batch, partition, packed)
 
     def _resolve(self, arrival: Arrival) -> Arrival | None:
-        """What an arrival does beside leaving a row: what leaves one, it or a reject; None: nothing does."""
+        """What an arrival does beside leaving a row: what leaves one, it or what it carries; None: nothing
+        does.
+        """
         if arrival.kind is _CANCEL:
             self._cancel(arrival)
             return None
-        if arrival.kind is _SCHEDULE:
-            return self._apply_written_back(arrival)
         if arrival.kind is _KEEP:
             return arrival if self._dedupe(arrival) else None
-        is_copy = self._is_copy(arrival)
+        if self._is_copy(arrival) or arrival.kind is _SPENT:
+            return None
+        if arrival.kind is _CARRY:
+            return self._apply_carry(arrival)
+        if arrival.kind is _SCHEDULE and not self._apply_written_back(arrival):
+            return None
         if arrival.kind is _RESCHEDULE:
-            last_ms = self.last_moves.get(arrival.partition, 0)
-            self.last_moves[arrival.partition] = max(arrival.due_ms, last_ms)
-            return _rejected_copy(arrival) if is_copy else arrival
-        # It is what it is, and what is a copy of it will be a reject.
-        return None if arrival.kind is _SPENT else arrival
+            self._note_move(arrival.partition, arrival.due_ms)
+        if self._carries:
+            self._enqueue(arrival, arrival.offset if arrival.serial is None else arrival.serial[0])
+        return arrival
+
+    def _note_move(self, partition: int, due_ms: int) -> None:
+        self.last_moves[partition] = max(due_ms, self.last_moves.get(partition, 0))
 
     def _is_copy(self, arrival: Arrival) -> bool:
-        """Whether it is a copy, sent by somebody, of what the service has written back. Then it is a reject,
-        and changes nothing (rule 4).
+        """Whether it is a copy, sent by somebody, of what the service has written back. Then it is nothing
+        (rule 4).
 
         What the service itself has written is never taken for one: of what is written back into a partition
         each has a higher serial than all before it, the aborted ones too. Within a leadership the reader goes
@@ -200,24 +217,21 @@ class BatchApply:
         self.serials[arrival.partition] = serial
         return False
 
-    def _apply_written_back(self, arrival: Arrival) -> Arrival | None:
-        """What follows from an earlier request takes its place if it has an id; None if it came too late, and
-        a reject instead if it is a copy.
+    def _apply_written_back(self, arrival: Arrival) -> bool:
+        """What follows from an earlier request takes its place if it has an id; False if it came too late.
 
         Without an id it leaves the earlier row where it is, and the source's entry points to the later one;
         and if it was parked, which is for later than its own time, it leaves a mark: a replay has to know of
         that row that it was not delivered.
         """
-        if self._is_copy(arrival):
-            return _rejected_copy(arrival)
         if arrival.id is not None:
-            return arrival if self._make_current(arrival, arrival.id) else None
+            return self._make_current(arrival, arrival.id)
         partition, root, parent = arrival.partition, arrival.root, arrival.parent
         assert parent is not None, "the caller looked"
         assert root is not None, "the parser refuses a parent without one"
         if self._tombstone(keys.source_tombstone(partition, root)) > parent:
             self._answer_first_pending(partition, root, parent)
-            return None
+            return False
         self._set_source(
             partition, root, IndexEntry(arrival.due_ms, arrival.offset, parent, root, arrival.tag)
         )
@@ -226,7 +240,101 @@ class BatchApply:
         if arrival.due_ms > row.scheduled_for_ms:  # an occurrence to come is not of long standing: no mark
             mark = ParkMark(arrival.due_ms, row.scheduled_for_ms)
             self.batch.put(keys.park_mark(partition, parent), encode(mark))
-        return arrival
+        return True
+
+    def _apply_carry(self, arrival: Arrival) -> Arrival | None:
+        """A row that is older, as it was: it is stored if it is not there, and if nothing that came after it
+        has taken its place (rule 12). What is dropped answers nobody: what has ended it was answered before a
+        checkpoint said that a node may begin behind the row's own record, and whoever has read that has the
+        row, or has seen its end.
+
+        Of what is done, and no more kept, what leads to it stays for as long as its id may be asked for.
+        """
+        assert arrival.serial is not None, "the parser refuses a carry without one"
+        _, offset, raw = decode_carry(arrival.raw)
+        own = arrival._replace(offset=offset, raw=raw, serial=None)
+        if self._is_there(own):
+            self._enqueue(own, arrival.serial[0])
+            return None
+        if self._counts_no_more(own, self._newest_by(arrival)):
+            return None
+        if is_schedule(raw):
+            if not self._restore_names(own):
+                return None
+        elif is_reschedule(raw):
+            self._note_move(own.partition, own.due_ms)
+        self._enqueue(own, arrival.serial[0])
+        return own
+
+    def _is_there(self, own: Arrival) -> bool:
+        """Whether the row of a carry is stored, or its id leads to it: it is done then, and was pruned."""
+        partition, offset = own.partition, own.offset
+        if (partition, offset) in self._since:
+            return True  # another carry of it, in this batch
+        if self._kv.get(keys.row(own.due_ms, partition, offset)) is not None:
+            return True
+        entry = None if own.id is None else self._index(keys.index(partition, own.id))
+        return entry is not None and entry.offset == offset
+
+    def _counts_no_more(self, own: Arrival, newest_ms: int) -> bool:
+        """Whether it is done, and neither kept nor known to who asks for its id."""
+        key = own.due_ms, own.partition, own.offset
+        if own.due_ms >= self._window_start_ms or not self._aligned.done(key, own.tag):
+            return False
+        return own.id is None or newest_ms >= own.due_ms + self._dedup_window_ms
+
+    def _restore_names(self, own: Arrival) -> bool:
+        """Has what leads to a schedule lead there again; False if something later has taken its place."""
+        partition, offset, id_ = own.partition, own.offset, own.id
+        origin = offset if own.parent is None else own.parent
+        root = offset if own.root is None else own.root
+        if id_ is None:
+            if self._tombstone(keys.source_tombstone(partition, root)) > origin:
+                return False
+            known = None if own.parent is None else self._source(partition, root)
+            current = IndexEntry(own.due_ms, offset, origin, own.root, own.tag)
+        else:
+            known = self._index(keys.index(partition, id_))
+            moved_by = _scheduled(own.raw).moved_by
+            current = IndexEntry(own.due_ms, offset, origin, own.root, own.tag, moved_by)
+            if self._is_stale(own, id_, known, origin):
+                return False
+            if known is not None:
+                self._remove(partition, known)
+            self._set_index(keys.index(partition, id_), current)
+        if own.parent is None:
+            self._write_due_entry(own)
+        else:
+            if known is None or known.origin < origin:
+                self._set_source(partition, root, current)
+            self._expire_later(own.due_ms, own, root if id_ is None else id_)
+        return True
+
+    def _write_due_entry(self, own: Arrival) -> None:
+        """An entry of its own, unless one is there that has it: it would stand before the others of that."""
+        partition = own.partition
+        if own.id is not None:
+            self._expire_later(own.due_ms, own, own.id)
+        if due_index.has(self._kv, partition, own.offset):
+            return
+        packed = {own.offset: due_index.pack(own.due_ms, named=own.id is not None)}
+        low = due_index.write(self.batch, partition, packed)
+        self.low_due_index[partition] = min(low, self.low_due_index.get(partition, low))
+
+    def _enqueue(self, own: Arrival, since: int) -> None:
+        """Has a row stand among those that may have to be carried, by its since (store/carrying.py)."""
+        partition, offset, id_ = own.partition, own.offset, own.id
+        known = self._since.get((partition, offset))
+        if known is None:
+            raw = self._kv.get(keys.since(partition, offset))
+            known = None if raw is None else decode_offset(raw)
+        if known is not None:
+            self.batch.delete(keys.queue(partition, known, offset))
+        entry = QueueEntry(own.due_ms, id_ if is_schedule(own.raw) else None)
+        self.batch.put(keys.queue(partition, since, offset), encode(entry))
+        self.batch.put(keys.since(partition, offset), encode(since))
+        self._since[partition, offset] = since
+        self.low_since[partition] = min(since, self.low_since.get(partition, since))
 
     def _store_late(self, partition: int, offset: int, due_ms: int, tag: int, *, named: bool) -> bool:
         """What arrives at or below the position is late, unless the last checkpoint's applied had it. False
@@ -289,6 +397,9 @@ class BatchApply:
         changes nothing. The index entry says so, which delivery leaves alone and a cancel takes away.
         """
         assert arrival.id is not None, "the parser refuses it without an id"
+        if arrival.offset < self._begun.to.get(arrival.partition, 0):
+            is_duplicate = (arrival.partition, arrival.offset) in self._begun.duplicates
+            return not is_duplicate and self._make_current(arrival, arrival.id)
         entry = self._index(keys.index(arrival.partition, arrival.id))
         if entry is None or self._newest_by(arrival) >= entry.due_ms + self._dedup_window_ms:
             return self._make_current(arrival, arrival.id)
@@ -543,15 +654,6 @@ def _scheduled(raw: bytes) -> ScheduledRow:
     row = decode_row(raw)
     assert isinstance(row, ScheduledRow), "it is a schedule's"
     return row
-
-
-def _rejected_copy(copy: Arrival) -> Arrival:
-    """What a copy of a written-back request is instead."""
-    row = decode_row(copy.raw)
-    reject = encode(RejectRow(row.key, row.value, row.headers, RejectCode.BAD_PARENT, A_COPY))
-    return copy._replace(
-        kind=Kind.REJECT, due_ms=copy.timestamp_ms, id=None, parent=None, root=None, raw=reject, tag=NO_TAG
-    )
 
 
 def _lower(known: bytes | None, key: bytes) -> bytes:

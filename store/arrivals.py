@@ -11,7 +11,16 @@ from delayline.record import ConsumerRecord
 from delayline.rejects import RejectCode
 from delayline.signing import Serial
 from store.holds import NO_TAG, tag_of
-from store.rows import Headers, RejectRow, RescheduleRow, ScheduledRow, encode
+from store.rows import (
+    Headers,
+    RejectRow,
+    RescheduleRow,
+    ScheduledRow,
+    decode_carry,
+    decode_row,
+    encode,
+    target_of_message,
+)
 
 
 class Kind(IntEnum):
@@ -23,11 +32,13 @@ class Kind(IntEnum):
     CANCEL = 3
     KEEP = 4  # a schedule, unless its id is known
     SPENT = 5  # no message: its serial alone counts, since its transaction was aborted
+    CARRY = 6  # a row that is older
 
 
 class Arrival(NamedTuple):
     """One record of the log, parsed and encoded. `raw` is its row; empty for a cancel. `root`: the offset of
-    the user's request that it goes back to, or that a cancel names.
+    the user's request that it goes back to, or that a cancel names. Of a carry, all but partition, offset,
+    timestamp and serial is its row's, and `raw` the carry's value.
     """
 
     partition: int
@@ -76,6 +87,8 @@ def arrival(record: ConsumerRecord, request: wire.Request) -> Arrival:
         return _schedule(record, request)
     at_ms = record.timestamp_ms
     at = (record.partition, record.offset, at_ms)
+    if isinstance(request, wire.Carry):
+        return _carry(at, request)
     if isinstance(request, wire.Cancel):
         return Arrival(*at, Kind.CANCEL, at_ms, request.id, None, request.source, b"")
     headers = _headers(record)
@@ -124,6 +137,19 @@ def _schedule(record: ConsumerRecord, request: wire.Schedule) -> Arrival:
         encode(row), serial, tag,
     )  # fmt: skip
     return _new_arrival(Arrival, fields)
+
+
+def _carry(at: tuple[int, int, int], request: wire.Carry) -> Arrival:
+    due_ms, _, raw = decode_carry(request.row)
+    row = decode_row(raw)
+    if isinstance(row, RejectRow):
+        return Arrival(*at, Kind.CARRY, due_ms, None, None, None, request.row, request.serial)
+    if isinstance(row, RescheduleRow):
+        return Arrival(*at, Kind.CARRY, due_ms, row.id, None, None, request.row, request.serial)
+    root = None if row.root is None else parse_source(row.root)[2]
+    target = target_of_message(row)
+    tag = NO_TAG if target is None else tag_of(target)
+    return Arrival(*at, Kind.CARRY, due_ms, row.id, row.parent, root, request.row, request.serial, tag)
 
 
 def _headers(record: ConsumerRecord) -> Headers:

@@ -20,7 +20,10 @@ Vector = dict[int, int]
 """Per partition of the lane, an offset + 1."""
 
 
-FORMAT: Final = 5
+FORMAT: Final = 6
+FORMAT_UNCARRIED: Final = 5
+"""Of a checkpoint of a cluster that carries nothing: as versions know it that cannot carry."""
+FORMATS: Final = frozenset((FORMAT_UNCARRIED, FORMAT))
 
 
 class Reached(msgspec.Struct, frozen=True):
@@ -51,6 +54,7 @@ class Frontier(msgspec.Struct, frozen=True):
     operation: Operation = Operation()
     overruns: Overruns = ()
     holds: Holds = ()
+    carried: Vector = {}
 
     def passed(self, key: RowKey) -> bool:
         """Whether key <= position and offset < applied[partition], here or in an overrun."""
@@ -187,6 +191,7 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
     holds: Holds = ()
     awaited: Awaited = NOTHING
     overruns: Overruns = ()
+    carried: Vector = {}
     node: str
     at_ms: int
     first: bool = False
@@ -207,6 +212,7 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
             self.operation,
             self.overruns,
             self.holds,
+            self.carried,
         )
 
     @property
@@ -227,11 +233,16 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
         """Raises `UnreadableCheckpoint`."""
         try:
             of = _format(raw).format
-            if of != FORMAT:
+            if of not in FORMATS:
                 raise UnreadableCheckpoint(f"checkpoint has format {of}; this version reads format {FORMAT}")
             return _decode(raw)  # type: ignore[return-value]
         except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
             raise UnreadableCheckpoint(f"this is no checkpoint: {error}") from error
+
+
+def format_of(carried: Vector) -> int:
+    """The format of a checkpoint."""
+    return FORMAT if carried else FORMAT_UNCARRIED
 
 
 _encode = msgspec.json.Encoder().encode

@@ -83,6 +83,21 @@ def kept_since(kv: KeyValue, partition: int, first: int) -> int | None:
 
 def find(kv: KeyValue, partition: int, offset: int) -> DueEntry | None:
     """The due entry of a user's schedule; None if it is none, or has been forgotten."""
+    number = _number(kv, partition, offset)
+    if number is None:
+        return None
+    if number & 1:
+        named = expiry.find(kv, partition, number >> 1, offset)
+        return None if named is None else DueEntry(*named)
+    return None if number == _NOTHING else DueEntry(number >> 1, None)
+
+
+def has(kv: KeyValue, partition: int, offset: int) -> bool:
+    """Whether an entry has an offset, whatever it says of it."""
+    return _number(kv, partition, offset) is not None
+
+
+def _number(kv: KeyValue, partition: int, offset: int) -> int | None:
     found: tuple[bytes, bytes] | None = None
     begin = keys.due_index(partition, offset - offset % BLOCK)
     for entry in kv.scan(begin, keys.due_index(partition, offset + 1)):
@@ -90,11 +105,7 @@ def find(kv: KeyValue, partition: int, offset: int) -> DueEntry | None:
     if found is None:
         return None
     at = (offset - keys.record_id(found[0])[1]) * _ENTRY_BYTES
-    number = _one.unpack_from(found[1], at)[0] if at < len(found[1]) else _NOTHING
-    if number & 1:
-        named = expiry.find(kv, partition, number >> 1, offset)
-        return None if named is None else DueEntry(*named)
-    return None if number == _NOTHING else DueEntry(number >> 1, None)
+    return int(_one.unpack_from(found[1], at)[0]) if at < len(found[1]) else None
 
 
 def id_of_source(kv: KeyValue, partition: int, source: int) -> str | None:

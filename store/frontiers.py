@@ -100,6 +100,16 @@ class Frontiers:
         batch.put(keys.SERIALS, encode(serials))
         return heard
 
+    def write_beginnings(self, batch: Batch, begins: Vector, applied: Vector) -> Heard:
+        """Puts that an empty view begins at these offsets, as if so much was applied: what was written back
+        with an as-of below is nothing to it.
+        """
+        serials = self.heard.serials | {partition: (begin, -1) for partition, begin in begins.items()}
+        heard = self.heard._replace(serials=serials, applied=self.applied | applied)
+        batch.put(keys.APPLIED, encode(heard.applied))
+        batch.put(keys.SERIALS, encode(serials))
+        return heard
+
     def read_on(self, read: Mapping[int, int]) -> None:
         """The reader stands there."""
         # It never moves back: what is written back rests on that (store/apply.py, `_is_copy`).

@@ -9,7 +9,7 @@ import msgspec
 from store import keys
 from store.kv import KeyValue, StoreError
 
-FORMAT: Final = 9
+FORMAT: Final = 10
 
 
 class Identity(msgspec.Struct, frozen=True):

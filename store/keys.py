@@ -18,6 +18,8 @@ prefix key                            value
 ``q``  partition, due, first offset   the last due time of such an entry, or when to look at it again
 ``h``  tag, due, partition, offset     a row that pruning has left, by its target (store/kept.py)
 ``k``  partition, offset              the same by offset, until nothing has to lead there any more
+``g``  partition, since, offset       the due time and the id of a row that the due index does not lead to
+``y``  partition, offset              its since
 ``m``  name                           counters and metadata
 ====== ============================== ==========================================================
 """
@@ -53,6 +55,8 @@ DUE_INDEX: Final = b"o"
 DUE_INDEX_END: Final = b"q"
 HELD: Final = b"h"
 KEPT: Final = b"k"
+QUEUE: Final = b"g"
+SINCE: Final = b"y"
 META: Final = b"m"
 
 APPLIED: Final = META + b"applied"
@@ -65,6 +69,7 @@ GONE_TO: Final = META + b"gone-to"  # the highest low water from which pruning h
 IDENTITY: Final = META + b"identity"
 SERIALS: Final = META + b"serials"
 KEYS: Final = META + b"keys"
+BEGUN: Final = META + b"begun"
 
 BLOCK: Final = 512  # offsets of one entry of due index, at most; a power of two
 
@@ -166,6 +171,22 @@ def due_index(partition: int, first: int) -> bytes:
 def due_index_end(partition: int, last_due_ms: int, first: int) -> bytes:
     """When an entry of due times may go."""
     return _queued.pack(DUE_INDEX_END, partition, last_due_ms, first)
+
+
+def queue(partition: int, since: int, offset: int) -> bytes:
+    """The entry of a row among those that may have to be carried, in the order in which they are."""
+    return _queued.pack(QUEUE, partition, since, offset)
+
+
+def queued_since(raw: bytes) -> tuple[int, int]:
+    """The since and the offset of such an entry's row."""
+    _, _, since, offset = _queued.unpack(raw)
+    return since, offset
+
+
+def since(partition: int, offset: int) -> bytes:
+    """What leads from a row to its entry there."""
+    return _pack_by_record(SINCE, partition, offset)
 
 
 def held(tag: int, due_ms: int, partition: int, offset: int) -> bytes:

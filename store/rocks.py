@@ -77,6 +77,15 @@ def _translated(error: Exception, what: str) -> StoreError:
     return Damaged(f"{what}: {said}")
 
 
+def remove(path: Path) -> None:
+    """Removes a store that no process has open. Raises as `RocksStore` does."""
+    RocksStore(path).close()  # RocksDB's own look at the lock comes after it has removed something
+    try:
+        rocksdict.Rdict.destroy(str(path), _options())
+    except Exception as error:
+        raise _translated(error, f"{path} cannot be removed") from error
+
+
 class Figures(NamedTuple):
     """Bytes, but for `estimated_keys`, and `write_stopped`: 1 while RocksDB takes no writes."""
 

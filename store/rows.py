@@ -81,6 +81,11 @@ def is_reschedule(raw_row: bytes) -> bool:
     return raw_row[1] == _RESCHEDULE_TAG
 
 
+def is_schedule(raw_row: bytes) -> bool:
+    """Tells in the same way."""
+    return raw_row[1] == _SCHEDULED_TAG
+
+
 def message_target(raw_row: bytes) -> str | None:
     """Where it is to be delivered; None if it is no message. A cron expression's first row is none."""
     row = decode_scheduled(raw_row)
@@ -189,6 +194,34 @@ def decode_index(raw: bytes) -> IndexEntry:
     return IndexEntry(*_rooted_entry.unpack(raw))
 
 
+CARRY_FORMAT: Final = 1
+_carry = Struct(">BQQ")
+
+
+class NewerCarry(ValueError):
+    """A carry that a newer version has written."""
+
+
+def encode_carry(due_ms: int, offset: int, raw_row: bytes) -> bytes:
+    """The value of a carry: the rest of the row's key, its partition being the carry's own, and the row."""
+    return _carry.pack(CARRY_FORMAT, due_ms, offset) + raw_row
+
+
+def decode_carry(raw: bytes) -> tuple[int, int, bytes]:
+    """The due time, the offset and the row. Raises `NewerCarry`."""
+    if raw[0] != CARRY_FORMAT:
+        raise NewerCarry(f"a carry has format {raw[0]}; this version reads {CARRY_FORMAT}")
+    _, due_ms, offset = _carry.unpack_from(raw)
+    return due_ms, offset, raw[_carry.size :]
+
+
+class QueueEntry(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A row that the due index does not lead to, among those that may have to be carried."""
+
+    due_ms: int
+    id: str | None  # of a schedule
+
+
 class Expiry(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """What may be forgotten together: when each is due, its offset, in order, and whose it is: an id's, or
     a source's, told by its offset.
@@ -223,6 +256,7 @@ class PendingAnswer(msgspec.Struct, frozen=True, array_like=True, gc=False):
         return self.source
 
 
+decode_queue_entry = msgspec.msgpack.Decoder(QueueEntry).decode
 decode_expiry = msgspec.msgpack.Decoder(Expiry).decode
 decode_park_mark = msgspec.msgpack.Decoder(ParkMark).decode
 decode_pending_answer = msgspec.msgpack.Decoder(PendingAnswer).decode

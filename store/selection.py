@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from delayline.times import DAY_MS
 from store import holds, keys, moves
 from store.answers import Answer, Answering
 from store.awaited import MOST_LISTED
@@ -29,6 +30,7 @@ from store.replays import take_replayed
 from store.rows import message_target
 from store.taking import MOST_WALKED, Room, Rows, Taking, Undone, take_due, take_late
 
+CARRY_REST_MS: Final = 250
 REPLAYED_PART: Final = 4  # so much of a transaction's limits at most
 
 
@@ -36,6 +38,8 @@ class Limits(NamedTuple):
     """How much one transaction may carry; at least one row or answer is taken. `awaited`: how much of what
     was written back into a partition is listed, of each kind. `passed`: over how many rows that are done,
     and behind the position, a selection goes. `carried_ms`: so long what is paused waits in one place.
+    `carry_rest_ms`: so long after a transaction with carries the next ones have none. `unread_ms`: no record
+    that is read from now on was written longer ago.
     """
 
     messages: int
@@ -43,13 +47,18 @@ class Limits(NamedTuple):
     awaited: int = MOST_LISTED
     passed: int = MOST_WALKED
     carried_ms: int = holds.CARRIED_MS
+    carry_rest_ms: int = CARRY_REST_MS
+    unread_ms: int = DAY_MS
 
 
 class Paused(NamedTuple):
-    """What operators have paused: targets, and whether a replay stands still."""
+    """What stands still: targets that operators have paused, a replay, and all deliveries: then there are
+    answers alone, and position and applied stay.
+    """
 
     targets: AbstractSet[str] = frozenset()
     replay: bool = False
+    everything: bool = False
 
 
 NOTHING_PAUSED: Final = Paused()
@@ -65,7 +74,8 @@ class Selection(msgspec.Struct, frozen=True):
     the reader stood in each partition. `moved`: those of the rows that a reschedule has put elsewhere: they
     are done, and have no record. `paused`: those of the rows that wait for the end of a pause; `released`:
     rows that have waited for that. `paused_targets`: those that it knew of. `passes`: it has ended behind
-    what is done by an overrun. `rewinds`: it is none, but a rewind (rule 6).
+    what is done by an overrun. `rewinds`: it is none, but a rewind (rule 6). `carries`: rows that wait on
+    (rule 12).
     """
 
     late: Rows
@@ -86,6 +96,7 @@ class Selection(msgspec.Struct, frozen=True):
     paused: AbstractSet[RowKey] = frozenset()
     released: Rows = []
     paused_targets: AbstractSet[str] = frozenset()
+    carries: Rows = []
 
     @property
     def to_carry(self) -> tuple[Rows, Rows]:
@@ -105,7 +116,7 @@ class Selection(msgspec.Struct, frozen=True):
 
     @property
     def size(self) -> int:
-        taken = len(self.late) + len(self.due) + len(self.released) + len(self.replayed)
+        taken = len(self.late) + len(self.due) + len(self.released) + len(self.replayed) + len(self.carries)
         return taken + len(self.answers) + (self.operates or self.passes or self.rewinds)
 
 
@@ -133,6 +144,8 @@ def select(
     write_back = write_back._replace(awaited=write_back.awaited.beyond(tip.seen))
     answering = Answering(tip, write_back, limits.messages)
     seen = answering.take(kv, reached.applied)
+    if seen is None and paused.everything:
+        seen = dict(reached.applied)
     if seen is None:
         selecting = _Selecting(kv, tip, reached, now_ms, limits, write_back, paused)
         return selecting.select(answering.answers, poison)
@@ -145,7 +158,18 @@ def select(
         frontier,
         cut_short=answering.undecided,
         waits_for=answering.waits_for,
+        as_of=_as_of(reached),
     )
+
+
+def _as_of(reached: Reached) -> Vector:
+    """Where the reader stands: not the frontier's `read`, which late rows hold back behind what was written
+    back before.
+    """
+    return {
+        partition: max(offset, reached.applied.get(partition, 0))
+        for partition, offset in reached.read.items()
+    }
 
 
 class _Advance(NamedTuple):
@@ -207,9 +231,6 @@ class _Selecting:
         waits = _waiting_of([*late, *due], tip, moved) if tip.holds else {}
         if waits:
             frontier = msgspec.structs.replace(frontier, holds=holds.with_passed(frontier.holds, waits))
-        # Not the frontier's `read`, which late rows hold back behind what was written back before.
-        read = self._reached.read
-        as_of = {partition: max(offset, applied.get(partition, 0)) for partition, offset in read.items()}
         return Selection(
             late,
             due,
@@ -221,7 +242,7 @@ class _Selecting:
             cut_short=bool(taking.room.full),
             waits_for=advance.waits_for,
             full=taking.room.full,
-            as_of=as_of,
+            as_of=_as_of(self._reached),
             moved=moved,
             paused=waits.keys(),
             released=released,
@@ -243,6 +264,7 @@ class _Selecting:
             tip.operation,
             tip.overruns,
             tip.holds,
+            tip.carried,
         )
         return _Advance(frontier, [], [], None, {}, passes=False)
 
@@ -272,6 +294,7 @@ class _Selecting:
             operation,
             tip.overruns,
             tip.holds,
+            tip.carried,
         )
         return _Advance(frontier, due, replayed, skip_to, waits_for, passes=passed is not None)
 

@@ -8,30 +8,37 @@ store/pruning.py (`prune`), what leads to them by store/forgetting.py (`forgetti
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from typing import TypeVar
+from itertools import groupby
+from operator import attrgetter
+from typing import Final, TypeVar
 
 import msgspec
 
 from delayline.signing import Serial
 from store import alignment, keys, selection
 from store.apply import BatchApply
-from store.arrivals import Arrival
+from store.arrivals import Arrival, Kind
+from store.begun import AT_THE_BEGINNING, Begun
+from store.carrying import Carrying, sweep
 from store.checkpoint import NO_WRITE_BACK, Checkpoint, Frontier, Reached, Vector, WriteBack
 from store.forgetting import Forgetting
 from store.frontiers import Frontiers
 from store.guard import Guard, retry_stalled
-from store.keys import RowKey
+from store.keys import RecordId, RowKey
 from store.kv import KeyValue
 from store.operations import OperatorRequest
 from store.pending import Pending
 from store.prefetch import Prefetched, prefetch
-from store.pruning import Pruning
-from store.rows import decode_offset
+from store.pruning import REST_S, Pruning
+from store.rows import decode_offset, decode_vector, encode
 from store.selection import NOTHING_PAUSED, Limits, Paused, Selection
+from store.taking import Rows
 
 FOREVER_MS = 1 << 62
+
+_KIND: Final = attrgetter("kind")
 
 R = TypeVar("R")
 
@@ -43,9 +50,15 @@ class View:
     """
 
     def __init__(
-        self, kv: KeyValue, partitions: Sequence[int], replay_window_ms: int, dedup_window_ms: int
+        self,
+        kv: KeyValue,
+        partitions: Sequence[int],
+        replay_window_ms: int,
+        dedup_window_ms: int,
+        *,
+        carries: bool = False,
     ) -> None:
-        """`partitions` are the lane's."""
+        """`partitions` are the lane's. `carries`: whether the cluster does (rule 12)."""
         self.guard = Guard()
         self._kv = kv
         self._window_ms = replay_window_ms
@@ -54,6 +67,11 @@ class View:
         self._pending = Pending(kv, self._frontiers.tip.position)
         self._pruning = Pruning(kv, self.guard, self._frontiers, self._pending, replay_window_ms)
         self.forgetting = Forgetting(kv, self.guard, self._frontiers, self._pruning, dedup_window_ms)
+        self._carries = carries
+        self._carried_at_ms = 0
+        self._carrying = Carrying(kv, self._frontiers, self._pruning, dedup_window_ms)
+        raw_begun = kv.get(keys.BEGUN)
+        self._begun = AT_THE_BEGINNING if raw_begun is None else Begun(decode_vector(raw_begun))
         self._wake_due_ms: int | None = None
 
     @property
@@ -100,6 +118,14 @@ class View:
         True if there is now something that a leader should look at before the time that the last
         `select` told it to wait for.
         """
+        if not self._carries or Kind.CARRY not in map(_KIND, arrivals):
+            return self._apply_batch(arrivals, read)
+        # What a carry asks for is in the store then.
+        batches = [list(batch) for _, batch in groupby(arrivals, lambda one: one.kind is Kind.CARRY)]
+        urgent = [self._apply_batch(batch, {}) for batch in batches[:-1]]
+        return any([*urgent, self._apply_batch(batches[-1], read)])
+
+    def _apply_batch(self, arrivals: Sequence[Arrival], read: Mapping[int, int]) -> bool:
         urgent = self._apply(arrivals, read)
         while urgent is None:
             # Else what takes longer to read than those who remove rest would wait for their end.
@@ -107,13 +133,13 @@ class View:
                 urgent = self._apply(arrivals, read)
         return urgent
 
-    def _apply(self, arrivals: Sequence[Arrival], read: Vector) -> bool | None:
+    def _apply(self, arrivals: Sequence[Arrival], read: Mapping[int, int]) -> bool | None:
         removals = self.guard.removals
         return self._take(arrivals, read, prefetch(self._kv, self._pending, arrivals), removals)
 
     @retry_stalled
     def _take(
-        self, arrivals: Sequence[Arrival], read: Vector, known: Prefetched, removals: int
+        self, arrivals: Sequence[Arrival], read: Mapping[int, int], known: Prefetched, removals: int
     ) -> bool | None:
         """As `apply`. None, and nothing is done, if something was removed since `known` was read."""
         if removals != self.guard.removals:
@@ -127,6 +153,8 @@ class View:
             self._pruning.pruned.gone_to,
             self._pruning.window_start_ms(),
             self._dedup_window_ms,
+            self._begun,
+            carries=self._carries,
         )
         if fresh:
             apply.add(fresh)
@@ -144,6 +172,7 @@ class View:
         self._pending.taken(counts, apply.counts, apply.counts_below)
         self._pruning.taken(pruned)
         self.forgetting.taken(apply.low_expiry, apply.low_due_index)
+        self._carrying.taken(apply.low_since)
 
     @retry_stalled
     def start_at(self, partition: int, applied: int, read: int, serial: Serial | None = None) -> None:
@@ -157,6 +186,33 @@ class View:
         self._frontiers.heard = heard
         self._frontiers.read[partition] = read
 
+    @retry_stalled
+    def begin_at(self, carried: Vector, to: Vector) -> None:
+        """An empty view begins there, in all partitions: what is below counts no more, or will be said again
+        (rule 12). `to`: the *seen* of the checkpoint that says so; where the place is above that, there are
+        but markers between them, which *applied* does not count (rule 7).
+        """
+        batch = self._kv.batch()
+        applied = {partition: min(begin, to.get(partition, 0)) for partition, begin in carried.items()}
+        heard = self._frontiers.write_beginnings(batch, carried, applied)
+        batch.put(keys.BEGUN, encode(to))
+        self._kv.write(batch)
+        self._frontiers.heard = heard
+        self._frontiers.read.update(carried)
+        self._begun = Begun(to)
+
+    def lacks_duplicates(self) -> Vector | None:
+        """Where the view has begun in the midst of the log, and has not yet read to where that matters no
+        more: up to where it has to know which requests that ask to keep are duplicates.
+        """
+        applied = self._frontiers.applied
+        is_behind = any(applied.get(partition, 0) < end for partition, end in self._begun.to.items())
+        return self._begun.to if is_behind else None
+
+    def know_duplicates(self, duplicates: Container[RecordId]) -> None:
+        """Of the requests below that, those that are."""
+        self._begun = self._begun._replace(duplicates=duplicates)
+
     def select(
         self,
         now_ms: int,
@@ -166,13 +222,15 @@ class View:
         write_back: WriteBack = NO_WRITE_BACK,
         poison: AbstractSet[RowKey] = frozenset(),
         paused: Paused = NOTHING_PAUSED,
+        old: Vector | None = None,
     ) -> Selection:
         """Selects behind the tip and moves it (rule 1). An empty selection says how far nothing is due:
         it makes a heartbeat, or nothing.
 
         `request`: an operator's, which this selection takes up if none after it has been taken up before.
         `write_back`: that of the checkpoint that the tip leads to; while it is not known, no request is taken
-        up. `poison`: rows that are to be dead letters.
+        up. `poison`: rows that are to be dead letters. `old`: per partition, below which offset what waits is
+        to be carried; None: nothing is.
         """
         with self.guard.lock:
             before = self._frontiers.tip
@@ -186,6 +244,8 @@ class View:
                 poison=poison,
                 paused=paused,
             )
+            if old is not None:
+                chosen = self._with_carries(before, chosen, now_ms, old, limits, write_back)
             after = chosen.frontier
             if (before.operation, before.holds) != (after.operation, after.holds):
                 chosen = msgspec.structs.replace(chosen, operates=True)
@@ -195,6 +255,30 @@ class View:
             else:
                 self._pending.advance(chosen.due)
             return chosen
+
+    def _with_carries(
+        self,
+        before: Frontier,
+        chosen: Selection,
+        now_ms: int,
+        old: Vector,
+        limits: Limits,
+        write_back: WriteBack,
+    ) -> Selection:
+        """The same, with what is to be carried beside it; and up to where the log counts, if it answers all
+        that waits.
+        """
+        frontiers, frontier = self._frontiers, chosen.frontier
+        if all(frontier.seen.get(partition, 0) >= end for partition, end in frontiers.applied.items()):
+            since_ms = now_ms - limits.unread_ms
+            carried = self._carrying.carried(before, frontiers.read, write_back, since_ms)
+            frontier = msgspec.structs.replace(frontier, carried=carried)
+        carries: Rows = []
+        if abs(now_ms - self._carried_at_ms) >= limits.carry_rest_ms:
+            carries = self._carrying.take(frontier, old, write_back, now_ms, limits)
+        if carries:
+            self._carried_at_ms = now_ms
+        return msgspec.structs.replace(chosen, frontier=frontier, carries=carries)
 
     def _asked(
         self, tip: Frontier, request: OperatorRequest | None, write_back: WriteBack, now_ms: int
@@ -234,6 +318,7 @@ class View:
         """Abandons what is in flight: the tip falls back to the aligned checkpoint (rule 6)."""
         with self.guard.lock:
             self._frontiers.tip = self._frontiers.aligned
+            self._carrying.reset()
             self._pending.jump(self._frontiers.tip.position)
 
     @retry_stalled
@@ -268,6 +353,15 @@ class View:
         """
         if self._pruning.prune():
             self.forgetting.forget_due_entries()
+            while self._carries and self._sweep_queue() and not self.guard.stopping.wait(REST_S):
+                pass
+
+    @retry_stalled
+    def _sweep_queue(self) -> bool:
+        batch = self._kv.batch()
+        left = sweep(self._kv, batch, self._frontiers.aligned.carried)
+        self._kv.write(batch)
+        return left
 
     def pending(self) -> int:
         """How many rows wait: those behind the tip, the late ones and what is held. What has to be walked is

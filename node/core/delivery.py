@@ -32,6 +32,7 @@ from node.core.ports import (
     KeyringSource,
     LeaderElection,
     Log,
+    LogAge,
     Offsets,
     Operator,
     Outbox,
@@ -45,7 +46,7 @@ from node.core.recovery import Recovery
 from node.core.steps import RETRY_MS, Process, Step, StepDown, Wait
 from node.core.unread import Unread
 from node.core.written_back import Stamp
-from store.checkpoint import Checkpoint, Vector, WriteBack
+from store.checkpoint import Checkpoint, Vector, WriteBack, format_of
 from store.selection import Limits, Paused, Selection
 from store.view import View
 
@@ -69,6 +70,7 @@ class Config(msgspec.Struct, frozen=True):
     max_clock_skew_ms: int
     max_parks: int
     keys: KeyringSource
+    age: LogAge
     small: int = 500
 
 
@@ -278,7 +280,8 @@ class Delivery:
         if self._in_flight is not None:
             yield from self._await_commit()  # a resume meanwhile has woken it there, and nobody will again
         elif reading.now_ms >= self._heartbeat_at_ms:
-            yield from self._send_transaction(self._heartbeat(reading))
+            still = self._select(reading.now_ms, everything=True)
+            yield from self._carry(self._planned(carried_by(still), reading))
         else:
             at_ms = self._heartbeat_at_ms
             yield Wait(at_ms if until_ms is None else min(until_ms, at_ms))
@@ -296,21 +299,23 @@ class Delivery:
     def _heartbeat(self, reading: Reading) -> _Planned:
         return self._planned(carried_by(Selection([], [], [], {}, self._view.tip)), reading)
 
-    def _select(self, now_ms: int, *, known: bool = True) -> Selection:
+    def _select(self, now_ms: int, *, known: bool = True, everything: bool = False) -> Selection:
         """A replay goes on only while no target of its is paused: what it carries cannot wait. `known`: no
-        transaction is being sent that has written something back.
+        transaction is being sent that has written something back. `everything` stands still, but for
+        answers and carries.
         """
         limits, targets = self._config.limits._replace(messages=self._isolation.most), self._pauses().targets
         write_back = self.write_back
         chosen = self._view.select(
             now_ms,
             limits,
-            self._operator.asked(),
+            None if everything else self._operator.asked(),
             write_back=write_back._replace(
                 written_back=write_back.written_back if known else None, hidden=self._unread.hidden()
             ),
             poison=self._isolation.rows.keys(),
-            paused=Paused(targets, replay=self._replays_to(targets)),
+            paused=Paused(targets, self._replays_to(targets), everything),
+            old=self._config.age.old(),
         )
         self._unread.note_selected(chosen)
         return chosen
@@ -432,7 +437,9 @@ class Delivery:
         commit = transaction.commit()
         self._in_flight = InFlight(chosen, checkpoint, commit, plan.decided(), written_back.awaits)
         self._sending = None
-        self._heartbeat_at_ms = planned.reading.now_ms + HEARTBEAT_MS
+        # There may be more to carry, though nobody wakes this node for it.
+        rests_ms = self._config.limits.carry_rest_ms if chosen.carries else HEARTBEAT_MS
+        self._heartbeat_at_ms = planned.reading.now_ms + min(rests_ms, HEARTBEAT_MS)
         yield Step.DURING_COMMIT
 
     def _checkpoint(self, planned: _Planned, offsets: Offsets) -> Checkpoint:
@@ -443,6 +450,7 @@ class Delivery:
             written = planned.plan.written_back.predecessors(offsets)
             awaited = awaited.with_written(written, self._config.limits.awaited)
         return Checkpoint(
+            format=format_of(frontier.carried),
             lane=self._config.lane,
             epoch=last.epoch,
             number=last.number + 1,
@@ -456,6 +464,7 @@ class Delivery:
             holds=frontier.holds,
             awaited=awaited,
             overruns=frontier.overruns,
+            carried=frontier.carried,
             node=self._config.node,
             at_ms=self._clock.own_ms(),
             lineage=last.lineage,

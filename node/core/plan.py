@@ -166,6 +166,7 @@ class Plan:
             self._replay(key, row, len(raw))
         for answer in selection.answers:
             self._answer(answer)
+        self.written_back.carry(selection.carries)
         self.records += self.written_back.records
 
     def decided(self) -> dict[Decided, int]:

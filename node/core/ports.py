@@ -155,6 +155,15 @@ class KeyringSource(Protocol):
         """The keys, as they are now."""
 
 
+class LogAge(Protocol):
+    """How old the lane's log is."""
+
+    def old(self) -> Vector | None:
+        """Per partition, the offset below which its records are older than half of the retention, as far as
+        that is known; what waits there is to be carried (rule 12). None: nothing is carried. Never blocks.
+        """
+
+
 class LeaderElection(Protocol):
     """What the core needs of the election."""
 

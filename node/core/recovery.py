@@ -15,7 +15,7 @@ from node.core.latest_known import latest_known
 from node.core.ports import Clock, LeaderElection, Log, Operator, Outbox, Unconfirmed
 from node.core.steps import RETRY_MS, Process, Step, StepDown, Wait
 from node.refusal import Refusing
-from store.checkpoint import FORMAT, NO_LINEAGE, Checkpoint, Vector
+from store.checkpoint import NO_LINEAGE, Checkpoint, Vector, format_of
 from store.view import View
 
 log = structlog.get_logger("delayline.delivery")
@@ -88,7 +88,7 @@ class Recovery:
         self._first_at_ms = max(self._clock.now_ms(), self._first_at_ms + 1)
         return msgspec.structs.replace(
             last,
-            format=FORMAT,
+            format=format_of(last.carried),
             epoch=self._epoch_known + 1,
             node=self._node,
             at_ms=self._first_at_ms,
@@ -188,6 +188,7 @@ class Recovery:
         """What is true before the first epoch: nothing is done."""
         nowhere = dict.fromkeys(self._view.reached().applied, 0)
         return Checkpoint(
+            format=format_of({}),
             lane=self._lane,
             epoch=0,
             number=0,

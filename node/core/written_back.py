@@ -8,15 +8,16 @@ from zlib import crc32
 from delayline.names import parse_source
 from delayline.recurrence import Occurrence
 from delayline.signing import Keyring
-from delayline.wire import Header, Schedule, rewrite_headers, signed_headers, user_headers
+from delayline.wire import Header, Schedule, carry_headers, rewrite_headers, signed_headers, user_headers
 from node.core.poison import Poison, Poisoned
 from node.core.ports import Outgoing, TargetSnapshot
-from node.core.sizes import too_large
+from node.core.sizes import batch_bytes, too_large
 from store.awaited import Predecessor
 from store.checkpoint import Vector
 from store.keys import RowKey
 from store.moves import Resolution
-from store.rows import RescheduleRow, ScheduledRow
+from store.rows import RescheduleRow, ScheduledRow, encode_carry
+from store.taking import Rows
 
 FIRST_PARK_MS = 1_000
 LONGEST_PARK_MS = 300_000
@@ -75,6 +76,23 @@ class WrittenBack:
             follows = Predecessor(key[1], followed, row.id is not None)
         self.send(key, row.key, row.value, rewrite_headers(request), follows)
         self.awaits = self.awaits or row.id is not None
+
+    def carry(self, rows: Rows) -> None:
+        """Writes back rows as they are. One that is too large, or whose partition takes nothing now, is left
+        out, and tried again later: it waits on where it is.
+        """
+        for key, raw_row in rows:
+            self._carry(*key, raw_row)
+
+    def _carry(self, due_ms: int, partition: int, offset: int, raw_row: bytes) -> None:
+        value, before = encode_carry(due_ms, offset, raw_row), self._stamp.counts[partition]
+        signed = self._stamp.on(carry_headers(), partition, None, value)
+        record = Outgoing(self._buffer, partition, None, value, signed, self._now_ms, None)
+        if self._targets.problem(self._buffer, partition, None, batch_bytes(record)) is not None:
+            self._stamp.counts[partition] = before
+            return
+        self.records.append(record)
+        self._predecessors.append((partition, None))
 
     def send(
         self,

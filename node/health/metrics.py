@@ -79,6 +79,11 @@ _GAUGES: Final = (
         lambda v: v.dated_by_clients,
     ),
     _Gauge(
+        "retention_near_partitions",
+        "Partitions of the buffer topic in which retention will soon take what is still needed.",
+        lambda v: None if v.near is None else len(v.near),
+    ),
+    _Gauge(
         "clock_offset_seconds",
         "By how much the brokers' clock is ahead of the leader's, as its last commit has shown.",
         lambda v: _seconds(v.clock_offset_ms),

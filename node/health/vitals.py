@@ -9,7 +9,7 @@ from node.core.ports import Pauses
 from node.health.meter import Meter
 from node.kafka.targets import Counts
 from node.refusal import Refusal
-from node.status import BlockedPartition, NodeState
+from node.status import BlockedPartition, NearPartition, NodeState
 from store.holds import Holds
 from store.overdue import Overdue
 from store.rocks import Figures
@@ -31,7 +31,8 @@ class Vitals(NamedTuple):
     that should run and do not. `leads`: whether it is leader, and be it one that has begun to refuse;
     `leader`: the lane's, as ZooKeeper last said. `lag`, `unstable` and `blocked`: of the buffer, see
     `node.health.soundings`. `rejected_checkpoints`: by kind, what was passed over in the checkpoint topic,
-    see `node.kafka.own_checkpoints`. `holds`: the aligned checkpoint's.
+    see `node.kafka.own_checkpoints`. `holds`: the aligned checkpoint's. `near`: where retention is, see
+    `node.kafka.log_age`.
     """
 
     nameplate: Nameplate
@@ -49,6 +50,7 @@ class Vitals(NamedTuple):
     lag: int | None = None
     unstable: int | None = None
     blocked: Sequence[BlockedPartition] | None = None
+    near: Sequence[NearPartition] | None = None
     dated_by_clients: bool | None = None
     pending: int | None = None
     overdue: Overdue | None = None

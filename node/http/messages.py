@@ -286,8 +286,16 @@ class Messages:
                 is_cancelled = answer.outcome == OutcomeKind.CANCELLED
                 state = MessageState.CANCELLED if is_cancelled else MessageState.UNKNOWN
                 return Message(state=state, id=id_, by=by, at_ms=answer.at_ms, epoch=answer.epoch)
-            key, row = self._past.schedule_at(*parse_source(answer.message)[1:])
-            if answer.outcome == OutcomeKind.CANCELLED:
+            is_cancelled = answer.outcome == OutcomeKind.CANCELLED
+            try:
+                key, row = self._past.schedule_at(*parse_source(answer.message)[1:])
+            except Unanswered:
+                if not is_cancelled:
+                    raise
+                return Message(
+                    state=MessageState.CANCELLED, id=id_, by=by, at_ms=answer.at_ms, epoch=answer.epoch
+                )
+            if is_cancelled:
                 cancelled = self._described(MessageState.CANCELLED, key, id_, row)
                 return msgspec.structs.replace(cancelled, by=by, at_ms=answer.at_ms, epoch=answer.epoch)
         except _UNTOLD as error:

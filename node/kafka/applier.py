@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Container, Sequence
+from contextlib import suppress
+from typing import Any, NamedTuple
 
 import structlog
 
@@ -14,20 +15,23 @@ from delayline.signing import BadSignatureError, Keyring, Serial
 from delayline.wire import Reject, parse, parse_plain, spent_serial
 from election.operators import Gap
 from election.znodes import Znodes
-from node.core.ports import KeyringSource
+from node.core.ports import KeyringSource, Unanswered
 from node.kafka.fetch.records import ABORTED, LogRecord
 from node.kafka.reader import OffsetsGone, TopicReader
 from node.kafka.topics import admin_client, newest_gone_ms
 from node.refusal import Refusal, RefusalCode, keys_behind, log_refusal, topic_forbidden
 from node.worker import Worker
 from store.arrivals import Arrival, arrival, plain_arrival, spent
-from store.checkpoint import Checkpoint, Vector
+from store.checkpoint import Checkpoint, Reached, Vector
+from store.keys import RecordId
+from store.rows import NewerCarry
 from store.view import View
 
 log = structlog.get_logger("delayline.applier")
 
 POLL_S = 0.2  # how long its end may take
 KEYS_RETRY_S = 0.2
+BOUNDS_RETRY_S = 0.2
 
 
 class LogTooShort(Exception):
@@ -36,6 +40,20 @@ class LogTooShort(Exception):
 
 class NotRebuildable(Exception):
     """An empty view cannot be made from the log as it is: it may lack what is still to be delivered."""
+
+
+class PlaceLost(Exception):
+    """Retention has passed where the view stands, in a cluster that carries: the node has to begin anew."""
+
+
+class _Place(NamedTuple):
+    """Where a partition is read on. `applied`: there the log begins behind what was read; below it all is
+    done, and what was written back is spent up to `serial`.
+    """
+
+    offset: int
+    applied: int | None = None
+    serial: Serial | None = None
 
 
 class Applier(Worker):
@@ -49,8 +67,11 @@ class Applier(Worker):
         keys: KeyringSource,
         view: View,
         wake: Callable[[], None],
+        duplicates: Callable[[Vector, Vector], Container[RecordId]],
     ) -> None:
-        """`wake`: a leader has something to look at."""
+        """`wake`: a leader has something to look at. `duplicates`: which requests are, from the first vector
+        on and below the second (node/kafka/duplicates.py).
+        """
         super().__init__("applier")
         self._client_config = client_config
         self._names = names
@@ -58,6 +79,7 @@ class Applier(Worker):
         self._keys = keys
         self._view = view
         self._wake = wake
+        self._duplicates = duplicates
         self._behind: Refusal | None = None
         self._reader: TopicReader | None = None
 
@@ -69,8 +91,11 @@ class Applier(Worker):
 
     def open(self, last: Checkpoint | None, gap: Gap | None = None) -> None:
         """Assigns the partitions. Raises `OffsetsGone` if retention has passed messages that the view has not
-        read, `NotRebuildable` if it may have passed some that are not delivered and an empty view lacks them,
-        `LogTooShort` if the view or the last checkpoint has read what the log does not have, `Unanswered`.
+        read, `PlaceLost` if so and an empty view lacks nothing, `NotRebuildable` if it may have passed some
+        that are not delivered and an empty view lacks them, `LogTooShort` if the view or the last checkpoint
+        has read what the log does not have, `Unanswered`.
+
+        An empty view of a cluster that carries begins where the last checkpoint says that it may (rule 12).
 
         `gap`: what an operator has given up. With it the log is what was below `gap.read`, and what is from
         `gap.begin` on: a view that has applied the one, and reads the other, is a function of that log, the
@@ -88,8 +113,14 @@ class Applier(Worker):
         reader = TopicReader(self._client_config, self._names.buffer, aborted=True)
         given_up = None if gap is None or not self._stands_at(gap) else gap
         try:
-            partitions = self._view.reached().read
-            reader.start({p: self._first_offset(reader, p, last, given_up) for p in partitions})
+            bounds = {partition: reader.bounds(partition) for partition in self._view.reached().read}
+            self._expect_end({partition: high for partition, (_, high) in bounds.items()}, last)
+            begins = {partition: low for partition, (low, _) in bounds.items()}
+            offsets = self._offsets(begins, last, given_up)
+            to = self._view.lacks_duplicates()
+            if to is not None:
+                self._view.know_duplicates(self._duplicates(self._view.reached().applied, to))
+            reader.start(offsets)
         except Exception:
             reader.close()
             raise
@@ -103,9 +134,67 @@ class Applier(Worker):
             for partition, read in gap.read.items()
         )
 
-    def _first_offset(
-        self, reader: TopicReader, partition: int, last: Checkpoint | None, given_up: Gap | None
-    ) -> int:
+    def _expect_end(self, ends: Vector, last: Checkpoint | None) -> None:
+        read = self._view.reached().read
+        for partition, end in ends.items():
+            known = max(read[partition], 0 if last is None else last.seen.get(partition, 0))
+            if known > end:
+                topic = f"{self._names.buffer}/{partition}"
+                raise LogTooShort(f"{topic} ends at offset {end}; it has been read to {known}")
+
+    def _offsets(self, begins: Vector, last: Checkpoint | None, given_up: Gap | None) -> Vector:
+        """Where to read on, of each partition. Nothing is written down unless all of them can be."""
+        reached = self._view.reached()
+        carried = self._carried(reached, last)
+        if carried is not None and last is not None:
+            # Where the place is above what was seen, there are but markers between them.
+            seen = {partition: min(at, last.seen.get(partition, 0)) for partition, at in carried.items()}
+            reached = Reached(seen, carried)
+        try:
+            places = {p: self._place(p, low, reached, last, given_up) for p, low in begins.items()}
+        except (OffsetsGone, NotRebuildable) as error:
+            if carried is not None:
+                raise NotRebuildable(self._lacking(begins, carried)) from error
+            if self._may_begin_anew(begins, last):
+                raise PlaceLost(str(error)) from error
+            raise
+        if carried is not None and last is not None:
+            self._view.begin_at(carried, last.seen)
+        for partition, place in places.items():
+            if place.applied is not None:
+                self._view.start_at(partition, place.applied, place.offset, place.serial)
+        return {partition: place.offset for partition, place in places.items()}
+
+    def _carried(self, reached: Reached, last: Checkpoint | None) -> Vector | None:
+        """Where an empty view begins; None: where the log does."""
+        if self._settings.retention_ms is None or last is None or any(reached.read.values()):
+            return None
+        carried = {partition: last.carried.get(partition, 0) for partition in reached.read}
+        return carried if any(carried.values()) else None
+
+    def _lacking(self, begins: Vector, carried: Vector) -> str:
+        partition = next(partition for partition, low in begins.items() if low > carried[partition])
+        return (
+            f"{self._names.buffer}/{partition} begins at offset {begins[partition]}; by the last checkpoint, "
+            f"what waits may stand from offset {carried[partition]} on"
+        )
+
+    def _may_begin_anew(self, begins: Vector, last: Checkpoint | None) -> bool:
+        """Whether an empty view would lack nothing. Where the checkpoint topic has lost its end, the view may
+        know the latest checkpoint: then it stays.
+        """
+        own = self._view.checkpoint
+        if (
+            self._settings.retention_ms is None
+            or last is None
+            or (own is not None and own.order > last.order)
+        ):
+            return False
+        return all(last.carried.get(partition, 0) >= low for partition, low in begins.items())
+
+    def _place(
+        self, partition: int, low: int, reached: Reached, last: Checkpoint | None, given_up: Gap | None
+    ) -> _Place:
         """Where to read on: behind what was read; where retention has passed that, at the log's beginning, if
         nothing is missing for it, or what is has been given up.
 
@@ -113,26 +202,19 @@ class Applier(Worker):
         leader lacks nothing but markers. An empty one may begin above them if whatever is gone was due, and
         is delivered, and its id is no longer known: no delay is longer than the cluster's longest.
         """
-        low, high = reader.bounds(partition)
-        reached = self._view.reached()
         applied, read = reached.applied[partition], reached.read[partition]
         done = 0 if last is None else last.applied.get(partition, 0)
-        topic = f"{self._names.buffer}/{partition}"
-        known = max(read, 0 if last is None else last.seen.get(partition, 0))
-        if known > high:
-            raise LogTooShort(f"{topic} ends at offset {high}; it has been read to {known}")
         if read >= low:
-            return read
+            return _Place(read)
         if given_up is not None and given_up.begin.get(partition) == low:
-            self._view.start_at(partition, low, low)
-            return low
+            return _Place(low, low)
         if last is None or last.read.get(partition, 0) < low or 0 < applied < done:
+            topic = f"{self._names.buffer}/{partition}"
             raise OffsetsGone(f"{topic} begins at offset {low}; the view has read to {read}")
         if applied == 0:
             self._expect_all_delivered(partition, low, last)
         begin = max(applied, min(low, done))
-        self._view.start_at(partition, begin, low, self._spent_by(partition, low, applied, last))
-        return low
+        return _Place(low, begin, self._spent_by(partition, low, applied, last))
 
     @staticmethod
     def _spent_by(partition: int, low: int, applied: int, last: Checkpoint) -> Serial | None:
@@ -164,13 +246,27 @@ class Applier(Worker):
         assert reader is not None, "open comes before start"
         reached: Vector = {}
         while not self.stopping:
-            records = reader.poll(POLL_S)
+            try:
+                records = reader.poll(POLL_S)
+            except OffsetsGone as error:
+                if self._is_passed(reader):
+                    raise PlaceLost(str(error)) from error
+                raise
             if not records and reader.reached == reached:
                 continue
             reached = dict(reader.reached)
             arrivals = self._arrivals_of(records)
             if arrivals is not None and self._view.apply(arrivals, reached):
                 self._wake()
+
+    def _is_passed(self, reader: TopicReader) -> bool:
+        """Whether retention has passed where it stands, in a cluster that carries. The log may have lost its
+        end instead, or be another one.
+        """
+        while self._settings.retention_ms is not None and not self.wait(BOUNDS_RETRY_S):
+            with suppress(Unanswered):
+                return any(reader.bounds(partition)[0] > at for partition, at in reader.reached.items())
+        return False
 
     def _close(self) -> None:
         if self._reader is not None:
@@ -210,6 +306,7 @@ def arrivals_of(
     not written does nothing.
 
     `tell_unknown` is told of a key of the cluster that is not in the keyring, with which something is signed.
+    Raises `NewerCarry`: of none of the records it is known then what they do.
     """
     arrivals = []
     for record in records:
@@ -227,7 +324,10 @@ def arrivals_of(
         request = parse(record, settings, names, keyring)
         if isinstance(request, Reject) and request.unknown_key is not None:
             tell_unknown(request.unknown_key)
-        arrivals.append(arrival(record, request))
+        try:
+            arrivals.append(arrival(record, request))
+        except NewerCarry as error:
+            raise NewerCarry(f"{names.buffer}/{partition}/{offset}: {error}") from error
     return arrivals
 
 

@@ -289,7 +289,8 @@ class KafkaLog:
     def lineage(self) -> Lineage:
         """The leader itself says its epoch: others may have heard of an older one."""
         topic_id, topic = self._topic_id(), self._names.checkpoint
-        return Lineage(topic_id, self._latest_offsets(topic, [self._lane])[self._lane].leader_epoch or 0)
+        found = self._offsets(OffsetSpec.latest(), topic, [self._lane], IsolationLevel.READ_COMMITTED)
+        return Lineage(topic_id, found[self._lane].leader_epoch or 0)
 
     def _topic_id(self) -> str:
         """Raises `Refusing` if the checkpoint topic is missing."""
@@ -336,6 +337,17 @@ class KafkaLog:
         """The ends of the buffer's partitions, open transactions and all."""
         return self.ends(self._names.buffer, self._partitions, IsolationLevel.READ_UNCOMMITTED)
 
+    def first_since(self, at_ms: int, ends: Vector) -> Vector:
+        """Where in the buffer what is of that time or later begins, as far as it is below these ends; they
+        themselves where there is nothing. Raises `Unanswered`.
+        """
+        since, isolation = OffsetSpec.for_timestamp(at_ms), IsolationLevel.READ_UNCOMMITTED
+        found = self._offsets(since, self._names.buffer, list(ends), isolation)
+        return {
+            partition: end if (offset := found[partition].offset) < 0 else min(int(offset), end)
+            for partition, end in ends.items()
+        }
+
     def owners(self, ends: Vector) -> dict[int, TransactionOwner]:
         """Whose open transactions begin at these last stable offsets of the buffer, as far as the brokers
         say.
@@ -355,15 +367,14 @@ class KafkaLog:
         """Where partitions of a topic end, by default for who does not read what is still open. Raises
         `Unanswered`.
         """
-        found = self._latest_offsets(topic, partitions, isolation)
+        found = self._offsets(OffsetSpec.latest(), topic, partitions, isolation)
         return {partition: int(one.offset) for partition, one in found.items()}
 
-    def _latest_offsets(
-        self, topic: str, partitions: list[int], isolation: IsolationLevel = IsolationLevel.READ_COMMITTED
+    def _offsets(
+        self, which: OffsetSpec, topic: str, partitions: list[int], isolation: IsolationLevel
     ) -> dict[int, Any]:
-        """What their leaders say of these ends. Raises `Unanswered`."""
-        latest = OffsetSpec.latest()
-        wanted = {TopicPartition(topic, partition): latest for partition in partitions}
+        """What their leaders say of these offsets. Raises `Unanswered`."""
+        wanted = {TopicPartition(topic, partition): which for partition in partitions}
         try:
             admin = self._admin  # kept until the answer is here: it would never come from one that is gone
             futures = admin.list_offsets(wanted, isolation_level=isolation, request_timeout=TIMEOUT_S)
@@ -372,4 +383,4 @@ class KafkaLog:
             # After a restart of its broker a client asks with the leader epoch that it knew, and is
             # refused, for ever (librdkafka 2.16): a new one learns the epoch anew.
             self._admin = admin_client(self._client_config)
-            raise Unanswered(f"the end of {topic} is not known: {error}") from error
+            raise Unanswered(f"offsets of {topic} are not known: {error}") from error

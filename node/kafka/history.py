@@ -40,6 +40,7 @@ from node.kafka.fetch.records import LogRecord
 from node.kafka.own_checkpoints import first_own
 from node.kafka.reader import OffsetsGone, TopicReader
 from node.kafka.topics import TIMEOUT_S
+from store.arrivals import Kind
 from store.checkpoint import Checkpoint
 from store.keys import RowKey
 from store.rows import ScheduledRow, decode_row
@@ -116,12 +117,14 @@ class Past:
         return Fate(passed, self._outcome_of(own, passed.at_ms, lambda _: True))
 
     def schedule_at(self, partition: int, offset: int) -> tuple[RowKey, ScheduledRow]:
-        """The row that a request in the log has become, or was to become."""
+        """The row that a request in the log has become, or was to become. Raises `Unanswered`, too, where the
+        log does not reach back to it any more.
+        """
         with closing(TopicReader(self._client_config, self._names.buffer)) as reader:
             record = next(self._read(reader, partition, offset, offset + 1), None)
         if record is not None:
             (made,) = arrivals_of([record], self._settings, self._names, self._keys.ring)
-            row = decode_row(made.raw) if made.raw else None
+            row = decode_row(made.raw) if made.raw and made.kind is not Kind.CARRY else None
             if isinstance(row, ScheduledRow):
                 return (made.due_ms, partition, offset), row
         raise Unanswered(f"{self._names.buffer}/{partition}/{offset} is not there, or no schedule")

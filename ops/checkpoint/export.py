@@ -29,8 +29,7 @@ from ops.checkpoint.show import CheckpointPair, last_request, show, wanted_lanes
 from ops.clients.kafka import KafkaAdmin
 from ops.clients.zookeeper import mirrored_checkpoint, read_keys, registry
 from ops.errors import ConfigError, ConflictError, NotFoundError, from_kafka
-from store.checkpoint import FORMAT as CHECKPOINT_FORMAT
-from store.checkpoint import Checkpoint
+from store.checkpoint import FORMATS, Checkpoint
 
 FORMAT: Final = 2
 KAFKA_TIMEOUT_S: Final = 20.0
@@ -89,8 +88,8 @@ def read_file(raw: bytes, where: str) -> CheckpointFile:
             f"{where} is no export of checkpoints ({error}): 'delayline checkpoint export' makes one"
         ) from error
     for one in found.lanes:
-        if any(checkpoint.format != CHECKPOINT_FORMAT for checkpoint in (one.last, *one.leaderships)):
-            raise ConfigError(f"{where} has checkpoints of another format than {CHECKPOINT_FORMAT}")
+        if any(checkpoint.format not in FORMATS for checkpoint in (one.last, *one.leaderships)):
+            raise ConfigError(f"{where} has checkpoints of another format than {max(FORMATS)}")
         if any(checkpoint.lane != one.lane for checkpoint in (one.last, *one.leaderships)):
             raise ConfigError(f"{where} has checkpoints of other lanes below lane {one.lane}")
     if not found.lanes or len({one.lane for one in found.lanes}) < len(found.lanes):

@@ -224,7 +224,7 @@ def _waiting_behind(blocked: list[BlockedStatus]) -> Text | None:
 
 def _as_data(snapshot: ClusterStatus) -> dict[str, Any]:
     return {
-        "settings": asdict(snapshot.settings),
+        "settings": asdict(snapshot.settings) | {"format_version": snapshot.settings.format_version},
         **pauses_as_data(snapshot.pauses),
         "lanes": [
             {

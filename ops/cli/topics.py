@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from ops.topics.rules import TopicFinding
 
 
+LIKE_MAX_DELAY = "max-delay"  # a retention; see `restore_command` (node/refusal.py), too
+
+
 @click.group("topics")
 def topics_group() -> None:
     """Create and check the cluster's topics and settings."""
@@ -36,17 +39,29 @@ def _duration_ms(text: str) -> int:
         raise click.BadParameter(f"{text!r} is no duration: {error}") from error
 
 
+def _retention(context: click.Context, parameter: click.Parameter, value: str | None) -> int | str | None:
+    return value if value == LIKE_MAX_DELAY else _durations(context, parameter, value)
+
+
 _settings_options = together(
     click.option("--partitions", type=int, help="Of the buffer (default: 4)."),
     click.option(
         "--lanes", type=int, help="Units of replication and election they are split into (default: 1)."
     ),
     click.option(
+        "--retention",
+        "retention_ms",
+        callback=_retention,
+        metavar=f"DURATION|{LIKE_MAX_DELAY}",
+        help="How long the buffer keeps a record; what waits longer is written again in time (default: 7d)."
+        f" {LIKE_MAX_DELAY}: for longer than any delay; nothing is written again.",
+    ),
+    click.option(
         "--max-delay",
         "max_delay_ms",
         callback=_durations,
         metavar="DURATION",
-        help="Longest delay accepted (default: 366d).",
+        help=f"Longest delay accepted (default: 3653d, ten years; with --retention {LIKE_MAX_DELAY} 366d).",
     ),
     click.option(
         "--level",
@@ -67,12 +82,18 @@ _settings_options = together(
         help="How long after its due time an id is still known to delay-if-exists: keep (default: 1h).",
     ),
 )
-_SETTINGS = ("partitions", "lanes", "max_delay_ms", "levels_ms", "targets", "dedup_window_ms")
+_SETTINGS = (
+    *("partitions", "lanes", "retention_ms", "max_delay_ms"),
+    *("levels_ms", "targets", "dedup_window_ms"),
+)
 
 
-def _chosen(options: dict[str, Any]) -> dict[str, Any]:
-    """The settings that were given."""
-    return {key: value for key in _SETTINGS if (value := options.pop(key)) not in (None, ())}
+def chosen_settings(options: dict[str, Any]) -> dict[str, Any]:
+    """Takes the settings that were given from the options: fields of `ClusterSettings`."""
+    given = {key: value for key in _SETTINGS if (value := options.pop(key)) not in (None, ())}
+    if given.get("retention_ms") == LIKE_MAX_DELAY:
+        given["retention_ms"] = None
+    return given
 
 
 @topics_group.command(
@@ -105,7 +126,7 @@ def create(
     """
     from ops.topics import cluster_topics
 
-    chosen, new_keys = _chosen(options), options.pop("new_keys")
+    chosen, new_keys = chosen_settings(options), options.pop("new_keys")
     config = connect(options)
     created = cluster_topics.create(
         config,
@@ -153,6 +174,7 @@ def _as_data(created: Created) -> dict[str, Any]:
         "cluster": settings.cluster,
         "partitions": settings.partitions,
         "lanes": settings.lanes,
+        "retention_ms": settings.retention_ms,
         "max_delay_ms": settings.max_delay_ms,
         "levels_ms": list(settings.levels_ms),
         "targets": list(settings.targets),
@@ -171,6 +193,7 @@ def _for_people(data: dict[str, Any]) -> dict[str, Any]:
         "cluster": data["cluster"],
         "partitions": data["partitions"],
         "lanes": data["lanes"],
+        "retention": _kept(data["retention_ms"]),
         "max delay": render_duration(data["max_delay_ms"]),
         "levels": " ".join(map(render_duration, data["levels_ms"])),
         "targets": " ".join(data["targets"]) or "every topic",
@@ -179,6 +202,14 @@ def _for_people(data: dict[str, Any]) -> dict[str, Any]:
         "keys": "made" if data["keys_made"] else "as they were",
         "topics made": " ".join(data["topics_made"]) or "none, all were there",
     }
+
+
+def _kept(retention_ms: int | None) -> str:
+    from delayline.times import render_duration
+
+    if retention_ms is None:
+        return "longer than the max delay"
+    return f"{render_duration(retention_ms)}; what waits for longer is written again"
 
 
 def _comment(created: Created) -> None:

@@ -23,6 +23,7 @@ def judge_cluster(status: ClusterStatus) -> list[Finding]:
         *_paused(status),
         *_lanes(status),
         *_blocked(status),
+        *_near_retention(status),
         *_ahead(status),
         *_trailing(status),
         *_versions(status),
@@ -138,6 +139,21 @@ def _blocked(status: ClusterStatus) -> Iterable[Finding]:
             )
             tell = problem if blocked.blocked_ms > LONG_BLOCKED_MS else note
             yield tell(f"lane {lane.lane}", found, _end_of(blocked, buffer))
+
+
+def _near_retention(status: ClusterStatus) -> Iterable[Finding]:
+    """What waits there is carried by a leader, long before; so something keeps it from that."""
+    buffer = ClusterNames(status.settings.cluster).buffer
+    said = (one.status for one in status.members.values() if not one.is_silent(status.read_ms))
+    near = {one.partition: one for known in said if known is not None for one in known.near}
+    for partition, one in sorted(near.items()):
+        yield problem(
+            f"lane {status.settings.lane_of(partition)}",
+            f"retention will soon remove records of {buffer}/{partition} that are needed from offset"
+            f" {one.carried} on",
+            f"raise retention.ms of {buffer} (kafka-configs.sh) until a leader has carried what waits there:"
+            " a lane without a leader, an open transaction or a message too large to be written again is why",
+        )
 
 
 def _end_of(blocked: BlockedStatus, buffer: str) -> str:

@@ -7,8 +7,9 @@ is told of the other's, and no topic is made by rules that are not the cluster's
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from delayline.names import ClusterNames
@@ -24,6 +25,7 @@ from ops.clients.zookeeper import registry
 from ops.cluster.accept_kafka import require_same, write_down
 from ops.errors import ConfigError, ConflictError, NotFoundError
 from ops.topics import rules
+from ops.topics.new_settings import new_settings
 from ops.topics.restore import refuse_beside_records, require_all
 from ops.topics.restore import restore as restored
 from ops.topics.rules import BUFFER_MAX_MESSAGE_BYTES, TopicFinding, wanted_topics
@@ -56,17 +58,20 @@ def create(
     max_message_bytes: int | None = None,
     new_keys: bool = False,
     restore: Author | None = None,
+    any_retention: bool = False,
 ) -> Created:
     """Make what is missing of the cluster that `config` names; running it again changes nothing.
 
     Args:
         config: where the cluster is.
-        chosen: fields of `ClusterSettings` by name. The rest: as the cluster has them, or the defaults.
+        chosen: fields of `ClusterSettings` by name. The rest: as the cluster has them, or the defaults
+            (ops/topics/new_settings.py).
         replication: of new topics; default one replica a broker, 3 at most.
         max_message_bytes: the largest batch that a new buffer topic takes.
         new_keys: make keys even where the nodes that have the old ones are thought to be lost.
         restore: who restores the settings that the cluster was made with, and why. All of them are chosen
             then, and stand in place of what there is.
+        any_retention: take one, too, that leaves no time for an outage, as tests have it.
 
     Raises:
         ConfigError: the settings contradict themselves, or there are fewer brokers than replicas.
@@ -83,7 +88,8 @@ def create(
     with registry(config) as znodes:
         require_same(znodes, admin, config.cluster)
         if restore is None:
-            settings, stands = _settle(znodes, admin, config.cluster, chosen or {})
+            new = partial(new_settings, any_retention=any_retention)
+            settings, stands = _settle(znodes, admin, config.cluster, chosen or {}, new)
         else:
             settings, stands = _complete(config.cluster, chosen or {}), True
         wanted = wanted_topics(settings, max_message_bytes or _buffer_limit(there.get(names.buffer)))
@@ -157,16 +163,20 @@ def _replication(chosen: int | None, brokers: int) -> int:
 
 
 def _settle(
-    znodes: Registry, admin: KafkaAdmin, cluster: str, chosen: Mapping[str, Any]
+    znodes: Registry,
+    admin: KafkaAdmin,
+    cluster: str,
+    chosen: Mapping[str, Any],
+    new: Callable[..., ClusterSettings],
 ) -> tuple[ClusterSettings, bool]:
     """The cluster's settings with what was chosen, and whether they stand; SettingsDiffer if that changes
-    them, and ConflictError if there are none and the buffer has records.
+    them, and ConflictError if there are none and the buffer has records. `new` makes those of a new one.
     """
     try:
         present = znodes.settings()
     except ZnodeMissing:
         refuse_beside_records(znodes, admin, ClusterNames(cluster).buffer)
-        return _settings(ClusterSettings, cluster=cluster, **chosen), False
+        return _settings(new, cluster=cluster, **chosen), False
     settings = _settings(replace, present, **chosen)
     znodes.check_settings(settings)
     return settings, True

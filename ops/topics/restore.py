@@ -18,6 +18,7 @@ from ops.errors import ConfigError, ConflictError
 _NEEDED: Final = {
     "partitions": "--partitions",
     "lanes": "--lanes",
+    "retention_ms": "--retention",
     "max_delay_ms": "--max-delay",
     "levels_ms": "--level",
     "dedup_window_ms": "--dedup-window",

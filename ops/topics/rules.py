@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from delayline.names import ClusterNames
 from delayline.settings import KAFKA_MAX_MESSAGE_BYTES, ClusterSettings
-from delayline.times import DAY_MS
+from delayline.times import DAY_MS, render_duration
 from ops.clients.topic import Setting, Topic, WantedTopic, min_insync_replicas
 
 # A message that falls due on the last day of max_delay must outlive an outage of the whole service; Kafka's
@@ -49,7 +49,7 @@ def wanted_topics(
     return (
         WantedTopic(names.buffer, buffer, "exactly", _buffer(settings, max_message_bytes)),
         WantedTopic(names.checkpoint, lanes, "at least", _CHECKPOINT),
-        WantedTopic(names.outcomes, lanes, "at least", _OUTCOMES),
+        WantedTopic(names.outcomes, lanes, "at least", _outcomes(settings)),
         WantedTopic(names.dead_letter, buffer, "any", _dead_letter(max_message_bytes)),
     )
 
@@ -70,18 +70,28 @@ _DELETE = Setting("cleanup.policy", "delete", "exactly", "compaction would remov
 
 
 def _buffer(settings: ClusterSettings, max_message_bytes: int) -> tuple[Setting, ...]:
-    # An id is known from the log alone: also for as long as a repeated request is a duplicate.
-    retention_ms = settings.max_delay_ms + settings.dedup_window_ms + RETENTION_MARGIN_MS
     return (
         _log_append_time("due times count from the broker's timestamp"),
         _DELETE,
-        Setting(
-            "retention.ms", str(retention_ms), "at least", "messages would be deleted before they are due"
-        ),
+        _buffer_retention(settings),
         Setting("retention.bytes", "-1", "exactly", "a size limit deletes messages that are not due yet"),
         Setting("max.message.bytes", str(max_message_bytes), "free"),
         _NO_UNCLEAN,
     )
+
+
+def _buffer_retention(settings: ClusterSettings) -> Setting:
+    retention_ms = settings.retention_ms
+    if retention_ms is not None:
+        why = f"what waits is written again within the cluster's retention, {render_duration(retention_ms)}"
+    else:
+        # An id is known from the log alone: also for as long as a repeated request is a duplicate.
+        retention_ms = settings.max_delay_ms + settings.dedup_window_ms + RETENTION_MARGIN_MS
+        why = (
+            "messages would be deleted before they are due: the longest delay is"
+            f" {render_duration(settings.max_delay_ms)}, and what waits is not written again"
+        )
+    return Setting("retention.ms", str(retention_ms), "at least", why)
 
 
 _CHECKPOINT = (
@@ -96,12 +106,18 @@ _CHECKPOINT = (
     Setting("compression.type", "zstd", "free"),
     _NO_UNCLEAN,
 )
-_OUTCOMES = (
-    _DELETE,
-    Setting("retention.ms", str(OUTCOMES_RETENTION_MS), "at least", "an audit reads the outcomes of a week"),
-    Setting("retention.bytes", "-1", "exactly", "a size limit deletes outcomes of the last week"),
-    _NO_UNCLEAN,
-)
+
+
+def _outcomes(settings: ClusterSettings) -> tuple[Setting, ...]:
+    retention_ms, why = OUTCOMES_RETENTION_MS, "an audit reads the outcomes of a week"
+    if settings.retention_ms is not None and settings.retention_ms > retention_ms:
+        retention_ms, why = settings.retention_ms, "a node that is made from the buffer reads them, too"
+    return (
+        _DELETE,
+        Setting("retention.ms", str(retention_ms), "at least", why),
+        Setting("retention.bytes", "-1", "exactly", "a size limit deletes outcomes that are still needed"),
+        _NO_UNCLEAN,
+    )
 
 
 def _dead_letter(buffer_max_message_bytes: int) -> tuple[Setting, ...]:

@@ -25,6 +25,9 @@ from pipeline.audit.batches import RejectedBatches
 from pipeline.audit.content import content_digest, digest, headers_digest_of
 
 SCHEDULE, CANCEL, RESCHEDULE, REJECT = "schedule", "cancel", "reschedule", "reject"
+CARRY = "carry"
+# What the service has written back has one of these at least; its signature is also of its value.
+_SIGNED = (wire.H_PARENT, wire.H_SIGNATURE)
 
 MEANING = (
     "kind string, id string, scheduled_for_ms long, due_ms long, target_topic string, target_key binary, "
@@ -82,14 +85,14 @@ def requests(
     rejected: RejectedBatches,
 ) -> DataFrame:
     """The buffer's records and what they ask for: `MEANING`'s columns, content digests, `source`, `lane`.
-    Copies of what was written back are among them: see `without_copies`.
+    Copies of what was written back are among them: see `without_copies_and_carries`.
 
     `partitions`: how many each topic has.
     """
     header_keys = F.transform("headers", lambda header: header["key"])
     header_values = F.transform("headers", lambda header: header["value"])
     parse = F.udf(_parser(settings, keyring, partitions, rejected), MEANING)
-    signed = F.when(F.array_contains(header_keys, wire.H_PARENT), F.col("value"))
+    signed = F.when(F.arrays_overlap(header_keys, F.array(*map(F.lit, _SIGNED))), F.col("value"))
     meaning = parse("partition", "offset", "timestamp_ms", "key", signed, header_keys, header_values)
     parsed = buffer.select(
         "partition",
@@ -167,6 +170,8 @@ def _meaning(record: RequestRecord, request: wire.Request, partitions: Mapping[s
         return Meaning(CANCEL, request.id, names=request.source)
     if isinstance(request, wire.Reject):
         return Meaning(REJECT, due_ms=record.timestamp_ms, code=request.code, serial=request.serial)
+    if isinstance(request, wire.Carry):
+        return Meaning(CARRY, serial=request.serial)
     return Meaning(
         RESCHEDULE,
         request.id,
@@ -219,12 +224,13 @@ def _schedule(request: wire.Schedule, partitions: Mapping[str, int]) -> Meaning:
 
 def written_back(buffer: DataFrame) -> DataFrame:
     """Of the buffer's records those that say that the service has written them back."""
-    return buffer.filter(F.exists("headers", lambda header: header["key"] == wire.H_PARENT))
+    return buffer.filter(F.exists("headers", lambda header: header["key"].isin(*_SIGNED)))
 
 
-def without_copies(asked: DataFrame, numbered: DataFrame) -> DataFrame:
-    """The same, where copies of what the service has written back are rejects, as they are to the nodes: of
-    these the serial is not above all before it (docs/design.md, rule 4).
+def without_copies_and_carries(asked: DataFrame, numbered: DataFrame) -> DataFrame:
+    """The same, without copies of what the service has written back, which are nothing to the nodes: of these
+    the serial is not above all before it (docs/design.md, rule 4). And without carries, which say again what
+    other records say (rule 12).
 
     `numbered`: the requests, and those of aborted transactions, which may have been copied as well. Few
     records have a serial.
@@ -232,32 +238,9 @@ def without_copies(asked: DataFrame, numbered: DataFrame) -> DataFrame:
     before = Window.partitionBy("partition").orderBy("offset").rowsBetween(Window.unboundedPreceding, -1)
     numbered = numbered.filter(F.col("serial").isNotNull()).select("partition", "offset", "serial")
     last = numbered.withColumn("last", F.max("serial").over(before))
-    copies = last.filter(F.col("serial") <= F.col("last")).select(
-        "partition", "offset", F.lit(True).alias("copy")
-    )
-    found = asked.join(F.broadcast(copies), ["partition", "offset"], "left")
-    as_a_reject = {
-        "kind": F.lit(REJECT),
-        "due_ms": F.col("timestamp_ms"),
-        "code": F.lit(RejectCode.BAD_PARENT),
-        "keep": F.lit(False),
-        **{name: F.lit(None) for name in _NOT_A_REJECTS},
-    }
-    return found.select(
-        *(
-            F.when(F.col("copy"), as_a_reject[name]).otherwise(F.col(name)).alias(name)
-            if name in as_a_reject
-            else F.col(name)
-            for name in asked.columns
-            if name != "serial"
-        )
-    )
-
-
-_NOT_A_REJECTS = (
-    *("id", "scheduled_for_ms", "target_topic", "target_partition", "expire_at_ms", "target_key_sha"),
-    *("parent", "root", "attempt", "occurrence", "recurrence", "moved_by"),
-)
+    copies = last.filter(F.col("serial") <= F.col("last")).select("partition", "offset")
+    originals = asked.join(F.broadcast(copies), ["partition", "offset"], "left_anti")
+    return originals.filter(F.col("kind") != CARRY).drop("serial")
 
 
 def _target_partition(request: wire.Schedule, partitions: int | None) -> int | None:

@@ -27,7 +27,7 @@ from pipeline.audit.evidence import (
 from pipeline.audit.flaw import violations
 from pipeline.audit.history import anew, with_history, with_sources
 from pipeline.audit.ledger import read_ledger
-from pipeline.audit.meaning import requests, without_copies, written_back
+from pipeline.audit.meaning import requests, without_copies_and_carries, written_back
 from pipeline.audit.moves import move_violations
 from pipeline.audit.operations import Operations, operations, replayed, with_skips
 from pipeline.audit.order import order_violations
@@ -128,9 +128,9 @@ class _AuditRun:
         rejected = self._rejected_batches()
         parsed = self._keep(self._parsed(records(self._spark, self._config, self._snapshot.buffer), rejected))
         if parsed.filter(F.col("serial").isNotNull()).isEmpty():
-            return without_copies(parsed, parsed)
+            return without_copies_and_carries(parsed, parsed)
         everything = records(self._spark, self._config, self._snapshot.buffer, and_aborted=True)
-        return without_copies(parsed, self._parsed(written_back(everything), rejected))
+        return without_copies_and_carries(parsed, self._parsed(written_back(everything), rejected))
 
     def _parsed(self, buffer: DataFrame, rejected: RejectedBatches) -> DataFrame:
         config = self._config

@@ -51,7 +51,13 @@ class Arena:
         config = ConnectionConfig(
             cluster=cluster, bootstrap_servers=stack.bootstrap, zookeeper=stack.zookeeper
         )
-        chosen = {"partitions": PARTITIONS, "levels_ms": LEVELS_MS, "targets": place.settings.targets}
+        known = place.settings
+        chosen = {
+            "partitions": PARTITIONS,
+            "levels_ms": LEVELS_MS,
+            "targets": known.targets,
+            "max_delay_ms": known.max_delay_ms,
+        }
         cluster_topics.create(config, chosen)
         self.targets = self._make_targets(place)
         self._session = Session(config.kazoo_options(), timeout_s=_SESSION_TIMEOUT_S)

@@ -56,8 +56,8 @@ _MOST_IN_A_BATCH: Final = 20
 class Attack:
     """A produce request for one partition, and what must come of its records if the broker takes it.
 
-    `expected`: of each record, or one for all; `whole`: one dead letter may stand for all of them; `commit`:
-    whether its transaction is committed or aborted, None if there is none.
+    `expected`: of each record, or one for all; empty: nothing must come of it; `whole`: one dead letter may
+    stand for all of them; `commit`: whether its transaction is committed or aborted, None if there is none.
     """
 
     kind: str

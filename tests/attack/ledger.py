@@ -19,8 +19,9 @@ _NEVER: Final = float("inf")
 class Sent:
     """One batch in the log, from offset `base` on.
 
-    `expected`: of each record, or one for all. `whole`: one dead letter may stand for all of them. `times`:
-    how often its only record is delivered, each time another occurrence; 0: once, as any other.
+    `expected`: of each record, or one for all; empty: nothing must come of it. `whole`: one dead letter may
+    stand for all of them. `times`: how often its only record is delivered, each time another occurrence; 0:
+    once, as any other.
     """
 
     what: str
@@ -57,8 +58,8 @@ class Sent:
 class Ledger:
     """Compares the two, whichever comes first. For several threads.
 
-    A fate that is read before its request's acknowledgement waits for it. A fate of what is done already, or
-    of what was never acknowledged, is a flaw.
+    A fate that is read before its request's acknowledgement waits for it. A fate of what is done already, of
+    what is nothing, or of what was never acknowledged, is a flaw.
     """
 
     def __init__(self, topic: str, patience_ms: int, probe_patience_ms: int) -> None:
@@ -85,8 +86,9 @@ class Ledger:
         """A batch was acknowledged."""
         with self._lock:
             self.acknowledged += sent.count
-            self._open.setdefault(sent.partition, {})[sent.base] = sent
-            insort(self._bases.setdefault(sent.partition, []), sent.base)
+            if sent.expected:
+                self._open.setdefault(sent.partition, {})[sent.base] = sent
+                insort(self._bases.setdefault(sent.partition, []), sent.base)
             self._pass(sent.partition, sent.base + sent.count)
 
     def come(self, fate: Fate) -> None:
@@ -147,7 +149,7 @@ class Ledger:
             self.codes[fate.words] += 1
         sent = self._find(fate.partition, fate.offset)
         if sent is None:
-            self._flaw(f"{self._named(fate)} came of what is done, or was never acknowledged")
+            self._flaw(f"{self._named(fate)} came of what is done, is nothing, or was never acknowledged")
             return
         key = fate.occurrence if sent.times else fate.offset
         if key in sent.seen:

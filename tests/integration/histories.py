@@ -90,7 +90,7 @@ class Request:
 
 
 class CopyOf(Request):
-    """Of what the service has written back by then, sent by somebody."""
+    """Of what the service has written back by then, sent by somebody: it is nothing."""
 
     def __init__(self, back: Back) -> None:
         self._back = back
@@ -340,6 +340,8 @@ class Writer:
         """Returns when read_committed consumers see all of it."""
         for step in steps:
             match step:
+                case CopyOf():
+                    self._append(self._users, step)  # a stranger keeps no ledger
                 case Request():
                     self._ask(step)
                 case Transaction():

@@ -21,12 +21,12 @@ from tests.integration.histories import (
 from tests.integration.sample_history import SampleHistory
 
 
-def _bad_parents(base_ms: int, *strange: Request) -> Transaction:
-    """The service makes dead letters of them."""
-    at_ms = base_ms + 9_000
+def _bad_parent(base_ms: int, strange: Request) -> Transaction:
+    """The service makes a dead letter of it."""
+    code, at_ms = "bad-parent", base_ms + 9_000
     return Transaction(
-        buries=[DeadLetter(one, "bad-parent") for one in strange],
-        tells=[Outcome("dead-lettered", one, message=one, code="bad-parent", at_ms=at_ms) for one in strange],
+        buries=[DeadLetter(strange, code)],
+        tells=[Outcome("dead-lettered", strange, message=strange, code=code, at_ms=at_ms)],
         epoch=2,
         node="n2",
     )
@@ -44,7 +44,7 @@ class ForgedHistory(SampleHistory):
         far_ahead = {"position": [self.base_ms + 4_000_000, 0, 0]}
         aborted = Transaction(claims=far_ahead, epoch=2, node="n2", aborted=True)
         forged_checkpoints = ForgedCheckpoints([b"{}", b"none"])
-        ended = _bad_parents(self.base_ms, copy, made_up)
+        ended = _bad_parent(self.base_ms, made_up)
         return [*super().steps, copy, made_up, ended, aborted, forged_checkpoints]
 
 
@@ -63,16 +63,22 @@ class CopiedHistory(_CopiedHistory):
 
     @property
     def steps(self) -> list[Step]:
-        return [*super().steps, self.aborted, self.copy, _bad_parents(self.base_ms, self.copy)]
+        passed = Transaction(epoch=2, node="n2")
+        return [*super().steps, self.aborted, self.copy, passed]
 
 
 class FaultyCopied(_CopiedHistory):
-    """The copy is believed."""
+    """The copy is believed, and another one is a dead letter."""
+
+    def __init__(self, lane: Lane, base_ms: int) -> None:
+        super().__init__(lane, base_ms)
+        self.buried = CopyOf(self.third_try)
 
     @property
     def steps(self) -> list[Step]:
         believed = Transaction(delivers=[Delivery(self.parked)], epoch=2, node="n2")
-        return [*super().steps, self.aborted, self.copy, believed]
+        ended = _bad_parent(self.base_ms, self.buried)
+        return [*super().steps, self.aborted, self.copy, believed, self.buried, ended]
 
 
 class RarerFaults(SampleHistory):

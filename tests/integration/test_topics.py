@@ -18,13 +18,14 @@ from confluent_kafka.admin import (
 )
 
 from delayline.names import ClusterNames
-from delayline.settings import ClusterSettings
+from delayline.times import DAY_MS
 from election.errors import Forbidden, SettingsDiffer, ZnodeMissing
 from node.config import ConnectionConfig, ZookeeperAuth
 from ops.clients.kafka import KafkaAdmin
 from ops.clients.zookeeper import registry
 from ops.errors import ConfigError, ConflictError, NotFoundError, UnavailableError
 from ops.topics import cluster_topics
+from ops.topics.new_settings import new_settings
 from ops.topics.rules import wanted_topics
 from tests.stacks import Stack
 
@@ -86,9 +87,7 @@ def test_a_new_cluster_has_its_topics_and_settings_as_they_must_be(config: Conne
     assert created.settings_written
     assert created.findings == ()
     assert cluster_topics.check(config) == []
-    assert cluster_topics.read_settings(config) == ClusterSettings(
-        cluster=config.cluster, partitions=3, lanes=2
-    )
+    assert cluster_topics.read_settings(config) == new_settings(config.cluster, partitions=3, lanes=2)
 
 
 def test_every_topic_has_the_partitions_and_settings_it_was_made_with(
@@ -207,6 +206,47 @@ def test_what_check_finds_is_mended_by_the_command_it_names(
     alter(admin, *mend.groups())
 
     assert cluster_topics.check(config) == []
+
+
+@pytest.mark.parametrize(
+    ("chosen", "days", "outcomes_days"),
+    [({}, 7, 7), ({"retention_ms": 30 * DAY_MS}, 30, 30), ({"retention_ms": None}, 373, 7)],
+    ids=["default", "chosen", "nothing carried"],
+)
+def test_the_log_is_kept_for_the_clusters_retention_or_for_the_longest_delay(
+    config: ConnectionConfig,
+    names: ClusterNames,
+    admin: AdminClient,
+    chosen: dict[str, int | None],
+    days: int,
+    outcomes_days: int,
+) -> None:
+    cluster_topics.create(config, chosen)
+
+    kept_ms = int(setting(admin, names.buffer, "retention.ms"))
+    assert kept_ms // DAY_MS == days
+    assert int(setting(admin, names.outcomes, "retention.ms")) == outcomes_days * DAY_MS
+    assert cluster_topics.check(config) == []
+    alter(admin, names.buffer, "retention.ms", str(kept_ms - 1))
+    (found,) = cluster_topics.check(config)
+    assert (found.topic, f"retention.ms={kept_ms}" in found.mend) == (names.buffer, True)
+
+
+def test_a_retention_too_short_for_the_dedup_window_is_refused_before_anything_is_written(
+    config: ConnectionConfig,
+) -> None:
+    with pytest.raises(ConfigError, match="retention is 13h: it must be at least 14h"):
+        cluster_topics.create(config, {"retention_ms": 13 * 3_600_000})
+
+    with pytest.raises(ZnodeMissing):
+        cluster_topics.read_settings(config)
+
+
+def test_the_retention_of_a_cluster_that_exists_is_not_changed(config: ConnectionConfig) -> None:
+    cluster_topics.create(config)
+
+    with pytest.raises(SettingsDiffer, match="retention_ms is 604800000 there, None here"):
+        cluster_topics.create(config, {"retention_ms": None})
 
 
 def test_check_names_the_topic_that_is_missing(

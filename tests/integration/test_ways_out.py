@@ -110,6 +110,14 @@ def tightened(cluster: Cluster) -> bytes:
     return replace(cluster.settings, max_delay_ms=10_000, levels_ms=(1_000,)).to_json().encode()
 
 
+def others(max_delay: str) -> list[str]:
+    """Options that name every setting."""
+    chosen = (
+        f"--partitions 2 --lanes 1 --retention max-delay --max-delay {max_delay} --level 1s --dedup-window 1h"
+    )
+    return chosen.split()
+
+
 # -- settings
 
 
@@ -184,15 +192,13 @@ def test_a_view_made_under_wrong_settings_is_made_anew_once_they_are_restored(cl
 def test_settings_are_not_restored_while_a_node_works_with_others(cluster: Cluster, operator: Type) -> None:
     cluster.start_here("a")
     cluster.wait_state("a", NodeState.LEADER)
-    options = ("--partitions", "2", "--lanes", "1", "--max-delay", "10s", "--level", "1s")
-    done = operator(cluster)("topics", "create", "--restore", *options, "--dedup-window", "1h")
+    done = operator(cluster)("topics", "create", "--restore", *others("10s"))
     assert (done.code, "a works with other settings" in done.err) == (5, True)
 
 
 def test_settings_are_not_restored_beside_a_node_of_another_version(cluster: Cluster, operator: Type) -> None:
     cluster.kazoo.create(f"{cluster.znodes.members}/newer", b'{"state": "dreaming"}', makepath=True)
-    options = ("--partitions", "2", "--lanes", "1", "--max-delay", "10s", "--level", "1s")
-    done = operator(cluster)("topics", "create", "--restore", *options, "--dedup-window", "1h")
+    done = operator(cluster)("topics", "create", "--restore", *others("10s"))
     assert (done.code, "newer says nothing that this version can read" in done.err) == (5, True)
 
 
@@ -202,8 +208,7 @@ def test_settings_that_no_view_was_made_with_are_not_restored(cluster: Cluster, 
         cluster.kazoo.delete(cluster.znodes.settings)
         cluster.start_here("a")
         said = refused(cluster, "a", "settings-missing")
-        options = ("--partitions", "2", "--lanes", "1", "--max-delay", "10s", "--level", "1s")
-        done = operator(cluster)("topics", "create", "--restore", *options, "--dedup-window", "1h")
+        done = operator(cluster)("topics", "create", "--restore", *others("10s"))
         assert (done.code, "no node's view was made with these settings" in done.err) == (5, True)
         assert typed(operator(cluster), said["way_out"]).code == 0
         cluster.wait_state("a", NodeState.LEADER)
@@ -211,7 +216,10 @@ def test_settings_that_no_view_was_made_with_are_not_restored(cluster: Cluster, 
 
 def test_nothing_that_is_restored_is_left_to_a_default(cluster: Cluster, operator: Type) -> None:
     done = operator(cluster)("topics", "create", "--restore", "--partitions", "2")
-    assert (done.code, "--lanes, --max-delay, --level, --dedup-window missing" in done.err) == (2, True)
+    assert (done.code, "--lanes, --retention, --max-delay, --level, --dedup-window missing" in done.err) == (
+        2,
+        True,
+    )
 
 
 @pytest.mark.walks("settings-unreadable")
@@ -239,8 +247,7 @@ def test_settings_of_a_newer_version_are_left_as_they_are(cluster: Cluster, oper
     cluster.start_here("a")
     way_out = refused(cluster, "a", "settings-newer")["way_out"]
     assert ("Upgrade" in way_out, "elete" in way_out, "topics create" in way_out) == (True, False, False)
-    options = ("--partitions", "2", "--lanes", "1", "--max-delay", "366d", "--level", "1s")
-    done = operator(cluster)("topics", "create", "--restore", *options, "--dedup-window", "1h")
+    done = operator(cluster)("topics", "create", "--restore", *others("366d"))
     assert (done.code, cluster.kazoo.get(cluster.znodes.settings)[0]) == (1, newer)
 
 

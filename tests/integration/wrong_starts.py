@@ -135,6 +135,7 @@ _TOPICS = (
     Row("created again with other settings", f"{CREATE} --partitions 3 --max-delay 1d", 5),
     Row("a buffer of other partitions was there", f"{CREATE} --cluster {{cluster}}-wide", 5),
     Row("more lanes than partitions", f"{CREATE} --cluster {{cluster}}-none --lanes 5", 2),
+    Row("a retention that is too short", f"{CREATE} --cluster {{cluster}}-none --retention 1h", 2),
     Row("more replicas than brokers", f"{CREATE} --cluster {{cluster}}-none --replication 9", 2),
     Row("a node, without the topics", f"{NODE} --cluster {{cluster}}-bare", "waits"),
     Row("a node, with partitions missing", f"{NODE} --cluster {{cluster}}-wider", "refuses"),

@@ -368,8 +368,8 @@ AWAITED: Final = (
         "a copy of a reschedule that was deferred is one",
         (
             Wrap(
-                "store.apply:_rejected_copy",
-                lambda original, copy: copy if copy.kind is Kind.RESCHEDULE else original(copy),
+                "store.apply:BatchApply._is_copy",
+                lambda original, self, one: original(self, one) and one.kind is not Kind.RESCHEDULE,
             ),
         ),
         profile_with({"reschedule": 50, "run-now": 15, "id-future": 40, "copied": 40}, STALLED, ids=(1, 4)),

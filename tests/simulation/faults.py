@@ -39,6 +39,7 @@ SHARED: Final = frozenset(
         "strange-checkpoint",
         "target-leader-lost",
         "operator-pause",
+        "retention",
     )
 )
 SESSION_MS: Final = 400
@@ -90,6 +91,8 @@ def _strike_shared(world: World, fault: str) -> None:
         targets = rng.sample(sorted(world.target_topics), rng.randint(0, 2))
         world.pause(Pauses(rng.random() < 0.5, frozenset(targets)))
         world.after(rng.choice((50, 300, 2_000)), lambda: world.pause(Pauses()))
+    elif fault == "retention":
+        _remove_records(world)
     elif fault == "strange-checkpoint":
         world.forge_checkpoint()
     elif fault in {"key-changed", "keys-lost"}:
@@ -98,6 +101,19 @@ def _strike_shared(world: World, fault: str) -> None:
         _harm_checkpoints(world, fault)
     else:
         world.open_foreign(rng.choice((50, 300, 1_200, 5_000)))
+
+
+def _remove_records(world: World) -> None:
+    """Retention removes some of what the last checkpoint says is not needed; who has not read that begins
+    anew.
+    """
+    carried = world.last_carried()
+    for number, end in carried.items():
+        partition = world.topics[world.names.buffer][number]
+        partition.begin = world.rng.randint(partition.begin, max(partition.begin, end))
+    for node in world.nodes:
+        if node.process is not None and node.process.lacks_records:
+            crash(world, node, emptied=True)
 
 
 def _harm_checkpoints(world: World, fault: str) -> None:

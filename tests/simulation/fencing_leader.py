@@ -102,6 +102,9 @@ class Run:
         self._taken = 0
         self.mark: Script = ()
 
+    def old(self) -> None:
+        """See `LogAge`: nothing is carried."""
+
     def ask(self, *op: Any) -> Any:
         """The answer to a step, if it has been given; `Pause` if not."""
         if not self._answers:
@@ -119,7 +122,7 @@ class Run:
             {}, NAMES, 0, 10_000, Table(), lambda: None, lambda: False, FixedKeys(KEYRING)
         )
         box._committers = cast("Any", self._commits)
-        config = Config(self.name, 0, NAMES, Limits(1, 1_000), 0, 0, self)
+        config = Config(self.name, 0, NAMES, Limits(1, 1_000), 0, 0, self, self)
         self._delivery = Delivery(config, self._view, box, self, self, self, self, self)
         leadership = self._delivery.run()
         try:

@@ -1,6 +1,7 @@
 """What strangers make of what the service has written back: forged requests, and copies of its own.
 
-Each must end as a dead letter and change nothing else, so the model needs to know no more of it.
+A forged one must end as a dead letter and change nothing else, a copy must be nothing: so the model needs to
+know no more of them.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ def copied(rng: random.Random, partitions: Sequence[Partition]) -> Request | Non
     if not entries:
         return None
     record = _record(rng.choice(entries))
-    return _rejected(record.partition, record.key, record.value, list(record.headers))
+    return Request(Kind.COPY, record.partition, record.key, record.value, list(record.headers))
 
 
 def forged(
@@ -141,19 +142,23 @@ def _target(rng: random.Random, record: LogRecord, ids: Ids) -> LogRecord:
     return _with(record, H_TARGET_TOPIC, next(one.encode() for one in TARGETS if one.encode() != old))
 
 
-def _number(rng: random.Random, record: LogRecord, __: Ids) -> LogRecord:
+def _number(rng: random.Random, record: LogRecord, ids: Ids) -> LogRecord:
     """A time, an attempt, an occurrence, the parent: one more, or one less."""
     numbers = [
         (name, int(value))
         for name, value in record.headers
         if name.startswith("delay-") and value is not None and value.isdigit() and int(value) > 1
     ]
+    if not numbers:  # a carry has none
+        return _header_added(rng, record, ids)
     name, number = rng.choice(numbers)
     return _with(record, name, b"%d" % (number + rng.choice((-1, 1))))
 
 
 def _root(rng: random.Random, record: LogRecord, ids: Ids) -> LogRecord:
-    old = dict(record.headers)[H_ROOT]
+    old = dict(record.headers).get(H_ROOT)
+    if old is None:  # a carry has none
+        return _header_added(rng, record, ids)
     root = b"delay.buffer/%d/%d" % (record.partition, rng.randint(0, record.offset))
     return _value(rng, record, ids) if root == old else _with(record, H_ROOT, root)
 

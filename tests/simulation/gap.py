@@ -124,12 +124,16 @@ def _check_settled(world: World, partition: Partition, settled: set[str]) -> Non
         assert record is not None, "markers are not read"
         if request is None:
             continue
+        source = f"{world.names.buffer}/{record.partition}/{record.offset}"
+        if request.kind is Kind.COPY:
+            if source in settled:
+                raise Violation("I1", f"something became of {source}, which is a copy")
+            continue
         far = request.kind is Kind.SCHEDULE and (
             request.scheduled_for_ms(record.timestamp_ms) > world.now_ms + FAR_MS // 2
         )
         first = row_of((record.partition, record.offset), request, record.timestamp_ms)
         far = far or (request.repeat is not None and first.due_ms > world.now_ms - 2_000)
-        source = f"{world.names.buffer}/{record.partition}/{record.offset}"
         if source not in settled and not far and not _moved_far(world, partition, record.offset):
             raise Violation("I1", f"lost: nothing became of {source}")
 

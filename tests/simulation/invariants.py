@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from itertools import pairwise
+from typing import Final
 
 from delayline.signing import Serial
 from store.awaited import Successor
 from store.checkpoint import Checkpoint
 from store.keys import RowKey
 from store.operations import Operation
+from tests.simulation.begins import check_begins
 from tests.simulation.host import Violation
 from tests.simulation.judge import Found, Judge, Sent
 from tests.simulation.log import Transaction
@@ -17,6 +19,9 @@ from tests.simulation.model import Model
 from tests.simulation.replicas import check_replica
 from tests.simulation.requests import TARGETS
 from tests.simulation.world import World
+
+MOST_BEGINS: Final = 5
+"""Of the places in the log where a node may begin, so many are tried."""
 
 
 def check(world: World) -> Model:
@@ -39,6 +44,9 @@ def check(world: World) -> Model:
         # One that still has to learn that it is leader no more has not read what came after it.
         if node.process is not None and (node.process.leadership is None or node.process.up_to_date()):
             check_replica(node.process, model, serials)
+    if checkpoints and (stuck := world.needed_for_long(checkpoints[-1])):
+        raise Violation("liveness", f"the log of {stuck} is needed on: {checkpoints[-1]}")
+    check_begins(world, checkpoints, MOST_BEGINS)
     return model
 
 
@@ -48,7 +56,8 @@ def check_serials(world: World) -> dict[int, Serial]:
     """
     highest: dict[int, Serial] = {}
     for number in world.setup.partitions:
-        for entry in world.topics[world.names.buffer][number].entries:
+        partition = world.topics[world.names.buffer][number]
+        for entry in partition.entries[: partition.stable_end]:  # nobody has read what is still open
             if entry.record is None or entry.transaction is None or not entry.transaction.lane:
                 continue
             as_of, count = (dict(entry.record.headers)["delay-as-of"] or b"").split(b".")
@@ -95,6 +104,8 @@ def _sort_in(world: World, found: Found, sent: Sent) -> None:
         outcome = json.loads(record.value or b"")
         found.outcomes.setdefault((record.key or b"").decode(), []).append((sent.number, outcome))
     elif sent.topic == world.names.buffer:
+        if headers.get("delay-op") == b"carry":
+            return
         parent = (record.partition, int(headers["delay-parent"] or b""))
         if parent in found.written_back:
             raise Violation("I7", f"two requests were written back for {parent}")
@@ -117,7 +128,7 @@ def check_progress(last: Checkpoint | None, one: Checkpoint) -> None:
     if last is not None and _goes_back(last, one):
         check_rewind(last, one)
     elif last is not None:
-        for name in ("applied", "seen", "read", "written_back"):
+        for name in ("applied", "seen", "read", "written_back", "carried"):
             before, after = getattr(last, name), getattr(one, name)
             if any(after.get(number, -1) < offset for number, offset in before.items()):
                 raise Violation("I5", f"{name} moved back from {before} to {after}")
@@ -138,7 +149,7 @@ def _goes_back(last: Checkpoint, one: Checkpoint) -> bool:
 
 def check_rewind(last: Checkpoint, one: Checkpoint) -> None:
     """The overrun is what the checkpoint before says is done."""
-    for name in ("applied", "seen", "read", "written_back", "awaited"):
+    for name in ("applied", "seen", "read", "written_back", "awaited", "carried"):
         if getattr(last, name) != getattr(one, name):
             raise Violation("I5", f"{name} changes with a rewind from {last} to {one}")
     overrun = one.overruns[-1]

@@ -80,6 +80,7 @@ class Partition:
         self.topic = topic
         self.number = number
         self.entries: list[Entry] = []
+        self.begin = 0  # below, retention has removed what was there; it is kept here, for the judge
         self.ever: list[Entry] = []  # and what it has lost
         self.leader_epoch = 0
         self.was_held = False  # by a stranger's transaction
@@ -113,6 +114,14 @@ class Partition:
             self._open[transaction] = offset
             transaction.unmarked.append(self)
         return offset
+
+    def first_from(self, timestamp_ms: int, begin: int) -> int:
+        """The first offset from one on whose record is not older; the end if there is none."""
+        for offset in range(begin, self.end):
+            record = self.entries[offset].record
+            if record is not None and record.timestamp_ms >= timestamp_ms:
+                return offset
+        return self.end
 
     def mark(self, transaction: Transaction) -> None:
         """Appends the transaction's marker. It decides over all that is open of its producer."""

@@ -262,8 +262,12 @@ class Model:
         place = (record.partition, record.offset)
         newest_ms = max(self._newest_ms.get(place[0], 0), record.timestamp_ms)
         self._newest_ms[place[0]] = newest_ms
+        if request is None and ("delay-op", b"carry") in record.headers:
+            return
         if request is None:
             self._take_written_back(place, record.timestamp_ms, dict(record.headers))
+            return
+        if request.kind is Kind.COPY:
             return
         if request.kind is Kind.CANCEL:
             self._cancelled_ms[place] = record.timestamp_ms
@@ -341,7 +345,9 @@ class Model:
         self, place: RecordId, timestamp_ms: int, headers: dict[str, bytes | None]
     ) -> None:
         parent_place = place[0], int(headers["delay-parent"] or b"")
-        parent = self.rows[parent_place]
+        parent = self.rows.get(parent_place)
+        if parent is None:
+            raise Violation("I1", f"{place}: follows from {parent_place}, which is no row: a copy, say")
         if headers.get("delay-op") == b"reschedule":
             self._add(_deferred_row(place, timestamp_ms, parent, headers))
             parent.deferred = True

@@ -22,6 +22,7 @@ from rich.table import Table
 
 from tests.simulation import fencing
 from tests.simulation.awaited_mutants import AWAITED
+from tests.simulation.carried_mutants import CARRYING
 from tests.simulation.clock_mutants import CLOCKS
 from tests.simulation.held_mutants import HELD
 from tests.simulation.latest_known_mutants import LATEST_KNOWN
@@ -34,7 +35,10 @@ from tests.simulation.runner import ROOT, run_seed
 from tests.simulation.signed_mutants import SIGNED
 from tests.simulation.source_mutants import SOURCES
 
-MUTANTS: Final = (*NUMBERED, *AWAITED, *HELD, *OTHERS, *SOURCES, *SIGNED, *PARTITIONS, *LATEST_KNOWN, *CLOCKS)
+MUTANTS: Final = (
+    *(*NUMBERED, *AWAITED, *HELD, *OTHERS, *SOURCES, *SIGNED, *PARTITIONS, *LATEST_KNOWN, *CLOCKS),
+    *CARRYING,
+)
 BROKEN: Final = frozenset(
     {"AttributeError", "ImportError", "NameError", "SyntaxError", "TypeError", "UnboundLocalError"}
 )

@@ -77,9 +77,12 @@ class SimulatedOperator:
         """
         pauses, world = self._to_heed, self._candidate.world
         targets = world.target_topics
+        # No pause is about its own, nor, where nothing is delivered, about answers and carries.
         sent_to = {record.topic for record in records} - {
-            world.names.checkpoint
-        }  # no pause is about that one
+            world.names.checkpoint,
+            world.names.outcomes,
+            world.names.buffer,
+        }
         if (pauses.everything and sent_to) or sent_to & targets & pauses.targets:
             self._planned_before -= 1
             if self._planned_before < 0:

@@ -41,7 +41,7 @@ from store.overrun import MOST_OVERRUNS
 from store.rows import message_target
 from store.selection import Paused, next_due_ms, select
 from store.taking import MOST_WALKED
-from store.view import View
+from tests.simulation.begins import lacks_records, open_view
 from tests.simulation.eras import latest, repeats
 from tests.simulation.host import Killed, Violation, World
 from tests.simulation.kept import check_kept
@@ -60,6 +60,8 @@ IN_TIME: Final = 0.6
 KEYS_ASKED: Final = 0.05
 """How often a turn of housekeeping asks for the keys, where they are others."""
 LOOKED_UP_MS: Final = (5, 2_500)
+TOLD_ANEW: Final = 0.1
+"""How often the brokers have been asked since which offsets are how old."""
 MOST_HELD: Final = 3
 """Checkpoints at which a leadership may wait for its position: a jump is seen, and proven, by a heartbeat."""
 
@@ -124,10 +126,10 @@ class Process:
         self._ensemble = ensemble
         self._buffer = world.topics[setup.names.buffer]
         self._checkpoints = world.checkpoints
-        heard_of = world.hears_of(self)
-        self.view = View(self.store, heard_of, setup.replay_window_ms, setup.settings.dedup_window_ms)
+        self.view = open_view(self.name, self.store, world.hears_of(self), world)
         self._partitions = list(self.view.reached().read)
         self._fetched: Vector = self.view.reached().read
+        self._old: Vector = dict.fromkeys(self._partitions, 0)
         self._ends_untold: Vector = {}
         self._own = OwnCheckpoints(setup.names.checkpoint)
         self._followed = 0
@@ -231,6 +233,23 @@ class Process:
     def lacks(self) -> bool:
         """Whether there is a partition of which it has not heard."""
         return len(self._partitions) < len(self.world.setup.partitions)
+
+    @property
+    def lacks_records(self) -> bool:
+        """Whether retention has removed what it has not read."""
+        return lacks_records(self.view, self.world)
+
+    def old(self) -> Vector | None:
+        """See `LogAge`: as Kafka tells it, not always anew."""
+        retention_ms = self.world.setup.settings.retention_ms
+        if retention_ms is None:
+            return None
+        if self.world.calm or self.world.rng.random() < TOLD_ANEW:
+            self._old = {
+                number: self._buffer[number].first_from(self.world.now_ms - retention_ms // 2, offset)
+                for number, offset in self._old.items()
+            }
+        return self._old
 
     def kill(self) -> None:
         """Ends the process, wherever it is."""
@@ -375,6 +394,7 @@ class Process:
             begin, end = self._fetched[number], partition.stable_end
             if begin >= end:
                 continue
+            assert begin >= partition.begin, "who lacks what retention removes begins anew"
             stop = min(end, begin + rng.choice(self.world.setup.profile.batches))
             made = [self._arrivals(entry) for entry in partition.signed(begin, stop)]
             if None in made:
@@ -643,6 +663,7 @@ class Process:
             setup.limits,
             setup.max_clock_skew_ms,
             setup.max_parks,
+            self,
             self,
             setup.small,
         )

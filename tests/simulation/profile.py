@@ -85,6 +85,8 @@ class Profile:
     dedup_window_ms: tuple[int, ...] = (0, 100, 1_000)
     max_parks: tuple[int, ...] = (0, 1, 3)
     carried_ms: tuple[int, ...] = (200, 1_500)  # so long what is paused waits in one place
+    carry_rest_ms: tuple[int, ...] = (0, 30)
+    retention_ms: tuple[int, ...] = ()  # of the buffer; none: nothing is carried
     operator_share: float = 0.02  # of the requests: an operator's
     skew_ms: tuple[int, ...] = (0, 20, 100, 400)
     transactional_share: float = 0.2  # of the requests: sent in an application's own transactions
@@ -145,6 +147,16 @@ CLOCKS_JUMP: Final = Profile(faults=FAULTS | {"clocks-jump": 25, "broker-clock-s
 # Both at once: targets are paused and resumed while clocks are ahead, and once the position was rewound.
 PAUSED_AHEAD: Final = replace(PAUSED, faults=PAUSED.faults | {"clocks-jump": 40, "broker-clock-step": 6})
 
+# What waits is carried, retention removes what is not needed any more, up to any moment, and nodes begin anew
+# in the midst of the log.
+CARRIED: Final = Profile(
+    requests=REQUESTS | {"id-keep": 20, "id-future": 20, "future": 20, "far": 6, "id-far": 6, "cancel": 16},
+    faults=FAULTS | {"retention": 40, "empty": 12, "operator-pause": 8, "foreign-stall": 6},
+    replay_window_ms=(0, 50, 300),
+    dedup_window_ms=(0, 100, 500),
+    retention_ms=(100, 400, 1_500),
+)
+
 PROFILES: Final = {
     "default": DEFAULT,
     "checkpoints-lost": CHECKPOINTS_LOST,
@@ -155,4 +167,5 @@ PROFILES: Final = {
     "paused-ahead": PAUSED_AHEAD,
     "partitions-added": PARTITIONS_ADDED,
     "clocks-jump": CLOCKS_JUMP,
+    "carried": CARRIED,
 }

@@ -36,6 +36,7 @@ class Kind(Enum):
     CANCEL = "cancel"
     RESCHEDULE = "reschedule"
     REJECT = "reject"
+    COPY = "copy"  # of what the service has written back: nothing at all
 
 
 @dataclass(slots=True)

@@ -15,6 +15,8 @@ from tests.simulation.requests import LEVELS_MS, MAX_DELAY_MS
 from tests.support.keys import KEYRING
 
 LANE: Final = 0
+UNREAD_MS: Final = 10_000
+"""Transactions of users are open for half of that at most, and clocks differ by less."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,7 @@ def draw(rng: random.Random, profile: Profile) -> Setup:
         levels_ms=LEVELS_MS,
         max_delay_ms=MAX_DELAY_MS,
         dedup_window_ms=rng.choice(profile.dedup_window_ms),
+        retention_ms=rng.choice(profile.retention_ms) if profile.retention_ms else None,
     )
     return Setup(
         profile=profile,
@@ -69,4 +72,7 @@ def draw(rng: random.Random, profile: Profile) -> Setup:
 def _limits(rng: random.Random, profile: Profile) -> Limits:
     messages = rng.choice(profile.messages)
     most_bytes = rng.choice((400, 100_000, 100_000, 100_000))
-    return Limits(messages, most_bytes, rng.choice(profile.awaited), messages, rng.choice(profile.carried_ms))
+    awaited, carried_ms = rng.choice(profile.awaited), rng.choice(profile.carried_ms)
+    rests = profile.carry_rest_ms
+    carry_rest_ms = rng.choice(rests) if profile.retention_ms else rests[0]  # others draw as they did
+    return Limits(messages, most_bytes, awaited, messages, carried_ms, carry_rest_ms, UNREAD_MS)

@@ -52,8 +52,8 @@ class Lane:
 def doubled(number, by=2):
     return number * by
 """
-MOST_SEEDS = 10  # of each profile
-RICH = ("paused", "paused-ahead", "moves", "keys-lost", "checkpoints-truncated")
+MOST_SEEDS = 20  # of each profile
+RICH = ("carried", "paused", "paused-ahead", "moves", "keys-lost", "checkpoints-truncated")
 
 
 @pytest.fixture

@@ -15,7 +15,13 @@ from tests.simulation import fencing
 from tests.simulation.__main__ import STEPS
 from tests.simulation.mutants import MUTANTS, check, hunt
 from tests.simulation.patches import Mutant
-from tests.simulation.profile import CHECKPOINTS_LOST, CHECKPOINTS_TRUNCATED, KEYS_LOST, PARTITIONS_ADDED
+from tests.simulation.profile import (
+    CARRIED,
+    CHECKPOINTS_LOST,
+    CHECKPOINTS_TRUNCATED,
+    KEYS_LOST,
+    PARTITIONS_ADDED,
+)
 from tests.simulation.runner import ROOT, Result, Total, merged, run_seed
 
 SEEDS = 300
@@ -24,6 +30,7 @@ ON_ROCKSDB = 20
 WITH_LOST_CHECKPOINTS = 50
 WITH_LOST_KEYS = 50
 WITH_ADDED_PARTITIONS = 50
+WITH_CARRYING = 50
 
 
 @cache
@@ -71,6 +78,11 @@ def test_keys_that_some_nodes_do_not_know_yet_cost_nothing() -> None:
 
 def test_partitions_that_some_nodes_have_not_heard_of_cost_nothing() -> None:
     failures = [run_seed(seed, PARTITIONS_ADDED).failure for seed in range(WITH_ADDED_PARTITIONS)]
+    assert [failure for failure in failures if failure is not None] == []
+
+
+def test_a_log_that_is_shorter_than_the_delays_costs_nothing() -> None:
+    failures = [run_seed(seed, CARRIED).failure for seed in range(WITH_CARRYING)]
     assert [failure for failure in failures if failure is not None] == []
 
 

@@ -26,7 +26,7 @@ from tests.simulation.model import row_of
 from tests.simulation.process import Node, Process
 from tests.simulation.profile import Profile
 from tests.simulation.requests import FAR_MS, TARGETS, Request, Users
-from tests.simulation.setup import LANE, draw
+from tests.simulation.setup import LANE, UNREAD_MS, draw
 from tests.simulation.stores import CrashableStore
 from tests.simulation.zookeeper import Ensemble
 from tests.support.keys import key_of
@@ -36,6 +36,7 @@ DEEPEST: Final = 2  # calls within which others act, within which others act
 LONGEST_PAUSE: Final = 400  # turns of the others
 CALM_LIMIT_MS: Final = 30_000
 HASTE_MS: Final = 5
+CARRIED_WITHIN_MS: Final = 6_000
 
 
 class World:
@@ -208,6 +209,13 @@ class World:
         self.ensemble.ring = min((node.ring for node in some), key=lambda ring: len(ring.keys))
         if self.rng.random() < 0.5:
             self.ensemble.mirrored = None
+
+    def last_carried(self) -> dict[int, int]:
+        """By partition, below what a node may begin."""
+        last = self.checkpoints.last_own()
+        if last is None or last.record is None:
+            return {}
+        return Checkpoint.decode(last.record.value or b"").carried
 
     def forge_checkpoint(self) -> None:
         """A stranger writes to the checkpoint topic."""
@@ -434,7 +442,22 @@ class World:
         )
         held = any(hold.rows and (hold.last or hold.next)[0] <= self.now_ms for hold in checkpoint.holds)
         left = held or any(one.has_left(up_to_ms) for one in self._processes())
+        left = left or bool(self.needed_for_long(checkpoint))
         return covered and not left and checkpoint.delivered_up_to_ms >= up_to_ms
+
+    def needed_for_long(self, checkpoint: Checkpoint) -> list[int]:
+        """The partitions whose log is needed for longer than carrying takes, once nobody disturbs it."""
+        setup = self.setup
+        if setup.settings.retention_ms is None:
+            return []
+        windows_ms = setup.replay_window_ms + setup.settings.dedup_window_ms
+        long_ms = setup.settings.retention_ms + windows_ms + 2 * setup.skew_ms + CARRIED_WITHIN_MS + UNREAD_MS
+        buffer = self.topics[self.names.buffer]
+        return [
+            number
+            for number in setup.partitions
+            if checkpoint.carried.get(number, 0) < buffer[number].first_from(self.now_ms - long_ms, 0)
+        ]
 
     def _wanted(self) -> tuple[dict[int, int], int]:
         """The end of the committed requests, and the last time soon that one of them asks for."""
@@ -455,7 +478,7 @@ class World:
                         times_ms.append(row_of(place, entry.request, timestamp_ms).due_ms)
                     else:
                         headers = dict(entry.record.headers)
-                        if "delay-op" not in headers:  # a reschedule is due at once
+                        if "delay-op" not in headers:  # a reschedule is due at once, a carry as its row is
                             times_ms.append(int(headers["delay-deliver-at"] or b""))
             soon_ms = self.now_ms + FAR_MS // 2
             self._wanted_known = ends, max(at_ms for at_ms in times_ms if at_ms < soon_ms)

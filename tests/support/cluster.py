@@ -67,7 +67,8 @@ def wait_led(admin: AdminClient, partitions: Mapping[str, int]) -> None:
 
 
 class Cluster(Closing):
-    """Makes the cluster's topics, and its targets (by their short names, see `target`).
+    """Makes the cluster's topics, and its targets (by their short names, see `target`). It carries nothing,
+    unless a `retention_ms` is given.
 
     The targets have LogAppendTime: the brokers' word on when a message arrived. What was started is ended by
     `close`; as a context manager it closes at the end.
@@ -97,8 +98,8 @@ class Cluster(Closing):
         self._kazoo: KazooClient | None = None
         self._checkpoint_tail: Tail | None = None
         self._ports: dict[str, int] = {}
-        chosen = {"partitions": 2, "targets": allow_list, **settings}
-        self.settings = cluster_topics.create(self.connection, chosen).settings
+        chosen = {"partitions": 2, "targets": allow_list, "retention_ms": None, **settings}
+        self.settings = cluster_topics.create(self.connection, chosen, any_retention=True).settings
         configs = targets if isinstance(targets, Mapping) else {target: {} for target in targets}
         self.targets = [self.target(short) for short in configs]
         self.make_topics({self.target(short): config for short, config in configs.items()})
@@ -162,7 +163,7 @@ class Cluster(Closing):
     def restore_settings(self) -> None:
         """What the command does that a node with a store names, once ZooKeeper has lost the settings."""
         raw = asdict(self.settings)
-        chosen = {name: raw[name] for name in raw if name not in {"cluster", "format_version"}}
+        chosen = {name: raw[name] for name in raw if name != "cluster"}
         cluster_topics.create(self.connection, chosen, restore=Author("somebody", "they were lost", 1))
 
     @property

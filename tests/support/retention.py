@@ -51,10 +51,15 @@ def rebuild_behind_retention(cluster: Cluster, node_id: str, running: Node) -> N
 
 
 def alter_buffer(cluster: Cluster, name: str, value: str) -> None:
+    alter_topic(cluster, cluster.names.buffer, name, value)
+
+
+def alter_topic(cluster: Cluster, topic: str, name: str, value: str) -> None:
+    """Returns once the broker has it."""
     entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
-    resource = ConfigResource(ResourceType.TOPIC, cluster.names.buffer, incremental_configs=[entry])
+    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
     cluster.admin.incremental_alter_configs([resource])[resource].result()
-    shown = ConfigResource(ResourceType.TOPIC, cluster.names.buffer)
+    shown = ConfigResource(ResourceType.TOPIC, topic)
     eventually(
         lambda: cluster.admin.describe_configs([shown])[shown].result()[name].value == value,
         f"the broker has {name}={value}",

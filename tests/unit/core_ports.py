@@ -53,6 +53,16 @@ class FakeKeys:
     ring = KEYRING
 
 
+class FakeLogAge:
+    """Nothing is carried, unless it is said what is old."""
+
+    def __init__(self) -> None:
+        self.offsets: Vector | None = None
+
+    def old(self) -> Vector | None:
+        return self.offsets
+
+
 class FakeElection:
     def __init__(self, calls: Calls) -> None:
         self.leads = True
@@ -216,6 +226,7 @@ class FakePorts:
         self.calls = Calls()
         self.clock = FakeClock(now_ms)
         self.keys = FakeKeys()
+        self.age = FakeLogAge()
         self.election = FakeElection(self.calls)
         self.log = FakeLog(self.calls)
         self.operator = FakeOperator(self.calls)

@@ -103,6 +103,20 @@ def test_a_probe_that_is_late_is_a_flaw_and_one_that_comes_is_timed(ledger: Ledg
     assert len(ledger.flaws) == 1
 
 
+@pytest.mark.parametrize("kind", [Kind.DELIVERED, Kind.LETTER, Kind.ANSWERED])
+def test_whatever_comes_of_what_is_nothing_is_a_flaw(ledger: Ledger, kind: Kind) -> None:
+    ledger.come(fate(kind, 10))
+    ledger.note(sent(count=2))
+    assert (ledger.outstanding, ledger.acknowledged, len(flaws(ledger))) == (0, 2, 1)
+    ledger.come(fate(kind, 11))
+    assert len(ledger.flaws) == 2
+
+
+def test_where_nothing_is_to_come_nothing_is_waited_for(ledger: Ledger) -> None:
+    ledger.note(sent(count=2))
+    assert (ledger.outstanding, ledger.acknowledged, flaws(ledger)) == (0, 2, [])
+
+
 def test_one_letter_stands_for_a_whole_batch_where_it_may(ledger: Ledger) -> None:
     for base, whole in ((10, True), (20, False)):
         ledger.note(sent(ANY, base=base, count=5, whole=whole))

@@ -194,6 +194,12 @@ def test_what_is_written_back_has_room_for_the_services_own_headers() -> None:
     assert codes(found) == [None, "undecodable"]
 
 
+def test_so_has_a_carry_for_what_the_store_has_beside_a_request() -> None:
+    large = one_large(Codec.ZSTD, LARGEST_RECORD_BYTES, headers=((b"delay-op", b"carry"),))
+    other = one_large(Codec.ZSTD, LARGEST_RECORD_BYTES, headers=((b"delay-op", b"cancel"),))
+    assert (codes(read(large)), codes(read(other))) == ([None], ["undecodable"])
+
+
 def test_of_a_record_that_is_too_large_nothing_is_read() -> None:
     found = read(one_large(Codec.ZSTD, LARGEST_RECORD_BYTES))
     assert codes(found) == ["undecodable"]

@@ -40,7 +40,7 @@ def delivery(ports: FakePorts, view: View) -> Delivery:
 
 
 def new_delivery(ports: FakePorts, view: View, limits: Limits) -> Delivery:
-    config = Config("a", 0, NAMES, limits, SKEW_MS, 0, ports.keys)
+    config = Config("a", 0, NAMES, limits, SKEW_MS, 0, ports.keys, ports.age)
     return Delivery(
         config, view, ports.outbox, ports.log, ports.election, ports.targets, ports.operator, ports.clock
     )

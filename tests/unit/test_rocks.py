@@ -10,7 +10,7 @@ import pytest
 
 from store import keys
 from store.kv import Full, InUse, StoreError, Unusable
-from store.rocks import RocksStore
+from store.rocks import RocksStore, remove
 
 
 @pytest.fixture
@@ -148,3 +148,21 @@ def _id(dice: random.Random) -> str:
 def _bytes_read() -> int:
     """By this process from files, whether the system has them in memory or not."""
     return int(Path("/proc/self/io").read_text().split()[1])
+
+
+def test_a_store_that_is_removed_is_empty_when_it_is_opened_again(rocks: RocksStore, tmp_path: Path) -> None:
+    _fill(rocks, 3)
+    rocks.flush()
+    rocks.close()
+    remove(tmp_path / "store")
+    assert list(RocksStore(tmp_path / "store").scan(keys.ROW, keys.end_of(keys.ROW))) == []
+
+
+def test_a_store_that_is_in_use_is_not_removed(rocks: RocksStore, tmp_path: Path) -> None:
+    _fill(rocks, 3)
+    rocks.flush()
+    before = sorted(file.name for file in (tmp_path / "store").iterdir() if not file.name.startswith("LOG"))
+    with pytest.raises(InUse):
+        remove(tmp_path / "store")
+    after = sorted(file.name for file in (tmp_path / "store").iterdir() if not file.name.startswith("LOG"))
+    assert after == before

@@ -11,14 +11,61 @@ import pytest
 
 from delayline.settings import ClusterSettings, NewerSettings
 from node.refusal import restore_command
-from ops.cli.topics import create
+from ops.cli.topics import chosen_settings, create
+
+CARRYING = ClusterSettings(retention_ms=604_800_000)
 
 
-def test_settings_read_back_as_they_were_written() -> None:
+@pytest.mark.parametrize("retention_ms", [None, 86_400_000])
+def test_settings_read_back_as_they_were_written(retention_ms: int | None) -> None:
     settings = ClusterSettings(
-        "orders", partitions=12, lanes=3, levels_ms=(1, 2_000), max_delay_ms=2_000, targets=("a", "b.*")
+        "orders",
+        partitions=12,
+        lanes=3,
+        levels_ms=(1, 2_000),
+        max_delay_ms=2_000,
+        targets=("a", "b.*"),
+        retention_ms=retention_ms,
     )
     assert ClusterSettings.from_json(settings.to_json()) == settings
+
+
+WRITTEN_BY_0_1_0 = (
+    '{"cluster": "orders", "dedup_window_ms": 3600000, "format_version": 1, "lanes": 1, "levels_ms": [1000], '
+    '"max_delay_ms": 31622400000, "partitions": 4, "targets": ["a"]}'
+)
+
+
+def test_a_cluster_that_carries_nothing_is_written_as_version_0_1_0_has_written_it() -> None:
+    settings = ClusterSettings("orders", levels_ms=(1_000,), targets=("a",))
+    assert settings.to_json() == WRITTEN_BY_0_1_0
+    assert ClusterSettings.from_json(WRITTEN_BY_0_1_0) == settings
+
+
+def test_one_that_carries_has_a_format_that_version_0_1_0_takes_for_a_newer_one() -> None:
+    written = json.loads(CARRYING.to_json())
+    assert (written["format_version"], written["retention_ms"]) == (2, 604_800_000)
+
+
+@pytest.mark.parametrize(
+    ("changed", "complaint"),
+    [
+        ({"format_version": 1}, "unknown key retention_ms"),
+        ({"retention_ms": None}, "retention_ms has None"),
+        ({"retention_ms": 0}, "retention_ms is 0: it must be 1 to"),
+        ({"retention_ms": 1_000 * 366 * 86_400_000 + 1}, "retention_ms is 31622400000001"),
+        ({"retention_ms": 1.5}, "retention_ms has 1.5"),
+    ],
+)
+def test_a_wrong_retention_is_named(changed: dict[str, object], complaint: str) -> None:
+    raw = json.loads(CARRYING.to_json()) | changed
+    with pytest.raises(ValueError, match=complaint):
+        ClusterSettings.from_json(json.dumps(raw))
+
+
+def test_the_longest_delay_may_be_longer_than_the_retention_and_shorter() -> None:
+    for max_delay_ms in (7_200_000, 1_000 * 366 * 86_400_000):
+        assert ClusterSettings(max_delay_ms=max_delay_ms, retention_ms=86_400_000).retention_ms == 86_400_000
 
 
 def test_the_default_levels_are_those_of_rocketmq() -> None:
@@ -73,7 +120,10 @@ def test_lanes_split_the_partitions() -> None:
         ({"max_delay_ms": 7_199_999}, "levels_ms must each be"),
         ({"targets": [""]}, "empty pattern"),
         ({"targets": [1]}, "targets has 1"),
-        ({"format_version": 2}, "upgrade"),
+        ({"format_version": 3}, "upgrade"),
+        ({"format_version": 2}, "lack retention_ms"),
+        ({"format_version": 0}, "format_version is 0: it must be 1 to 2"),
+        ({"format_version": True}, "format_version has True"),
         ({"colour": "red"}, "unknown key colour"),
     ],
 )
@@ -85,7 +135,7 @@ def test_wrong_settings_are_named(changed: dict[str, object], complaint: str) ->
 
 def test_settings_of_a_newer_format_are_not_taken_for_damaged_ones() -> None:
     with pytest.raises(NewerSettings, match="upgrade it"):
-        ClusterSettings.from_json(b'{"format_version": 2, "of": "another kind"}')
+        ClusterSettings.from_json(b'{"format_version": 3, "of": "another kind"}')
 
 
 @pytest.mark.parametrize(
@@ -93,23 +143,24 @@ def test_settings_of_a_newer_format_are_not_taken_for_damaged_ones() -> None:
     [
         ClusterSettings(),
         ClusterSettings("orders", 12, 3, (0, 1, 86_400_001), 90_061_001, ("a", "it's *", "-x"), 0),
+        ClusterSettings(retention_ms=604_800_001),
     ],
-    ids=["defaults", "others"],
+    ids=["defaults", "others", "carrying"],
 )
 def test_the_command_that_restores_settings_means_these_and_no_others(settings: ClusterSettings) -> None:
     words = shlex.split(restore_command(settings))
-    with create.make_context("create", words[3:]) as context:
-        given: dict[str, Any] = {
-            field.name: context.params.get(field.name) for field in fields(ClusterSettings)
-        }
-    del given["format_version"]
-    assert (words[:3], context.params["restore"]) == (["delayline", "topics", "create"], True)
-    assert ClusterSettings(**given) == settings
+    # As `delayline` calls it, for click remembers an option's names.
+    with create.make_context("create", words[3:], help_option_names=["-h", "--help"]) as context:
+        restores, options = context.params["restore"], dict(context.params)
+    given: dict[str, Any] = chosen_settings(options)
+    assert (words[:3], restores) == (["delayline", "topics", "create"], True)
+    assert given.keys() >= {one.name for one in fields(ClusterSettings)} - {"cluster", "targets"}
+    assert ClusterSettings(options["cluster"], **given) == settings
 
 
-@pytest.mark.parametrize("missing", json.loads(ClusterSettings().to_json()))
+@pytest.mark.parametrize("missing", json.loads(CARRYING.to_json()))
 def test_settings_that_lack_one_are_refused(missing: str) -> None:
-    raw = json.loads(ClusterSettings().to_json())
+    raw = json.loads(CARRYING.to_json())
     del raw[missing]
     with pytest.raises(ValueError, match=missing):
         ClusterSettings.from_json(json.dumps(raw))

@@ -265,7 +265,7 @@ def test_what_is_no_checkpoint_is_said_to_be_none(raw: bytes) -> None:
         b"\xff",
         "\ud800",
         _SOUND_CHECKPOINT.replace(b'"a"', b'"\xff"'),
-        _SOUND_CHECKPOINT.replace(b'"format":5', b'"format":6'),
+        _SOUND_CHECKPOINT.replace(b'"format":6', b'"format":7'),
         _deep(_SOUND_CHECKPOINT),
     ],
     ids=["empty", "null", "no UTF-8", "a surrogate", "a name that is no UTF-8", "a newer format", "deep"],
@@ -286,6 +286,7 @@ def _cluster_settings(draw: st.DrawFn) -> ClusterSettings:
         levels_ms=tuple(draw(st.lists(st.integers(0, max_delay_ms), min_size=1, max_size=4))),
         max_delay_ms=max_delay_ms,
         targets=tuple(draw(st.lists(st.text(min_size=1), max_size=3))),
+        retention_ms=draw(st.none() | st.integers(1, 1_000 * 366 * 86_400_000)),
     )
 
 

@@ -6,6 +6,7 @@ import re
 from dataclasses import replace
 
 import pytest
+from syrupy.assertion import SnapshotAssertion
 
 from delayline.names import MAX_OFFSET, MAX_PARTITION, ClusterNames, source
 from delayline.settings import ClusterSettings
@@ -46,8 +47,10 @@ def as_wanted() -> dict[str, Topic]:
     }
 
 
-def findings(actual: dict[str, Topic], brokers: int = BROKERS) -> list[TopicFinding]:
-    return check(wanted_topics(SETTINGS), actual, bootstrap_servers="kafka:9092", brokers=brokers)
+def findings(
+    actual: dict[str, Topic], brokers: int = BROKERS, settings: ClusterSettings = SETTINGS
+) -> list[TopicFinding]:
+    return check(wanted_topics(settings), actual, bootstrap_servers="kafka:9092", brokers=brokers)
 
 
 def with_setting(topic: str, key: str, value: str) -> dict[str, Topic]:
@@ -260,12 +263,39 @@ def test_the_headers_of_a_delivery_fit_into_the_overhead() -> None:
     assert sum(len(name) + len(value or b"") + 8 for name, value in headers) < OVERHEAD_BYTES
 
 
+def retention_of(topic: str, settings: ClusterSettings) -> int:
+    (wanted,) = (one for one in wanted_topics(settings) if one.name == topic)
+    (retention_ms,) = (setting.value for setting in wanted.settings if setting.key == "retention.ms")
+    return int(retention_ms)
+
+
 def test_retention_covers_the_longest_delay_and_the_time_for_which_an_id_is_known() -> None:
     settings = replace(SETTINGS, levels_ms=(0,), max_delay_ms=1000, dedup_window_ms=500)
-    buffer = wanted_topics(settings)[0]
-    (retention_ms,) = (setting.value for setting in buffer.settings if setting.key == "retention.ms")
 
-    assert int(retention_ms) == 1500 + RETENTION_MARGIN_MS
+    assert retention_of(NAMES.buffer, settings) == 1500 + RETENTION_MARGIN_MS
+
+
+@pytest.mark.parametrize(("days", "outcomes_days"), [(1, 7), (7, 7), (30, 30)])
+def test_where_what_waits_is_carried_the_retention_is_the_cluster_s_own(
+    days: int, outcomes_days: int
+) -> None:
+    settings = replace(SETTINGS, max_delay_ms=3_653 * DAY_MS, retention_ms=days * DAY_MS)
+
+    assert retention_of(NAMES.buffer, settings) == days * DAY_MS
+    assert retention_of(NAMES.outcomes, settings) == outcomes_days * DAY_MS
+
+
+@pytest.mark.parametrize("retention_ms", [None, 9 * DAY_MS], ids=["kept", "carried"])
+def test_what_is_said_of_retentions_that_are_too_short(
+    retention_ms: int | None, snapshot: SnapshotAssertion
+) -> None:
+    short = with_setting(NAMES.outcomes, "retention.ms", str(6 * DAY_MS))
+    actual = with_setting(NAMES.buffer, "retention.ms", str(8 * DAY_MS)) | {
+        NAMES.outcomes: short[NAMES.outcomes]
+    }
+    found = findings(actual, settings=replace(SETTINGS, retention_ms=retention_ms))
+
+    assert [(one.topic, one.problem) for one in found] == snapshot
 
 
 def test_partitions_follow_the_settings() -> None:

@@ -75,6 +75,7 @@ def checkpoint_of(selection: Selection, epoch: int = 1) -> Checkpoint:
         operation=frontier.operation,
         overruns=frontier.overruns,
         holds=frontier.holds,
+        carried=frontier.carried,
         node="n1",
         at_ms=0,
         lineage=NO_LINEAGE,

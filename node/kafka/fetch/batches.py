@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 
 from aiokafka.record._crecords import DefaultRecordBatch
 
-from delayline.headers import H_PARENT, H_SIGNATURE
+from delayline.headers import H_SIGNATURE
 from delayline.rejects import RejectCode
 from delayline.times import MAX_MS
 from delayline.wire import KEY_NOT_UTF8, Header, Reject
@@ -33,6 +33,7 @@ from node.kafka.fetch.records import (
     SERVICE_BYTES,
     SERVICE_HEADERS,
     LogRecord,
+    says_it_is_the_services,
 )
 
 _head = Struct(">qiibIhiqqqhii")
@@ -307,7 +308,7 @@ def _record(
     try:
         key, value = body.field(), body.field()
         headers = body.headers(most_headers + SERVICE_HEADERS)
-        if not any(name == H_PARENT for name, _ in headers):
+        if not says_it_is_the_services(headers):
             if len(raw) > LARGEST_RECORD_BYTES:
                 return LogRecord(*at, None, None, [], _too_large(len(raw))), delta
             if len(headers) > most_headers:

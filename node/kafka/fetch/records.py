@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
+from delayline.headers import H_OP, H_PARENT, OP_CARRY
 from delayline.rejects import RejectCode
 from delayline.wire import Header, Reject
 
@@ -16,7 +17,8 @@ MOST_UNPACKED_BYTES: Final = 16 << 20
 SERVICE_BYTES: Final = 64 << 10
 SERVICE_HEADERS: Final = 32
 """So much more may a record have that says it is the service's own: what is written back has headers of its
-own beside those of the request, and could else not be read where the request could.
+own beside those of the request, and could else not be read where the request could. A carry has few headers:
+its value has those of the request, and what the store has beside them.
 """
 
 LARGEST_RECORD_BYTES: Final = MOST_UNPACKED_BYTES - SERVICE_BYTES
@@ -36,6 +38,11 @@ HEADER_BYTES: Final = 100
 
 ABORTED: Final = Reject(RejectCode.UNDECODABLE, "its transaction was aborted")
 """The flaw of a signed record that was aborted, for who asks for these: it is whole, and no message."""
+
+
+def says_it_is_the_services(headers: list[Header]) -> bool:
+    """Whether a record says so, be it true or not."""
+    return any(name == H_PARENT or (name == H_OP and value == OP_CARRY) for name, value in headers)
 
 
 class LogRecord(NamedTuple):

@@ -1,0 +1,147 @@
+"""Which requests that ask to keep are duplicates, as the outcomes topic tells: for a view that has begun in
+the midst of the log, and lacks what they are duplicates of (docs/design.md, rule 12).
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left
+from collections.abc import Callable, Container, Iterator
+from contextlib import closing
+from typing import Any, Final
+
+import msgspec
+from confluent_kafka import IsolationLevel
+
+from delayline.names import ClusterNames, parse_source
+from delayline.outcome_kinds import OutcomeKind
+from delayline.times import DAY_MS, HOUR_MS
+from node.core.outcome_record import decode_outcome
+from node.core.ports import Unanswered
+from node.kafka.applier import NotRebuildable
+from node.kafka.checkpoints import KafkaLog
+from node.kafka.fetch.records import LogRecord
+from node.kafka.reader import OffsetsGone, TopicReader
+from node.kafka.topics import TIMEOUT_S, admin_client, newest_gone_ms
+from store.checkpoint import Vector
+from store.keys import RecordId
+
+POLL_S: Final = 0.1
+PROBE_BYTES: Final = 16_384  # one record is wanted
+MARGIN_MS: Final = DAY_MS
+SLACK_MS: Final = HOUR_MS
+"""An outcome has a node's time, its request a broker's: they differ by far less. One costs little where it is
+large, so much more is read; the other, a node that does not begin though it could.
+"""
+
+_SPELT: Final = msgspec.json.encode(OutcomeKind.DUPLICATE)  # most records need not be decoded
+
+
+class Duplicates(Container[RecordId]):
+    """Eight bytes each."""
+
+    def __init__(self) -> None:
+        self._found: dict[int, array[int]] = {}
+
+    def add(self, partition: int, offset: int) -> None:
+        """In any order. `sort` comes before anything is looked up."""
+        self._found.setdefault(partition, array("Q")).append(offset)
+
+    def sort(self) -> None:
+        """All are there."""
+        self._found = {partition: array("Q", sorted(found)) for partition, found in self._found.items()}
+
+    def __contains__(self, request: object) -> bool:
+        if not isinstance(request, tuple):
+            return False
+        partition, offset = request
+        found = self._found.get(partition)
+        if found is None:
+            return False
+        at = bisect_left(found, offset)
+        return at < len(found) and found[at] == offset
+
+
+def read_duplicates(
+    client_config: dict[str, Any],
+    names: ClusterNames,
+    lane: int,
+    kafka_log: KafkaLog,
+    is_to_end: Callable[[], bool],
+    begins: Vector,
+    to: Vector,
+) -> Duplicates:
+    """The duplicates of begins <= offset < to, whose outcomes were committed before this call. `is_to_end`:
+    whether nobody waits for the answer any more.
+
+    What the outcomes topic says is believed: nobody but the nodes may write there (docs/operations.md, "Who
+    may do what"), or a stranger could have a node that begins drop a request as a duplicate.
+
+    Raises `Unanswered`, also while a transaction is open there, and `NotRebuildable` if retention may have
+    taken some of these outcomes.
+    """
+    found = Duplicates()
+    asked = {p: range(begins[p], end) for p, end in to.items() if p in begins}
+    since_ms = _first_ms(client_config, names.buffer, asked)
+    if since_ms is None:
+        return found
+    topic = names.outcomes
+    # In this order: what has come since a look by time that found nothing is above the last stable offset.
+    stable = kafka_log.ends(topic, [lane])[lane]
+    end = kafka_log.ends(topic, [lane], IsolationLevel.READ_UNCOMMITTED)[lane]
+    with closing(TopicReader(client_config, topic)) as reader:
+        begin = reader.first_since(lane, max(0, since_ms - MARGIN_MS))
+        _expect_whole(client_config, reader, lane, since_ms)
+        for record in _read(reader, lane, stable if begin is None else begin, end):
+            if is_to_end():
+                raise Unanswered("the node is to end")
+            request = _duplicate(names.buffer, record)
+            if request is not None and request[1] in asked.get(request[0], ()):
+                found.add(*request)
+    found.sort()
+    return found
+
+
+def _first_ms(client_config: dict[str, Any], buffer: str, asked: dict[int, range]) -> int | None:
+    """The time of the first request there is in any of these ranges; None if there is none."""
+    firsts_ms = []
+    with closing(TopicReader(client_config, buffer, PROBE_BYTES)) as reader:
+        for partition, offsets in asked.items():
+            first = next(_read(reader, partition, offsets.start, offsets.stop), None)
+            if first is not None:
+                firsts_ms.append(first.timestamp_ms)
+    return min(firsts_ms, default=None)
+
+
+def _expect_whole(client_config: dict[str, Any], reader: TopicReader, lane: int, since_ms: int) -> None:
+    """Raises `NotRebuildable` if retention may have taken outcomes of that time or later."""
+    begin, _ = reader.bounds(lane)
+    gone_ms = newest_gone_ms(admin_client(client_config), reader.topic, lane) if begin else 0
+    if gone_ms is None or gone_ms > max(0, since_ms - SLACK_MS):
+        raise NotRebuildable(
+            f"{reader.topic}/{lane} begins at offset {begin}; what was before that may tell which requests "
+            f"since {since_ms} were duplicates"
+        )
+
+
+def _read(reader: TopicReader, partition: int, begin: int, end: int) -> Iterator[LogRecord]:
+    """The messages of begin <= offset < end, once all transactions below `end` are over."""
+    reader.start({partition: begin})
+    try:
+        for records in reader.read_to({partition: end}, poll_s=POLL_S, patience_s=TIMEOUT_S):
+            yield from records
+    except OffsetsGone as error:
+        raise Unanswered(str(error)) from error
+
+
+def _duplicate(buffer: str, record: LogRecord) -> RecordId | None:
+    """The request that an outcome says is one; None if it says something else, or is no outcome."""
+    if _SPELT not in (record.value or b""):
+        return None
+    try:
+        told = decode_outcome(record.value or b"")
+        topic, partition, offset = parse_source((record.key or b"").decode())
+    except (msgspec.MsgspecError, ValueError):
+        return None
+    is_one = told.outcome == OutcomeKind.DUPLICATE and topic == buffer
+    return (partition, offset) if is_one else None

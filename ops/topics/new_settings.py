@@ -1,0 +1,38 @@
+"""The settings of a new cluster, where the operator has left them open."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from delayline.settings import ClusterSettings
+from delayline.times import DAY_MS, HOUR_MS, render_duration
+
+RETENTION_MS: Final = 7 * DAY_MS
+MAX_DELAY_MS: Final = 3_653 * DAY_MS  # ten years
+"""Of a cluster that carries what waits: then the log need not last as long."""
+OUTAGE_MS: Final = 6 * HOUR_MS
+
+
+def new_settings(cluster: str, *, any_retention: bool = False, **chosen: Any) -> ClusterSettings:
+    """What was chosen, and the defaults. `any_retention`: one that is too short, too.
+
+    Raises ValueError.
+    """
+    chosen = {"retention_ms": RETENTION_MS} | chosen
+    if chosen["retention_ms"] is not None:
+        chosen = {"max_delay_ms": MAX_DELAY_MS} | chosen
+    settings = ClusterSettings(cluster, **chosen)
+    least_ms = least_retention_ms(settings.dedup_window_ms)
+    if not any_retention and settings.retention_ms is not None and settings.retention_ms < least_ms:
+        raise ValueError(
+            f"retention is {render_duration(settings.retention_ms)}: it must be at least"
+            f" {render_duration(least_ms)}, twice the dedup window and {render_duration(2 * OUTAGE_MS)}"
+        )
+    return settings
+
+
+def least_retention_ms(dedup_window_ms: int) -> int:
+    """What waits is carried once half of the retention is over. Before the other half is over, ids have to be
+    known for the window, and there has to be a leader again after an outage (docs/design.md, rule 12).
+    """
+    return 2 * (dedup_window_ms + OUTAGE_MS)

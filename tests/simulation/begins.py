@@ -1,0 +1,176 @@
+"""Nodes that begin in the midst of the log (docs/design.md, rule 12)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from delayline.names import parse_source
+from delayline.outcome_kinds import OutcomeKind
+from node.kafka.applier import arrivals_of
+from node.kafka.fetch.records import ABORTED
+from store import keys
+from store.arrivals import Arrival
+from store.checkpoint import Checkpoint
+from store.keys import RecordId
+from store.rows import IndexEntry, decode_index, decode_pending_answer, decode_vector, encode, message_target
+from store.view import View
+from tests.simulation.host import Violation
+from tests.simulation.log import Entry, Fate
+from tests.simulation.setup import LANE, UNREAD_MS
+from tests.simulation.stores import CrashableStore, MemoryStore
+
+if TYPE_CHECKING:
+    from tests.simulation.host import World
+
+
+def open_view(name: str, store: CrashableStore, partitions: Sequence[int], world: World) -> View:
+    """A node's view, as a process that starts finds it, or makes it: where retention has passed what it has
+    read, it begins anew.
+    """
+    view = _view(store, partitions, world)
+    if lacks_records(view, world):
+        store.empty()
+        view = _view(store, partitions, world)
+    if not any(view.reached().read.values()):
+        _begin(name, view, world)
+    if view.lacks_duplicates() is not None:
+        view.know_duplicates(duplicates(world))
+    return view
+
+
+def lacks_records(view: View, world: World) -> bool:
+    """Whether retention has removed what it has not read."""
+    buffer = world.topics[world.names.buffer]
+    return any(offset < buffer[number].begin for number, offset in view.reached().read.items())
+
+
+def _view(store: CrashableStore, partitions: Sequence[int], world: World) -> View:
+    settings = world.setup.settings
+    carries = settings.retention_ms is not None
+    window_ms = world.setup.replay_window_ms
+    return View(store, partitions, window_ms, settings.dedup_window_ms, carries=carries)
+
+
+def _begin(name: str, view: View, world: World) -> None:
+    """Where the last checkpoint says that it may."""
+    last = world.checkpoints.last_own()
+    if last is not None and last.record is not None:
+        checkpoint = Checkpoint.decode(last.record.value or b"")
+        if any(checkpoint.carried.values()):
+            view.begin_at(checkpoint.carried, checkpoint.seen)
+            world.note("begin", name, checkpoint.carried)
+    if lacks_records(view, world):
+        raise Violation("retention", f"{name} cannot begin: the log does not reach back to {last}")
+
+
+def check_begins(world: World, checkpoints: Sequence[Checkpoint], most: int) -> int:
+    """Raises `Violation` if a view that begins where one of the checkpoints says is, from its *seen* on, not
+    that of a node that has read all of the log. Of so many of them; returns how many there were.
+    """
+    begins = {tuple(sorted(one.carried.items())): one for one in checkpoints if any(one.carried.values())}
+    chosen = list(begins.values())
+    if len(chosen) > most:
+        chosen = world.rng.sample(chosen, most)
+    known = duplicates(world)
+    for one in chosen:
+        full, begun = (MemoryStore() for _ in range(2))
+        _read_all(full, world, one)
+        _read_all(begun, world, one, known)
+        for name, of in (("rows", _waiting), ("ids", _counting), ("pending answers", _pending)):
+            wanted, found = of(full, world, one), of(begun, world, one)
+            if wanted != found:
+                odd = sorted(set(wanted.items()) ^ set(found.items()), key=repr)
+                raise Violation("begin", f"{name} are others from {one.carried}, of {one}: {odd[:6]}")
+    return len(chosen)
+
+
+def _read_all(
+    store: MemoryStore, world: World, checkpoint: Checkpoint, known: frozenset[RecordId] | None = None
+) -> None:
+    """A view that follows that checkpoint, and has read the rest of the log."""
+    view = _view(store, world.setup.partitions, world)
+    if known is not None:
+        view.begin_at(checkpoint.carried, checkpoint.seen)
+        view.know_duplicates(known)
+    view.align(checkpoint)
+    for number, begin in view.reached().read.items():
+        partition = world.topics[world.names.buffer][number]
+        for entry in partition.signed(begin, partition.stable_end):
+            view.apply(_arrivals(entry, world), {})
+
+
+def _arrivals(entry: Entry, world: World) -> list[Arrival]:
+    if entry.arrivals is None:
+        assert entry.record is not None, "markers are not read"
+        record = entry.record._replace(flaw=ABORTED) if entry.aborted else entry.record
+        entry.arrivals = arrivals_of([record], world.setup.settings, world.names, world.setup.keyring)
+    return entry.arrivals
+
+
+Entries = dict[Any, Any]
+
+
+def _waiting(store: MemoryStore, _: World, checkpoint: Checkpoint) -> Entries:
+    rows = ((keys.timed(raw_key), raw) for raw_key, raw in store.scan(keys.ROW, keys.end_of(keys.ROW)))
+    frontier = checkpoint.frontier
+    return {key: raw for key, raw in rows if not frontier.done(key, message_target(raw))}
+
+
+def _counting(store: MemoryStore, world: World, checkpoint: Checkpoint) -> Entries:
+    """The index entries that lead to a row that waits, or that who asks to keep may find."""
+    newest_ms = decode_vector(store.get(keys.NEWEST) or encode({}))
+    waiting = _waiting(store, world, checkpoint)
+    found: Entries = {}
+    for raw_key, raw in store.scan(keys.INDEX, keys.end_of(keys.INDEX)):
+        partition, entry = keys.named(raw_key), decode_index(raw)
+        known_to_ms = entry.due_ms + world.setup.settings.dedup_window_ms
+        asked_ms = max(newest_ms[partition], checkpoint.at_ms - UNREAD_MS - world.setup.skew_ms)
+        if (entry.due_ms, partition, entry.offset) in waiting or asked_ms < known_to_ms:
+            found[raw_key] = entry
+    return found
+
+
+def _pending(store: MemoryStore, world: World, checkpoint: Checkpoint) -> Entries:
+    """What is answered after the checkpoint. Of what is done, and whose id nobody asks for any more by then,
+    one may know, and the other not.
+    """
+    found: Entries = {}
+    for raw_key, raw in store.scan(keys.PENDING_ANSWER, keys.end_of(keys.PENDING_ANSWER)):
+        answer, at = decode_pending_answer(raw), keys.record_id(raw_key)
+        removed = answer.removed
+        if removed is not None and _is_forgotten(answer.id, removed, at[0], world, checkpoint):
+            removed = None
+        if removed is None and answer.op == "schedule" and not answer.effective:
+            continue  # nobody is told
+        found[at] = answer.op, answer.id, removed, answer.effective
+    return found
+
+
+def _is_forgotten(
+    id_: str | None, entry: IndexEntry, partition: int, world: World, checkpoint: Checkpoint
+) -> bool:
+    """Whether it may be, by who has read no more than the checkpoint has: of what has no id, once it is done
+    and pruned.
+    """
+    if not checkpoint.frontier.done((entry.due_ms, partition, entry.offset), entry.tag):
+        return False
+    if id_ is None:
+        return True
+    read = world.topics[world.names.buffer][partition].entries[: checkpoint.seen.get(partition, 0)]
+    newest_ms = max(one.record.timestamp_ms for one in read if one.record is not None)
+    newest_ms = max(newest_ms, checkpoint.at_ms - UNREAD_MS)
+    return newest_ms >= entry.due_ms + world.setup.settings.dedup_window_ms
+
+
+def duplicates(world: World) -> frozenset[RecordId]:
+    """What the outcomes topic calls so."""
+    found: list[RecordId] = []
+    for entry in world.topics[world.names.outcomes][LANE].entries:
+        if entry.record is None or entry.transaction is None or entry.transaction.fate is not Fate.COMMIT:
+            continue
+        if json.loads(entry.record.value or b"")["outcome"] == OutcomeKind.DUPLICATE:
+            _, partition, offset = parse_source((entry.record.key or b"").decode())
+            found.append((partition, offset))
+    return frozenset(found)

@@ -1,0 +1,323 @@
+"""The mutants of carrying (docs/design.md, rule 12): what the log has to say again, how far it is needed, and
+how a node begins in the midst of it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Final
+
+from store.carrying import _Found
+from tests.simulation.overrides import Edit, Override, Wrap
+from tests.simulation.patches import Mutant
+from tests.simulation.profile import CARRIED, Profile
+
+
+def _carried(requests: dict[str, int], faults: dict[str, int] | None = None, **changes: Any) -> Profile:
+    """The profile of carrying with some weights and ranges changed."""
+    return replace(
+        CARRIED, requests=CARRIED.requests | requests, faults=CARRIED.faults | (faults or {}), **changes
+    )
+
+
+EMPTIED: Final = _carried({}, {"empty": 40, "crash-leader": 20})
+KEPT: Final = _carried({"id-keep": 80, "id-now": 10}, {"empty": 40}, ids=(1, 4), dedup_window_ms=(300, 1_000))
+MOVED: Final = _carried(
+    {"reschedule": 60, "run-now": 30, "id-future": 60, "id-far": 10},
+    {"foreign-stall": 60, "empty": 20},
+    ids=(4, 8),
+    messages=(2, 3, 5),
+    retention_ms=(100,),
+)
+# Little but moves, seen soon by a leader that reads one record at a time.
+RUN_NOW: Final = replace(
+    CARRIED,
+    requests=dict.fromkeys(CARRIED.requests, 1) | {"id-future": 60, "run-now": 40, "reschedule": 40},
+    faults=CARRIED.faults | {"stall-apply": 40},
+    ids=(4, 8),
+    batches=(1,),
+    messages=(20, 100),
+    turns=(70, 12, 12, 6),
+    replay_window_ms=(0,),
+    dedup_window_ms=(0,),
+    retention_ms=(100,),
+)
+ENDED: Final = _carried(
+    {"cancel": 50, "cancel-source": 40, "id-future": 30, "interval": 20, "id-interval": 20},
+    {"foreign-stall": 30, "empty": 40},
+    ids=(2, 6),
+)
+STALLED: Final = _carried(
+    {"id-interval": 30, "interval": 30, "reschedule": 20},
+    {"foreign-stall": 60, "crash-leader": 40, "empty": 40, "stall-apply": 30},
+    retention_ms=(100, 400),
+)
+STOPPED: Final = _carried(
+    {"reschedule": 40, "reject": 20, "missing": 20},
+    {"operator-pause": 60, "empty": 60, "retention": 60},
+    retention_ms=(100, 400),
+)
+HELD: Final = _carried({}, {"operator-pause": 60, "empty": 40}, replay_window_ms=(0,))
+REPLAYED: Final = _carried(
+    {}, {"empty": 60, "crash-leader": 30}, operator_share=0.1, replay_window_ms=(2_000,)
+)
+
+
+def _as_if_known(original: Any, self: Any, *others: Any) -> Any:
+    for partition in self._frontiers.applied:
+        self._found.setdefault(partition, _Found(1 << 60, 0))
+    return original(self, *others)
+
+
+def _only_schedules(original: Any, self: Any, own: Any, since: Any) -> None:
+    if own.parent is not None:
+        original(self, own, since)
+
+
+def _only_what_is_not_written_back(original: Any, self: Any, own: Any, since: Any) -> None:
+    if own.parent is None or own.serial is None:
+        original(self, own, since)
+
+
+def _answers(original: Any, self: Any, own: Any) -> Any:
+    kept = original(self, own)
+    if not kept and own.id is not None:
+        self._answer_first_pending(own.partition, own.id, own.offset if own.parent is None else own.parent)
+    return kept
+
+
+CARRYING: Final = (
+    Mutant(
+        "nothing-is-carried",
+        "rule 12, a selection takes carries",
+        "what waits is not carried",
+        (Override("store.carrying:Carrying.take", lambda *_: []),),
+        CARRIED,
+    ),
+    Mutant(
+        "found-counts-at-once",
+        "rule 12, carried",
+        "how far nothing is needed counts before what had been written back by then is applied",
+        (Edit("store.carrying:Carrying.carried", "write_back.written_back.get(partition, 0)", "0"),),
+        STALLED,
+    ),
+    Mutant(
+        "last-leaders-writes-do-not-pin",
+        "rule 12, carried",
+        "a new leader does not wait for what the last one has written back",
+        (Wrap("store.carrying:Carrying.carried", _as_if_known),),
+        STALLED,
+    ),
+    Mutant(
+        "carried-with-answers-left",
+        "rule 12, carried",
+        "carried moves though answers are left",
+        (
+            Edit(
+                "store.view:View._with_carries",
+                "all(frontier.seen.get(partition, 0) >= end for partition, end in frontiers.applied.items())",
+                "True",
+            ),
+        ),
+        ENDED,
+    ),
+    Mutant(
+        "waiting-does-not-pin",
+        "rule 12, carried",
+        "what waits and is not carried yet does not hold carried",
+        (
+            Edit(
+                "store.carrying:Carrying._is_needed",
+                "waits = not frontier.done(key, message_target(raw))",
+                "waits = False",
+            ),
+        ),
+        EMPTIED,
+    ),
+    Mutant(
+        "held-does-not-pin",
+        "rule 12, carried",
+        "what is held counts as done",
+        (
+            Edit(
+                "store.carrying:Carrying._is_needed",
+                "frontier.done(key, message_target(raw))",
+                "frontier.passed(key)",
+            ),
+        ),
+        HELD,
+    ),
+    Mutant(
+        "known-id-does-not-pin",
+        "rule 12, carried",
+        "what is done holds nothing for its id",
+        (
+            Edit(
+                "store.carrying:Carrying._is_needed",
+                "known.id is None or newest_ms >= known.due_ms + self._dedup_window_ms",
+                "True",
+            ),
+        ),
+        KEPT,
+    ),
+    Mutant(
+        "replay-does-not-pin",
+        "rule 12, carried",
+        "what a replay may reach holds nothing",
+        (
+            Edit(
+                "store.carrying:Carrying._is_needed",
+                "waits or known.due_ms >= self._pruning.window_start_ms()",
+                "waits",
+            ),
+        ),
+        REPLAYED,
+    ),
+    Mutant(
+        "moved-is-carried",
+        "rule 12, a selection takes carries",
+        "what is awaited as moved is carried",
+        (Edit("store.carrying:Carrying.take", "write_back.awaited.moved", "frozenset()"),),
+        RUN_NOW,
+    ),
+    Mutant(
+        "lower-since-unnoticed",
+        "rule 12, carried",
+        "what comes with a since from before where it was looked is not looked at",
+        (Override("store.carrying:Carrying.taken", lambda *_: None),),
+        STALLED,
+    ),
+    Mutant(
+        "looked-at-for-good",
+        "rule 12, carried",
+        "what was done by a transaction that is abandoned stays passed over",
+        (Override("store.carrying:Carrying.reset", lambda *_: None),),
+        _carried({}, {"commit-aborted": 40, "commit-lost": 40, "empty": 40}),
+    ),
+    Mutant(
+        "at-once-does-not-pin",
+        "rule 12, since",
+        "reschedules and rejects are not queued",
+        (Wrap("store.apply:BatchApply._enqueue", _only_schedules),),
+        STOPPED,
+    ),
+    Mutant(
+        "written-back-does-not-pin",
+        "rule 12, since",
+        "what was written back is not queued",
+        (Wrap("store.apply:BatchApply._enqueue", _only_what_is_not_written_back),),
+        EMPTIED,
+    ),
+    Mutant(
+        "written-back-from-its-own-offset",
+        "rule 12, since",
+        "what was written back is queued by its own offset",
+        (
+            Edit(
+                "store.apply:BatchApply._resolve",
+                "arrival.offset if arrival.serial is None else arrival.serial[0]",
+                "arrival.offset",
+            ),
+        ),
+        STALLED,
+    ),
+    Mutant(
+        "carry-over-a-later-schedule",
+        "rule 12, at apply",
+        "a carry comes over a later schedule of its id",
+        (
+            Edit(
+                "store.apply:BatchApply._restore_names",
+                "self._is_stale(own, id_, known, origin)",
+                "self._is_stale(own, id_, None, origin)",
+            ),
+        ),
+        MOVED,
+    ),
+    Mutant(
+        "carry-over-a-cancel",
+        "rule 12, at apply",
+        "a carry comes over a cancel of its id",
+        (
+            Edit(
+                "store.apply:BatchApply._restore_names",
+                "self._is_stale(own, id_, known, origin)",
+                "known is not None and known.origin > origin",
+            ),
+        ),
+        ENDED,
+    ),
+    Mutant(
+        "carry-over-a-cancel-by-source",
+        "rule 12, at apply",
+        "a carry of what has no id comes over a cancel of its source",
+        (
+            Edit(
+                "store.apply:BatchApply._restore_names",
+                "self._tombstone(keys.source_tombstone(partition, root)) > origin",
+                "False",
+            ),
+        ),
+        ENDED,
+    ),
+    Mutant(
+        "dropped-carry-answers",
+        "rule 12, at apply",
+        "a carry that is dropped makes an answer effective",
+        (Wrap("store.apply:BatchApply._restore_names", _answers),),
+        ENDED,
+    ),
+    Mutant(
+        "restored-without-its-source",
+        "rule 12, at apply",
+        "a cancel by source does not find what was carried",
+        (Edit("store.apply:BatchApply._restore_names", "known is None or known.origin < origin", "False"),),
+        ENDED,
+    ),
+    Mutant(
+        "restored-without-a-due-entry",
+        "rule 12, at apply",
+        "a cancel by source does not find a user's own that was carried",
+        (Override("store.apply:BatchApply._write_due_entry", lambda *_: None),),
+        ENDED,
+    ),
+    Mutant(
+        "from-before-the-begin-counts",
+        "rule 12, a node begins",
+        "what has an as-of below where a node begins counts",
+        (
+            Edit(
+                "store.frontiers:Frontiers.write_beginnings",
+                "{partition: (begin, -1) for partition, begin in begins.items()}",
+                "{}",
+            ),
+        ),
+        STALLED,
+    ),
+    Mutant(
+        "keeps-by-the-log-alone",
+        "rule 12, a node begins",
+        "of requests to keep, those are duplicates which the log from there on calls so",
+        (
+            Edit(
+                "store.apply:BatchApply._dedupe",
+                "arrival.offset < self._begun.to.get(arrival.partition, 0)",
+                "False",
+            ),
+        ),
+        KEPT,
+    ),
+    Mutant(
+        "no-duplicates-before",
+        "rule 12, a node begins",
+        "of the requests to keep that were answered before, none is a duplicate",
+        (
+            Edit(
+                "store.apply:BatchApply._dedupe",
+                "(arrival.partition, arrival.offset) in self._begun.duplicates",
+                "False",
+            ),
+        ),
+        KEPT,
+    ),
+)

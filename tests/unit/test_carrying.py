@@ -1,0 +1,266 @@
+"""Carrying at one view (docs/design.md, rule 12): what is carried, how far the log is needed, and what a
+carry restores where its row is not. The rule itself is exercised by the simulation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from delayline.record import Carry
+from delayline.signing import Serial
+from delayline.wire import Cancel
+from store.awaited import Awaited, Successor
+from store.checkpoint import Reached, WriteBack
+from store.keys import RowKey
+from store.rocks import RocksStore
+from store.rows import NewerCarry, encode_carry
+from store.selection import Limits, Paused, Selection
+from store.view import View
+from tests.unit.view_records import (
+    DEDUP_WINDOW_MS,
+    MANY,
+    WINDOW_MS,
+    at,
+    cancel,
+    checkpoint_of,
+    offsets,
+    reject,
+    reschedule,
+    schedule,
+    take,
+)
+
+ALL = {0: 1_000}  # all of the log is old
+NOW_MS = 2_000
+LATER_MS = 50_000
+NOTHING_SENT = WriteBack(written_back={0: 0})
+
+
+def open_view(folder: Path) -> View:
+    return View(RocksStore(folder), [0], WINDOW_MS, DEDUP_WINDOW_MS, carries=True)
+
+
+@pytest.fixture
+def view(tmp_path: Path) -> Iterator[View]:
+    made = open_view(tmp_path / "view")
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def other(tmp_path: Path) -> Iterator[View]:
+    """An empty one, which begins in the midst of the log."""
+    made = open_view(tmp_path / "other")
+    yield made
+    made.close()
+
+
+def select(
+    view: View, write_back: WriteBack = NOTHING_SENT, now_ms: int = NOW_MS, limits: Limits = MANY
+) -> Selection:
+    """Selects and commits."""
+    chosen = view.select(now_ms, limits, write_back=write_back, old=ALL)
+    view.committed(chosen, checkpoint_of(chosen))
+    return chosen
+
+
+def settled(view: View, write_back: WriteBack = NOTHING_SENT) -> Selection:
+    """What is delivered by one selection leaves the replay window with its commit; how far the log is needed
+    then is found by the next one, and counts from the one after that.
+    """
+    select(view, write_back)
+    select(view, write_back)
+    return select(view, write_back)
+
+
+def carries(chosen: Selection) -> list[int]:
+    return [key[2] for key, _ in chosen.carries]
+
+
+def carry(chosen: Selection, serial: Serial) -> Carry:
+    """The record of the first row that a selection carries."""
+    (due_ms, _, offset), raw = chosen.carries[0]
+    return Carry(encode_carry(due_ms, offset, raw), serial)
+
+
+def waiting(view: View) -> list[int]:
+    return offsets(view.select(LATER_MS * 2, MANY))
+
+
+def test_what_waits_is_carried_once_in_the_order_of_the_log(view: View) -> None:
+    take(view, at(0, 0, schedule(LATER_MS)), at(0, 1, schedule(LATER_MS - 1, "b")), at(0, 2, schedule(1_500)))
+    assert carries(select(view)) == [0, 1]
+    assert carries(select(view)) == []
+
+
+def test_what_is_younger_is_not_carried(view: View) -> None:
+    take(view, at(0, 0, schedule(LATER_MS)), at(0, 1, schedule(LATER_MS)))
+    chosen = view.select(NOW_MS, MANY, write_back=NOTHING_SENT, old={0: 1})
+    assert carries(chosen) == [0]
+
+
+def test_without_the_age_of_the_log_nothing_is_carried(view: View) -> None:
+    take(view, at(0, 0, schedule(LATER_MS)))
+    chosen = view.select(NOW_MS, MANY, write_back=NOTHING_SENT)
+    assert (carries(chosen), chosen.frontier.carried) == ([], {})
+
+
+def test_a_quarter_of_a_transaction_is_carried_at_most_and_then_none_for_a_while(view: View) -> None:
+    take(view, *(at(0, offset, schedule(LATER_MS)) for offset in range(5)))
+    few, times_ms = Limits(8, 1 << 20), (NOW_MS, NOW_MS + 249, NOW_MS + 250, NOW_MS + 500)
+    found = [carries(select(view, now_ms=now_ms, limits=few)) for now_ms in times_ms]
+    assert found == [[0, 1], [], [2, 3], [4]]
+
+
+def test_what_is_awaited_as_moved_is_not_carried(view: View) -> None:
+    take(view, at(0, 0, schedule(LATER_MS, "a")), at(0, 1, schedule(LATER_MS, "b")))
+    moved = Awaited({0: {0: Successor(7, moved_by=3)}})
+    assert carries(select(view, WriteBack(moved, {0: 8}))) == [1]
+
+
+def test_nothing_moves_while_all_stands_still_but_what_waits_is_carried(view: View) -> None:
+    take(view, at(0, 0, schedule(LATER_MS)), at(0, 1, schedule(1_500)))
+    chosen = view.select(NOW_MS, MANY, write_back=NOTHING_SENT, old=ALL, paused=Paused(everything=True))
+    assert (carries(chosen), offsets(chosen), chosen.frontier.position) == ([0, 1], [], None)
+
+
+def test_the_log_is_needed_from_the_first_row_that_waits(view: View) -> None:
+    take(view, at(0, 0, schedule(500)), at(0, 1, schedule(LATER_MS)), at(0, 2, schedule(LATER_MS)))
+    assert settled(view).frontier.carried == {0: 1}
+
+
+@pytest.mark.parametrize("request_", [reject(), reschedule("a", LATER_MS)])
+def test_what_is_due_at_once_holds_it_while_all_stands_still(view: View, request_: object) -> None:
+    take(view, at(0, 0, schedule(500)))
+    settled(view)
+    take(view, at(0, 1, request_), at(0, 2, schedule(500)))  # type: ignore[arg-type]
+    older = {0: 2_000}
+    chosen = view.select(NOW_MS, MANY, write_back=NOTHING_SENT, old=older, paused=Paused(everything=True))
+    assert (chosen.frontier.carried, carries(chosen)) == ({0: 1}, [1, 2])
+
+
+def test_a_carry_counts_once_it_is_applied(view: View) -> None:
+    take(view, at(0, 0, schedule(LATER_MS)), at(0, 1, schedule(500)))
+    chosen = select(view)
+    assert settled(view).frontier.carried == {0: 0}
+    take(view, at(0, 2, carry(chosen, (2, 2))))
+    assert settled(view, WriteBack(written_back={0: 3})).frontier.carried == {0: 2}
+
+
+def test_how_far_counts_only_once_what_had_been_written_back_is_applied(view: View) -> None:
+    take(view, at(0, 0, schedule(500)))
+    assert settled(view).frontier.carried == {0: 1}
+    take(view, at(0, 1, schedule(500)))
+    unread = WriteBack(written_back={0: 6})
+    assert settled(view, unread).frontier.carried == {0: 1}
+    take(view, at(0, 5, schedule(500, "a", parent=0)._replace(serial=(2, 5))))
+    assert settled(view, unread).frontier.carried == {0: 6}
+
+
+def test_carried_never_moves_back(view: View) -> None:
+    take(view, at(0, 0, schedule(500)))
+    assert settled(view).frontier.carried == {0: 1}
+    take(view, at(0, 1, schedule(LATER_MS, "a", parent=0)._replace(serial=(0, 1))))
+    assert settled(view).frontier.carried == {0: 1}
+
+
+def test_a_view_that_begins_behind_a_row_has_it_from_its_carry(view: View, other: View) -> None:
+    take(view, at(0, 0, schedule(LATER_MS)), at(0, 1, schedule(500)))
+    record = at(0, 2, carry(select(view), (2, 2)))
+    other.begin_at({0: 2}, {0: 2})
+    take(other, record)
+    assert waiting(other) == [0]
+
+
+def test_a_view_that_has_the_row_has_it_once(view: View) -> None:
+    take(view, at(0, 0, schedule(LATER_MS)), at(0, 1, schedule(500)))
+    record = carry(select(view), (2, 2))
+    take(view, at(0, 2, record))
+    take(view, at(0, 3, record._replace(serial=(2, 3))))
+    assert waiting(view) == [0]
+
+
+@pytest.mark.parametrize(("id_", "control"), [("a", cancel("a")), (None, Cancel(None, 0))])
+def test_a_carry_of_what_was_cancelled_is_dropped(
+    view: View, other: View, id_: str | None, control: Cancel
+) -> None:
+    take(view, at(0, 0, schedule(LATER_MS, id_)), at(0, 1, schedule(500)))
+    record = carry(select(view), (2, 3))
+    other.begin_at({0: 2}, {0: 2})
+    for one in (view, other):
+        take(one, at(0, 2, control), at(0, 3, record))
+    assert [waiting(one) for one in (view, other)] == [[], []]
+
+
+def test_a_carry_of_what_was_replaced_is_dropped(view: View, other: View) -> None:
+    take(view, at(0, 0, schedule(LATER_MS, "a")), at(0, 1, schedule(500)))
+    record = carry(select(view), (2, 3))
+    other.begin_at({0: 2}, {0: 2})
+    for one in (view, other):
+        take(one, at(0, 2, schedule(LATER_MS, "a")), at(0, 3, record))
+    assert [waiting(one) for one in (view, other)] == [[2], [2]]
+
+
+@pytest.mark.parametrize(
+    ("id_", "control"), [("a", cancel("a")), (None, Cancel(None, 0)), ("a", Cancel(None, 0))]
+)
+def test_what_was_restored_is_found_by_its_id_and_by_its_source(
+    view: View, other: View, id_: str | None, control: Cancel
+) -> None:
+    take(view, at(0, 0, schedule(LATER_MS, id_)), at(0, 1, schedule(500)))
+    record = at(0, 2, carry(select(view), (2, 2)))
+    other.begin_at({0: 2}, {0: 2})
+    take(other, record, at(0, 3, control))
+    assert waiting(other) == []
+
+
+def test_what_has_an_as_of_from_before_the_begin_is_nothing(other: View) -> None:
+    other.begin_at({0: 5}, {0: 9})
+    take(
+        other,
+        at(0, 5, schedule(LATER_MS, parent=1)._replace(serial=(4, 5))),
+        at(0, 6, schedule(LATER_MS, parent=1)._replace(serial=(5, 6))),
+    )
+    assert waiting(other) == [6]
+
+
+def test_of_the_requests_to_keep_those_that_were_answered_are_decided_by_their_outcomes(other: View) -> None:
+    other.begin_at({0: 5}, {0: 8})
+    assert other.lacks_duplicates() == {0: 8}
+    other.know_duplicates({(0, 6)})
+    kept = schedule(LATER_MS, "a")._replace(keep=True)
+    take(other, *(at(0, offset, kept._replace(id=id_)) for offset, id_ in ((5, "a"), (6, "b"), (7, "c"))))
+    take(other, at(0, 8, kept), at(0, 9, kept._replace(id="b")))
+    assert waiting(other) == [5, 7, 9]
+    assert other.lacks_duplicates() is None
+
+
+def test_a_begin_outlives_the_process(tmp_path: Path) -> None:
+    before = open_view(tmp_path / "store")
+    before.begin_at({0: 5}, {0: 8})
+    before.flush()
+    before.close()
+    after = open_view(tmp_path / "store")
+    assert (after.reached().applied, after.lacks_duplicates()) == ({0: 5}, {0: 8})
+    after.close()
+
+
+def test_markers_at_the_begin_are_none_of_what_is_applied(other: View) -> None:
+    other.begin_at({0: 7}, {0: 5})
+    assert other.reached() == Reached(applied={0: 5}, read={0: 7})
+
+
+def test_what_stands_below_carried_leaves_the_queue(view: View) -> None:
+    take(view, at(0, 0, reject(), 500), at(0, 1, schedule(500)))
+    assert settled(view).frontier.carried == {0: 2}
+    view.prune()
+    assert view.snapshot(lambda kv, *_: [key for key, _ in kv.scan(b"g", b"h")]) == []
+
+
+def test_a_carry_of_a_newer_format_is_not_read(view: View) -> None:
+    key: RowKey = (LATER_MS, 0, 0)
+    with pytest.raises(NewerCarry, match="format 2; this version reads 1"):
+        at(0, 1, Carry(b"\x02" + encode_carry(key[0], key[2], b"")[1:], (0, 0)))
