@@ -46,8 +46,8 @@ KEPT: Final = profile_with(
 )
 
 
-def _without_the_tips_position(original: Any, self: Any, *arguments: Any) -> None:
-    original(self, *arguments)
+def _without_the_tips_position(original: Any, self: Any, *arguments: Any, **named: Any) -> None:
+    original(self, *arguments, **named)
     self._bound = self._aligned.position or NO_KEY
 
 
